@@ -1,0 +1,275 @@
+#!/usr/bin/env python3
+"""Sets the project up in .venv and runs its example, its tests or its checks.
+
+    python3 dev.py example             run examples/flights.py
+    python3 dev.py test [pytest args]  run the tests
+    python3 dev.py check               run lint, format, types and the examples in the docs
+
+Needs Python 3.11 or later and Java 17 or later; everything else is installed into .venv beside
+this file, on the first run and again when pyproject.toml changes.
+"""
+
+from __future__ import annotations
+
+import doctest
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+# Written for Python 3.8, so that an older interpreter than the project's gets to its message.
+OLDEST_PYTHON = (3, 11)
+OLDEST_JAVA = 17
+
+ROOT = Path(__file__).resolve().parent
+VENV = ROOT / ".venv"
+VENV_BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
+VENV_PYTHON = VENV_BIN / ("python.exe" if os.name == "nt" else "python")
+STAMP = VENV / "installed.json"
+
+EXTRAS = {"example": {"examples"}, "test": {"dev", "examples"}, "check": {"dev", "examples"}}
+CHECKS = {
+    "lint": ["-m", "ruff", "check"],
+    "format": ["-m", "ruff", "format", "--check"],
+    "types": ["-m", "mypy"],
+    "examples in docstrings": [
+        *["-m", "pytest", "-q", "--doctest-modules"],
+        *["dev.py", "flow", "flow_windowing", "recovery"],
+    ],
+    "examples in documents": ["dev.py", "documents"],
+}
+
+
+class SetupError(Exception):
+    """What is missing on this machine and how to get it, in one sentence."""
+
+
+def require_python() -> None:
+    """Raises SetupError when this interpreter is too old for the project."""
+    if sys.version_info >= OLDEST_PYTHON:
+        return
+    oldest = ".".join(map(str, OLDEST_PYTHON))
+    raise SetupError(
+        f"Python {oldest} or later is needed and {sys.executable} is Python "
+        f"{platform.python_version()}: run this script with a newer one, for example "
+        f"python{oldest} {' '.join(sys.argv)}."
+    )
+
+
+def require_java() -> None:
+    """Raises SetupError when Spark would find no Java, or one too old."""
+    java, described = find_java()
+    found = java_version(java) if java else None
+    if found is not None and java_major(found) >= OLDEST_JAVA:
+        return
+    if java and found:
+        described = f"{java} is Java {found}"
+    elif java:
+        described = f"{java} does not run"
+    raise SetupError(
+        f"Spark needs Java {OLDEST_JAVA} or later and {described}: install one with "
+        f"'apt-get install openjdk-17-jre-headless', 'brew install openjdk@17' or from "
+        f"https://adoptium.net (JAVA_HOME, when it is set, has to name its folder)."
+    )
+
+
+def find_java() -> tuple[str | None, str]:
+    """The java that Spark would start, and what to say when there is none."""
+    home = os.environ.get("JAVA_HOME")
+    if not home:
+        return shutil.which("java"), "no java was found in JAVA_HOME or on PATH"
+    # Spark does not look on PATH when JAVA_HOME is set, so neither does this.
+    java = shutil.which("java", path=str(Path(home) / "bin"))
+    return java, f"JAVA_HOME is {home}, which has no bin/java"
+
+
+def java_version(java: str) -> str | None:
+    """The version that `java -version` reports, None when it reports none."""
+    try:
+        done = subprocess.run(
+            [java, "-version"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=60,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r'version "([^"]+)"', done.stdout)
+    return found.group(1) if found else None
+
+
+def java_major(version: str) -> int:
+    """The major version of a Java version string, 0 when it holds no number.
+
+    >>> [java_major(version) for version in ("1.8.0_392", "11.0.2", "17.0.15", "21-ea")]
+    [8, 11, 17, 21]
+    """
+    # Up to Java 8 the first number was always 1.
+    found = re.match(r"(?:1\.)?(\d+)", version)
+    return int(found.group(1)) if found else 0
+
+
+def set_up(extras: set[str]) -> None:
+    """Makes .venv hold the project with these extras; does nothing when it already does."""
+    installed = read_stamp()
+    held = set(installed.pop("extras", []))
+    if VENV_PYTHON.exists() and installed == fingerprint() and extras <= held:
+        return
+    if not venv_works():
+        say("setting up .venv ...")
+        quietly([sys.executable, "-m", "venv", "--clear", str(VENV)])
+    STAMP.unlink(missing_ok=True)
+    names = sorted(extras | held)
+    say(f"installing the project with {', '.join(names)} (the first time takes minutes) ...")
+    pip = [str(VENV_PYTHON), "-m", "pip", "install", "--quiet", "--no-input"]
+    project = f"{ROOT}[{','.join(names)}]"
+    quietly([*pip, "--disable-pip-version-check", "--editable", project])
+    STAMP.write_text(json.dumps({**fingerprint(), "extras": names}))
+
+
+def fingerprint() -> dict[str, str]:
+    """What an installation depends on, besides its extras."""
+    return {
+        # A .venv that was copied still leads to the folder that it was made in.
+        "place": str(VENV),
+        "python": platform.python_version(),
+        "pyproject": hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest(),
+    }
+
+
+def read_stamp() -> dict[str, Any]:
+    """What set_up() wrote when it last ended well, empty when it never did."""
+    try:
+        stamp = json.loads(STAMP.read_text())
+    except (OSError, ValueError):
+        return {}
+    return stamp if isinstance(stamp, dict) else {}
+
+
+def venv_works() -> bool:
+    """Whether .venv is whole and of the Python that runs this script."""
+    asked = "import pip, platform; print(platform.python_version())"
+    try:
+        done = subprocess.run(
+            [str(VENV_PYTHON), "-c", asked],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+    except OSError:
+        return False
+    return done.stdout.strip() == platform.python_version()
+
+
+def quietly(command: list[str]) -> None:
+    """Runs a command and shows its output only when it fails."""
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    if done.returncode:
+        say(done.stdout)
+        raise SetupError(f"this command failed, see above: {' '.join(command)}")
+
+
+def run(arguments: list[str]) -> int:
+    """Runs .venv's Python from the project's folder and returns its exit code."""
+    code = subprocess.run([str(VENV_PYTHON), *arguments], cwd=ROOT, env=environment()).returncode
+    # A child that a signal ended has the negated signal, which no process can exit with.
+    return code if code >= 0 else 128 - code
+
+
+def environment() -> dict[str, str]:
+    """The environment in which Spark and its Python workers are those of .venv."""
+    own = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
+    path = os.pathsep.join([str(VENV_BIN), own.get("PATH", os.defpath)])
+    return {**own, "PATH": path, "VIRTUAL_ENV": str(VENV), "PYSPARK_PYTHON": str(VENV_PYTHON)}
+
+
+def check() -> int:
+    """Runs every check and returns the exit code of the first one that failed."""
+    codes = {}
+    for name, arguments in CHECKS.items():
+        say(f"{name} ...")
+        codes[name] = run(arguments)
+    failed = [name for name, code in codes.items() if code]
+    say(f"failed: {', '.join(failed)}" if failed else "all checks passed")
+    return codes[failed[0]] if failed else 0
+
+
+def check_documents() -> int:
+    """Runs the examples in README.md and docs/, each document with names of its own."""
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    for path in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]:
+        name = str(path.relative_to(ROOT))
+        examples = python_blocks(path.read_text(encoding="utf-8"))
+        # Named as at the prompt, so that Spark sends what a block defines to its workers by value.
+        names = {"__name__": "__main__"}
+        runner.run(doctest.DocTestParser().get_doctest(examples, names, name, str(path), 0))
+    failed, tried = runner.summarize(verbose=False)
+    say(f"{tried} examples in documents, {failed} failed")
+    return 1 if failed else 0
+
+
+def python_blocks(text: str) -> str:
+    """A Markdown text with every line outside its Python blocks emptied.
+
+    The lines inside keep their numbers, and a block's closing fence ends an expected output.
+    """
+    lines = []
+    inside = False
+    for line in text.splitlines():
+        fence = line.strip()
+        if fence.startswith("```"):
+            inside = not inside and fence == "```python"
+            lines.append("")
+        else:
+            lines.append(line if inside else "")
+    return "\n".join(lines) + "\n"
+
+
+def say(text: str) -> None:
+    """Prints at once, so that the line comes before what a child process prints."""
+    print(text, flush=True)
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the command that the arguments name and returns the exit code."""
+    command, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
+    if command == "documents":  # what check() starts inside .venv
+        return check_documents()
+    if command not in EXTRAS or (rest and command == "check"):
+        print(__doc__, file=sys.stdout if command in {"", "-h", "--help"} else sys.stderr)
+        return 0 if command in {"", "-h", "--help"} else 2
+    require_python()
+    require_java()
+    set_up(EXTRAS[command])
+    if command == "check":
+        return check()
+    started = ["examples/flights.py"] if command == "example" else ["-m", "pytest"]
+    return run([*started, *rest])
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except SetupError as error:
+        print(f"dev.py: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,250 @@
+"""What a source is: the contract between the engines and everything that can be read.
+
+A source is configuration. It does two things, in two places:
+
+- where the flow was started, its `Planner` decides what each epoch reads, and says it as an offset
+  and as *splits*, both plain JSON, which are logged before the epoch runs;
+- in the workers, `Source.read` reads one split. It must give the same items each time it is asked,
+  because an epoch that failed is run again from what was logged.
+
+Most sources of one's own need only `PartitionedSource`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
+
+import pyarrow as pa
+
+from flow.errors import SourceError, shorten
+
+X = TypeVar("X")
+
+Json: TypeAlias = Any
+"""Whatever `json.dumps` takes: offsets and splits are made of it."""
+
+OnInvalid: TypeAlias = Literal["fail", "drop", "errors"]
+"""What to do with something that cannot be read: stop the flow, count and leave out, or send it to
+the ``errors`` stream of `op.try_input`."""
+
+ON_INVALID = ("fail", "drop", "errors")
+
+
+@dataclass(frozen=True)
+class BadInput:
+    """Something a source could not read.
+
+    Attributes:
+        where: where it stands, such as ``data/a.jsonl, line 3``.
+        text: the text itself, cut to a sane length.
+        reason: why it cannot be read.
+    """
+
+    where: str
+    text: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.reason}: {self.text}"
+
+
+@dataclass(frozen=True)
+class Invalid:
+    """A batch of what could not be read, among the batches that `Source.read` yields."""
+
+    inputs: list[BadInput]
+
+
+Batch: TypeAlias = "list[Any] | pa.RecordBatch | Invalid"
+"""What `Source.read` yields: a list of objects, a record batch, or what could not be read."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """A piece of an epoch's input that one task reads.
+
+    Attributes:
+        what: JSON that tells `Source.read` what to read.
+        partition: the source partition it belongs to; partitions interleave, item by item.
+        order: its place among the splits of its partition in the epoch.
+    """
+
+    what: Json
+    partition: int = 0
+    order: int = 0
+
+
+@dataclass(frozen=True)
+class Slice:
+    """What one epoch reads of a source.
+
+    Attributes:
+        end: the offset after it, JSON; the next slice starts there.
+        splits: the pieces to read.
+        advance_us: by how much system time moves before it; for tests.
+        abort: whether the run must die in this epoch, as in a crash; for tests.
+    """
+
+    end: Json
+    splits: Sequence[Split] = ()
+    advance_us: int = 0
+    abort: bool = False
+
+
+class SourceLog(Protocol):
+    """A durable list that a planner may append to, kept with the flow's checkpoint.
+
+    For what is too large for an offset, such as the files that have been seen.
+    """
+
+    def entries(self) -> list[Json]:
+        """All that was ever appended, in order."""
+
+    def append(self, entry: Json) -> None:
+        """Add an entry; it is on disk when this returns."""
+
+
+class Planner(ABC):
+    """Decides, for one run, what each epoch reads of one source."""
+
+    @abstractmethod
+    def next(self, start: Json | None) -> Slice | None:
+        """Plan the next epoch's slice.
+
+        Args:
+            start: where the slice before ended, ``None`` at the very beginning.
+
+        Returns:
+            The slice, or ``None`` when there is nothing to read now.
+        """
+
+    @abstractmethod
+    def finished(self, start: Json | None) -> bool:
+        """Whether nothing will come after `start` in this run."""
+
+    def lag(self, start: Json | None) -> str:  # noqa: ARG002
+        """How far behind the run is, in words, for the progress line; empty when not known."""
+        return ""
+
+    def close(self) -> None:
+        """Called once when the run ends."""
+
+
+class Source(ABC, Generic[X]):
+    """Something to read, as configuration.
+
+    Attributes:
+        bounded: whether it ends by itself.
+        on_invalid: what to do with what cannot be read.
+    """
+
+    bounded: bool = True
+    on_invalid: OnInvalid = "fail"
+
+    @property
+    def needs_streaming(self) -> bool:
+        """Whether a batch run would change what the source means, as moved system time does."""
+        return False
+
+    @abstractmethod
+    def planner(self, log: SourceLog, parallelism: int) -> Planner:
+        """Start planning a run.
+
+        Args:
+            log: the durable list of this source.
+            parallelism: how many tasks can read at once.
+        """
+
+    @abstractmethod
+    def read(self, split: Split) -> Iterator[Batch]:
+        """Read a split, in order, in a worker; the same items each time."""
+
+
+class PartitionedSource(Source[X]):
+    """A source of several partitions, each with offsets of its own: the base for one's own.
+
+    Example:
+        >>> class Squares(PartitionedSource[int]):
+        ...     def partitions(self):
+        ...         return ["all"]
+        ...     def first_offset(self, partition):
+        ...         return 0
+        ...     def next_offset(self, partition, start):
+        ...         return None if start >= 6 else start + 3
+        ...     def read_partition(self, partition, start, end):
+        ...         yield [n * n for n in range(start, end)]
+        >>> from flow.testing import run_source
+        >>> run_source(Squares())
+        [0, 1, 4, 9, 16, 25]
+    """
+
+    @abstractmethod
+    def partitions(self) -> Sequence[str]:
+        """The partitions there are now; a run that goes on asks again, new ones may appear."""
+
+    @abstractmethod
+    def first_offset(self, partition: str) -> Json:
+        """Where a partition starts."""
+
+    @abstractmethod
+    def next_offset(self, partition: str, start: Json) -> Json | None:
+        """Where the next epoch's piece of a partition ends.
+
+        Returns:
+            The offset; `start` itself when there is nothing new now; ``None`` when nothing will
+            ever come, which a source that is not `bounded` must not return.
+        """
+
+    @abstractmethod
+    def read_partition(
+        self, partition: str, start: Json, end: Json
+    ) -> Iterable[Sequence[X] | pa.RecordBatch | Invalid]:
+        """Read from `start` up to `end`, in batches, in a worker; the same items each time."""
+
+    def planner(self, log: SourceLog, parallelism: int) -> Planner:  # noqa: ARG002
+        return _PartitionPlanner(self)
+
+    def read(self, split: Split) -> Iterator[Batch]:
+        partition, start, end = split.what
+        for batch in self.read_partition(partition, start, end):
+            yield batch if isinstance(batch, (pa.RecordBatch, Invalid)) else list(batch)
+
+
+class _PartitionPlanner(Planner):
+    """Plans a `PartitionedSource`: the offset is a dict, partition to offset, in order of arrival."""
+
+    def __init__(self, source: PartitionedSource[Any]) -> None:
+        self._source = source
+
+    def next(self, start: Json | None) -> Slice | None:
+        offsets = self._known(start)
+        splits, ends = [], dict(offsets)
+        for number, (partition, offset) in enumerate(offsets.items()):
+            end = self._source.next_offset(partition, offset)
+            if end is not None and end != offset:
+                ends[partition] = end
+                splits.append(Split([partition, offset, end], partition=number))
+        if not splits and start is not None:
+            return None
+        return Slice(ends, splits) if splits else None
+
+    def finished(self, start: Json | None) -> bool:
+        return self._source.bounded and all(
+            self._source.next_offset(partition, offset) is None
+            for partition, offset in self._known(start).items()
+        )
+
+    def _known(self, start: Json | None) -> dict[str, Json]:
+        offsets: dict[str, Json] = dict(start or {})
+        for partition in self._source.partitions():
+            if not isinstance(partition, str):
+                raise SourceError(
+                    f"{type(self._source).__name__}.partitions must return text, "
+                    f"got {shorten(partition)}"
+                )
+            if partition not in offsets:
+                offsets[partition] = self._source.first_offset(partition)
+        return offsets

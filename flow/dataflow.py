@@ -1,0 +1,160 @@
+"""The graph: a `Dataflow`, its steps, and the streams between them. Data only; nothing runs here.
+
+A flow is put together by operator functions (`flow.operators`), each of which adds one `Step` and
+returns the `Stream` or streams it makes. What is added is never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeAlias, TypeVar
+
+from flow.errors import FlowBuildError, FlowTypeError, shorten
+
+X = TypeVar("X")
+X_co = TypeVar("X_co", covariant=True)
+V = TypeVar("V")
+
+
+@dataclass(frozen=True)
+class Operator:
+    """What a step does, as configuration. Each kind of step is a frozen subclass."""
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        """The names of the streams a step of this kind makes; none for an output."""
+        return ("down",)
+
+
+@dataclass(frozen=True)
+class StreamId:
+    """Where a stream comes from: a step and one of its ports."""
+
+    step_id: str
+    port: str
+
+    def __str__(self) -> str:
+        return self.step_id if self.port == "down" else f"{self.step_id}.{self.port}"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A node of the graph: an operator with a name and the streams that flow into it."""
+
+    step_id: str
+    operator: Operator
+    ups: tuple[StreamId, ...]
+
+    @property
+    def downs(self) -> tuple[StreamId, ...]:
+        """The streams this step makes, one a port."""
+        return tuple(StreamId(self.step_id, port) for port in self.operator.ports)
+
+
+@dataclass(frozen=True, eq=False)
+class Dataflow:
+    """A flow: a name, and the steps that operators add to it.
+
+    Args:
+        flow_id: the flow's name; part of what a checkpoint is known by.
+
+    Raises:
+        FlowTypeError: when the name is not text.
+        FlowBuildError: when the name is empty.
+
+    >>> Dataflow("departures")
+    Dataflow('departures')
+    """
+
+    flow_id: str
+    _steps: dict[str, Step] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.flow_id, str):
+            raise FlowTypeError(f"a Dataflow's name must be text, got {shorten(self.flow_id)}")
+        if not self.flow_id.strip():
+            raise FlowBuildError("a Dataflow needs a name, got an empty one")
+
+    def __repr__(self) -> str:
+        return f"Dataflow({self.flow_id!r})"
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps in the order in which they were added: each comes after those it reads."""
+        return tuple(self._steps.values())
+
+    def step(self, step_id: str) -> Step:
+        """Look a step up by its id.
+
+        Raises:
+            FlowBuildError: when the flow has no such step, with the ids it has.
+        """
+        if step_id not in self._steps:
+            known = ", ".join(repr(name) for name in self._steps) or "none"
+            raise FlowBuildError(f"{self!r} has no step {shorten(step_id)}; its steps are: {known}")
+        return self._steps[step_id]
+
+    def add(self, step_id: str, operator: Operator, *ups: Stream[object]) -> Step:
+        """Add a step; operator functions call this, and so may one's own operators.
+
+        Raises:
+            FlowTypeError: when the id is not text, or an upstream is not a `Stream`.
+            FlowBuildError: when the id is empty or taken, or an upstream belongs to another flow.
+        """
+        self._check_id(step_id)
+        for up in ups:
+            if up.flow is not self:
+                raise FlowBuildError(
+                    f"step {step_id!r} reads stream {str(up.stream_id)!r} of {up.flow!r}, "
+                    f"but belongs to {self!r}: a step reads streams of one flow only"
+                )
+        step = Step(step_id, operator, tuple(up.stream_id for up in ups))
+        self._steps[step_id] = step
+        return step
+
+    def with_operator(self, step_id: str, operator: Operator) -> Dataflow:
+        """Copy the flow with one step's operator put in the place of the old one."""
+        changed = replace(self.step(step_id), operator=operator)
+        copy = Dataflow(self.flow_id)
+        copy._steps.update({**self._steps, step_id: changed})
+        return copy
+
+    def _check_id(self, step_id: object) -> None:
+        if not isinstance(step_id, str):
+            raise FlowTypeError(
+                f"a step id must be text, got {type(step_id).__name__} {shorten(step_id)}: "
+                "the first argument of every operator is the step's id"
+            )
+        if not step_id.strip():
+            raise FlowBuildError("a step id must not be empty: name what the step does")
+        if step_id in self._steps:
+            raise FlowBuildError(
+                f"{self!r} already has a step {step_id!r}: give each step an id of its own"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Stream(Generic[X_co]):
+    """An edge of the graph: the items that one port of one step makes."""
+
+    flow: Dataflow
+    stream_id: StreamId
+
+    def __repr__(self) -> str:
+        return f"Stream({str(self.stream_id)!r} of {self.flow!r})"
+
+    def __iter__(self) -> Iterator[object]:
+        raise FlowTypeError(
+            f"{self!r} cannot be looped over while the flow is being built: "
+            "use an operator such as op.map to work on its items"
+        )
+
+
+KeyedStream: TypeAlias = Stream[tuple[str, V]]
+"""A stream of ``(key, value)`` pairs whose key is a `str`."""
+
+
+def streams_of(flow: Dataflow, step: Step) -> tuple[Stream[X], ...]:
+    """The streams a step makes, one a port, in the order of its operator's ports."""
+    return tuple(Stream(flow, stream_id) for stream_id in step.downs)

@@ -1,0 +1,111 @@
+"""Durations: how a user may write one, and microseconds inside.
+
+A duration is a `datetime.timedelta` (a `pendulum` duration is one), or text such as ``"30s"``,
+``"1h30m"``, ``"100ms"``, or ISO 8601 ``"PT5M"``.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import TypeAlias
+
+import pendulum
+from pendulum.parsing.exceptions import ParserError
+
+from flow.errors import DurationError, shorten
+
+Duration: TypeAlias = timedelta | str
+"""What a user may give where a duration is asked for."""
+
+MAX_US = timedelta.max // timedelta(microseconds=1)
+"""Microseconds of `timedelta.max`: stands for "for ever"."""
+
+_UNITS_US = {
+    "us": 1,
+    "µs": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+    "w": 604_800_000_000,
+}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(us|µs|ms|s|m|h|d|w)")
+_WHOLE = re.compile(rf"([+-]?)\s*((?:{_PART.pattern}\s*)+)")
+_HOW = 'write it as a timedelta, "30s", "5m", "1h30m", "100ms" or ISO 8601 "PT5M"'
+
+
+def duration_us(value: Duration, what: str = "duration") -> int:
+    """Read a duration as a whole number of microseconds.
+
+    Args:
+        value: a `timedelta`, a `pendulum` duration, or text.
+        what: the parameter's name, for the error.
+
+    Raises:
+        DurationError: for anything else, with the value and the ways to write one.
+
+    >>> duration_us("1h30m")
+    5400000000
+    >>> duration_us(timedelta(milliseconds=100)) == duration_us("100ms")
+    True
+    >>> duration_us("PT5M")
+    300000000
+    """
+    if isinstance(value, timedelta):
+        return _timedelta_us(value, what)
+    if not isinstance(value, str):
+        raise DurationError(
+            f"{what} must be a duration, got {type(value).__name__} {shorten(value)}: {_HOW}"
+        )
+    text = value.strip()
+    match = _WHOLE.fullmatch(text)
+    if match is not None:
+        total = sum(_part_us(number, unit) for number, unit in _PART.findall(match[2]))
+        return -total if match[1] == "-" else total
+    if text[:1] in {"P", "p"}:
+        return _iso_us(text, what)
+    raise DurationError(f"{what} {shorten(value)} is not a duration: {_HOW}")
+
+
+def duration_text(micros: int) -> str:
+    """Write microseconds the short way.
+
+    >>> duration_text(5_400_000_000)
+    '1h30m'
+    >>> duration_text(0)
+    '0s'
+    """
+    if micros >= MAX_US:
+        return "for ever"
+    sign, rest, parts = ("-" if micros < 0 else ""), abs(micros), []
+    for unit in ("d", "h", "m", "s", "ms", "us"):
+        count, rest = divmod(rest, _UNITS_US[unit])
+        if count:
+            parts.append(f"{count}{unit}")
+    return sign + ("".join(parts) or "0s")
+
+
+def _timedelta_us(value: timedelta, what: str) -> int:
+    if isinstance(value, pendulum.Duration) and (value.years or value.months):
+        raise DurationError(
+            f"{what} {shorten(value)} holds years or months, which have no fixed length: {_HOW}"
+        )
+    return timedelta.__floordiv__(value, timedelta(microseconds=1))
+
+
+def _part_us(number: str, unit: str) -> int:
+    whole, _, fraction = number.partition(".")
+    scale = _UNITS_US[unit]
+    return int(whole) * scale + (int(fraction) * scale // 10 ** len(fraction) if fraction else 0)
+
+
+def _iso_us(text: str, what: str) -> int:
+    try:
+        parsed = pendulum.parse(text)
+    except (ParserError, ValueError) as error:
+        raise DurationError(f"{what} {shorten(text)} is not a duration: {_HOW}") from error
+    if not isinstance(parsed, pendulum.Duration):
+        raise DurationError(f"{what} {shorten(text)} is not a duration: {_HOW}")
+    return _timedelta_us(parsed, what)

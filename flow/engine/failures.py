@@ -1,0 +1,52 @@
+"""Failures on their way from a worker to where the flow was started.
+
+A failure travels as a packet, not as an exception through Spark: no task is retried for an error
+that would come again, Spark logs no stack trace for it, and the user gets the very exception.
+"""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from pathlib import Path
+from typing import TypeVar
+
+from flow.errors import FlowError
+
+ExceptionT = TypeVar("ExceptionT", bound=BaseException)
+
+_OWN = str(Path(__file__).resolve().parent)
+
+
+def encode_failure(error: FlowError) -> bytes:
+    """An error and its cause as bytes."""
+    cause = error.__cause__
+    trace = "" if cause is None else user_trace(cause)
+    return pickle.dumps((portable(error), None if cause is None else portable(cause), trace), 5)
+
+
+def decode_failure(payload: bytes) -> FlowError:
+    """The error in bytes made by `encode_failure`, with its cause and the cause's trace as a note."""
+    error, cause, trace = pickle.loads(payload)
+    if cause is not None:
+        if trace:
+            cause.add_note("raised in a worker at:\n" + trace)
+        error.__cause__ = cause
+    failure: FlowError = error
+    return failure
+
+
+def user_trace(error: BaseException) -> str:
+    """The frames of a traceback that are not the engine's own, innermost last."""
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if not frame.filename.startswith(_OWN)]
+    return "".join(traceback.format_list(theirs)).rstrip()
+
+
+def portable(error: ExceptionT) -> ExceptionT | RuntimeError:
+    """The exception itself if it can be pickled and read again, else one that says the same."""
+    try:
+        pickle.loads(pickle.dumps(error, 5))
+    except Exception:  # pickle raises whatever a user's class does
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error

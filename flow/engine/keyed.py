@@ -1,0 +1,231 @@
+"""A keyed step in one shard and one epoch: the logics of its keys are called, and what they emit is
+gathered with its position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from flow.dataflow import Step
+from flow.engine.chunks import AFTER_ITEMS, AT_END, BEFORE_ITEMS, Chunk, Pairs
+from flow.engine.context import Control, TaskContext
+from flow.engine.packets import Packet, Run, decode_runs
+from flow.engine.plan import Edge
+from flow.engine.state import KeyStates
+from flow.errors import FlowError, StepError, shorten, step_error
+from flow.operators.stateful import DISCARD, KEEP, Stateful, StatefulBatchLogic, StatefulLogic
+
+Logic = Any
+
+
+@dataclass
+class Emitted:
+    """What the logics of a step emitted, with the position of what caused it."""
+
+    keys: list[str] = field(default_factory=list)
+    values: list[Any] = field(default_factory=list)
+    pos: list[int] = field(default_factory=list)
+
+    def extend(self, key: str, values: Iterable[Any], pos: int) -> None:
+        """Add values of one key that have one cause."""
+        before = len(self.values)
+        self.values.extend(values)
+        added = len(self.values) - before
+        if added:
+            self.keys.extend([key] * added)
+            self.pos.extend([pos] * added)
+
+    def by_port(self, ports: int) -> list[Chunk]:
+        """A chunk for each port; with several, values are ``(port, value)``."""
+        pos = np.array(self.pos, np.int64)
+        if ports == 1:
+            return [Pairs(self.keys, self.values, pos)]
+        which = np.array([port for port, _ in self.values], np.int64)
+        return [self._port(pos, np.flatnonzero(which == port).tolist()) for port in range(ports)]
+
+    def _port(self, pos: Any, chosen: list[int]) -> Chunk:
+        keys = [self.keys[at] for at in chosen]
+        return Pairs(keys, [self.values[at][1] for at in chosen], pos[chosen])
+
+
+def gather(edges: tuple[Edge, ...], packets: list[Packet]) -> dict[str, Run]:
+    """The values of each key from all packets bound for a step, in order of position.
+
+    With several edges each value becomes ``(side, value)``.
+    """
+    sides = {edge.dest: edge.side for edge in edges}
+    found: dict[str, list[Run]] = {}
+    for packet in sorted(packets, key=lambda one: (one.origin, one.seq)):
+        for run in decode_runs(packet.payload, edges[0].step_id):
+            if len(edges) > 1:
+                side = sides[packet.dest]
+                run = run._replace(values=[(side, value) for value in run.values])
+            found.setdefault(run.key, []).append(run)
+    return {key: runs[0] if len(runs) == 1 else _merged(key, runs) for key, runs in found.items()}
+
+
+def _merged(key: str, runs: list[Run]) -> Run:
+    values = [value for run in runs for value in run.values]
+    pos = [at for run in runs for at in run.pos]
+    if any(left.pos[-1] > right.pos[0] for left, right in zip(runs, runs[1:], strict=False)):
+        order = sorted(range(len(pos)), key=pos.__getitem__)
+        values, pos = [values[at] for at in order], [pos[at] for at in order]
+    return Run(key, values, pos)
+
+
+class KeyedRun:
+    """Runs one keyed step over one shard's part of an epoch."""
+
+    def __init__(self, step: Step, states: KeyStates, control: Control, context: TaskContext):
+        if not isinstance(step.operator, Stateful):
+            raise StepError(step.step_id, "is not a keyed step")
+        self._step_id = step.step_id
+        self._builder = step.operator.builder
+        self._states = states
+        self._moment = control.moment
+        self._context = context
+        self._emitted = Emitted()
+
+    def run(self, runs: dict[str, Run], end_of_input: bool) -> Emitted:
+        """Call what is due, then hand in the values, then, at the end of input, end every key."""
+        due = self._states.due(self._moment.now_us)
+        self._states.prepare(list(runs))
+        for key in due:
+            if key not in runs:
+                self._touch(key, None, True)
+        was_due = set(due)
+        for key, run in runs.items():
+            self._touch(key, run, key in was_due)
+        if end_of_input:
+            for key in self._states.all():
+                self._end(key)
+        return self._emitted
+
+    def _touch(self, key: str, run: Run | None, due: bool) -> None:
+        logic = self._states.take(key)
+        if due and logic is not None:
+            logic = self._notify(key, logic, BEFORE_ITEMS)
+        if run is not None:
+            logic = self._feed(key, logic, run)
+        self._settle(key, logic)
+
+    def _settle(self, key: str, logic: Logic | None) -> None:
+        """Notify a logic that has become due meanwhile, and keep what is left of it."""
+        due_us = self._due(key, logic)
+        if logic is not None and due_us <= self._moment.now_us:
+            logic = self._notify(key, logic, AFTER_ITEMS)
+            due_us = self._due(key, logic)
+        if logic is None:
+            self._states.drop(key)
+        else:
+            self._put(key, logic, due_us)
+
+    def _feed(self, key: str, logic: Logic | None, run: Run) -> Logic | None:
+        if logic is None:
+            logic = self._build(key)
+        if isinstance(logic, StatefulLogic):
+            return self._feed_items(key, logic, run)
+        return self._call(
+            key, logic, "on_batch", run.pos[-1], logic.on_batch, run.values, self._moment
+        )
+
+    def _feed_items(self, key: str, logic: Logic | None, run: Run) -> Logic | None:
+        moment, emitted, at = self._moment, self._emitted, 0
+        try:
+            for at, value in enumerate(run.values):
+                if logic is None:
+                    logic = self._build(key)
+                made, keep = logic.on_item(value, moment)
+                emitted.extend(key, made, run.pos[at])
+                if keep is not KEEP:
+                    logic = self._checked(keep, logic)
+        except FlowError:
+            raise
+        except Exception as error:
+            problem = self._problem("on_item", error)
+            raise step_error(self._step_id, problem, key=key, item=run.values[at]) from error
+        return logic
+
+    def _notify(self, key: str, logic: Logic, pos: int) -> Logic | None:
+        return self._call(key, logic, "on_notify", pos, logic.on_notify, self._moment)
+
+    def _end(self, key: str) -> None:
+        logic = self._states.take(key)
+        if logic is None:
+            return
+        logic = self._call(key, logic, "on_end", AT_END, logic.on_end, self._moment)
+        if logic is None:
+            self._states.drop(key)
+        else:
+            self._put(key, logic, self._due(key, logic))
+
+    def _call(
+        self, key: str, logic: Logic, what: str, pos: int, method: Callable[..., Any], *args: Any
+    ) -> Logic | None:
+        try:
+            made, keep = method(*args)
+            self._emitted.extend(key, made, pos)
+            return logic if keep is KEEP else self._checked(keep, logic)
+        except FlowError:
+            raise
+        except Exception as error:
+            item = args[0] if what == "on_batch" else None
+            raise step_error(
+                self._step_id,
+                self._problem(what, error),
+                key=key,
+                item=item,
+                has_item=what == "on_batch",
+            ) from error
+
+    def _checked(self, keep: Any, logic: Logic) -> Logic | None:
+        if keep is DISCARD:
+            return None
+        if keep is KEEP:
+            return logic
+        raise TypeError(
+            f"{type(logic).__name__} must say KEEP or DISCARD beside what it emits, "
+            f"got {shorten(keep)}"
+        )
+
+    def _build(self, key: str) -> Logic:
+        try:
+            logic = self._builder(None)
+        except Exception as error:
+            problem = self._problem("its builder", error)
+            raise step_error(self._step_id, problem, key=key, has_item=False) from error
+        if not isinstance(logic, (StatefulLogic, StatefulBatchLogic)):
+            raise step_error(
+                self._step_id,
+                "its builder must return a StatefulLogic or a StatefulBatchLogic, "
+                f"got {type(logic).__name__}",
+                key=key,
+                has_item=False,
+            )
+        return logic
+
+    def _due(self, key: str, logic: Logic | None) -> int:
+        if logic is None:
+            return self._moment.now_us + 1
+        try:
+            return int(logic.notify_at_us())
+        except Exception as error:
+            problem = self._problem("notify_at", error)
+            raise step_error(self._step_id, problem, key=key, has_item=False) from error
+
+    def _put(self, key: str, logic: Logic, due_us: int) -> None:
+        try:
+            self._states.put(key, logic, due_us)
+        except FlowError:
+            raise
+        except Exception as error:
+            problem = self._problem("snapshot", error)
+            raise step_error(self._step_id, problem, key=key, has_item=False) from error
+
+    def _problem(self, what: str, error: Exception) -> str:
+        return f"{what} raised {type(error).__name__}: {error}"
+
+

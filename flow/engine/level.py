@@ -1,0 +1,113 @@
+"""One level of a plan in one shard: the steps that run there, and the stateless steps after them.
+
+The engines differ in who brings the packets and who keeps the state; what happens between is this.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias
+
+from flow.dataflow import Step
+from flow.engine.chunks import Chunk
+from flow.engine.context import Control, Stats, TaskContext
+from flow.engine.failures import encode_failure
+from flow.engine.keyed import KeyedRun, gather
+from flow.engine.packets import CONTROL, ERROR, STATS, Packet, sorted_chunks
+from flow.engine.pipeline import Pipeline
+from flow.engine.plan import Plan
+from flow.engine.state import KeyStates
+from flow.errors import FlowError
+from flow.operators.stateful import Stateful
+
+StatesOf: TypeAlias = Callable[[Step], KeyStates]
+"""Gives the key states of a keyed step in the shard at hand."""
+
+
+def run_level(
+    plan: Plan,
+    level: int,
+    shards: int,
+    shard: int,
+    packets: Iterable[Packet],
+    states_of: StatesOf,
+    slice_number: int = 0,
+    control: Control | None = None,
+) -> Iterator[Packet]:
+    """Run a level over one shard's packets of an epoch; what it makes leaves as packets.
+
+    Args:
+        plan: the compiled flow.
+        level: the level, 1 or more.
+        shards: how many shards there are.
+        shard: the shard at hand.
+        packets: all packets of the shard in this epoch, in any order.
+        states_of: the shard's key states by step.
+        slice_number: which slice of a batch run this is; 0 when streaming.
+        control: the epoch's control, when it is not among the packets.
+    """
+    here: dict[str, list[Packet]] = defaultdict(list)
+    stats = Stats()
+    passing: list[Packet] = []
+    for packet in packets:
+        if packet.dest == CONTROL:
+            control = Control.decode(packet.payload)
+        elif packet.dest == STATS:
+            stats.add(Stats.decode(packet.payload))
+        elif packet.dest < 0 or plan.edges[packet.dest].level != level:
+            passing.append(packet)
+        else:
+            here[plan.edges[packet.dest].step_id].append(packet)
+    yield from passing
+    if control is None:
+        return
+    run = _LevelRun(plan, level, shards, shard, control, stats)
+    yield from run.packets(here, states_of, slice_number)
+    if level < len(plan.levels):
+        yield Packet(CONTROL, shard, shard, 0, control.encode())
+
+
+class _LevelRun:
+    def __init__(
+        self, plan: Plan, level: int, shards: int, shard: int, control: Control, stats: Stats
+    ) -> None:
+        self._plan = plan
+        self._level = level
+        self._shard = shard
+        self._control = control
+        self._context = TaskContext(control.moment, stats, run_id=plan.plan_id)
+        self._pipeline = Pipeline(plan, shards, shard, shard, self._context)
+
+    def packets(
+        self, here: dict[str, list[Packet]], states_of: StatesOf, slice_number: int
+    ) -> Iterator[Packet]:
+        try:
+            for step_id in self._plan.levels[self._level - 1]:
+                self._run_step(self._plan.steps[step_id], here.get(step_id, []), states_of)
+                yield from self._pipeline.flush(slice_number)
+        except FlowError as error:
+            yield Packet(ERROR, self._shard, self._shard, 0, encode_failure(error))
+        yield from self._pipeline.report()
+
+    def _run_step(self, step: Step, packets: list[Packet], states_of: StatesOf) -> None:
+        if isinstance(step.operator, Stateful):
+            made = self._run_keyed(step, packets, states_of(step))
+            sent = list(zip(step.downs, made, strict=True))
+        else:
+            sent = [(step.downs[0], chunk) for chunk in sorted_chunks(packets)]
+            self._context.count(step.step_id, "in", sum(len(chunk) for _, chunk in sent))
+        for down, chunk in sent:
+            self._context.count(step.step_id, "out", len(chunk))
+            self._pipeline.push(down, chunk)
+
+    def _run_keyed(self, step: Step, packets: list[Packet], states: KeyStates) -> list[Chunk]:
+        runs = gather(self._plan.edges_into(step.step_id), packets) if packets else {}
+        self._context.count(step.step_id, "in", sum(len(run.values) for run in runs.values()))
+        keyed = KeyedRun(step, states, self._control, self._context)
+        emitted = keyed.run(runs, self._control.end_of_input)
+        due_us = states.flush()
+        self._context.stats.due_us = min(self._context.stats.due_us, due_us)
+        self._context.stats.gauges[step.step_id, "keys"] += states.count()
+        return emitted.by_port(len(step.downs))
+

@@ -1,0 +1,146 @@
+"""The in-process engine: every shard of every level in this process, state in dicts, no Spark.
+
+Packets, levels and state are those of the Spark engines, so what runs here runs there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from flow.dataflow import Dataflow, Step
+from flow.engine.chunks import Items, Records, as_items, positions
+from flow.engine.context import Control, Stats, TaskContext
+from flow.engine.failures import decode_failure
+from flow.engine.level import run_level
+from flow.engine.packets import ERROR, PRINTED, STATS, Packet, sorted_chunks
+from flow.engine.pipeline import Pipeline
+from flow.engine.plan import Plan, compile_flow
+from flow.engine.state import MemoryStore, SegmentedStates
+from flow.errors import FlowBuildError, FlowError
+from flow.operators.edges import Input
+from flow.operators.stateful import Stateful
+
+DEFAULT_SHARDS = 32
+
+
+@dataclass(frozen=True)
+class Part:
+    """Items of one source partition of an input, in order: a list of objects, or a record batch."""
+
+    items: list[Any] | pa.RecordBatch
+    partition: int = 0
+
+
+@dataclass
+class EpochResult:
+    """What an epoch gave: the items that reached each output, and what was counted."""
+
+    outputs: dict[str, list[Any]] = field(default_factory=dict)
+    stats: Stats = field(default_factory=Stats)
+    printed: list[str] = field(default_factory=list)
+
+
+class LocalEngine:
+    """Runs a flow epoch by epoch in this process."""
+
+    def __init__(self, flow: Dataflow, shards: int = DEFAULT_SHARDS) -> None:
+        self.plan = compile_flow(flow)
+        self._shards = shards
+        self._stores: dict[tuple[int, int], MemoryStore] = {}
+
+    def epoch(self, parts: Mapping[str, Iterable[Part]], control: Control) -> EpochResult:
+        """Run one epoch.
+
+        Args:
+            parts: what each input reads in it.
+            control: the epoch's system time, and whether the input ends with it.
+
+        Raises:
+            StepError: when a step failed; the epoch has then changed nothing.
+        """
+        packets = list(self._read(parts, control))
+        stores = {place: store.copied() for place, store in self._stores.items()}
+        for level in range(1, len(self.plan.levels) + 1):
+            packets = self._level(level, packets, control, stores)
+        result = self._finish(packets)
+        self._stores = stores
+        return result
+
+    def _read(self, parts: Mapping[str, Iterable[Part]], control: Control) -> Iterable[Packet]:
+        origin = 0
+        for step_id in self.plan.inputs:
+            for part in parts.get(step_id, ()):
+                yield from _read_part(self.plan, self._shards, step_id, part, origin, control)
+                origin += 1
+        for step_id in parts:
+            if step_id not in self.plan.inputs:
+                known = ", ".join(repr(name) for name in self.plan.inputs)
+                raise FlowBuildError(f"the flow has no input {step_id!r}; its inputs are: {known}")
+
+    def _level(
+        self,
+        level: int,
+        packets: list[Packet],
+        control: Control,
+        stores: dict[tuple[int, int], MemoryStore],
+    ) -> list[Packet]:
+        by_shard: dict[int, list[Packet]] = {shard: [] for shard in range(self._shards)}
+        for packet in packets:
+            by_shard[packet.shard].append(packet)
+        made: list[Packet] = []
+        for shard, received in by_shard.items():
+            store = stores.setdefault((level, shard), MemoryStore())
+
+            def states_of(step: Step, store: MemoryStore = store) -> SegmentedStates:
+                return SegmentedStates(store, step.step_id, builder_of(step))
+
+            made += run_level(
+                self.plan, level, self._shards, shard, received, states_of, control=control
+            )
+        return made
+
+    def _finish(self, packets: list[Packet]) -> EpochResult:
+        result = EpochResult()
+        arrived: dict[int, list[Packet]] = {}
+        for packet in packets:
+            match packet.dest:
+                case dest if dest >= 0:
+                    arrived.setdefault(dest, []).append(packet)
+                case _ if packet.dest == ERROR:
+                    raise decode_failure(packet.payload)
+                case _ if packet.dest == STATS:
+                    result.stats.add(Stats.decode(packet.payload))
+                case _ if packet.dest == PRINTED:
+                    result.printed += packet.payload.decode().splitlines()
+        for edge in self.plan.outputs:
+            chunks = sorted_chunks(arrived.get(edge.dest, []))
+            items = [item for chunk in chunks for item in as_items(chunk).items]
+            result.outputs.setdefault(edge.step_id, []).extend(items)
+        return result
+
+
+def builder_of(step: Step) -> Any:
+    """The builder of a keyed step's logics."""
+    if not isinstance(step.operator, Stateful):
+        raise FlowError(f"step {step.step_id!r} is not a keyed step")
+    return step.operator.builder
+
+
+def _read_part(
+    plan: Plan, shards: int, step_id: str, part: Part, origin: int, control: Control
+) -> Iterable[Packet]:
+    step = plan.steps[step_id]
+    if not isinstance(step.operator, Input):
+        raise FlowBuildError(f"step {step_id!r} is not an input")
+    context = TaskContext(control.moment, run_id=plan.plan_id)
+    pipeline = Pipeline(plan, shards, origin % shards, origin, context)
+    pos = positions(0, 0, 0, len(part.items))
+    context.count(step_id, "out", len(part.items))
+    batch = part.items
+    chunk = Records(batch, pos) if isinstance(batch, pa.RecordBatch) else Items(batch, pos)
+    pipeline.push(step.downs[0], chunk)
+    return [*pipeline.flush(), *pipeline.report()]

@@ -1,0 +1,269 @@
+"""Packets: the items of one (stream, shard), many at a time, as one row between Python and Spark.
+
+A packet's payload is one byte that says the form, then:
+
+- ``I`` items: a pickle of ``(positions, items)``;
+- ``P`` pairs, grouped by key: a pickle of ``(keys, counts, positions, values)``, where ``counts``
+  says how many of the values belong to each key;
+- ``R`` records, ``K`` keyed records: an Arrow IPC stream with the position, and the key, as columns.
+
+Pickles travel only between workers of one run and are never read from outside the flow.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from flow.engine.chunks import (
+    Chunk,
+    Items,
+    KeyedRecords,
+    Pairs,
+    Positions,
+    Records,
+    as_items,
+    as_pairs,
+    in_order,
+    key_array,
+    pick,
+    reorder,
+)
+from flow.engine.shards import hash_keys, shard_of
+from flow.errors import EngineError, step_error
+
+CONTROL, STATS, ERROR, PRINTED = -1, -2, -3, -4
+"""Destinations that are not a stream: an epoch's time, counts, a failure, an inspector's lines."""
+
+_POS, _KEY = "__flow_pos__", "__flow_key__"
+_PROTOCOL = 5
+
+
+class Packet(NamedTuple):
+    """One row of the one table that a flow is to Spark.
+
+    Attributes:
+        dest: the edge it is bound for, or one of the special destinations.
+        shard: the slice of the key space.
+        origin: who made it: a split in stage 0, a shard later on.
+        seq: its number among those of its origin, after the slice in the high bits.
+        payload: its content.
+    """
+
+    dest: int
+    shard: int
+    origin: int
+    seq: int
+    payload: bytes
+
+
+PACKET_SCHEMA = pa.schema(
+    [
+        ("dest", pa.int32()),
+        ("shard", pa.int32()),
+        ("origin", pa.int32()),
+        ("seq", pa.int64()),
+        ("payload", pa.binary()),
+    ]
+)
+PACKET_DDL = "dest int, shard int, origin int, seq long, payload binary"
+
+_BATCH_ROWS, _BATCH_BYTES = 512, 16 << 20
+
+
+def to_batches(packets: Iterable[Packet]) -> Iterator[pa.RecordBatch]:
+    """Packets as Arrow batches of bounded size."""
+    rows: list[Packet] = []
+    size = 0
+    for packet in packets:
+        rows.append(packet)
+        size += len(packet.payload)
+        if len(rows) >= _BATCH_ROWS or size >= _BATCH_BYTES:
+            yield _batch(rows)
+            rows, size = [], 0
+    if rows:
+        yield _batch(rows)
+
+
+def from_batch(batch: pa.RecordBatch) -> Iterator[Packet]:
+    """The packets of an Arrow batch."""
+    return map(Packet, *(column.to_pylist() for column in batch.columns))
+
+
+def _batch(rows: list[Packet]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    arrays = [
+        pa.array(column, field.type) for column, field in zip(columns, PACKET_SCHEMA, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=PACKET_SCHEMA)
+
+
+def encode_whole(chunk: Chunk, step_id: str) -> bytes:
+    """One payload with all items of a chunk; `step_id` made them and is named in errors."""
+    match chunk:
+        case Records(batch, pos):
+            return b"R" + _ipc(batch, pos, None)
+        case KeyedRecords(keys, batch, pos):
+            return b"K" + _ipc(batch, pos, keys)
+        case Pairs() | Items():
+            plain = as_items(chunk)
+            return b"I" + _pickled((plain.pos.tobytes(), plain.items), plain.items, step_id)
+
+
+def encode_spread(chunk: Chunk, shards: int, step_id: str) -> Iterator[tuple[int, bytes]]:
+    """Payloads that deal the items out to the shards in turn."""
+    for shard in range(min(shards, len(chunk))):
+        part = reorder(chunk, np.arange(shard, len(chunk), shards))
+        yield shard, encode_whole(part, step_id)
+
+
+def encode_keyed(
+    chunk: Chunk, shards: int, made_by: str, read_by: str
+) -> Iterator[tuple[int, bytes]]:
+    """Payloads of a keyed stream, one for each shard that has items; errors name the two steps."""
+    if isinstance(chunk, KeyedRecords):
+        yield from _encode_keyed_records(chunk, shards)
+    else:
+        yield from _encode_pairs(as_pairs(chunk, read_by), shards, made_by)
+
+
+def decode(payload: bytes) -> Chunk:
+    """The chunk in a payload."""
+    form, body = payload[:1], memoryview(payload)[1:]
+    if form == b"I":
+        pos, items = pickle.loads(body)
+        return Items(items, np.frombuffer(pos, np.int64))
+    if form == b"P":
+        keys, counts, pos, values = pickle.loads(body)
+        repeats = np.frombuffer(counts, np.int64).tolist()
+        spread = [key for key, count in zip(keys, repeats, strict=True) for _ in range(count)]
+        return Pairs(spread, values, np.frombuffer(pos, np.int64))
+    if form in (b"R", b"K"):
+        return _from_ipc(body)
+    raise EngineError(f"a packet of unknown form {form!r}: do all workers run the same version?")
+
+
+class Run(NamedTuple):
+    """Values of one key from one packet, with their positions, in order."""
+
+    key: str
+    values: list[Any]
+    pos: list[int]
+
+
+def decode_runs(payload: bytes, step_id: str) -> Iterator[Run]:
+    """The values in a payload, key by key."""
+    if payload[:1] != b"P":
+        chunk = as_pairs(decode(payload), step_id)
+        yield from _group(chunk)
+        return
+    keys, counts, pos_bytes, values = pickle.loads(memoryview(payload)[1:])
+    pos = np.frombuffer(pos_bytes, np.int64).tolist()
+    start = 0
+    for key, count in zip(keys, np.frombuffer(counts, np.int64).tolist(), strict=True):
+        end = start + count
+        yield Run(key, values[start:end], pos[start:end])
+        start = end
+
+
+def _group(chunk: Pairs) -> Iterator[Run]:
+    runs: dict[str, Run] = {}
+    for key, value, pos in zip(chunk.keys, chunk.values, chunk.pos.tolist(), strict=True):
+        run = runs.get(key)
+        if run is None:
+            run = runs[key] = Run(key, [], [])
+        run.values.append(value)
+        run.pos.append(pos)
+    return iter(runs.values())
+
+
+def _encode_pairs(chunk: Pairs, shards: int, step_id: str) -> Iterator[tuple[int, bytes]]:
+    coded = key_array(chunk.keys, step_id).dictionary_encode()
+    codes = coded.indices.to_numpy().astype(np.int64)
+    keys = coded.dictionary.to_pylist()
+    shard_of_key = shard_of(hash_keys(coded.dictionary), shards)
+    key_rank = np.argsort(np.argsort(shard_of_key, kind="stable"), kind="stable")
+    keys = pick(keys, np.argsort(shard_of_key, kind="stable"))
+    ranks = key_rank[codes]
+    order = np.argsort(ranks, kind="stable")
+    values, pos = pick(chunk.values, order), chunk.pos[order]
+    counts = np.bincount(ranks, minlength=len(keys)).astype(np.int64)
+    key_ends = np.cumsum(np.bincount(shard_of_key, minlength=shards))
+    value_ends = np.concatenate([[0], np.cumsum(counts)])
+    first = 0
+    for shard, last in enumerate(key_ends.tolist()):
+        if last > first:
+            start, end = int(value_ends[first]), int(value_ends[last])
+            part = values[start:end]
+            content = (keys[first:last], counts[first:last].tobytes(), pos[start:end].tobytes())
+            yield shard, b"P" + _pickled((*content, part), part, step_id)
+        first = last
+
+
+def _encode_keyed_records(chunk: KeyedRecords, shards: int) -> Iterator[tuple[int, bytes]]:
+    coded = chunk.keys.dictionary_encode()
+    shard_of_row = shard_of(hash_keys(coded.dictionary), shards)[coded.indices.to_numpy()]
+    order = np.argsort(shard_of_row, kind="stable")
+    ends = np.cumsum(np.bincount(shard_of_row, minlength=shards)).tolist()
+    indices = pa.array(order)
+    keys, batch, pos = chunk.keys.take(indices), chunk.batch.take(indices), chunk.pos[order]
+    first = 0
+    for shard, last in enumerate(ends):
+        if last > first:
+            size = last - first
+            part = _ipc(batch.slice(first, size), pos[first:last], keys.slice(first, size))
+            yield shard, b"K" + part
+        first = last
+
+
+def _pickled(content: Any, values: list[Any], step_id: str) -> bytes:
+    try:
+        return pickle.dumps(content, _PROTOCOL)
+    except Exception as error:  # pickle raises whatever a user's __reduce__ does
+        for value in values:
+            _check_pickle(value, step_id)
+        raise step_error(step_id, f"made items that pickle refuses: {error}", has_item=False) from (
+            error
+        )
+
+
+def _check_pickle(value: Any, step_id: str) -> None:
+    try:
+        pickle.dumps(value, _PROTOCOL)
+    except Exception as error:
+        raise step_error(
+            step_id,
+            f"made a value that cannot be pickled, so it cannot leave its process: {error}",
+            item=value,
+        ) from error
+
+
+def _ipc(batch: pa.RecordBatch, pos: Positions, keys: pa.Array | None) -> bytes:
+    extra = [(_POS, pa.array(pos))] + ([] if keys is None else [(_KEY, keys)])
+    fields = [*batch.schema, *(pa.field(name, array.type) for name, array in extra)]
+    whole = pa.RecordBatch.from_arrays(
+        [*batch.columns, *(array for _, array in extra)], schema=pa.schema(fields)
+    )
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, whole.schema) as writer:
+        writer.write_batch(whole)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def _from_ipc(body: memoryview) -> Chunk:
+    batch = pa.ipc.open_stream(pa.py_buffer(body)).read_next_batch()
+    names = batch.schema.names
+    data = batch.select([name for name in names if name not in (_POS, _KEY)])
+    pos = batch.column(_POS).to_numpy()
+    return KeyedRecords(batch.column(_KEY), data, pos) if _KEY in names else Records(data, pos)
+
+
+def sorted_chunks(packets: list[Packet]) -> list[Chunk]:
+    """The items of several packets of one stream, in order of position."""
+    ordered = sorted(packets, key=lambda packet: (packet.origin, packet.seq))
+    return in_order([decode(packet.payload) for packet in ordered])

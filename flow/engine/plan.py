@@ -1,0 +1,209 @@
+"""The plan: what a flow compiles to, by a list of small passes over the graph. No Spark here.
+
+A keyed step needs its items brought together by key, which costs a shuffle; its *level* is how many
+such shuffles lie before it. All steps of a level share one. A stream's items may be made at several
+levels (a merge of streams of different levels): they are all brought to where they are read.
+"""
+
+from __future__ import annotations
+
+import uuid
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TypeAlias
+
+from flow.dataflow import Dataflow, Step, StreamId
+from flow.errors import FlowBuildError, UnusedStepWarning
+from flow.operators.edges import Input, Output
+from flow.operators.stateful import Stateful
+from flow.operators.stateless import Raises, Redistribute
+
+
+class EdgeKind(Enum):
+    """How the items of an edge are dealt out."""
+
+    KEYED = "keyed"
+    SPREAD = "spread"
+    OUTPUT = "output"
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A stream on its way to a step that runs elsewhere: the address on a packet.
+
+    Attributes:
+        dest: the edge's number in the plan.
+        stream: the stream whose items travel.
+        step_id: the step that reads them.
+        side: which of the step's upstreams it is.
+        level: the level at which they are read; outputs lie one after the last.
+        kind: how they are dealt out.
+    """
+
+    dest: int
+    stream: StreamId
+    step_id: str
+    side: int
+    level: int
+    kind: EdgeKind
+
+
+Hop: TypeAlias = "Step | Edge"
+"""Where a stream's items go next: a step that runs on the spot, or an edge."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the engines run.
+
+    Attributes:
+        flow_id: the flow's name.
+        plan_id: differs for each time a flow is compiled.
+        steps: the steps by id.
+        inputs: the steps that read a source, in order of declaration.
+        outputs: the edges to sinks.
+        edges: all edges, by number.
+        hops: where each stream goes.
+        levels: the steps that run at each level; level 1 comes first.
+    """
+
+    flow_id: str
+    plan_id: str
+    steps: dict[str, Step]
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[Edge, ...] = ()
+    edges: tuple[Edge, ...] = ()
+    hops: dict[StreamId, tuple[Hop, ...]] | None = None
+    levels: tuple[tuple[str, ...], ...] = ()
+
+    def hops_of(self, stream: StreamId) -> tuple[Hop, ...]:
+        """Where the items of a stream go."""
+        return (self.hops or {}).get(stream, ())
+
+    def edges_into(self, step_id: str) -> tuple[Edge, ...]:
+        """The edges that a step reads, by side."""
+        return tuple(edge for edge in self.edges if edge.step_id == step_id)
+
+    def with_steps(self, steps: dict[str, Step]) -> Plan:
+        """The plan with other steps of the same ids, such as ones made fit to travel."""
+        hops = {
+            stream: tuple(
+                hop if isinstance(hop, Edge) else steps[hop.step_id] for hop in hops_of_stream
+            )
+            for stream, hops_of_stream in (self.hops or {}).items()
+        }
+        return replace(self, steps=steps, hops=hops)
+
+
+def compile_flow(flow: Dataflow) -> Plan:
+    """Compile a flow: run the passes, in order.
+
+    Raises:
+        FlowBuildError: when the flow has no input or no output.
+
+    Warns:
+        UnusedStepWarning: for each step whose items reach no output.
+    """
+    plan = Plan(flow.flow_id, uuid.uuid4().hex, {step.step_id: step for step in flow.steps})
+    for step_pass in PASSES:
+        plan = step_pass(plan)
+    return plan
+
+
+def check_ends(plan: Plan) -> Plan:
+    """Refuse a flow that reads nothing or writes nothing."""
+    inputs = tuple(name for name, step in plan.steps.items() if isinstance(step.operator, Input))
+    if not inputs:
+        raise FlowBuildError(
+            f"flow {plan.flow_id!r} has no input: start with op.input(step_id, flow, source)"
+        )
+    if not any(_is_end(step) for step in plan.steps.values()):
+        raise FlowBuildError(
+            f"flow {plan.flow_id!r} has no output: end with op.output(step_id, stream, sink)"
+        )
+    return replace(plan, inputs=inputs)
+
+
+def warn_of_unused(plan: Plan) -> Plan:
+    """Warn of steps from which no way leads to an output."""
+    used: set[str] = set()
+    for name, step in reversed(plan.steps.items()):
+        if _is_end(step) or name in used:
+            used.add(name)
+            used.update(up.step_id for up in step.ups)
+    for name in plan.steps:
+        if name not in used:
+            warnings.warn(
+                f"step {name!r} of flow {plan.flow_id!r} is never used by an output: "
+                "its items go nowhere",
+                UnusedStepWarning,
+                stacklevel=2,
+            )
+    return plan
+
+
+def assign_levels(plan: Plan) -> Plan:
+    """Give each step that needs a shuffle the level after the highest of what it reads."""
+    heights: dict[str, int] = {}
+    levels: dict[int, list[str]] = {}
+    for name, step in plan.steps.items():
+        below = max((heights[up.step_id] for up in step.ups), default=0)
+        heights[name] = below + 1 if _needs_shuffle(step) else below
+        if _needs_shuffle(step):
+            levels.setdefault(below + 1, []).append(name)
+    return replace(plan, levels=tuple(tuple(levels[level]) for level in sorted(levels)))
+
+
+def draw_edges(plan: Plan) -> Plan:
+    """Make an edge of every stream that is read after a shuffle or by an output."""
+    level_of = {name: n for n, names in enumerate(plan.levels, 1) for name in names}
+    edges: list[Edge] = []
+    for name, step in plan.steps.items():
+        kind = _edge_kind(step)
+        if kind is not None:
+            level = level_of.get(name, len(plan.levels) + 1)
+            for side, up in enumerate(step.ups):
+                edges.append(Edge(len(edges), up, name, side, level, kind))
+    outputs = tuple(edge for edge in edges if edge.kind is EdgeKind.OUTPUT)
+    return replace(plan, edges=tuple(edges), outputs=outputs)
+
+
+def route_streams(plan: Plan) -> Plan:
+    """Say where each stream goes next, in the order in which its readers were declared."""
+    hops: dict[StreamId, list[Hop]] = {}
+    for name, step in plan.steps.items():
+        into = plan.edges_into(name)
+        for side, up in enumerate(step.ups):
+            hops.setdefault(up, []).append(into[side] if into else step)
+    return replace(plan, hops={stream: tuple(found) for stream, found in hops.items()})
+
+
+PASSES: tuple[Callable[[Plan], Plan], ...] = (
+    check_ends,
+    warn_of_unused,
+    assign_levels,
+    draw_edges,
+    route_streams,
+)
+
+
+def _is_end(step: Step) -> bool:
+    return isinstance(step.operator, (Output, Raises))
+
+
+def _needs_shuffle(step: Step) -> bool:
+    return isinstance(step.operator, (Stateful, Redistribute))
+
+
+def _edge_kind(step: Step) -> EdgeKind | None:
+    match step.operator:
+        case Stateful():
+            return EdgeKind.KEYED
+        case Redistribute():
+            return EdgeKind.SPREAD
+        case Output():
+            return EdgeKind.OUTPUT
+        case _:
+            return None

@@ -1,0 +1,133 @@
+"""Stage 0: reading splits of a source, the stateless steps after it, and packets out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from flow.connectors.source import BadInput, Batch, Invalid, Source, Split
+from flow.dataflow import Step, StreamId
+from flow.engine.chunks import Items, Records, positions
+from flow.engine.context import TaskContext
+from flow.engine.failures import encode_failure
+from flow.engine.packets import ERROR, Packet
+from flow.engine.pipeline import Pipeline
+from flow.engine.plan import Plan
+from flow.errors import EngineError, FlowError, SourceError, StepError, shorten
+from flow.instants import Moment
+from flow.operators.edges import Input
+
+FLUSH_ITEMS = 262_144
+"""How many items wait in a task before they leave as packets."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One task of stage 0.
+
+    Attributes:
+        step_id: the input.
+        split: what to read of its source.
+        origin: the task's number among those of the epoch; orders what has the same position.
+        slice_number: which slice of a batch run this is; 0 when streaming.
+    """
+
+    step_id: str
+    split: Split
+    origin: int
+    slice_number: int = 0
+
+
+def read_split(plan: Plan, shards: int, reading: Reading, moment: Moment) -> Iterator[Packet]:
+    """Read a split, run the stateless steps, and yield packets; a failure is a packet too."""
+    context = TaskContext(moment, run_id=plan.plan_id)
+    shard = reading.origin % shards
+    pipeline = Pipeline(plan, shards, shard, reading.origin, context)
+    step = plan.steps[reading.step_id]
+    operator = step.operator
+    if not isinstance(operator, Input):
+        raise EngineError(f"step {step.step_id!r} is not an input")
+    try:
+        batches = _guarded(operator.source, reading)
+        for chunk in _chunks(batches, reading, operator.source, step, context):
+            pipeline.push(*chunk)
+            if pipeline.waiting_items >= FLUSH_ITEMS:
+                yield from pipeline.flush(reading.slice_number)
+        yield from pipeline.flush(reading.slice_number)
+    except FlowError as error:
+        yield Packet(ERROR, shard, reading.origin, 0, encode_failure(error))
+    yield from pipeline.report()
+
+
+def read_batches(
+    plan: Plan, shards: int, step_id: str, origin: int, batches: Iterable[pa.RecordBatch], now_us: int
+) -> Iterator[Packet]:
+    """Run the stateless steps over Arrow batches that Spark itself has read."""
+    context = TaskContext(Moment(now_us), run_id=plan.plan_id)
+    shard = origin % shards
+    pipeline = Pipeline(plan, shards, shard, origin, context)
+    stream = plan.steps[step_id].downs[0]
+    row = 0
+    try:
+        for batch in batches:
+            context.count(step_id, "out", batch.num_rows)
+            pipeline.push(stream, Records(batch, positions(0, 0, row, batch.num_rows)))
+            row += batch.num_rows
+            if pipeline.waiting_items >= FLUSH_ITEMS:
+                yield from pipeline.flush()
+        yield from pipeline.flush()
+    except FlowError as error:
+        yield Packet(ERROR, shard, origin, 0, encode_failure(error))
+    yield from pipeline.report()
+
+
+def _guarded(source: Source[object], reading: Reading) -> Iterator[Batch]:
+    """The batches of a split; what a source raises that is no error of ours becomes one."""
+    try:
+        yield from source.read(reading.split)
+    except FlowError:
+        raise
+    except Exception as error:
+        what = f"reading {shorten(reading.split.what)} raised {type(error).__name__}: {error}"
+        raise StepError(reading.step_id, what) from error
+
+
+def _chunks(
+    batches: Iterable[Batch],
+    reading: Reading,
+    source: Source[object],
+    step: Step,
+    context: TaskContext,
+) -> Iterator[tuple[StreamId, Items | Records]]:
+    row = 0
+    for batch in batches:
+        count = len(batch.inputs) if isinstance(batch, Invalid) else len(batch)
+        pos = positions(reading.slice_number, reading.split.order, row, count)
+        row += count
+        if isinstance(batch, Invalid):
+            _meet_invalid(source, batch.inputs, step.step_id, context)
+            if source.on_invalid == "errors":
+                yield step.downs[1], Items(list(batch.inputs), pos)
+            continue
+        context.count(step.step_id, "out", count)
+        yield step.downs[0], Records(batch, pos) if isinstance(batch, pa.RecordBatch) else Items(
+            batch, pos
+        )
+
+
+def _meet_invalid(
+    source: Source[object], inputs: list[BadInput], step_id: str, context: TaskContext
+) -> None:
+    if not inputs:
+        return
+    if source.on_invalid == "fail":
+        raise SourceError(
+            f"step {step_id!r}: {inputs[0]} (on_invalid='drop' leaves it out and counts it, "
+            "on_invalid='errors' makes a stream of it)"
+        )
+    context.count(step_id, "invalid", len(inputs))
+    if source.on_invalid == "drop":
+        for bad in inputs:
+            context.stats.note(f"step {step_id!r} dropped {bad}")

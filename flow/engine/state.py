@@ -1,0 +1,380 @@
+"""State: what a keyed step remembers between epochs.
+
+A shard's state of a step is cut into *segments* of some ten kilobytes, which hold whole keys and are
+read and written alone, and a *header* that says how many there are and when each next has something
+due. An epoch reads the header and the segments that its keys fall into, or in which something is
+due: its cost follows the keys it touches. Segments split, and are joined again, by linear hashing
+(Litwin 1980): to go from n to n + 1 segments only one is taken apart.
+
+A segment is a version byte and a pickle of ``(keys, snapshots, dues)``; each snapshot is a pickle of
+its own, which is read only when its key is touched.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from flow.engine.chunks import key_array
+from flow.engine.shards import Hashes, hash_keys, segment_of
+from flow.errors import CheckpointError, step_error
+from flow.instants import NEVER
+
+FORMAT = 1
+TARGET_BYTES = 10_000
+"""What a segment should weigh: about where a state call costs as much as the bytes it moves."""
+_OVERHEAD_BYTES = 24
+"""What a key costs in a segment besides its text and its snapshot."""
+
+
+class StateStore(Protocol):
+    """Where the engine keeps headers and segments of one shard: Spark's state, or a dict."""
+
+    def read_header(self, step_id: str) -> bytes | None:
+        """A step's header, ``None`` when it has no state."""
+
+    def write_header(self, step_id: str, content: bytes) -> None:
+        """Replace a step's header."""
+
+    def read_segment(self, step_id: str, number: int) -> bytes | None:
+        """A segment, ``None`` when it is empty."""
+
+    def write_segment(self, step_id: str, number: int, content: bytes | None) -> None:
+        """Replace a segment; ``None`` removes it."""
+
+
+class MemoryStore:
+    """A `StateStore` in a dict: what the in-process driver keeps state in."""
+
+    def __init__(self) -> None:
+        self._headers: dict[str, bytes] = {}
+        self._segments: dict[tuple[str, int], bytes] = {}
+
+    def copied(self) -> MemoryStore:
+        """A store with the same content, which does not change with this one."""
+        copy = MemoryStore()
+        copy._headers.update(self._headers)
+        copy._segments.update(self._segments)
+        return copy
+
+    def read_header(self, step_id: str) -> bytes | None:
+        return self._headers.get(step_id)
+
+    def write_header(self, step_id: str, content: bytes) -> None:
+        self._headers[step_id] = content
+
+    def read_segment(self, step_id: str, number: int) -> bytes | None:
+        return self._segments.get((step_id, number))
+
+    def write_segment(self, step_id: str, number: int, content: bytes | None) -> None:
+        if content is None:
+            self._segments.pop((step_id, number), None)
+        else:
+            self._segments[step_id, number] = content
+
+
+@dataclass
+class Header:
+    """How a shard's state of a step is laid out.
+
+    Attributes:
+        dues: for each segment, the least system time at which one of its keys is due.
+        keys: how many keys there are.
+        size: how many bytes they weigh.
+    """
+
+    dues: npt.NDArray[np.int64]
+    keys: int = 0
+    size: int = 0
+
+    _FIXED = struct.Struct("<BqqI")
+
+    @classmethod
+    def empty(cls) -> Header:
+        """The header of a step that has no state: one empty segment."""
+        return cls(np.full(1, NEVER, np.int64))
+
+    @property
+    def segments(self) -> int:
+        """How many segments there are."""
+        return len(self.dues)
+
+    def encode(self) -> bytes:
+        """The header as bytes."""
+        fixed = self._FIXED.pack(FORMAT, self.keys, self.size, self.segments)
+        return fixed + self.dues.astype("<i8").tobytes()
+
+    @classmethod
+    def decode(cls, content: bytes, step_id: str) -> Header:
+        """The header in bytes made by `encode`.
+
+        Raises:
+            CheckpointError: when the bytes were written in a format this version does not know.
+        """
+        check_format(content, step_id)
+        _, keys, size, segments = cls._FIXED.unpack_from(content)
+        dues = np.frombuffer(content, "<i8", segments, cls._FIXED.size).astype(np.int64)
+        return cls(dues, keys, size)
+
+
+def check_format(content: bytes, step_id: str) -> None:
+    """Refuse state of a format this version does not know."""
+    if content[:1] != bytes([FORMAT]):
+        raise CheckpointError(
+            f"the state of step {step_id!r} is in format {content[0] if content else 'none'}, "
+            f"this version reads format {FORMAT}: run the version that wrote it"
+        )
+
+
+@dataclass
+class Segment:
+    """The keys of a segment, each with its snapshot and when it is due."""
+
+    kept: dict[str, tuple[bytes, int]] = field(default_factory=dict)
+    changed: bool = False
+
+    @property
+    def size(self) -> int:
+        """About how many bytes the segment weighs."""
+        return sum(_weight(key, snapshot) for key, (snapshot, _) in self.kept.items())
+
+    @property
+    def due_us(self) -> int:
+        """The least time at which a key is due."""
+        return min((due for _, due in self.kept.values()), default=NEVER)
+
+    def encode(self) -> bytes | None:
+        """The segment as bytes, ``None`` when it is empty."""
+        if not self.kept:
+            return None
+        snapshots, dues = zip(*self.kept.values(), strict=True)
+        content = (list(self.kept), list(snapshots), np.array(dues, "<i8").tobytes())
+        return bytes([FORMAT]) + pickle.dumps(content, 5)
+
+    @classmethod
+    def decode(cls, content: bytes | None, step_id: str) -> Segment:
+        """The segment in bytes made by `encode`."""
+        if content is None:
+            return cls()
+        check_format(content, step_id)
+        keys, snapshots, dues = pickle.loads(memoryview(content)[1:])
+        due_list = np.frombuffer(dues, "<i8").tolist()
+        return cls(dict(zip(keys, zip(snapshots, due_list, strict=True), strict=True)))
+
+
+def _weight(key: str, snapshot: bytes) -> int:
+    return len(key) + len(snapshot) + _OVERHEAD_BYTES
+
+
+class KeyStates(ABC):
+    """The logics of a step's keys in one shard, as the step's run sees them."""
+
+    @abstractmethod
+    def prepare(self, keys: list[str]) -> None:
+        """Say which keys will be touched."""
+
+    @abstractmethod
+    def take(self, key: str) -> Any | None:
+        """The logic of a prepared key, ``None`` when it has none."""
+
+    @abstractmethod
+    def put(self, key: str, logic: Any, due_us: int) -> None:
+        """Keep the logic of a prepared key, to be called at `due_us`."""
+
+    @abstractmethod
+    def drop(self, key: str) -> None:
+        """Forget a prepared key."""
+
+    @abstractmethod
+    def due(self, now_us: int) -> list[str]:
+        """The keys that are due, in order of key; they are prepared."""
+
+    @abstractmethod
+    def all(self) -> list[str]:
+        """All keys, in order of key; they are prepared."""
+
+    @abstractmethod
+    def flush(self) -> int:
+        """Write what changed; returns the least time at which a key is due."""
+
+    @abstractmethod
+    def count(self) -> int:
+        """How many keys are kept."""
+
+
+class SegmentedStates(KeyStates):
+    """Key states in a `StateStore`: logics are built from snapshots, and leave as snapshots."""
+
+    def __init__(self, store: StateStore, step_id: str, builder: Callable[[Any], Any]) -> None:
+        self._store = store
+        self._step_id = step_id
+        self._builder = builder
+        content = store.read_header(step_id)
+        self._header = Header.empty() if content is None else Header.decode(content, step_id)
+        self._content = content
+        self._loaded: dict[int, Segment] = {}
+        self._home: dict[str, Segment] = {}
+
+    def prepare(self, keys: list[str]) -> None:
+        new = [key for key in keys if key not in self._home]
+        if not new:
+            return
+        numbers = segment_of(self._hash(new), self._header.segments).tolist()
+        for key, number in zip(new, numbers, strict=True):
+            self._home[key] = self._segment(number)
+
+    def take(self, key: str) -> Any | None:
+        kept = self._home[key].kept.get(key)
+        return None if kept is None else self._builder(pickle.loads(kept[0]))
+
+    def put(self, key: str, logic: Any, due_us: int) -> None:
+        snapshot = self._pickled(key, logic.snapshot())
+        segment = self._home[key]
+        before = segment.kept.get(key)
+        if before == (snapshot, due_us):
+            return
+        if before is None:
+            self._header.keys += 1
+            self._header.size += _weight(key, snapshot)
+        else:
+            self._header.size += len(snapshot) - len(before[0])
+        segment.kept[key] = (snapshot, due_us)
+        segment.changed = True
+
+    def drop(self, key: str) -> None:
+        segment = self._home[key]
+        before = segment.kept.pop(key, None)
+        if before is not None:
+            self._header.keys -= 1
+            self._header.size -= _weight(key, before[0])
+            segment.changed = True
+
+    def due(self, now_us: int) -> list[str]:
+        found: list[str] = []
+        for number in np.flatnonzero(self._header.dues <= now_us).tolist():
+            segment = self._segment(number)
+            found.extend(key for key, (_, due) in segment.kept.items() if due <= now_us)
+            self._home.update(dict.fromkeys(segment.kept, segment))
+        return sorted(found)
+
+    def all(self) -> list[str]:
+        for number in range(self._header.segments):
+            segment = self._segment(number)
+            self._home.update(dict.fromkeys(segment.kept, segment))
+        return sorted(key for segment in self._loaded.values() for key in segment.kept)
+
+    def flush(self) -> int:
+        self._fit()
+        for number, segment in self._loaded.items():
+            if segment.changed:
+                self._store.write_segment(self._step_id, number, segment.encode())
+                self._header.dues[number] = segment.due_us
+        content = self._header.encode()
+        if content != self._content and (self._content is not None or self._header.keys):
+            self._store.write_header(self._step_id, content)
+        return int(self._header.dues.min())
+
+    def count(self) -> int:
+        return self._header.keys
+
+    def _segment(self, number: int) -> Segment:
+        segment = self._loaded.get(number)
+        if segment is None:
+            content = self._store.read_segment(self._step_id, number)
+            segment = self._loaded[number] = Segment.decode(content, self._step_id)
+        return segment
+
+    def _hash(self, keys: list[str]) -> Hashes:
+        return hash_keys(key_array(keys, self._step_id))
+
+    def _pickled(self, key: str, snapshot: Any) -> bytes:
+        try:
+            return pickle.dumps(snapshot, 5)
+        except Exception as error:  # pickle raises whatever a user's __reduce__ does
+            raise step_error(
+                self._step_id,
+                f"its state cannot be pickled, so it cannot be kept: {error}",
+                key=key,
+                item=snapshot,
+            ) from error
+
+    def _fit(self) -> None:
+        """Split or join segments until they weigh about what they should."""
+        wanted = max(1, -(-self._header.size // TARGET_BYTES))
+        now = self._header.segments
+        if wanted > now:
+            self._relay(range(now, wanted), wanted)
+        elif wanted < now // 4:
+            self._relay(range(wanted, now), wanted)
+
+    def _relay(self, moved: Iterable[int], wanted: int) -> None:
+        """Go to `wanted` segments: those that gain or lose keys by it are loaded and dealt anew."""
+        before = self._header.segments
+        touched = {_parent(number, min(before, wanted)) for number in moved}
+        touched.update(range(wanted, before))
+        segments = [self._segment(number) for number in sorted(touched)]
+        kept = {key: value for segment in segments for key, value in segment.kept.items()}
+        dues = np.full(wanted, NEVER, np.int64)
+        dues[: min(before, wanted)] = self._header.dues[:wanted]
+        self._header.dues = dues
+        for number in sorted(touched | set(range(before, wanted))):
+            self._loaded[number] = Segment(changed=True)
+        if kept:
+            numbers = segment_of(self._hash(list(kept)), wanted).tolist()
+            for number, (key, value) in zip(numbers, kept.items(), strict=True):
+                self._loaded[number].kept[key] = value
+        for number in range(wanted, before):
+            self._store.write_segment(self._step_id, number, None)
+            del self._loaded[number]
+
+
+def _parent(number: int, limit: int) -> int:
+    """The segment below `limit` that a segment's keys come from, or go to."""
+    while number >= limit:
+        number &= (1 << (number.bit_length() - 1)) - 1
+    return number
+
+
+class LiveStates(KeyStates):
+    """Key states in memory, for a run in which system time stands still: logics stay whole."""
+
+    def __init__(self, now_us: int) -> None:
+        self._now_us = now_us
+        self._logics: dict[str, Any] = {}
+        self._due: set[str] = set()
+
+    def prepare(self, keys: list[str]) -> None:
+        pass
+
+    def take(self, key: str) -> Any | None:
+        return self._logics.get(key)
+
+    def put(self, key: str, logic: Any, due_us: int) -> None:
+        self._logics[key] = logic
+        if due_us <= self._now_us:
+            self._due.add(key)
+        else:
+            self._due.discard(key)
+
+    def drop(self, key: str) -> None:
+        self._logics.pop(key, None)
+        self._due.discard(key)
+
+    def due(self, now_us: int) -> list[str]:  # noqa: ARG002
+        return sorted(self._due)
+
+    def all(self) -> list[str]:
+        return sorted(self._logics)
+
+    def flush(self) -> int:
+        return self._now_us if self._due else NEVER
+
+    def count(self) -> int:
+        return len(self._logics)

@@ -1,0 +1,121 @@
+"""Instants: UTC microseconds since the Unix epoch inside, aware datetimes where a user sees them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
+
+from flow.errors import TimestampError, shorten
+
+Instant: TypeAlias = datetime | int | float | str
+"""What a user may give where a point in time is asked for: an aware datetime, Unix seconds, or
+ISO 8601 text with an offset."""
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICRO = timedelta(microseconds=1)
+
+MIN_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICRO
+"""The least instant a datetime can hold."""
+MAX_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICRO
+"""The greatest instant a datetime can hold."""
+NEVER = 2**62
+"""Later than any instant: a due time that never comes, the watermark after the end of input."""
+
+
+def from_us(micros: int) -> datetime:
+    """Turn microseconds into an aware UTC datetime, held to what a datetime can say.
+
+    >>> from_us(0)
+    datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc)
+    """
+    return EPOCH + timedelta(microseconds=min(max(micros, MIN_US), MAX_US))
+
+
+def datetime_us(value: datetime) -> int:
+    """Turn an aware datetime into microseconds.
+
+    Raises:
+        TimestampError: when the datetime is naive.
+    """
+    if value.tzinfo is None or value.utcoffset() is None:
+        raise TimestampError(
+            f"{value.isoformat()} is a naive datetime, which names no point in time: "
+            "give it a time zone, e.g. value.replace(tzinfo=timezone.utc)"
+        )
+    return (value - EPOCH) // _MICRO
+
+
+def instant_us(value: object) -> int:
+    """Read a point in time as microseconds since the Unix epoch.
+
+    Args:
+        value: an aware datetime, a number of Unix seconds, or ISO 8601 text with an offset.
+
+    Raises:
+        TimestampError: for a naive datetime, text without an offset, or anything else.
+
+    >>> instant_us("1970-01-01T00:00:01Z")
+    1000000
+    >>> instant_us(1.5)
+    1500000
+    """
+    if isinstance(value, datetime):
+        return datetime_us(value)
+    if isinstance(value, bool):
+        raise TimestampError(f"{value!r} is not a timestamp")
+    if isinstance(value, int):
+        return _in_range(value * 1_000_000, value)
+    if isinstance(value, float):
+        return _float_us(value)
+    if isinstance(value, str):
+        return _text_us(value)
+    raise TimestampError(
+        f"{shorten(value)} ({type(value).__name__}) is not a timestamp: "
+        "give an aware datetime, Unix seconds or ISO 8601 text"
+    )
+
+
+def _float_us(value: float) -> int:
+    if value != value or value in (float("inf"), float("-inf")):
+        raise TimestampError(f"{value!r} is not a timestamp")
+    whole = int(value // 1)
+    return _in_range(whole * 1_000_000 + round((value - whole) * 1_000_000), value)
+
+
+def _text_us(value: str) -> int:
+    try:
+        return datetime_us(datetime.fromisoformat(value))
+    except ValueError as error:
+        if isinstance(error, TimestampError):
+            raise
+        raise TimestampError(f"{shorten(value)} is not an ISO 8601 timestamp") from error
+
+
+def _in_range(micros: int, value: object) -> int:
+    if MIN_US <= micros <= MAX_US:
+        return micros
+    raise TimestampError(f"{value!r} lies outside the years 1 to 9999 as Unix seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The system time of one epoch, handed to every step logic: the only clock there is.
+
+    Attributes:
+        now_us: system time, microseconds since the Unix epoch; never goes back.
+        downtime_us: how long, all in all, the flow has not been running since its first epoch.
+    """
+
+    now_us: int
+    downtime_us: int = 0
+
+    @property
+    def now(self) -> datetime:
+        """System time as an aware UTC datetime."""
+        return from_us(self.now_us)
+
+    @property
+    def running_us(self) -> int:
+        """System time less the time the flow was down: what event-time watermarks advance by."""
+        return self.now_us - self.downtime_us

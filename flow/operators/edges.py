@@ -1,0 +1,104 @@
+"""The two ends of a flow: inputs and outputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from flow.connectors.sink import Sink
+from flow.connectors.source import Source
+from flow.dataflow import Dataflow, Operator, Stream, streams_of
+from flow.errors import FlowBuildError, FlowTypeError, shorten
+from flow.operators.building import add_step
+from flow.operators.stateless import TryOut
+
+X = TypeVar("X")
+
+
+@dataclass(frozen=True)
+class Input(Operator):
+    """Read a source; with `errors`, what cannot be read is a stream of its own."""
+
+    source: Source[Any]
+    errors: bool = False
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        return ("ok", "errors") if self.errors else ("down",)
+
+
+@dataclass(frozen=True)
+class Output(Operator):
+    """Write to a sink."""
+
+    sink: Sink[Any]
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        return ()
+
+
+def input(step_id: str, flow: Dataflow, source: Source[X]) -> Stream[X]:  # noqa: A001
+    """Read a source into the flow.
+
+    Args:
+        step_id: the step's id, unique in the flow.
+        flow: the flow to add to.
+        source: what to read, from `flow.connectors` or one's own.
+    """
+    _check_input(step_id, flow, source)
+    if source.on_invalid == "errors":
+        raise FlowBuildError(
+            f"step {shorten(step_id)}: a source with on_invalid='errors' makes two streams: "
+            "read it with op.try_input, which returns (ok, errors)"
+        )
+    return streams_of(flow, flow.add(step_id, Input(source)))[0]
+
+
+def try_input(step_id: str, flow: Dataflow, source: Source[X]) -> TryOut:
+    """Read a source made with ``on_invalid="errors"``: what could be read, and what could not.
+
+    Args:
+        step_id: the step's id, unique in the flow.
+        flow: the flow to add to.
+        source: what to read.
+
+    Returns:
+        ``ok``, the items, and ``errors``, a `BadInput` for each piece that could not be read.
+    """
+    _check_input(step_id, flow, source)
+    if source.on_invalid != "errors":
+        raise FlowBuildError(
+            f"step {shorten(step_id)}: op.try_input needs a source with on_invalid='errors', "
+            f"got on_invalid={source.on_invalid!r}"
+        )
+    return TryOut(*streams_of(flow, flow.add(step_id, Input(source, errors=True))))
+
+
+def output(step_id: str, up: Stream[X], sink: Sink[X]) -> None:
+    """Write a stream to a sink.
+
+    Args:
+        step_id: the step's id, unique in the flow.
+        up: the stream to write.
+        sink: where to, from `flow.connectors` or one's own.
+    """
+    if not isinstance(sink, Sink):
+        raise FlowTypeError(
+            f"step {shorten(step_id)}: sink must be a Sink, "
+            f"got {type(sink).__name__} {shorten(sink)}"
+        )
+    add_step(step_id, Output(sink), up)
+
+
+def _check_input(step_id: str, flow: object, source: object) -> None:
+    if not isinstance(flow, Dataflow):
+        raise FlowTypeError(
+            f"step {shorten(step_id)}: an input is added to a Dataflow, "
+            f"got {type(flow).__name__} {shorten(flow)}"
+        )
+    if not isinstance(source, Source):
+        raise FlowTypeError(
+            f"step {shorten(step_id)}: source must be a Source, "
+            f"got {type(source).__name__} {shorten(source)}"
+        )

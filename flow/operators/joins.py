@@ -1,0 +1,123 @@
+"""Joining several keyed streams on their key, outside of any window."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from flow.dataflow import KeyedStream
+from flow.errors import FlowBuildError, shorten
+from flow.instants import Moment
+from flow.operators.building import add_step, check_choice
+from flow.operators.stateful import DISCARD, KEEP, Keep, Stateful, StatefulLogic
+
+InsertMode: TypeAlias = Literal["first", "last", "product"]
+"""What a side keeps when it has several values: the first, the last, or all of them."""
+
+EmitMode: TypeAlias = Literal["complete", "final", "running"]
+"""When a join emits: once every side has a value (and starts over), at the end, or at each value."""
+
+INSERT_MODES = ("first", "last", "product")
+EMIT_MODES = ("complete", "final", "running")
+
+
+@dataclass
+class JoinState:
+    """What each side has so far: a list of values a side, empty where nothing came."""
+
+    sides: list[list[Any]] = field(default_factory=list)
+
+    @classmethod
+    def empty(cls, sides: int) -> JoinState:
+        """A state in which no side has a value."""
+        return cls([[] for _ in range(sides)])
+
+    def insert(self, side: int, value: Any, mode: InsertMode) -> None:
+        """Add a value to a side, by the insert mode."""
+        values = self.sides[side]
+        if mode == "product":
+            values.append(value)
+        elif mode == "last" or not values:
+            values[:] = [value]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every side has a value."""
+        return all(self.sides)
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """The tuples there are, ``None`` in the place of a side without a value."""
+        return list(itertools.product(*(values or [None] for values in self.sides)))
+
+    def copied(self) -> JoinState:
+        """A copy that does not change when this one goes on."""
+        return JoinState([list(values) for values in self.sides])
+
+
+def join(
+    step_id: str,
+    *sides: KeyedStream[Any],
+    insert_mode: InsertMode = "last",
+    emit_mode: EmitMode = "complete",
+) -> KeyedStream[tuple[Any, ...]]:
+    """Join streams on their key into tuples, one place a side.
+
+    Args:
+        step_id: the step's id, unique in the flow.
+        sides: two or more keyed streams.
+        insert_mode: what a side keeps when it has several values.
+        emit_mode: when to emit; ``"complete"`` forgets the key once it has emitted.
+
+    Example:
+        >>> import flow.operators as op
+        >>> from flow.testing import run_once
+        >>> run_once([("a", 1)], lambda s: op.join("j", s, op.map_value("neg", s, lambda x: -x)))
+        [('a', (1, -1))]
+    """
+    check_choice(step_id, "insert_mode", insert_mode, INSERT_MODES)
+    check_choice(step_id, "emit_mode", emit_mode, EMIT_MODES)
+    if len(sides) < 2:
+        raise FlowBuildError(
+            f"step {shorten(step_id)}: a join needs two or more streams, got {len(sides)}"
+        )
+    builder = _JoinBuilder(len(sides), insert_mode, emit_mode)
+    return add_step(step_id, Stateful(builder, "join", sides=len(sides)), *sides)[0]
+
+
+class _JoinLogic(StatefulLogic[tuple[int, Any], tuple[Any, ...], JoinState]):
+    def __init__(self, insert_mode: InsertMode, emit_mode: EmitMode, state: JoinState) -> None:
+        self._insert_mode = insert_mode
+        self._emit_mode = emit_mode
+        self._state = state
+
+    def on_item(
+        self,
+        value: tuple[int, Any],
+        moment: Moment,  # noqa: ARG002
+    ) -> tuple[Iterable[tuple[Any, ...]], Keep]:
+        side, plain = value
+        self._state.insert(side, plain, self._insert_mode)
+        if self._emit_mode == "running":
+            return self._state.rows(), KEEP
+        if self._emit_mode == "complete" and self._state.complete:
+            return self._state.rows(), DISCARD
+        return (), KEEP
+
+    def on_end(self, moment: Moment) -> tuple[Iterable[tuple[Any, ...]], Keep]:  # noqa: ARG002
+        return (self._state.rows(), DISCARD) if self._emit_mode == "final" else ((), KEEP)
+
+    def snapshot(self) -> JoinState:
+        return self._state.copied()
+
+
+@dataclass(frozen=True)
+class _JoinBuilder:
+    sides: int
+    insert_mode: InsertMode
+    emit_mode: EmitMode
+
+    def __call__(self, state: JoinState | None) -> _JoinLogic:
+        kept = JoinState.empty(self.sides) if state is None else state
+        return _JoinLogic(self.insert_mode, self.emit_mode, kept)

@@ -1,0 +1,340 @@
+"""Testing flows: `TestDriver` runs one without Spark, and sources and sinks for runs with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+import flow.operators as op
+from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
+from flow.connectors.source import Batch, Invalid, Json, Planner, Slice, Source, SourceLog, Split
+from flow.dataflow import Dataflow, Stream
+from flow.durations import Duration, duration_us
+from flow.engine.chunks import rows_as_dicts
+from flow.engine.context import Control, Stats
+from flow.engine.local import DEFAULT_SHARDS, EpochResult, LocalEngine, Part
+from flow.errors import FlowBuildError, FlowTypeError, shorten
+from flow.instants import Instant, Moment, instant_us
+
+X = TypeVar("X")
+
+
+class TestDriver:
+    """Runs a flow in this process, epoch by epoch, with system time in the test's hands.
+
+    Sources and sinks are left aside: items are sent to inputs, and received from outputs.
+
+    Args:
+        flow: the flow to run.
+        now: the system time at the start.
+        shards: how many slices the key space has.
+
+    Example:
+        >>> import flow.operators as op
+        >>> flow = Dataflow("example")
+        >>> s = op.input("in", flow, TestingSource([]))
+        >>> op.output("out", op.map("double", s, lambda x: 2 * x), TestingSink([]))
+        >>> with TestDriver(flow) as t:
+        ...     t.send("in", [1, 2])
+        ...     t.received("out")
+        [2, 4]
+    """
+
+    __test__ = False
+
+    def __init__(
+        self,
+        flow: Dataflow,
+        now: Instant = "1970-01-01T00:00:00Z",
+        shards: int = DEFAULT_SHARDS,
+    ) -> None:
+        self._engine = LocalEngine(flow, shards)
+        self._now_us = instant_us(now)
+        self._downtime_us = 0
+        self._received: dict[str, list[Any]] = {
+            edge.step_id: [] for edge in self._engine.plan.outputs
+        }
+        self.stats = Stats()
+
+    def __enter__(self) -> TestDriver:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        pass
+
+    def send(self, step_id: str, items: Iterable[Any] | pa.RecordBatch) -> None:
+        """Run an epoch in which one input reads these items."""
+        self.send_all({step_id: items})
+
+    def send_all(self, items: Mapping[str, Iterable[Any] | pa.RecordBatch]) -> None:
+        """Run an epoch in which several inputs read items, each as one source partition."""
+        self.send_parts({name: [Part(_listed(one))] for name, one in items.items()})
+
+    def send_parts(self, parts: Mapping[str, Iterable[Part]]) -> None:
+        """Run an epoch in which inputs read several source partitions each."""
+        self._epoch(parts, end_of_input=False)
+
+    def advance(self, duration: Duration) -> None:
+        """Move system time forward and run an epoch without items.
+
+        Raises:
+            FlowBuildError: when the duration is negative.
+        """
+        micros = duration_us(duration)
+        if micros < 0:
+            raise FlowBuildError(f"system time never goes back, got advance({duration!r})")
+        self._now_us += micros
+        self._epoch({}, end_of_input=False)
+
+    def end(self) -> None:
+        """End the input and drain the flow: every window closes, every final step emits."""
+        self._epoch({}, end_of_input=True)
+
+    def restart(self, after: Duration = "0s") -> None:
+        """Go on as a run that was stopped and started again would: state stays, time was lost."""
+        micros = duration_us(after)
+        self._now_us += micros
+        self._downtime_us += micros
+
+    def received(self, step_id: str) -> list[Any]:
+        """All that an output has received so far.
+
+        Raises:
+            FlowBuildError: when the flow has no such output.
+        """
+        if step_id not in self._received:
+            known = ", ".join(repr(name) for name in self._received)
+            raise FlowBuildError(f"the flow has no output {step_id!r}; its outputs are: {known}")
+        return self._received[step_id]
+
+    def _epoch(self, parts: Mapping[str, Iterable[Part]], end_of_input: bool) -> None:
+        moment = Moment(self._now_us, self._downtime_us)
+        result: EpochResult = self._engine.epoch(parts, Control(moment, end_of_input))
+        for line in result.printed:
+            print(line)
+        for step_id, items in result.outputs.items():
+            self._received[step_id] += items
+        self.stats.counts.update(result.stats.counts)
+        self.stats.gauges = result.stats.gauges
+        self.stats.due_us = result.stats.due_us
+
+
+def _listed(items: Iterable[Any] | pa.RecordBatch) -> list[Any] | pa.RecordBatch:
+    return items if isinstance(items, pa.RecordBatch) else list(items)
+
+
+def run_once(items: Iterable[Any], build: Callable[[Stream[Any]], Stream[Any]]) -> list[Any]:
+    """Run a few operators over some items, without Spark, and return what comes out at the end.
+
+    >>> import flow.operators as op
+    >>> run_once([1, 2], lambda s: op.map("double", s, lambda x: x * 2))
+    [2, 4]
+    """
+    flow = Dataflow("once")
+    op.output("out", build(op.input("in", flow, TestingSource(()))), TestingSink([]))
+    with TestDriver(flow) as driver:
+        driver.send("in", items)
+        driver.end()
+        return driver.received("out")
+
+
+def run_source(source: Source[X]) -> list[X]:
+    """Read a bounded source to its end, as an engine would, and return its items.
+
+    Raises:
+        SourceError: when something cannot be read, whatever `on_invalid` says.
+    """
+    planner = source.planner(MemoryLog(), parallelism=2)
+    offset: Json = None
+    items: list[Any] = []
+    while not planner.finished(offset):
+        planned = planner.next(offset)
+        if planned is None:
+            break
+        for split in sorted(planned.splits, key=lambda one: (one.partition, one.order)):
+            for batch in source.read(split):
+                items += _plain(batch)
+        offset = planned.end
+    planner.close()
+    return items
+
+
+def _plain(batch: Batch) -> list[Any]:
+    if isinstance(batch, Invalid):
+        return list(batch.inputs)
+    return rows_as_dicts(batch) if isinstance(batch, pa.RecordBatch) else batch
+
+
+class MemoryLog:
+    """A `SourceLog` in memory."""
+
+    def __init__(self) -> None:
+        self._entries: list[Json] = []
+
+    def entries(self) -> list[Json]:
+        """All that was ever appended, in order."""
+        return list(self._entries)
+
+    def append(self, entry: Json) -> None:
+        """Add an entry."""
+        self._entries.append(entry)
+
+
+@dataclass(frozen=True)
+class Advance:
+    """Among a `TestingSource`'s items: move system time forward; what follows is a new epoch."""
+
+    duration: Duration
+
+    def __post_init__(self) -> None:
+        if duration_us(self.duration) < 0:
+            raise FlowBuildError(f"system time never goes back, got Advance({self.duration!r})")
+
+
+@dataclass(frozen=True)
+class EOF:
+    """Among a `TestingSource`'s items: the input ends here; the next run goes on after it."""
+
+
+class ABORT:
+    """Among a `TestingSource`'s items: the run dies here, once, as if the process were killed.
+
+    The epoch that the items before it belong to is not committed: the next run does it again.
+    """
+
+    def __init__(self) -> None:
+        self.fired = False
+
+    def __repr__(self) -> str:
+        return "ABORT()"
+
+
+_SIGNS = (Advance, EOF, ABORT)
+
+
+@dataclass(frozen=True)
+class TestingSource(Source[X]):
+    """A source that reads items from a list, for tests on Spark.
+
+    Args:
+        items: the items; `Advance`, `EOF` and `ABORT` among them steer the run.
+        batch_size: how many items an epoch reads.
+    """
+
+    __test__ = False
+
+    items: Sequence[X | Advance | EOF | ABORT]
+    batch_size: int = 1_000
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.items, Sequence):
+            kind = type(self.items).__name__
+            raise FlowTypeError(f"TestingSource needs a list of items, got {kind}")
+        if not isinstance(self.batch_size, int) or self.batch_size < 1:
+            raise FlowBuildError(
+                f"batch_size must be a whole number of at least 1, got {shorten(self.batch_size)}"
+            )
+
+    @property
+    def needs_streaming(self) -> bool:
+        return any(isinstance(item, (Advance, ABORT)) for item in self.items)
+
+    def planner(self, log: SourceLog, parallelism: int) -> Planner:  # noqa: ARG002
+        return _TestingPlanner(self.items, self.batch_size)
+
+    def read(self, split: Split) -> Iterator[Batch]:
+        start, end = split.what
+        yield [item for item in self.items[start:end] if not isinstance(item, _SIGNS)]
+
+
+class _TestingPlanner(Planner):
+    """Plans a `TestingSource`: the offset is the index of the next item."""
+
+    def __init__(self, items: Sequence[Any], batch_size: int) -> None:
+        self._items = items
+        self._batch_size = batch_size
+        self._ended = False
+
+    def finished(self, start: Json | None) -> bool:
+        return self._ended or (start or 0) >= len(self._items)
+
+    def next(self, start: Json | None) -> Slice | None:
+        if self.finished(start):
+            return None
+        first = at = start or 0
+        advance_us, taken = 0, 0
+        while at < len(self._items) and taken < self._batch_size:
+            item = self._items[at]
+            if isinstance(item, Advance) and at > first:
+                break
+            at += 1
+            if isinstance(item, Advance):
+                advance_us = duration_us(item.duration)
+            elif isinstance(item, EOF):
+                self._ended = True
+                break
+            elif isinstance(item, ABORT):
+                if not item.fired:
+                    item.fired = True
+                    return Slice(at, [Split([first, at])], advance_us, abort=True)
+            else:
+                taken += 1
+        return Slice(at, [Split([first, at])] if taken else [], advance_us)
+
+
+class TestingSink(Sink[X]):
+    """A sink that appends what it gets to a list, each epoch once as long as the process lives.
+
+    Args:
+        items: the list.
+    """
+
+    __test__ = False
+    guarantee = Guarantee.EXACTLY_ONCE
+
+    def __init__(self, items: list[X]) -> None:
+        self.items = items
+        self._run_id = ""
+        self._committed: set[tuple[str, int]] = set()
+
+    def __repr__(self) -> str:
+        return "TestingSink([...])"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to workers: nothing, they only hand items on."""
+        return {"items": [], "_run_id": "", "_committed": set()}
+
+    def open(self, run_id: str, resuming: bool) -> None:  # noqa: ARG002
+        self._run_id = run_id
+
+    def write(self, context: WriteContext, batches: Iterator[Written]) -> list[Any]:  # noqa: ARG002
+        return [item for batch in batches for item in _plain(batch)]
+
+    def commit(self, epoch: int, messages: Sequence[Any]) -> None:
+        if (self._run_id, epoch) not in self._committed:
+            self._committed.add((self._run_id, epoch))
+            for message in messages:
+                self.items.extend(message)
+
+
+__all__ = [
+    "ABORT",
+    "EOF",
+    "Advance",
+    "MemoryLog",
+    "Part",
+    "TestDriver",
+    "TestingSink",
+    "TestingSource",
+    "run_once",
+    "run_source",
+]
