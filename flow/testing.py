@@ -11,7 +11,17 @@ import pyarrow as pa
 
 import flow.operators as op
 from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
-from flow.connectors.source import Batch, Invalid, Json, Planner, Slice, Source, SourceLog, Split
+from flow.connectors.source import (
+    Batch,
+    Invalid,
+    Json,
+    MemoryLog,
+    Planner,
+    Slice,
+    Source,
+    SourceLog,
+    Split,
+)
 from flow.dataflow import Dataflow, Stream
 from flow.durations import Duration, duration_us
 from flow.engine.chunks import rows_as_dicts
@@ -174,21 +184,6 @@ def _plain(batch: Batch) -> list[Any]:
     return rows_as_dicts(batch) if isinstance(batch, pa.RecordBatch) else batch
 
 
-class MemoryLog:
-    """A `SourceLog` in memory."""
-
-    def __init__(self) -> None:
-        self._entries: list[Json] = []
-
-    def entries(self) -> list[Json]:
-        """All that was ever appended, in order."""
-        return list(self._entries)
-
-    def append(self, entry: Json) -> None:
-        """Add an entry."""
-        self._entries.append(entry)
-
-
 @dataclass(frozen=True)
 class Advance:
     """Among a `TestingSource`'s items: move system time forward; what follows is a new epoch."""
@@ -330,7 +325,6 @@ __all__ = [
     "ABORT",
     "EOF",
     "Advance",
-    "MemoryLog",
     "Part",
     "TestDriver",
     "TestingSink",

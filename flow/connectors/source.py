@@ -107,6 +107,21 @@ class SourceLog(Protocol):
         """Add an entry; it is on disk when this returns."""
 
 
+class MemoryLog:
+    """A `SourceLog` in memory."""
+
+    def __init__(self) -> None:
+        self._entries: list[Json] = []
+
+    def entries(self) -> list[Json]:
+        """All that was ever appended, in order."""
+        return list(self._entries)
+
+    def append(self, entry: Json) -> None:
+        """Add an entry."""
+        self._entries.append(entry)
+
+
 class Planner(ABC):
     """Decides, for one run, what each epoch reads of one source."""
 

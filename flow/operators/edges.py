@@ -38,7 +38,7 @@ class Output(Operator):
         return ()
 
 
-def input(step_id: str, flow: Dataflow, source: Source[X]) -> Stream[X]:  # noqa: A001
+def input(step_id: str, flow: Dataflow, source: Source[X]) -> Stream[X]:
     """Read a source into the flow.
 
     Args:

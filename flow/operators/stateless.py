@@ -145,7 +145,7 @@ class TryOut(NamedTuple):
     errors: Stream[ItemError]
 
 
-def map(step_id: str, up: Stream[X], mapper: Callable[[X], Y]) -> Stream[Y]:  # noqa: A001
+def map(step_id: str, up: Stream[X], mapper: Callable[[X], Y]) -> Stream[Y]:
     """Turn each item into another.
 
     Args:
@@ -212,7 +212,7 @@ def flatten(step_id: str, up: Stream[Iterable[X]]) -> Stream[X]:
     return add_step(step_id, FlatMap(_itself), up)[0]
 
 
-def filter(step_id: str, up: Stream[X], predicate: Callable[[X], bool]) -> Stream[X]:  # noqa: A001
+def filter(step_id: str, up: Stream[X], predicate: Callable[[X], bool]) -> Stream[X]:
     """Keep the items for which `predicate` returns ``True``; anything but a bool is an error.
 
     >>> import flow.operators as op
@@ -312,12 +312,13 @@ def branch(step_id: str, up: Stream[X], predicate: Callable[[X], bool]) -> Branc
 
 
 def merge(step_id: str, *ups: Stream[Any]) -> Stream[Any]:
-    """Put the items of several streams into one.
+    """Put the items of several streams into one, in source order.
 
     >>> import flow.operators as op
     >>> from flow.testing import run_once
-    >>> run_once([1], lambda s: op.merge("both", s, op.map("negative", s, lambda x: -x)))
-    [1, -1]
+    >>> odd = lambda n: n % 2 == 1
+    >>> run_once([1, 2, 3], lambda s: op.merge("all", *op.branch("odd", s, odd)))
+    [1, 2, 3]
     """
     return add_step(step_id, Merge(), *ups)[0]
 

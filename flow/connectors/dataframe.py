@@ -1,0 +1,95 @@
+"""Spark data frames as sources and sinks: whatever Spark reads or writes, a flow does too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
+from flow.connectors.source import Batch, Planner, Source, SourceLog, Split
+from flow.errors import FlowTypeError, SinkError, SourceError, shorten
+
+
+class DataFrameSource(Source[dict[str, Any]]):
+    """The rows of a Spark data frame, as records: what Spark reads, a flow can read.
+
+    A static data frame is bounded. In a streaming run it is first written below the checkpoint, so
+    that every epoch can be read again. A streaming data frame keeps its own offsets in the
+    checkpoint; its partitions are the source partitions.
+
+    Args:
+        frame: the data frame, static or streaming.
+
+    Raises:
+        FlowTypeError: when it is not a Spark data frame.
+    """
+
+    def __init__(self, frame: DataFrame) -> None:
+        if not isinstance(frame, DataFrame):
+            raise FlowTypeError(
+                f"DataFrameSource needs a Spark data frame, got {type(frame).__name__} "
+                f"{shorten(frame)}"
+            )
+        self.frame: DataFrame | None = frame
+        self.streaming = bool(frame.isStreaming)
+        self.bounded = not self.streaming
+
+    def __repr__(self) -> str:
+        return f"DataFrameSource({'streaming' if self.streaming else 'static'})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to workers: not the data frame, which lives where the flow was started."""
+        return {**self.__dict__, "frame": None}
+
+    def planner(self, log: SourceLog, parallelism: int) -> Planner:  # noqa: ARG002
+        raise SourceError("a data frame is read by Spark itself")
+
+    def read(self, split: Split) -> Iterator[Batch]:  # noqa: ARG002
+        raise SourceError("a data frame is read by Spark itself")
+
+
+class DataFrameSink(Sink[Any]):
+    """Hands each epoch to a function as a Spark data frame, as ``foreachBatch`` does.
+
+    The function is called where the flow was started, once an epoch that has items, and again with
+    the same epoch and the same rows when the epoch is run again: at least once, and exactly once
+    where the function writes the epoch's number together with its rows.
+
+    Args:
+        write: called with the data frame and the epoch's number.
+        schema: the data frame's schema, as a `StructType` or DDL text such as
+            ``"key string, total double"``. Items are laid out by `to_record`.
+
+    Raises:
+        FlowTypeError: when `write` is not a function, or the schema is neither form.
+    """
+
+    guarantee = Guarantee.AT_LEAST_ONCE
+
+    def __init__(
+        self, write: Callable[[DataFrame, int], None], schema: StructType | str
+    ) -> None:
+        if not callable(write):
+            raise FlowTypeError(f"DataFrameSink needs a function, got {shorten(write)}")
+        if not isinstance(schema, (StructType, str)):
+            raise FlowTypeError(
+                f"DataFrameSink's schema must be a StructType or text, got {shorten(schema)}"
+            )
+        self.function: Callable[[DataFrame, int], None] | None = write
+        self.schema = schema
+
+    def __repr__(self) -> str:
+        return f"DataFrameSink(..., {self.schema!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to workers: not the function, which runs where the flow was started."""
+        return {**self.__dict__, "function": None}
+
+    def write(self, context: WriteContext, batches: Iterator[Written]) -> Any:  # noqa: ARG002
+        raise SinkError("a data frame sink is written by Spark itself")
+
+    def commit(self, epoch: int, messages: Sequence[Any]) -> None:
+        pass

@@ -1,0 +1,125 @@
+"""Which files a source reads, in which order: a list that is fixed, or grows, in the source's log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pyarrow import fs
+
+from flow.connectors.files.places import Found, explained, shown
+from flow.connectors.source import Json, SourceLog
+from flow.errors import SourceError
+
+LEAST_WAIT = 1.0
+"""Seconds between two listings, at least."""
+BUSY_SHARE = 10
+"""A listing that takes long is made less often: it takes at most one part in so many of the time."""
+
+
+@dataclass(frozen=True)
+class File:
+    """A file to read, as it was when it was listed.
+
+    Attributes:
+        store: where it is, see `places.Place`.
+        path: its path there.
+        size: in bytes; a file that has another size when it is read has changed.
+    """
+
+    store: str
+    path: str
+    size: int
+
+    def to_json(self) -> Json:
+        """The file as a list that `from_json` reads."""
+        return [self.store, self.path, self.size]
+
+    @classmethod
+    def from_json(cls, entry: Json) -> File:
+        """Read what `to_json` gave."""
+        return cls(*entry)
+
+    def __str__(self) -> str:
+        return shown(self.store, self.path)
+
+    def check(self, filesystem: Any) -> None:
+        """Raise `SourceError` when the file is not what was listed."""
+        info = filesystem.get_file_info(self.path)
+        if info.type != fs.FileType.File:
+            raise SourceError(f"{self} has vanished since it was listed ({self.size} bytes then)")
+        if info.size != self.size:
+            raise SourceError(
+                f"{self} has changed since it was listed: it had {self.size} bytes and now has "
+                f"{info.size}. Files must be complete when they appear, and stay as they are"
+            )
+
+
+@contextmanager
+def opened(filesystem: Any, file: File) -> Iterator[Any]:
+    """Open a file for random access, after a check that it is what was listed.
+
+    Raises:
+        SourceError: naming the file, also for whatever goes wrong while it is read in the block.
+    """
+    with explained(SourceError, f"{file} cannot be read"):
+        file.check(filesystem)
+        with filesystem.open_input_file(file.path) as stream:
+            yield stream
+
+
+class FileList:
+    """The files of a source, in reading order.
+
+    Kept in the source's log, so that a run that goes on sees the files under the same numbers.
+    A bounded source lists once, at the very first planning, by path. One that follows appends the
+    files that have appeared, those of each listing by modification time and path. A file
+    without content is not read; while following, it is taken once it has some.
+    """
+
+    def __init__(
+        self,
+        log: SourceLog,
+        find: Callable[[], list[Found]],
+        *,
+        follow: bool,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log = log
+        self._find = find
+        self._follow = follow
+        self._clock = clock
+        entries = log.entries()
+        self._files = [File.from_json(file) for entry in entries for file in entry["files"]]
+        self._seen = {(file.store, file.path) for file in self._files}
+        self._next_listing = clock()
+        if follow:
+            self.refresh()
+        elif not entries:
+            self._append(sorted(find(), key=lambda file: (file.path, file.store)))
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __getitem__(self, number: int) -> File:
+        return self._files[number]
+
+    def refresh(self) -> None:
+        """Look for new files, when following and when it is time to."""
+        started = self._clock()
+        if not self._follow or started < self._next_listing:
+            return
+        new = [file for file in self._find() if (file.store, file.path) not in self._seen]
+        took = self._clock() - started
+        self._next_listing = self._clock() + max(LEAST_WAIT, took * (BUSY_SHARE - 1))
+        if any(file.size for file in new):
+            self._append(sorted(new, key=lambda file: (file.mtime, file.path)))
+
+    def _append(self, found: list[Found]) -> None:
+        files = [File(file.store, file.path, file.size) for file in found if file.size]
+        self._log.append({"files": [file.to_json() for file in files]})
+        self._files += files
+        self._seen.update((file.store, file.path) for file in files)

@@ -1,0 +1,232 @@
+"""The batch engine: bounded inputs through the same stages as one Spark job, without a state store.
+
+The input is planned whole, slice after slice; each shard of a level takes the slices in order, with
+its keys' logics in memory, and is drained at the end. System time stands still.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from flow.connectors.source import MemoryLog, Planner
+from flow.dataflow import Step
+from flow.engine.context import Control, Stats
+from flow.engine.epochs import EpochOutputs
+from flow.engine.feed import SystemTime, plan_everything, wall_time
+from flow.engine.foreign import foreign_packets
+from flow.engine.level import run_level
+from flow.engine.local import DEFAULT_SHARDS
+from flow.engine.packets import CONTROL, PACKET_DDL, Packet
+from flow.engine.pipeline import SLICE_BITS
+from flow.engine.plan import Plan
+from flow.engine.reading import Reading, read_split
+from flow.engine.rows import Layout
+from flow.engine.session import query_conf, spark_log
+from flow.engine.shipping import ShippedPlan
+from flow.engine.sources import is_foreign, source_of
+from flow.engine.state import LiveStates
+from flow.engine.summary import Summary
+from flow.errors import EngineError, FlowBuildError, FlowError
+from flow.instants import Moment
+from flow.operators.stateful import Stateful
+
+
+@dataclass(frozen=True)
+class BatchSettings:
+    """How to run a batch.
+
+    Attributes:
+        drain: whether to end the input at the end.
+        system_time: the clock; asked once.
+        shards: how many slices the key space has.
+        partitions: how many partitions each level has.
+    """
+
+    drain: bool = True
+    system_time: SystemTime = wall_time
+    shards: int | None = None
+    partitions: int | None = None
+
+
+def run_batch(
+    plan: Plan,
+    spark: SparkSession,
+    settings: BatchSettings,
+    on_epoch: Callable[[int, Stats], None] = lambda *_: None,
+) -> Summary:
+    """Run a flow of bounded inputs as one Spark job.
+
+    Raises:
+        FlowBuildError: when a source cannot be read in a batch.
+        FlowError: when a step, a source, a sink or Spark failed.
+    """
+    _check_bounded(plan)
+    summary = Summary(plan.flow_id, "batch")
+    cores = spark.sparkContext.defaultParallelism
+    partitions = settings.partitions or cores
+    layout = Layout(settings.shards or max(DEFAULT_SHARDS, partitions), partitions, len(plan.levels))
+    shipped = ShippedPlan.pack(plan)
+
+    def count(epoch: int, stats: Stats) -> None:
+        summary.add(stats)
+        on_epoch(epoch, stats)
+
+    outputs = EpochOutputs(plan, shipped, layout, uuid.uuid4().hex, lambda: None, count)
+    control = Control(Moment(settings.system_time()), settings.drain)
+    outputs.open(resuming=False)
+    try:
+        with query_conf(spark, partitions):
+            outputs.write(_chain(plan, spark, shipped, layout, control, cores), 0)
+    except FlowError:
+        raise
+    except Exception as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise EngineError(f"the Spark job failed: {first} (Spark's log: {spark_log()})") from error
+    finally:
+        outputs.close()
+    return summary
+
+
+def _check_bounded(plan: Plan) -> None:
+    for step_id in plan.inputs:
+        source = source_of(plan.steps[step_id])
+        if not source.bounded:
+            raise FlowBuildError(
+                f"step {step_id!r}: {source!r} has no end, and a batch needs one: "
+                "run the flow with engine='streaming'"
+            )
+        if source.needs_streaming:
+            raise FlowBuildError(
+                f"step {step_id!r}: its source moves system time or ends in a crash, which only "
+                "the streaming engine can do: run the flow with engine='streaming'"
+            )
+
+
+def _chain(
+    plan: Plan,
+    spark: SparkSession,
+    shipped: ShippedPlan,
+    layout: Layout,
+    control: Control,
+    cores: int,
+) -> DataFrame:
+    frame = _read(plan, spark, shipped, layout, control, cores)
+    foreign = [plan.steps[name] for name in plan.inputs if is_foreign(plan.steps[name])]
+    for number, step in enumerate(foreign):
+        frame = frame.union(foreign_packets(step, number, shipped, layout))
+    for level in range(1, layout.levels + 1):
+        task = partial(_level_partition, shipped, layout, level, control)
+        dealt = frame.repartition(layout.partitions, "shard").sortWithinPartitions("shard", "seq")
+        frame = dealt.mapInArrow(task, PACKET_DDL)
+    return frame
+
+
+def _read(
+    plan: Plan,
+    spark: SparkSession,
+    shipped: ShippedPlan,
+    layout: Layout,
+    control: Control,
+    cores: int,
+) -> DataFrame:
+    readings = _planned(plan, cores)
+    tasks = max(1, min(len(readings), max(cores * 4, 32)))
+    dealt = [tuple(readings[number::tasks]) for number in range(tasks)]
+    task = partial(_read_partition, shipped, layout, dealt, control)
+    numbers = spark.range(0, tasks, 1, tasks)
+    return numbers.mapInArrow(task, PACKET_DDL)
+
+
+def _planned(plan: Plan, cores: int) -> list[Reading]:
+    planners: dict[str, Planner] = {}
+    try:
+        for step_id in plan.inputs:
+            step = plan.steps[step_id]
+            if not is_foreign(step):
+                planners[step_id] = source_of(step).planner(MemoryLog(), cores)
+        return plan_everything(planners)
+    finally:
+        for planner in planners.values():
+            planner.close()
+
+
+def _read_partition(
+    shipped: ShippedPlan,
+    layout: Layout,
+    dealt: list[tuple[Reading, ...]],
+    control: Control,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    def packets() -> Iterator[Packet]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                if number == 0 and layout.levels:
+                    for shard in range(layout.shards):
+                        yield Packet(CONTROL, shard, -1, _LAST, control.encode())
+                for reading in dealt[number]:
+                    yield from read_split(shipped.plan(), layout.shards, reading, control.moment)
+
+    return layout.to_batches(packets())
+
+
+_LAST = (1 << 62) - 1
+"""The sequence number of controls, which come after all slices."""
+
+
+def _level_partition(
+    shipped: ShippedPlan,
+    layout: Layout,
+    level: int,
+    control: Control,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    plan = shipped.plan()
+    packets = layout.from_batches(batches)
+
+    def made() -> Iterator[Packet]:
+        for shard, of_shard in itertools.groupby(packets, key=lambda packet: packet.shard):
+            yield from _run_shard(plan, layout, level, control, shard, of_shard)
+
+    return layout.to_batches(made())
+
+
+def _run_shard(
+    plan: Plan,
+    layout: Layout,
+    level: int,
+    control: Control,
+    shard: int,
+    packets: Iterator[Packet],
+) -> Iterator[Packet]:
+    """Slice after slice, then, at the control packet, the end of input."""
+    states: dict[str, LiveStates] = {}
+
+    def states_of(step: Step) -> LiveStates:
+        if not isinstance(step.operator, Stateful):
+            raise EngineError(f"step {step.step_id!r} is not a keyed step")
+        return states.setdefault(step.step_id, LiveStates(control.moment.now_us))
+
+    running = Control(control.moment)
+    for number, of_slice in itertools.groupby(packets, key=_slice_of):
+        time = control if number == _LAST_SLICE else running
+        for packet in run_level(
+            plan, level, layout.shards, shard, of_slice, states_of, number, time
+        ):
+            if packet.dest != CONTROL:
+                yield packet
+    if level < layout.levels:
+        yield Packet(CONTROL, shard, shard, _LAST, control.encode())
+
+
+def _slice_of(packet: Packet) -> int:
+    return packet.seq >> SLICE_BITS
+
+
+_LAST_SLICE = _LAST >> SLICE_BITS

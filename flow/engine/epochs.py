@@ -1,0 +1,160 @@
+"""Where the flow was started: what comes back of each epoch is counted, and its outputs committed."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext as SparkTask
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from flow.connectors.dataframe import DataFrameSink
+from flow.connectors.sink import to_record
+from flow.engine.chunks import as_items
+from flow.engine.context import Stats
+from flow.engine.failures import decode_failure
+from flow.engine.outputs import Writing, sink_of, write_outputs
+from flow.engine.packets import ERROR, PACKET_DDL, PRINTED, STATS, Packet, sorted_chunks
+from flow.engine.plan import Edge, Plan
+from flow.engine.rows import Layout
+from flow.engine.shipping import ShippedPlan
+from flow.errors import FlowError, StepError
+
+EpochHook = Callable[[int, Stats], None]
+"""Called with each epoch's number and counts once its outputs are written."""
+
+
+@dataclass
+class EpochOutputs:
+    """Writes and commits the outputs of epochs, and hands on what was counted.
+
+    Attributes:
+        plan: the compiled flow, with its sinks as they were given.
+        shipped: the plan as workers get it.
+        layout: where Spark puts packets.
+        run_id: what the checkpoint is known by.
+        on_written: called before the outputs of an epoch are committed.
+        on_epoch: called after.
+    """
+
+    plan: Plan
+    shipped: ShippedPlan
+    layout: Layout
+    run_id: str
+    on_written: Callable[[], None]
+    on_epoch: EpochHook
+
+    def open(self, resuming: bool) -> None:
+        """Open the sinks; when one of them refuses, those already open are closed again."""
+        opened: list[Edge] = []
+        try:
+            for edge in self.plan.outputs:
+                opened.append(edge)
+                sink_of(self.plan, edge).open(self.run_id, resuming)
+        except BaseException:
+            for edge in opened:
+                sink_of(self.plan, edge).close()
+            raise
+
+    def close(self) -> None:
+        """Close the sinks."""
+        for edge in self.plan.outputs:
+            sink_of(self.plan, edge).close()
+
+    def write(self, frame: DataFrame, epoch: int) -> None:
+        """Run an epoch: everything it computes is computed here, in one pass.
+
+        Raises:
+            FlowError: when a step, a source or a sink failed; nothing is committed then.
+        """
+        frames = {edge: sink for edge, sink in self._sinks() if isinstance(sink, DataFrameSink)}
+        if frames:
+            frame = frame.persist()
+        try:
+            left_out = frozenset(edge.dest for edge in frames)
+            task = partial(_write_partition, self.shipped, self.layout, self.run_id, epoch, left_out)
+            packets = _collected(frame.mapInArrow(task, PACKET_DDL))
+            stats, messages = self._sort_out(packets)
+            self.on_written()
+            for edge, sink in frames.items():
+                self._hand_over(frame, edge, sink, epoch)
+        finally:
+            if frames:
+                frame.unpersist()
+        self._commit(epoch, messages)
+        self.on_epoch(epoch, stats)
+
+    def _sinks(self) -> list[tuple[Edge, Any]]:
+        return [(edge, sink_of(self.plan, edge)) for edge in self.plan.outputs]
+
+    def _sort_out(self, packets: list[Packet]) -> tuple[Stats, dict[int, list[Any]]]:
+        stats, messages = Stats(), {edge.dest: [] for edge in self.plan.outputs}
+        for packet in sorted(packets, key=lambda one: (one.origin, one.seq)):
+            if packet.dest == ERROR:
+                raise decode_failure(packet.payload)
+            if packet.dest == STATS:
+                stats.add(Stats.decode(packet.payload))
+            elif packet.dest == PRINTED:
+                print(packet.payload.decode())
+            elif packet.dest >= 0:
+                messages[packet.dest].append(pickle.loads(packet.payload))
+        return stats, messages
+
+    def _commit(self, epoch: int, messages: dict[int, list[Any]]) -> None:
+        for edge in self.plan.outputs:
+            try:
+                sink_of(self.plan, edge).commit(epoch, messages[edge.dest])
+            except FlowError:
+                raise
+            except Exception as error:
+                problem = f"committing epoch {epoch} raised {type(error).__name__}: {error}"
+                raise StepError(edge.step_id, problem) from error
+
+    def _hand_over(self, frame: DataFrame, edge: Edge, sink: DataFrameSink, epoch: int) -> None:
+        task = partial(_unpack_partition, self.layout, sink.schema)
+        bound = frame.filter(F.col("dest") == edge.dest)
+        if bound.isEmpty() or sink.function is None:
+            return
+        try:
+            sink.function(bound.mapInArrow(task, sink.schema), epoch)
+        except Exception as error:
+            problem = f"its function raised {type(error).__name__}: {error}"
+            raise StepError(edge.step_id, problem) from error
+
+
+def _collected(frame: DataFrame) -> list[Packet]:
+    table: pa.Table = frame.toArrow()
+    return [Packet(*row) for row in zip(*(column.to_pylist() for column in table.columns))]  # noqa: B905
+
+
+def _write_partition(
+    shipped: ShippedPlan,
+    layout: Layout,
+    run_id: str,
+    epoch: int,
+    left_out: frozenset[int],
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    task = SparkTask.get()
+    writing = Writing(run_id, epoch, task.partitionId() if task else 0)
+    packets = layout.from_batches(batches)
+    return layout.to_batches(write_outputs(shipped.plan(), writing, packets, left_out))
+
+
+def _unpack_partition(
+    layout: Layout, schema: Any, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    kind = schema if isinstance(schema, StructType) else StructType.fromDDL(schema)
+    arrow = to_arrow_schema(kind, timezone="UTC")
+    packets = list(layout.from_batches(batches))
+    for chunk in sorted_chunks(packets):
+        rows = [to_record(item) for item in as_items(chunk).items]
+        yield from pa.Table.from_pylist(rows, schema=arrow).to_batches()

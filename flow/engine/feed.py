@@ -1,0 +1,245 @@
+"""The feed: decides what each epoch is: its system time, and what it reads of each source.
+
+The feed lives where the flow was started. What it decides is an offset, plain JSON, which Spark logs
+before the epoch runs; an epoch that is run again is read back from there, so it has the same system
+time and the same input.
+
+An epoch starts when a source has something new, when a step is due, or, so that a crash loses little
+of the time that counts as running, after `HEARTBEAT_US` without one. Otherwise the flow rests.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from flow.connectors.source import Json, Planner, Slice, Split
+from flow.engine.chunks import MAX_SPLITS
+from flow.engine.context import Control
+from flow.engine.reading import Reading
+from flow.errors import SourceError
+from flow.instants import NEVER, Moment
+
+HEARTBEAT_US = 10_000_000
+REST_SECONDS = 0.05
+"""How long the feed waits before it asks its sources again."""
+
+SystemTime: TypeAlias = Callable[[], int]
+"""Gives the system time in microseconds; the only place where the machine's clock is read."""
+
+
+def wall_time() -> int:
+    """The machine's clock."""
+    return time.time_ns() // 1000
+
+
+@dataclass(frozen=True)
+class FixedTime:
+    """A system time that stands still, but for what sources advance it by; for tests."""
+
+    now_us: int
+
+    def __call__(self) -> int:
+        return self.now_us
+
+
+@dataclass(frozen=True)
+class EpochOffset:
+    """Where an epoch ends, and all that is needed to run it again.
+
+    Attributes:
+        control: its system time, and whether the input ends with it; ``None`` before the first.
+        at: the offset that each input has reached, by step.
+        read: what it reads.
+    """
+
+    control: Control | None = None
+    at: Mapping[str, Json] = field(default_factory=dict)
+    read: tuple[tuple[str, Split], ...] = ()
+
+    def to_json(self) -> Json:
+        """The offset as JSON."""
+        if self.control is None:
+            return {"v": 1}
+        moment = self.control.moment
+        return {
+            "v": 1,
+            "now": moment.now_us,
+            "down": moment.downtime_us,
+            "end": int(self.control.end_of_input),
+            "at": dict(self.at),
+            "read": [[step, one.what, one.partition, one.order] for step, one in self.read],
+        }
+
+    @classmethod
+    def from_json(cls, offset: Json) -> EpochOffset:
+        """The offset in JSON made by `to_json`."""
+        if "now" not in offset:
+            return cls()
+        control = Control(Moment(offset["now"], offset["down"]), bool(offset["end"]))
+        read = tuple((step, Split(what, part, order)) for step, what, part, order in offset["read"])
+        return cls(control, offset["at"], read)
+
+    def readings(self) -> list[Reading]:
+        """The tasks that read the epoch's input, in order of input, partition and place."""
+        return [Reading(step, split, origin) for origin, (step, split) in enumerate(self.read)]
+
+
+class FeedEnd:
+    """How a run ends: events that the feed sets, and the run waits for."""
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.stop_asked = threading.Event()
+        self.closed = threading.Event()
+
+
+@dataclass
+class Feed:
+    """Plans the epochs of one run.
+
+    Attributes:
+        planners: a planner for each input that Python reads.
+        system_time: the clock.
+        drain: whether to end the input once all sources are finished.
+        only_available: whether to finish as soon as no source has anything new.
+        foreign: whether there are sources that Spark itself reads.
+        foreign_ends: whether the run ends once those have nothing new.
+    """
+
+    planners: Mapping[str, Planner]
+    system_time: SystemTime = wall_time
+    drain: bool = True
+    only_available: bool = False
+    foreign: bool = False
+    end_now: bool = False
+    end: FeedEnd = field(default_factory=FeedEnd)
+    due_us: int = 0
+    foreign_busy: bool = True
+    aborted: bool = False
+    last: EpochOffset = field(default_factory=EpochOffset)
+    lag: dict[str, str] = field(default_factory=dict)
+    _downtime_us: int | None = None
+    _advanced_us: int = 0
+    _last_us: int = 0
+    _ended: bool = False
+
+    def next(self, start: EpochOffset) -> EpochOffset:
+        """Decide the next epoch; called between epochs, when the one up to `start` is committed.
+
+        Returns:
+            Where the next epoch ends, or `start` itself when there is none now.
+        """
+        self._begin(start)
+        if self.end.stop_asked.is_set() or self._ended or self.aborted:
+            return self._rest_for_good(start)
+        slices = self._slices(start)
+        if slices:
+            return self._epoch(start, slices)
+        if self._exhausted(start):
+            return self._finish(start)
+        if self._tick_wanted():
+            return self._epoch(start, {})
+        self.end.stop_asked.wait(REST_SECONDS)
+        return start
+
+    def _begin(self, start: EpochOffset) -> None:
+        """Once a run: what time the flow has been down."""
+        if self._downtime_us is not None:
+            return
+        self._downtime_us = 0
+        if start.control is not None:
+            before = start.control.moment
+            self._last_us = before.now_us
+            lost = max(0, self.system_time() - before.now_us)
+            self._downtime_us = before.downtime_us + lost
+
+    def _now(self) -> int:
+        return max(self._last_us, self.system_time() + self._advanced_us)
+
+    def _slices(self, start: EpochOffset) -> dict[str, Slice]:
+        slices: dict[str, Slice] = {}
+        for step_id, planner in self.planners.items():
+            planned = planner.next(start.at.get(step_id))
+            if planned is not None:
+                slices[step_id] = _checked(step_id, planned)
+        return slices
+
+    def _exhausted(self, start: EpochOffset) -> bool:
+        if self.foreign:
+            return self.only_available and not self.foreign_busy
+        if self.only_available:
+            return True
+        return all(
+            planner.finished(start.at.get(name)) for name, planner in self.planners.items()
+        )
+
+    def _finish(self, start: EpochOffset) -> EpochOffset:
+        """End the input, unless it has been ended, or the windows are to stay open."""
+        drained = start.control is not None and start.control.end_of_input
+        if self.foreign and not self.end_now:
+            self.end.done.set()
+            return start
+        self._ended = True
+        if not self.drain or drained:
+            return self._rest_for_good(start)
+        return self._epoch(start, {}, end_of_input=True)
+
+    def _tick_wanted(self) -> bool:
+        now_us = self._now()
+        if self.foreign and (not self.only_available or self.foreign_busy):
+            return True
+        return now_us >= min(self.due_us, self._last_us + HEARTBEAT_US)
+
+    def _epoch(
+        self, start: EpochOffset, slices: dict[str, Slice], end_of_input: bool = False
+    ) -> EpochOffset:
+        self._advanced_us += max((one.advance_us for one in slices.values()), default=0)
+        self.aborted = any(one.abort for one in slices.values())
+        self._last_us = self._now()
+        self.due_us = NEVER
+        at = {**start.at, **{step_id: one.end for step_id, one in slices.items()}}
+        read = tuple((step_id, split) for step_id, one in slices.items() for split in one.splits)
+        moment = Moment(self._last_us, self._downtime_us or 0)
+        self.last = EpochOffset(Control(moment, end_of_input), at, read)
+        self.lag = {name: planner.lag(at.get(name)) for name, planner in self.planners.items()}
+        return self.last
+
+    def _rest_for_good(self, start: EpochOffset) -> EpochOffset:
+        """Between two epochs, with nothing to come: the run may stop now.
+
+        Sources that Spark reads would go on making epochs, so with them there is no answer.
+        """
+        self.end.done.set()
+        self.end.closed.wait(None if self.foreign else REST_SECONDS)
+        return start
+
+
+def _checked(step_id: str, planned: Slice) -> Slice:
+    if any(not 0 <= split.order < MAX_SPLITS for split in planned.splits):
+        raise SourceError(
+            f"step {step_id!r}: a slice may have at most {MAX_SPLITS} splits a partition"
+        )
+    return planned
+
+
+def plan_everything(planners: Mapping[str, Planner]) -> list[Reading]:
+    """All slices of bounded sources, one after the other: what a batch run reads."""
+    readings: list[Reading] = []
+    for step_id, planner in planners.items():
+        offset: Any = None
+        number = 0
+        while not planner.finished(offset):
+            planned = planner.next(offset)
+            if planned is None:
+                break
+            checked = _checked(step_id, planned)
+            readings += [
+                Reading(step_id, split, len(readings) + place, number)
+                for place, split in enumerate(checked.splits)
+            ]
+            offset, number = planned.end, number + 1
+    return readings

@@ -1,0 +1,67 @@
+"""Whether there is a Java that Spark can run on; asked before anything else is tried."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+
+from flow.errors import EnvironmentProblem
+
+LEAST_VERSION = 17
+_HOW = (
+    "install one, e.g. with `apt-get install openjdk-17-jre-headless`, "
+    "`brew install openjdk@17` or from https://adoptium.net, and let JAVA_HOME point to it"
+)
+
+
+def check_java() -> None:
+    """Make sure that there is a Java of at least `LEAST_VERSION`.
+
+    Raises:
+        EnvironmentProblem: when there is none, or it is too old, with the way to get one.
+    """
+    java = _find()
+    if java is None:
+        raise EnvironmentProblem(
+            f"Spark needs Java {LEAST_VERSION} or newer and none was found: {_HOW}"
+        )
+    version = _version(java)
+    if version is None:
+        raise EnvironmentProblem(f"{java} does not run: {_HOW}")
+    if version < LEAST_VERSION:
+        raise EnvironmentProblem(
+            f"Spark needs Java {LEAST_VERSION} or newer, {java} is version {version}: {_HOW}"
+        )
+
+
+def java_major(text: str) -> int | None:
+    """The major version in what ``java -version`` prints.
+
+    >>> java_major('openjdk version "17.0.15" 2025-04-15'), java_major('java version "1.8.0_392"')
+    (17, 8)
+    """
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', text)
+    if match is None:
+        return None
+    first = int(match[1])
+    return int(match[2]) if first == 1 and match[2] else first
+
+
+def _find() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        java = os.path.join(home, "bin", "java")
+        return java if os.access(java, os.X_OK) else None
+    return shutil.which("java")
+
+
+def _version(java: str) -> int | None:
+    try:
+        done = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=60, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return java_major(done.stderr + done.stdout)

@@ -1,0 +1,83 @@
+"""The end of the chain: packets bound for outputs are unpacked in the workers and written there."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from flow.connectors.sink import Sink, WriteContext, Written
+from flow.engine.chunks import Records, as_items
+from flow.engine.failures import encode_failure
+from flow.engine.packets import ERROR, Packet, sorted_chunks
+from flow.engine.pipeline import SLICE_BITS
+from flow.engine.plan import Edge, Plan
+from flow.errors import EngineError, FlowError, StepError
+from flow.operators.edges import Output
+
+
+@dataclass(frozen=True)
+class Writing:
+    """One task's writing: which epoch and partition of which run."""
+
+    run_id: str
+    epoch: int
+    partition: int
+
+
+def sink_of(plan: Plan, edge: Edge) -> Sink[Any]:
+    """The sink at the end of an output's edge."""
+    operator = plan.steps[edge.step_id].operator
+    if not isinstance(operator, Output):
+        raise EngineError(f"step {edge.step_id!r} is not an output")
+    return operator.sink
+
+
+def write_outputs(
+    plan: Plan, writing: Writing, packets: Iterable[Packet], left_out: frozenset[int]
+) -> Iterator[Packet]:
+    """Write what is bound for sinks; yields a packet with each sink's message, and all others.
+
+    Args:
+        plan: the compiled flow.
+        writing: which piece this is.
+        packets: all packets of the Spark partition.
+        left_out: edges whose sinks are written elsewhere, as Spark data frames.
+    """
+    arrived: dict[int, list[Packet]] = {}
+    failed = False
+    for packet in packets:
+        if packet.dest >= 0:
+            arrived.setdefault(packet.dest, []).append(packet)
+        else:
+            failed = failed or packet.dest == ERROR
+            yield packet
+    for dest, bound in sorted(arrived.items()):
+        if not failed and dest not in left_out:
+            yield _write(plan, plan.edges[dest], writing, bound)
+
+
+def _write(plan: Plan, edge: Edge, writing: Writing, packets: list[Packet]) -> Packet:
+    context = WriteContext(edge.step_id, writing.epoch, writing.partition, writing.run_id)
+    try:
+        try:
+            message = sink_of(plan, edge).write(context, unpacked(packets))
+        except FlowError:
+            raise
+        except Exception as error:
+            problem = f"its sink raised {type(error).__name__}: {error}"
+            raise StepError(edge.step_id, problem) from error
+        return Packet(edge.dest, 0, writing.partition, 0, pickle.dumps(message, 5))
+    except FlowError as error:
+        return Packet(ERROR, 0, writing.partition, 0, encode_failure(error))
+
+
+def unpacked(packets: list[Packet]) -> Iterator[Written]:
+    """The items in packets of one output, slice by slice, each slice in order of position."""
+    by_slice: dict[int, list[Packet]] = {}
+    for packet in packets:
+        by_slice.setdefault(packet.seq >> SLICE_BITS, []).append(packet)
+    for _, of_slice in sorted(by_slice.items()):
+        for chunk in sorted_chunks(of_slice):
+            yield chunk.batch if isinstance(chunk, Records) else as_items(chunk).items

@@ -1,0 +1,140 @@
+"""The Spark session: a local one made for flows, or one that exists, set up for a query.
+
+What a checkpoint keeps for life is set before its first epoch: the RocksDB state store, changelog
+checkpointing, checkpoint format 2, and bounded memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from flow.engine.java import check_java
+from flow.errors import EngineError, FlowBuildError, shorten
+
+QUERY_CONF: Mapping[str, str] = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
+    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
+    "spark.sql.streaming.numRecentProgressUpdates": "20",
+    "spark.sql.adaptive.enabled": "false",
+}
+"""What a flow's query needs; set on the session for the time in which the query starts."""
+
+_LOCAL_CONF: Mapping[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.driver.memory": "4g",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+LOG_LEVELS = ("ALL", "TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL", "OFF")
+
+
+@dataclass(frozen=True)
+class SparkSettings:
+    """What to make a session from, when there is none.
+
+    Attributes:
+        master: the master URL, such as ``local[4]`` or ``spark://host:7077``; all cores of this
+            machine when left out.
+        conf: Spark configuration, over the defaults.
+        log_level: how much Spark writes to its log file.
+    """
+
+    master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    log_level: str = "WARN"
+
+    def __post_init__(self) -> None:
+        if self.log_level.upper() not in LOG_LEVELS:
+            allowed = ", ".join(LOG_LEVELS)
+            raise FlowBuildError(f"log_level must be one of {allowed}, got {self.log_level!r}")
+        for name, value in self.conf.items():
+            if not isinstance(name, str) or not isinstance(value, str):
+                raise FlowBuildError(
+                    f"Spark configuration is text to text, got {shorten(name)}: {shorten(value)}"
+                )
+
+
+def spark_log() -> Path:
+    """The file that Spark's own output of this process goes to."""
+    return Path(tempfile.gettempdir()) / f"flow-spark-{os.getpid()}.log"
+
+
+def make_session(name: str, settings: SparkSettings) -> SparkSession:
+    """Get the session there is, or make one that keeps its noise to a file.
+
+    Raises:
+        EnvironmentProblem: when there is no fitting Java.
+        EngineError: when Spark does not start.
+    """
+    active = SparkSession.getActiveSession()
+    if active is not None and SparkContext._active_spark_context is not None:
+        return active
+    check_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name).master(settings.master or "local[*]")
+    for key, value in {**_LOCAL_CONF, **settings.conf}.items():
+        builder = builder.config(key, value)
+    try:
+        with _output_to(spark_log()):
+            spark = builder.getOrCreate()
+    except Exception as error:
+        raise EngineError(f"Spark did not start: {error} (its log: {spark_log()})") from error
+    spark.sparkContext.setLogLevel(settings.log_level.upper())
+    return spark
+
+
+@contextlib.contextmanager
+def query_conf(spark: SparkSession, partitions: int) -> Iterator[None]:
+    """Set what a flow's query needs, and put back what there was."""
+    wanted = {**QUERY_CONF, "spark.sql.shuffle.partitions": str(partitions)}
+    before = {name: spark.conf.get(name, None) for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)
+
+
+@contextlib.contextmanager
+def _output_to(path: Path) -> Iterator[None]:
+    """Let processes that are started now write to a file for as long as they live.
+
+    The JVM inherits these streams, and with it all that it and its Python workers print.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = os.dup(1), os.dup(2)
+    with path.open("ab") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        for saved, number in zip(kept, (1, 2), strict=True):
+            os.dup2(saved, number)
+            os.close(saved)

@@ -1,0 +1,55 @@
+"""The sources of a plan, and their planners for a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from flow.connectors.dataframe import DataFrameSource
+from flow.connectors.source import Planner, Source
+from flow.dataflow import Step
+from flow.engine.plan import Plan
+from flow.engine.storage import Storage
+from flow.errors import EngineError
+from flow.operators.edges import Input
+
+
+def source_of(step: Step) -> Source[Any]:
+    """The source that an input reads."""
+    if not isinstance(step.operator, Input):
+        raise EngineError(f"step {step.step_id!r} is not an input")
+    return step.operator.source
+
+
+def is_foreign(step: Step) -> bool:
+    """Whether Spark itself reads an input's source."""
+    return isinstance(source_of(step), DataFrameSource)
+
+
+def keep_static_frames(plan: Plan, storage: Storage) -> Plan:
+    """Write static data frames below the checkpoint, so that every epoch can be read again.
+
+    Returns:
+        The plan with their inputs reading the files instead.
+    """
+    steps = dict(plan.steps)
+    for step_id in plan.inputs:
+        source = source_of(plan.steps[step_id])
+        if isinstance(source, DataFrameSource) and not source.streaming:
+            from flow.connectors.files import ParquetSource
+
+            name = f"inputs/{step_id}"
+            if not storage.exists(f"{name}/_SUCCESS") and source.frame is not None:
+                source.frame.write.mode("overwrite").parquet(f"{storage.root}/{name}")
+            kept = ParquetSource(f"{storage.root}/{name}")
+            steps[step_id] = replace(plan.steps[step_id], operator=Input(kept))
+    return plan.with_steps(steps)
+
+
+def planners_of(plan: Plan, storage: Storage, parallelism: int) -> dict[str, Planner]:
+    """A planner for each input that Python reads."""
+    return {
+        step_id: source_of(step).planner(storage.log(f"sources/{step_id}"), parallelism)
+        for step_id, step in plan.steps.items()
+        if step_id in plan.inputs and not is_foreign(step)
+    }

@@ -1,0 +1,171 @@
+"""`run`: one way to run a flow, whatever engine fits it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+from flow.connectors.source import Source
+from flow.dataflow import Dataflow
+from flow.durations import Duration, duration_us
+from flow.engine.context import Stats
+from flow.engine.feed import Feed, FixedTime, SystemTime, wall_time
+from flow.engine.plan import Plan, compile_flow
+from flow.errors import FlowBuildError, FlowTypeError, shorten
+from flow.instants import Instant, instant_us
+from flow.operators.edges import Input
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from flow.engine.streaming import StopFlag
+    from flow.engine.summary import Summary
+
+EngineName: TypeAlias = Literal["auto", "batch", "streaming"]
+EpochReport: TypeAlias = Callable[[int, Stats, Feed | None], None]
+
+
+class Recovery(Protocol):
+    """Where a flow keeps what it needs to go on after a stop; see `recovery.RecoveryConfig`."""
+
+    @property
+    def path(self) -> str:
+        """The checkpoint's directory, a path or a URI."""
+
+
+def run(
+    flow: Dataflow,
+    *,
+    recovery: Recovery | None = None,
+    spark: SparkSession | None = None,
+    engine: EngineName = "auto",
+    trigger: Duration | Literal["available"] | None = None,
+    drain: bool = True,
+    system_time: Instant | None = None,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    log_level: str = "WARN",
+    shards: int | None = None,
+    partitions: int | None = None,
+    on_epoch: EpochReport | None = None,
+    stop: StopFlag | None = None,
+) -> Summary:
+    """Run a flow on Spark until its sources end, and return what it did.
+
+    A flow whose inputs all end, run without `recovery`, is one Spark batch job; any other is one
+    streaming query.
+
+    Args:
+        flow: the flow.
+        recovery: where to keep state and offsets, to go on from after a stop.
+        spark: the session to use; else the one there is, else a local one is made.
+        engine: ``"batch"`` or ``"streaming"`` to choose; ``"auto"`` chooses as said above.
+        trigger: how often to start an epoch, as a duration; ``"available"`` to read what there is
+            and stop; when left out, as soon as there is something to do.
+        drain: whether to end the input when the sources have ended, which closes every window;
+            ``False`` leaves them open in the checkpoint for the next run.
+        system_time: for tests: system time stands still there, and only `Advance` moves it.
+        master: Spark's master URL, when a session has to be made.
+        conf: Spark configuration, when a session has to be made.
+        log_level: how much Spark writes to its log, when a session has to be made.
+        shards: how many slices the key space has; kept for a checkpoint's life.
+        partitions: how many partitions each level has; kept for a checkpoint's life.
+        on_epoch: called with each epoch's number, counts, and feed (``None`` in a batch).
+        stop: asked by another thread, or a signal handler, to stop between two epochs.
+
+    Returns:
+        What the run did.
+
+    Raises:
+        FlowBuildError: when the flow or an argument is not fit to run.
+        EnvironmentProblem: when there is no Java that Spark can run on.
+        StepError: when a step failed; its cause is the user's own exception.
+        SourceError, SinkError: when a source or a sink failed.
+        EngineError: when Spark failed.
+    """
+    if not isinstance(flow, Dataflow):
+        raise FlowTypeError(f"run needs a Dataflow, got {type(flow).__name__} {shorten(flow)}")
+    plan = compile_flow(flow)
+    batch = _chooses_batch(plan, engine, recovery, trigger)
+    time_of_day = wall_time if system_time is None else FixedTime(instant_us(system_time))
+    interval = _interval(trigger)
+
+    from flow.engine.session import SparkSettings, make_session
+
+    settings = SparkSettings(master, dict(conf or {}), log_level)
+    session = spark or make_session(flow.flow_id, settings)
+    report: EpochReport = on_epoch or (lambda *_: None)
+    started = time.monotonic()
+    if batch:
+        summary = _batch(plan, session, drain, time_of_day, shards, partitions, report)
+    else:
+        from flow.engine.streaming import StopFlag, StreamingRun, StreamingSettings
+
+        streaming = StreamingSettings(
+            None if recovery is None else str(recovery.path),
+            interval,
+            trigger == "available",
+            drain and (trigger != "available" or _bounded(plan)),
+            time_of_day,
+            shards,
+            partitions,
+        )
+        summary = StreamingRun(plan, session, streaming, report, stop or StopFlag()).run()
+    summary.seconds = time.monotonic() - started
+    return summary
+
+
+def _batch(
+    plan: Plan,
+    session: SparkSession,
+    drain: bool,
+    system_time: SystemTime,
+    shards: int | None,
+    partitions: int | None,
+    report: EpochReport,
+) -> Summary:
+    from flow.engine.batch import BatchSettings, run_batch
+
+    settings = BatchSettings(drain, system_time, shards, partitions)
+    return run_batch(plan, session, settings, lambda epoch, stats: report(epoch, stats, None))
+
+
+def _chooses_batch(
+    plan: Plan, engine: str, recovery: Recovery | None, trigger: object
+) -> bool:
+    if engine not in ("auto", "batch", "streaming"):
+        raise FlowBuildError(
+            f"engine must be 'auto', 'batch' or 'streaming', got {shorten(engine)}"
+        )
+    if engine == "batch" and recovery is not None:
+        raise FlowBuildError(
+            "the batch engine keeps no state to recover: leave recovery out, or the engine"
+        )
+    if engine == "auto":
+        return recovery is None and trigger is None and _bounded(plan) and not _timed(plan)
+    return engine == "batch"
+
+
+def _bounded(plan: Plan) -> bool:
+    return all(_source(plan, name).bounded for name in plan.inputs)
+
+
+def _timed(plan: Plan) -> bool:
+    return any(_source(plan, name).needs_streaming for name in plan.inputs)
+
+
+def _source(plan: Plan, step_id: str) -> Source[Any]:
+    operator = plan.steps[step_id].operator
+    if not isinstance(operator, Input):
+        raise FlowBuildError(f"step {step_id!r} is not an input")
+    return operator.source
+
+
+def _interval(trigger: object) -> str | None:
+    if trigger is None or trigger == "available":
+        return None
+    micros = duration_us(trigger, "trigger")  # type: ignore[arg-type]
+    if micros < 0:
+        raise FlowBuildError(f"trigger must not be negative, got {trigger!r}")
+    return f"{micros // 1000} milliseconds"
