@@ -15,8 +15,15 @@ from flow.engine.context import Control, TaskContext
 from flow.engine.packets import Packet, Run, decode_runs
 from flow.engine.plan import Edge
 from flow.engine.state import KeyStates
-from flow.errors import FlowError, StepError, shorten, step_error
-from flow.operators.stateful import DISCARD, KEEP, Stateful, StatefulBatchLogic, StatefulLogic
+from flow.errors import StepError, shorten, step_error
+from flow.operators.stateful import (
+    DISCARD,
+    KEEP,
+    RejectedValue,
+    Stateful,
+    StatefulBatchLogic,
+    StatefulLogic,
+)
 
 Logic = Any
 
@@ -142,11 +149,10 @@ class KeyedRun:
                 emitted.extend(key, made, run.pos[at])
                 if keep is not KEEP:
                     logic = self._checked(keep, logic)
-        except FlowError:
+        except StepError:
             raise
         except Exception as error:
-            problem = self._problem("on_item", error)
-            raise step_error(self._step_id, problem, key=key, item=run.values[at]) from error
+            raise self._failed("on_item", error, key, run.values[at]) from error
         return logic
 
     def _notify(self, key: str, logic: Logic, pos: int) -> Logic | None:
@@ -169,17 +175,10 @@ class KeyedRun:
             made, keep = method(*args)
             self._emitted.extend(key, made, pos)
             return logic if keep is KEEP else self._checked(keep, logic)
-        except FlowError:
+        except StepError:
             raise
         except Exception as error:
-            item = args[0] if what == "on_batch" else None
-            raise step_error(
-                self._step_id,
-                self._problem(what, error),
-                key=key,
-                item=item,
-                has_item=what == "on_batch",
-            ) from error
+            raise self._failed(what, error, key, *args[:-1]) from error
 
     def _checked(self, keep: Any, logic: Logic) -> Logic | None:
         if keep is DISCARD:
@@ -219,13 +218,18 @@ class KeyedRun:
     def _put(self, key: str, logic: Logic, due_us: int) -> None:
         try:
             self._states.put(key, logic, due_us)
-        except FlowError:
+        except StepError:
             raise
         except Exception as error:
             problem = self._problem("snapshot", error)
             raise step_error(self._step_id, problem, key=key, has_item=False) from error
 
+    def _failed(self, what: str, error: Exception, key: str, *item: Any) -> StepError:
+        if isinstance(error, RejectedValue):
+            return step_error(self._step_id, error.problem, key=key, item=error.value)
+        problem = self._problem(what, error)
+        shown = item[0] if item else None
+        return step_error(self._step_id, problem, key=key, item=shown, has_item=bool(item))
+
     def _problem(self, what: str, error: Exception) -> str:
         return f"{what} raised {type(error).__name__}: {error}"
-
-

@@ -98,7 +98,8 @@ class _LevelRun:
             sent = [(step.downs[0], chunk) for chunk in sorted_chunks(packets)]
             self._context.count(step.step_id, "in", sum(len(chunk) for _, chunk in sent))
         for down, chunk in sent:
-            self._context.count(step.step_id, "out", len(chunk))
+            what = "out" if down == step.downs[0] else down.port
+            self._context.count(step.step_id, what, len(chunk))
             self._pipeline.push(down, chunk)
 
     def _run_keyed(self, step: Step, packets: list[Packet], states: KeyStates) -> list[Chunk]:

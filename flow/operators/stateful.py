@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 
 from flow.dataflow import KeyedStream, Operator, Stream
 from flow.durations import Duration, duration_us
-from flow.errors import FlowBuildError, shorten
+from flow.errors import FlowBuildError, FlowError, shorten
 from flow.instants import NEVER, Moment, datetime_us, from_us
 from flow.operators.building import add_step, check_callable
 from flow.operators.stateless import map as map_items
@@ -41,6 +41,20 @@ class Keep(Enum):
 
 
 KEEP, DISCARD = Keep.KEEP, Keep.DISCARD
+
+
+class RejectedValue(FlowError, ValueError):
+    """Raised by a logic to say which value is at fault; the engine adds the step and the key.
+
+    Attributes:
+        value: the value.
+        problem: what is wrong with it.
+    """
+
+    def __init__(self, value: object, problem: str) -> None:
+        self.value = value
+        self.problem = problem
+        super().__init__(problem)
 
 
 class _Logic(ABC, Generic[W, S]):

@@ -1,0 +1,208 @@
+"""What the sources of line files have in common: planning, the fast path, and finding bad lines.
+
+A block of lines is parsed as a whole. When that fails, halves of it are, and so on, until the bad
+lines stand alone: the same parser decides for a block and for a line, so what is read does not
+depend on how a file was cut.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
+
+import pyarrow as pa
+
+from flow.connectors.files.checks import check_count, check_flag, check_on_invalid
+from flow.connectors.files.listing import FileList
+from flow.connectors.files.lines import Block, LineCuts, LineRange
+from flow.connectors.files.places import checked_paths, connect, find_files
+from flow.connectors.files.planning import FilePlanner, Piece
+from flow.connectors.source import (
+    BadInput,
+    Batch,
+    Invalid,
+    OnInvalid,
+    Planner,
+    Source,
+    SourceLog,
+    Split,
+)
+
+X = TypeVar("X")
+
+Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
+"""A file, a directory, a glob or a URI, or a list of those."""
+
+Parsed: TypeAlias = "list[Any] | pa.Table"
+
+ROWS = 100_000
+"""Items in a batch, at most."""
+SIFTED = 1_024
+"""Lines among which bad ones are looked for at a time, so that the first is soon found."""
+SHOWN = 200
+"""Characters of a bad line that are shown."""
+
+
+class LineParser(ABC):
+    """Turns lines of one file into items.
+
+    Attributes:
+        blank: the characters of which a line may consist to be skipped; ``None`` to skip none.
+    """
+
+    blank: bytes | None = None
+
+    @abstractmethod
+    def parse(self, data: bytes, count: int | None = None) -> Parsed | None:
+        """Parse whole lines.
+
+        Args:
+            data: the lines, each with its end.
+            count: how many of them are not blank, where that is known.
+
+        Returns:
+            Their items, or ``None`` when any line is bad.
+        """
+
+    @abstractmethod
+    def reason(self, line: bytes) -> str:
+        """Why a line that `parse` refuses is bad."""
+
+    def is_blank(self, line: bytes) -> bool:
+        """Whether a line is to be skipped."""
+        return self.blank is not None and not line.strip(self.blank)
+
+
+@dataclass(frozen=True)
+class LineSource(Source[X]):
+    """The base of the sources of line files; the arguments are described there."""
+
+    path: Paths
+    _: KW_ONLY
+    on_invalid: OnInvalid = "fail"
+    bytes_per_epoch: int = 64 << 20
+    follow: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", checked_paths(self.path))
+        check_on_invalid(self.on_invalid)
+        check_count("bytes_per_epoch", self.bytes_per_epoch, "bytes")
+        check_flag("follow", self.follow)
+        object.__setattr__(self, "bounded", not self.follow)
+
+    @property
+    def whole_files(self) -> bool:
+        """Whether a file cannot be read in parts."""
+        return False
+
+    def planner(self, log: SourceLog, parallelism: int) -> Planner:
+        find = partial(find_files, path_list(self.path), required=not self.follow)
+        return FilePlanner(
+            FileList(log, find, follow=self.follow),
+            LineCuts(whole=self.whole_files),
+            per_epoch=self.bytes_per_epoch,
+            parallelism=parallelism,
+            follow=self.follow,
+        )
+
+    def read(self, split: Split) -> Iterator[Batch]:
+        for entry in split.what:
+            piece = Piece.from_json(entry)
+            filesystem = connect(piece.file.store, path_list(self.path))
+            yield from self.read_piece(filesystem, piece)
+
+    @abstractmethod
+    def read_piece(self, filesystem: Any, piece: Piece) -> Iterator[Batch]:
+        """Read the lines that a piece of a file owns."""
+
+
+def path_list(path: Paths) -> tuple[str, ...]:
+    """A checked `path` argument as a tuple."""
+    return (path,) if isinstance(path, str) else tuple(map(os.fspath, path))
+
+
+def read_lines(lines: LineRange, piece: Piece, parser: LineParser) -> Iterator[Batch]:
+    """Parse a range of lines."""
+    for block in lines.blocks():
+        parsed = parser.parse(block.data)
+        if parsed is not None:
+            yield from batches(parsed)
+            continue
+        numbered = _numbered(block, parser)
+        for start in range(0, len(numbered), SIFTED):
+            some = numbered[start : start + SIFTED]
+            good, bad = sift([line for _, line in some], parser)
+            yield from (batch for part in good for batch in batches(part))
+            if bad:
+                at = [(lines.line_number(some[index][0]), some[index][1]) for index in bad]
+                yield Invalid([bad_line(piece, number, line, parser) for number, line in at])
+
+
+def sift(lines: Sequence[bytes], parser: LineParser) -> tuple[list[Parsed], list[int]]:
+    """Separate lines, without their ends, into parsed items and the indexes of bad lines."""
+    good: list[Parsed] = []
+    bad: list[int] = []
+    todo = [(0, len(lines))]
+    while todo:
+        start, end = todo.pop()
+        data = b"\n".join([*lines[start:end], b""])
+        parsed = parser.parse(data, end - start)
+        if parsed is not None:
+            good.append(parsed)
+        elif end - start == 1:
+            bad.append(start)
+        else:
+            middle = (start + end) // 2
+            todo += [(middle, end), (start, middle)]
+    return _joined(good), bad
+
+
+def batches(parsed: Parsed) -> Iterator[Batch]:
+    """Cut what was parsed into batches of a sane size."""
+    if isinstance(parsed, list):
+        for start in range(0, len(parsed), ROWS):
+            yield parsed[start : start + ROWS]
+    else:
+        yield from (
+            batch for batch in parsed.to_batches(max_chunksize=ROWS) if batch.num_rows
+        )
+
+
+def bad_line(piece: Piece, number: int, line: bytes, parser: LineParser) -> BadInput:
+    """Describe a bad line."""
+    text = line.decode(errors="replace")
+    return BadInput(
+        where=f"{piece.file}, line {number}",
+        text=text if len(text) <= SHOWN else text[: SHOWN - 1] + "…",
+        reason=parser.reason(line),
+    )
+
+
+def utf8_problem(line: bytes) -> str | None:
+    """Say what is wrong with the text of a line, ``None`` if nothing."""
+    try:
+        line.decode()
+    except UnicodeDecodeError as error:
+        return f"not UTF-8 text, at byte {error.start + 1} of the line"
+    return None
+
+
+def _numbered(block: Block, parser: LineParser) -> list[tuple[int, bytes]]:
+    """The lines that are not blank, with their index in the range."""
+    lines = block.data.split(b"\n")[:-1]
+    return [
+        (block.before + n, line) for n, line in enumerate(lines) if not parser.is_blank(line)
+    ]
+
+
+def _joined(parts: list[Parsed]) -> list[Parsed]:
+    """Many small results as one."""
+    if not parts:
+        return []
+    if isinstance(parts[0], list):
+        return [[item for part in parts for item in part]]
+    return [pa.concat_tables(parts).combine_chunks()]

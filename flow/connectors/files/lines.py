@@ -1,0 +1,179 @@
+"""Lines of a file, by byte range: blocks of whole lines, in bounded memory, with true line numbers.
+
+A range owns the lines that *start* in it, so that ranges that lie end to end give each line once. A
+line ends with ``\\n``, or with the file; each line that a block holds ends with ``\\n``. A compressed
+file is one range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from flow.connectors.files.listing import File, opened
+from flow.connectors.files.planning import Cuts, Piece
+from flow.errors import SourceError
+
+BLOCK = 4 << 20
+"""Bytes read at a time."""
+LONGEST_LINE = 64 << 20
+"""Bytes; something longer is not a line, and would have to be in memory as a whole."""
+LEAST_SPLIT = 1 << 20
+"""Bytes; reading fewer takes less time than starting a task."""
+
+BOM = b"\xef\xbb\xbf"
+CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+"""The endings of compressed files."""
+_ENDLESS = 1 << 62
+_AHEAD = 64 << 10  # Bytes read past the end of a range, in which its last line most likely ends.
+
+
+def codec_of(file: File) -> str | None:
+    """How a file is compressed, by its name."""
+    return next((codec for end, codec in CODECS.items() if file.path.endswith(end)), None)
+
+
+class LineCuts(Cuts):
+    """Files counted in bytes; cut anywhere, since a range's ends need not be those of lines."""
+
+    def __init__(self, *, whole: bool) -> None:
+        self.least_split = LEAST_SPLIT
+        self._whole = whole
+
+    def length(self, file: File) -> int:
+        return file.size
+
+    def near(self, file: File, ideal: int, least: int, most: int) -> int:  # noqa: ARG002
+        return file.size if self._whole or codec_of(file) else ideal
+
+
+@dataclass(frozen=True)
+class Block:
+    """Whole lines.
+
+    Attributes:
+        data: the lines.
+        before: how many lines of the range come before them.
+    """
+
+    data: bytes
+    before: int
+
+
+class LineRange:
+    """The lines that one piece of a file owns.
+
+    Args:
+        filesystem: a `pyarrow.fs.FileSystem`.
+        piece: which bytes of which file.
+        skip: where the lines of the file begin, after its header.
+    """
+
+    def __init__(self, filesystem: Any, piece: Piece, skip: int = 0) -> None:
+        self._filesystem = filesystem
+        self._file = piece.file
+        self._start = max(piece.start, skip)
+        self._end = _ENDLESS if codec_of(piece.file) else piece.end
+        self._lines_before: int | None = None
+
+    def blocks(self) -> Iterator[Block]:
+        """Read the lines, a block at a time.
+
+        Raises:
+            SourceError: the file has changed, cannot be read, or has an endless line.
+        """
+        count = 0
+        for data in self._whole_lines():
+            yield Block(data, count)
+            count += data.count(b"\n")
+
+    def line_number(self, index: int) -> int:
+        """The number in the file, from 1, of the range's line at `index`, from 0.
+
+        Asked for the first time it reads the file up to the range.
+        """
+        if self._lines_before is None:
+            self._lines_before = self._count_lines_before()
+        return self._lines_before + index + 1
+
+    def _whole_lines(self) -> Iterator[bytes]:
+        """The lines of the range, some at a time, without a byte order mark."""
+        rest: list[bytes] = []
+        for at, data in self._owned_chunks():
+            cut = 0
+            if at + len(data) >= self._end:
+                # The line that holds the range's last byte is the last.
+                cut = data.find(b"\n", max(self._end - 1 - at, 0)) + 1
+                if cut:
+                    yield b"".join([*rest, data[:cut]])
+                    return
+            cut = data.rfind(b"\n") + 1
+            if cut:
+                yield b"".join([*rest, data[:cut]])
+                rest = []
+            rest.append(data[cut:])
+            self._check_length(rest)
+        if any(rest):
+            yield b"".join([*rest, b"\n"])
+
+    def _owned_chunks(self) -> Iterator[tuple[int, bytes]]:
+        """Chunks with their positions, from the start of the first line that the range owns."""
+        chunks = self._chunks(max(self._start - 1, 0))
+        if self._start == 0:
+            for at, chunk in chunks:
+                data = chunk.removeprefix(BOM) if at == 0 else chunk
+                yield at + len(chunk) - len(data), data
+            return
+        for at, chunk in chunks:
+            cut = chunk.find(b"\n") + 1
+            if at + (cut or len(chunk)) >= self._end:
+                return
+            if cut:
+                yield at + cut, chunk[cut:]
+                yield from chunks
+
+    def _chunks(self, start: int) -> Iterator[tuple[int, bytes]]:
+        """What the file holds from `start` on, with the position of each chunk."""
+        codec = codec_of(self._file)
+        with opened(self._filesystem, self._file) as plain:
+            at = start
+            if codec is None:
+                plain.seek(start)
+                stream = plain
+            else:
+                stream = pa.CompressedInputStream(plain, codec)
+                at = _skip(stream, start)
+            while chunk := stream.read(min(BLOCK, max(self._end - at, 0) + _AHEAD)):
+                yield at, chunk
+                at += len(chunk)
+            if codec is None and at != self._file.size:
+                raise SourceError(f"{self._file} has changed while it was read")
+
+    def _check_length(self, rest: list[bytes]) -> None:
+        if sum(map(len, rest)) > LONGEST_LINE:
+            raise SourceError(
+                f"{self._file} has a line of more than {LONGEST_LINE >> 20} MiB: "
+                "is it a file of lines?"
+            )
+
+    def _count_lines_before(self) -> int:
+        if self._start == 0:
+            return 0
+        # The range's first line comes after the first line end from the byte before it on.
+        left, count = self._start - 1, 1
+        for at, chunk in self._chunks(0):
+            count += chunk.count(b"\n", 0, max(left - at, 0))
+            if at + len(chunk) >= left:
+                break
+        return count
+
+
+def _skip(stream: Any, count: int) -> int:
+    """Read `count` bytes and forget them; how many there were."""
+    left = count
+    while left and (data := stream.read(min(BLOCK, left))):
+        left -= len(data)
+    return count - left

@@ -1,0 +1,64 @@
+"""Reading text, a line an item."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from flow.connectors.files.line_source import (
+    LineParser,
+    LineSource,
+    Parsed,
+    read_lines,
+    utf8_problem,
+)
+from flow.connectors.files.lines import LineRange
+from flow.connectors.files.planning import Piece
+from flow.connectors.source import Batch
+
+
+@dataclass(frozen=True)
+class TextSource(LineSource[str]):
+    r"""Read the lines of text files; each item is a line as `str`, without its end.
+
+    A line ends with ``\n`` or ``\r\n``, the last one also with the file. Empty lines are items. A
+    byte order mark is left out. Files that end in ``.gz``, ``.bz2`` or ``.zst`` are decompressed,
+    each by one task. The items come in the order of the files' paths, and of lines in a file.
+
+    Args:
+        path: a file, a directory (all files below it), a glob (``*``, ``?``, ``[abc]``, and ``**``
+            for any directories), or a list of those; on this machine or as a URI that
+            `pyarrow.fs.FileSystem.from_uri` takes, such as ``s3://bucket/logs``. Names that start
+            with ``_`` or ``.`` are skipped, unless they are written out.
+        on_invalid: what to do with a line that is not UTF-8.
+        bytes_per_epoch: how many bytes an epoch reads, at most; a file that is read by one task
+            is read in one epoch.
+        follow: whether to go on with the files that appear later, and never end. A file must be
+            complete when it appears, so write it elsewhere and move it into place; it is read once.
+            Without it, the list of files is fixed when the flow first starts.
+
+    Raises:
+        SourceError: when the flow runs, for a path that stands for no file, and a file that cannot
+            be read, or has changed since it was listed.
+
+    >>> TextSource("logs/*.log", bytes_per_epoch=1_000_000).bounded
+    True
+    """
+
+    def read_piece(self, filesystem: Any, piece: Piece) -> Iterator[Batch]:
+        return read_lines(LineRange(filesystem, piece), piece, _TextParser())
+
+
+class _TextParser(LineParser):
+    def parse(self, data: bytes, count: int | None = None) -> Parsed | None:  # noqa: ARG002
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            return None
+        if "\r" in text:
+            text = text.replace("\r\n", "\n")
+        return text.split("\n")[:-1]
+
+    def reason(self, line: bytes) -> str:
+        return utf8_problem(line) or "not a line of text"
