@@ -104,11 +104,7 @@ class Dataflow:
         """
         self._check_id(step_id)
         for up in ups:
-            if up.flow is not self:
-                raise FlowBuildError(
-                    f"step {step_id!r} reads stream {str(up.stream_id)!r} of {up.flow!r}, "
-                    f"but belongs to {self!r}: a step reads streams of one flow only"
-                )
+            self._check_up(step_id, up)
         step = Step(step_id, operator, tuple(up.stream_id for up in ups))
         self._steps[step_id] = step
         return step
@@ -119,6 +115,17 @@ class Dataflow:
         copy = Dataflow(self.flow_id)
         copy._steps.update({**self._steps, step_id: changed})
         return copy
+
+    def _check_up(self, step_id: str, up: object) -> None:
+        if not isinstance(up, Stream):
+            raise FlowTypeError(
+                f"step {step_id!r} must read a Stream, got {type(up).__name__} {shorten(up)}"
+            )
+        if up.flow is not self:
+            raise FlowBuildError(
+                f"step {step_id!r} reads stream {str(up.stream_id)!r} of {up.flow!r}, "
+                f"but belongs to {self!r}: a step reads streams of one flow only"
+            )
 
     def _check_id(self, step_id: object) -> None:
         if not isinstance(step_id, str):

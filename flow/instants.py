@@ -1,4 +1,4 @@
-"""Instants: UTC microseconds since the Unix epoch inside, aware datetimes where a user sees them."""
+"""Instants: UTC microseconds inside, aware datetimes where a user sees them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def datetime_us(value: datetime) -> int:
             f"{value.isoformat()} is a naive datetime, which names no point in time: "
             "give it a time zone, e.g. value.replace(tzinfo=timezone.utc)"
         )
-    return (value - EPOCH) // _MICRO
+    # Not `value - EPOCH`: pendulum's datetimes would answer with an interval of floating seconds.
+    return datetime.__sub__(value, EPOCH) // _MICRO
 
 
 def instant_us(value: object) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from flow.connectors.source import Source
@@ -15,6 +15,7 @@ from flow.engine.plan import Plan, compile_flow
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.instants import Instant, instant_us
 from flow.operators.edges import Input
+from flow.progress import DropWarnings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,6 +47,7 @@ def run(
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
     log_level: str = "WARN",
+    py_files: Sequence[str] = (),
     shards: int | None = None,
     partitions: int | None = None,
     on_epoch: EpochReport | None = None,
@@ -69,6 +71,8 @@ def run(
         master: Spark's master URL, when a session has to be made.
         conf: Spark configuration, when a session has to be made.
         log_level: how much Spark writes to its log, when a session has to be made.
+        py_files: modules of one's own to send to a cluster's workers, when a session has to be
+            made.
         shards: how many slices the key space has; kept for a checkpoint's life.
         partitions: how many partitions each level has; kept for a checkpoint's life.
         on_epoch: called with each epoch's number, counts, and feed (``None`` in a batch).
@@ -93,9 +97,9 @@ def run(
 
     from flow.engine.session import SparkSettings, make_session
 
-    settings = SparkSettings(master, dict(conf or {}), log_level)
+    settings = SparkSettings(master, dict(conf or {}), log_level, tuple(py_files))
     session = spark or make_session(flow.flow_id, settings)
-    report: EpochReport = on_epoch or (lambda *_: None)
+    report = _reporting(on_epoch)
     started = time.monotonic()
     if batch:
         summary = _batch(plan, session, drain, time_of_day, shards, partitions, report)
@@ -116,6 +120,18 @@ def run(
     return summary
 
 
+def _reporting(on_epoch: EpochReport | None) -> EpochReport:
+    """What to call after each epoch: a warning of what was dropped, then what was asked for."""
+    warn_of_drops = DropWarnings()
+
+    def report(epoch: int, stats: Stats, feed: Feed | None) -> None:
+        warn_of_drops(stats)
+        if on_epoch is not None:
+            on_epoch(epoch, stats, feed)
+
+    return report
+
+
 def _batch(
     plan: Plan,
     session: SparkSession,
@@ -131,9 +147,7 @@ def _batch(
     return run_batch(plan, session, settings, lambda epoch, stats: report(epoch, stats, None))
 
 
-def _chooses_batch(
-    plan: Plan, engine: str, recovery: Recovery | None, trigger: object
-) -> bool:
+def _chooses_batch(plan: Plan, engine: str, recovery: Recovery | None, trigger: object) -> bool:
     if engine not in ("auto", "batch", "streaming"):
         raise FlowBuildError(
             f"engine must be 'auto', 'batch' or 'streaming', got {shorten(engine)}"

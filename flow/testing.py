@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 import pyarrow as pa
+from typing_extensions import override
 
 import flow.operators as op
 from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
@@ -29,6 +30,7 @@ from flow.engine.context import Control, Stats
 from flow.engine.local import DEFAULT_SHARDS, EpochResult, LocalEngine, Part
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.instants import Instant, Moment, instant_us
+from flow.operators.building import check_whole
 
 X = TypeVar("X")
 
@@ -130,7 +132,7 @@ class TestDriver:
         moment = Moment(self._now_us, self._downtime_us)
         result: EpochResult = self._engine.epoch(parts, Control(moment, end_of_input))
         for line in result.printed:
-            print(line)
+            print(line)  # noqa: T201  (what op.inspect is for)
         for step_id, items in result.outputs.items():
             self._received[step_id] += items
         self.stats.counts.update(result.stats.counts)
@@ -231,21 +233,21 @@ class TestingSource(Source[X]):
     batch_size: int = 1_000
 
     def __post_init__(self) -> None:
-        if not isinstance(self.items, Sequence):
-            kind = type(self.items).__name__
-            raise FlowTypeError(f"TestingSource needs a list of items, got {kind}")
-        if not isinstance(self.batch_size, int) or self.batch_size < 1:
-            raise FlowBuildError(
-                f"batch_size must be a whole number of at least 1, got {shorten(self.batch_size)}"
-            )
+        items: object = self.items
+        if not isinstance(items, Sequence):
+            raise FlowTypeError(f"TestingSource needs a list of items, got {shorten(items)}")
+        check_whole("TestingSource: batch_size", self.batch_size, 1)
 
     @property
+    @override
     def needs_streaming(self) -> bool:
         return any(isinstance(item, (Advance, ABORT)) for item in self.items)
 
-    def planner(self, log: SourceLog, parallelism: int) -> Planner:  # noqa: ARG002
+    @override
+    def planner(self, log: SourceLog, parallelism: int) -> Planner:
         return _TestingPlanner(self.items, self.batch_size)
 
+    @override
     def read(self, split: Split) -> Iterator[Batch]:
         start, end = split.what
         yield [item for item in self.items[start:end] if not isinstance(item, _SIGNS)]
@@ -308,12 +310,15 @@ class TestingSink(Sink[X]):
         """What travels to workers: nothing, they only hand items on."""
         return {"items": [], "_run_id": "", "_committed": set()}
 
-    def open(self, run_id: str, resuming: bool) -> None:  # noqa: ARG002
+    @override
+    def open(self, run_id: str, resuming: bool) -> None:
         self._run_id = run_id
 
-    def write(self, context: WriteContext, batches: Iterator[Written]) -> list[Any]:  # noqa: ARG002
+    @override
+    def write(self, context: WriteContext, batches: Iterator[Written]) -> list[Any]:
         return [item for batch in batches for item in _plain(batch)]
 
+    @override
     def commit(self, epoch: int, messages: Sequence[Any]) -> None:
         if (self._run_id, epoch) not in self._committed:
             self._committed.add((self._run_id, epoch))

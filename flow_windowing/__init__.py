@@ -1,4 +1,4 @@
-"""Windowing: clocks, windowers, and operators over windows. Use as ``import flow_windowing as win``."""
+"""Windowing: clocks, windowers, and operators. Use as ``import flow_windowing as win``."""
 
 from flow_windowing.clocks import Clock, ClockLogic, EventClock, SystemClock
 from flow_windowing.driver import WindowLogic

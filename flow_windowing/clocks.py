@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
+from typing_extensions import override
+
 from flow.durations import Duration, duration_us
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.instants import NEVER, Instant, Moment, instant_us
@@ -52,8 +54,10 @@ class ClockLogic(ABC, Generic[V, S]):
 
     @abstractmethod
     def due_us(self, watermark_us: int, moment: Moment) -> int:
-        """The system time at which the watermark will have reached `watermark_us` if no value
-        comes, in microseconds; `NEVER` when system time does not move it."""
+        """The system time at which the watermark gets to `watermark_us` if no value comes.
+
+        In microseconds; `NEVER` when system time does not move the watermark.
+        """
 
     @abstractmethod
     def snapshot(self) -> S | None:
@@ -76,7 +80,8 @@ class SystemClock(Clock[Any, None]):
     SystemClock()
     """
 
-    def build(self, state: None) -> ClockLogic[Any, None]:  # noqa: ARG002
+    @override
+    def build(self, state: None) -> ClockLogic[Any, None]:
         return _SystemClockLogic()
 
 
@@ -141,6 +146,7 @@ class EventClock(Clock[V, tuple[int, int]]):
         wait = duration_us(self.wait_for_system_duration, "EventClock: wait_for_system_duration")
         return min(wait, FOREVER_US)
 
+    @override
     def build(self, state: tuple[int, int] | None) -> ClockLogic[V, tuple[int, int]]:
         return _EventClockLogic(self.ts_getter, self.wait_us, state)
 

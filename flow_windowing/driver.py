@@ -1,9 +1,9 @@
 """The window driver: one key's clock, windower, waiting values and window logics, working together.
 
-For each value, in arrival order: the clock gives its timestamp and moves the watermark; the value is
-late, or waits until the watermark passes it (`ordered`), or enters its windows at once; windows that
-the watermark has passed close. Each value is dealt with wholly before the next, so that cutting the
-input into epochs differently changes nothing.
+For each value, in arrival order: the clock gives its timestamp and moves the watermark; the value
+is late, or waits until the watermark passes it (`ordered`), or enters its windows at once; windows
+that the watermark has passed close. Each value is dealt with wholly before the next, so that
+cutting the input into epochs differently changes nothing.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
-from typing_extensions import Self
+from typing_extensions import override
 
 from flow.instants import NEVER, Moment
 from flow.operators import DISCARD, KEEP, Keep, StatefulBatchLogic
@@ -57,8 +57,15 @@ LogicBuilder = Callable[[Any], WindowLogic[Any, Any, Any]]
 
 
 class DriverState(NamedTuple):
-    """A key's state between epochs: what clock and windower remember, the values that wait, and a
-    snapshot of each open window's logic."""
+    """A key's state between epochs.
+
+    Attributes:
+        clock: what the clock remembers.
+        windower: what the windower remembers.
+        waiting: a heap of the values that wait: timestamp, number of arrival, value.
+        arrived: how many values have waited so far.
+        windows: a snapshot of each open window's logic, by id.
+    """
 
     clock: Any
     windower: Any
@@ -77,6 +84,7 @@ class DriverBuilder:
     ordered: bool
 
     def __call__(self, state: DriverState | None) -> WindowDriver:
+        """Make the driver of a key, from a snapshot if there is one."""
         return WindowDriver(self, state)
 
 
@@ -96,9 +104,8 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         self._out: list[tuple[int, Any]] = []
         self._moment = Moment(0)
 
-    def on_batch(
-        self, values: list[Any], moment: Moment
-    ) -> tuple[Iterable[tuple[int, Any]], Keep]:
+    @override
+    def on_batch(self, values: list[Any], moment: Moment) -> tuple[Iterable[tuple[int, Any]], Keep]:
         self._moment = moment
         for value in values:
             timestamp_us, watermark_us = self._clock.on_item(value, moment)
@@ -113,22 +120,26 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
             self._pass(watermark_us)
         return self._emit()
 
+    @override
     def on_notify(self, moment: Moment) -> tuple[Iterable[tuple[int, Any]], Keep]:
         self._moment = moment
         self._pass(self._clock.watermark(moment))
         return self._emit()
 
+    @override
     def on_end(self, moment: Moment) -> tuple[Iterable[tuple[int, Any]], Keep]:
         self._moment = moment
         self._pass(NEVER)
         return self._emit()
 
+    @override
     def notify_at_us(self) -> int:
         closes_us = self._windower.next_close_us()
         if self._waiting:
             closes_us = min(closes_us, self._waiting[0][0])
         return NEVER if closes_us >= NEVER else self._clock.due_us(closes_us, self._moment)
 
+    @override
     def snapshot(self) -> DriverState:
         windows = {number: logic.snapshot() for number, logic in self._windows.items()}
         return DriverState(

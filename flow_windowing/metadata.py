@@ -23,9 +23,8 @@ class WindowMetadata:
         merged_ids: the ids of windows that have become part of it.
 
     >>> from datetime import UTC
-    >>> early = WindowMetadata(0, datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 2, tzinfo=UTC))
-    >>> late = WindowMetadata(1, datetime(2024, 1, 2, tzinfo=UTC), datetime(2024, 1, 3, tzinfo=UTC))
-    >>> early < late
+    >>> days = [datetime(2024, 1, day, tzinfo=UTC) for day in (1, 2, 3)]
+    >>> WindowMetadata(0, days[0], days[1]) < WindowMetadata(1, days[1], days[2])
     True
     """
 

@@ -213,5 +213,3 @@ _COLLECTORS: dict[Any, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any
     set: (_add, _union),
     dict: (_set, _union),
 }
-
-

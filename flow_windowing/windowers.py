@@ -12,6 +12,8 @@ from datetime import datetime
 from functools import cached_property
 from typing import Generic, NamedTuple, TypeVar
 
+from typing_extensions import override
+
 from flow.durations import Duration, duration_us
 from flow.errors import FlowBuildError, FlowTypeError, TimestampError, shorten
 from flow.instants import EPOCH, NEVER, datetime_us
@@ -123,9 +125,11 @@ class TumblingWindower(Windower[list[int]]):
         return align_us(self.align_to, "TumblingWindower")
 
     @property
+    @override
     def grace_us(self) -> int | None:
         return None
 
+    @override
     def build(self, state: list[int] | None) -> WindowerLogic[list[int]]:
         return AlignedLogic(self.length_us, self.length_us, self.align_us, self.grace_us, state)
 
@@ -133,9 +137,7 @@ class TumblingWindower(Windower[list[int]]):
 def align_us(align_to: object, name: str) -> int:
     """Read an `align_to` argument of the windower `name`."""
     if not isinstance(align_to, datetime):
-        raise FlowTypeError(
-            f"{name}: align_to must be an aware datetime, got {shorten(align_to)}"
-        )
+        raise FlowTypeError(f"{name}: align_to must be an aware datetime, got {shorten(align_to)}")
     try:
         return datetime_us(align_to)
     except TimestampError as error:
@@ -164,6 +166,7 @@ class AlignedLogic(WindowerLogic[list[int]]):
         self._grace_us = grace_us or 0
         self._open = set(state or ())
 
+    @override
     def open_for(self, timestamp_us: int, watermark_us: int) -> Opened:
         ids, missed = [], []
         for window_id in self._ids_at(timestamp_us):
@@ -174,24 +177,30 @@ class AlignedLogic(WindowerLogic[list[int]]):
                 missed.append(self.metadata(window_id))
         return Opened(ids, missed)
 
+    @override
     def missed_by(self, timestamp_us: int) -> list[WindowMetadata]:
         return [self.metadata(window_id) for window_id in self._ids_at(timestamp_us)]
 
+    @override
     def metadata(self, window_id: int) -> WindowMetadata:
         open_us = self._align_us + window_id * self._offset_us
         return WindowMetadata.of_us(window_id, open_us, open_us + self._length_us)
 
+    @override
     def merged(self) -> list[tuple[int, int]]:
         return []
 
+    @override
     def close_for(self, watermark_us: int) -> list[WindowMetadata]:
         closed = sorted(one for one in self._open if self._closes_at(one) <= watermark_us)
         self._open.difference_update(closed)
         return [self.metadata(window_id) for window_id in closed]
 
+    @override
     def next_close_us(self) -> int:
         return self._closes_at(min(self._open)) if self._open else NEVER
 
+    @override
     def snapshot(self) -> list[int] | None:
         return sorted(self._open) or None
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
+from typing_extensions import override
 
 from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
 from flow.connectors.source import Batch, Planner, Source, SourceLog, Split
@@ -44,10 +45,12 @@ class DataFrameSource(Source[dict[str, Any]]):
         """What travels to workers: not the data frame, which lives where the flow was started."""
         return {**self.__dict__, "frame": None}
 
-    def planner(self, log: SourceLog, parallelism: int) -> Planner:  # noqa: ARG002
+    @override
+    def planner(self, log: SourceLog, parallelism: int) -> Planner:
         raise SourceError("a data frame is read by Spark itself")
 
-    def read(self, split: Split) -> Iterator[Batch]:  # noqa: ARG002
+    @override
+    def read(self, split: Split) -> Iterator[Batch]:
         raise SourceError("a data frame is read by Spark itself")
 
 
@@ -69,9 +72,7 @@ class DataFrameSink(Sink[Any]):
 
     guarantee = Guarantee.AT_LEAST_ONCE
 
-    def __init__(
-        self, write: Callable[[DataFrame, int], None], schema: StructType | str
-    ) -> None:
+    def __init__(self, write: Callable[[DataFrame, int], None], schema: StructType | str) -> None:
         if not callable(write):
             raise FlowTypeError(f"DataFrameSink needs a function, got {shorten(write)}")
         if not isinstance(schema, (StructType, str)):
@@ -88,8 +89,10 @@ class DataFrameSink(Sink[Any]):
         """What travels to workers: not the function, which runs where the flow was started."""
         return {**self.__dict__, "function": None}
 
-    def write(self, context: WriteContext, batches: Iterator[Written]) -> Any:  # noqa: ARG002
+    @override
+    def write(self, context: WriteContext, batches: Iterator[Written]) -> Any:
         raise SinkError("a data frame sink is written by Spark itself")
 
+    @override
     def commit(self, epoch: int, messages: Sequence[Any]) -> None:
         pass

@@ -1,9 +1,9 @@
 """What a sink is: the contract between the engines and everything that can be written to.
 
-A sink is configuration. In the workers, `Sink.write` is called once for each (epoch, partition) that
-has items, and returns a small message; where the flow was started, `Sink.commit` is then called
-once with the messages of the epoch. An epoch that failed is run again, with the same number and
-the same items.
+A sink is configuration. In the workers, `Sink.write` is called once for each (epoch, partition)
+that has items, and returns a small message; where the flow was started, `Sink.commit` is then
+called once with the messages of the epoch. An epoch that failed is run again, with the same number
+and the same items.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Sink(ABC, Generic[X]):
 
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
 
-    def open(self, run_id: str, resuming: bool) -> None:  # noqa: ARG002, B027
+    def open(self, run_id: str, resuming: bool) -> None:
         """Called where the flow was started, once before the first epoch of a run.
 
         Args:
@@ -69,7 +69,7 @@ class Sink(ABC, Generic[X]):
             A message for `commit`; it is pickled.
         """
 
-    def commit(self, epoch: int, messages: Sequence[Any]) -> None:  # noqa: ARG002, B027
+    def commit(self, epoch: int, messages: Sequence[Any]) -> None:
         """Called where the flow was started, once all partitions of an epoch are written.
 
         Args:
@@ -77,7 +77,7 @@ class Sink(ABC, Generic[X]):
             messages: what `write` returned, in order of partition; empty when nothing was written.
         """
 
-    def close(self) -> None:  # noqa: B027
+    def close(self) -> None:
         """Called where the flow was started, once when the run ends, however it ends."""
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
+from typing_extensions import override
 
 from flow.errors import SourceError, shorten
 
@@ -144,7 +145,7 @@ class Planner(ABC):
         """How far behind the run is, in words, for the progress line; empty when not known."""
         return ""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  (most planners have nothing to let go of)
         """Called once when the run ends."""
 
 
@@ -219,9 +220,11 @@ class PartitionedSource(Source[X]):
     ) -> Iterable[Sequence[X] | pa.RecordBatch | Invalid]:
         """Read from `start` up to `end`, in batches, in a worker; the same items each time."""
 
-    def planner(self, log: SourceLog, parallelism: int) -> Planner:  # noqa: ARG002
+    @override
+    def planner(self, log: SourceLog, parallelism: int) -> Planner:
         return _PartitionPlanner(self)
 
+    @override
     def read(self, split: Split) -> Iterator[Batch]:
         partition, start, end = split.what
         for batch in self.read_partition(partition, start, end):
@@ -229,7 +232,7 @@ class PartitionedSource(Source[X]):
 
 
 class _PartitionPlanner(Planner):
-    """Plans a `PartitionedSource`: the offset is a dict, partition to offset, in order of arrival."""
+    """Plans a `PartitionedSource`: the offset is a dict, partition to offset."""
 
     def __init__(self, source: PartitionedSource[Any]) -> None:
         self._source = source

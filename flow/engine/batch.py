@@ -71,7 +71,9 @@ def run_batch(
     summary = Summary(plan.flow_id, "batch")
     cores = spark.sparkContext.defaultParallelism
     partitions = settings.partitions or cores
-    layout = Layout(settings.shards or max(DEFAULT_SHARDS, partitions), partitions, len(plan.levels))
+    layout = Layout(
+        settings.shards or max(DEFAULT_SHARDS, partitions), partitions, len(plan.levels)
+    )
     shipped = ShippedPlan.pack(plan)
 
     def count(epoch: int, stats: Stats) -> None:

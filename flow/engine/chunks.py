@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flow.errors import step_error
+import itertools
 
 Positions: TypeAlias = npt.NDArray[np.int64]
 
@@ -171,9 +172,7 @@ def _sorted_chunk(chunk: Chunk) -> Chunk:
 
 def _ascending(runs: list[Positions]) -> bool:
     runs = [pos for pos in runs if len(pos)]
-    return all(
-        int(left.max()) <= int(right.min()) for left, right in zip(runs, runs[1:], strict=False)
-    )
+    return all(int(left.max()) <= int(right.min()) for left, right in itertools.pairwise(runs))
 
 
 def _join_alike(chunks: list[Chunk]) -> list[Chunk]:

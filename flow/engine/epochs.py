@@ -1,4 +1,4 @@
-"""Where the flow was started: what comes back of each epoch is counted, and its outputs committed."""
+"""Where the flow was started: an epoch's outputs are committed, and what it counted handed on."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import pyarrow as pa
 from pyspark import TaskContext as SparkTask
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from flow.connectors.dataframe import DataFrameSink
 from flow.connectors.sink import to_record
@@ -77,7 +79,9 @@ class EpochOutputs:
             frame = frame.persist()
         try:
             left_out = frozenset(edge.dest for edge in frames)
-            task = partial(_write_partition, self.shipped, self.layout, self.run_id, epoch, left_out)
+            task = partial(
+                _write_partition, self.shipped, self.layout, self.run_id, epoch, left_out
+            )
             packets = _collected(frame.mapInArrow(task, PACKET_DDL))
             stats, messages = self._sort_out(packets)
             self.on_written()
@@ -93,14 +97,15 @@ class EpochOutputs:
         return [(edge, sink_of(self.plan, edge)) for edge in self.plan.outputs]
 
     def _sort_out(self, packets: list[Packet]) -> tuple[Stats, dict[int, list[Any]]]:
-        stats, messages = Stats(), {edge.dest: [] for edge in self.plan.outputs}
+        stats = Stats()
+        messages: dict[int, list[Any]] = {edge.dest: [] for edge in self.plan.outputs}
         for packet in sorted(packets, key=lambda one: (one.origin, one.seq)):
             if packet.dest == ERROR:
                 raise decode_failure(packet.payload)
             if packet.dest == STATS:
                 stats.add(Stats.decode(packet.payload))
             elif packet.dest == PRINTED:
-                print(packet.payload.decode())
+                print(packet.payload.decode())  # noqa: T201  (what op.inspect is for)
             elif packet.dest >= 0:
                 messages[packet.dest].append(pickle.loads(packet.payload))
         return stats, messages
@@ -149,10 +154,7 @@ def _write_partition(
 def _unpack_partition(
     layout: Layout, schema: Any, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructType
-
-    kind = schema if isinstance(schema, StructType) else StructType.fromDDL(schema)
+    kind: Any = schema if isinstance(schema, StructType) else StructType.fromDDL(schema)
     arrow = to_arrow_schema(kind, timezone="UTC")
     packets = list(layout.from_batches(batches))
     for chunk in sorted_chunks(packets):

@@ -26,7 +26,7 @@ def encode_failure(error: FlowError) -> bytes:
 
 
 def decode_failure(payload: bytes) -> FlowError:
-    """The error in bytes made by `encode_failure`, with its cause and the cause's trace as a note."""
+    """The error in bytes made by `encode_failure`, with its cause and a note of where it rose."""
     error, cause, trace = pickle.loads(payload)
     if cause is not None:
         if trace:

@@ -1,11 +1,12 @@
 """The feed: decides what each epoch is: its system time, and what it reads of each source.
 
-The feed lives where the flow was started. What it decides is an offset, plain JSON, which Spark logs
-before the epoch runs; an epoch that is run again is read back from there, so it has the same system
-time and the same input.
+The feed lives where the flow was started. What it decides is an offset, plain JSON, which Spark
+logs before the epoch runs; an epoch that is run again is read back from there, so it has the same
+system time and the same input.
 
-An epoch starts when a source has something new, when a step is due, or, so that a crash loses little
-of the time that counts as running, after `HEARTBEAT_US` without one. Otherwise the flow rests.
+An epoch starts when a source has something new, when a step is due, or, so that a crash loses
+little of the time that counts as running, after `HEARTBEAT_US` without one. Otherwise the flow
+rests.
 """
 
 from __future__ import annotations
@@ -173,9 +174,7 @@ class Feed:
             return self.only_available and not self.foreign_busy
         if self.only_available:
             return True
-        return all(
-            planner.finished(start.at.get(name)) for name, planner in self.planners.items()
-        )
+        return all(planner.finished(start.at.get(name)) for name, planner in self.planners.items())
 
     def _finish(self, start: EpochOffset) -> EpochOffset:
         """End the input, unless it has been ended, or the windows are to stay open."""

@@ -145,7 +145,9 @@ def _inspect(kind: Inspect, step_id: str, chunk: Chunk, context: TaskContext) ->
 def _raises(kind: Raises, step_id: str, chunk: Chunk, context: TaskContext) -> Made:  # noqa: ARG001
     if len(chunk):
         raise step_error(
-            step_id, "an item reached a stream that op.raises watches", item=as_items(chunk).items[0]
+            step_id,
+            "an item reached a stream that op.raises watches",
+            item=as_items(chunk).items[0],
         )
     return []
 
@@ -200,8 +202,8 @@ def _call(
         at = len(inputs) - operator.length_hint(remaining) - 1
         raise _raised(step_id, what, error, inputs, keys, at) from error
     if len(outputs) != len(inputs):
-        error = StopIteration()
-        raise _raised(step_id, what, error, inputs, keys, len(outputs)) from error
+        stopped = StopIteration()
+        raise _raised(step_id, what, stopped, inputs, keys, len(outputs)) from stopped
     return outputs
 
 
@@ -274,7 +276,5 @@ def _column_keys(path: str, step_id: str, batch: pa.RecordBatch) -> pa.Array | N
         return None
     if column.null_count:
         row = batch.slice(int(np.flatnonzero(null_mask(column))[0]), 1)
-        raise step_error(
-            step_id, f"the key field {path!r} is null", item=rows_as_dicts(row)[0]
-        )
+        raise step_error(step_id, f"the key field {path!r} is null", item=rows_as_dicts(row)[0])
     return column.cast(pa.string())

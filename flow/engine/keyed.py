@@ -1,9 +1,8 @@
-"""A keyed step in one shard and one epoch: the logics of its keys are called, and what they emit is
-gathered with its position."""
+"""A keyed step in one shard and one epoch: its keys' logics are called, what they emit gathered."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +14,7 @@ from flow.engine.context import Control, TaskContext
 from flow.engine.packets import Packet, Run, decode_runs
 from flow.engine.plan import Edge
 from flow.engine.state import KeyStates
-from flow.errors import StepError, shorten, step_error
+from flow.errors import FlowError, StepError, shorten, step_error
 from flow.operators.stateful import (
     DISCARD,
     KEEP,
@@ -24,6 +23,7 @@ from flow.operators.stateful import (
     StatefulBatchLogic,
     StatefulLogic,
 )
+import itertools
 
 Logic = Any
 
@@ -36,14 +36,11 @@ class Emitted:
     values: list[Any] = field(default_factory=list)
     pos: list[int] = field(default_factory=list)
 
-    def extend(self, key: str, values: Iterable[Any], pos: int) -> None:
-        """Add values of one key that have one cause."""
-        before = len(self.values)
-        self.values.extend(values)
-        added = len(self.values) - before
-        if added:
-            self.keys.extend([key] * added)
-            self.pos.extend([pos] * added)
+    def add(self, key: str, values: list[Any], pos: list[int]) -> None:
+        """Add values of one key."""
+        self.keys += [key] * len(values)
+        self.values += values
+        self.pos += pos
 
     def by_port(self, ports: int) -> list[Chunk]:
         """A chunk for each port; with several, values are ``(port, value)``."""
@@ -77,7 +74,7 @@ def gather(edges: tuple[Edge, ...], packets: list[Packet]) -> dict[str, Run]:
 def _merged(key: str, runs: list[Run]) -> Run:
     values = [value for run in runs for value in run.values]
     pos = [at for run in runs for at in run.pos]
-    if any(left.pos[-1] > right.pos[0] for left, right in zip(runs, runs[1:], strict=False)):
+    if any(left.pos[-1] > right.pos[0] for left, right in itertools.pairwise(runs)):
         order = sorted(range(len(pos)), key=pos.__getitem__)
         values, pos = [values[at] for at in order], [pos[at] for at in order]
     return Run(key, values, pos)
@@ -112,7 +109,7 @@ class KeyedRun:
         return self._emitted
 
     def _touch(self, key: str, run: Run | None, due: bool) -> None:
-        logic = self._states.take(key)
+        logic = self._take(key)
         if due and logic is not None:
             logic = self._notify(key, logic, BEFORE_ITEMS)
         if run is not None:
@@ -140,26 +137,31 @@ class KeyedRun:
         )
 
     def _feed_items(self, key: str, logic: Logic | None, run: Run) -> Logic | None:
-        moment, emitted, at = self._moment, self._emitted, 0
+        moment, value = self._moment, None
+        values: list[Any] = []
+        pos: list[int] = []
         try:
-            for at, value in enumerate(run.values):
+            for value, at in zip(run.values, run.pos, strict=True):
                 if logic is None:
                     logic = self._build(key)
                 made, keep = logic.on_item(value, moment)
-                emitted.extend(key, made, run.pos[at])
+                before = len(values)
+                values += made
+                pos += [at] * (len(values) - before)
                 if keep is not KEEP:
                     logic = self._checked(keep, logic)
         except StepError:
             raise
         except Exception as error:
-            raise self._failed("on_item", error, key, run.values[at]) from error
+            raise self._failed("on_item", error, key, value) from error
+        self._emitted.add(key, values, pos)
         return logic
 
     def _notify(self, key: str, logic: Logic, pos: int) -> Logic | None:
         return self._call(key, logic, "on_notify", pos, logic.on_notify, self._moment)
 
     def _end(self, key: str) -> None:
-        logic = self._states.take(key)
+        logic = self._take(key)
         if logic is None:
             return
         logic = self._call(key, logic, "on_end", AT_END, logic.on_end, self._moment)
@@ -173,7 +175,8 @@ class KeyedRun:
     ) -> Logic | None:
         try:
             made, keep = method(*args)
-            self._emitted.extend(key, made, pos)
+            values = list(made)
+            self._emitted.add(key, values, [pos] * len(values))
             return logic if keep is KEEP else self._checked(keep, logic)
         except StepError:
             raise
@@ -196,6 +199,21 @@ class KeyedRun:
         except Exception as error:
             problem = self._problem("its builder", error)
             raise step_error(self._step_id, problem, key=key, has_item=False) from error
+        return self._known(key, logic)
+
+    def _take(self, key: str) -> Logic | None:
+        """The logic of a key that has state."""
+        try:
+            logic = self._states.take(key)
+        except FlowError:
+            raise
+        except Exception as error:
+            problem = self._problem("making its logic from a snapshot", error)
+            raise step_error(self._step_id, problem, key=key, has_item=False) from error
+        return None if logic is None else self._known(key, logic)
+
+    def _known(self, key: str, logic: Logic) -> Logic:
+        """The logic, once it is known to be of a kind that the engine can call."""
         if not isinstance(logic, (StatefulLogic, StatefulBatchLogic)):
             raise step_error(
                 self._step_id,

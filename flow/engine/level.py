@@ -111,4 +111,3 @@ class _LevelRun:
         self._context.stats.due_us = min(self._context.stats.due_us, due_us)
         self._context.stats.gauges[step.step_id, "keys"] += states.count()
         return emitted.by_port(len(step.downs))
-

@@ -4,8 +4,9 @@ A packet's payload is one byte that says the form, then:
 
 - ``I`` items: a pickle of ``(positions, items)``;
 - ``P`` pairs, grouped by key: a pickle of ``(keys, counts, positions, values)``, where ``counts``
-  says how many of the values belong to each key;
-- ``R`` records, ``K`` keyed records: an Arrow IPC stream with the position, and the key, as columns.
+  says how many of the values are each key's;
+- ``R`` records, ``K`` keyed records: an Arrow IPC stream with the position, and the key, as
+  columns.
 
 Pickles travel only between workers of one run and are never read from outside the flow.
 """

@@ -62,7 +62,12 @@ def read_split(plan: Plan, shards: int, reading: Reading, moment: Moment) -> Ite
 
 
 def read_batches(
-    plan: Plan, shards: int, step_id: str, origin: int, batches: Iterable[pa.RecordBatch], now_us: int
+    plan: Plan,
+    shards: int,
+    step_id: str,
+    origin: int,
+    batches: Iterable[pa.RecordBatch],
+    now_us: int,
 ) -> Iterator[Packet]:
     """Run the stateless steps over Arrow batches that Spark itself has read."""
     context = TaskContext(Moment(now_us), run_id=plan.plan_id)
@@ -112,8 +117,9 @@ def _chunks(
                 yield step.downs[1], Items(list(batch.inputs), pos)
             continue
         context.count(step.step_id, "out", count)
-        yield step.downs[0], Records(batch, pos) if isinstance(batch, pa.RecordBatch) else Items(
-            batch, pos
+        yield (
+            step.downs[0],
+            Records(batch, pos) if isinstance(batch, pa.RecordBatch) else Items(batch, pos),
         )
 
 

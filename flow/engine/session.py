@@ -6,10 +6,13 @@ checkpointing, checkpoint format 2, and bounded memory.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
+import shutil
 import sys
 import tempfile
+import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,12 +38,15 @@ QUERY_CONF: Mapping[str, str] = {
 }
 """What a flow's query needs; set on the session for the time in which the query starts."""
 
+_QUIET_CONF: Mapping[str, str] = {
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+}
+
 _LOCAL_CONF: Mapping[str, str] = {
     "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.driver.memory": "4g",
-    "spark.sql.session.timeZone": "UTC",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
@@ -57,21 +63,22 @@ class SparkSettings:
             machine when left out.
         conf: Spark configuration, over the defaults.
         log_level: how much Spark writes to its log file.
+        py_files: modules and packages of the flow's own (``.py``, ``.zip``, ``.egg``) to send to the
+            workers of a cluster; the packages of this project are sent along by themselves.
     """
 
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
     log_level: str = "WARN"
+    py_files: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.log_level.upper() not in LOG_LEVELS:
             allowed = ", ".join(LOG_LEVELS)
             raise FlowBuildError(f"log_level must be one of {allowed}, got {self.log_level!r}")
-        for name, value in self.conf.items():
-            if not isinstance(name, str) or not isinstance(value, str):
-                raise FlowBuildError(
-                    f"Spark configuration is text to text, got {shorten(name)}: {shorten(value)}"
-                )
+        for pair in self.conf.items():
+            if not all(isinstance(part, str) for part in pair):
+                raise FlowBuildError(f"Spark configuration is text to text, got {shorten(pair)}")
 
 
 def spark_log() -> Path:
@@ -92,7 +99,7 @@ def make_session(name: str, settings: SparkSettings) -> SparkSession:
     check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name).master(settings.master or "local[*]")
-    for key, value in {**_LOCAL_CONF, **settings.conf}.items():
+    for key, value in _conf(settings).items():
         builder = builder.config(key, value)
     try:
         with _output_to(spark_log()):
@@ -100,7 +107,42 @@ def make_session(name: str, settings: SparkSettings) -> SparkSession:
     except Exception as error:
         raise EngineError(f"Spark did not start: {error} (its log: {spark_log()})") from error
     spark.sparkContext.setLogLevel(settings.log_level.upper())
+    _send_code(spark, settings)
     return spark
+
+
+def _send_code(spark: SparkSession, settings: SparkSettings) -> None:
+    """Send what a cluster's workers must import, unless they run on this machine's own packages."""
+    for file in settings.py_files:
+        if not Path(file).is_file():
+            raise FlowBuildError(f"py_files: there is no file {file!r}")
+        spark.sparkContext.addPyFile(str(file))
+    if not _is_local(settings):
+        spark.sparkContext.addPyFile(str(_zip_packages()))
+
+
+def _zip_packages() -> Path:
+    """The packages of this project as one zip file."""
+    home = Path(__file__).resolve().parents[2]
+    path = Path(tempfile.mkdtemp(prefix="flow-code-")) / "flow_packages.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for package in ("flow", "flow_windowing", "recovery"):
+            for file in sorted((home / package).rglob("*.py")):
+                archive.write(file, file.relative_to(home))
+    atexit.register(shutil.rmtree, path.parent, ignore_errors=True)
+    return path
+
+
+def _is_local(settings: SparkSettings) -> bool:
+    return (settings.master or "local").startswith("local")
+
+
+def _conf(settings: SparkSettings) -> dict[str, str]:
+    """What a new session is made with; workers come from our daemon where that is at hand."""
+    if not _is_local(settings):
+        return {**_QUIET_CONF, **settings.conf}
+    daemon = {"spark.python.daemon.module": "flow.engine.daemon"}
+    return {**_QUIET_CONF, **_LOCAL_CONF, **daemon, **settings.conf}
 
 
 @contextlib.contextmanager

@@ -1,8 +1,9 @@
 """Shards: fixed slices of the key space, and where Spark puts them.
 
 A key's hash is 64 bits of its UTF-8 bytes: a polynomial in an odd constant, the bytes counted from
-the left, then mixed. It is computed for whole columns, and is the same in every version and on every
-machine; a checkpoint depends on that. The low bits choose the shard, the high bits the segment.
+the left, then mixed. It is computed for whole columns, and is the same in every version and on
+every machine; a checkpoint depends on that. The low bits choose the shard, the high bits the
+segment.
 
 The mixing is the finalizer of MurmurHash3 (Austin Appleby, public domain).
 """

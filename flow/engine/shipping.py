@@ -6,11 +6,12 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark import cloudpickle
+from pyspark import cloudpickle as untyped_cloudpickle
 
 from flow.engine.plan import Plan
 from flow.errors import FlowBuildError, shorten
 
+cloudpickle: Any = untyped_cloudpickle
 _read: dict[str, Plan] = {}
 
 

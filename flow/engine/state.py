@@ -1,13 +1,13 @@
 """State: what a keyed step remembers between epochs.
 
-A shard's state of a step is cut into *segments* of some ten kilobytes, which hold whole keys and are
-read and written alone, and a *header* that says how many there are and when each next has something
-due. An epoch reads the header and the segments that its keys fall into, or in which something is
-due: its cost follows the keys it touches. Segments split, and are joined again, by linear hashing
-(Litwin 1980): to go from n to n + 1 segments only one is taken apart.
+A shard's state of a step is cut into *segments* of some ten kilobytes, which hold whole keys and
+are read and written alone, and a *header* that says how many there are and when each next has
+something due. An epoch reads the header and the segments that its keys fall into, or in which
+something is due: its cost follows the keys it touches. Segments split, and are joined again, by
+linear hashing (Litwin 1980): going from n to n + 1 segments takes only one apart.
 
-A segment is a version byte and a pickle of ``(keys, snapshots, dues)``; each snapshot is a pickle of
-its own, which is read only when its key is touched.
+A segment is a version byte and a pickle of ``(keys, snapshots, dues)``; each snapshot is a pickle
+of its own, which is read only when its key is touched.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ class KeyStates(ABC):
 
     @abstractmethod
     def count(self) -> int:
-        """How many keys are kept."""
+        """How many keys are kept for a later epoch."""
 
 
 class SegmentedStates(KeyStates):
@@ -232,7 +232,12 @@ class SegmentedStates(KeyStates):
 
     def take(self, key: str) -> Any | None:
         kept = self._home[key].kept.get(key)
-        return None if kept is None else self._builder(pickle.loads(kept[0]))
+        if kept is None:
+            return None
+        logic = self._builder(pickle.loads(kept[0]))
+        if logic is None:  # it would pass for a key without state, and the state would be lost
+            raise TypeError("the builder returned None")
+        return logic
 
     def put(self, key: str, logic: Any, due_us: int) -> None:
         snapshot = self._pickled(key, logic.snapshot())
@@ -377,4 +382,4 @@ class LiveStates(KeyStates):
         return self._now_us if self._due else NEVER
 
     def count(self) -> int:
-        return len(self._logics)
+        return 0

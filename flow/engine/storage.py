@@ -23,7 +23,7 @@ class Storage:
         jvm: Any = spark._jvm
         self._jvm = jvm
         self.root = root.rstrip("/")
-        conf = spark._jsc.hadoopConfiguration()  # type: ignore[attr-defined]
+        conf = spark._jsc.hadoopConfiguration()
         self._fs = self._path("").getFileSystem(conf)
 
     def exists(self, name: str) -> bool:

@@ -247,7 +247,7 @@ class StreamingRun:
         return identity
 
 
-class Aborted(Exception):  # noqa: N818
+class Aborted(Exception):
     """A test's ABORT: the run dies here as if it were killed."""
 
 
@@ -306,20 +306,20 @@ class LevelProcessor(StatefulProcessor):
         self._level = level
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Called by Spark before the first shard: the state variables are the same for every flow,
-        so that a checkpoint outlives changes of its steps."""
+        """Called by Spark before the first shard.
+
+        The state variables are the same for every flow: a checkpoint outlives changes of its steps.
+        """
         self._store = _SparkStore(
             handle.getMapState("headers", "step string", "content binary"),
             handle.getMapState("segments", "step string, number int", "content binary"),
         )
 
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # type: ignore[override]  # noqa: ARG002, N802, N803
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: ARG002
         """Called by Spark with a shard's packets."""
         shard = self._layout.shard_of(key[0])
         plan = self._shipped.plan()
-        packets = [
-            Packet(row.dest, shard, row.origin, row.seq, bytes(row.payload)) for row in rows
-        ]
+        packets = [Packet(row.dest, shard, row.origin, row.seq, bytes(row.payload)) for row in rows]
 
         def states_of(step: Step) -> SegmentedStates:
             return SegmentedStates(self._store, step.step_id, builder_of(step))
@@ -362,5 +362,3 @@ class _SparkStore:
 
 def _first_line(error: BaseException | None) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-
-

@@ -110,16 +110,16 @@ class TickerReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_connection": None}
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+    def initialOffset(self) -> dict[str, Any]:
         return dict(EpochOffset().to_json())
 
-    def getDefaultReadLimit(self) -> ReadAllAvailable:  # noqa: N802
+    def getDefaultReadLimit(self) -> ReadAllAvailable:
         return ReadAllAvailable()
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def prepareForTriggerAvailableNow(self) -> None:
         pass
 
-    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: ARG002, N802
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: ARG002
         if self._connection is None:
             address = (_HOST, self._address.port)
             self._connection = Client(address, authkey=self._address.key)
@@ -181,7 +181,7 @@ def ticker_source(
         def schema(self) -> str:
             return PACKET_DDL
 
-        def streamReader(self, schema: Any) -> TickerReader:  # noqa: ARG002, N802
+        def streamReader(self, schema: Any) -> TickerReader:  # noqa: ARG002
             return TickerReader(address, shipped, layout, tasks)
 
     return Ticker

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from flow.dataflow import Dataflow, Operator, Stream, streams_of
@@ -24,7 +23,7 @@ def flow_of(step_id: str, *ups: object) -> Dataflow:
 
 
 def check_callable(step_id: str, what: str, value: object) -> None:
-    """Raise a `FlowTypeError` that names the step and the parameter unless `value` can be called."""
+    """Raise a `FlowTypeError` that names step and parameter unless `value` can be called."""
     if not callable(value):
         raise FlowTypeError(
             f"step {shorten(step_id)}: {what} must be a function, "
@@ -41,6 +40,14 @@ def check_choice(step_id: str, what: str, value: object, choices: tuple[str, ...
         )
 
 
+def check_whole(what: str, value: object, least: int) -> None:
+    """Raise a `FlowBuildError` unless `value` is a whole number of at least `least`."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise FlowBuildError(
+            f"{what} must be a whole number of at least {least}, got {shorten(value)}"
+        )
+
+
 def _stream(step_id: str, up: object) -> Stream[Any]:
     if isinstance(up, Stream):
         return up
@@ -52,6 +59,3 @@ def _stream(step_id: str, up: object) -> Stream[Any]:
     raise FlowTypeError(
         f"step {shorten(step_id)} must read a Stream, got {type(up).__name__} {shorten(up)}{hint}"
     )
-
-
-Function = Callable[..., Any]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from typing_extensions import override
+
 from flow.connectors.sink import Sink
 from flow.connectors.source import Source
 from flow.dataflow import Dataflow, Operator, Stream, streams_of
@@ -23,6 +25,7 @@ class Input(Operator):
     errors: bool = False
 
     @property
+    @override
     def ports(self) -> tuple[str, ...]:
         return ("ok", "errors") if self.errors else ("down",)
 
@@ -34,6 +37,7 @@ class Output(Operator):
     sink: Sink[Any]
 
     @property
+    @override
     def ports(self) -> tuple[str, ...]:
         return ()
 

@@ -17,7 +17,7 @@ InsertMode: TypeAlias = Literal["first", "last", "product"]
 """What a side keeps when it has several values: the first, the last, or all of them."""
 
 EmitMode: TypeAlias = Literal["complete", "final", "running"]
-"""When a join emits: once every side has a value (and starts over), at the end, or at each value."""
+"""When a join emits: once every side has a value (and starts over), at the end, at each value."""
 
 INSERT_MODES = ("first", "last", "product")
 EMIT_MODES = ("complete", "final", "running")

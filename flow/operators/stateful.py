@@ -20,11 +20,13 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
+from typing_extensions import override
+
 from flow.dataflow import KeyedStream, Operator, Stream
 from flow.durations import Duration, duration_us
 from flow.errors import FlowBuildError, FlowError, shorten
 from flow.instants import NEVER, Moment, datetime_us, from_us
-from flow.operators.building import add_step, check_callable
+from flow.operators.building import add_step, check_callable, check_whole
 from flow.operators.stateless import map as map_items
 
 X = TypeVar("X")
@@ -127,6 +129,7 @@ class Stateful(Operator):
     emits: tuple[str, ...] = ("down",)
 
     @property
+    @override
     def ports(self) -> tuple[str, ...]:
         return self.emits
 
@@ -233,11 +236,7 @@ def collect(
         raise FlowBuildError(
             f"step {shorten(step_id)}: timeout must not be negative, got {timeout!r}"
         )
-    if not isinstance(max_size, int) or isinstance(max_size, bool) or max_size < 1:
-        raise FlowBuildError(
-            f"step {shorten(step_id)}: max_size must be a whole number of at least 1, "
-            f"got {shorten(max_size)}"
-        )
+    check_whole(f"step {shorten(step_id)}: max_size", max_size, 1)
     return add_step(step_id, Stateful(_CollectBuilder(timeout_us, max_size), "collect"), up)[0]
 
 
@@ -255,17 +254,15 @@ def fold_final(
     Example:
         >>> import flow.operators as op
         >>> from flow.testing import run_once
-        >>> run_once([("a", 1), ("a", 2)], lambda s: op.fold_final("l", s, list, lambda l, v: [*l, v]))
-        [('a', [1, 2])]
+        >>> run_once([("a", 1), ("a", 2)], lambda s: op.fold_final("n", s, int, lambda n, v: n + v))
+        [('a', 3)]
     """
     check_callable(step_id, "builder", builder)
     check_callable(step_id, "folder", folder)
     return add_step(step_id, Stateful(_FoldBuilder(builder, folder), "fold_final"), up)[0]
 
 
-def reduce_final(
-    step_id: str, up: KeyedStream[V], reducer: Callable[[V, V], V]
-) -> KeyedStream[V]:
+def reduce_final(step_id: str, up: KeyedStream[V], reducer: Callable[[V, V], V]) -> KeyedStream[V]:
     """Combine a key's values two by two into one, emitted when the input ends.
 
     >>> import flow.operators as op

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from typing_extensions import override
+
 from flow.dataflow import KeyedStream, Operator, Stream
 from flow.durations import Duration, duration_us
 from flow.errors import FlowBuildError, shorten
@@ -53,6 +55,7 @@ class Branch(Operator):
     predicate: Callable[[Any], bool]
 
     @property
+    @override
     def ports(self) -> tuple[str, ...]:
         return ("trues", "falses")
 
@@ -93,6 +96,7 @@ class TryMap(Operator):
     mapper: Callable[[Any], Any]
 
     @property
+    @override
     def ports(self) -> tuple[str, ...]:
         return ("ok", "errors")
 
@@ -111,6 +115,7 @@ class Raises(Operator):
     """Stop the flow at the first item."""
 
     @property
+    @override
     def ports(self) -> tuple[str, ...]:
         return ()
 
@@ -138,8 +143,7 @@ class BranchOut(NamedTuple):
 
 
 class TryOut(NamedTuple):
-    """The two streams of a `try_map`: what the mapper returned, and an `ItemError` an item it
-    raised on."""
+    """The two streams of a `try_map`: what was returned, and an `ItemError` a failure."""
 
     ok: Stream[Any]
     errors: Stream[ItemError]
@@ -257,7 +261,8 @@ def filter_map_value(
 
     >>> import flow.operators as op
     >>> from flow.testing import run_once
-    >>> run_once([("a", "1"), ("a", "")], lambda s: op.filter_map_value("n", s, lambda t: t or None))
+    >>> pairs = [("a", "1"), ("a", "")]
+    >>> run_once(pairs, lambda s: op.filter_map_value("n", s, lambda text: text or None))
     [('a', '1')]
     """
     check_callable(step_id, "mapper", mapper)
@@ -450,4 +455,4 @@ def _itself(items: Any) -> Any:
 
 
 def _print_item(step_id: str, item: Any) -> None:
-    print(f"{step_id}: {item!r}")
+    print(f"{step_id}: {item!r}")  # noqa: T201  (what op.inspect is for)

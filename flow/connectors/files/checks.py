@@ -65,3 +65,16 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
         listed = ", ".join(map(repr, choices))
         raise FlowBuildError(f"{name} must be one of {listed}, got {shorten(value)}")
+
+
+def check_delimiter(delimiter: object) -> None:
+    """Raise unless cells can be separated by this."""
+    if not isinstance(delimiter, str):
+        raise FlowTypeError(
+            f"delimiter must be text, got {type(delimiter).__name__} {shorten(delimiter)}"
+        )
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
+        raise FlowBuildError(
+            "delimiter must be one ASCII character, neither a quote nor a line end, "
+            f"got {shorten(delimiter)}"
+        )

@@ -5,16 +5,250 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import lru_cache
+from io import StringIO
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
+from typing_extensions import override
 
-from flow.connectors.files.checks import Schema, check_flag, checked_schema
-from flow.connectors.files.line_source import LineParser, LineSource, Parsed
-from flow.connectors.files.line_source import read_lines, utf8_problem
-from flow.connectors.files.lines import Block, LineRange
+from flow.connectors.files.checks import Schema, check_delimiter, check_flag, checked_schema
+from flow.connectors.files.line_source import (
+    LineParser,
+    LineSource,
+    Parsed,
+    count_lines,
+    is_utf8,
+    read_lines,
+    read_numbered,
+    utf8_problem,
+)
+from flow.connectors.files.lines import BLOCK, LineRange
 from flow.connectors.files.planning import Piece
 from flow.connectors.source import Batch
 from flow.errors import FlowBuildError, FlowTypeError, SourceError, shorten
+
+
+@dataclass(frozen=True)
+class CsvSource(LineSource[Any]):
+    r"""Read CSV files; the items are records, in columns.
+
+    With a `schema`, exactly its columns are read, with its types. An empty cell is null, and so is
+    one that holds one of the `null_values`; but in a text column a cell is what it is, an empty one
+    empty text. Times are ISO 8601 text, with an offset if the column's type has a time zone, and
+    without if it has none. Without a schema every column of the file is text.
+
+    Cells are separated by the delimiter and may be quoted with ``"``, doubled inside of a quoted
+    cell. A bad line is one that is not UTF-8, has more or fewer cells than there are columns, holds
+    a cell that does not fit the schema, or a quote that is not closed. Empty lines are skipped.
+
+    Args:
+        path: see `TextSource`, also for the order of items, and for compressed files.
+        schema: the columns to read, as a `pyarrow.Schema` or a mapping of names to pyarrow types.
+        delimiter: the character between cells.
+        header: ``True`` if the first line of each file names its columns; else the names of the
+            files' columns, or ``False`` if those are the columns of the schema.
+        null_values: what else an empty value is written as, such as ``("NA", "null")``.
+        multiline: whether quoted cells may hold line ends. A file is then read by one task, a
+            cell holds at most `csv.field_size_limit` characters, and the bad line that an
+            unclosed quote makes takes the lines after it along.
+        on_invalid: what to do with a bad line.
+        bytes_per_epoch: how many bytes an epoch reads, at most; see `TextSource`.
+        follow: whether to go on with the files that appear later; see `TextSource`.
+
+    Raises:
+        SourceError: when the flow runs; see `TextSource`; also for a file whose header lacks a
+            column of the schema.
+
+    >>> import pyarrow as pa
+    >>> CsvSource("data/*.csv", schema={"delay": pa.int64()}, null_values=["NA"]).null_values
+    ('NA',)
+    """
+
+    _: KW_ONLY
+    schema: Schema | None = None
+    delimiter: str = ","
+    header: bool | Sequence[str] = True
+    null_values: Sequence[str] = ()
+    multiline: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "schema", checked_schema(self.schema))
+        check_delimiter(self.delimiter)
+        check_flag("multiline", self.multiline)
+        if not isinstance(self.header, bool):
+            object.__setattr__(self, "header", _texts("header", self.header))
+        elif not self.header and self.schema is None:
+            raise FlowBuildError(
+                "header=False needs a schema, or name the columns: header=['origin', 'delay']"
+            )
+        object.__setattr__(self, "null_values", _texts("null_values", self.null_values))
+        if self.schema is not None:
+            _check_types(self.schema)
+            if not isinstance(self.header, bool):
+                self._check_names("header", list(self.header), FlowBuildError)
+
+    @property
+    @override
+    def whole_files(self) -> bool:
+        return self.multiline
+
+    @override
+    def read_piece(self, filesystem: Any, piece: Piece) -> Iterator[Batch]:
+        names, skip = self._columns(filesystem, piece)
+        parser = _CsvParser(names, self.schema, self.delimiter, self.null_values)
+        lines = LineRange(filesystem, piece, skip)
+        if self.multiline:
+            return _read_records(lines, piece, parser, self.delimiter)
+        return read_lines(lines, piece, parser)
+
+    def _columns(self, filesystem: Any, piece: Piece) -> tuple[list[str], int]:
+        """The names of a file's columns, and where its first line after them begins."""
+        if not isinstance(self.header, bool):
+            return list(self.header), 0
+        if not self.header:
+            return self._schema_names() or [], 0
+        line, end = LineRange(filesystem, Piece(piece.file, 0, 0)).first_line(_CsvParser.blank)
+        names = _header_names(piece, line, self.delimiter)
+        self._check_names(f"the header of {piece.file}", names, SourceError)
+        return names, end
+
+    def _schema_names(self) -> list[str] | None:
+        return self.schema.names if isinstance(self.schema, pa.Schema) else None
+
+    def _check_names(self, what: str, names: list[str], error: type[Exception]) -> None:
+        for name in self._schema_names() or names:
+            if names.count(name) != 1:
+                times = "does not name" if name not in names else "names more than once"
+                raise error(f"{what} {times} column {name!r}: it names {shorten(names)}")
+
+
+class _CsvParser(LineParser):
+    blank = b"\r"
+
+    def __init__(
+        self, names: Sequence[str], schema: Any, delimiter: str, null_values: Sequence[str]
+    ) -> None:
+        self._names = names
+        self._schema = schema or pa.schema([(name, pa.string()) for name in names])
+        self._delimiter = delimiter
+        self._null_values = null_values
+        # A row of empty cells after the others: an unclosed quote before it would swallow it.
+        self._guard = b'""' + delimiter.encode() * (len(names) - 1) + b"\n"
+
+    def parse(self, data: bytes, count: int | None = None) -> Parsed | None:
+        rows = count_lines(data, self.blank) if count is None else count
+        # pyarrow ends a row at a lone carriage return, too. With that excluded, rows can only be
+        # lost, where a quote goes on over a line's end: as many rows as lines are the lines.
+        if (rows > 1 and data.count(b"\r") != data.count(b"\r\n")) or not is_utf8(data):
+            return None
+        try:
+            table = self._read(data + self._guard)
+            return table.slice(0, rows).cast(self._schema) if table.num_rows == rows + 1 else None
+        except (pa.ArrowInvalid, ValueError):
+            return None
+
+    def reason(self, line: bytes) -> str:
+        problem = utf8_problem(line)
+        if problem is not None:
+            return problem
+        try:
+            cells = next(
+                csv.reader(StringIO(line.decode(), ""), delimiter=self._delimiter, strict=True)
+            )
+        except (csv.Error, StopIteration):
+            return "a quote that is not closed, or a line end in a quoted cell"
+        if len(cells) != len(self._names):
+            return f"{len(cells)} cells where there are {len(self._names)} columns"
+        for field in self._schema:
+            cell = cells[self._names.index(field.name)]
+            alone = _CsvParser([field.name], pa.schema([field]), self._delimiter, self._null_values)
+            if alone.parse(b'"' + cell.replace('"', '""').encode() + b'"\n') is None:
+                return f"column {field.name!r} does not fit {field.type}: {shorten(cell)}"
+        return "not a line of CSV"
+
+    def _read(self, data: bytes) -> Any:
+        # Columns go by their place: a header may repeat names that are not asked for.
+        places = [str(self._names.index(name)) for name in self._schema.names]
+        table = pyarrow.csv.read_csv(
+            pa.BufferReader(data),
+            read_options=pyarrow.csv.ReadOptions(
+                use_threads=False,
+                block_size=len(data) + 1,
+                column_names=[str(place) for place in range(len(self._names))],
+            ),
+            parse_options=pyarrow.csv.ParseOptions(delimiter=self._delimiter),
+            convert_options=pyarrow.csv.ConvertOptions(
+                column_types=dict(zip(places, self._schema.types, strict=True)),
+                include_columns=places,
+                null_values=["", *self._null_values],
+                strings_can_be_null=False,
+            ),
+        )
+        return table.rename_columns(self._schema.names)
+
+
+def _read_records(
+    lines: LineRange, piece: Piece, parser: LineParser, delimiter: str
+) -> Iterator[Batch]:
+    """Parse records that may go on over the end of a line, as much of them at a time as a block."""
+    some: list[tuple[int, bytes]] = []
+    size = 0
+    for number, record in _records(lines, delimiter):
+        if not parser.is_blank(record):
+            some.append((number, record))
+            size += len(record)
+        if size >= BLOCK:
+            yield from read_numbered(lines, piece, parser, some)
+            some, size = [], 0
+    yield from read_numbered(lines, piece, parser, some)
+
+
+def _records(lines: LineRange, delimiter: str) -> Iterator[tuple[int, bytes]]:
+    """Records without their ends, each with the index of its first line in the range."""
+    taken: list[bytes] = []
+
+    def texts() -> Iterator[str]:
+        for block in lines.blocks():
+            for line in block.data.split(b"\n")[:-1]:
+                taken.append(line)
+                yield line.decode(errors="surrogateescape") + "\n"
+
+    reader, before = csv.reader(texts(), delimiter=delimiter), 0
+    while True:
+        try:
+            next(reader)
+        except StopIteration:
+            return
+        except csv.Error:
+            pass  # A cell without an end; pyarrow refuses what was taken for it.
+        yield before, b"\n".join(taken)
+        before += len(taken)
+        taken.clear()
+
+
+def _header_names(piece: Piece, line: bytes, delimiter: str) -> list[str]:
+    try:
+        text = line.decode()
+        return next(csv.reader([text.removesuffix("\r")], delimiter=delimiter, strict=True), [])
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise SourceError(
+            f"the header of {piece.file} cannot be read: {error}: {shorten(line)}"
+        ) from error
+
+
+def _texts(name: str, values: object) -> tuple[str, ...]:
+    if isinstance(values, (list, tuple)) and all(isinstance(value, str) for value in values):
+        return tuple(values)
+    raise FlowTypeError(f"{name} must be a list of texts, got {shorten(values)}")
+
+
+def _check_types(schema: pa.Schema) -> None:
+    for field in schema:
+        try:
+            _CsvParser([field.name], pa.schema([field]), ",", ()).parse(b"")
+        except pa.ArrowNotImplementedError as error:
+            raise FlowBuildError(
+                f"schema: column {field.name!r} cannot be read from CSV as {field.type}"
+            ) from error

@@ -9,12 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.json
+from typing_extensions import override
 
 from flow.connectors.files.checks import Schema, checked_schema
 from flow.connectors.files.line_source import (
     LineParser,
     LineSource,
     Parsed,
+    is_utf8,
     read_lines,
     utf8_problem,
 )
@@ -24,6 +26,7 @@ from flow.connectors.source import Batch
 from flow.errors import FlowBuildError, shorten
 
 _WHITESPACE = b" \t\r"
+_BLANK = _WHITESPACE.decode()
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ class JsonLinesSource(LineSource[Any]):
         if self.schema is not None:
             _check_types(self.schema)
 
+    @override
     def read_piece(self, filesystem: Any, piece: Piece) -> Iterator[Batch]:
         parser = _ObjectParser() if self.schema is None else _ColumnParser(self.schema)
         return read_lines(LineRange(filesystem, piece), piece, parser)
@@ -75,7 +79,7 @@ class _ObjectParser(LineParser):
     def parse(self, data: bytes, count: int | None = None) -> Parsed | None:  # noqa: ARG002
         try:
             lines = data.decode().split("\n")
-            return [_value(line) for line in lines if line and not line.isspace()]
+            return [_value(line) for line in lines if line and line.strip(_BLANK)]
         except (ValueError, RecursionError):
             return None
 
@@ -88,8 +92,11 @@ _decode = json.JSONDecoder().raw_decode
 
 def _value(line: str) -> Any:
     # `json.loads` spends a third of its time looking for white space around the value.
-    value, end = _decode(line)
-    return value if end == len(line) else json.loads(line)
+    if line[0] > " ":
+        value, end = _decode(line)
+        if end == len(line):
+            return value
+    return json.loads(line)
 
 
 class _ColumnParser(LineParser):
@@ -101,22 +108,19 @@ class _ColumnParser(LineParser):
 
     def parse(self, data: bytes, count: int | None = None) -> Parsed | None:  # noqa: ARG002
         lines = _count_objects(data)
-        if lines is None or not _is_utf8(data):
+        if lines is None or not is_utf8(data):
             return None
         try:
             table = _read_json(data, self._as_read).cast(self._schema)
-        except (pa.ArrowInvalid, pa.ArrowTypeError):
+        except (pa.ArrowException, ValueError):
             return None
-        # Several objects on one line, or one on several lines.
-        if table.num_rows != lines:
-            return None
-        return table if _nulls_allowed(table) else None
+        return table if table.num_rows == lines else None
 
     def reason(self, line: bytes) -> str:
         problem = _json_problem(line)
         if problem is not None:
             return problem
-        value = json.loads(line)
+        value = json.loads(line.decode())
         if not isinstance(value, dict):
             return f"a JSON object is needed, got {type(value).__name__}"
         for field in self._schema:
@@ -148,14 +152,6 @@ def _strip(line: bytes) -> bytes:
     return line.strip(_WHITESPACE)
 
 
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 def _read_json(data: bytes, schema: pa.Schema) -> Any:
     return pyarrow.json.read_json(
         pa.BufferReader(data),
@@ -185,12 +181,6 @@ def _as_read(kind: Any) -> Any:
     return kind
 
 
-def _nulls_allowed(table: Any) -> bool:
-    return all(
-        field.nullable or not table.column(n).null_count for n, field in enumerate(table.schema)
-    )
-
-
 def _check_types(schema: pa.Schema) -> None:
     for field in schema:
         try:
@@ -209,7 +199,9 @@ def _json_problem(line: bytes) -> str | None:
     if problem is not None:
         return problem
     try:
-        json.loads(line)
+        json.loads(line.decode())
+    except json.JSONDecodeError as error:
+        return f"not JSON: {error.msg} at column {error.colno}"
     except ValueError as error:
         return f"not JSON: {error}"
     except RecursionError:

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
+from typing_extensions import override
 
 from flow.connectors.files.checks import check_count, check_flag, check_on_invalid
-from flow.connectors.files.listing import FileList
 from flow.connectors.files.lines import Block, LineCuts, LineRange
+from flow.connectors.files.listing import FileList
 from flow.connectors.files.places import checked_paths, connect, find_files
 from flow.connectors.files.planning import FilePlanner, Piece
 from flow.connectors.source import (
@@ -99,6 +100,7 @@ class LineSource(Source[X]):
         """Whether a file cannot be read in parts."""
         return False
 
+    @override
     def planner(self, log: SourceLog, parallelism: int) -> Planner:
         find = partial(find_files, path_list(self.path), required=not self.follow)
         return FilePlanner(
@@ -109,6 +111,7 @@ class LineSource(Source[X]):
             follow=self.follow,
         )
 
+    @override
     def read(self, split: Split) -> Iterator[Batch]:
         for entry in split.what:
             piece = Piece.from_json(entry)
@@ -122,7 +125,8 @@ class LineSource(Source[X]):
 
 def path_list(path: Paths) -> tuple[str, ...]:
     """A checked `path` argument as a tuple."""
-    return (path,) if isinstance(path, str) else tuple(map(os.fspath, path))
+    paths = [path] if isinstance(path, (str, os.PathLike)) else path
+    return tuple(os.fspath(one) for one in paths)
 
 
 def read_lines(lines: LineRange, piece: Piece, parser: LineParser) -> Iterator[Batch]:
@@ -132,14 +136,32 @@ def read_lines(lines: LineRange, piece: Piece, parser: LineParser) -> Iterator[B
         if parsed is not None:
             yield from batches(parsed)
             continue
-        numbered = _numbered(block, parser)
-        for start in range(0, len(numbered), SIFTED):
-            some = numbered[start : start + SIFTED]
-            good, bad = sift([line for _, line in some], parser)
-            yield from (batch for part in good for batch in batches(part))
-            if bad:
-                at = [(lines.line_number(some[index][0]), some[index][1]) for index in bad]
-                yield Invalid([bad_line(piece, number, line, parser) for number, line in at])
+        yield from _sifted(lines, piece, parser, _numbered(block, parser))
+
+
+def read_numbered(
+    lines: LineRange, piece: Piece, parser: LineParser, numbered: Sequence[tuple[int, bytes]]
+) -> Iterator[Batch]:
+    """Parse some of a range's lines, none of them blank, each with its index in the range."""
+    if not numbered:
+        return
+    parsed = parser.parse(_data(line for _, line in numbered), len(numbered))
+    if parsed is not None:
+        yield from batches(parsed)
+    else:
+        yield from _sifted(lines, piece, parser, numbered)
+
+
+def _sifted(
+    lines: LineRange, piece: Piece, parser: LineParser, numbered: Sequence[tuple[int, bytes]]
+) -> Iterator[Batch]:
+    for start in range(0, len(numbered), SIFTED):
+        some = numbered[start : start + SIFTED]
+        good, bad = sift([line for _, line in some], parser)
+        yield from (batch for part in good for batch in batches(part))
+        if bad:
+            at = [(lines.line_number(some[index][0]), some[index][1]) for index in bad]
+            yield Invalid([bad_line(piece, number, line, parser) for number, line in at])
 
 
 def sift(lines: Sequence[bytes], parser: LineParser) -> tuple[list[Parsed], list[int]]:
@@ -149,8 +171,7 @@ def sift(lines: Sequence[bytes], parser: LineParser) -> tuple[list[Parsed], list
     todo = [(0, len(lines))]
     while todo:
         start, end = todo.pop()
-        data = b"\n".join([*lines[start:end], b""])
-        parsed = parser.parse(data, end - start)
+        parsed = parser.parse(_data(lines[start:end]), end - start)
         if parsed is not None:
             good.append(parsed)
         elif end - start == 1:
@@ -167,9 +188,7 @@ def batches(parsed: Parsed) -> Iterator[Batch]:
         for start in range(0, len(parsed), ROWS):
             yield parsed[start : start + ROWS]
     else:
-        yield from (
-            batch for batch in parsed.to_batches(max_chunksize=ROWS) if batch.num_rows
-        )
+        yield from (batch for batch in parsed.to_batches(max_chunksize=ROWS) if batch.num_rows)
 
 
 def bad_line(piece: Piece, number: int, line: bytes, parser: LineParser) -> BadInput:
@@ -191,12 +210,30 @@ def utf8_problem(line: bytes) -> str | None:
     return None
 
 
+def is_utf8(data: bytes) -> bool:
+    """Whether the text can be decoded."""
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def count_lines(data: bytes, blank: bytes) -> int:
+    """How many lines consist of other characters than `blank`, carriage returns among them."""
+    if data.startswith((b"\n", b"\r\n")) or b"\n\n" in data or b"\n\r" in data:
+        return sum(bool(line.strip(blank)) for line in data.split(b"\n"))
+    return data.count(b"\n")
+
+
 def _numbered(block: Block, parser: LineParser) -> list[tuple[int, bytes]]:
     """The lines that are not blank, with their index in the range."""
     lines = block.data.split(b"\n")[:-1]
-    return [
-        (block.before + n, line) for n, line in enumerate(lines) if not parser.is_blank(line)
-    ]
+    return [(block.before + n, line) for n, line in enumerate(lines) if not parser.is_blank(line)]
+
+
+def _data(lines: Iterable[bytes]) -> bytes:
+    return b"".join(line + b"\n" for line in lines)
 
 
 def _joined(parts: list[Parsed]) -> list[Parsed]:

@@ -1,8 +1,8 @@
-"""Lines of a file, by byte range: blocks of whole lines, in bounded memory, with true line numbers.
+r"""Lines of a file by byte range, in blocks of bounded size, with true line numbers.
 
 A range owns the lines that *start* in it, so that ranges that lie end to end give each line once. A
-line ends with ``\\n``, or with the file; each line that a block holds ends with ``\\n``. A compressed
-file is one range.
+line ends with ``\n``, or with the file; in a block each line ends with ``\n``. A compressed file is
+one range.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from typing_extensions import override
 
 from flow.connectors.files.listing import File, opened
 from flow.connectors.files.planning import Cuts, Piece
@@ -43,10 +44,12 @@ class LineCuts(Cuts):
         self.least_split = LEAST_SPLIT
         self._whole = whole
 
+    @override
     def length(self, file: File) -> int:
         return file.size
 
-    def near(self, file: File, ideal: int, least: int, most: int) -> int:  # noqa: ARG002
+    @override
+    def near(self, file: File, ideal: int, least: int, most: int) -> int:
         return file.size if self._whole or codec_of(file) else ideal
 
 
@@ -98,6 +101,22 @@ class LineRange:
         if self._lines_before is None:
             self._lines_before = self._count_lines_before()
         return self._lines_before + index + 1
+
+    def first_line(self, blank: bytes) -> tuple[bytes, int]:
+        """The file's first line that does not consist of `blank`, and the position after it.
+
+        Empty if there is none.
+        """
+        data, start = b"", 0
+        for _, chunk in self._chunks(0):
+            data += chunk
+            start = len(BOM) if data.startswith(BOM) else 0
+            while (end := data.find(b"\n", start)) >= 0:
+                if data[start:end].strip(blank):
+                    return data[start:end], end + 1
+                start = end + 1
+            self._check_length([data])
+        return data[start:], len(data)
 
     def _whole_lines(self) -> Iterator[bytes]:
         """The lines of the range, some at a time, without a byte order mark."""

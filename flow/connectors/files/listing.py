@@ -1,4 +1,4 @@
-"""Which files a source reads, in which order: a list that is fixed, or grows, in the source's log."""
+"""Which files a source reads, in which order: a list, fixed or growing, in the source's log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from flow.errors import SourceError
 LEAST_WAIT = 1.0
 """Seconds between two listings, at least."""
 BUSY_SHARE = 10
-"""A listing that takes long is made less often: it takes at most one part in so many of the time."""
+"""Listings take at most one part in so many of the time: slow ones are made less often."""
 
 
 @dataclass(frozen=True)

@@ -66,12 +66,17 @@ def locate(text: str) -> Place:
         pyarrow.ArrowInvalid: the URI cannot be read.
     """
     if not _URI.match(text):
-        return Place(LOCAL, os.path.abspath(os.path.expanduser(text)))
+        return Place(LOCAL, absolute(text))
     filesystem, path = _connect(text)
     path = path.rstrip("/") or "/"
     if filesystem.type_name == "local":
         return Place(LOCAL, path)
     return Place(_store(text), path, text)
+
+
+def absolute(text: str) -> str:
+    """A path from the root, whatever the working directory will be; a URI as it is."""
+    return text if _URI.match(text) else os.path.abspath(os.path.expanduser(text))
 
 
 def connect(store: str, paths: Sequence[str]) -> Any:

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
+from typing_extensions import override
+
 from flow.connectors.files.listing import File, FileList
 from flow.connectors.source import Json, Planner, Slice, Split
 from flow.errors import SourceError
@@ -70,6 +72,7 @@ class FilePlanner(Planner):
         self._parallelism = min(max(parallelism, 1), MOST_SPLITS)
         self._follow = follow
 
+    @override
     def next(self, start: Json | None) -> Slice | None:
         self._files.refresh()
         taken = list(self._pieces(*self._position(start)))
@@ -82,15 +85,15 @@ class FilePlanner(Planner):
         ]
         return Slice(taken[-1][1], splits)
 
+    @override
     def finished(self, start: Json | None) -> bool:
         if self._follow:
             return False
         number, at = self._position(start)
         rest = range(number, len(self._files))
-        return all(
-            self._cuts.length(self._files[n]) <= (at if n == number else 0) for n in rest
-        )
+        return all(self._cuts.length(self._files[n]) <= (at if n == number else 0) for n in rest)
 
+    @override
     def lag(self, start: Json | None) -> str:
         return f"{self._position(start)[0]} of {len(self._files)} files"
 
@@ -113,10 +116,13 @@ class FilePlanner(Planner):
             if at >= length:
                 number, at = number + 1, 0
                 continue
-            piece = Piece(file, at, self._end(file, at, length, left))
-            left -= piece.end - piece.start
-            taken += 1
-            number, at = (number + 1, 0) if piece.end >= length else (number, piece.end)
+            end = self._end(file, at, length, left)
+            piece = Piece(file, at, end)
+            if end < length:
+                yield piece, {"file": number, "at": end}
+                return
+            left, taken = left - (end - at), taken + 1
+            number, at = number + 1, 0
             yield piece, {"file": number, "at": at}
 
     def _end(self, file: File, at: int, length: int, left: int) -> int:
@@ -144,8 +150,10 @@ class FilePlanner(Planner):
         return [split for split in splits if split]
 
     def _snap(self, pieces: Sequence[Piece], starts: list[int], ideal: int, slack: int) -> int:
-        """A cut close to `ideal`, both counted from the first piece's start: between files if
-        that is just as good."""
+        """A cut close to `ideal`, between two files if that is as good.
+
+        Both count from the start of the first piece.
+        """
         number = bisect_right(starts, ideal) - 1
         piece, before, after = pieces[number], starts[number], starts[number + 1]
         if ideal - before <= slack:

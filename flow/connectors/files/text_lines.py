@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from typing_extensions import override
+
 from flow.connectors.files.line_source import (
     LineParser,
     LineSource,
@@ -46,6 +48,7 @@ class TextSource(LineSource[str]):
     True
     """
 
+    @override
     def read_piece(self, filesystem: Any, piece: Piece) -> Iterator[Batch]:
         return read_lines(LineRange(filesystem, piece), piece, _TextParser())
 

@@ -1,0 +1,73 @@
+"""Orders and payments: join two streams on a key, and see what found no partner.
+
+Orders and payments come from two inputs, in no particular order, and meet under the order's number.
+``emit_mode="final"`` waits for the end of the input and then emits every number, with ``None`` in
+the place of the side that never came. The default, ``"complete"``, emits a pair at once when both
+sides are there: sooner, but what has no partner is never heard of.
+
+Run it; `TestDriver` needs no Spark:
+
+    python examples/orders_and_payments.py
+
+It prints:
+
+    paid      A1: 20 ordered, 20 paid
+    paid      A3: 35 ordered, 30 paid
+    unpaid    A2: 12 ordered
+    no order  A9: 50 paid
+"""
+
+from __future__ import annotations
+
+import flow.operators as op
+from flow import Dataflow
+from flow.testing import TestDriver, TestingSink, TestingSource
+
+ORDERS = [
+    {"order": "A1", "amount": 20},
+    {"order": "A2", "amount": 12},
+    {"order": "A3", "amount": 35},
+]
+PAYMENTS = [
+    {"for_order": "A9", "paid": 50},
+    {"for_order": "A3", "paid": 30},
+    {"for_order": "A1", "paid": 20},
+]
+
+
+def has_both(item: tuple[str, tuple[dict | None, dict | None]]) -> bool:
+    """Whether an order number has its order and its payment."""
+    return None not in item[1]
+
+
+flow = Dataflow("orders_and_payments")
+orders = op.input("orders", flow, TestingSource(ORDERS))
+payments = op.input("payments", flow, TestingSource(PAYMENTS))
+joined = op.join(
+    "match",
+    op.key_on("orders_by_number", orders, "order"),
+    op.key_on("payments_by_number", payments, "for_order"),
+    emit_mode="final",
+)
+paid, unmatched = op.branch("has_both", joined, has_both)
+op.output("paid", paid, TestingSink([]))
+op.output("unmatched", unmatched, TestingSink([]))
+
+
+def main() -> None:
+    """Run the flow and print what matched, then what did not."""
+    with TestDriver(flow) as driver:
+        driver.send("payments", PAYMENTS)
+        driver.send("orders", ORDERS)
+        driver.end()
+    for number, (order, payment) in sorted(driver.received("paid")):
+        print(f"paid      {number}: {order['amount']} ordered, {payment['paid']} paid")
+    for number, (order, payment) in sorted(driver.received("unmatched")):
+        if payment is None:
+            print(f"unpaid    {number}: {order['amount']} ordered")
+        else:
+            print(f"no order  {number}: {payment['paid']} paid")
+
+
+if __name__ == "__main__":
+    main()

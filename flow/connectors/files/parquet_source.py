@@ -1,0 +1,163 @@
+"""Reading Parquet files as columns."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from itertools import accumulate
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from typing_extensions import override
+
+from flow.connectors.files.checks import check_count, check_flag
+from flow.connectors.files.line_source import Paths, path_list
+from flow.connectors.files.listing import File, FileList, opened
+from flow.connectors.files.places import checked_paths, connect, find_files
+from flow.connectors.files.planning import Cuts, FilePlanner, Piece
+from flow.connectors.source import Batch, Planner, Source, SourceLog, Split
+from flow.errors import FlowBuildError, FlowTypeError, SourceError, shorten
+
+ROWS = 65_536
+"""Rows in a batch, at most."""
+LEAST_SPLIT = 32_768
+"""Rows; reading fewer takes less time than starting a task."""
+_BUFFER = 4 << 20
+_FOOTERS = 256
+
+
+@dataclass(frozen=True)
+class ParquetSource(Source[Any]):
+    """Read Parquet files; the items are records, in columns.
+
+    Each file gives the columns that it has, without those that directories such as ``year=2013``
+    stand for. The items come in the order of the files' paths, and of rows in a file.
+
+    Args:
+        path: a file, a directory (all files below it), a glob (``*``, ``?``, ``[abc]``, and ``**``
+            for any directories), or a list of those; on this machine or as a URI that
+            `pyarrow.fs.FileSystem.from_uri` takes, such as ``s3://bucket/flights``. Names that
+            start with ``_`` or ``.`` are skipped, unless they are written out.
+        columns: the columns to read, in order; ``None`` for all. Fewer are faster.
+        rows_per_epoch: how many rows an epoch reads, at most.
+        follow: whether to go on with the files that appear later, and never end. A file must be
+            complete when it appears, so write it elsewhere and move it into place; it is read once.
+            Without it, the list of files is fixed when the flow first starts.
+
+    Raises:
+        SourceError: when the flow runs, for a path that stands for no file, and a file that cannot
+            be read, is not Parquet, lacks a column, or has changed since it was listed.
+
+    >>> ParquetSource("flights/", columns=["origin", "dep_delay"]).columns
+    ('origin', 'dep_delay')
+    """
+
+    path: Paths
+    _: KW_ONLY
+    columns: Sequence[str] | None = None
+    rows_per_epoch: int = 1_000_000
+    follow: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", checked_paths(self.path))
+        object.__setattr__(self, "columns", _checked_columns(self.columns))
+        check_count("rows_per_epoch", self.rows_per_epoch, "rows")
+        check_flag("follow", self.follow)
+        object.__setattr__(self, "bounded", not self.follow)
+
+    @override
+    def planner(self, log: SourceLog, parallelism: int) -> Planner:
+        paths = path_list(self.path)
+        find = partial(find_files, paths, required=not self.follow)
+        return FilePlanner(
+            FileList(log, find, follow=self.follow),
+            RowCuts(paths),
+            per_epoch=self.rows_per_epoch,
+            parallelism=parallelism,
+            follow=self.follow,
+        )
+
+    @override
+    def read(self, split: Split) -> Iterator[Batch]:
+        for entry in split.what:
+            piece = Piece.from_json(entry)
+            filesystem = connect(piece.file.store, path_list(self.path))
+            with opened(filesystem, piece.file) as stream:
+                yield from _read_rows(_parquet_file(stream), piece, self.columns)
+
+
+class RowCuts(Cuts):
+    """Files counted in rows, which are best cut between row groups."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self.least_split = LEAST_SPLIT
+        self._paths = paths
+        self._known: dict[File, list[int]] = {}
+
+    @override
+    def length(self, file: File) -> int:
+        return self._edges(file)[-1]
+
+    @override
+    def near(self, file: File, ideal: int, least: int, most: int) -> int:
+        edges = self._edges(file)
+        cheap = edges[bisect_left(edges, least) : bisect_right(edges, most)]
+        return min(cheap, key=lambda edge: abs(edge - ideal), default=ideal)
+
+    def _edges(self, file: File) -> list[int]:
+        """Where the file's row groups begin and end, in rows."""
+        if file not in self._known:
+            if len(self._known) >= _FOOTERS:
+                del self._known[next(iter(self._known))]
+            with opened(connect(file.store, self._paths), file) as stream:
+                self._known[file] = _group_edges(_parquet_file(stream).metadata)
+        return self._known[file]
+
+
+def _parquet_file(stream: Any) -> Any:
+    return pq.ParquetFile(stream, buffer_size=_BUFFER)
+
+
+def _group_edges(metadata: Any) -> list[int]:
+    groups = range(metadata.num_row_groups)
+    return [0, *accumulate(metadata.row_group(group).num_rows for group in groups)]
+
+
+def _read_rows(
+    parquet: Any, piece: Piece, columns: Sequence[str] | None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a piece. What comes before them in their row group has to be decoded, too."""
+    for name in columns or ():
+        if name not in parquet.schema_arrow.names:
+            raise SourceError(
+                f"{piece.file} has no column {name!r}: it has {shorten(parquet.schema_arrow.names)}"
+            )
+    edges = _group_edges(parquet.metadata)
+    first = bisect_right(edges, piece.start) - 1
+    groups = range(first, bisect_left(edges, piece.end))
+    at = edges[first]
+    for batch in parquet.iter_batches(
+        ROWS, row_groups=list(groups), columns=columns and list(columns), use_threads=False
+    ):
+        begin, end = max(piece.start - at, 0), min(piece.end - at, batch.num_rows)
+        at += batch.num_rows
+        if begin < end:
+            rows = batch.slice(begin, end - begin).replace_schema_metadata(None)
+            yield rows.select(list(columns)) if columns else rows
+        if at >= piece.end:
+            return
+
+
+def _checked_columns(columns: object) -> tuple[str, ...] | None:
+    if columns is None:
+        return None
+    if not isinstance(columns, (list, tuple)) or not all(isinstance(n, str) for n in columns):
+        raise FlowTypeError(
+            f"columns must be a list of names, got {type(columns).__name__} {shorten(columns)}"
+        )
+    if not columns or len(set(columns)) < len(columns):
+        raise FlowBuildError(f"columns must name at least one, each once, got {shorten(columns)}")
+    return tuple(columns)

@@ -1,0 +1,357 @@
+"""What a run shows of itself: progress, what was dropped, a table at the end, or what went wrong.
+
+On a terminal progress is one line that is written over and over; elsewhere it is a line in the log
+of the logger ``flow`` now and then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import sys
+import sysconfig
+import threading
+import time
+import traceback
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TextIO, cast
+
+from flow.dataflow import Dataflow, Step
+from flow.engine.context import Stats
+from flow.engine.feed import Feed, SystemTime, wall_time
+from flow.engine.plan import Plan
+from flow.engine.summary import Summary
+from flow.errors import FlowError, StepError
+from flow.instants import from_us
+from flow.operators.edges import Input
+
+logger = logging.getLogger("flow")
+
+LOG_SECONDS = 10.0
+"""How often the log is written to at most."""
+
+RATE_SECONDS = 10.0
+"""How far back the items a second are measured."""
+
+Seconds = Callable[[], float]
+"""A clock that never goes back."""
+
+
+class Progress:
+    """Shows how a run gets on; given to ``run(flow, on_epoch=...)``.
+
+    Args:
+        flow: the flow that runs.
+        line: the terminal's line to write to; the log when left out.
+        clock: the clock that rates are measured with.
+        wall: the time of day, to tell how far behind it system time is.
+    """
+
+    def __init__(
+        self,
+        flow: Dataflow,
+        line: StatusLine | None = None,
+        clock: Seconds = time.monotonic,
+        wall: SystemTime = wall_time,
+    ) -> None:
+        self._inputs = [step.step_id for step in flow.steps if isinstance(step.operator, Input)]
+        self._line = line
+        self._clock = clock
+        self._wall = wall
+        self._counts: Counter[str] = Counter()
+        self._samples: deque[tuple[float, int]] = deque()
+        self._pause = _Pause(LOG_SECONDS, clock)
+
+    def __call__(self, epoch: int, stats: Stats, feed: Feed | None) -> None:
+        """Take in what an epoch counted, and show it."""
+        self._counts["read"] += sum(stats.counts[step_id, "out"] for step_id in self._inputs)
+        for (_, what), count in stats.counts.items():
+            self._counts[what] += count
+        text = " | ".join(self._parts(epoch, feed))
+        if self._line is not None:
+            self._line.show(text)
+        elif self._pause.over():
+            logger.info(text)
+
+    def _parts(self, epoch: int, feed: Feed | None) -> Iterator[str]:
+        yield f"epoch {epoch}"
+        yield f"{self._counts['read']:,} items in"
+        rate = self._rate()
+        if rate is not None:
+            yield f"{rate:,.0f} items/s"
+        if feed is not None:
+            yield from _times(feed, self._wall())
+        for what in ("late", "invalid"):
+            if self._counts[what]:
+                yield f"{self._counts[what]:,} {what}"
+
+    def _rate(self) -> float | None:
+        """Items a second since the last epoch that is at least `RATE_SECONDS` ago."""
+        samples, now = self._samples, self._clock()
+        samples.append((now, self._counts["read"]))
+        while len(samples) > 2 and samples[1][0] <= now - RATE_SECONDS:
+            samples.popleft()
+        before, items = samples[0]
+        return (self._counts["read"] - items) / (now - before) if now > before else None
+
+
+def _times(feed: Feed, wall_us: int) -> Iterator[str]:
+    """System time, which is not known of an epoch that is run again, and how far behind it is."""
+    control = feed.last.control
+    if control is not None:
+        yield f"{from_us(control.moment.now_us):%Y-%m-%d %H:%M:%S} UTC"
+    known = {step_id: lag for step_id, lag in feed.lag.items() if lag}
+    if known:
+        named = len(feed.planners) > 1
+        yield ", ".join(f"{name}: {lag}" if named else lag for name, lag in known.items())
+    elif control is not None:
+        yield f"{max(0, wall_us - control.moment.now_us) / 1e6:.1f} s behind"
+
+
+class DropWarnings:
+    """Logs examples of what a run drops, now and then, however much it is."""
+
+    def __init__(self, clock: Seconds = time.monotonic) -> None:
+        self._pause = _Pause(LOG_SECONDS, clock)
+        self._held_back = 0
+
+    def __call__(self, stats: Stats) -> None:
+        """Log an epoch's examples, or keep count of them for when it is time to log again."""
+        if not stats.notes:
+            return
+        if not self._pause.over():
+            self._held_back += len(stats.notes)
+            return
+        for note in stats.notes:
+            logger.warning("%s", note)
+        if self._held_back:
+            logger.warning("%d more such messages were left out", self._held_back)
+        self._held_back = 0
+
+
+class _Pause:
+    """Lets something happen at once, and then not again before some seconds have passed."""
+
+    def __init__(self, seconds: float, clock: Seconds) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._next = float("-inf")
+
+    def over(self) -> bool:
+        now = self._clock()
+        if now < self._next:
+            return False
+        self._next = now + self._seconds
+        return True
+
+
+class StatusLine:
+    """The last line of a terminal, written over and over, below all that is printed otherwise.
+
+    Args:
+        terminal: the terminal's stream.
+    """
+
+    def __init__(self, terminal: TextIO) -> None:
+        self._terminal = terminal
+        self._lock = threading.RLock()
+        self._shown = False
+        self._half = False
+
+    @classmethod
+    def on(cls, stream: TextIO) -> StatusLine | None:
+        """The line of a stream that is a terminal which can write over a line."""
+        able = stream.isatty() and os.environ.get("TERM") != "dumb"
+        return cls(stream) if able else None
+
+    def show(self, text: str) -> None:
+        """Put a text in the line; while somebody is in the middle of a line of theirs, nothing."""
+        with self._lock:
+            if not self._half:
+                self._put(f"\r\x1b[K{' '.join(text.split())[: self._width() - 1]}")
+                self._shown = True
+
+    def clear(self) -> None:
+        """Take away what the line shows."""
+        with self._lock:
+            if self._shown:
+                self._put("\r\x1b[K")
+                self._shown = False
+
+    @contextlib.contextmanager
+    def below_output(self) -> Iterator[None]:
+        """Let all that is printed meanwhile to this terminal take the line's place first."""
+        out, err = sys.stdout, sys.stderr
+        if out.isatty():
+            sys.stdout = cast(TextIO, _Above(out, self))
+        sys.stderr = cast(TextIO, _Above(err, self))
+        try:
+            yield
+        finally:
+            self.clear()
+            sys.stdout, sys.stderr = out, err
+
+    def write_above(self, stream: TextIO, text: str) -> int:
+        """Write to a stream that shows on the same terminal."""
+        with self._lock:
+            self.clear()
+            if text:
+                self._half = not text.endswith("\n")
+            return stream.write(text)
+
+    def _put(self, text: str) -> None:
+        with contextlib.suppress(OSError, ValueError):  # a terminal that is gone stops no flow
+            self._terminal.write(text)
+            self._terminal.flush()
+
+    def _width(self) -> int:
+        try:
+            return os.get_terminal_size(self._terminal.fileno()).columns or 80
+        except (OSError, ValueError):
+            return 80
+
+
+class _Above:
+    """A stream whose writers have the status line out of their way."""
+
+    def __init__(self, stream: TextIO, line: StatusLine) -> None:
+        self._stream = stream
+        self._line = line
+
+    def write(self, text: str) -> int:
+        return self._line.write_above(self._stream, text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+_COLUMNS = ("in", "out", "filtered", "late", "invalid", "errors", "keys")
+_LONGEST_ID = 40
+
+
+def summary_table(flow: Dataflow | Plan, summary: Summary) -> str:
+    """Lay out what a run did: a line for each step in flow order, and one for the whole.
+
+    Args:
+        flow: the flow that ran, or its plan.
+        summary: what `run` returned.
+
+    >>> import flow.operators as op
+    >>> from flow.testing import TestingSource
+    >>> flow = Dataflow("example")
+    >>> _ = op.filter("odd", op.input("numbers", flow, TestingSource([])), lambda n: n % 2)
+    >>> summary = Summary("example", "batch", epochs=1, seconds=2.0)
+    >>> summary.counts.update({("numbers", "out"): 3000, ("odd", "in"): 3000})
+    >>> summary.counts.update({("odd", "out"): 1500, ("odd", "filtered"): 1500})
+    >>> print(summary_table(flow, summary))
+    step        in    out  filtered  late  invalid  errors  keys
+    numbers         3,000
+    odd      3,000  1,500     1,500
+    example: 1 epoch, 3,000 items in 2.0 s, 1,500 items/s (batch)
+    """
+    steps = flow.steps if isinstance(flow, Dataflow) else tuple(flow.steps.values())
+    rows: list[tuple[str, ...]] = [("step", *_COLUMNS)]
+    rows += [(_short(step.step_id), *_cells(step, summary)) for step in steps]
+    return "\n".join([*_aligned(rows), _total(steps, summary)])
+
+
+def _cells(step: Step, summary: Summary) -> Iterator[str]:
+    for column in _COLUMNS:
+        counted = summary.gauges if column == "keys" else summary.counts
+        number = counted[step.step_id, column]
+        yield f"{number:,}" if number else ""
+
+
+def _short(step_id: str) -> str:
+    text = " ".join(step_id.split())
+    return text if len(text) <= _LONGEST_ID else f"{text[: _LONGEST_ID - 1]}…"
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for name, *numbers in rows:
+        cells = [cell.rjust(width) for cell, width in zip(numbers, widths[1:], strict=True)]
+        yield "  ".join([name.ljust(widths[0]), *cells]).rstrip()
+
+
+def _total(steps: Sequence[Step], summary: Summary) -> str:
+    inputs = [step.step_id for step in steps if isinstance(step.operator, Input)]
+    items = sum(summary.count(step_id, "out") for step_id in inputs)
+    epochs = "1 epoch" if summary.epochs == 1 else f"{summary.epochs:,} epochs"
+    rate = items / summary.seconds if summary.seconds > 0 else 0.0
+    how = f"{summary.engine}, stopped" if summary.stopped else summary.engine
+    return (
+        f"{summary.flow_id}: {epochs}, {items:,} items in {summary.seconds:.1f} s, "
+        f"{rate:,.0f} items/s ({how})"
+    )
+
+
+_JAVA_FRAMES = re.compile(r"\n\s+(?:at [\w.$/<>]+\(.*\)|\.\.\. \d+ more)")
+
+_PACKAGES = Path(__file__).resolve().parent.parent
+_NOT_THE_USERS = tuple(
+    f"{folder}{os.sep}"
+    for folder in (
+        *(_PACKAGES / name for name in ("flow", "flow_windowing", "recovery")),
+        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+    )
+)
+
+
+def describe_failure(error: FlowError) -> str:
+    r"""What failed in a flow, with the user's own exception; nothing of Spark's.
+
+    >>> describe_failure(StepError("half", "the mapper raised", item="0"))
+    "step 'half': the mapper raised\n  item: 0"
+    """
+    message = _JAVA_FRAMES.sub("", str(error))
+    cause = error.__cause__
+    if not isinstance(error, StepError) or cause is None or _is_sparks(cause):
+        return message
+    return f"{message}\n{users_trace(cause)}"
+
+
+def users_trace(error: BaseException) -> str:
+    """A traceback as Python prints it, with only the frames in the user's own files.
+
+    An exception without any is shown with all its frames: it is a fault of this package.
+    """
+    if isinstance(error, SyntaxError):
+        return "".join(traceback.format_exception_only(error)).rstrip()
+    trace = traceback.TracebackException.from_exception(error)
+    chain: list[traceback.TracebackException] = []
+    link: traceback.TracebackException | None = trace
+    while link is not None:
+        chain.append(link)
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+    if any(_users_frames(one.stack) for one in chain):
+        for one in chain:
+            one.stack = traceback.StackSummary.from_list(_users_frames(one.stack))
+    return "".join(trace.format()).rstrip()
+
+
+def users_place(error: BaseException) -> str:
+    """Where in the user's own files an exception was raised, in brackets; empty when nowhere."""
+    frames = _users_frames(traceback.extract_tb(error.__traceback__))
+    return f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+
+
+def _users_frames(frames: Iterable[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
+    return [
+        frame
+        for frame in frames
+        if not frame.filename.startswith("<frozen ")
+        and not os.path.abspath(frame.filename).startswith(_NOT_THE_USERS)
+    ]
+
+
+def _is_sparks(error: BaseException) -> bool:
+    return type(error).__module__.partition(".")[0] in {"py4j", "pyspark"}

@@ -1,0 +1,944 @@
+"""File sources, driven as an engine drives them: plan, log, read in another place, go on."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import os
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from flow.connectors.files import (
+    CsvSource,
+    JsonLinesSource,
+    ParquetSource,
+    TextSource,
+    line_source,
+    lines,
+    listing,
+    parquet_source,
+    planning,
+)
+from flow.connectors.files.listing import FileList
+from flow.connectors.files.places import Found, find_files
+from flow.connectors.source import BadInput, Invalid, Json, MemoryLog, Source, Split
+from flow.errors import FlowBuildError, FlowTypeError, SourceError
+
+WORKED = settings(
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
+@pytest.fixture(autouse=True)
+def cut_even_small_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "LEAST_SPLIT", 1)
+    monkeypatch.setattr(parquet_source, "LEAST_SPLIT", 1)
+
+
+class JsonLog(MemoryLog):
+    """A log that keeps nothing but JSON."""
+
+    def append(self, entry: Json) -> None:
+        super().append(json.loads(json.dumps(entry)))
+
+
+@dataclass
+class Run:
+    """What a run has read, and how it was cut."""
+
+    items: list[Any] = field(default_factory=list)
+    bad: list[BadInput] = field(default_factory=list)
+    slices: list[list[Split]] = field(default_factory=list)
+    ends: list[Json] = field(default_factory=list)
+    items_at_end: list[int] = field(default_factory=list)
+
+    @property
+    def bad_lines(self) -> list[int]:
+        return [int(one.where.rpartition(" ")[2]) for one in self.bad]
+
+
+def run(
+    source: Source[Any], parallelism: int = 1, log: MemoryLog | None = None, start: Json = None
+) -> Run:
+    """Play the engine: offsets and splits become JSON, the source is pickled to the workers."""
+    source = pickle.loads(pickle.dumps(source))
+    planner = source.planner(JsonLog() if log is None else log, parallelism)
+    done = Run()
+    while (planned := planner.next(start)) is not None:
+        splits = [
+            Split(json.loads(json.dumps(s.what)), s.partition, s.order) for s in planned.splits
+        ]
+        assert [split.order for split in splits] == list(range(len(splits)))
+        assert {split.partition for split in splits} == {0}
+        assert 1 <= len(splits) <= parallelism
+        for split in splits:
+            collect(source, split, done)
+        assert planned.end != start
+        start = json.loads(json.dumps(planned.end))
+        done.slices.append(splits)
+        done.ends.append(start)
+        done.items_at_end.append(len(done.items))
+    assert planner.finished(start) == source.bounded
+    return done
+
+
+def collect(source: Source[Any], split: Split, done: Run) -> None:
+    for batch in source.read(split):
+        if isinstance(batch, Invalid):
+            done.bad += batch.inputs
+        else:
+            done.items += batch.to_pylist() if isinstance(batch, pa.RecordBatch) else batch
+
+
+def items(source: Source[Any]) -> list[Any]:
+    done = run(source)
+    assert done.bad == []
+    return done.items
+
+
+def only_bad(source: Source[Any]) -> BadInput:
+    (bad,) = run(source).bad
+    return bad
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def split_sizes(done: Run) -> list[list[int]]:
+    return [
+        [sum(piece["end"] - piece["start"] for piece in split.what) for split in splits]
+        for splits in done.slices
+    ]
+
+
+# --- lines, whatever the cut ---------------------------------------------------------------------
+
+AWKWARD = (
+    b'\xef\xbb\xbf{"n": 1}\r\n\n{"n": 2}\n{"n": \n'
+    b'{"n": 3, "x": "\xff"}\n  \n{"n": 4}{"n": 5}\n{"n": 6}'
+)
+
+
+@pytest.mark.parametrize("parallelism", range(1, 8))
+@pytest.mark.parametrize("bytes_per_epoch", [1, 2, 5, 17, 1000])
+@pytest.mark.parametrize("schema", [None, {"n": pa.int64()}])
+def test_every_cut_gives_the_same_objects_and_the_same_bad_lines(
+    tmp_path: Path, parallelism: int, bytes_per_epoch: int, schema: Any
+) -> None:
+    path = write(tmp_path / "a.jsonl", AWKWARD)
+    source = JsonLinesSource(path, schema=schema, bytes_per_epoch=bytes_per_epoch)
+    done = run(source, parallelism)
+    assert done.items == [{"n": 1}, {"n": 2}, {"n": 6}]
+    assert done.bad_lines == [4, 5, 7]
+
+
+@given(
+    texts=st.lists(st.text(st.sampled_from('a\r\n",é{}\u2028'), max_size=12), max_size=4),
+    bytes_per_epoch=st.integers(1, 40),
+    parallelism=st.integers(1, 7),
+    block=st.integers(3, 20),
+    bom=st.booleans(),
+)
+@WORKED
+def test_text_lines_are_those_between_line_ends_however_they_are_read(
+    tmp_path_factory: pytest.TempPathFactory,
+    texts: list[str],
+    bytes_per_epoch: int,
+    parallelism: int,
+    block: int,
+    bom: bool,
+) -> None:
+    folder = tmp_path_factory.mktemp("texts")
+    expected = []
+    for number, text in enumerate(texts):
+        write(folder / f"{number}.txt", b"\xef\xbb\xbf" * bom + text.encode())
+        found = text.split("\n")
+        expected += [line.removesuffix("\r") for line in found[: -1 if found[-1] == "" else None]]
+    write(folder / "last.txt", "end")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "BLOCK", block)
+        done = run(TextSource(folder, bytes_per_epoch=bytes_per_epoch), parallelism)
+    assert done.items == [*expected, "end"]
+
+
+CELLS = st.sampled_from(
+    ["1", "-2", "", "x", '"a,b"', '"a""b"', 'a"b', '"open', "\r", "é", "1.5", "  "]
+)
+ROWS = st.lists(st.lists(CELLS, min_size=1, max_size=3).map(",".join), max_size=12)
+
+
+@given(
+    rows=ROWS,
+    schema=st.sampled_from([None, {"b": pa.int64()}, {"b": pa.string(), "a": pa.string()}]),
+    bytes_per_epoch=st.integers(1, 60),
+    parallelism=st.integers(1, 7),
+    multiline=st.booleans(),
+)
+@WORKED
+def test_csv_is_read_line_by_line_however_it_is_cut(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: list[str],
+    schema: Any,
+    bytes_per_epoch: int,
+    parallelism: int,
+    multiline: bool,
+) -> None:
+    if multiline:
+        rows = [row for row in rows if '"open' not in row]
+    path = tmp_path_factory.mktemp("csv") / "a.csv"
+    options = {"schema": schema, "multiline": multiline}
+    good, bad = [], []
+    for number, row in enumerate(rows):
+        alone = run(CsvSource(write(path, f"a,b\n{row}\n"), **options))
+        good += alone.items
+        bad += [number + 2] * len(alone.bad)
+    write(path, "\n".join(["a,b", *rows]))
+    done = run(CsvSource(path, bytes_per_epoch=bytes_per_epoch, **options), parallelism)
+    assert (done.items, done.bad_lines) == (good, bad)
+
+
+JSON_LINES = st.lists(
+    st.sampled_from(
+        [
+            *('{"a": 1}', '{"a": null}', "{}", '{"a": "x"}', "null", "[1]", "5"),
+            *('{"a": 1}{"a": 2}', '{"a": {}', '{"b": [{}', "{}]}", "}", "{", '{"a":', "1}"),
+            *('{"a": 2, "b": {"c": [1]}}', " ", "", "\u00a0", '{"a": 1, "a": 2}'),
+            *('{"b": "\x01"}', '{"b": "\\ud800"}', '  {"a": 3}\r'),
+        ]
+    ),
+    max_size=12,
+)
+
+
+@given(
+    rows=JSON_LINES,
+    schema=st.sampled_from([None, {"a": pa.int64()}]),
+    bytes_per_epoch=st.integers(1, 60),
+    parallelism=st.integers(1, 7),
+)
+@WORKED
+def test_json_is_read_line_by_line_however_it_is_cut(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: list[str],
+    schema: Any,
+    bytes_per_epoch: int,
+    parallelism: int,
+) -> None:
+    path = tmp_path_factory.mktemp("json") / "a.jsonl"
+    good, bad = [], []
+    for number, row in enumerate(rows):
+        alone = run(JsonLinesSource(write(path, row + "\n"), schema=schema))
+        good += alone.items
+        bad += [number + 1] * len(alone.bad)
+    write(path, "\n".join([*rows, ""]))
+    source = JsonLinesSource(path, schema=schema, bytes_per_epoch=bytes_per_epoch)
+    done = run(source, parallelism)
+    assert (done.items, done.bad_lines) == (good, bad)
+
+
+def test_a_run_goes_on_from_any_offset_with_a_fresh_planner(tmp_path: Path) -> None:
+    for name in "abc":
+        write(tmp_path / f"{name}.txt", "".join(f"{name}{n}\n" for n in range(5)))
+    log = JsonLog()
+    source = TextSource(tmp_path, bytes_per_epoch=4)
+    whole = run(source, 2, log)
+    assert len(whole.items) == 15
+    for end, count in zip(whole.ends, whole.items_at_end, strict=True):
+        assert run(source, 3, log, start=end).items == whole.items[count:]
+
+
+def test_epochs_take_at_most_their_bytes_and_cut_them_evenly(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", "0123456789\n" * 100)
+    done = run(TextSource(path, bytes_per_epoch=400), 4)
+    assert split_sizes(done) == [[100] * 4, [100] * 4, [75] * 4]
+
+
+def test_many_small_files_share_a_split(tmp_path: Path) -> None:
+    for number in range(100):
+        write(tmp_path / f"{number:03d}.txt", "0123456789\n")
+    done = run(TextSource(tmp_path), 4)
+    assert [[len(split.what) for split in splits] for splits in done.slices] == [[25] * 4]
+
+
+def test_a_split_too_small_for_a_task_is_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "LEAST_SPLIT", 400)
+    path = write(tmp_path / "a.txt", "0123456789\n" * 100)
+    assert split_sizes(run(TextSource(path), 7)) == [[550, 550]]
+
+
+def test_a_slice_has_a_limited_number_of_pieces_and_splits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "MOST_PIECES", 10)
+    monkeypatch.setattr(planning, "MOST_SPLITS", 3)
+    for number in range(25):
+        write(tmp_path / f"{number:03d}.txt", "0123456789\n")
+    done = run(TextSource(tmp_path), 50)
+    assert [sum(len(split.what) for split in splits) for splits in done.slices] == [10, 10, 5]
+    assert [len(splits) for splits in done.slices] == [3, 3, 3]
+
+
+def test_long_blocks_come_as_batches_of_a_limited_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line_source, "ROWS", 4)
+    path = write(tmp_path / "a.jsonl", '{"n": 1}\n' * 10)
+    for schema in (None, {"n": pa.int64()}):
+        source = JsonLinesSource(path, schema=schema)
+        planned = source.planner(JsonLog(), 1).next(None)
+        assert planned is not None
+        assert [len(batch) for batch in source.read(planned.splits[0])] == [4, 4, 2]
+
+
+def test_a_line_longer_than_a_block_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "BLOCK", 8)
+    path = write(tmp_path / "a.txt", "x" * 1000 + "\nend")
+    assert run(TextSource(path, bytes_per_epoch=100), 3).items == ["x" * 1000, "end"]
+
+
+def test_something_without_line_ends_is_not_taken_into_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr(lines, "BLOCK", 1 << 18)
+    path = write(tmp_path / "a.jsonl", b"[" + b"1," * (1 << 20))
+    with pytest.raises(SourceError, match=r"a\.jsonl has a line of more than 1 MiB"):
+        run(JsonLinesSource(path))
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".bz2", bz2.compress)])
+def test_a_compressed_file_is_one_split_of_one_epoch(
+    tmp_path: Path, suffix: str, pack: Any
+) -> None:
+    path = write(tmp_path / f"a.jsonl{suffix}", pack(AWKWARD + b"\n") + pack(b'{"n": 7}\n'))
+    done = run(JsonLinesSource(path, bytes_per_epoch=10), 5)
+    assert done.items == [{"n": 1}, {"n": 2}, {"n": 6}, {"n": 7}]
+    assert done.bad_lines == [4, 5, 7]
+    assert len(done.slices) == 1
+
+
+def test_a_zstandard_file_is_read(tmp_path: Path) -> None:
+    packed = pa.Codec("zstd").compress(b"a\nb\n", asbytes=True)
+    assert items(TextSource(write(tmp_path / "a.txt.zst", packed))) == ["a", "b"]
+
+
+def test_a_truncated_gzip_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt.gz", gzip.compress(os.urandom(1000))[:-20])
+    with pytest.raises(SourceError, match=r"a\.txt\.gz cannot be read: Truncated"):
+        run(TextSource(path))
+
+
+# --- text ----------------------------------------------------------------------------------------
+
+
+def test_text_items_are_lines_without_their_ends(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", "\ufeffone\r\n\ntwo\rtwo\x0btwo\nlast\r")
+    assert items(TextSource(path)) == ["one", "", "two\rtwo\x0btwo", "last"]
+
+
+def test_text_that_is_not_utf8_is_a_bad_line(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", b"one\ntw\xff\nthree\n")
+    done = run(TextSource(path))
+    assert done.items == ["one", "three"]
+    assert done.bad == [
+        BadInput(f"{path}, line 2", "tw\ufffd", "not UTF-8 text, at byte 3 of the line")
+    ]
+
+
+# --- JSON lines ----------------------------------------------------------------------------------
+
+
+def test_json_items_are_what_json_gives(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"a": [1, {"b": null}]}\n 5 \n"x"\r\n[]\ntrue')
+    assert items(JsonLinesSource(path)) == [{"a": [1, {"b": None}]}, 5, "x", [], True]
+
+
+def test_json_with_a_schema_has_exactly_its_columns(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"b": "x", "extra": [1], "a": 1}\n{"a": null}\n{}\n')
+    source = JsonLinesSource(path, schema={"a": pa.int64(), "b": pa.string()})
+    assert items(source) == [{"a": 1, "b": "x"}, {"a": None, "b": None}, {"a": None, "b": None}]
+    planned = source.planner(JsonLog(), 1).next(None)
+    assert planned is not None
+    (batch,) = source.read(planned.splits[0])
+    assert batch.schema == pa.schema({"a": pa.int64(), "b": pa.string()})
+
+
+def test_json_text_becomes_the_times_that_the_schema_says(tmp_path: Path) -> None:
+    line = {
+        "at": "2013-01-01T05:00:00+01:00",
+        "local": "2013-01-01T05:00:00",
+        "day": "2013-01-01",
+        "days": ["2013-01-02"],
+    }
+    path = write(tmp_path / "a.jsonl", json.dumps(line))
+    schema = {
+        "at": pa.timestamp("us", "UTC"),
+        "local": pa.timestamp("us"),
+        "day": pa.date32(),
+        "days": pa.list_(pa.date32()),
+    }
+    assert items(JsonLinesSource(path, schema=schema)) == [
+        {
+            "at": datetime(2013, 1, 1, 4, tzinfo=UTC),
+            "local": datetime(2013, 1, 1, 5),  # noqa: DTZ001
+            "day": date(2013, 1, 1),
+            "days": [date(2013, 1, 2)],
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "reason"),
+    [
+        ('{"a": 1.5}', pa.int64(), "field 'a' does not fit int64: 1.5"),
+        ('{"a": "1"}', pa.int64(), "field 'a' does not fit int64: '1'"),
+        ('{"a": 1}', pa.string(), "field 'a' does not fit string: 1"),
+        ('{"a": 300}', pa.int8(), "field 'a' does not fit int8: 300"),
+        (
+            '{"a": "2013-01-01T00:00:00"}',
+            pa.timestamp("us", "UTC"),
+            "field 'a' does not fit timestamp[us, tz=UTC]: '2013-01-01T00:00:00'",
+        ),
+        ('{"a": 1', pa.int64(), "not JSON: Expecting ',' delimiter at column 8"),
+        ("null", pa.int64(), "a JSON object is needed, got NoneType"),
+        ("[1]", pa.int64(), "a JSON object is needed, got list"),
+        ('{"b": "\udcff"}', pa.int64(), "not UTF-8 text, at byte 8 of the line"),
+        ('{"b": ' + "[" * 100_000, pa.int64(), "not JSON: nested too deeply"),
+    ],
+)
+def test_json_that_does_not_fit_the_schema_is_a_bad_line(
+    tmp_path: Path, line: str, kind: Any, reason: str
+) -> None:
+    path = write(tmp_path / "a.jsonl", line.encode(errors="surrogateescape"))
+    bad = only_bad(JsonLinesSource(path, schema={"a": kind}))
+    assert (bad.where, bad.reason) == (f"{path}, line 1", reason)
+
+
+def test_json_without_a_value_that_may_not_be_null_is_a_bad_line(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"a": 1}\n{}\n')
+    done = run(JsonLinesSource(path, schema=pa.schema([pa.field("a", pa.int64(), False)])))
+    assert (done.items, done.bad_lines) == ([{"a": 1}], [2])
+    assert done.bad[0].reason == "field 'a' does not fit int64: missing"
+
+
+def test_a_bad_line_is_shown_shortened(tmp_path: Path) -> None:
+    bad = only_bad(JsonLinesSource(write(tmp_path / "a.jsonl", "{" + "x" * 1000)))
+    assert bad.text == "{" + "x" * 198 + "…"
+
+
+def test_bad_lines_are_found_among_many_and_the_good_ones_kept_in_order(tmp_path: Path) -> None:
+    rows = [json.dumps({"n": n}) if n % 700 else "bad" for n in range(1, 5001)]
+    path = write(tmp_path / "a.jsonl", "\n".join(rows))
+    done = run(JsonLinesSource(path, schema={"n": pa.int64()}, bytes_per_epoch=20_000), 3)
+    assert done.bad_lines == [700, 1400, 2100, 2800, 3500, 4200, 4900]
+    assert [row["n"] for row in done.items] == [n for n in range(1, 5001) if n % 700]
+
+
+# --- CSV -----------------------------------------------------------------------------------------
+
+
+def test_csv_without_a_schema_is_all_text(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", '\ufefforigin,delay\r\nJFK,5\r\n\r\n"L,A",\r\n')
+    assert items(CsvSource(path)) == [
+        {"origin": "JFK", "delay": "5"},
+        {"origin": "L,A", "delay": ""},
+    ]
+
+
+def test_csv_with_a_schema_has_its_columns_with_their_types(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "a.csv", "extra,delay,at,origin,extra\nx,5,2013-01-01T00:00:00Z,,y\n,,,NA,\n"
+    )
+    schema = {"origin": pa.string(), "delay": pa.int64(), "at": pa.timestamp("us", "UTC")}
+    assert items(CsvSource(path, schema=schema, null_values=["NA"])) == [
+        {"origin": "", "delay": 5, "at": datetime(2013, 1, 1, tzinfo=UTC)},
+        {"origin": "NA", "delay": None, "at": None},
+    ]
+
+
+def test_csv_null_values_are_null_in_typed_columns(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "a\nNA\n1\n")
+    assert items(CsvSource(path, schema={"a": pa.int64()}, null_values=["NA"])) == [
+        {"a": None},
+        {"a": 1},
+    ]
+
+
+def test_csv_header_may_be_given_or_be_the_schema(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "1;2\n3;4\n")
+    typed = {"b": pa.int64()}
+    assert items(CsvSource(path, delimiter=";", header=["a", "b"], schema=typed)) == [
+        {"b": 2},
+        {"b": 4},
+    ]
+    typed = {"x": pa.int64(), "y": pa.string()}
+    assert items(CsvSource(path, delimiter=";", header=False, schema=typed)) == [
+        {"x": 1, "y": "2"},
+        {"x": 3, "y": "4"},
+    ]
+
+
+@pytest.mark.parametrize("bytes_per_epoch", [1, 3, 7, 1000])
+def test_each_csv_file_has_a_header_of_its_own(tmp_path: Path, bytes_per_epoch: int) -> None:
+    write(tmp_path / "a.csv", "\n\na,b\n1,2\n")
+    write(tmp_path / "b.csv", "b,a\n3,4")
+    write(tmp_path / "c.csv", "a,b")
+    write(tmp_path / "d.csv", "\n\n")
+    done = run(CsvSource(tmp_path / "*.csv", bytes_per_epoch=bytes_per_epoch), 3)
+    assert done.items == [{"a": "1", "b": "2"}, {"b": "3", "a": "4"}]
+    assert done.bad == []
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("1", "1 cells where there are 2 columns"),
+        ("1,2,3", "3 cells where there are 2 columns"),
+        ("x,2", "column 'a' does not fit int64: 'x'"),
+        ('1,"open', "a quote that is not closed, or a line end in a quoted cell"),
+        ("1,\udcff", "not UTF-8 text, at byte 3 of the line"),
+    ],
+)
+def test_csv_that_does_not_fit_is_a_bad_line(tmp_path: Path, line: str, reason: str) -> None:
+    text = f"a,b\n1,2\n{line}\n3,4\n".encode(errors="surrogateescape")
+    path = write(tmp_path / "a.csv", text)
+    done = run(CsvSource(path, schema={"a": pa.int64(), "b": pa.string()}))
+    assert done.items == [{"a": 1, "b": "2"}, {"a": 3, "b": "4"}]
+    assert [(one.where, one.reason) for one in done.bad] == [(f"{path}, line 3", reason)]
+
+
+def test_a_line_end_in_a_csv_cell_makes_bad_lines(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", 'a,b\n1,"x\ny"\n2,z\n')
+    done = run(CsvSource(path))
+    assert (done.items, done.bad_lines) == ([{"a": "2", "b": "z"}], [2, 3])
+
+
+def test_a_line_end_in_a_csv_cell_is_read_when_multiline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "BLOCK", 8)
+    path = write(tmp_path / "a.csv", 'a,b\n1,"x\r\n\ny"\n2,z,bad\n3,"q""\n"\n')
+    done = run(CsvSource(path, multiline=True, bytes_per_epoch=5), 4)
+    assert done.items == [{"a": "1", "b": "x\r\n\ny"}, {"a": "3", "b": 'q"\n'}]
+    assert done.bad_lines == [5]
+    assert len(done.slices) == 1
+
+
+def test_an_unclosed_quote_ends_with_the_file_when_multiline(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", 'a\n1\n"2\n3\n')
+    done = run(CsvSource(path, multiline=True))
+    assert (done.items, done.bad_lines) == ([{"a": "1"}], [3])
+
+
+def test_a_csv_file_without_a_column_of_the_schema_is_an_error_that_names_both(
+    tmp_path: Path,
+) -> None:
+    path = write(tmp_path / "a.csv", "a,a,c\n1,2,3\n")
+    with pytest.raises(SourceError, match=r"header of .*a\.csv does not name column 'b'"):
+        run(CsvSource(path, schema={"b": pa.int64()}))
+    with pytest.raises(SourceError, match=r"header of .*a\.csv names more than once column 'a'"):
+        run(CsvSource(path))
+
+
+# --- Parquet -------------------------------------------------------------------------------------
+
+
+def parquet(path: Path, start: int, end: int, group: int) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    numbers = list(range(start, end))
+    table = pa.table({"n": numbers, "text": [str(n) for n in numbers]})
+    pq.write_table(table, path, row_group_size=group)
+    return path
+
+
+def test_parquet_gives_the_columns_asked_for_in_that_order(tmp_path: Path) -> None:
+    parquet(tmp_path / "a.parquet", 0, 2, 10)
+    source = ParquetSource(tmp_path, columns=["text", "n"])
+    planned = source.planner(JsonLog(), 1).next(None)
+    assert planned is not None
+    (batch,) = source.read(planned.splits[0])
+    assert batch.to_pydict() == {"text": ["0", "1"], "n": [0, 1]}
+    assert batch.schema == pa.schema({"text": pa.string(), "n": pa.int64()})
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(0, 40), st.integers(1, 15)), min_size=1, max_size=4),
+    rows_per_epoch=st.integers(1, 50),
+    parallelism=st.integers(1, 7),
+    rows=st.integers(1, 9),
+)
+@WORKED
+def test_parquet_rows_come_in_order_and_once_however_they_are_cut(
+    tmp_path_factory: pytest.TempPathFactory,
+    sizes: list[tuple[int, int]],
+    rows_per_epoch: int,
+    parallelism: int,
+    rows: int,
+) -> None:
+    folder, total = tmp_path_factory.mktemp("parquet"), 0
+    for number, (size, group) in enumerate(sizes):
+        parquet(folder / f"{number}.parquet", total, total + size, group)
+        total += size
+    log = JsonLog()
+    source = ParquetSource(folder, rows_per_epoch=rows_per_epoch)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parquet_source, "ROWS", rows)
+        done = run(source, parallelism, log)
+        for end, count in list(zip(done.ends, done.items_at_end, strict=True))[::3]:
+            assert run(source, 2, log, start=end).items == done.items[count:]
+    assert [row["n"] for row in done.items] == list(range(total))
+    assert all(sum(sizes) <= rows_per_epoch for sizes in split_sizes(done))
+
+
+def test_a_single_row_group_is_cut_for_all_tasks_and_epochs(tmp_path: Path) -> None:
+    path = parquet(tmp_path / "a.parquet", 0, 1000, 1000)
+    done = run(ParquetSource(path, rows_per_epoch=600), 3)
+    assert split_sizes(done) == [[200, 200, 200], [133, 133, 134]]
+
+
+def test_parquet_is_cut_between_row_groups_where_that_is_about_even(tmp_path: Path) -> None:
+    path = parquet(tmp_path / "a.parquet", 0, 1000, 110)
+    done = run(ParquetSource(path, rows_per_epoch=500), 2)
+    assert split_sizes(done) == [[220, 220], [220, 220], [60, 60]]
+
+
+def test_a_file_that_is_not_parquet_is_an_error_that_names_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", "this is no Parquet file")
+    with pytest.raises(SourceError, match=r"a\.parquet cannot be read: .*Parquet"):
+        run(ParquetSource(path))
+
+
+def test_a_damaged_parquet_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+    path = parquet(tmp_path / "a.parquet", 0, 100, 100)
+    content = bytearray(path.read_bytes())
+    content[4:60] = b"\xff" * 56
+    write(path, bytes(content))
+    with pytest.raises(SourceError, match=r"a\.parquet cannot be read: "):
+        run(ParquetSource(path))
+
+
+def test_a_parquet_file_without_a_column_is_an_error_that_names_both(tmp_path: Path) -> None:
+    path = parquet(tmp_path / "a.parquet", 0, 1, 1)
+    with pytest.raises(SourceError, match=r"a\.parquet has no column 'm': it has \['n', 'text'\]"):
+        run(ParquetSource(path, columns=["m"]))
+
+
+# --- which files ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name in ("b.txt", "a.txt", "x/c.txt", "x/y/d.txt", "x/e.log", "B.txt"):
+        write(tmp_path / name, f"{name}\n")
+    for name in ("_h.txt", ".h.txt", "_x/h.txt", "x/.y/h.txt", "x/_SUCCESS"):
+        write(tmp_path / name, "hidden\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (".", ["B.txt", "a.txt", "b.txt", "x/c.txt", "x/e.log", "x/y/d.txt"]),
+        ("a.txt", ["a.txt"]),
+        ("_h.txt", ["hidden"]),
+        ("*.txt", ["B.txt", "a.txt", "b.txt"]),
+        ("[ab].txt", ["a.txt", "b.txt"]),
+        ("?.txt", ["B.txt", "a.txt", "b.txt"]),
+        ("**/*.txt", ["B.txt", "a.txt", "b.txt", "x/c.txt", "x/y/d.txt"]),
+        ("x/**", ["x/c.txt", "x/e.log", "x/y/d.txt"]),
+        ("*/y/*", ["x/y/d.txt"]),
+        ("**/**/d.txt", ["x/y/d.txt"]),
+        ("*", ["B.txt", "a.txt", "b.txt", "x/c.txt", "x/e.log", "x/y/d.txt"]),
+        ("_*", ["hidden", "hidden"]),
+        ("x/", ["x/c.txt", "x/e.log", "x/y/d.txt"]),
+    ],
+)
+def test_a_path_stands_for_files_in_order_of_their_paths(
+    tree: Path, path: str, expected: list[str]
+) -> None:
+    assert items(TextSource(f"{tree}/{path}")) == expected
+    assert items(TextSource(f"file://{tree}/{path.replace('?', '*')}")) == expected
+
+
+def test_a_list_of_paths_is_read_in_order_of_path_and_each_file_once(tree: Path) -> None:
+    source = TextSource([tree / "b.txt", str(tree / "x"), tree / "*.txt"])
+    assert items(source) == ["B.txt", "a.txt", "b.txt", "x/c.txt", "x/e.log", "x/y/d.txt"]
+
+
+def test_a_relative_path_is_read_from_the_working_directory(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tree)
+    planned = TextSource("x/*.txt").planner(JsonLog(), 1).next(None)
+    assert planned is not None
+    monkeypatch.chdir("/")
+    assert list(TextSource("x/*.txt").read(planned.splits[0])) == [["x/c.txt"]]
+
+
+def test_a_file_with_wildcards_in_its_name_is_itself(tmp_path: Path) -> None:
+    path = write(tmp_path / "a[1].txt", "x\n")
+    assert items(TextSource(path)) == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("no.txt", r"no file matches '.*/no\.txt': looked for .*/no\.txt, which does not exist"),
+        ("*.csv", r"no file matches '.*/\*\.csv': looked for \*\.csv in .*; names that start"),
+        ("no/*.csv", r"no file matches '.*': looked for \*\.csv in .*/no, which does not exist"),
+        ("_x", r"no file matches .*: looked for any file in .*/_x; names that start with '_'"),
+    ],
+)
+def test_a_path_without_files_is_an_error_that_says_what_was_looked_for(
+    tree: Path, path: str, message: str
+) -> None:
+    (tree / "_x/h.txt").rename(tree / "_x/_h.txt")
+    with pytest.raises(SourceError, match=message):
+        TextSource([tree / "a.txt", tree / path]).planner(JsonLog(), 1)
+
+
+def test_an_unknown_kind_of_uri_is_an_error_that_names_it_without_its_password() -> None:
+    with pytest.raises(SourceError, match=r"^nope://host/x cannot be listed: .*nope://host/x$"):
+        TextSource("nope://me:secret@host/x").planner(JsonLog(), 1)
+
+
+def test_files_without_content_are_no_files_to_read_but_no_error(tmp_path: Path) -> None:
+    write(tmp_path / "a.txt", "")
+    assert items(TextSource(tmp_path)) == []
+
+
+@pytest.mark.parametrize("change", ["grows", "shrinks", "vanishes"])
+@pytest.mark.parametrize("kind", [TextSource, ParquetSource])
+def test_a_file_that_changes_after_it_was_listed_is_an_error_that_names_it(
+    tmp_path: Path, change: str, kind: Any
+) -> None:
+    path = parquet(tmp_path / "a.dat", 0, 100, 10)
+    source = kind(path)
+    planned = source.planner(JsonLog(), 1).next(None)
+    size = path.stat().st_size
+    if change == "vanishes":
+        path.unlink()
+    else:
+        content = path.read_bytes()
+        write(path, content + b"x" if change == "grows" else content[:-1])
+    message = {
+        "grows": rf"a\.dat has changed .* it had {size} bytes and now has {size + 1}",
+        "shrinks": rf"a\.dat has changed .* it had {size} bytes and now has {size - 1}",
+        "vanishes": rf"a\.dat has vanished since it was listed \({size} bytes then\)",
+    }
+    with pytest.raises(SourceError, match=message[change]):
+        list(source.read(planned.splits[0]))
+
+
+# --- the list of a bounded source, and one that grows --------------------------------------------
+
+
+def test_a_bounded_source_reads_the_files_that_were_there_when_it_first_started(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path / "b.txt", "b\n")
+    log = JsonLog()
+    assert run(TextSource(tmp_path), log=log).items == ["b"]
+    write(tmp_path / "a.txt", "a\n")
+    again = run(TextSource(tmp_path), log=log)
+    assert again.items == ["b"]
+    assert log.entries() == [{"files": [["", str(tmp_path / "b.txt"), 2]]}]
+    assert run(TextSource(tmp_path), log=log, start=again.ends[-1]).items == []
+
+
+def test_an_offset_beyond_the_list_is_an_error(tmp_path: Path) -> None:
+    write(tmp_path / "a.txt", "a\n")
+    planner = TextSource(tmp_path).planner(JsonLog(), 1)
+    with pytest.raises(SourceError, match=r"go on at file number 8, but its list .* holds 1"):
+        planner.next({"file": 7, "at": 0})
+
+
+@dataclass
+class Clock:
+    now: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+    clock = Clock()
+    monkeypatch.setattr(listing.time, "monotonic", clock)
+    monkeypatch.setattr(FileList.__init__, "__kwdefaults__", {"clock": clock})
+    return clock
+
+
+def test_following_reads_new_files_in_the_order_in_which_they_were_written(
+    tmp_path: Path, clock: Clock
+) -> None:
+    log = JsonLog()
+    source = TextSource(tmp_path, follow=True)
+    assert not source.bounded
+    planner = source.planner(log, 1)
+    assert planner.next(None) is None
+    os.utime(write(tmp_path / "a.txt", "a\n"), (2000, 2000))
+    os.utime(write(tmp_path / "b.txt", "b\n"), (1000, 1000))
+    os.utime(write(tmp_path / "c.txt", "c\n"), (1000, 1000))
+    clock.now += 0.9
+    assert planner.next(None) is None
+    clock.now += 0.1
+    planned = planner.next(None)
+    assert planned is not None
+    assert [list(source.read(split)) for split in planned.splits] == [[["b"], ["c"], ["a"]]]
+    assert not planner.finished(planned.end)
+    write(tmp_path / "0.txt", "0\n")
+    clock.now += 1
+    later = planner.next(planned.end)
+    assert later is not None
+    assert [list(source.read(split)) for split in later.splits] == [[["0"]]]
+    assert run(source, log=log).items == ["b", "c", "a", "0"]
+    assert run(source, log=log, start=planned.end).items == ["0"]
+
+
+def test_following_takes_a_file_once_it_has_content_and_never_again(
+    tmp_path: Path, clock: Clock
+) -> None:
+    source = TextSource(tmp_path, follow=True)
+    write(tmp_path / "a.txt", "")
+    planner = source.planner(JsonLog(), 1)
+    assert planner.next(None) is None
+    write(tmp_path / "a.txt", "a\n")
+    clock.now += 1
+    planned = planner.next(None)
+    assert planned is not None
+    write(tmp_path / "a.txt", "a\nb\n")
+    clock.now += 1
+    assert planner.next(planned.end) is None
+
+
+def test_following_a_directory_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="which does not exist"):
+        TextSource(tmp_path / "no", follow=True).planner(JsonLog(), 1)
+
+
+def test_a_slow_listing_is_made_less_often(tmp_path: Path) -> None:
+    clock, listings = Clock(), []
+
+    def find() -> list[Found]:
+        listings.append(clock.now)
+        clock.now += 2.0
+        return []
+
+    files = FileList(MemoryLog(), find, follow=True, clock=clock)
+    for _ in range(60):
+        files.refresh()
+        clock.now += 1
+    assert listings == [100.0, 120.0, 140.0, 160.0]
+
+
+def test_lag_counts_files(tmp_path: Path) -> None:
+    for number in range(4):
+        write(tmp_path / f"{number}.txt", "x\n")
+    planner = TextSource(tmp_path).planner(JsonLog(), 1)
+    assert planner.lag(None) == "0 of 4 files"
+    assert planner.lag({"file": 1, "at": 1}) == "1 of 4 files"
+
+
+def test_listing_needs_no_more_than_the_directories_of_a_glob(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tree / "secret").mkdir()
+    (tree / "secret").chmod(0)
+    try:
+        found = find_files([f"{tree}/*.txt"], required=True)
+    finally:
+        (tree / "secret").chmod(0o700)
+    assert [Path(file.path).name for file in sorted(found)] == ["B.txt", "a.txt", "b.txt"]
+
+
+# --- arguments -----------------------------------------------------------------------------------
+
+
+def test_sources_compare_by_value_and_can_be_hashed() -> None:
+    one = JsonLinesSource(["a", Path("b")], schema={"n": pa.int64()})
+    other = JsonLinesSource(("a", "b"), schema=pa.schema({"n": pa.int64()}))
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one != JsonLinesSource(["a", "b"], schema={"n": pa.int32()})
+    assert repr(TextSource("a")) == (
+        "TextSource(path='a', on_invalid='fail', bytes_per_epoch=67108864, follow=False)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: TextSource(5), FlowTypeError, "path must be text or a pathlib.Path, got int 5"),
+        (lambda: TextSource(""), FlowBuildError, "path must name a file or a directory, got ''"),
+        (lambda: TextSource([]), FlowBuildError, "path must name at least one file"),
+        (lambda: TextSource("a", bytes_per_epoch=0), FlowBuildError, "at least 1 byte, got 0"),
+        (
+            lambda: TextSource("a", bytes_per_epoch="1"),
+            FlowTypeError,
+            "bytes_per_epoch must be a whole number of bytes, got str '1'",
+        ),
+        (lambda: TextSource("a", follow=1), FlowTypeError, "follow must be True or False, got int"),
+        (
+            lambda: TextSource("a", on_invalid="ignore"),
+            FlowBuildError,
+            "on_invalid must be one of 'fail', 'drop', 'errors', got 'ignore'",
+        ),
+        (lambda: ParquetSource("a", rows_per_epoch=0), FlowBuildError, "at least 1 row, got 0"),
+        (lambda: ParquetSource("a", columns="n"), FlowTypeError, "columns must be a list of names"),
+        (lambda: ParquetSource("a", columns=[]), FlowBuildError, "columns must name at least one"),
+        (
+            lambda: JsonLinesSource("a", schema={"n": "int"}),
+            FlowTypeError,
+            r"schema must map names to pyarrow types, .* got 'n': 'int'",
+        ),
+        (lambda: JsonLinesSource("a", schema=[]), FlowTypeError, "schema must be a pyarrow.Schema"),
+        (lambda: JsonLinesSource("a", schema={}), FlowBuildError, "schema must have columns"),
+        (
+            lambda: JsonLinesSource("a", schema={"n": pa.duration("s")}),
+            FlowBuildError,
+            r"column 'n' cannot be read from JSON as duration\[s\]",
+        ),
+        (
+            lambda: CsvSource("a", schema={"n": pa.list_(pa.int64())}),
+            FlowBuildError,
+            "column 'n' cannot be read from CSV as list",
+        ),
+        (lambda: CsvSource("a", delimiter=",,"), FlowBuildError, "delimiter must be one ASCII"),
+        (lambda: CsvSource("a", delimiter=5), FlowTypeError, "delimiter must be text, got int 5"),
+        (lambda: CsvSource("a", header=False), FlowBuildError, "header=False needs a schema"),
+        (lambda: CsvSource("a", header="a,b"), FlowTypeError, "header must be a list of texts"),
+        (
+            lambda: CsvSource("a", header=["a"], schema={"b": pa.string()}),
+            FlowBuildError,
+            "header does not name column 'b'",
+        ),
+        (lambda: CsvSource("a", null_values="NA"), FlowTypeError, "null_values must be a list of"),
+        (lambda: CsvSource("a", multiline=None), FlowTypeError, "multiline must be True or False"),
+    ],
+)
+def test_arguments_are_checked_when_the_source_is_made(
+    make: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        make()

@@ -1,0 +1,429 @@
+"""Stateless operators: what each gives for objects and for records, in the in-process driver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import flow.operators as op
+from flow import Dataflow, Stream
+from flow.dataflow import Operator
+from flow.engine.chunks import Chunk, Items, KeyedRecords, Pairs, Records
+from flow.engine.context import TaskContext
+from flow.engine.kernels import run_step
+from flow.instants import Moment
+from flow.operators.stateless import Branch, Filter, KeyOn, KeyRm, Map, Merge
+from flow.testing import Part, TestDriver, TestingSink, TestingSource, run_once
+
+FLIGHTS = pa.RecordBatch.from_pylist(
+    [
+        {"origin": "JFK", "delay": 5},
+        {"origin": "LGA", "delay": -2},
+        {"origin": "JFK", "delay": 0},
+    ]
+)
+JFK_5, LGA_2, JFK_0 = FLIGHTS.to_pylist()
+
+Build = Callable[[Stream[Any]], Stream[Any]]
+
+
+def is_late(flight: dict[str, Any]) -> bool:
+    return bool(flight["delay"] > 0)
+
+
+def is_odd(number: int) -> bool:
+    return number % 2 == 1
+
+
+# --- one item in, items out -------------------------------------------------------------------
+
+ON_ITEMS: dict[str, tuple[list[Any], Build, list[Any]]] = {
+    "map": ([1, 2], lambda s: op.map("step", s, lambda x: x * 2), [2, 4]),
+    "flat_map": (["a b", "", "c"], lambda s: op.flat_map("step", s, str.split), ["a", "b", "c"]),
+    "flat_map_of_a_generator": (
+        [2, 0, 1],
+        lambda s: op.flat_map("step", s, lambda n: (n * 10 + i for i in range(n))),
+        [20, 21, 10],
+    ),
+    "flatten": ([[1, 2], [], (3,)], lambda s: op.flatten("step", s), [1, 2, 3]),
+    "filter": ([1, 2, 3], lambda s: op.filter("step", s, is_odd), [1, 3]),
+    "filter_by_numpy": (
+        [1, 2, 3],
+        lambda s: op.filter("step", s, lambda x: np.bool_(x > 1)),
+        [2, 3],
+    ),
+    "filter_map": (
+        [1, 0, None, 4],
+        lambda s: op.filter_map("step", s, lambda x: x and 1 / x),
+        [1.0, 0, 0.25],
+    ),
+    "branch_trues": ([1, 2, 3], lambda s: op.branch("step", s, is_odd).trues, [1, 3]),
+    "branch_falses": ([1, 2, 3], lambda s: op.branch("step", s, is_odd).falses, [2]),
+    "key_on_a_function": (
+        ["x", "yy"],
+        lambda s: op.key_on("step", s, str.upper),
+        [("X", "x"), ("YY", "yy")],
+    ),
+    "key_on_a_path": (
+        [{"user": {"id": "u1"}}],
+        lambda s: op.key_on("step", s, "user.id"),
+        [("u1", {"user": {"id": "u1"}})],
+    ),
+    "try_map_ok": (["1", "x", "2"], lambda s: op.try_map("step", s, int).ok, [1, 2]),
+    "redistribute": ([3, 1, 2], lambda s: op.redistribute("step", s), [3, 1, 2]),
+    "none_is_an_item": ([None, 1], lambda s: op.map("step", s, lambda x: x), [None, 1]),
+}
+
+
+@pytest.mark.parametrize(("items", "build", "expected"), ON_ITEMS.values(), ids=ON_ITEMS)
+def test_on_items(items: list[Any], build: Build, expected: list[Any]) -> None:
+    assert run_once(items, build) == expected
+
+
+PAIRS = [("a", 1), ("b", 2), ("a", 3)]
+
+ON_PAIRS: dict[str, tuple[list[Any], Build, list[Any]]] = {
+    "map_value": (
+        PAIRS,
+        lambda s: op.map_value("step", s, lambda x: x * 2),
+        [("a", 2), ("b", 4), ("a", 6)],
+    ),
+    "flat_map_value": (
+        [("k", "a b"), ("l", "")],
+        lambda s: op.flat_map_value("step", s, str.split),
+        [("k", "a"), ("k", "b")],
+    ),
+    "filter_value": (PAIRS, lambda s: op.filter_value("step", s, is_odd), [("a", 1), ("a", 3)]),
+    "filter_map_value": (
+        PAIRS,
+        lambda s: op.filter_map_value("step", s, lambda x: x * 10 if x > 1 else None),
+        [("b", 20), ("a", 30)],
+    ),
+    "key_rm": (PAIRS, lambda s: op.key_rm("step", s), [1, 2, 3]),
+}
+
+
+@pytest.mark.parametrize(("items", "build", "expected"), ON_PAIRS.values(), ids=ON_PAIRS)
+def test_on_keyed_items(items: list[Any], build: Build, expected: list[Any]) -> None:
+    assert run_once(items, build) == expected
+
+
+ON_RECORDS: dict[str, tuple[Build, list[Any]]] = {
+    "map": (lambda s: op.map("step", s, lambda r: r["delay"]), [5, -2, 0]),
+    "flat_map": (
+        lambda s: op.flat_map("step", s, lambda r: [r["origin"]] * 2),
+        ["JFK"] * 2 + ["LGA"] * 2 + ["JFK"] * 2,
+    ),
+    "flatten": (lambda s: op.flatten("step", s), ["origin", "delay"] * 3),
+    "filter": (lambda s: op.filter("step", s, is_late), [JFK_5]),
+    "branch_trues": (lambda s: op.branch("step", s, is_late).trues, [JFK_5]),
+    "branch_falses": (lambda s: op.branch("step", s, is_late).falses, [LGA_2, JFK_0]),
+    "key_on_a_column": (
+        lambda s: op.key_on("step", s, "origin"),
+        [("JFK", JFK_5), ("LGA", LGA_2), ("JFK", JFK_0)],
+    ),
+    "key_on_a_function": (
+        lambda s: op.key_on("step", s, lambda r: r["origin"].lower()),
+        [("jfk", JFK_5), ("lga", LGA_2), ("jfk", JFK_0)],
+    ),
+    "key_rm": (lambda s: op.key_rm("step", op.key_on("by", s, "origin")), [JFK_5, LGA_2, JFK_0]),
+    "map_value": (
+        lambda s: op.map_value("step", op.key_on("by", s, "origin"), lambda r: r["delay"]),
+        [("JFK", 5), ("LGA", -2), ("JFK", 0)],
+    ),
+    "filter_value": (
+        lambda s: op.filter_value("step", op.key_on("by", s, "origin"), is_late),
+        [("JFK", JFK_5)],
+    ),
+    "redistribute": (lambda s: op.redistribute("step", s), [JFK_5, LGA_2, JFK_0]),
+    "merge": (lambda s: op.merge("step", *op.branch("late", s, is_late)), [JFK_5, LGA_2, JFK_0]),
+    "merge_with_objects": (
+        lambda s: op.merge(
+            "step", op.filter("all", s, bool), op.map("delay", s, lambda r: r["delay"])
+        ),
+        [JFK_5, 5, LGA_2, -2, JFK_0, 0],
+    ),
+    "inspect": (lambda s: op.inspect("step", s, lambda step, item: None), [JFK_5, LGA_2, JFK_0]),
+}
+
+
+@pytest.mark.parametrize(("build", "expected"), ON_RECORDS.values(), ids=ON_RECORDS)
+def test_on_records(build: Build, expected: list[Any]) -> None:
+    """A record is a dict to a user's function, and where it leaves the flow."""
+    assert run_once(FLIGHTS, build) == expected
+
+
+@pytest.mark.parametrize(("build", "expected"), ON_RECORDS.values(), ids=ON_RECORDS)
+def test_dicts_give_what_records_give(build: Build, expected: list[Any]) -> None:
+    assert run_once(FLIGHTS.to_pylist(), build) == expected
+
+
+# --- what stays in columns --------------------------------------------------------------------
+
+
+def made(kind: Operator, chunk: Chunk) -> list[Chunk | None]:
+    return run_step(kind, "step", chunk, TaskContext(Moment(0)))
+
+
+def records() -> Records:
+    return Records(FLIGHTS, np.arange(3, dtype=np.int64))
+
+
+def keyed_records() -> KeyedRecords:
+    keyed = made(KeyOn("origin"), records())[0]
+    assert isinstance(keyed, KeyedRecords)
+    return keyed
+
+
+def test_keying_records_on_a_text_column_keeps_them_in_columns() -> None:
+    assert keyed_records().keys.to_pylist() == ["JFK", "LGA", "JFK"]
+    assert keyed_records().batch.equals(FLIGHTS)
+
+
+def test_taking_the_key_from_keyed_records_gives_the_records_back() -> None:
+    plain = made(KeyRm(), keyed_records())[0]
+    assert isinstance(plain, Records)
+    assert plain.batch.equals(FLIGHTS)
+
+
+@pytest.mark.parametrize("kind", [Filter(is_late), Branch(is_late), Merge()])
+def test_choosing_among_records_keeps_them_in_columns(kind: Operator) -> None:
+    assert {type(one) for one in made(kind, records())} == {Records}
+
+
+def test_choosing_among_keyed_records_by_value_keeps_them_in_columns() -> None:
+    chosen = made(Filter(is_late, on_value=True), keyed_records())[0]
+    assert isinstance(chosen, KeyedRecords)
+    assert (chosen.keys.to_pylist(), chosen.batch.to_pylist(), chosen.pos.tolist()) == (
+        ["JFK"],
+        [JFK_5],
+        [0],
+    )
+
+
+def test_mapping_records_makes_objects_of_them() -> None:
+    assert {
+        type(made(Map(len), records())[0]),
+        type(made(Map(len, on_value=True), keyed_records())[0]),
+    } == {
+        Items,
+        Pairs,
+    }
+
+
+def test_keying_records_on_a_dictionary_column_keeps_them_in_columns() -> None:
+    encoded = pa.RecordBatch.from_arrays([FLIGHTS.column(0).dictionary_encode()], ["origin"])
+    keyed = made(KeyOn("origin"), Records(encoded, np.arange(3, dtype=np.int64)))[0]
+    assert isinstance(keyed, KeyedRecords)
+    assert keyed.keys.to_pylist() == ["JFK", "LGA", "JFK"]
+
+
+def test_keying_records_on_a_nested_field_goes_through_dicts() -> None:
+    nested = pa.RecordBatch.from_pylist([{"user": {"id": "u1"}}, {"user": {"id": "u2"}}])
+    assert run_once(nested, lambda s: op.key_on("by", s, "user.id")) == [
+        ("u1", {"user": {"id": "u1"}}),
+        ("u2", {"user": {"id": "u2"}}),
+    ]
+
+
+def test_records_without_columns_are_empty_dicts() -> None:
+    empty = FLIGHTS.select([])
+    assert run_once(empty, lambda s: op.map("step", s, lambda r: r)) == [{}, {}, {}]
+
+
+def test_a_slice_of_a_record_batch_is_only_its_rows() -> None:
+    assert run_once(FLIGHTS.slice(1), lambda s: op.key_on("by", s, "origin")) == [
+        ("LGA", LGA_2),
+        ("JFK", JFK_0),
+    ]
+
+
+# --- several streams --------------------------------------------------------------------------
+
+
+def test_a_merge_puts_items_back_in_source_order() -> None:
+    #  1 ─ odd ───────── ┐
+    #  2 ─ even ─ x100 ─ ┼─→ 1 200 3 400
+    def build(s: Stream[int]) -> Stream[int]:
+        odd = op.branch("odd", s, is_odd)
+        return op.merge("all", op.map("x100", odd.falses, lambda n: n * 100), odd.trues)
+
+    assert run_once([1, 2, 3, 4], build) == [1, 200, 3, 400]
+
+
+def test_what_one_item_became_on_several_ways_keeps_the_order_of_the_merge_s_streams() -> None:
+    def build(s: Stream[int]) -> Stream[str]:
+        return op.merge("all", op.map("b", s, lambda n: f"b{n}"), op.map("a", s, lambda n: f"a{n}"))
+
+    assert run_once([1, 2], build) == ["b1", "a1", "b2", "a2"]
+
+
+def test_a_stream_merged_with_itself_gives_each_item_twice() -> None:
+    assert run_once([1, 2], lambda s: op.merge("twice", s, s)) == [1, 1, 2, 2]
+
+
+def two_inputs() -> Dataflow:
+    flow = Dataflow("two")
+    left, right = (op.input(name, flow, TestingSource([])) for name in ("left", "right"))
+    op.output("out", op.merge("all", left, right), TestingSink([]))
+    return flow
+
+
+def test_inputs_interleave_first_of_each_then_second_of_each() -> None:
+    with TestDriver(two_inputs()) as t:
+        t.send_all({"right": ["r1", "r2", "r3"], "left": ["l1", "l2"]})
+        assert t.received("out") == ["l1", "r1", "l2", "r2", "r3"]
+
+
+def test_source_partitions_interleave_first_of_each_then_second_of_each() -> None:
+    with TestDriver(two_inputs()) as t:
+        t.send_parts({"left": [Part([1, 2, 3]), Part([10, 20], partition=1)]})
+        assert t.received("out") == [1, 10, 2, 20, 3]
+
+
+def test_records_of_two_schemas_can_be_merged() -> None:
+    with TestDriver(two_inputs()) as t:
+        t.send_all(
+            {
+                "left": pa.RecordBatch.from_pylist([{"a": 1}, {"a": 2}]),
+                "right": pa.RecordBatch.from_pylist([{"b": "x"}]),
+            }
+        )
+        assert t.received("out") == [{"a": 1}, {"b": "x"}, {"a": 2}]
+
+
+def test_a_stream_can_be_written_to_several_outputs() -> None:
+    flow = Dataflow("copies")
+    s = op.input("in", flow, TestingSource([]))
+    for name in ("one", "two"):
+        op.output(name, s, TestingSink([]))
+    with TestDriver(flow) as t:
+        t.send("in", [1, 2])
+        assert (t.received("one"), t.received("two")) == ([1, 2], [1, 2])
+
+
+def test_redistribute_loses_nothing_and_doubles_nothing() -> None:
+    spread = run_once(range(1000), lambda s: op.redistribute("spread", s))
+    assert sorted(spread) == list(range(1000))
+
+
+# --- looking, trying, enriching ---------------------------------------------------------------
+
+
+def test_inspect_prints_the_step_and_each_item(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_once(["a", {"n": 1}], lambda s: op.inspect("see", s)) == ["a", {"n": 1}]
+    assert capsys.readouterr().out == "see: 'a'\nsee: {'n': 1}\n"
+
+
+def test_inspect_hands_the_step_and_each_item_to_the_inspector() -> None:
+    seen: list[tuple[str, int]] = []
+    run_once([1, 2], lambda s: op.inspect("see", s, lambda step, item: seen.append((step, item))))
+    assert seen == [("see", 1), ("see", 2)]
+
+
+def test_what_an_inspector_prints_itself_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    run_once([1, 2], lambda s: op.inspect("see", s, lambda step, item: print("saw", item)))  # noqa: T201
+    assert capsys.readouterr().out == "saw 1\nsaw 2\n"
+
+
+def test_try_map_sends_the_items_that_raised_to_the_errors() -> None:
+    errors = run_once(["1", "x"], lambda s: op.try_map("number", s, int).errors)
+    (error,) = errors
+    assert (error.item, error.step_id) == ("x", "number")
+    assert isinstance(error.exception, ValueError)
+    assert str(error.exception) == "invalid literal for int() with base 10: 'x'"
+
+
+def test_try_map_keeps_the_words_of_an_exception_that_cannot_be_pickled() -> None:
+    class OnlyHere(Exception):
+        pass
+
+    def refuse(item: int) -> int:
+        raise OnlyHere("not today")
+
+    (error,) = run_once([7], lambda s: op.try_map("refuse", s, refuse).errors)
+    assert (type(error.exception), str(error.exception)) == (RuntimeError, "OnlyHere: not today")
+
+
+def test_try_map_counts_the_errors() -> None:
+    flow = Dataflow("tries")
+    tried = op.try_map("number", op.input("in", flow, TestingSource([])), int)
+    op.output("ok", tried.ok, TestingSink([]))
+    with TestDriver(flow) as t:
+        t.send("in", ["1", "x", "y"])
+        assert t.received("ok") == [1]
+        assert t.stats.counts["number", "errors"] == 2
+
+
+def test_filters_count_what_they_leave_out() -> None:
+    flow = Dataflow("filters")
+    odd = op.filter("odd", op.input("in", flow, TestingSource([])), is_odd)
+    op.output("out", odd, TestingSink([]))
+    with TestDriver(flow) as t:
+        t.send("in", [1, 2, 3])
+        counts = t.stats.counts
+        assert (counts["odd", "in"], counts["odd", "out"], counts["odd", "filtered"]) == (3, 2, 1)
+
+
+#  now      00:00   00:05   00:05+1us
+#  ttl 5m   ask     known   ask again
+def test_enrich_cached_asks_again_when_the_answer_is_older_than_the_ttl() -> None:
+    asked: list[str] = []
+
+    def price(name: str) -> int:
+        asked.append(name)
+        return len(asked)
+
+    flow = Dataflow("prices")
+    s = op.input("in", flow, TestingSource([]))
+    priced = op.enrich_cached("price", s, price, lambda cache, name: cache.get(name), ttl="5m")
+    op.output("out", priced, TestingSink([]))
+    with TestDriver(flow) as t:
+        t.send("in", ["a", "a", "b"])
+        assert t.received("out") == [1, 1, 2]
+        t.advance("5m")
+        t.send("in", ["a"])
+        assert t.received("out") == [1, 1, 2, 1]
+        t.advance("1us")
+        t.send("in", ["a"])
+        assert t.received("out") == [1, 1, 2, 1, 3]
+    assert asked == ["a", "b", "a"]
+
+
+def test_enrich_cached_asks_again_for_what_the_mapper_removed() -> None:
+    asked: list[str] = []
+
+    def look_up(name: str) -> str:
+        asked.append(name)
+        return name.upper()
+
+    def fresh(cache: op.TTLCache[str, str], name: str) -> str:
+        found = cache.get(name)
+        cache.remove(name)
+        cache.remove("never seen")
+        return found
+
+    assert run_once(["a", "a"], lambda s: op.enrich_cached("up", s, look_up, fresh)) == ["A", "A"]
+    assert asked == ["a", "a"]
+
+
+def test_enrich_cached_does_not_keep_a_getter_s_failure() -> None:
+    answers = iter([KeyError("down"), "up"])
+
+    def flaky(name: str) -> str:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def patient(cache: op.TTLCache[str, str], name: str) -> str:
+        try:
+            return cache.get(name)
+        except KeyError:
+            return cache.get(name)
+
+    assert run_once(["a"], lambda s: op.enrich_cached("step", s, flaky, patient)) == ["up"]

@@ -1,0 +1,381 @@
+"""What is said when a step fails: the step, the problem, the key and the item, and the cause."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import flow.operators as op
+from flow import Dataflow, FlowError, Stream
+from flow.errors import StepError, shorten, step_error
+from flow.testing import TestDriver, TestingSink, TestingSource, run_once
+from tests.support.logics import Diary
+
+Build = Callable[[Stream[Any]], Stream[Any]]
+
+
+def failure(items: Any, build: Build) -> StepError:
+    with pytest.raises(StepError) as caught:
+        run_once(items, build)
+    return caught.value
+
+
+# --- functions that raise ---------------------------------------------------------------------
+
+
+def test_a_mapper_that_raised_names_the_step_and_shows_the_item() -> None:
+    error = failure(["1", "x", "2"], lambda s: op.map("number", s, int))
+    assert str(error) == (
+        "step 'number': the mapper raised ValueError: invalid literal for int() with base 10: 'x'\n"
+        "  item: 'x'"
+    )
+    assert (error.step_id, error.key, error.item) == ("number", None, "'x'")
+
+
+def test_the_cause_is_the_exception_that_was_raised() -> None:
+    cause = failure(["x"], lambda s: op.map("number", s, int)).__cause__
+    assert isinstance(cause, ValueError)
+    assert str(cause) == "invalid literal for int() with base 10: 'x'"
+
+
+def test_a_value_mapper_that_raised_shows_the_key_too() -> None:
+    error = failure([("a", 1), ("b", 0)], lambda s: op.map_value("inverse", s, lambda n: 1 / n))
+    assert str(error) == (
+        "step 'inverse': the mapper raised ZeroDivisionError: division by zero\n"
+        "  key:  'b'\n"
+        "  item: 0"
+    )
+
+
+FUNCTIONS_THAT_RAISE: dict[str, tuple[Any, Build, str]] = {
+    "flat_map": ([0], lambda s: op.flat_map("step", s, lambda x: 1 / x), "the mapper"),
+    "flat_map in the middle": (
+        [0],
+        lambda s: op.flat_map("step", s, lambda x: (1 / n for n in (1, x))),
+        "the mapper",
+    ),
+    "flat_map_value": (
+        [("k", 0)],
+        lambda s: op.flat_map_value("step", s, lambda x: 1 / x),
+        "the mapper",
+    ),
+    "filter": ([0], lambda s: op.filter("step", s, lambda x: 1 / x > 0), "the predicate"),
+    "filter_value": (
+        [("k", 0)],
+        lambda s: op.filter_value("step", s, lambda x: 1 / x > 0),
+        "the predicate",
+    ),
+    "filter_map": ([0], lambda s: op.filter_map("step", s, lambda x: 1 / x), "the mapper"),
+    "branch": ([0], lambda s: op.branch("step", s, lambda x: 1 / x > 0).trues, "the predicate"),
+    "key_on": ([0], lambda s: op.key_on("step", s, lambda x: str(1 / x)), "the key function"),
+    "inspect": ([0], lambda s: op.inspect("step", s, lambda step, x: 1 / x), "the inspector"),
+    "enrich_cached getter": (
+        [0],
+        lambda s: op.enrich_cached("step", s, lambda x: 1 / x, lambda cache, x: cache.get(x)),
+        "the mapper",
+    ),
+    "enrich_cached mapper": (
+        [0],
+        lambda s: op.enrich_cached("step", s, abs, lambda cache, x: 1 / cache.get(x)),
+        "the mapper",
+    ),
+    "stateful_map": (
+        [("k", 0)],
+        lambda s: op.stateful_map("step", s, lambda state, x: (1, 1 / x)),
+        "on_item",
+    ),
+    "stateful_flat_map in the middle": (
+        [("k", 0)],
+        lambda s: op.stateful_flat_map("step", s, lambda state, x: (1, (1 / n for n in (1, x)))),
+        "on_item",
+    ),
+    "fold_final builder": (
+        [("k", 0)],
+        lambda s: op.fold_final("step", s, lambda: 1 / 0, max),
+        "its builder",
+    ),
+    "fold_final folder": (
+        [("k", 0)],
+        lambda s: op.fold_final("step", s, int, lambda a, x: 1 / x),
+        "on_item",
+    ),
+    "reduce_final": (
+        [("k", 0), ("k", 0)],
+        lambda s: op.reduce_final("step", s, lambda a, x: a / x),
+        "on_item",
+    ),
+    "max_final by": (
+        [("k", 0), ("k", 0)],
+        lambda s: op.max_final("step", s, by=lambda x: 1 / x),
+        "on_item",
+    ),
+    "builder": ([("k", 0)], lambda s: op.stateful("step", s, lambda state: 1 / 0), "its builder"),
+}
+
+
+@pytest.mark.parametrize(
+    ("items", "build", "what"), FUNCTIONS_THAT_RAISE.values(), ids=FUNCTIONS_THAT_RAISE
+)
+def test_whatever_raises_is_named_and_chained(items: Any, build: Build, what: str) -> None:
+    error = failure(items, build)
+    assert error.step_id == "step"
+    assert error.problem.startswith(f"{what} raised ZeroDivisionError: ")
+    assert isinstance(error.__cause__, ZeroDivisionError)
+
+
+STOPPABLE: dict[str, tuple[Callable[[Stream[Any], Any], Stream[Any]], str]] = {
+    "map": (lambda s, f: op.map("step", s, f), "the mapper"),
+    "flat_map": (lambda s, f: op.flat_map("step", s, lambda x: [f(x)]), "the mapper"),
+    "filter": (lambda s, f: op.filter("step", s, lambda x: f(x) == "go"), "the predicate"),
+    "key_on": (lambda s, f: op.key_on("step", s, f), "the key function"),
+    "inspect": (lambda s, f: op.inspect("step", s, lambda _, x: f(x)), "the inspector"),
+}
+
+
+@pytest.mark.parametrize(
+    "items", [["stop", "go", "go"], ["go", "stop", "go"], ["go", "go", "stop"]]
+)
+@pytest.mark.parametrize(("build", "what"), STOPPABLE.values(), ids=STOPPABLE)
+def test_a_stop_iteration_is_an_error_and_not_the_end_of_the_items(
+    build: Callable[[Stream[Any], Any], Stream[Any]], what: str, items: list[str]
+) -> None:
+    def go_on(item: str) -> str:
+        if item == "stop":
+            raise StopIteration
+        return item
+
+    error = failure(items, lambda s: build(s, go_on))
+    assert error.problem.startswith(f"{what} raised StopIteration")
+    assert error.item == "'stop'"
+    assert isinstance(error.__cause__, StopIteration)
+
+
+def test_a_stop_iteration_in_a_logic_is_an_error_too() -> None:
+    def stop(state: None, value: int) -> Any:
+        raise StopIteration
+
+    error = failure([("k", 1)], lambda s: op.stateful_map("step", s, stop))
+    assert error.problem.startswith("on_item raised StopIteration")
+
+
+# --- functions that return what they should not ------------------------------------------------
+
+WRONG_RETURNS: dict[str, tuple[Any, Build, str]] = {
+    "flat_map": (
+        [1],
+        lambda s: op.flat_map("step", s, lambda x: x),
+        "step 'step': the mapper raised TypeError: 'int' object is not iterable\n  item: 1",
+    ),
+    "flatten": (
+        [[1], 2],
+        lambda s: op.flatten("step", s),
+        "step 'step': the mapper raised TypeError: flatten needs iterables, got int 2\n  item: 2",
+    ),
+    "filter": (
+        ["a", ""],
+        lambda s: op.filter("step", s, lambda x: x),
+        "step 'step': the predicate must return True or False, got str 'a'\n  item: 'a'",
+    ),
+    "filter forgot to return": (
+        [1],
+        lambda s: op.filter("step", s, lambda x: None),
+        "step 'step': the predicate must return True or False, got NoneType None\n  item: 1",
+    ),
+    "filter_value": (
+        [("k", 3)],
+        lambda s: op.filter_value("step", s, lambda x: x),
+        "step 'step': the predicate must return True or False, got int 3\n  key:  'k'\n  item: 3",
+    ),
+    "branch": (
+        [0],
+        lambda s: op.branch("step", s, lambda x: x).falses,
+        "step 'step': the predicate must return True or False, got int 0\n  item: 0",
+    ),
+    "key function": (
+        [{"id": 7}],
+        lambda s: op.key_on("step", s, lambda x: x["id"]),
+        "step 'step': a key must be a str, got int: make it text in the step that sets it, "
+        "e.g. op.key_on(..., lambda x: str(x.id))\n  item: {'id': 7}",
+    ),
+    "key path": (
+        [{"id": None}],
+        lambda s: op.key_on("step", s, "id"),
+        "step 'step': a key must be a str, got NoneType: make it text in the step that sets it, "
+        "e.g. op.key_on(..., lambda x: str(x.id))\n  item: {'id': None}",
+    ),
+    "key path that leads nowhere": (
+        [{"user": {"name": "n"}}],
+        lambda s: op.key_on("step", s, "user.id"),
+        "step 'step': reading the key raised KeyError: \"there is no field 'id' (of 'user.id')\"\n"
+        "  item: {'user': {'name': 'n'}}",
+    ),
+    "stateful_map": (
+        [("k", 1)],
+        lambda s: op.stateful_map("step", s, lambda state, x: x),
+        "step 'step': on_item raised TypeError: the mapper must return (state, value), got 1\n"
+        "  key:  'k'\n  item: 1",
+    ),
+    "stateful_flat_map": (
+        [("k", 1)],
+        lambda s: op.stateful_flat_map("step", s, lambda state, x: [state, x]),
+        "step 'step': on_item raised TypeError: the mapper must return (state, values), "
+        "got [None, 1]\n  key:  'k'\n  item: 1",
+    ),
+    "builder": (
+        [("k", 1)],
+        lambda s: op.stateful("step", s, lambda state: {"n": 1}),
+        "step 'step': its builder must return a StatefulLogic or a StatefulBatchLogic, got dict\n"
+        "  key:  'k'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("items", "build", "text"), WRONG_RETURNS.values(), ids=WRONG_RETURNS)
+def test_a_wrong_answer_is_shown(items: Any, build: Build, text: str) -> None:
+    assert str(failure(items, build)) == text
+
+
+RECORDS = pa.RecordBatch.from_pylist([{"id": "a", "n": 1}, {"id": None, "n": 2}])
+
+
+def test_a_null_in_a_key_column_is_shown_with_its_record() -> None:
+    assert str(failure(RECORDS, lambda s: op.key_on("step", s, "id"))) == (
+        "step 'step': the key field 'id' is null\n  item: {'id': None, 'n': 2}"
+    )
+
+
+def test_a_key_column_that_is_not_text_is_refused_as_in_a_dict() -> None:
+    error = failure(RECORDS, lambda s: op.key_on("step", s, "n"))
+    assert error.problem.startswith("a key must be a str, got int: make it text")
+    assert error.item == "{'id': 'a', 'n': 1}"
+
+
+def test_a_key_column_that_is_missing_is_refused_as_in_a_dict() -> None:
+    error = failure(RECORDS, lambda s: op.key_on("step", s, "name"))
+    assert error.problem == (
+        "reading the key raised KeyError: \"there is no field 'name' (of 'name')\""
+    )
+
+
+# --- values that cannot travel ----------------------------------------------------------------
+
+
+def some_generator() -> Iterator[int]:
+    yield 1
+
+
+def test_a_value_that_cannot_be_pickled_names_the_step_that_made_it() -> None:
+    def build(s: Stream[Any]) -> Stream[Any]:
+        opened = op.map_value("open", s, lambda n: some_generator() if n else "fine")
+        return op.stateful("read", opened, Diary)
+
+    error = failure([("k", 0), ("k", 1)], build)
+    assert error.step_id == "open"
+    assert error.problem == (
+        "made a value that cannot be pickled, so it cannot leave its process: "
+        "cannot pickle 'generator' object"
+    )
+    assert (error.item or "").startswith("<generator object some_generator at ")
+    assert isinstance(error.__cause__, TypeError)
+
+
+def test_an_item_that_cannot_be_pickled_on_its_way_to_an_output_names_its_step() -> None:
+    error = failure([1], lambda s: op.map("open", s, lambda n: some_generator()))
+    assert error.step_id == "open"
+    assert error.problem.startswith("made a value that cannot be pickled")
+
+
+def test_a_value_that_pickle_breaks_on_shows_what_pickle_said() -> None:
+    class Stubborn:
+        def __reduce__(self) -> Any:
+            raise RuntimeError("I stay here")
+
+    error = failure([1], lambda s: op.map("make", s, lambda n: Stubborn()))
+    assert error.problem.endswith("so it cannot leave its process: I stay here")
+
+
+# --- raises -----------------------------------------------------------------------------------
+
+
+def watched() -> Dataflow:
+    flow = Dataflow("watched")
+    op.raises("never", op.filter("bad", op.input("in", flow, TestingSource([])), lambda n: n < 0))
+    return flow
+
+
+def test_raises_stops_the_flow_at_the_first_item() -> None:
+    with TestDriver(watched()) as t, pytest.raises(StepError) as caught:
+        t.send("in", [1, -2, -3])
+    assert str(caught.value) == (
+        "step 'never': an item reached a stream that op.raises watches\n  item: -2"
+    )
+
+
+def test_raises_lets_a_flow_run_while_its_stream_is_empty() -> None:
+    with TestDriver(watched()) as t:
+        t.send("in", [1, 2])
+        t.end()
+        assert t.stats.counts["in", "out"] == 2
+
+
+# --- what is shown ----------------------------------------------------------------------------
+
+
+def test_a_long_item_is_cut() -> None:
+    error = failure(["x" * 100_000], lambda s: op.map("number", s, lambda x: 1 / 0))
+    assert error.item == "'" + "x" * 77 + "..." + "x" * 78 + "'"
+
+
+def test_a_large_item_is_cut() -> None:
+    error = failure([list(range(100_000))], lambda s: op.map("number", s, lambda x: 1 / 0))
+    assert error.item == "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, ...]"
+
+
+def test_a_long_key_is_cut_where_it_is_shown() -> None:
+    error = failure([("k" * 100_000, 0)], lambda s: op.map_value("inverse", s, lambda n: 1 / n))
+    assert error.key == "k" * 100_000
+    assert len(str(error)) < 600
+
+
+def test_an_item_that_cannot_be_shown_does_not_hide_the_error() -> None:
+    class Shy:
+        def __repr__(self) -> str:
+            raise LookupError("no")
+
+    error = failure([1], lambda s: op.map("use", op.map("make", s, lambda _: Shy()), len))
+    assert error.step_id == "use"
+    assert (error.item or "").startswith("<Shy ")
+
+
+@pytest.mark.parametrize(
+    "value", ["x" * 10_000, list(range(10_000)), {"k" * 500: "v" * 500}, [[[[[[1]]]]]]]
+)
+def test_whatever_is_shown_is_short(value: object) -> None:
+    assert len(shorten(value)) <= 400
+
+
+def test_a_step_error_survives_pickle() -> None:
+    error = pickle.loads(pickle.dumps(step_error("step", "broke", key="k", item={"n": 1})))
+    assert str(error) == "step 'step': broke\n  key:  'k'\n  item: {'n': 1}"
+    assert isinstance(error, FlowError)
+    assert isinstance(error, RuntimeError)
+
+
+def test_an_epoch_that_failed_has_changed_nothing() -> None:
+    flow = Dataflow("totals")
+    total = op.stateful_map(
+        "sum", op.input("in", flow, TestingSource([])), lambda n, x: ((n or 0) + x,) * 2
+    )
+    op.output(
+        "out", op.filter_value("positive", total, lambda n: n > 0 or bool(1 / n)), TestingSink([])
+    )
+    with TestDriver(flow) as t:
+        t.send("in", [("k", 5)])
+        with pytest.raises(StepError, match="division by zero"):
+            t.send("in", [("k", 1), ("k", -6)])
+        t.send("in", [("k", 2)])
+        assert t.received("out") == [("k", 5), ("k", 7)]

@@ -1,0 +1,154 @@
+"""Durations: what a user may write, what it means in microseconds, and what is refused."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pendulum
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flow.durations import MAX_US, Duration, duration_text, duration_us
+from flow.errors import DurationError
+
+SECOND, MINUTE, HOUR, DAY = 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "micros"),
+    [
+        ("30s", 30 * SECOND),
+        ("5m", 5 * MINUTE),
+        ("1h30m", HOUR + 30 * MINUTE),
+        (" 1h 30m ", HOUR + 30 * MINUTE),
+        ("100ms", 100_000),
+        ("7us", 7),
+        ("7µs", 7),
+        ("2d", 2 * DAY),
+        ("1w", 7 * DAY),
+        ("0s", 0),
+        ("1.5h", HOUR + 30 * MINUTE),
+        ("0.000001s", 1),
+        ("-5m", -5 * MINUTE),
+        ("+5m", 5 * MINUTE),
+        ("-1h30m", -HOUR - 30 * MINUTE),
+    ],
+)
+def test_text_of_numbers_and_units_is_read(text: str, micros: int) -> None:
+    assert duration_us(text) == micros
+
+
+@pytest.mark.parametrize(
+    ("text", "micros"),
+    [
+        ("PT5M", 5 * MINUTE),
+        ("PT1H30M10S", HOUR + 30 * MINUTE + 10 * SECOND),
+        ("PT0.5S", 500_000),
+        ("P1D", DAY),
+        ("P1DT2H", DAY + 2 * HOUR),
+        ("P1W", 7 * DAY),
+    ],
+)
+def test_iso_8601_text_is_read(text: str, micros: int) -> None:
+    assert duration_us(text) == micros
+
+
+def test_a_decimal_fraction_is_not_rounded_through_a_float() -> None:
+    assert duration_us("0.3s") == 300_000
+    assert duration_us("1.000001s") == 1_000_001
+
+
+def test_what_is_less_than_a_microsecond_is_cut() -> None:
+    assert duration_us("1.0000009s") == SECOND
+
+
+@pytest.mark.parametrize(
+    ("value", "micros"),
+    [
+        (timedelta(milliseconds=100), 100_000),
+        (timedelta(microseconds=-1), -1),
+        (timedelta(days=1, microseconds=1), DAY + 1),
+        (pendulum.duration(hours=1), HOUR),
+        (pendulum.duration(weeks=1, days=2), 9 * DAY),
+        (timedelta.max, 86_399_999_999_999_999_999),
+    ],
+)
+def test_a_timedelta_is_read(value: timedelta, micros: int) -> None:
+    assert duration_us(value) == micros
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "5",
+        "m5",
+        "soon",
+        "1h-30m",
+        "1 hour",
+        "5M",
+        "P",
+        "P5X",
+        "-PT5M",
+        "2013-01-01",
+        "1,5h",
+    ],
+)
+def test_other_text_is_refused_with_the_ways_to_write_one(text: str) -> None:
+    with pytest.raises(DurationError) as caught:
+        duration_us(text, "length")
+    assert str(caught.value) == (
+        f"length {text!r} is not a duration: write it as a timedelta, "
+        '"30s", "5m", "1h30m", "100ms" or ISO 8601 "PT5M"'
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(5, "int 5"), (0.5, "float 0.5"), (None, "NoneType None"), (True, "bool True")],
+)
+def test_a_bare_number_is_refused_because_it_has_no_unit(value: Duration, shown: str) -> None:
+    with pytest.raises(DurationError, match=f"wait must be a duration, got {shown}: write it as"):
+        duration_us(value, "wait")
+
+
+@pytest.mark.parametrize(
+    "value", ["P1M", "P1Y", pendulum.duration(months=1), pendulum.duration(years=1, hours=1)]
+)
+def test_months_and_years_are_refused_because_their_length_varies(value: Duration) -> None:
+    with pytest.raises(DurationError, match="holds years or months, which have no fixed length"):
+        duration_us(value)
+
+
+def test_a_duration_error_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="duration 'x' is not a duration"):
+        duration_us("x")
+
+
+@pytest.mark.parametrize(
+    ("micros", "text"),
+    [
+        (0, "0s"),
+        (1, "1us"),
+        (1_500_000, "1s500ms"),
+        (HOUR + 30 * MINUTE, "1h30m"),
+        (DAY + HOUR + MINUTE + SECOND + 1_001, "1d1h1m1s1ms1us"),
+        (-MINUTE, "-1m"),
+        (MAX_US, "for ever"),
+        (MAX_US + 1, "for ever"),
+    ],
+)
+def test_microseconds_are_written_the_short_way(micros: int, text: str) -> None:
+    assert duration_text(micros) == text
+
+
+@given(st.integers(-MAX_US + 1, MAX_US - 1))
+def test_what_is_written_reads_back_as_the_same(micros: int) -> None:
+    assert duration_us(duration_text(micros)) == micros
+
+
+@given(st.timedeltas())
+def test_a_timedelta_keeps_every_microsecond(value: timedelta) -> None:
+    assert timedelta(microseconds=1) * duration_us(value) == value
