@@ -103,7 +103,7 @@ def _times(feed: Feed, wall_us: int) -> Iterator[str]:
     """System time, which is not known of an epoch that is run again, and how far behind it is."""
     control = feed.last.control
     if control is not None:
-        yield f"{from_us(control.moment.now_us):%Y-%m-%d %H:%M:%S} UTC"
+        yield f"{from_us(control.moment.now_us):%H:%M:%S} UTC"
     known = {step_id: lag for step_id, lag in feed.lag.items() if lag}
     if known:
         named = len(feed.planners) > 1

@@ -1,13 +1,20 @@
-"""One Spark session for the whole test run, started when the first test asks for it."""
+"""One Spark session for the whole test run, and how hypothesis searches."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from flow.engine.session import SparkSettings, make_session
+
+# The same examples each time, so that a change that breaks nothing never fails; look for new ones
+# with --hypothesis-profile=search. No deadline: the first example pays for imports.
+settings.register_profile("steady", deadline=None, derandomize=True)
+settings.register_profile("search", deadline=None, max_examples=1_000)
+settings.load_profile("steady")
 
 
 @pytest.fixture(scope="session")

@@ -72,9 +72,7 @@ def master(tmp_path: Path, bare_python: str) -> Iterator[str]:
         command = [str(SPARK_HOME / "bin" / "spark-class"), *arguments]
         with log.open("wb") as out:
             started.append(
-                subprocess.Popen(
-                    command, stdout=out, stderr=out, env=environment, cwd=tmp_path
-                )
+                subprocess.Popen(command, stdout=out, stderr=out, env=environment, cwd=tmp_path)
             )
         return log
 
@@ -115,9 +113,7 @@ def test_a_flow_runs_on_a_cluster_of_two_workers_to_which_the_packages_are_sent(
     module.write_text("def length(word):\n    return len(word)\n")
     script = tmp_path / "app" / "script.py"
     text = textwrap.dedent(FLOW)
-    script.write_text(
-        text.format(master=master, checkpoint=tmp_path / "checkpoint", module=module)
-    )
+    script.write_text(text.format(master=master, checkpoint=tmp_path / "checkpoint", module=module))
     environment = {**os.environ, "PYSPARK_PYTHON": bare_python, "PYTHONPATH": str(HERE)}
     environment["PYSPARK_DRIVER_PYTHON"] = sys.executable
     done = subprocess.run(

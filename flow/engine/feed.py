@@ -196,9 +196,10 @@ class Feed:
     def _epoch(
         self, start: EpochOffset, slices: dict[str, Slice], end_of_input: bool = False
     ) -> EpochOffset:
-        self._advanced_us += max((one.advance_us for one in slices.values()), default=0)
+        moved_us = max((one.advance_us for one in slices.values()), default=0)
+        self._advanced_us += moved_us
+        self._last_us = max(self._last_us + moved_us, self._now())
         self.aborted = any(one.abort for one in slices.values())
-        self._last_us = self._now()
         self.due_us = NEVER
         at = {**start.at, **{step_id: one.end for step_id, one in slices.items()}}
         read = tuple((step_id, split) for step_id, one in slices.items() for split in one.splits)

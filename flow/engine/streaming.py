@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import tempfile
 import threading
 import uuid
@@ -94,7 +96,7 @@ class StreamingRun:
         Raises:
             FlowError: when a step, a source, a sink or Spark failed.
         """
-        with tempfile.TemporaryDirectory(prefix="flow-") as scratch:
+        with tempfile.TemporaryDirectory(prefix="flow-") as scratch, _quiet_callbacks():
             storage = Storage(self.spark, self.settings.checkpoint or scratch)
             identity = self._identity(storage)
             self._summary = Summary(self.plan.flow_id, "streaming")
@@ -245,6 +247,18 @@ class StreamingRun:
         identity = Identity(uuid.uuid4().hex, shards, partitions, resuming=False)
         storage.write("flow.json", identity.to_json(self.plan.flow_id))
         return identity
+
+
+@contextlib.contextmanager
+def _quiet_callbacks() -> Iterator[None]:
+    """Py4J logs what a callback raises, with its trace; the run raises it itself, more clearly."""
+    logger = logging.getLogger("py4j.clientserver")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 class Aborted(Exception):

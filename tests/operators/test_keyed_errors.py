@@ -80,7 +80,8 @@ MISBEHAVIOURS: dict[str, tuple[Any, str]] = {
     ),
     "a bool for keep": (
         ([1], True),
-        "on_item raised TypeError: Misbehaving must say KEEP or DISCARD beside what it emits, got True",
+        "on_item raised TypeError: Misbehaving must say KEEP or DISCARD beside what it emits, "
+        "got True",
     ),
     "text for keep": (
         ([1], "keep"),

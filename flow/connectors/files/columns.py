@@ -21,6 +21,7 @@ GATHERED = 20_000
 """Objects that are laid out as columns at a time, so that there are not many small pieces."""
 
 _SIMPLE = {type(None), bool, int, float, str, bytes, Decimal, date, time, timedelta}
+_REFUSED = (pa.ArrowException, ValueError, TypeError, OverflowError)
 _HOW = "give the sink a schema, or map the items before the output"
 
 
@@ -135,12 +136,24 @@ def _column(name: str, values: list[Any], kind: Any, step_id: str) -> Any:
         values = [plain(value) for value in values]
         _check_zones(name, values, kind, step_id)
     try:
-        column = pa.array(values, type=kind)
-    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        return _array(values, kind)
+    except _REFUSED as error:
         raise SinkError(
             f"step {step_id!r}: field {name!r} {_problem(values, kind)}: {_HOW}"
         ) from error
-    return column if kind is not None else column.cast(_in_utc(column.type))
+
+
+def _array(values: list[Any], kind: Any) -> Any:
+    if kind is None:
+        column = pa.array(values)
+        return column.cast(_in_utc(column.type))
+    try:
+        # Given a type at once, pyarrow would cut 1.5 to the whole number 1.
+        return pa.array(values).cast(kind)
+    except _REFUSED:
+        if pa.types.is_nested(kind):
+            return pa.array(values, type=kind)
+        raise
 
 
 def _check_zones(name: str, values: list[Any], kind: Any, step_id: str) -> None:
@@ -159,8 +172,8 @@ def _problem(values: list[Any], kind: Any) -> str:
             return f"holds {' and '.join(types)}, which do not fit one column"
     for value in values:
         try:
-            pa.array([value], type=kind)
-        except (pa.ArrowException, ValueError, TypeError, OverflowError):
+            _array([value], kind)
+        except _REFUSED:
             wanted = "written as a column" if kind is None else f"written as {kind}"
             return f"holds {type(value).__name__} {shorten(value)}, which cannot be {wanted}"
     return "cannot be written as a column"

@@ -99,7 +99,7 @@ class DirectorySink(Sink[X]):
         marker = self._run.marker or self._directory.claim(run_id, parts[0].context.step_id)
         parts, self._run.marker = self.settled(parts, marker)
         if self._run.marker != marker:
-            self._directory.write_marker(self._run.marker)
+            self._directory.write_marker(run_id, self._run.marker)
         return parts
 
     def part_file(self, context: WriteContext) -> PartFile:

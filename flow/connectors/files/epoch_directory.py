@@ -135,7 +135,8 @@ class EpochDirectory:
             if name.startswith(f"{_TEMPORARY}{short}-"):
                 self._delete(self.path(name))
         self.place.filesystem.create_dir(self.place.path, recursive=True)
-        self.write_marker(replace(marker, runs={**marker.runs, short: run_id}, step=None))
+        marker = replace(marker, runs={**marker.runs, short: run_id}, step=None)
+        self.write_marker(run_id, marker)
 
     def _taken_over(
         self, names: Sequence[str], marker: Marker | None, if_exists: IfExists
@@ -184,7 +185,7 @@ class EpochDirectory:
             )
         if marker.step is None:
             marker = replace(marker, step=step_id)
-            self.write_marker(marker)
+            self.write_marker(run_id, marker)
         return marker
 
     def drop_after(self, run_id: str, epoch: int) -> None:
@@ -237,10 +238,10 @@ class EpochDirectory:
         with filesystem.open_input_stream(self.path(_MARKER), compression=None) as stream:
             return Marker.from_bytes(stream.read())
 
-    def write_marker(self, marker: Marker) -> None:
+    def write_marker(self, run_id: str, marker: Marker) -> None:
         """Write down what is known, so that a reader finds the whole of it."""
         filesystem = self.place.filesystem
-        written = self.path(f"{_TEMPORARY}{uuid.uuid4().hex}")
+        written = self.path(f"{_TEMPORARY}{short_name(run_id)}-{uuid.uuid4().hex}")
         with filesystem.open_output_stream(written, compression=None) as stream:
             stream.write(marker.to_bytes())
         filesystem.move(written, self.path(_MARKER))

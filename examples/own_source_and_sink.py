@@ -1,0 +1,129 @@
+"""A source and a sink of one's own: pages of a web API into a table of SQLite, exactly once.
+
+A `PartitionedSource` says which partitions there are, up to where the next epoch reads each of them,
+and reads a piece when it is asked to. Offsets are written down before an epoch runs, so an epoch that
+fails is read again: from the same offsets must come the same items.
+
+A `Sink` gets the items in the workers (``write``), and once an epoch is written whole, what the
+workers returned, where the flow was started (``commit``). An epoch that is run again has the same
+number: a sink that remembers the numbers, in one transaction with the rows, writes each row once.
+
+Run it:
+
+    python examples/own_source_and_sink.py
+
+It prints:
+
+    berlin 21.5
+    berlin 22.0
+    berlin 19.0
+    madrid 33.0
+    madrid 34.5
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import flow.operators as op
+from flow import Dataflow, run
+from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
+from flow.connectors.source import PartitionedSource
+
+PAGES = {"berlin": [[21.5, 22.0], [19.0]], "madrid": [[33.0, 34.5]]}
+
+
+def get_page(city: str, page: int) -> list[float]:
+    """Stand in for a request to a web API."""
+    return PAGES[city][page]
+
+
+@dataclass(frozen=True)
+class TemperatureApi(PartitionedSource[tuple[str, float]]):
+    """The temperatures of some cities: a city is a partition, the number of a page an offset.
+
+    Args:
+        cities: the cities to read.
+        pages_per_epoch: how many pages of each city an epoch reads, at most.
+    """
+
+    cities: tuple[str, ...]
+    pages_per_epoch: int = 10
+
+    def partitions(self) -> Sequence[str]:
+        return self.cities
+
+    def first_offset(self, partition: str) -> int:
+        return 0
+
+    def next_offset(self, partition: str, start: int) -> int | None:
+        pages = len(PAGES[partition])
+        return None if start >= pages else min(start + self.pages_per_epoch, pages)
+
+    def read_partition(
+        self, partition: str, start: int, end: int
+    ) -> Iterator[list[tuple[str, float]]]:
+        for page in range(start, end):
+            yield [(partition, degrees) for degrees in get_page(partition, page)]
+
+
+@dataclass
+class SqliteSink(Sink[tuple[str, float]]):
+    """Pairs as rows of the table ``temperatures`` of an SQLite database.
+
+    Args:
+        path: the database's file.
+    """
+
+    path: Path
+    run_id: str = field(default="", init=False)
+
+    guarantee = Guarantee.EXACTLY_ONCE
+
+    def open(self, run_id: str, resuming: bool) -> None:
+        self.run_id = run_id
+        with closing(sqlite3.connect(self.path)) as database, database:
+            database.execute("CREATE TABLE IF NOT EXISTS temperatures (city TEXT, degrees REAL)")
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS epochs (run TEXT, epoch INTEGER, UNIQUE (run, epoch))"
+            )
+
+    def write(self, context: WriteContext, batches: Iterator[Written]) -> list[tuple[str, float]]:
+        # SQLite takes one writer at a time: the workers hand the rows on.
+        return [row for batch in batches for row in batch]
+
+    def commit(self, epoch: int, messages: Sequence[Any]) -> None:
+        number = "INSERT OR IGNORE INTO epochs VALUES (?, ?)"
+        with closing(sqlite3.connect(self.path)) as database, database:
+            is_new = database.execute(number, (self.run_id, epoch)).rowcount
+            if is_new:
+                rows = [row for message in messages for row in message]
+                database.executemany("INSERT INTO temperatures VALUES (?, ?)", rows)
+
+
+def make_flow(database: Path) -> Dataflow:
+    """Copy the API's temperatures to a database."""
+    flow = Dataflow("own_source_and_sink")
+    temperatures = op.input("api", flow, TemperatureApi(("berlin", "madrid")))
+    op.output("database", temperatures, SqliteSink(database))
+    return flow
+
+
+def main(database: Path) -> None:
+    """Run the flow and print what is in the table."""
+    run(make_flow(database))
+    with closing(sqlite3.connect(database)) as connection:
+        query = "SELECT city, degrees FROM temperatures ORDER BY city, rowid"
+        for city, degrees in connection.execute(query):
+            print(city, degrees)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as name:
+        main(Path(name) / "temperatures.db")

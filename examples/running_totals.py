@@ -1,0 +1,85 @@
+"""Running totals: state per key that outlives the process.
+
+Each file in the inbox holds a day's movements, and the flow runs once a day: it reads the files that
+have come since, and stops. ``op.stateful_map`` keeps a balance for each account. With a
+`RecoveryConfig`, the balances, and which files have been read, stay on disk when the run is over: the
+next one goes on with them. It would do the same had the run been killed: the epoch that was not
+finished is done again, and no movement counts twice.
+
+Run it; here the two days are two runs in one process:
+
+    python examples/running_totals.py
+
+It prints, the accounts in any order:
+
+    Monday
+    ann: 10 makes 10
+    ann: -4 makes 6
+    bob: 5 makes 5
+    Tuesday
+    ann: 20 makes 26
+    bob: -1 makes 4
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+import flow.operators as op
+from flow import Dataflow, run
+from flow.connectors.files import JsonLinesSource
+from flow.connectors.stdio import StdOutSink
+from recovery import RecoveryConfig
+
+DAYS = {
+    "Monday": [
+        {"account": "ann", "amount": 10},
+        {"account": "bob", "amount": 5},
+        {"account": "ann", "amount": -4},
+    ],
+    "Tuesday": [
+        {"account": "bob", "amount": -1},
+        {"account": "ann", "amount": 20},
+    ],
+}
+
+
+def add(total: int | None, movement: dict) -> tuple[int, str]:
+    """Called with what is kept of the account; returns what to keep now, and what to emit."""
+    total = (total or 0) + movement["amount"]
+    return total, f"{movement['amount']} makes {total}"
+
+
+def make_flow(inbox: Path) -> Dataflow:
+    """Keep the balances of the accounts whose movements come to the inbox."""
+    flow = Dataflow("running_totals")
+    # Following a directory never ends by itself: new files may always come.
+    movements = op.input("movements", flow, JsonLinesSource(inbox, follow=True))
+    by_account = op.key_on("by_account", movements, "account")
+    totals = op.stateful_map("totals", by_account, add)
+    op.output("out", totals, StdOutSink(format=lambda item: f"{item[0]}: {item[1]}"))
+    return flow
+
+
+def deliver(inbox: Path, day: str, movements: list[dict]) -> None:
+    """Move a finished file to the inbox: one that is still being written must not be seen."""
+    file = inbox.with_name(f"{day}.jsonl")
+    file.write_text("".join(json.dumps(movement) + "\n" for movement in movements))
+    file.rename(inbox / file.name)
+
+
+def main(folder: Path) -> None:
+    """Run the flow once a day."""
+    inbox, recovery = folder / "inbox", RecoveryConfig(folder / "checkpoint")
+    inbox.mkdir()
+    for day, movements in DAYS.items():
+        print(day)
+        deliver(inbox, day, movements)
+        run(make_flow(inbox), recovery=recovery, trigger="available")
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as name:
+        main(Path(name))

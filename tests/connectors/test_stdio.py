@@ -1,0 +1,65 @@
+"""Standard output: text is made in the workers, and printed where the flow was started."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from flow.connectors.sink import Guarantee, WriteContext
+from flow.connectors.stdio import StdOutSink
+from flow.errors import FlowTypeError, SinkError
+
+
+def write(sink: StdOutSink[Any], *batches: Any) -> Any:
+    message = sink.write(WriteContext("out", 0, 0, "run"), iter(batches))
+    return pickle.loads(pickle.dumps(message))
+
+
+def test_items_are_printed_a_line_each_when_the_epoch_is_committed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sink: StdOutSink[Any] = StdOutSink()
+    messages = [write(sink, ["a", 1], [None]), write(sink, [("k", 2.5)])]
+    assert capsys.readouterr().out == ""
+    sink.commit(0, messages)
+    assert capsys.readouterr().out == "a\n1\nNone\n('k', 2.5)\n"
+
+
+def test_a_record_is_printed_as_a_dict(capsys: pytest.CaptureFixture[str]) -> None:
+    sink: StdOutSink[Any] = StdOutSink()
+    sink.commit(0, [write(sink, pa.record_batch({"n": [1, 2], "t": ["x", None]}))])
+    assert capsys.readouterr().out == "{'n': 1, 't': 'x'}\n{'n': 2, 't': None}\n"
+
+
+def test_a_function_makes_the_text(capsys: pytest.CaptureFixture[str]) -> None:
+    sink: StdOutSink[Any] = StdOutSink(format=lambda row: row["n"] * 10)
+    sink.commit(0, [write(sink, pa.record_batch({"n": [1, 2]}), [{"n": 3}])])
+    assert capsys.readouterr().out == "10\n20\n30\n"
+
+
+def test_an_epoch_without_items_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    sink: StdOutSink[Any] = StdOutSink()
+    sink.commit(0, [])
+    sink.commit(1, [write(sink)])
+    assert capsys.readouterr().out == ""
+
+
+def test_a_function_that_raises_is_an_error_that_names_the_step_and_the_item() -> None:
+    sink: StdOutSink[Any] = StdOutSink(format=lambda item: item["x"])
+    with pytest.raises(
+        SinkError, match=r"step 'out': format raised KeyError: 'x'\n.*\{'y': 1\}"
+    ) as it:
+        write(sink, [{"y": 1}])
+    assert isinstance(it.value.__cause__, KeyError)
+
+
+def test_it_prints_again_what_is_run_again() -> None:
+    assert StdOutSink().guarantee is Guarantee.AT_LEAST_ONCE
+
+
+def test_format_must_be_a_function() -> None:
+    with pytest.raises(FlowTypeError, match=r"format must be a function, got str '\{\}'"):
+        StdOutSink(format="{}")  # type: ignore[arg-type]

@@ -1,0 +1,367 @@
+"""State in segments: held against a plain dict, and what it costs in calls of the store."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from unittest import mock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flow import CheckpointError
+from flow.engine import state
+from flow.engine.state import Header, LiveStates, MemoryStore, Segment, SegmentedStates
+from flow.errors import StepError
+from flow.instants import NEVER
+
+
+@dataclass
+class Text:
+    """A logic that is nothing but its snapshot."""
+
+    text: str
+
+    def snapshot(self) -> str:
+        return self.text
+
+
+class CountingStore(MemoryStore):
+    """Counts calls, and knows which segments they were about."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: Counter[str] = Counter()
+        self.read: list[int] = []
+        self.written: list[int] = []
+
+    def read_header(self, step_id: str) -> bytes | None:
+        self.calls["read_header"] += 1
+        return super().read_header(step_id)
+
+    def write_header(self, step_id: str, content: bytes) -> None:
+        self.calls["write_header"] += 1
+        super().write_header(step_id, content)
+
+    def read_segment(self, step_id: str, number: int) -> bytes | None:
+        self.read.append(number)
+        return super().read_segment(step_id, number)
+
+    def write_segment(self, step_id: str, number: int, content: bytes | None) -> None:
+        self.written.append(number)
+        super().write_segment(step_id, number, content)
+
+
+@contextmanager
+def segments_of(target_bytes: int) -> Iterator[None]:
+    with mock.patch.object(state, "TARGET_BYTES", target_bytes):
+        yield
+
+
+def states(store: MemoryStore, step_id: str = "step") -> SegmentedStates:
+    """The state as one epoch opens it."""
+    return SegmentedStates(store, step_id, Text)
+
+
+def header(store: MemoryStore, step_id: str = "step") -> Header:
+    return Header.decode(store.read_header(step_id) or b"", step_id)
+
+
+def fill(store: MemoryStore, keys: Iterable[str], text: str = "", due_us: int = NEVER) -> None:
+    one = states(store)
+    names = list(keys)
+    one.prepare(names)
+    for key in names:
+        one.put(key, Text(text), due_us)
+    one.flush()
+
+
+# --- against a dict ---------------------------------------------------------------------------
+
+KEYS = [f"key-{number}" for number in range(24)]
+
+
+@dataclass(frozen=True)
+class Epoch:
+    now_us: int
+    puts: dict[str, tuple[str, int]] = field(default_factory=dict)
+    drops: frozenset[str] = frozenset()
+
+
+EPOCHS = st.lists(
+    st.builds(
+        Epoch,
+        now_us=st.integers(0, 100),
+        puts=st.dictionaries(
+            st.sampled_from(KEYS),
+            st.tuples(st.text("xyz", max_size=60), st.integers(0, 100) | st.just(NEVER)),
+        ),
+        drops=st.frozensets(st.sampled_from(KEYS)),
+    ),
+    max_size=12,
+)
+
+
+def play(store: MemoryStore, model: dict[str, tuple[str, int]], epoch: Epoch) -> None:
+    """Run an epoch over the state and the model, and hold them against each other."""
+    one = states(store)
+    assert one.due(epoch.now_us) == sorted(
+        k for k, (_, due) in model.items() if due <= epoch.now_us
+    )
+    one.prepare([*epoch.puts, *epoch.drops])
+    for key, (text, due_us) in epoch.puts.items():
+        found = one.take(key)
+        assert (found and found.text) == (model[key][0] if key in model else None)
+        one.put(key, Text(text), due_us)
+        model[key] = (text, due_us)
+    for key in epoch.drops:
+        one.drop(key)
+        model.pop(key, None)
+    assert one.flush() == min((due for _, due in model.values()), default=NEVER)
+    assert one.count() == len(model)
+
+
+@given(EPOCHS, st.sampled_from([1, 60, 200, 10_000]))
+def test_segmented_state_is_a_dict_that_is_kept_in_pieces(
+    epochs: list[Epoch], target_bytes: int
+) -> None:
+    store, model = MemoryStore(), dict[str, tuple[str, int]]()
+    with segments_of(target_bytes):
+        for epoch in epochs:
+            play(store, model, epoch)
+        last = states(store)
+        assert last.all() == sorted(model)
+        for key, (text, _) in model.items():
+            assert last.take(key) == Text(text)
+
+
+@given(EPOCHS, st.sampled_from([1, 60, 200]))
+def test_segments_are_neither_too_few_nor_far_too_many(
+    epochs: list[Epoch], target_bytes: int
+) -> None:
+    store, model = MemoryStore(), dict[str, tuple[str, int]]()
+    with segments_of(target_bytes):
+        for epoch in epochs:
+            play(store, model, epoch)
+            if store.read_header("step") is None:
+                continue
+            found = header(store)
+            weights = [
+                Segment.decode(store.read_segment("step", number), "step").size
+                for number in range(found.segments)
+            ]
+            assert found.size == sum(weights)
+            wanted = max(1, -(-found.size // target_bytes))
+            assert wanted <= found.segments < 4 * (wanted + 1)
+
+
+@given(EPOCHS)
+def test_live_state_is_a_dict_too(epochs: list[Epoch]) -> None:
+    """In a batch system time stands still, here at 50."""
+    one, model = LiveStates(now_us=50), dict[str, tuple[str, int]]()
+    for epoch in epochs:
+        assert one.due(50) == sorted(key for key, (_, due) in model.items() if due <= 50)
+        one.prepare([*epoch.puts, *epoch.drops])
+        for key, (text, due_us) in epoch.puts.items():
+            one.put(key, Text(text), due_us)
+            model[key] = (text, due_us)
+        for key in epoch.drops:
+            one.drop(key)
+            model.pop(key, None)
+        one.flush()
+        assert one.all() == sorted(model)
+        assert all(one.take(key) == Text(text) for key, (text, _) in model.items())
+
+
+def test_steps_have_state_apart() -> None:
+    store = MemoryStore()
+    fill(store, ["a"], "of one")
+    other = states(store, "other")
+    other.prepare(["a"])
+    assert other.take("a") is None
+    assert other.all() == []
+
+
+def test_a_copied_store_does_not_change_with_the_first() -> None:
+    store = MemoryStore()
+    fill(store, ["a"], "before")
+    copy = store.copied()
+    fill(store, ["a", "b"], "after")
+    kept = states(copy)
+    assert kept.all() == ["a"]
+    assert kept.take("a") == Text("before")
+
+
+def test_what_is_taken_is_made_anew_each_time() -> None:
+    store = MemoryStore()
+    fill(store, ["a"], "text")
+    one = states(store)
+    one.prepare(["a"])
+    assert one.take("a") is not one.take("a")
+
+
+# --- what an epoch costs ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def large() -> Iterator[CountingStore]:
+    """A store with 1 000 keys in 200 segments or so, whose calls are counted from here on."""
+    store = CountingStore()
+    with segments_of(200):
+        fill(store, (f"key-{number}" for number in range(1000)), "0123456789")
+        assert header(store).segments > 150
+        store.calls.clear()
+        store.read.clear()
+        store.written.clear()
+        yield store
+
+
+def test_an_epoch_in_which_nothing_happens_reads_the_header_and_writes_nothing(
+    large: CountingStore,
+) -> None:
+    one = states(large)
+    assert one.due(1_000) == []
+    one.prepare([])
+    one.flush()
+    assert (large.calls, large.read, large.written) == (Counter(read_header=1), [], [])
+
+
+def test_an_epoch_that_looks_at_a_key_reads_its_segment(large: CountingStore) -> None:
+    one = states(large)
+    one.prepare(["key-7"])
+    assert one.take("key-7") == Text("0123456789")
+    one.flush()
+    assert (large.calls, len(large.read), large.written) == (Counter(read_header=1), 1, [])
+
+
+def test_an_epoch_that_changes_a_key_writes_its_segment(large: CountingStore) -> None:
+    fill(large, ["key-7"], "9876543210")
+    assert len(large.read) == 1
+    assert large.written == large.read
+
+
+def test_state_that_did_not_change_is_not_written(large: CountingStore) -> None:
+    fill(large, ["key-7"], "0123456789")
+    assert (large.calls["write_header"], large.written) == (0, [])
+
+
+def test_keys_of_one_segment_cost_one_segment(large: CountingStore) -> None:
+    one = states(large)
+    one.prepare([f"key-{number}" for number in range(1000)])
+    number, keys = next(
+        (number, list(segment.kept))
+        for number, segment in one._loaded.items()
+        if len(segment.kept) > 2
+    )
+    large.read.clear()
+    fill(large, keys, "9876543210")
+    assert (large.read, large.written) == ([number], [number])
+
+
+def test_what_is_due_is_found_without_reading_the_rest(large: CountingStore) -> None:
+    fill(large, ["key-1", "key-2"], "0123456789", due_us=5)
+    large.read.clear()
+    one = states(large)
+    assert one.due(4) == []
+    assert large.read == []
+    assert one.due(5) == ["key-1", "key-2"]
+    assert 1 <= len(large.read) <= 2
+
+
+def test_one_segment_more_is_split_off_one_segment(large: CountingStore) -> None:
+    before = header(large).segments
+    large.calls.clear()
+    number = 0
+    while header(large).segments == before:
+        large.read.clear()
+        large.written.clear()
+        fill(large, [f"more-{number}"], "0123456789")
+        number += 1
+    assert header(large).segments == before + 1
+    assert len(large.read) <= 2
+    assert before in large.written
+    assert len(large.written) <= 3
+
+
+def test_segments_are_joined_again_when_most_keys_have_gone(large: CountingStore) -> None:
+    keys = [f"key-{number}" for number in range(1000)]
+    one = states(large)
+    one.prepare(keys)
+    for key in keys[10:]:
+        one.drop(key)
+    one.flush()
+    assert header(large).segments <= 3
+    last = states(large)
+    assert last.all() == sorted(keys[:10])
+
+
+def test_a_step_whose_keys_have_all_gone_keeps_no_segment() -> None:
+    store = CountingStore()
+    fill(store, KEYS, "text")
+    one = states(store)
+    one.prepare(KEYS)
+    for key in KEYS:
+        one.drop(key)
+    assert one.flush() == NEVER
+    assert one.count() == 0
+    assert [store.read_segment("step", n) for n in range(header(store).segments)] == [None]
+
+
+def test_a_step_that_never_had_a_key_writes_nothing() -> None:
+    store = CountingStore()
+    one = states(store)
+    one.prepare(["a"])
+    one.drop("a")
+    one.flush()
+    assert (store.calls, store.written) == (Counter(read_header=1), [])
+
+
+# --- the form on disk -------------------------------------------------------------------------
+
+
+def test_a_header_reads_back_as_it_was_written() -> None:
+    store = MemoryStore()
+    fill(store, ["a"], "text", due_us=7)
+    found = header(store)
+    assert (found.keys, found.segments, found.dues.tolist()) == (1, 1, [7])
+    again = Header.decode(found.encode(), "step")
+    assert (again.keys, again.size, again.dues.tolist()) == (1, found.size, [7])
+
+
+def test_the_form_of_a_header_never_changes() -> None:
+    assert Header.empty().encode().hex() == (
+        "01" + "00" * 8 + "00" * 8 + "01000000" + "0000000000000040"
+    )
+
+
+def test_the_form_of_a_segment_never_changes() -> None:
+    content = Segment({"a": (pickle.dumps(5, 5), 7)}).encode()
+    assert content is not None
+    assert content[0] == 1
+    assert pickle.loads(content[1:]) == (["a"], [pickle.dumps(5, 5)], (7).to_bytes(8, "little"))
+
+
+def test_an_empty_segment_has_no_form() -> None:
+    assert Segment().encode() is None
+    assert Segment.decode(None, "step").kept == {}
+
+
+@pytest.mark.parametrize(("content", "shown"), [(b"\x02rest", "2"), (b"", "none")])
+def test_state_of_an_unknown_format_is_refused_by_name(content: bytes, shown: str) -> None:
+    message = (
+        f"the state of step 'step' is in format {shown}, this version reads format 1: "
+        "run the version that wrote it"
+    )
+    for decode in (Header.decode, Segment.decode):
+        with pytest.raises(CheckpointError) as caught:
+            decode(content, "step")
+        assert str(caught.value) == message
+
+
+def test_a_key_that_utf_8_cannot_hold_is_refused() -> None:
+    with pytest.raises(StepError, match="a key must be text that UTF-8 can hold"):
+        states(MemoryStore()).prepare(["k\ud800"])

@@ -1,0 +1,232 @@
+"""Joining keyed streams outside of any window: what a side keeps, and when tuples leave."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import flow.operators as op
+from flow import Dataflow
+from flow.testing import TestDriver, TestingSink, TestingSource
+
+Event = tuple[str, Any]
+
+
+def joining(sides: int = 2, **modes: Any) -> TestDriver:
+    """A join of inputs called ``A``, ``B``, … ."""
+    flow = Dataflow("join")
+    inputs = [op.input(name, flow, TestingSource([])) for name in "ABC"[:sides]]
+    op.output("out", op.join("join", *inputs, **modes), TestingSink([]))
+    return TestDriver(flow)
+
+
+def joined(events: list[Event], sides: int = 2, **modes: Any) -> list[list[Any]]:
+    """What one key's values give, one after the other, and then what the end gives."""
+    made = []
+    with joining(sides, **modes) as t:
+        for side, value in events:
+            before = len(t.received("out"))
+            t.send(side, [("k", value)])
+            made.append([row for _, row in t.received("out")[before:]])
+        before = len(t.received("out"))
+        t.end()
+        made.append([row for _, row in t.received("out")[before:]])
+    return made
+
+
+#  A   1       2               3
+#  B       x       y
+A1_Bx_A2_By_A3: list[Event] = [("A", 1), ("B", "x"), ("A", 2), ("B", "y"), ("A", 3)]
+
+#  A   1   2       3
+#  B           x
+A1_A2_Bx_A3: list[Event] = [("A", 1), ("A", 2), ("B", "x"), ("A", 3)]
+
+TWO_SIDES: list[tuple[str, str, list[Event], list[list[Any]]]] = [
+    ("first", "complete", A1_Bx_A2_By_A3, [[], [(1, "x")], [], [(2, "y")], [], []]),
+    ("last", "complete", A1_Bx_A2_By_A3, [[], [(1, "x")], [], [(2, "y")], [], []]),
+    ("product", "complete", A1_Bx_A2_By_A3, [[], [(1, "x")], [], [(2, "y")], [], []]),
+    ("first", "complete", A1_A2_Bx_A3, [[], [], [(1, "x")], [], []]),
+    ("last", "complete", A1_A2_Bx_A3, [[], [], [(2, "x")], [], []]),
+    ("product", "complete", A1_A2_Bx_A3, [[], [], [(1, "x"), (2, "x")], [], []]),
+    ("first", "final", A1_Bx_A2_By_A3, [[], [], [], [], [], [(1, "x")]]),
+    ("last", "final", A1_Bx_A2_By_A3, [[], [], [], [], [], [(3, "y")]]),
+    (
+        "product",
+        "final",
+        A1_Bx_A2_By_A3,
+        [[], [], [], [], [], [(1, "x"), (1, "y"), (2, "x"), (2, "y"), (3, "x"), (3, "y")]],
+    ),
+    (
+        "first",
+        "running",
+        A1_A2_Bx_A3,
+        [[(1, None)], [(1, None)], [(1, "x")], [(1, "x")], []],
+    ),
+    (
+        "last",
+        "running",
+        A1_A2_Bx_A3,
+        [[(1, None)], [(2, None)], [(2, "x")], [(3, "x")], []],
+    ),
+    (
+        "product",
+        "running",
+        A1_A2_Bx_A3,
+        [
+            [(1, None)],
+            [(1, None), (2, None)],
+            [(1, "x"), (2, "x")],
+            [(1, "x"), (2, "x"), (3, "x")],
+            [],
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("insert_mode", "emit_mode", "events", "expected"), TWO_SIDES)
+def test_two_sides(
+    insert_mode: str, emit_mode: str, events: list[Event], expected: list[list[Any]]
+) -> None:
+    assert joined(events, insert_mode=insert_mode, emit_mode=emit_mode) == expected
+
+
+#  A   1               2
+#  B       x
+#  C           p   q
+A1_Bx_Cp_Cq_A2: list[Event] = [("A", 1), ("B", "x"), ("C", "p"), ("C", "q"), ("A", 2)]
+
+THREE_SIDES: list[tuple[str, str, list[list[Any]]]] = [
+    ("first", "complete", [[], [], [(1, "x", "p")], [], [], []]),
+    ("last", "complete", [[], [], [(1, "x", "p")], [], [], []]),
+    ("product", "complete", [[], [], [(1, "x", "p")], [], [], []]),
+    ("first", "final", [[], [], [], [], [], [(1, "x", "p")]]),
+    ("last", "final", [[], [], [], [], [], [(2, "x", "q")]]),
+    (
+        "product",
+        "final",
+        [[], [], [], [], [], [(1, "x", "p"), (1, "x", "q"), (2, "x", "p"), (2, "x", "q")]],
+    ),
+    (
+        "first",
+        "running",
+        [
+            [(1, None, None)],
+            [(1, "x", None)],
+            [(1, "x", "p")],
+            [(1, "x", "p")],
+            [(1, "x", "p")],
+            [],
+        ],
+    ),
+    (
+        "last",
+        "running",
+        [
+            [(1, None, None)],
+            [(1, "x", None)],
+            [(1, "x", "p")],
+            [(1, "x", "q")],
+            [(2, "x", "q")],
+            [],
+        ],
+    ),
+    (
+        "product",
+        "running",
+        [
+            [(1, None, None)],
+            [(1, "x", None)],
+            [(1, "x", "p")],
+            [(1, "x", "p"), (1, "x", "q")],
+            [(1, "x", "p"), (1, "x", "q"), (2, "x", "p"), (2, "x", "q")],
+            [],
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("insert_mode", "emit_mode", "expected"), THREE_SIDES)
+def test_three_sides(insert_mode: str, emit_mode: str, expected: list[list[Any]]) -> None:
+    assert joined(A1_Bx_Cp_Cq_A2, sides=3, insert_mode=insert_mode, emit_mode=emit_mode) == expected
+
+
+def test_unless_told_otherwise_a_join_keeps_the_last_and_emits_when_complete() -> None:
+    assert joined(A1_A2_Bx_A3) == [[], [], [(2, "x")], [], []]
+
+
+def test_at_the_end_a_side_without_a_value_is_none() -> None:
+    assert joined([("B", "x")], emit_mode="final") == [[], [(None, "x")]]
+
+
+def test_none_is_a_value_like_any_other() -> None:
+    assert joined([("A", None), ("B", "x")], emit_mode="complete") == [[], [(None, "x")], []]
+    assert joined([("A", None), ("A", 1)], insert_mode="first", emit_mode="final") == [
+        [],
+        [],
+        [(None, None)],
+    ]
+
+
+def test_keys_are_joined_apart() -> None:
+    with joining() as t:
+        t.send_all({"A": [("k", 1), ("l", 2)], "B": [("l", "x"), ("m", "y")]})
+        t.end()
+        assert t.received("out") == [("l", (2, "x"))]
+
+
+def test_a_complete_join_forgets_the_key_and_a_running_one_keeps_it() -> None:
+    for emit_mode, kept in (("complete", 0), ("running", 1)):
+        with joining(emit_mode=emit_mode) as t:
+            t.send_all({"A": [("k", 1)], "B": [("k", "x")]})
+            assert t.stats.gauges["join", "keys"] == kept
+
+
+def test_a_final_join_emits_once_and_starts_afresh() -> None:
+    with joining(emit_mode="final") as t:
+        t.send("A", [("k", 1)])
+        t.end()
+        t.send("B", [("k", "x")])
+        t.end()
+        assert t.received("out") == [("k", (1, None)), ("k", (None, "x"))]
+
+
+def test_within_an_epoch_sides_interleave_first_of_each_then_second_of_each() -> None:
+    with joining(emit_mode="running") as t:
+        t.send_all({"A": [("k", 1), ("k", 2)], "B": [("k", "x"), ("k", "y")]})
+        assert [row for _, row in t.received("out")] == [(1, None), (1, "x"), (2, "x"), (2, "y")]
+
+
+def test_what_a_side_has_is_kept_over_a_restart() -> None:
+    with joining(insert_mode="product") as t:
+        t.send("A", [("k", 1), ("k", 2)])
+        t.restart(after="1d")
+        t.send("B", [("k", "x")])
+        assert t.received("out") == [("k", (1, "x")), ("k", (2, "x"))]
+
+
+def test_records_are_joined_as_dicts() -> None:
+    flow = Dataflow("records")
+    sides = [
+        op.key_on(f"by_id_{name}", op.input(name, flow, TestingSource([])), "id") for name in "AB"
+    ]
+    op.output("out", op.join("join", *sides), TestingSink([]))
+    with TestDriver(flow) as t:
+        t.send_all(
+            {
+                "A": pa.RecordBatch.from_pylist([{"id": "k", "n": 1}]),
+                "B": pa.RecordBatch.from_pylist([{"id": "k", "name": "x"}]),
+            }
+        )
+        assert t.received("out") == [("k", ({"id": "k", "n": 1}, {"id": "k", "name": "x"}))]
+
+
+def test_a_stream_can_be_joined_with_itself() -> None:
+    flow = Dataflow("selfie")
+    s = op.input("in", flow, TestingSource([]))
+    op.output("out", op.join("join", s, s), TestingSink([]))
+    with TestDriver(flow) as t:
+        t.send("in", [("k", 1), ("k", 2)])
+        assert t.received("out") == [("k", (1, 1)), ("k", (2, 2))]

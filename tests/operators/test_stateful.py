@@ -1,0 +1,480 @@
+"""Stateful operators: what a logic may rely on, and what those that come with the package give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import flow.operators as op
+from flow import Dataflow, Stream
+from flow.engine.context import Control
+from flow.engine.local import LocalEngine, Part
+from flow.errors import StepError
+from flow.instants import Moment, datetime_us
+from flow.testing import TestDriver, TestingSink, TestingSource, run_once
+from tests.support.logics import BatchTotal, Diary
+
+TEN = datetime(2013, 1, 1, 10, tzinfo=UTC)
+FIVE_PAST = TEN + timedelta(minutes=5)
+TEN_PAST = TEN + timedelta(minutes=10)
+
+Build = Callable[[Stream[Any]], Stream[Any]]
+
+
+def a_flow(build: Build) -> Dataflow:
+    flow = Dataflow("example")
+    op.output("out", build(op.input("in", flow, TestingSource([]))), TestingSink([]))
+    return flow
+
+
+def driver(build: Build) -> TestDriver:
+    return TestDriver(a_flow(build), now=TEN)
+
+
+def diary() -> TestDriver:
+    return driver(lambda s: op.stateful("diary", s, Diary))
+
+
+def lines(t: TestDriver) -> list[str]:
+    """What the one key of the flow has emitted."""
+    return [line for _, line in t.received("out")]
+
+
+# --- the order of calls -----------------------------------------------------------------------
+
+
+#  now     10:00       10:05   10:10
+#  epoch   set, a      tick    tick
+#  due        └──────→ x
+def test_a_logic_is_called_at_the_time_it_asked_for_and_once() -> None:
+    with diary() as t:
+        t.send("in", [("k", FIVE_PAST), ("k", "a")])
+        t.advance("4m59s")
+        assert lines(t) == ["set", "item a"]
+        t.advance("1s")
+        t.advance("5m")
+        assert lines(t) == ["set", "item a", "notify 10:05"]
+
+
+#  now     10:00   (down)   10:05
+#  epoch   set              a
+#  due      └─────────────→ x, before a
+def test_what_is_due_is_called_before_the_epoch_s_values() -> None:
+    with diary() as t:
+        t.send("in", [("k", FIVE_PAST)])
+        t.restart(after="5m")
+        t.send("in", [("k", "a")])
+        assert lines(t) == ["set", "notify 10:05", "item a"]
+
+
+def test_what_becomes_due_by_the_values_is_called_after_them() -> None:
+    with diary() as t:
+        t.send("in", [("k", TEN), ("k", "a")])
+        assert lines(t) == ["set", "item a", "notify 10:00"]
+
+
+#  now     10:00   10:10
+#  epoch   set     set (10:10, due at once), a, the end
+#  due      └────→ x
+def test_an_epoch_calls_what_was_due_the_values_what_is_due_then_and_the_end() -> None:
+    engine = LocalEngine(a_flow(lambda s: op.stateful("diary", s, Diary)))
+    engine.epoch({"in": [Part([("k", FIVE_PAST)])]}, Control(Moment(datetime_us(TEN))))
+    result = engine.epoch(
+        {"in": [Part([("k", TEN_PAST), ("k", "a")])]},
+        Control(Moment(datetime_us(TEN_PAST)), end_of_input=True),
+    )
+    assert [line for _, line in result.outputs["out"]] == [
+        "notify 10:10",
+        "set",
+        "item a",
+        "notify 10:10",
+        "end after 5",
+    ]
+
+
+def test_a_logic_whose_time_is_asked_for_again_in_the_past_is_called_twice_an_epoch_at_most() -> (
+    None
+):
+    class Impatient(Diary):
+        def notify_at(self) -> datetime | None:
+            return TEN
+
+    with driver(lambda s: op.stateful("diary", s, Impatient)) as t:
+        t.send("in", [("k", "a")])
+        assert lines(t) == ["item a", "notify 10:00"]
+        t.advance("1m")
+        assert lines(t) == ["item a", "notify 10:00", "notify 10:01", "notify 10:01"]
+
+
+def test_a_logic_may_give_its_time_in_microseconds_instead() -> None:
+    class InMicros(Diary):
+        def notify_at_us(self) -> int:
+            return datetime_us(FIVE_PAST)
+
+    with driver(lambda s: op.stateful("diary", s, InMicros)) as t:
+        t.send("in", [("k", "a")])
+        t.advance("5m")
+        assert lines(t)[:2] == ["item a", "notify 10:05"]
+
+
+def test_values_come_in_source_order_with_the_epoch_s_time() -> None:
+    class Clocked(Diary):
+        def on_item(self, value: Any, moment: Moment) -> Any:
+            return [f"{value} at {moment.now:%H:%M}"], op.KEEP
+
+    with driver(lambda s: op.stateful("diary", s, Clocked)) as t:
+        t.send("in", [("k", 3), ("k", 1), ("k", 2)])
+        t.advance("1h")
+        t.send("in", [("k", 4)])
+        assert lines(t) == ["3 at 10:00", "1 at 10:00", "2 at 10:00", "4 at 11:00"]
+
+
+def test_the_end_comes_after_the_values_of_every_key() -> None:
+    with diary() as t:
+        t.send("in", [("k", "a"), ("l", "b")])
+        t.end()
+        assert sorted(t.received("out")) == [
+            ("k", "end after 1"),
+            ("k", "item a"),
+            ("l", "end after 1"),
+            ("l", "item b"),
+        ]
+
+
+def test_the_end_at_level_two_comes_after_what_level_one_emits_at_its_end() -> None:
+    def build(s: Stream[Any]) -> Stream[Any]:
+        total = op.reduce_final("total", s, lambda a, b: a + b)
+        one_key = op.key_on("one_key", total, lambda pair: "all")
+        return op.stateful("diary", one_key, Diary)
+
+    with driver(build) as t:
+        t.send("in", [("k", 1), ("k", 2)])
+        t.end()
+        assert lines(t) == ["item ('k', 3)", "end after 1"]
+
+
+# --- keeping and discarding -------------------------------------------------------------------
+
+
+def test_a_discarded_logic_is_forgotten_and_the_next_value_makes_a_new_one() -> None:
+    with diary() as t:
+        t.send("in", [("k", "a"), ("k", "go"), ("k", "b")])
+        t.end()
+        assert lines(t) == ["item a", "item go", "item b", "end after 1"]
+
+
+def test_a_discarded_logic_is_not_called_again() -> None:
+    with diary() as t:
+        t.send("in", [("k", FIVE_PAST), ("k", "go")])
+        t.advance("5m")
+        t.end()
+        assert lines(t) == ["set", "item go"]
+
+
+def test_the_keys_that_are_kept_are_counted() -> None:
+    with diary() as t:
+        t.send("in", [("a", 1), ("b", 1), ("c", "go")])
+        assert t.stats.gauges["diary", "keys"] == 2
+        t.send("in", [("a", "go")])
+        assert t.stats.gauges["diary", "keys"] == 1
+
+
+def test_a_logic_kept_at_the_end_is_there_when_the_flow_goes_on() -> None:
+    with diary() as t:
+        t.send("in", [("k", "a")])
+        t.end()
+        t.send("in", [("k", "b")])
+        t.end()
+        assert lines(t) == ["item a", "end after 1", "item b", "end after 3"]
+
+
+@pytest.mark.parametrize("where", ["on_notify", "on_end"])
+def test_a_logic_may_be_discarded_by_any_call(where: str) -> None:
+    class Leaving(Diary):
+        def on_notify(self, moment: Moment) -> Any:
+            return ["bye"], op.DISCARD if where == "on_notify" else op.KEEP
+
+        def on_end(self, moment: Moment) -> Any:
+            return ["bye"], op.DISCARD if where == "on_end" else op.KEEP
+
+    with driver(lambda s: op.stateful("diary", s, Leaving)) as t:
+        t.send("in", [("k", FIVE_PAST)])
+        t.advance("5m") if where == "on_notify" else t.end()
+        assert lines(t) == ["set", "bye"]
+        assert t.stats.gauges["diary", "keys"] == 0
+
+
+# --- state ------------------------------------------------------------------------------------
+
+
+def test_a_restart_keeps_the_state() -> None:
+    with diary() as t:
+        t.send("in", [("k", "a")])
+        t.restart(after="1h")
+        t.end()
+        assert lines(t) == ["item a", "end after 1"]
+
+
+def test_the_time_that_a_flow_was_down_counts_as_system_time_but_not_as_running() -> None:
+    class Hours(Diary):
+        def on_item(self, value: Any, moment: Moment) -> Any:
+            running = timedelta(microseconds=moment.running_us - datetime_us(TEN))
+            return [f"{moment.now:%H:%M}, running for {running}"], op.KEEP
+
+    with driver(lambda s: op.stateful("diary", s, Hours)) as t:
+        t.advance("10m")
+        t.restart(after="1h")
+        t.advance("5m")
+        t.send("in", [("k", None)])
+        assert lines(t) == ["11:15, running for 0:15:00"]
+
+
+def test_state_belongs_to_a_step_and_a_key() -> None:
+    def build(s: Stream[Any]) -> Stream[Any]:
+        total = op.stateful_map("total", s, lambda n, x: ((n or 0) + x,) * 2)
+        count = op.stateful_map("count", s, lambda n, x: ((n or 0) + 1,) * 2)
+        return op.merge("both", total, count)
+
+    with driver(build) as t:
+        t.send("in", [("a", 10), ("b", 5), ("a", 7)])
+        assert [v for k, v in t.received("out") if k == "a"] == [10, 1, 17, 2]
+        assert [v for k, v in t.received("out") if k == "b"] == [5, 1]
+
+
+def test_a_state_that_is_changed_in_place_is_as_it_was_when_the_epoch_fails() -> None:
+    def append(kept: list[int] | None, value: int) -> tuple[list[int], list[int]]:
+        kept = kept or []
+        kept.append(value)
+        return kept, [sum(kept) // (value != 13)]
+
+    with driver(lambda s: op.stateful_flat_map("sum", s, append)) as t:
+        t.send("in", [("k", 1)])
+        with pytest.raises(StepError, match="ZeroDivisionError"):
+            t.send("in", [("k", 2), ("k", 13)])
+        t.send("in", [("k", 4)])
+        assert t.received("out") == [("k", 1), ("k", 5)]
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda s: op.collect("step", s, "1h", 10),
+        lambda s: op.join("step", s, s, insert_mode="product", emit_mode="final"),
+    ],
+)
+def test_a_snapshot_is_a_copy_that_later_values_do_not_change(build: Build) -> None:
+    operator: Any = a_flow(build).step("step").operator
+    logic = operator.builder(None)
+    logic.on_item((0, "first"), Moment(0))
+    snapshot, again = logic.snapshot(), logic.snapshot()
+    logic.on_item((0, "second"), Moment(0))
+    assert snapshot == again
+    assert logic.snapshot() != snapshot
+
+
+# --- logics by the epoch ----------------------------------------------------------------------
+
+
+def test_a_batch_logic_gets_all_values_of_an_epoch_together() -> None:
+    with driver(lambda s: op.stateful_batch("totals", s, BatchTotal)) as t:
+        t.send("in", [("a", 1), ("b", 10), ("a", 2)])
+        t.send("in", [("a", 3)])
+        assert [v for k, v in t.received("out") if k == "a"] == [(2, 3), (1, 6)]
+        assert [v for k, v in t.received("out") if k == "b"] == [(1, 10)]
+
+
+def test_a_batch_logic_s_failure_shows_the_values() -> None:
+    with pytest.raises(StepError) as caught:
+        run_once([("k", 1), ("k", "x")], lambda s: op.stateful_batch("totals", s, BatchTotal))
+    assert str(caught.value) == (
+        "step 'totals': on_batch raised TypeError: unsupported operand type(s) for +: 'int' and "
+        "'str'\n  key:  'k'\n  item: [1, 'x']"
+    )
+
+
+# --- maps with a state ------------------------------------------------------------------------
+
+
+def running_total(total: int | None, value: int) -> tuple[int | None, int]:
+    total = (total or 0) + value
+    return (None if total >= 10 else total), total
+
+
+def test_stateful_map_emits_one_value_for_each() -> None:
+    items = [("a", 1), ("b", 5), ("a", 2)]
+    assert run_once(items, lambda s: op.stateful_map("sum", s, running_total)) == [
+        ("a", 1),
+        ("b", 5),
+        ("a", 3),
+    ]
+
+
+def test_stateful_map_forgets_a_key_whose_state_becomes_none() -> None:
+    with driver(lambda s: op.stateful_map("sum", s, running_total)) as t:
+        t.send("in", [("a", 4), ("a", 6), ("a", 1)])
+        t.send("in", [("a", 2), ("a", 9)])
+        assert t.received("out") == [("a", 4), ("a", 10), ("a", 1), ("a", 3), ("a", 12)]
+        assert t.stats.gauges["sum", "keys"] == 0
+
+
+def test_stateful_flat_map_emits_any_number_of_values() -> None:
+    def since_last(last: int | None, value: int) -> tuple[int, range]:
+        return value, range(last or 0, value)
+
+    items = [("k", 2), ("k", 2), ("k", 4)]
+    assert run_once(items, lambda s: op.stateful_flat_map("gap", s, since_last)) == [
+        ("k", 0),
+        ("k", 1),
+        ("k", 2),
+        ("k", 3),
+    ]
+
+
+# --- final figures ----------------------------------------------------------------------------
+
+SCORES = [("a", "bb"), ("a", "c"), ("b", "x"), ("a", "dd"), ("a", "e")]
+
+FINALS: dict[str, tuple[Build, list[Any]]] = {
+    "fold_final": (
+        lambda s: op.fold_final("step", s, list, lambda kept, v: [*kept, v]),
+        [("a", ["bb", "c", "dd", "e"]), ("b", ["x"])],
+    ),
+    "reduce_final": (
+        lambda s: op.reduce_final("step", s, lambda kept, v: kept + v),
+        [("a", "bbcdde"), ("b", "x")],
+    ),
+    "count_final": (
+        lambda s: op.count_final("step", s, lambda pair: pair[0]),
+        [("a", 4), ("b", 1)],
+    ),
+    "max_final": (lambda s: op.max_final("step", s), [("a", "e"), ("b", "x")]),
+    "max_final by length": (lambda s: op.max_final("step", s, by=len), [("a", "bb"), ("b", "x")]),
+    "min_final": (lambda s: op.min_final("step", s), [("a", "bb"), ("b", "x")]),
+    "min_final by length": (lambda s: op.min_final("step", s, by=len), [("a", "c"), ("b", "x")]),
+}
+
+
+@pytest.mark.parametrize(("build", "expected"), FINALS.values(), ids=FINALS)
+def test_a_final_step_emits_once_for_each_key_when_the_input_ends(
+    build: Build, expected: list[Any]
+) -> None:
+    """Of equals, ``max_final`` and ``min_final`` keep the first."""
+    with driver(build) as t:
+        t.send("in", SCORES[:2])
+        t.send("in", SCORES[2:])
+        assert t.received("out") == []
+        t.end()
+        assert sorted(t.received("out")) == expected
+        assert t.stats.gauges["step", "keys"] == 0
+
+
+def test_a_final_step_starts_afresh_after_the_end() -> None:
+    with driver(lambda s: op.reduce_final("sum", s, lambda a, b: a + b)) as t:
+        t.send("in", [("a", 1)])
+        t.end()
+        t.send("in", [("a", 5)])
+        t.end()
+        assert t.received("out") == [("a", 1), ("a", 5)]
+
+
+def test_a_final_step_emits_nothing_for_no_values() -> None:
+    assert run_once([], lambda s: op.fold_final("step", s, list, lambda kept, v: kept)) == []
+
+
+def test_a_reduction_that_reaches_none_goes_on_from_none() -> None:
+    def drop_equal(kept: int | None, value: int) -> int | None:
+        return None if kept == value else value
+
+    items = [("k", 1), ("k", 1), ("k", 2)]
+    assert run_once(items[:2], lambda s: op.reduce_final("step", s, drop_equal)) == [("k", None)]
+    assert run_once(items, lambda s: op.reduce_final("step", s, drop_equal)) == [("k", 2)]
+
+
+def test_count_final_pairs_items_in_a_step_of_its_own() -> None:
+    flow = a_flow(lambda s: op.count_final("n", s, lambda x: x))
+    assert [step.step_id for step in flow.steps] == ["in", "n.key", "n", "out"]
+
+
+# --- collect ----------------------------------------------------------------------------------
+
+
+def collecting(timeout: Any = "10m", max_size: int = 3) -> TestDriver:
+    return driver(lambda s: op.collect("lists", s, timeout, max_size))
+
+
+def test_collect_emits_a_list_as_soon_as_it_is_full() -> None:
+    with collecting() as t:
+        t.send("in", [("k", n) for n in range(7)])
+        assert t.received("out") == [("k", [0, 1, 2]), ("k", [3, 4, 5])]
+
+
+def test_collect_fills_a_list_over_several_epochs() -> None:
+    with collecting() as t:
+        t.send("in", [("k", 1), ("l", 9)])
+        t.send("in", [("k", 2)])
+        t.send("in", [("k", 3)])
+        assert t.received("out") == [("k", [1, 2, 3])]
+
+
+#  now     10:00   10:05   10:10   10:15
+#  value   1       2
+#  due     ├─────────────→ [1, 2]  nothing
+def test_collect_emits_a_list_when_its_first_value_has_waited_long_enough() -> None:
+    with collecting() as t:
+        t.send("in", [("k", 1)])
+        t.advance("5m")
+        t.send("in", [("k", 2)])
+        t.advance("5m")
+        assert t.received("out") == [("k", [1, 2])]
+        t.advance("5m")
+        assert t.received("out") == [("k", [1, 2])]
+
+
+#  now     10:00   10:10 (late epoch)
+#  value   1       2
+#  due     ├─────→ [1], before 2
+def test_collect_emits_what_is_due_before_it_takes_what_comes_later() -> None:
+    with collecting() as t:
+        t.send("in", [("k", 1)])
+        t.restart(after="10m")
+        t.send("in", [("k", 2)])
+        assert t.received("out") == [("k", [1])]
+        t.advance("10m")
+        assert t.received("out") == [("k", [1]), ("k", [2])]
+
+
+def test_collect_waits_anew_from_the_first_value_after_a_full_list() -> None:
+    with collecting(max_size=2) as t:
+        t.send("in", [("k", 1)])
+        t.advance("6m")
+        t.send("in", [("k", 2), ("k", 3)])
+        t.advance("4m")
+        assert t.received("out") == [("k", [1, 2])]
+        t.advance("6m")
+        assert t.received("out") == [("k", [1, 2]), ("k", [3])]
+
+
+def test_collect_emits_what_is_left_when_the_input_ends() -> None:
+    with collecting() as t:
+        t.send("in", [("k", 1), ("l", 2)])
+        t.end()
+        assert sorted(t.received("out")) == [("k", [1]), ("l", [2])]
+        assert t.stats.gauges["lists", "keys"] == 0
+
+
+def test_collect_with_no_timeout_to_speak_of_emits_at_the_end_of_the_epoch() -> None:
+    with collecting(timeout="0s") as t:
+        t.send("in", [("k", 1), ("k", 2)])
+        assert t.received("out") == [("k", [1, 2])]
+
+
+def test_collect_can_wait_for_ever() -> None:
+    with collecting(timeout=timedelta.max) as t:
+        t.send("in", [("k", 1)])
+        t.advance("3650d")
+        assert t.received("out") == []
+        t.end()
+        assert t.received("out") == [("k", [1])]
