@@ -1,11 +1,11 @@
 """A logic of one's own: an alert when a sensor falls silent.
 
-Where no ready operator fits, ``op.stateful`` runs a `StatefulLogic` for each key. The engine calls
-it with each value, and at the system time that it asks for with ``notify_at``, even when no value
-comes at all: that is how a flow can say that something did *not* happen. Time is always the
-`Moment` that the engine hands over, never the machine's clock, so a replay gives the same alerts.
+Where no ready operator fits, ``op.stateful`` runs a `StatefulLogic` for each key. It is called
+with each value, and at the system time that it asks for in ``notify_at``, even when no value comes
+at all: so a flow can say that something did *not* happen. The time is always that of the `Moment`
+handed over, never the machine's clock, so a replay gives the same alerts.
 
-Run it; `TestDriver` needs no Spark, and system time moves when it is told to:
+Run it; `TestDriver` needs no Spark, and there system time moves only when it is told to:
 
     python examples/custom_logic.py
 
@@ -20,6 +20,8 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from typing_extensions import override
+
 import flow.operators as op
 from flow import Dataflow, Moment
 from flow.operators import KEEP, Keep, StatefulLogic
@@ -27,46 +29,47 @@ from flow.testing import TestDriver, TestingSink, TestingSource
 
 PATIENCE = timedelta(minutes=10)
 
+Alert = tuple[datetime, str]
 State = tuple[datetime | None, bool]
 
 
-class SilenceWatch(StatefulLogic[float, str, State]):
-    """Watches one sensor. The state is when it was last heard of, and whether an alert is out."""
+class SilenceWatch(StatefulLogic[float, Alert, State]):
+    """Watches one sensor; its state is when it was last heard, and whether an alert is out."""
 
     def __init__(self, state: State | None) -> None:
-        self.heard_at, self.alerted = state or (None, False)
+        self.heard_at, self.silent = state or (None, False)
 
-    def on_item(self, value: float, moment: Moment) -> tuple[list[str], Keep]:  # noqa: ARG002
-        """Take note of the time of a reading; what it reads does not matter here."""
+    @override
+    def on_item(self, value: float, moment: Moment) -> tuple[list[Alert], Keep]:
         alerts = []
-        if self.alerted:
-            silence = (moment.now - self.heard_at) // timedelta(minutes=1)
-            alerts.append(f"{moment.now:%H:%M} %s: back after {silence} minutes")
-        self.heard_at, self.alerted = moment.now, False
+        if self.silent:
+            minutes = (moment.now - self.heard_at) // timedelta(minutes=1)
+            alerts.append((moment.now, f"back after {minutes} minutes"))
+        self.heard_at, self.silent = moment.now, False
         return alerts, KEEP
 
+    @override
     def notify_at(self) -> datetime | None:
-        """When to be called if nothing comes; never again while an alert is out."""
-        return None if self.alerted else self.heard_at + PATIENCE
+        return None if self.silent else self.heard_at + PATIENCE
 
-    def on_notify(self, moment: Moment) -> tuple[list[str], Keep]:
-        """Nothing came."""
-        self.alerted = True
-        return [f"{moment.now:%H:%M} %s: silent since {self.heard_at:%H:%M}"], KEEP
+    @override
+    def on_notify(self, moment: Moment) -> tuple[list[Alert], Keep]:
+        self.silent = True
+        return [(moment.now, f"silent since {self.heard_at:%H:%M}")], KEEP
 
+    @override
     def snapshot(self) -> State:
-        """What the next epoch, or the next run, builds this logic from."""
-        return self.heard_at, self.alerted
+        return self.heard_at, self.silent
 
 
-flow = Dataflow("silence")
+flow = Dataflow("custom_logic")
 readings = op.input("readings", flow, TestingSource([]))
 alerts = op.stateful("silence", readings, SilenceWatch)
 op.output("alerts", alerts, TestingSink([]))
 
 
 def main() -> None:
-    """Send readings of two sensors over half an hour and print the alerts."""
+    """Let two sensors speak for half an hour, and print the alerts."""
     with TestDriver(flow, now="2024-05-01T12:00:00Z") as driver:
         driver.send("readings", [("attic", 24.0), ("cellar", 11.5)])
         driver.advance("4m")
@@ -75,8 +78,8 @@ def main() -> None:
         driver.advance("4m")
         driver.advance("11m")
         driver.send("readings", [("cellar", 11.0)])
-    for sensor, alert in driver.received("alerts"):
-        print(alert % sensor)
+    for sensor, (at, alert) in driver.received("alerts"):
+        print(f"{at:%H:%M} {sensor}: {alert}")
 
 
 if __name__ == "__main__":

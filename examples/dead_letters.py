@@ -7,8 +7,8 @@ Two things must not stop a flow that runs day and night, and must not vanish eit
 - a value whose window has closed. It leaves the windowing operator on its ``late`` stream, with how
   late it was and which window it missed.
 
-Both are streams like any other, and are written here as JSON lines, to be looked at, mended, and fed
-to a flow again.
+Both are streams like any other. Here they are written as JSON lines, to be looked at, mended, and
+read again.
 
 Run it on the lines beside this file:
 
@@ -22,7 +22,7 @@ It prints:
     late
       09:00 north 9, late by 40 s
     unreadable
-      sales.jsonl, line 3: not JSON: Unterminated string starting at column 41
+      sales.jsonl, line 3: not JSON: Expecting value at column 58
       sales.jsonl, line 6: field 'amount' does not fit int64: 'a lot'
 """
 

@@ -1,26 +1,27 @@
 """Flights: how late does each New York airport run, hour by hour, and what was the weather?
 
 The input is real: the 336 776 flights that were to leave New York in 2013, and the weather at its
-three airports. A flight is heard of when it has landed, so departures arrive out of order, as in
-life: the flight from Newark to Honolulu is in the air for ten hours.
+three airports. A flight is heard of when it lands, so departures arrive out of order, as in life:
+the flight from Newark to Honolulu is in the air for ten hours.
 
-    flights ─ departed ─ by_origin ─ hourly ┬ hour ─────┐
-                                            │           ├ with_weather ─ in_use ─ row → out/hours
-    weather ─ weather_by_hour ──────────────┼───────────┘
-                                            └ late ─ late_departure → out/late
+    flights ─ departed ─ by_origin ─ hourly ─┬─ hour ───┬─ with_weather ─ in_use ─ row → hours
+                                             │          │
+    weather ─ weather_by_hour ───────────────│──────────┘
+                                             └─ late_departure → late
 
 Run it from the project's folder:
 
-    python dev.py example                   or, in its environment,
+    python dev.py example [--data DIR] [--out DIR] [--fresh]
+
+or, in an environment that has the project, as a script or with the command line that runs any flow
+(which needs the data that the script prepares when it is run first):
+
     python examples/flights.py [--data DIR] [--out DIR] [--fresh]
+    python -m flow.run 'examples.flights:make_flow("DATA", "OUT")' --recovery OUT/checkpoint
 
-or with the command line that runs any flow, once the data has been prepared:
-
-    python -m flow.run examples.flights:make_flow --recovery examples/out/flights/checkpoint
-
-The first run prepares the data in DIR. Stop it with Ctrl-C, or kill it, and start it again: it goes
-on from the last epoch that it finished, and the result is the same. When everything is done, another
-run only shows the result again; ``--fresh`` starts over.
+Stop it with Ctrl-C, or kill it, and start it again: it goes on after the last epoch that it
+finished, and the result is the same. When everything is done, another run only shows the result
+again; ``--fresh`` starts over.
 """
 
 from __future__ import annotations
@@ -81,6 +82,15 @@ HOURS = pa.schema(
         "visib": pa.float64(),
     }
 )
+TITLES = {
+    "origin": "airport",
+    "hour": "hour in 2013",
+    "mean_delay": "mean delay [min]",
+    "temp": "temp [F]",
+    "wind_speed": "wind [mph]",
+    "precip": "rain [in]",
+    "visib": "sight [mi]",
+}
 
 
 class Delays(NamedTuple):
@@ -116,8 +126,8 @@ def make_flow(data: str | Path = DATA, out: str | Path = OUT) -> Dataflow:
     hourly = win.fold_window(
         "hourly",
         by_origin,
-        # All of the contiguous states are less than six hours away. Watermarks follow system time,
-        # too: with hours to wait, the seconds in which a year is replayed do not matter.
+        # From coast to coast it is less than six hours. A watermark moves with system time, too:
+        # with hours to wait, the seconds that it takes to replay a year make no difference.
         clock=EventClock("departed_at", wait_for_system_duration="6h"),
         windower=TumblingWindower(length="1h"),
         builder=Delays,
@@ -126,8 +136,8 @@ def make_flow(data: str | Path = DATA, out: str | Path = OUT) -> Dataflow:
     )
 
     weather = op.input("weather", flow, ParquetSource(data / "weather.parquet"))
-    # "final" because no hour may be lost: some hours have departures but no weather, and
-    # "complete" would wait for it for ever; "running" would write most hours twice.
+    # "final", so that no hour is lost: some have departures but no weather, and "complete" would
+    # wait for it for ever, in silence. "running" would write most hours twice.
     with_weather = op.join(
         "with_weather",
         op.map("hour", hourly.down, hour_of),
@@ -206,15 +216,17 @@ def show_epoch(epoch: int, flights: int) -> None:
 def show_result(out: Path) -> None:
     """Read back what the flow has written, and show the worst of it."""
     hours = pd.read_parquet(out / "hours", columns=HOURS.names)
-    late = pd.DataFrame(lines_of(out / "late"))
-    worst = hours[hours.flights >= 10].nlargest(10, "mean_delay")
+    late = lines_of(out / "late")
+    worst = hours[hours.flights >= 10].nlargest(10, ["mean_delay", "flights"])
+    worst["hour"] = worst["hour"].dt.tz_convert("America/New_York").dt.strftime("%d %b %H:%M")
+    to_honolulu = sum(flight["dest"] == "HNL" for flight in late)
     print(
-        "\nThe ten worst hours of at least ten departures:\n",
-        worst.to_string(index=False, float_format="{:.1f}".format, na_rep="-"),
+        "\nThe ten hours with the longest delays, of those with at least ten departures:\n",
+        worst.rename(columns=TITLES).to_string(index=False, float_format="{:.1f}".format),
         f"\n{hours.flights.sum():,} departures in {len(hours):,} hours, "
-        f"{hours.temp.isna().sum()} of them without weather.",
-        f"{len(late)} departures were heard of too late for their hour, "
-        f"{(late.dest == 'HNL').sum()} of them to Honolulu: see {out / 'late'}",
+        f"{hours.visib.isna().sum()} of them without weather: {out / 'hours'}",
+        f"{len(late)} departures were heard of too late for their hour, {to_honolulu} of them "
+        f"to Honolulu: {out / 'late'}",
         sep="\n",
     )
 
@@ -242,10 +254,10 @@ def prepare(data: Path) -> None:
 def in_landing_order(flights: pd.DataFrame) -> pd.DataFrame:
     """Add when each flight departed, and sort by when it was heard of.
 
-    That is when it landed: the departure, as an instant, plus the minutes in the air. (Arrival times
-    in the data are by the destination's clock, and tell nothing of the order.) Where the minutes in
-    the air are missing, the flight was diverted, or lost from the record: it is heard of as it
-    departs. A cancelled flight has no departure either: it is heard of when it was to depart.
+    That is when it landed: its departure, as an instant, and the minutes in the air. (The arrival
+    times in the data go by the destination's clock, which says nothing about the order.) Without
+    minutes in the air, a flight was diverted or lost from the record: it is heard of as it departs.
+    A cancelled flight has no departure either: it is heard of when it was to depart.
     """
     local = pd.to_datetime(flights[["year", "month", "day", "hour", "minute"]])
     scheduled = local.dt.tz_localize("America/New_York").dt.tz_convert("UTC")

@@ -1,12 +1,13 @@
 """A source and a sink of one's own: pages of a web API into a table of SQLite, exactly once.
 
-A `PartitionedSource` says which partitions there are, up to where the next epoch reads each of them,
-and reads a piece when it is asked to. Offsets are written down before an epoch runs, so an epoch that
-fails is read again: from the same offsets must come the same items.
+A `PartitionedSource` says which partitions there are, how far the next epoch reads each of them,
+and reads a piece when it is asked to. Offsets are written down before an epoch runs, and an epoch
+that fails is read again: the same offsets must give the same items.
 
-A `Sink` gets the items in the workers (``write``), and once an epoch is written whole, what the
-workers returned, where the flow was started (``commit``). An epoch that is run again has the same
-number: a sink that remembers the numbers, in one transaction with the rows, writes each row once.
+A `Sink` takes the items in the workers (``write``). Once that is done for the whole epoch, it gets
+what the workers returned, where the flow was started (``commit``). An epoch that is run again has
+the same number, so a sink that keeps the numbers beside the rows, in one transaction, writes each
+row once.
 
 Run it:
 
@@ -30,6 +31,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from typing_extensions import override
 
 import flow.operators as op
 from flow import Dataflow, run
@@ -56,16 +59,20 @@ class TemperatureApi(PartitionedSource[tuple[str, float]]):
     cities: tuple[str, ...]
     pages_per_epoch: int = 10
 
+    @override
     def partitions(self) -> Sequence[str]:
         return self.cities
 
+    @override
     def first_offset(self, partition: str) -> int:
         return 0
 
+    @override
     def next_offset(self, partition: str, start: int) -> int | None:
         pages = len(PAGES[partition])
         return None if start >= pages else min(start + self.pages_per_epoch, pages)
 
+    @override
     def read_partition(
         self, partition: str, start: int, end: int
     ) -> Iterator[list[tuple[str, float]]]:
@@ -86,6 +93,7 @@ class SqliteSink(Sink[tuple[str, float]]):
 
     guarantee = Guarantee.EXACTLY_ONCE
 
+    @override
     def open(self, run_id: str, resuming: bool) -> None:
         self.run_id = run_id
         with closing(sqlite3.connect(self.path)) as database, database:
@@ -94,10 +102,12 @@ class SqliteSink(Sink[tuple[str, float]]):
                 "CREATE TABLE IF NOT EXISTS epochs (run TEXT, epoch INTEGER, UNIQUE (run, epoch))"
             )
 
+    @override
     def write(self, context: WriteContext, batches: Iterator[Written]) -> list[tuple[str, float]]:
         # SQLite takes one writer at a time: the workers hand the rows on.
         return [row for batch in batches for row in batch]
 
+    @override
     def commit(self, epoch: int, messages: Sequence[Any]) -> None:
         number = "INSERT OR IGNORE INTO epochs VALUES (?, ?)"
         with closing(sqlite3.connect(self.path)) as database, database:

@@ -1,10 +1,11 @@
 """Running totals: state per key that outlives the process.
 
-Each file in the inbox holds a day's movements, and the flow runs once a day: it reads the files that
-have come since, and stops. ``op.stateful_map`` keeps a balance for each account. With a
-`RecoveryConfig`, the balances, and which files have been read, stay on disk when the run is over: the
-next one goes on with them. It would do the same had the run been killed: the epoch that was not
-finished is done again, and no movement counts twice.
+Each file in the inbox holds a day's movements, and the flow runs once a day: it reads the files
+that have come since, and stops. ``op.stateful_map`` keeps a balance for each account.
+
+With a `RecoveryConfig`, the balances stay on disk when a run is over, and so does the list of files
+that have been read: the next run goes on with both. It would do so had the run been killed: the
+epoch that was not finished is done again, and no movement counts twice.
 
 Run it; here the two days are two runs in one process:
 

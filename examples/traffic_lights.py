@@ -1,10 +1,11 @@
 """Traffic lights: how many vehicles cross at each colour, every ten seconds.
 
 A camera writes a line of JSON for each vehicle, not quite in order. ``EventClock`` takes the time
-from the line itself and waits five seconds for those that come out of order, so the counts are those
-of when the vehicles crossed, however fast or slow the lines are read. A window holds what is at its
-start, and not what is at its end: the vehicle of 08:00:10 counts for the second window. A window
-without vehicles does not exist.
+from the line itself and waits five seconds for lines that are out of order, so a vehicle counts for
+when it crossed, however fast or slow the lines are read.
+
+A window holds what happens at its start and not what happens at its end: the vehicle of 08:00:10
+counts for the second window. Where nothing crossed, there is no window.
 
 Run it on the lines beside this file:
 

@@ -1,8 +1,8 @@
 """Word count: the smallest whole flow, from a text file to counts on the screen.
 
-Steps that keep nothing between items split lines into words; ``op.count_final`` counts each word and
-says how often it came once the input has ended. A flow whose input ends, run without recovery, is
-one Spark batch job.
+Steps that keep nothing between items split lines into words and leave some out; ``op.count_final``
+counts each word, and says how often it came once the input has ended. A flow whose input ends, run
+without recovery, is one Spark batch job.
 
 Run it on the verse beside this file:
 

@@ -348,7 +348,7 @@ def _users_frames(frames: Iterable[traceback.FrameSummary]) -> list[traceback.Fr
     return [
         frame
         for frame in frames
-        if not frame.filename.startswith("<frozen ")
+        if not frame.filename.startswith("<")  # made by importlib, or by dataclasses
         and not os.path.abspath(frame.filename).startswith(_NOT_THE_USERS)
     ]
 

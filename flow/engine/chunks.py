@@ -8,6 +8,7 @@ interleaves source partitions: first of each, second of each, and so on.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -19,7 +20,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flow.errors import step_error
-import itertools
 
 Positions: TypeAlias = npt.NDArray[np.int64]
 
@@ -225,9 +225,12 @@ def _join_pos(run: Sequence[Chunk]) -> Positions:
 
 def join_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     """Batches of one schema as one batch."""
-    if len(batches) == 1:
-        return batches[0]
-    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+    filled = [batch for batch in batches if batch.num_rows]
+    if len(filled) < 2:
+        return filled[0] if filled else batches[0]
+    # One batch, or an error: a text column of more than 2 GiB would come back in pieces.
+    (joined,) = pa.Table.from_batches(filled).combine_chunks().to_batches()
+    return joined
 
 
 def _split_pairs(items: list[Any], pos: Positions, step_id: str) -> Pairs:

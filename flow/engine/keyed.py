@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +24,6 @@ from flow.operators.stateful import (
     StatefulBatchLogic,
     StatefulLogic,
 )
-import itertools
 
 Logic = Any
 

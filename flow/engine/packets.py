@@ -3,6 +3,7 @@
 A packet's payload is one byte that says the form, then:
 
 - ``I`` items: a pickle of ``(positions, items)``;
+- ``Q`` pairs as they come: a pickle of ``(positions, keys, values)``;
 - ``P`` pairs, grouped by key: a pickle of ``(keys, counts, positions, values)``, where ``counts``
   says how many of the values are each key's;
 - ``R`` records, ``K`` keyed records: an Arrow IPC stream with the position, and the key, as
@@ -27,7 +28,6 @@ from flow.engine.chunks import (
     Pairs,
     Positions,
     Records,
-    as_items,
     as_pairs,
     in_order,
     key_array,
@@ -110,9 +110,10 @@ def encode_whole(chunk: Chunk, step_id: str) -> bytes:
             return b"R" + _ipc(batch, pos, None)
         case KeyedRecords(keys, batch, pos):
             return b"K" + _ipc(batch, pos, keys)
-        case Pairs() | Items():
-            plain = as_items(chunk)
-            return b"I" + _pickled((plain.pos.tobytes(), plain.items), plain.items, step_id)
+        case Pairs(keys, values, pos):
+            return b"Q" + _pickled((pos.tobytes(), keys, values), values, step_id)
+        case Items(items, pos):
+            return b"I" + _pickled((pos.tobytes(), items), items, step_id)
 
 
 def encode_spread(chunk: Chunk, shards: int, step_id: str) -> Iterator[tuple[int, bytes]]:
@@ -138,6 +139,9 @@ def decode(payload: bytes) -> Chunk:
     if form == b"I":
         pos, items = pickle.loads(body)
         return Items(items, np.frombuffer(pos, np.int64))
+    if form == b"Q":
+        pos, keys, values = pickle.loads(body)
+        return Pairs(keys, values, np.frombuffer(pos, np.int64))
     if form == b"P":
         keys, counts, pos, values = pickle.loads(body)
         repeats = np.frombuffer(counts, np.int64).tolist()

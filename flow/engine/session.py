@@ -63,7 +63,7 @@ class SparkSettings:
             machine when left out.
         conf: Spark configuration, over the defaults.
         log_level: how much Spark writes to its log file.
-        py_files: modules and packages of the flow's own (``.py``, ``.zip``, ``.egg``) to send to the
+        py_files: modules and packages of one's own (``.py``, ``.zip``, ``.egg``) to send to the
             workers of a cluster; the packages of this project are sent along by themselves.
     """
 

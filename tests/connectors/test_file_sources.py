@@ -37,7 +37,7 @@ from flow.errors import FlowBuildError, FlowTypeError, SourceError
 
 WORKED = settings(
     deadline=None,
-    max_examples=60,
+    max_examples=1500,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 

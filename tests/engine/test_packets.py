@@ -1,0 +1,230 @@
+"""Packets: what crosses between processes comes out as it went in, in order, key by key."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flow.engine.chunks import Chunk, Items, KeyedRecords, Pairs, Records, as_items, as_pairs
+from flow.engine.packets import (
+    PACKET_SCHEMA,
+    Packet,
+    Run,
+    decode,
+    decode_runs,
+    encode_keyed,
+    encode_spread,
+    encode_whole,
+    from_batch,
+    sorted_chunks,
+    to_batches,
+)
+from flow.engine.shards import hash_keys, shard_of
+from flow.errors import EngineError, StepError
+
+FLIGHTS = pa.RecordBatch.from_pylist(
+    [
+        {"origin": "JFK", "delay": 5, "legs": ["a"]},
+        {"origin": "LGA", "delay": None, "legs": []},
+        {"origin": "JFK", "delay": 0, "legs": None},
+    ]
+)
+
+
+def at(*places: int) -> Any:
+    return np.array(places, np.int64)
+
+
+SHAPES: dict[str, Callable[[], Chunk]] = {
+    "items": lambda: Items([1, None, {"x": (2,)}], at(7, 8, 9)),
+    "pairs": lambda: Pairs(["a", "b", "a"], [1, None, {"x": 2}], at(7, 8, 9)),
+    "records": lambda: Records(FLIGHTS, at(7, 8, 9)),
+    "keyed records": lambda: KeyedRecords(FLIGHTS.column(0), FLIGHTS, at(7, 8, 9)),
+}
+
+
+def plain(chunk: Chunk) -> list[tuple[int, Any]]:
+    one = as_items(chunk)
+    return list(zip(one.pos.tolist(), one.items, strict=True))
+
+
+# --- one payload ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shape", "form"),
+    [("items", b"I"), ("pairs", b"Q"), ("records", b"R"), ("keyed records", b"K")],
+)
+def test_a_chunk_reads_back_as_it_was(shape: str, form: bytes) -> None:
+    payload = encode_whole(SHAPES[shape](), "step")
+    assert payload[:1] == form
+    assert plain(decode(payload)) == plain(SHAPES[shape]())
+
+
+@pytest.mark.parametrize("shape", ["records", "keyed records"])
+def test_records_stay_columns_on_the_way(shape: str) -> None:
+    chunk = decode(encode_whole(SHAPES[shape](), "step"))
+    assert type(chunk) is type(SHAPES[shape]())
+    assert chunk.batch.equals(FLIGHTS)  # type: ignore[union-attr]
+
+
+def test_records_without_rows_read_back() -> None:
+    empty = Records(FLIGHTS.slice(0, 0), at())
+    assert plain(decode(encode_whole(empty, "step"))) == []
+
+
+def test_a_payload_of_another_version_is_refused() -> None:
+    with pytest.raises(EngineError, match="a packet of unknown form b'Z': do all workers run"):
+        decode(b"Zrest")
+
+
+def test_an_item_that_cannot_be_pickled_is_shown() -> None:
+    with pytest.raises(
+        StepError, match="step 'maker': made a value that cannot be pickled"
+    ) as caught:
+        encode_whole(Items([1, iter([]), print, lambda: None], at(0, 1, 2, 3)), "maker")
+    assert "<function" in (caught.value.item or "")
+
+
+# --- dealt out --------------------------------------------------------------------------------
+
+
+def test_spread_deals_items_to_the_shards_in_turn() -> None:
+    payloads = dict(encode_spread(Items(list("abcde"), at(0, 1, 2, 3, 4)), 3, "step"))
+    assert {shard: as_items(decode(payload)).items for shard, payload in payloads.items()} == {
+        0: ["a", "d"],
+        1: ["b", "e"],
+        2: ["c"],
+    }
+
+
+def test_spread_makes_no_empty_payloads() -> None:
+    payloads = list(encode_spread(Records(FLIGHTS, at(0, 1, 2)), 32, "step"))
+    assert [shard for shard, _ in payloads] == [0, 1, 2]
+
+
+def home(key: str, shards: int) -> int:
+    return int(shard_of(hash_keys(pa.array([key])), shards)[0])
+
+
+KEYED = st.lists(st.tuples(st.text("abcdé🙂", max_size=3), st.integers()), min_size=1, max_size=40)
+
+
+@given(KEYED, st.integers(1, 40))
+def test_pairs_go_to_the_shards_of_their_keys_and_keep_their_order(
+    pairs: list[tuple[str, int]], shards: int
+) -> None:
+    keys, values = map(list, zip(*pairs, strict=True))
+    chunk = Pairs(keys, values, np.arange(len(pairs), dtype=np.int64))
+    placed = dict(encode_keyed(chunk, shards, "maker", "reader"))
+    found: dict[str, list[int]] = {}
+    for shard, payload in placed.items():
+        for run in decode_runs(payload, "reader"):
+            assert home(run.key, shards) == shard
+            assert run.key not in found
+            assert [values[place] for place in run.pos] == run.values
+            found[run.key] = run.values
+    assert found == {key: [v for k, v in pairs if k == key] for key in dict.fromkeys(keys)}
+
+
+@given(KEYED, st.integers(1, 40))
+def test_keyed_records_go_where_pairs_go(pairs: list[tuple[str, int]], shards: int) -> None:
+    keys = [key for key, _ in pairs]
+    values = [{"n": value % 2**31} for _, value in pairs]
+    pos = np.arange(len(pairs), dtype=np.int64)
+    records = KeyedRecords(pa.array(keys), pa.RecordBatch.from_pylist(values), pos)
+    of_pairs = dict(encode_keyed(Pairs(keys, values, pos), shards, "maker", "reader"))
+    of_records = dict(encode_keyed(records, shards, "maker", "reader"))
+    assert of_pairs.keys() == of_records.keys()
+    for shard, payload in of_records.items():
+        runs = {run.key: run for run in decode_runs(payload, "reader")}
+        assert runs == {run.key: run for run in decode_runs(of_pairs[shard], "reader")}
+
+
+def test_pairs_also_read_back_as_one_chunk() -> None:
+    ((_, payload),) = encode_keyed(SHAPES["pairs"](), 1, "maker", "reader")
+    pairs = as_pairs(decode(payload), "reader")
+    assert sorted(zip(pairs.pos.tolist(), pairs.keys, pairs.values, strict=True), key=str) == [
+        (7, "a", 1),
+        (8, "b", None),
+        (9, "a", {"x": 2}),
+    ]
+
+
+def test_items_bound_for_a_keyed_step_must_be_pairs() -> None:
+    with pytest.raises(StepError, match=r"step 'reader': needs \(key, value\) pairs, got int"):
+        list(encode_keyed(Items([1], at(0)), 4, "maker", "reader"))
+
+
+def test_a_value_that_cannot_be_pickled_is_the_maker_s_fault() -> None:
+    with pytest.raises(StepError, match="step 'maker': made a value that cannot be pickled"):
+        list(encode_keyed(Pairs(["a"], [lambda: None], at(0)), 4, "maker", "reader"))
+
+
+# --- several packets --------------------------------------------------------------------------
+
+
+def packet(chunk: Chunk, origin: int = 0, seq: int = 0) -> Packet:
+    return Packet(0, 0, origin, seq, encode_whole(chunk, "step"))
+
+
+def test_the_items_of_several_packets_come_in_order_of_position() -> None:
+    #  origin 0   a       d
+    #  origin 1       b c
+    packets = [packet(Items(["b", "c"], at(1, 2)), origin=1), packet(Items(["a", "d"], at(0, 3)))]
+    (chunk,) = sorted_chunks(packets)
+    assert as_items(chunk).items == ["a", "b", "c", "d"]
+
+
+def test_items_of_one_position_come_in_order_of_origin_and_number() -> None:
+    packets = [
+        packet(Items(["third"], at(0)), origin=1, seq=0),
+        packet(Items(["second"], at(0)), origin=0, seq=1),
+        packet(Items(["first"], at(0)), origin=0, seq=0),
+    ]
+    (chunk,) = sorted_chunks(packets)
+    assert as_items(chunk).items == ["first", "second", "third"]
+
+
+def test_whole_payloads_group_by_key_too() -> None:
+    runs = list(decode_runs(encode_whole(SHAPES["pairs"](), "step"), "step"))
+    assert runs == [Run("a", [1, {"x": 2}], [7, 9]), Run("b", [None], [8])]
+
+
+# --- rows -------------------------------------------------------------------------------------
+
+PACKETS = [
+    Packet(dest, shard, dest * 7, 2**40 + shard, b"x" * shard)
+    for dest in (-1, 3)
+    for shard in range(600)
+]
+
+
+def test_packets_are_rows_of_one_schema() -> None:
+    batches = list(to_batches(PACKETS))
+    assert {batch.schema for batch in batches} == {PACKET_SCHEMA}
+    assert [one for batch in batches for one in from_batch(batch)] == PACKETS
+
+
+def test_batches_of_rows_stay_small() -> None:
+    assert [batch.num_rows for batch in to_batches(PACKETS)] == [512, 512, 176]
+    heavy = [Packet(0, 0, 0, number, b"x" * (9 << 20)) for number in range(3)]
+    assert [batch.num_rows for batch in to_batches(heavy)] == [2, 1]
+
+
+def test_no_packets_are_no_rows() -> None:
+    assert list(to_batches([])) == []
+
+
+def test_a_payload_is_one_pickle_of_lists() -> None:
+    """What a packet costs: one pickle for all items, not one an item."""
+    payload = encode_whole(SHAPES["items"](), "step")
+    pos, items = pickle.loads(payload[1:])
+    assert (np.frombuffer(pos, np.int64).tolist(), items) == ([7, 8, 9], [1, None, {"x": (2,)}])
