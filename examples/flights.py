@@ -234,7 +234,7 @@ def show_result(out: Path) -> None:
 def lines_of(directory: Path) -> list[dict[str, Any]]:
     """Read back what a `JsonLinesSink` has written."""
     files = sorted(directory.glob("epoch=*/*.jsonl"))
-    return [json.loads(line) for file in files for line in file.open()]
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
 def prepare(data: Path) -> None:

@@ -30,6 +30,16 @@ def shorten(value: object, limit: int = 400) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def first_line(error: BaseException | None) -> str:
+    """What an exception says in its first line; its type where it says nothing.
+
+    >>> first_line(ValueError("bad")), first_line(KeyError())
+    ('bad', 'KeyError')
+    """
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
+
+
 class FlowError(Exception):
     """The root of all errors raised by a flow, its engines and its connectors."""
 

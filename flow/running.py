@@ -14,6 +14,7 @@ from flow.engine.feed import Feed, FixedTime, SystemTime, wall_time
 from flow.engine.plan import Plan, compile_flow
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.instants import Instant, instant_us
+from flow.operators.building import check_whole
 from flow.operators.edges import Input
 from flow.progress import DropWarnings
 
@@ -91,6 +92,9 @@ def run(
     if not isinstance(flow, Dataflow):
         raise FlowTypeError(f"run needs a Dataflow, got {type(flow).__name__} {shorten(flow)}")
     plan = compile_flow(flow)
+    for name, count in (("shards", shards), ("partitions", partitions)):
+        if count is not None:
+            check_whole(name, count, 1)
     batch = _chooses_batch(plan, engine, recovery, trigger)
     time_of_day = wall_time if system_time is None else FixedTime(instant_us(system_time))
     interval = _interval(trigger)

@@ -16,9 +16,15 @@ settings.register_profile("steady", deadline=None, derandomize=True)
 settings.register_profile("search", deadline=None, max_examples=1_000)
 settings.load_profile("steady")
 
+CONF = {
+    "spark.driver.memory": "3g",
+    # Many short queries: compiling hot code well costs more than it gives.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = make_session("flow-tests", SparkSettings("local[2]", {"spark.driver.memory": "3g"}))
+    session = make_session("flow-tests", SparkSettings("local[2]", CONF))
     yield session
     session.stop()

@@ -33,7 +33,7 @@ from flow.engine.shipping import ShippedPlan
 from flow.engine.sources import is_foreign, source_of
 from flow.engine.state import LiveStates
 from flow.engine.summary import Summary
-from flow.errors import EngineError, FlowBuildError, FlowError
+from flow.errors import EngineError, FlowBuildError, FlowError, first_line
 from flow.instants import Moment
 from flow.operators.stateful import Stateful
 
@@ -89,8 +89,8 @@ def run_batch(
     except FlowError:
         raise
     except Exception as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise EngineError(f"the Spark job failed: {first} (Spark's log: {spark_log()})") from error
+        problem = f"the Spark job failed: {first_line(error)} (Spark's log: {spark_log()})"
+        raise EngineError(problem) from error
     finally:
         outputs.close()
     return summary

@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from flow.connectors.dataframe import DataFrameSink
-from flow.connectors.sink import to_record
+from flow.connectors.sink import Sink, to_record
 from flow.engine.chunks import as_items
 from flow.engine.context import Stats
 from flow.engine.failures import decode_failure
@@ -25,7 +25,7 @@ from flow.engine.packets import ERROR, PACKET_DDL, PRINTED, STATS, Packet, sorte
 from flow.engine.plan import Edge, Plan
 from flow.engine.rows import Layout
 from flow.engine.shipping import ShippedPlan
-from flow.errors import FlowError, StepError
+from flow.errors import FlowError, StepError, first_line
 
 EpochHook = Callable[[int, Stats], None]
 """Called with each epoch's number and counts once its outputs are written."""
@@ -57,7 +57,9 @@ class EpochOutputs:
         try:
             for edge in self.plan.outputs:
                 opened.append(edge)
-                sink_of(self.plan, edge).open(self.run_id, resuming)
+                self._guarded(
+                    edge, "opening its sink", lambda sink: sink.open(self.run_id, resuming)
+                )
         except BaseException:
             for edge in opened:
                 sink_of(self.plan, edge).close()
@@ -112,13 +114,19 @@ class EpochOutputs:
 
     def _commit(self, epoch: int, messages: dict[int, list[Any]]) -> None:
         for edge in self.plan.outputs:
-            try:
-                sink_of(self.plan, edge).commit(epoch, messages[edge.dest])
-            except FlowError:
-                raise
-            except Exception as error:
-                problem = f"committing epoch {epoch} raised {type(error).__name__}: {error}"
-                raise StepError(edge.step_id, problem) from error
+            written = messages[edge.dest]
+            what = f"committing epoch {epoch}"
+            self._guarded(edge, what, partial(_commit_to, epoch=epoch, messages=written))
+
+    def _guarded(self, edge: Edge, what: str, call: Callable[[Sink[Any]], None]) -> None:
+        """Call a sink; what it raises that is no error of ours becomes one that names the step."""
+        try:
+            call(sink_of(self.plan, edge))
+        except FlowError:
+            raise
+        except Exception as error:
+            problem = f"{what} raised {type(error).__name__}: {first_line(error)}"
+            raise StepError(edge.step_id, problem) from error
 
     def _hand_over(self, frame: DataFrame, edge: Edge, sink: DataFrameSink, epoch: int) -> None:
         task = partial(_unpack_partition, self.layout, sink.schema)
@@ -128,8 +136,12 @@ class EpochOutputs:
         try:
             sink.function(bound.mapInArrow(task, sink.schema), epoch)
         except Exception as error:
-            problem = f"its function raised {type(error).__name__}: {error}"
+            problem = f"its function raised {type(error).__name__}: {first_line(error)}"
             raise StepError(edge.step_id, problem) from error
+
+
+def _commit_to(sink: Sink[Any], epoch: int, messages: list[Any]) -> None:
+    sink.commit(epoch, messages)
 
 
 def _collected(frame: DataFrame) -> list[Packet]:

@@ -15,18 +15,20 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from flow.connectors.source import Json, Planner, Slice, Split
 from flow.engine.chunks import MAX_SPLITS
 from flow.engine.context import Control
 from flow.engine.reading import Reading
-from flow.errors import SourceError
+from flow.errors import FlowError, SourceError, StepError
 from flow.instants import NEVER, Moment
 
 HEARTBEAT_US = 10_000_000
 REST_SECONDS = 0.05
 """How long the feed waits before it asks its sources again."""
+
+Answer = TypeVar("Answer")
 
 SystemTime: TypeAlias = Callable[[], int]
 """Gives the system time in microseconds; the only place where the machine's clock is read."""
@@ -164,7 +166,7 @@ class Feed:
     def _slices(self, start: EpochOffset) -> dict[str, Slice]:
         slices: dict[str, Slice] = {}
         for step_id, planner in self.planners.items():
-            planned = planner.next(start.at.get(step_id))
+            planned = _asked(step_id, planner.next, start.at.get(step_id))
             if planned is not None:
                 slices[step_id] = _checked(step_id, planned)
         return slices
@@ -174,7 +176,10 @@ class Feed:
             return self.only_available and not self.foreign_busy
         if self.only_available:
             return True
-        return all(planner.finished(start.at.get(name)) for name, planner in self.planners.items())
+        return all(
+            _asked(name, planner.finished, start.at.get(name))
+            for name, planner in self.planners.items()
+        )
 
     def _finish(self, start: EpochOffset) -> EpochOffset:
         """End the input, unless it has been ended, or the windows are to stay open."""
@@ -218,6 +223,17 @@ class Feed:
         return start
 
 
+def _asked(step_id: str, question: Callable[[Json], Answer], offset: Json) -> Answer:
+    """What a planner answers; what it raises that is no error of ours becomes one."""
+    try:
+        return question(offset)
+    except FlowError:
+        raise
+    except Exception as error:
+        problem = f"planning what to read raised {type(error).__name__}: {error}"
+        raise StepError(step_id, problem) from error
+
+
 def _checked(step_id: str, planned: Slice) -> Slice:
     if any(not 0 <= split.order < MAX_SPLITS for split in planned.splits):
         raise SourceError(
@@ -232,8 +248,8 @@ def plan_everything(planners: Mapping[str, Planner]) -> list[Reading]:
     for step_id, planner in planners.items():
         offset: Any = None
         number = 0
-        while not planner.finished(offset):
-            planned = planner.next(offset)
+        while not _asked(step_id, planner.finished, offset):
+            planned = _asked(step_id, planner.next, offset)
             if planned is None:
                 break
             checked = _checked(step_id, planned)

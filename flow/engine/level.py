@@ -21,6 +21,10 @@ from flow.engine.state import KeyStates
 from flow.errors import FlowError
 from flow.operators.stateful import Stateful
 
+LEVEL_BITS = 24
+"""A level's origins stand above those of the tasks of stage 0, and of the levels before it, so that
+what has the same position comes in the order in which it was made."""
+
 StatesOf: TypeAlias = Callable[[Step], KeyStates]
 """Gives the key states of a keyed step in the shard at hand."""
 
@@ -77,7 +81,8 @@ class _LevelRun:
         self._shard = shard
         self._control = control
         self._context = TaskContext(control.moment, stats, run_id=plan.plan_id)
-        self._pipeline = Pipeline(plan, shards, shard, shard, self._context)
+        origin = (level << LEVEL_BITS) | shard
+        self._pipeline = Pipeline(plan, shards, shard, origin, self._context)
 
     def packets(
         self, here: dict[str, list[Packet]], states_of: StatesOf, slice_number: int

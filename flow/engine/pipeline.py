@@ -79,6 +79,8 @@ class Pipeline:
         return sent
 
     def _wait(self, edge: Edge, chunk: Chunk) -> None:
+        if edge.kind is EdgeKind.OUTPUT:
+            self._context.count(edge.step_id, "in", len(chunk))
         self._waiting.setdefault(edge.dest, []).append(chunk)
         self.waiting_items += len(chunk)
 

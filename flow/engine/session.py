@@ -93,9 +93,8 @@ def make_session(name: str, settings: SparkSettings) -> SparkSession:
         EnvironmentProblem: when there is no fitting Java.
         EngineError: when Spark does not start.
     """
-    active = SparkSession.getActiveSession()
-    if active is not None and SparkContext._active_spark_context is not None:
-        return active
+    if SparkContext._active_spark_context is not None:
+        return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
     check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name).master(settings.master or "local[*]")

@@ -13,6 +13,7 @@ from flow.errors import FlowBuildError, shorten
 
 cloudpickle: Any = untyped_cloudpickle
 _read: dict[str, Plan] = {}
+_KEPT_PLANS = 4
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ class ShippedPlan:
             sys.path.extend(path for path in self.search_path if path not in sys.path)
             plan, classes = cloudpickle.loads(self.content)
             _put_in_main(classes)
-            _read.clear()
+            while len(_read) >= _KEPT_PLANS:
+                del _read[next(iter(_read))]
             _read[self.plan_id] = plan
         return plan
 

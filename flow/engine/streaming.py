@@ -32,7 +32,7 @@ from flow.engine.state import SegmentedStates
 from flow.engine.storage import Storage
 from flow.engine.summary import Summary
 from flow.engine.ticker import FeedServer, ticker_source
-from flow.errors import CheckpointError, EngineError, FlowError
+from flow.errors import CheckpointError, EngineError, FlowError, first_line
 
 VERSION = 1
 
@@ -194,7 +194,7 @@ class StreamingRun:
         return frame
 
     def _wait(self, query: StreamingQuery, feed: Feed, server: FeedServer) -> None:
-        while query.isActive and not feed.end.done.wait(0.02):
+        while query.isActive and not feed.end.done.wait(0.2):
             pass
         stopped_by_spark = not query.isActive
         self._stop_query(query, server)
@@ -208,7 +208,7 @@ class StreamingRun:
         error = query.exception() if stopped_by_spark or failure is not None else None
         if failure is not None or error is not None:
             raise EngineError(
-                f"the streaming query failed: {_first_line(failure or error)} "
+                f"the streaming query failed: {first_line(failure or error)} "
                 f"(Spark's log: {spark_log()})"
             ) from failure or error
 
@@ -372,7 +372,3 @@ class _SparkStore:
             self._segments.removeKey((step_id, number))
         else:
             self._segments.updateValue((step_id, number), (content,))
-
-
-def _first_line(error: BaseException | None) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

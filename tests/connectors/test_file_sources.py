@@ -7,7 +7,6 @@ import gzip
 import json
 import os
 import pickle
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -26,7 +25,6 @@ from flow.connectors.files import (
     TextSource,
     line_source,
     lines,
-    listing,
     parquet_source,
     planning,
 )
@@ -37,7 +35,7 @@ from flow.errors import FlowBuildError, FlowTypeError, SourceError
 
 WORKED = settings(
     deadline=None,
-    max_examples=1500,
+    max_examples=60,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
@@ -87,6 +85,7 @@ def run(
         for split in splits:
             collect(source, split, done)
         assert planned.end != start
+        assert not planner.finished(start)
         start = json.loads(json.dumps(planned.end))
         done.slices.append(splits)
         done.ends.append(start)
@@ -421,6 +420,7 @@ def test_json_text_becomes_the_times_that_the_schema_says(tmp_path: Path) -> Non
         ),
         ('{"a": 1', pa.int64(), "not JSON: Expecting ',' delimiter at column 8"),
         ("null", pa.int64(), "a JSON object is needed, got NoneType"),
+        ("\u00a0", pa.int64(), "not JSON: Expecting value at column 1"),
         ("[1]", pa.int64(), "a JSON object is needed, got list"),
         ('{"b": "\udcff"}', pa.int64(), "not UTF-8 text, at byte 8 of the line"),
         ('{"b": ' + "[" * 100_000, pa.int64(), "not JSON: nested too deeply"),
@@ -432,6 +432,24 @@ def test_json_that_does_not_fit_the_schema_is_a_bad_line(
     path = write(tmp_path / "a.jsonl", line.encode(errors="surrogateescape"))
     bad = only_bad(JsonLinesSource(path, schema={"a": kind}))
     assert (bad.where, bad.reason) == (f"{path}, line 1", reason)
+
+
+@pytest.mark.parametrize("schema", [None, {"a": pa.int64()}])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ['{"a": 1}{"b": [', "{}]}"],
+        ['{"a": 1}{"a": 2}', '{"a":', "3}"],
+        ['{"a": 1,', '"b": 2}', '{"a": 1}{"a": 2}'],
+        ["\u00a0", " null ", "}{"],
+    ],
+)
+def test_what_is_not_one_value_a_line_is_bad_though_the_numbers_add_up(
+    tmp_path: Path, rows: list[str], schema: Any
+) -> None:
+    rows = [row for row in rows if schema or row != " null "]
+    done = run(JsonLinesSource(write(tmp_path / "a.jsonl", "\n".join(rows)), schema=schema))
+    assert (done.items, done.bad_lines) == ([], list(range(1, len(rows) + 1)))
 
 
 def test_json_without_a_value_that_may_not_be_null_is_a_bad_line(tmp_path: Path) -> None:
@@ -474,6 +492,13 @@ def test_csv_with_a_schema_has_its_columns_with_their_types(tmp_path: Path) -> N
         {"origin": "", "delay": 5, "at": datetime(2013, 1, 1, tzinfo=UTC)},
         {"origin": "NA", "delay": None, "at": None},
     ]
+
+
+def test_a_compressed_csv_file_is_read_after_its_header(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv.gz", gzip.compress(b"\xef\xbb\xbf\na,b\n1,2\nbad\n3,4\n"))
+    done = run(CsvSource(path, bytes_per_epoch=3), 3)
+    assert done.items == [{"a": "1", "b": "2"}, {"a": "3", "b": "4"}]
+    assert done.bad_lines == [4]
 
 
 def test_csv_null_values_are_null_in_typed_columns(tmp_path: Path) -> None:
@@ -533,6 +558,12 @@ def test_a_line_end_in_a_csv_cell_makes_bad_lines(tmp_path: Path) -> None:
     assert (done.items, done.bad_lines) == ([{"a": "2", "b": "z"}], [2, 3])
 
 
+def test_rows_of_csv_that_are_not_lines_are_bad_though_the_numbers_add_up(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", 'a,b\n1,"x\ny"\n3,4\r5,6\n7,8\n')
+    done = run(CsvSource(path))
+    assert (done.items, done.bad_lines) == ([{"a": "7", "b": "8"}], [2, 3, 4])
+
+
 def test_a_line_end_in_a_csv_cell_is_read_when_multiline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -572,13 +603,15 @@ def parquet(path: Path, start: int, end: int, group: int) -> Path:
 
 
 def test_parquet_gives_the_columns_asked_for_in_that_order(tmp_path: Path) -> None:
-    parquet(tmp_path / "a.parquet", 0, 2, 10)
+    table = pa.table({"n": [0, 1], "m": [0, 0], "text": ["0", "1"]}, metadata={"more": "than data"})
+    pq.write_table(table, tmp_path / "a.parquet")
     source = ParquetSource(tmp_path, columns=["text", "n"])
     planned = source.planner(JsonLog(), 1).next(None)
     assert planned is not None
     (batch,) = source.read(planned.splits[0])
     assert batch.to_pydict() == {"text": ["0", "1"], "n": [0, 1]}
     assert batch.schema == pa.schema({"text": pa.string(), "n": pa.int64()})
+    assert batch.schema.metadata is None
 
 
 @given(
@@ -635,6 +668,19 @@ def test_a_damaged_parquet_file_is_an_error_that_names_it(tmp_path: Path) -> Non
     write(path, bytes(content))
     with pytest.raises(SourceError, match=r"a\.parquet cannot be read: "):
         run(ParquetSource(path))
+
+
+def test_a_split_reads_only_its_row_groups(tmp_path: Path) -> None:
+    path = parquet(tmp_path / "a.parquet", 0, 200, 100)
+    content = bytearray(path.read_bytes())
+    content[4:60] = b"\xff" * 56
+    write(path, bytes(content))
+    source = ParquetSource(path)
+    planned = source.planner(JsonLog(), 2).next(None)
+    assert planned is not None
+    done = Run()
+    collect(source, planned.splits[1], done)
+    assert [row["n"] for row in done.items] == list(range(100, 200))
 
 
 def test_a_parquet_file_without_a_column_is_an_error_that_names_both(tmp_path: Path) -> None:
@@ -782,9 +828,8 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(listing.time, "monotonic", clock)
     monkeypatch.setattr(FileList.__init__, "__kwdefaults__", {"clock": clock})
     return clock
 

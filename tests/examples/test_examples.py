@@ -1,21 +1,139 @@
-"""The examples do what they say: each prints what its docstring shows, and more is tried here."""
+"""Each example prints what its docstring shows, and does what it says beyond that."""
 
 from __future__ import annotations
 
-import inspect
+import ast
 import runpy
 import sqlite3
+import textwrap
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-import examples
-from examples import custom_logic, orders_and_payments, own_source_and_sink, running_totals
-from examples import dead_letters as dead_letters_example
+from examples import custom_logic, orders_and_payments, running_totals, traffic_lights, word_count
+from examples.own_source_and_sink import SqliteSink, TemperatureApi
 from flow import run
 from flow.testing import TestDriver, run_source
 from recovery import RecoveryConfig
 
-FOLDER = Path(next(iter(examples.__path__)))
+EXAMPLES = Path(word_count.__file__).parent
+
+
+def shown_by(name: str) -> list[str]:
+    """The lines that an example's docstring says it prints."""
+    docstring = ast.get_docstring(ast.parse((EXAMPLES / f"{name}.py").read_text())) or ""
+    _, says, after = docstring.partition("\nIt prints")
+    assert says, f"the docstring of {name} does not say what it prints"
+    _, _, block = after.partition(":\n")
+    return textwrap.dedent(block).strip("\n").splitlines()
+
+
+def printed_by(name: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The lines that an example prints when it is run as a script."""
+    runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("name", ["orders_and_payments", "batches_for_an_api", "custom_logic"])
+def test_an_example_without_spark_prints_what_its_docstring_shows(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert printed_by(name, capsys) == shown_by(name)
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize(
+    "name",
+    ["word_count", "traffic_lights", "running_totals", "dead_letters", "own_source_and_sink"],
+)
+def test_an_example_on_spark_prints_what_its_docstring_shows_in_any_order(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sorted(printed_by(name, capsys)) == sorted(shown_by(name))
+
+
+def test_every_example_is_in_the_index_of_the_folder() -> None:
+    index = ast.get_docstring(ast.parse((EXAMPLES / "__init__.py").read_text())) or ""
+    names = {file.stem for file in EXAMPLES.glob("[!_]*.py")}
+    assert {line.split("`")[1] for line in index.splitlines() if line.startswith("- `")} == names
+
+
+def test_word_count_takes_words_as_they_are_spoken() -> None:
+    with TestDriver(word_count.make_flow()) as driver:
+        driver.send("lines", ["No, no: NO!", "Yes", ""])
+        driver.end()
+        assert driver.received("out") == [("no", 3)]
+
+
+def test_a_vehicle_at_the_end_of_a_window_counts_for_the_next_one() -> None:
+    with TestDriver(traffic_lights.flow) as driver:
+        at = "2024-05-01T08:00:{}Z"
+        driver.send("crossings", [{"at": at.format(s), "light": "red"} for s in ("09.9", "10")])
+        driver.end()
+        assert [traffic_lights.line_of(item) for item in driver.received("out")] == [
+            '{"light": "red", "vehicles": 1, "until": "2024-05-01T08:00:10Z"}',
+            '{"light": "red", "vehicles": 1, "until": "2024-05-01T08:00:20Z"}',
+        ]
+
+
+def test_orders_and_payments_match_whichever_comes_first() -> None:
+    with TestDriver(orders_and_payments.flow) as driver:
+        driver.send("payments", [{"for_order": "A1", "paid": 1}])
+        driver.send("orders", [{"order": "A1", "amount": 1}, {"order": "A2", "amount": 2}])
+        driver.send("payments", [{"for_order": "A2", "paid": 2}])
+        assert driver.received("paid") == []
+        driver.end()
+        assert sorted(number for number, _ in driver.received("paid")) == ["A1", "A2"]
+        assert driver.received("unmatched") == []
+
+
+def test_a_sensor_that_fell_silent_while_the_flow_was_down_is_reported_when_it_goes_on() -> None:
+    """
+    12:00 reading, the flow stops · · · 13:00 it goes on
+    """
+    with TestDriver(custom_logic.flow, now="2024-05-01T12:00:00Z") as driver:
+        driver.send("readings", [("attic", 24.0)])
+        driver.restart(after="1h")
+        driver.advance("0s")
+        alerts = [(key, f"{at:%H:%M}", text) for key, (at, text) in driver.received("alerts")]
+        assert alerts == [("attic", "13:00", "silent since 12:00")]
+
+
+@pytest.mark.spark
+def test_running_totals_read_each_file_once(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inbox, recovery = tmp_path / "inbox", RecoveryConfig(tmp_path / "checkpoint")
+    inbox.mkdir()
+    read = []
+    for day in ("Monday", None, "Tuesday"):
+        if day:
+            running_totals.deliver(inbox, day, [{"account": "ann", "amount": 1}])
+        flow = running_totals.make_flow(inbox)
+        summary = run(flow, spark=spark, recovery=recovery, trigger="available")
+        read.append(summary.count("movements", "out"))
+    assert read == [1, 0, 1]
+    assert capsys.readouterr().out.splitlines() == ["ann: 1 makes 1", "ann: 1 makes 2"]
+
+
+def test_the_source_of_ones_own_reads_every_page() -> None:
+    assert run_source(TemperatureApi(("berlin",), pages_per_epoch=1)) == [
+        ("berlin", 21.5),
+        ("berlin", 22.0),
+        ("berlin", 19.0),
+    ]
+
+
+def test_the_sink_of_ones_own_writes_an_epoch_that_is_run_again_once(tmp_path: Path) -> None:
+    sink = SqliteSink(tmp_path / "temperatures.db")
+    sink.open("a run", resuming=False)
+    sink.commit(0, [[("berlin", 20.0)]])
+    sink.open("a run", resuming=True)
+    sink.commit(0, [[("berlin", 20.0)]])
+    sink.commit(1, [[("berlin", 21.0)], [("madrid", 30.0)]])
+    with closing(sqlite3.connect(sink.path)) as database:
+        rows = database.execute("SELECT city, degrees FROM temperatures ORDER BY rowid").fetchall()
+    assert rows == [("berlin", 20.0), ("berlin", 21.0), ("madrid", 30.0)]

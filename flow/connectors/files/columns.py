@@ -47,12 +47,16 @@ def as_columns(written: Written, schema: pa.Schema | None, step_id: str) -> pa.R
         SinkError: naming the field whose values do not fit.
     """
     if not isinstance(written, list):
+        if schema is not None:
+            return fit(written, schema, step_id)
         check_names(written.schema.names, step_id)
-        return written if schema is None else fit(written, schema, step_id)
+        return written
     records = [to_record(item) for item in written]
     kinds = _found_names(records, step_id) if schema is None else _types(schema)
     if schema is None:
         check_names(kinds, step_id)
+    if not kinds:
+        raise SinkError(f"step {step_id!r}: {shorten(written[0])} has no field to write: {_HOW}")
     columns = [
         _column(name, [record.get(name) for record in records], kind, step_id)
         for name, kind in kinds.items()
@@ -145,8 +149,7 @@ def _column(name: str, values: list[Any], kind: Any, step_id: str) -> Any:
 
 def _array(values: list[Any], kind: Any) -> Any:
     if kind is None:
-        column = pa.array(values)
-        return column.cast(_in_utc(column.type))
+        return pa.array(values)
     try:
         # Given a type at once, pyarrow would cut 1.5 to the whole number 1.
         return pa.array(values).cast(kind)

@@ -110,6 +110,8 @@ class _ColumnParser(LineParser):
         lines = _count_objects(data)
         if lines is None or not is_utf8(data):
             return None
+        if lines == 0:
+            return []
         try:
             table = _read_json(data, self._as_read).cast(self._schema)
         except (pa.ArrowException, ValueError):

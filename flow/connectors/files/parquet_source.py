@@ -145,8 +145,7 @@ def _read_rows(
         begin, end = max(piece.start - at, 0), min(piece.end - at, batch.num_rows)
         at += batch.num_rows
         if begin < end:
-            rows = batch.slice(begin, end - begin).replace_schema_metadata(None)
-            yield rows.select(list(columns)) if columns else rows
+            yield batch.slice(begin, end - begin).replace_schema_metadata(None)
         if at >= piece.end:
             return
 

@@ -1,0 +1,217 @@
+"""Which package may import what, and which names are public."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("flow", "flow_windowing", "recovery")
+MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def is_type_checking(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+
+
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Every node but those that only a type checker sees."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt) and is_type_checking(child):
+            continue
+        yield child
+        yield from statements(child)
+
+
+def imported(source: str) -> set[str]:
+    """The modules that a module's source imports when it runs."""
+    found: set[str] = set()
+    for node in statements(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            found.add(node.module)
+    return found
+
+
+def importers(package: str) -> set[str]:
+    """The modules of ours that import a package."""
+    return {
+        name_of(path)
+        for path in MODULES
+        if any(name.split(".")[0] == package for name in imported(path.read_text("utf-8")))
+    }
+
+
+def test_imports_are_found_wherever_they_stand() -> None:
+    source = """
+import a.b
+from c.d import e
+if TYPE_CHECKING:
+    import only_types
+def f():
+    from g import h
+"""
+    assert imported(source) == {"a.b", "c.d", "g"}
+
+
+def test_the_packages_are_where_this_test_looks() -> None:
+    names = {name_of(path) for path in MODULES}
+    assert {"flow/dataflow.py", "flow_windowing/__init__.py", "recovery/__init__.py"} <= names
+
+
+def test_only_the_engine_and_connectors_import_pyspark() -> None:
+    strangers = {
+        name
+        for name in importers("pyspark") | importers("py4j")
+        if not name.startswith(("flow/engine/", "flow/connectors/"))
+    }
+    assert strangers == set()
+
+
+def test_flow_never_imports_what_is_built_on_it() -> None:
+    assert {name for name in importers("flow_windowing") if name.startswith("flow/")} == set()
+
+
+def test_nobody_imports_the_tests() -> None:
+    assert importers("tests") | importers("pytest") | importers("hypothesis") == set()
+
+
+@pytest.mark.parametrize(
+    "module", ["flow", "flow.operators", "flow.testing", "flow_windowing", "recovery"]
+)
+def test_building_and_testing_a_flow_does_not_load_spark(module: str) -> None:
+    code = f"import sys, {module}; print({{'pyspark', 'py4j', 'pandas'}} & set(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout.strip(), done.stderr) == ("set()", "")
+
+
+PUBLIC: dict[str, list[str]] = {
+    "flow": [
+        "CheckpointError",
+        "Dataflow",
+        "Duration",
+        "EngineError",
+        "EnvironmentProblem",
+        "FlowBuildError",
+        "FlowError",
+        "Instant",
+        "KeyedStream",
+        "Moment",
+        "SinkError",
+        "SourceError",
+        "Step",
+        "StepError",
+        "Stream",
+        "TimestampError",
+        "UnusedStepWarning",
+        "run",
+    ],
+    "flow.operators": [
+        "DISCARD",
+        "KEEP",
+        "BranchOut",
+        "ItemError",
+        "Keep",
+        "RejectedValue",
+        "StatefulBatchLogic",
+        "StatefulLogic",
+        "TTLCache",
+        "TryOut",
+        "branch",
+        "collect",
+        "count_final",
+        "enrich_cached",
+        "filter",
+        "filter_map",
+        "filter_map_value",
+        "filter_value",
+        "flat_map",
+        "flat_map_value",
+        "flatten",
+        "fold_final",
+        "input",
+        "inspect",
+        "join",
+        "key_on",
+        "key_rm",
+        "map",
+        "map_value",
+        "max_final",
+        "merge",
+        "min_final",
+        "output",
+        "raises",
+        "redistribute",
+        "reduce_final",
+        "stateful",
+        "stateful_batch",
+        "stateful_flat_map",
+        "stateful_map",
+        "try_input",
+        "try_map",
+    ],
+    "flow.testing": [
+        "ABORT",
+        "EOF",
+        "Advance",
+        "Part",
+        "TestDriver",
+        "TestingSink",
+        "TestingSource",
+        "run_once",
+        "run_source",
+    ],
+    "flow.connectors.dataframe": ["DataFrameSink", "DataFrameSource"],
+    "flow.connectors.files": [
+        "CsvSink",
+        "CsvSource",
+        "JsonLinesSink",
+        "JsonLinesSource",
+        "ParquetSink",
+        "ParquetSource",
+        "TextSink",
+        "TextSource",
+    ],
+    "recovery": ["RecoveryConfig"],
+}
+
+
+def public_names(module: str) -> list[str]:
+    """A module's ``__all__``; else the classes and functions that are made in it."""
+    loaded = importlib.import_module(module)
+    names = getattr(loaded, "__all__", None)
+    if names is not None:
+        return list(names)
+    return sorted(
+        name
+        for name, value in vars(loaded).items()
+        if not name.startswith("_") and getattr(value, "__module__", None) == module
+    )
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_the_public_names_are_these(module: str) -> None:
+    assert sorted(public_names(module)) == sorted(PUBLIC[module])
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_every_public_name_is_there(module: str) -> None:
+    loaded = importlib.import_module(module)
+    assert [name for name in PUBLIC[module] if not hasattr(loaded, name)] == []
