@@ -9,23 +9,16 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import sys
-import sysconfig
 import threading
 import time
-import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO, cast
 
-from flow.dataflow import Dataflow, Step
+from flow.dataflow import Dataflow
 from flow.engine.context import Stats
 from flow.engine.feed import Feed, SystemTime, wall_time
-from flow.engine.plan import Plan
-from flow.engine.summary import Summary
-from flow.errors import FlowError, StepError
 from flow.instants import from_us
 from flow.operators.edges import Input
 
@@ -231,127 +224,3 @@ class _Above:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
-
-
-_COLUMNS = ("in", "out", "filtered", "late", "invalid", "errors", "keys")
-_LONGEST_ID = 40
-
-
-def summary_table(flow: Dataflow | Plan, summary: Summary) -> str:
-    """Lay out what a run did: a line for each step in flow order, and one for the whole.
-
-    Args:
-        flow: the flow that ran, or its plan.
-        summary: what `run` returned.
-
-    >>> import flow.operators as op
-    >>> from flow.testing import TestingSource
-    >>> flow = Dataflow("example")
-    >>> _ = op.filter("odd", op.input("numbers", flow, TestingSource([])), lambda n: n % 2)
-    >>> summary = Summary("example", "batch", epochs=1, seconds=2.0)
-    >>> summary.counts.update({("numbers", "out"): 3000, ("odd", "in"): 3000})
-    >>> summary.counts.update({("odd", "out"): 1500, ("odd", "filtered"): 1500})
-    >>> print(summary_table(flow, summary))
-    step        in    out  filtered  late  invalid  errors  keys
-    numbers         3,000
-    odd      3,000  1,500     1,500
-    example: 1 epoch, 3,000 items in 2.0 s, 1,500 items/s (batch)
-    """
-    steps = flow.steps if isinstance(flow, Dataflow) else tuple(flow.steps.values())
-    rows: list[tuple[str, ...]] = [("step", *_COLUMNS)]
-    rows += [(_short(step.step_id), *_cells(step, summary)) for step in steps]
-    return "\n".join([*_aligned(rows), _total(steps, summary)])
-
-
-def _cells(step: Step, summary: Summary) -> Iterator[str]:
-    for column in _COLUMNS:
-        counted = summary.gauges if column == "keys" else summary.counts
-        number = counted[step.step_id, column]
-        yield f"{number:,}" if number else ""
-
-
-def _short(step_id: str) -> str:
-    text = " ".join(step_id.split())
-    return text if len(text) <= _LONGEST_ID else f"{text[: _LONGEST_ID - 1]}…"
-
-
-def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for name, *numbers in rows:
-        cells = [cell.rjust(width) for cell, width in zip(numbers, widths[1:], strict=True)]
-        yield "  ".join([name.ljust(widths[0]), *cells]).rstrip()
-
-
-def _total(steps: Sequence[Step], summary: Summary) -> str:
-    inputs = [step.step_id for step in steps if isinstance(step.operator, Input)]
-    items = sum(summary.count(step_id, "out") for step_id in inputs)
-    epochs = "1 epoch" if summary.epochs == 1 else f"{summary.epochs:,} epochs"
-    rate = items / summary.seconds if summary.seconds > 0 else 0.0
-    how = f"{summary.engine}, stopped" if summary.stopped else summary.engine
-    return (
-        f"{summary.flow_id}: {epochs}, {items:,} items in {summary.seconds:.1f} s, "
-        f"{rate:,.0f} items/s ({how})"
-    )
-
-
-_JAVA_FRAMES = re.compile(r"\n\s+(?:at [\w.$/<>]+\(.*\)|\.\.\. \d+ more)")
-
-_PACKAGES = Path(__file__).resolve().parent.parent
-_NOT_THE_USERS = tuple(
-    f"{folder}{os.sep}"
-    for folder in (
-        *(_PACKAGES / name for name in ("flow", "flow_windowing", "recovery")),
-        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-    )
-)
-
-
-def describe_failure(error: FlowError) -> str:
-    r"""What failed in a flow, with the user's own exception; nothing of Spark's.
-
-    >>> describe_failure(StepError("half", "the mapper raised", item="0"))
-    "step 'half': the mapper raised\n  item: 0"
-    """
-    message = _JAVA_FRAMES.sub("", str(error))
-    cause = error.__cause__
-    if not isinstance(error, StepError) or cause is None or _is_sparks(cause):
-        return message
-    return f"{message}\n{users_trace(cause)}"
-
-
-def users_trace(error: BaseException) -> str:
-    """A traceback as Python prints it, with only the frames in the user's own files.
-
-    An exception without any is shown with all its frames: it is a fault of this package.
-    """
-    if isinstance(error, SyntaxError):
-        return "".join(traceback.format_exception_only(error)).rstrip()
-    trace = traceback.TracebackException.from_exception(error)
-    chain: list[traceback.TracebackException] = []
-    link: traceback.TracebackException | None = trace
-    while link is not None:
-        chain.append(link)
-        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
-    if any(_users_frames(one.stack) for one in chain):
-        for one in chain:
-            one.stack = traceback.StackSummary.from_list(_users_frames(one.stack))
-    return "".join(trace.format()).rstrip()
-
-
-def users_place(error: BaseException) -> str:
-    """Where in the user's own files an exception was raised, in brackets; empty when nowhere."""
-    frames = _users_frames(traceback.extract_tb(error.__traceback__))
-    return f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
-
-
-def _users_frames(frames: Iterable[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
-    return [
-        frame
-        for frame in frames
-        if not frame.filename.startswith("<")  # made by importlib, or by dataclasses
-        and not os.path.abspath(frame.filename).startswith(_NOT_THE_USERS)
-    ]
-
-
-def _is_sparks(error: BaseException) -> bool:
-    return type(error).__module__.partition(".")[0] in {"py4j", "pyspark"}

@@ -12,9 +12,10 @@ import re
 import sys
 from collections.abc import Sequence
 
-from flow.commandline import CommandError, CommandParser, complain, load_flow
+from flow.commandline import complain
 from flow.dataflow import Dataflow, Operator, Step
 from flow.engine.plan import Plan, assign_levels
+from flow.loading import CommandError, CommandParser, load_flow
 from flow.operators.edges import Input, Output
 from flow.operators.stateful import Stateful
 

@@ -21,10 +21,11 @@ import pytest
 import flow.commandline
 import flow.running
 from flow import Dataflow
-from flow.commandline import load_flow, main, stopping_on_signals
+from flow.commandline import main, stopping_on_signals
 from flow.engine.context import Stats
 from flow.engine.summary import Summary
 from flow.errors import FlowBuildError, FlowError, SourceError, StepError
+from flow.loading import load_flow
 from flow.running import run as run_function
 from recovery import RecoveryConfig
 

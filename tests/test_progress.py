@@ -19,16 +19,10 @@ from flow.engine.feed import EpochOffset, Feed
 from flow.engine.plan import compile_flow
 from flow.engine.summary import Summary
 from flow.errors import EngineError, SourceError, StepError
+from flow.failure_text import describe_failure, users_place, users_trace
 from flow.instants import Moment, instant_us
-from flow.progress import (
-    DropWarnings,
-    Progress,
-    StatusLine,
-    describe_failure,
-    summary_table,
-    users_place,
-    users_trace,
-)
+from flow.progress import DropWarnings, Progress, StatusLine
+from flow.summary_table import summary_table
 from flow.testing import TestingSink, TestingSource
 
 NOON_US = instant_us("2026-01-01T12:00:00Z")

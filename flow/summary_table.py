@@ -1,0 +1,72 @@
+"""The table at the end of a run: what each step took in and gave out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from flow.dataflow import Dataflow, Step
+from flow.engine.plan import Plan
+from flow.engine.summary import Summary
+from flow.operators.edges import Input
+
+_COLUMNS = ("in", "out", "filtered", "late", "invalid", "errors", "keys")
+
+
+_LONGEST_ID = 40
+
+
+def summary_table(flow: Dataflow | Plan, summary: Summary) -> str:
+    """Lay out what a run did: a line for each step in flow order, and one for the whole.
+
+    Args:
+        flow: the flow that ran, or its plan.
+        summary: what `run` returned.
+
+    >>> import flow.operators as op
+    >>> from flow.testing import TestingSource
+    >>> flow = Dataflow("example")
+    >>> _ = op.filter("odd", op.input("numbers", flow, TestingSource([])), lambda n: n % 2)
+    >>> summary = Summary("example", "batch", epochs=1, seconds=2.0)
+    >>> summary.counts.update({("numbers", "out"): 3000, ("odd", "in"): 3000})
+    >>> summary.counts.update({("odd", "out"): 1500, ("odd", "filtered"): 1500})
+    >>> print(summary_table(flow, summary))
+    step        in    out  filtered  late  invalid  errors  keys
+    numbers         3,000
+    odd      3,000  1,500     1,500
+    example: 1 epoch, 3,000 items in 2.0 s, 1,500 items/s (batch)
+    """
+    steps = flow.steps if isinstance(flow, Dataflow) else tuple(flow.steps.values())
+    rows: list[tuple[str, ...]] = [("step", *_COLUMNS)]
+    rows += [(_short(step.step_id), *_cells(step, summary)) for step in steps]
+    return "\n".join([*_aligned(rows), _total(steps, summary)])
+
+
+def _cells(step: Step, summary: Summary) -> Iterator[str]:
+    for column in _COLUMNS:
+        counted = summary.gauges if column == "keys" else summary.counts
+        number = counted[step.step_id, column]
+        yield f"{number:,}" if number else ""
+
+
+def _short(step_id: str) -> str:
+    text = " ".join(step_id.split())
+    return text if len(text) <= _LONGEST_ID else f"{text[: _LONGEST_ID - 1]}…"
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for name, *numbers in rows:
+        cells = [cell.rjust(width) for cell, width in zip(numbers, widths[1:], strict=True)]
+        yield "  ".join([name.ljust(widths[0]), *cells]).rstrip()
+
+
+def _total(steps: Sequence[Step], summary: Summary) -> str:
+    inputs = [step.step_id for step in steps if isinstance(step.operator, Input)]
+    items = sum(summary.count(step_id, "out") for step_id in inputs)
+    epochs = "1 epoch" if summary.epochs == 1 else f"{summary.epochs:,} epochs"
+    rate = items / summary.seconds if summary.seconds > 0 else 0.0
+    how = f"{summary.engine}, stopped" if summary.stopped else summary.engine
+    return (
+        f"{summary.flow_id}: {epochs}, {items:,} items in {summary.seconds:.1f} s, "
+        f"{rate:,.0f} items/s ({how})"
+    )
