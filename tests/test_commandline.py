@@ -306,6 +306,7 @@ def test_ctrl_c_while_the_module_loads_says_nothing(
         ("--log-level=ERROR", "log_level", "ERROR"),
         ("--shards=64", "shards", 64),
         ("--partitions=3", "partitions", 3),
+        ("--py-files=mine.py", "py_files", ("mine.py",)),
     ],
 )
 def test_an_option_reaches_the_run(runs: Runs, option: str, name: str, value: object) -> None:
