@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from flow.connectors.dataframe import DataFrameSource
+from flow.connectors.files import ParquetSource
 from flow.connectors.source import Planner, Source
 from flow.dataflow import Step
 from flow.engine.plan import Plan
@@ -36,8 +37,6 @@ def keep_static_frames(plan: Plan, storage: Storage) -> Plan:
     for step_id in plan.inputs:
         source = source_of(plan.steps[step_id])
         if isinstance(source, DataFrameSource) and not source.streaming:
-            from flow.connectors.files import ParquetSource
-
             name = f"inputs/{step_id}"
             if not storage.exists(f"{name}/_SUCCESS") and source.frame is not None:
                 source.frame.write.mode("overwrite").parquet(f"{storage.root}/{name}")

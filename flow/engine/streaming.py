@@ -141,10 +141,13 @@ class StreamingRun:
         self._feed = feed
         self.stop.watch(feed)
         server = FeedServer(feed)
+        query = None
         try:
             query = self._start(storage, outputs, server, parallelism)
             self._wait(query, feed, server)
         finally:
+            if query is not None and query.isActive:
+                self._stop_query(query, server)
             server.close()
             for planner in planners.values():
                 planner.close()

@@ -79,6 +79,9 @@ class CsvSource(LineSource[Any]):
         check_flag("multiline", self.multiline)
         if not isinstance(self.header, bool):
             object.__setattr__(self, "header", _texts("header", self.header))
+            if not self.header:
+                raise FlowBuildError("header must name at least one column, got ()")
+            self._check_names("header", list(self.header), FlowBuildError)
         elif not self.header and self.schema is None:
             raise FlowBuildError(
                 "header=False needs a schema, or name the columns: header=['origin', 'delay']"
@@ -86,8 +89,6 @@ class CsvSource(LineSource[Any]):
         object.__setattr__(self, "null_values", _texts("null_values", self.null_values))
         if self.schema is not None:
             _check_types(self.schema)
-            if not isinstance(self.header, bool):
-                self._check_names("header", list(self.header), FlowBuildError)
 
     @property
     @override
@@ -97,6 +98,8 @@ class CsvSource(LineSource[Any]):
     @override
     def read_piece(self, filesystem: Any, piece: Piece) -> Iterator[Batch]:
         names, skip = self._columns(filesystem, piece)
+        if not names:
+            return iter(())
         parser = _CsvParser(names, self.schema, self.delimiter, self.null_values)
         lines = LineRange(filesystem, piece, skip)
         if self.multiline:
@@ -110,6 +113,8 @@ class CsvSource(LineSource[Any]):
         if not self.header:
             return self._schema_names() or [], 0
         line, end = LineRange(filesystem, Piece(piece.file, 0, 0)).first_line(_CsvParser.blank)
+        if not line:
+            return [], end
         names = _header_names(piece, line, self.delimiter)
         self._check_names(f"the header of {piece.file}", names, SourceError)
         return names, end

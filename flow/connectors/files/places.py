@@ -22,7 +22,8 @@ LOCAL = ""
 HIDDEN = ("_", ".")
 """How the names start that are not part of a directory's content, as Spark and pyarrow have it."""
 
-_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+)://([^/?#]*)")
+# Hadoop writes file:/data, with a single slash.
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):(?://([^/?#]*)|(?=/))")
 _CREDENTIALS = re.compile(r"(?<=://)[^/@]*:[^/@]*@")
 
 
@@ -238,7 +239,7 @@ def _split_glob(text: str) -> tuple[str, list[str]]:
 
 def _store(uri: str) -> str:
     match = _URI.match(without_credentials(uri))
-    return f"{match[1].lower()}://{match[2]}" if match else LOCAL
+    return f"{match[1].lower()}://{match[2] or ''}" if match else LOCAL
 
 
 @lru_cache(maxsize=32)
