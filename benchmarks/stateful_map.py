@@ -1,8 +1,10 @@
-"""Items a second through ``map -> key_on -> stateful_map``: streaming, batch and in-process.
+"""Items a second through ``map -> key_on -> stateful_map``: streaming, batch and in process.
 
 Run with ``python benchmarks/stateful_map.py [--items N] [--runs N]``. Each figure is the median of
-the runs, taken in one session after a warm-up, from the start of the run to its end; the streaming
-engine keeps its state in a checkpoint and cuts the input into epochs of 250 000 items.
+the runs, taken in one session after a warm-up. *Whole* counts from the call of `run` to its end, so
+it holds the start of the query; *running* counts from the end of the first epoch to the end of the
+last. The streaming engine cuts the input into epochs of 250 000 items, with its state in a
+checkpoint.
 """
 
 from __future__ import annotations
@@ -83,36 +85,64 @@ def _add(total: int | None, pair: tuple[int, int]) -> tuple[int, int]:
     return new, new
 
 
-def on_spark(engine: Any) -> Callable[[int, int], int]:
-    """Run on Spark; returns how many items came out."""
+def streaming(count: int, keys: int) -> dict[str, float]:
+    """Items a second of the streaming engine."""
+    sink, ends = CountingSink(), []
+    flow = make_flow(count, keys, sink)
 
-    def measured(count: int, keys: int) -> int:
-        sink = CountingSink()
-        run(make_flow(count, keys, sink), engine=engine)
-        return sink.items
+    def on_epoch(*_: object) -> None:
+        ends.append((time.perf_counter(), sink.items))
 
-    return measured
+    started = time.perf_counter()
+    run(flow, engine="streaming", on_epoch=on_epoch)
+    whole = check(sink.items, count) / (time.perf_counter() - started)
+    (first, before), (last, after) = ends[0], next(end for end in ends if end[1] == count)
+    return {"whole": whole, "running": (after - before) / (last - first) if after > before else 0}
 
 
-def in_process(count: int, keys: int) -> int:
-    """Run in the in-process driver; returns how many items came out."""
+def batch(count: int, keys: int) -> dict[str, float]:
+    """Items a second of the batch engine."""
+    sink = CountingSink()
+    started = time.perf_counter()
+    run(make_flow(count, keys, sink), engine="batch")
+    return {"batch": check(sink.items, count) / (time.perf_counter() - started)}
+
+
+def in_process(count: int, keys: int) -> dict[str, float]:
+    """Items a second of the in-process driver."""
+    started = time.perf_counter()
     with TestDriver(make_flow(count, keys, CountingSink())) as driver:
         for first in range(0, count, EPOCH_ITEMS):
             driver.send("numbers", range(first, min(count, first + EPOCH_ITEMS)))
         driver.end()
-        return len(driver.received("out"))
+        received = len(driver.received("out"))
+    return {"driver": check(received, count) / (time.perf_counter() - started)}
 
 
-def rate(measured: Callable[[int, int], int], count: int, keys: int, runs: int) -> float:
-    """The median of items a second over several runs."""
-    rates = []
-    for _ in range(runs):
-        started = time.perf_counter()
-        came_out = measured(count, keys)
-        if came_out != count:
-            raise SystemExit(f"{came_out} items came out, {count} went in")
-        rates.append(count / (time.perf_counter() - started))
-    return statistics.median(rates)
+def check(came_out: int, went_in: int) -> int:
+    """Make sure that nothing was lost; returns how much came out."""
+    if came_out != went_in:
+        raise SystemExit(f"{came_out} items came out, {went_in} went in")
+    return came_out
+
+
+ENGINES: tuple[Callable[[int, int], dict[str, float]], ...] = (streaming, batch, in_process)
+COLUMNS = {
+    "whole": "streaming, whole",
+    "running": "streaming, running",
+    "batch": "batch, whole",
+    "driver": "in process",
+}
+
+
+def measure(count: int, keys: int, runs: int) -> dict[str, float]:
+    """The median of several runs of each engine."""
+    taken: dict[str, list[float]] = {name: [] for name in COLUMNS}
+    for engine in ENGINES:
+        for _ in range(runs):
+            for name, rate in engine(count, keys).items():
+                taken[name].append(rate)
+    return {name: statistics.median(rates) for name, rates in taken.items()}
 
 
 def main() -> None:
@@ -122,20 +152,13 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     arguments = parser.parse_args()
     make_session("benchmark", SparkSettings("local[2]"))
-    engines = {
-        "streaming": on_spark("streaming"),
-        "batch": on_spark("batch"),
-        "driver": in_process,
-    }
-    for measured in engines.values():
-        measured(10_000, 10)
+    for engine in ENGINES:
+        engine(EPOCH_ITEMS, 10)
     print(f"items/s, {arguments.items:,} items, median of {arguments.runs} runs")
-    print(f"{'keys':>10}" + "".join(f"{name:>12}" for name in engines))
+    print(f"{'keys':>8}" + "".join(f"{title:>20}" for title in COLUMNS.values()))
     for keys in (10, 1_000, 100_000):
-        figures = [
-            rate(measured, arguments.items, keys, arguments.runs) for measured in engines.values()
-        ]
-        print(f"{keys:>10,}" + "".join(f"{figure:>12,.0f}" for figure in figures), flush=True)
+        rates = measure(arguments.items, keys, arguments.runs)
+        print(f"{keys:>8,}" + "".join(f"{rates[name]:>20,.0f}" for name in COLUMNS), flush=True)
 
 
 if __name__ == "__main__":
