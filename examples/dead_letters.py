@@ -84,7 +84,7 @@ def make_flow(out: Path) -> Dataflow:
 def read_lines(directory: Path) -> list[dict[str, Any]]:
     """Read back what a `JsonLinesSink` has written: a directory for each epoch."""
     files = sorted(directory.glob("epoch=*/*.jsonl"))
-    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return [json.loads(line) for file in files for line in file.read_text().split("\n") if line]
 
 
 def main(out: Path) -> None:

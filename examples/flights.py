@@ -33,7 +33,7 @@ import shutil
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -93,19 +93,12 @@ TITLES = {
 }
 
 
-class Delays(NamedTuple):
-    """What is known of an airport's hour: its departures, and their delays in minutes, summed."""
+Delays = tuple[int, int]
+"""What is known of an airport's hour: its departures, and their delays in minutes, summed up.
 
-    flights: int = 0
-    minutes: int = 0
-
-    def add(self, flight: dict[str, Any]) -> Delays:
-        """One more departure."""
-        return Delays(self.flights + 1, self.minutes + flight["dep_delay"])
-
-    def merge(self, other: Delays) -> Delays:
-        """Two windows become one."""
-        return Delays(self.flights + other.flights, self.minutes + other.minutes)
+A plain tuple, because it is kept in the checkpoint: a class of this module would be known there by
+another name, depending on whether the module is run as a script or imported.
+"""
 
 
 def make_flow(data: str | Path = DATA, out: str | Path = OUT) -> Dataflow:
@@ -130,9 +123,9 @@ def make_flow(data: str | Path = DATA, out: str | Path = OUT) -> Dataflow:
         # with hours to wait, the seconds that it takes to replay a year make no difference.
         clock=EventClock("departed_at", wait_for_system_duration="6h"),
         windower=TumblingWindower(length="1h"),
-        builder=Delays,
-        folder=Delays.add,
-        merger=Delays.merge,
+        builder=lambda: (0, 0),
+        folder=add_departure,
+        merger=lambda delays, others: (delays[0] + others[0], delays[1] + others[1]),
     )
 
     weather = op.input("weather", flow, ParquetSource(data / "weather.parquet"))
@@ -153,6 +146,12 @@ def make_flow(data: str | Path = DATA, out: str | Path = OUT) -> Dataflow:
     return flow
 
 
+def add_departure(delays: Delays, flight: dict[str, Any]) -> Delays:
+    """Count one more departure."""
+    flights, minutes = delays
+    return flights + 1, minutes + flight["dep_delay"]
+
+
 def hour_key(origin: str, hour: datetime) -> str:
     """What an airport's hour is known by, in both inputs."""
     return f"{origin} {hour:%Y-%m-%dT%H}"
@@ -160,12 +159,12 @@ def hour_key(origin: str, hour: datetime) -> str:
 
 def hour_of(item: tuple[str, tuple[WindowMetadata, Delays]]) -> tuple[str, dict[str, Any]]:
     """Key what a window holds by airport and hour."""
-    origin, (window, delays) = item
+    origin, (window, (flights, minutes)) = item
     return hour_key(origin, window.open_time), {
         "origin": origin,
         "hour": window.open_time,
-        "flights": delays.flights,
-        "mean_delay": delays.minutes / delays.flights,
+        "flights": flights,
+        "mean_delay": minutes / flights,
     }
 
 
@@ -234,7 +233,7 @@ def show_result(out: Path) -> None:
 def lines_of(directory: Path) -> list[dict[str, Any]]:
     """Read back what a `JsonLinesSink` has written."""
     files = sorted(directory.glob("epoch=*/*.jsonl"))
-    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return [json.loads(line) for file in files for line in file.read_text().split("\n") if line]
 
 
 def prepare(data: Path) -> None:

@@ -30,7 +30,7 @@ from flow.engine.reading import Reading, read_split
 from flow.engine.rows import Layout
 from flow.engine.session import query_conf, spark_log
 from flow.engine.shipping import ShippedPlan
-from flow.engine.sources import is_foreign, source_of
+from flow.engine.sources import is_foreign, planner_of, source_of
 from flow.engine.state import LiveStates
 from flow.engine.summary import Summary
 from flow.errors import EngineError, FlowBuildError, FlowError, first_line
@@ -152,7 +152,7 @@ def _planned(plan: Plan, cores: int) -> list[Reading]:
         for step_id in plan.inputs:
             step = plan.steps[step_id]
             if not is_foreign(step):
-                planners[step_id] = source_of(step).planner(MemoryLog(), cores)
+                planners[step_id] = planner_of(step, MemoryLog(), cores)
         return plan_everything(planners)
     finally:
         for planner in planners.values():

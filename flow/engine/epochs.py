@@ -129,7 +129,7 @@ class EpochOutputs:
             raise StepError(edge.step_id, problem) from error
 
     def _hand_over(self, frame: DataFrame, edge: Edge, sink: DataFrameSink, epoch: int) -> None:
-        task = partial(_unpack_partition, self.layout, sink.schema)
+        task = partial(_unpack_partition, self.layout, _arrow_schema(sink.schema))
         bound = frame.filter(F.col("dest") == edge.dest)
         if bound.isEmpty() or sink.function is None:
             return
@@ -163,12 +163,16 @@ def _write_partition(
     return layout.to_batches(write_outputs(shipped.plan(), writing, packets, left_out))
 
 
-def _unpack_partition(
-    layout: Layout, schema: Any, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+def _arrow_schema(schema: StructType | str) -> pa.Schema:
+    """A data frame's schema as Arrow's; only where the flow was started can Spark read its text."""
     kind: Any = schema if isinstance(schema, StructType) else StructType.fromDDL(schema)
-    arrow = to_arrow_schema(kind, timezone="UTC")
+    return to_arrow_schema(kind, timezone="UTC")
+
+
+def _unpack_partition(
+    layout: Layout, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     packets = list(layout.from_batches(batches))
     for chunk in sorted_chunks(packets):
         rows = [to_record(item) for item in as_items(chunk).items]
-        yield from pa.Table.from_pylist(rows, schema=arrow).to_batches()
+        yield from pa.Table.from_pylist(rows, schema=schema).to_batches()

@@ -80,7 +80,5 @@ def _travels(value: Any) -> bool:
 
 
 def _put_in_main(classes: dict[str, type]) -> None:
-    main = sys.modules["__main__"]
-    for name, value in classes.items():
-        if getattr(main, name, None) is None:
-            setattr(main, name, value)
+    """Let pickle find the main script's classes; a class defined anew takes the old one's place."""
+    vars(sys.modules["__main__"]).update(classes)

@@ -7,11 +7,11 @@ from typing import Any
 
 from flow.connectors.dataframe import DataFrameSource
 from flow.connectors.files import ParquetSource
-from flow.connectors.source import Planner, Source
+from flow.connectors.source import Planner, Source, SourceLog
 from flow.dataflow import Step
 from flow.engine.plan import Plan
 from flow.engine.storage import Storage
-from flow.errors import EngineError
+from flow.errors import EngineError, FlowError, StepError
 from flow.operators.edges import Input
 
 
@@ -45,10 +45,25 @@ def keep_static_frames(plan: Plan, storage: Storage) -> Plan:
     return plan.with_steps(steps)
 
 
+def planner_of(step: Step, log: SourceLog, parallelism: int) -> Planner:
+    """The planner of an input's source, for one run.
+
+    Raises:
+        FlowError: when the source cannot be planned; what it raised is the cause.
+    """
+    try:
+        return source_of(step).planner(log, parallelism)
+    except FlowError:
+        raise
+    except Exception as error:
+        problem = f"planning what to read raised {type(error).__name__}: {error}"
+        raise StepError(step.step_id, problem) from error
+
+
 def planners_of(plan: Plan, storage: Storage, parallelism: int) -> dict[str, Planner]:
     """A planner for each input that Python reads."""
     return {
-        step_id: source_of(step).planner(storage.log(f"sources/{step_id}"), parallelism)
+        step_id: planner_of(step, storage.log(f"sources/{step_id}"), parallelism)
         for step_id, step in plan.steps.items()
         if step_id in plan.inputs and not is_foreign(step)
     }

@@ -391,6 +391,7 @@ def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             super().move(source, target)
 
     def connect(uri: str) -> tuple[Any, str]:
+        assert uri.startswith("s3://me:secret@bucket/")
         return Store(lambda: None, lambda: None), f"{root}/{uri.rpartition('bucket/')[2]}"
 
     monkeypatch.setattr(places, "_connect", connect)
@@ -464,6 +465,7 @@ AT = datetime(2013, 1, 1, 5, tzinfo=UTC)
             {"t": datetime(2013, 1, 1, 5, 0, 0, 5, PARIS)},
             '{"t": "2013-01-01T05:00:00.000005+01:00"}',
         ),
+        ({"by": timedelta(minutes=1, milliseconds=5)}, '{"by": 60.005}'),
         ({"d": date(2013, 1, 1), "x": Decimal("1.50")}, '{"d": "2013-01-01", "x": "1.50"}'),
         ({"s": {"b", "a"}, "m": {1, "a"}}, '{"s": ["a", "b"], "m": [1, "a"]}'),
         ({"w": [Window(1, AT, frozenset())]}, None),

@@ -23,6 +23,7 @@ from flow.connectors.files import (
     JsonLinesSource,
     ParquetSource,
     TextSource,
+    csv_lines,
     line_source,
     lines,
     parquet_source,
@@ -217,6 +218,7 @@ JSON_LINES = st.lists(
         [
             *('{"a": 1}', '{"a": null}', "{}", '{"a": "x"}', "null", "[1]", "5"),
             *('{"a": 1}{"a": 2}', '{"a": {}', '{"b": [{}', "{}]}", "}", "{", '{"a":', "1}"),
+            '{"a": 1}{"b": [',
             *('{"a": 2, "b": {"c": [1]}}', " ", "", "\u00a0", '{"a": 1, "a": 2}'),
             *('{"b": "\x01"}', '{"b": "\\ud800"}', '  {"a": 3}\r'),
         ]
@@ -419,6 +421,7 @@ def test_json_text_becomes_the_times_that_the_schema_says(tmp_path: Path) -> Non
             "field 'a' does not fit timestamp[us, tz=UTC]: '2013-01-01T00:00:00'",
         ),
         ('{"a": 1', pa.int64(), "not JSON: Expecting ',' delimiter at column 8"),
+        ('{"a": "1', pa.int64(), "not JSON: Unterminated string starting at column 7"),
         ("null", pa.int64(), "a JSON object is needed, got NoneType"),
         ("\u00a0", pa.int64(), "not JSON: Expecting value at column 1"),
         ("[1]", pa.int64(), "a JSON object is needed, got list"),
@@ -448,7 +451,8 @@ def test_what_is_not_one_value_a_line_is_bad_though_the_numbers_add_up(
     tmp_path: Path, rows: list[str], schema: Any
 ) -> None:
     rows = [row for row in rows if schema or row != " null "]
-    done = run(JsonLinesSource(write(tmp_path / "a.jsonl", "\n".join(rows)), schema=schema))
+    path = write(tmp_path / "a.jsonl", "\n".join([*rows, ""]))
+    done = run(JsonLinesSource(path, schema=schema))
     assert (done.items, done.bad_lines) == ([], list(range(1, len(rows) + 1)))
 
 
@@ -532,6 +536,8 @@ def test_each_csv_file_has_a_header_of_its_own(tmp_path: Path, bytes_per_epoch: 
     done = run(CsvSource(tmp_path / "*.csv", bytes_per_epoch=bytes_per_epoch), 3)
     assert done.items == [{"a": "1", "b": "2"}, {"b": "3", "a": "4"}]
     assert done.bad == []
+    typed = CsvSource(tmp_path / "*.csv", schema={"a": pa.int64()})
+    assert items(typed) == [{"a": 1}, {"a": 4}]
 
 
 @pytest.mark.parametrize(
@@ -568,6 +574,7 @@ def test_a_line_end_in_a_csv_cell_is_read_when_multiline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lines, "BLOCK", 8)
+    monkeypatch.setattr(csv_lines, "BLOCK", 8)
     path = write(tmp_path / "a.csv", 'a,b\n1,"x\r\n\ny"\n2,z,bad\n3,"q""\n"\n')
     done = run(CsvSource(path, multiline=True, bytes_per_epoch=5), 4)
     assert done.items == [{"a": "1", "b": "x\r\n\ny"}, {"a": "3", "b": 'q"\n'}]
@@ -723,7 +730,8 @@ def test_a_path_stands_for_files_in_order_of_their_paths(
     tree: Path, path: str, expected: list[str]
 ) -> None:
     assert items(TextSource(f"{tree}/{path}")) == expected
-    assert items(TextSource(f"file://{tree}/{path.replace('?', '*')}")) == expected
+    for scheme in ("file://", "file:"):
+        assert items(TextSource(f"{scheme}{tree}/{path.replace('?', '*')}")) == expected
 
 
 def test_a_list_of_paths_is_read_in_order_of_path_and_each_file_once(tree: Path) -> None:
@@ -866,8 +874,10 @@ def test_following_takes_a_file_once_it_has_content_and_never_again(
 ) -> None:
     source = TextSource(tmp_path, follow=True)
     write(tmp_path / "a.txt", "")
-    planner = source.planner(JsonLog(), 1)
+    log = JsonLog()
+    planner = source.planner(log, 1)
     assert planner.next(None) is None
+    assert log.entries() == []
     write(tmp_path / "a.txt", "a\n")
     clock.now += 1
     planned = planner.next(None)
@@ -972,6 +982,8 @@ def test_sources_compare_by_value_and_can_be_hashed() -> None:
         (lambda: CsvSource("a", delimiter=",,"), FlowBuildError, "delimiter must be one ASCII"),
         (lambda: CsvSource("a", delimiter=5), FlowTypeError, "delimiter must be text, got int 5"),
         (lambda: CsvSource("a", header=False), FlowBuildError, "header=False needs a schema"),
+        (lambda: CsvSource("a", header=[]), FlowBuildError, "header must name at least one column"),
+        (lambda: CsvSource("a", header=["a", "a"]), FlowBuildError, "names more than once column"),
         (lambda: CsvSource("a", header="a,b"), FlowTypeError, "header must be a list of texts"),
         (
             lambda: CsvSource("a", header=["a"], schema={"b": pa.string()}),

@@ -47,7 +47,13 @@ def test_an_example_without_spark_prints_what_its_docstring_shows(
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(
     "name",
-    ["word_count", "traffic_lights", "running_totals", "dead_letters", "own_source_and_sink"],
+    [
+        "word_count",
+        "traffic_lights",
+        "dead_letters",
+        "own_source_and_sink",
+        pytest.param("running_totals", marks=pytest.mark.slow),
+    ],
 )
 def test_an_example_on_spark_prints_what_its_docstring_shows_in_any_order(
     name: str, capsys: pytest.CaptureFixture[str]
@@ -103,6 +109,7 @@ def test_a_sensor_that_fell_silent_while_the_flow_was_down_is_reported_when_it_g
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_running_totals_read_each_file_once(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

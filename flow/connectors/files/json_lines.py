@@ -203,7 +203,7 @@ def _json_problem(line: bytes) -> str | None:
     try:
         json.loads(line.decode())
     except json.JSONDecodeError as error:
-        return f"not JSON: {error.msg} at column {error.colno}"
+        return f"not JSON: {error.msg.removesuffix(' at')} at column {error.colno}"
     except ValueError as error:
         return f"not JSON: {error}"
     except RecursionError:

@@ -60,7 +60,7 @@ class JsonLinesSink(DirectorySink[Any]):
     An item becomes an object as `flow.connectors.sink.to_record` says: a mapping or a dataclass its
     fields, a ``(key, value)`` pair ``key`` and the fields of the value. Inside, dataclasses become
     objects, tuples lists, and sets sorted lists; aware datetimes become RFC 3339 text, with ``Z``
-    for UTC, and decimals text. See `TextSink` for the files that are made.
+    for UTC, durations seconds, and decimals text. See `TextSink` for the files that are made.
 
     Args:
         path: the directory, see `TextSink`.

@@ -102,6 +102,8 @@ def _default(value: Any) -> Any:
         return instant_text(value)
     if isinstance(value, (date, time)):
         return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
     if isinstance(value, Decimal):
         return str(value)
     laid_out = plain(value)

@@ -1,0 +1,167 @@
+"""Spark data frames as sources and sinks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import flow.operators as op
+from flow import Dataflow, StepError, Stream, run
+from flow.connectors.dataframe import DataFrameSink, DataFrameSource
+from flow.errors import FlowTypeError
+from flow.testing import ABORT, TestingSink, TestingSource
+
+SCHEMA = "id string, n long"
+ROWS = [("a", 1), ("b", 2), ("a", 3)]
+
+
+def add(left: int, right: int) -> int:
+    return left + right
+
+
+def running(total: int | None, value: int) -> tuple[int, int]:
+    return (total or 0) + value, (total or 0) + value
+
+
+def numbers(s: Stream[Any]) -> Stream[Any]:
+    """The number of each record under its id."""
+    return op.map_value("n", op.key_on("by_id", s, "id"), lambda record: record["n"])
+
+
+def sums(frame: DataFrame, out: list[Any]) -> Dataflow:
+    flow = Dataflow("sums")
+    s = op.input("in", flow, DataFrameSource(frame))
+    op.output("out", op.reduce_final("sum", numbers(s), add), TestingSink(out))
+    return flow
+
+
+def checkpoint(tmp_path: Path) -> Any:
+    return SimpleNamespace(path=str(tmp_path / "checkpoint"))
+
+
+# --- sources ----------------------------------------------------------------------------------
+
+
+def test_a_source_needs_a_data_frame() -> None:
+    with pytest.raises(FlowTypeError, match=r"DataFrameSource needs a Spark data frame, got list"):
+        DataFrameSource([1])  # type: ignore[arg-type]
+
+
+@pytest.mark.spark
+def test_a_static_data_frame_is_read_in_a_batch(spark: SparkSession) -> None:
+    out: list[Any] = []
+    frame = spark.createDataFrame(ROWS, SCHEMA)
+    summary = run(sums(frame, out), spark=spark)
+    assert (summary.engine, sorted(out)) == ("batch", [("a", 4), ("b", 2)])
+    assert summary.count("in", "out") == 3
+
+
+@pytest.mark.spark
+def test_an_empty_data_frame_gives_nothing(spark: SparkSession) -> None:
+    out: list[Any] = []
+    run(sums(spark.createDataFrame([], SCHEMA), out), spark=spark)
+    assert out == []
+
+
+@pytest.mark.spark
+def test_a_static_data_frame_is_read_once_over_a_crash(spark: SparkSession, tmp_path: Path) -> None:
+    """A second input kills the first run. The data frame is kept below the checkpoint."""
+    out: list[Any] = []
+    flow = Dataflow("kept")
+    s = op.input("in", flow, DataFrameSource(spark.createDataFrame(ROWS, SCHEMA)))
+    killer = op.input("killer", flow, TestingSource([("a", 10), ABORT()]))
+    both = op.merge("both", numbers(s), killer)
+    op.output("out", op.reduce_final("sum", both, add), TestingSink(out))
+    options: dict[str, Any] = {"spark": spark, "recovery": checkpoint(tmp_path), "shards": 4}
+    assert run(flow, **options).aborted
+    assert out == []
+    summary = run(flow, **options)
+    assert (summary.engine, sorted(out)) == ("streaming", [("a", 14), ("b", 2)])
+    assert (tmp_path / "checkpoint/inputs/in/_SUCCESS").exists()
+
+
+def put(folder: Path, name: str, rows: list[tuple[str, int]]) -> None:
+    ids, values = zip(*rows, strict=True)
+    pq.write_table(pa.table({"id": ids, "n": values}), folder / name)
+
+
+@pytest.mark.spark
+def test_a_streaming_data_frame_keeps_its_place_between_runs(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Here Spark itself reads new files; a run takes what is available."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    out: list[Any] = []
+    flow = Dataflow("growing")
+    frame = spark.readStream.schema(SCHEMA).parquet(str(folder))
+    s = op.input("in", flow, DataFrameSource(frame))
+    op.output("out", op.stateful_map("total", numbers(s), running), TestingSink(out))
+    options: dict[str, Any] = {
+        "spark": spark,
+        "recovery": checkpoint(tmp_path),
+        "trigger": "available",
+        "shards": 4,
+    }
+    put(folder, "1.parquet", ROWS)
+    summary = run(flow, **options)
+    assert (summary.engine, sorted(out)) == ("streaming", [("a", 1), ("a", 4), ("b", 2)])
+    out.clear()
+    put(folder, "2.parquet", [("a", 5)])
+    run(flow, **options)
+    assert out == [("a", 9)]
+
+
+# --- sinks ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("write", "schema", "problem"),
+    [
+        ("not a function", SCHEMA, "DataFrameSink needs a function, got 'not a function'"),
+        (print, 7, "DataFrameSink's schema must be a StructType or text, got 7"),
+    ],
+)
+def test_a_sink_needs_a_function_and_a_schema(write: Any, schema: Any, problem: str) -> None:
+    with pytest.raises(FlowTypeError, match=problem):
+        DataFrameSink(write, schema)
+
+
+@pytest.mark.spark
+def test_a_sink_hands_over_each_epoch_that_has_items_as_a_data_frame(spark: SparkSession) -> None:
+    handed: list[tuple[int, list[Any], str]] = []
+
+    def keep(frame: DataFrame, epoch: int) -> None:
+        rows = sorted(tuple(row) for row in frame.collect())
+        handed.append((epoch, rows, frame.schema.simpleString()))
+
+    flow = Dataflow("handed")
+    items = [("a", {"n": 1}), ("b", {"n": 2}), ("c", None), ("a", {"n": 4})]
+    s = op.input("in", flow, TestingSource(items, batch_size=2))
+    present = op.filter_value("present", s, lambda value: value is not None)
+    op.output("out", present, DataFrameSink(keep, "key string, n int"))
+    op.output("copy", present, TestingSink(copy := list[Any]()))
+    run(flow, spark=spark, engine="streaming")
+    assert handed == [
+        (0, [("a", 1), ("b", 2)], "struct<key:string,n:int>"),
+        (1, [("a", 4)], "struct<key:string,n:int>"),
+    ]
+    assert copy == [("a", {"n": 1}), ("b", {"n": 2}), ("a", {"n": 4})]
+
+
+@pytest.mark.spark
+def test_a_sink_s_function_that_raised_is_named(spark: SparkSession) -> None:
+    def refuse(frame: DataFrame, epoch: int) -> None:
+        raise OSError("disk full")
+
+    flow = Dataflow("refused")
+    op.output("out", op.input("in", flow, TestingSource([1])), DataFrameSink(refuse, "value int"))
+    with pytest.raises(StepError, match="step 'out': its function raised OSError: disk full") as e:
+        run(flow, spark=spark)
+    assert isinstance(e.value.__cause__, OSError)

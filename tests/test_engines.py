@@ -1,0 +1,429 @@
+"""The engines on Spark: one query for any flow, which engine runs, what errors and counts come."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import flow.operators as op
+from flow import Dataflow, FlowBuildError, StepError, run
+from flow.connectors.source import Planner, SourceLog
+from flow.engine.context import Stats
+from flow.engine.feed import Feed
+from flow.engine.summary import Summary
+from flow.errors import DurationError, FlowTypeError, TimestampError
+from flow.testing import Advance, TestingSink, TestingSource
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def checkpoint(tmp_path: Path) -> Any:
+    return SimpleNamespace(path=str(tmp_path / "checkpoint"))
+
+
+def is_large(pair: tuple[str, int]) -> bool:
+    return pair[1] >= 10
+
+
+def add(left: int, right: int) -> int:
+    return left + right
+
+
+def running(total: int | None, value: int) -> tuple[int, int]:
+    return (total or 0) + value, (total or 0) + value
+
+
+def to_all(pair: tuple[str, int]) -> tuple[str, int]:
+    return "all", pair[1]
+
+
+# --- one query for any flow -------------------------------------------------------------------
+
+
+@dataclass
+class Query:
+    """What Spark says of the queries that are active in an epoch."""
+
+    names: list[str | None]
+    sources: list[str]
+    sink: str
+    operators: int
+    plan: str
+
+
+@dataclass
+class Watch:
+    """Looks at each epoch of a run, from where outputs are committed."""
+
+    spark: SparkSession
+    outputs: dict[str, list[Any]]
+    queries: list[Query]
+    received: list[dict[str, list[Any]]]
+
+    def __call__(self, epoch: int, stats: Stats, feed: Feed | None) -> None:
+        self.received.append({name: list(items) for name, items in self.outputs.items()})
+        active = self.spark.streams.active
+        progress = active[0].lastProgress if active else None
+        if progress is not None:
+            execution = active[0]._jsq.streamingQuery().lastExecution()  # type: ignore[attr-defined]
+            self.queries.append(
+                Query(
+                    [query.name for query in active],
+                    [source["description"] for source in progress["sources"]],
+                    progress["sink"]["description"],
+                    len(progress["stateOperators"]),
+                    execution.executedPlan().toString(),
+                )
+            )
+
+
+def large_flow(outputs: dict[str, list[Any]], *, timed: bool) -> Dataflow:
+    """A branch, a merge, two inputs, two levels and four outputs.
+
+    orders ─ split ┬ trues ─────────────────┬ both ─ per_key ┬─────────────────────── keys
+                   └ falses ┬ waiting ──────│────────────────│─────────────────────── lists
+                            └───────────────│────────────────│─────────────────────── small
+    refunds ────────────────────────────────┘                └ to_all ─ everything ── total
+    """
+    flow = Dataflow("large")
+    orders: list[Any] = [(f"k{number}", number) for number in range(40)]
+    if timed:
+        orders[30:30] = [Advance("10m")]
+        orders[20:20] = [Advance("10m")]
+    refunds = [("k15", -5), ("k3", -1)]
+    split = op.branch(
+        "split", op.input("orders", flow, TestingSource(orders, batch_size=20)), is_large
+    )
+    both = op.merge("both", split.trues, op.input("refunds", flow, TestingSource(refunds)))
+    per_key = op.reduce_final("per_key", both, add)
+    waiting = op.collect("waiting", split.falses, "10m", 100)
+    everything = op.reduce_final("everything", op.map("to_all", per_key, to_all), add)
+    streams = {"keys": per_key, "lists": waiting, "small": split.falses, "total": everything}
+    for name, stream in streams.items():
+        op.output(name, stream, TestingSink(outputs.setdefault(name, [])))
+    return flow
+
+
+LARGE = {
+    "keys": sorted([(f"k{n}", n) for n in range(10, 40) if n != 15] + [("k15", 10), ("k3", -1)]),
+    "lists": sorted((f"k{n}", [n]) for n in range(10)),
+    "small": sorted((f"k{n}", n) for n in range(10)),
+    "total": [("all", sum(range(10, 40)) - 6)],
+}
+
+
+@pytest.fixture(scope="module")
+def watched(spark: SparkSession) -> tuple[Watch, Summary]:
+    """A run of the large flow as a streaming query."""
+    outputs: dict[str, list[Any]] = {}
+    flow = large_flow(outputs, timed=True)
+    watch = Watch(spark, outputs, [], [])
+    return watch, run(flow, spark=spark, shards=8, system_time=0, on_epoch=watch)
+
+
+@pytest.mark.spark
+def test_a_flow_is_one_query_with_a_sink_and_a_state_operator_for_each_level(
+    watched: tuple[Watch, Summary],
+) -> None:
+    queries = watched[0].queries
+    assert queries
+    for query in queries:
+        assert (query.names, len(query.sources), query.operators) == (["large"], 1, 2)
+        assert "ForeachBatch" in query.sink
+        assert len(re.findall(r"TransformWithState\w*(?:Exec)? ", query.plan)) == 2
+
+
+@pytest.mark.spark
+def test_all_outputs_of_one_query_get_their_items(watched: tuple[Watch, Summary]) -> None:
+    assert {name: sorted(items) for name, items in watched[0].outputs.items()} == LARGE
+
+
+@pytest.mark.spark
+def test_time_that_moves_reaches_every_shard_though_no_data_does(
+    watched: tuple[Watch, Summary],
+) -> None:
+    """All lists were started in epoch 0, at 0:00; epoch 1, at 0:10, reads none of their keys."""
+    first, second = (epoch["lists"] for epoch in watched[0].received[:2])
+    assert (first, sorted(second)) == ([], LARGE["lists"])
+
+
+@pytest.mark.spark
+def test_the_end_of_input_reaches_each_level_after_what_the_one_before_makes_of_it(
+    watched: tuple[Watch, Summary],
+) -> None:
+    *before, last = watched[0].received
+    assert [epoch["keys"] + epoch["total"] for epoch in before] == [[]] * 3
+    assert last["total"] == [("all", 729)]
+
+
+@pytest.mark.spark
+def test_the_summary_counts_what_each_step_did(watched: tuple[Watch, Summary]) -> None:
+    summary = watched[1]
+    counted = {name: (summary.count(name, "in"), summary.count(name, "out")) for name in COUNTS}
+    assert counted == COUNTS
+    assert (summary.flow_id, summary.engine, summary.epochs) == ("large", "streaming", 4)
+    assert (summary.stopped, summary.aborted) == (False, False)
+    assert summary.gauges["per_key", "keys"] == 0
+    assert summary.seconds > 0
+
+
+COUNTS = {
+    "orders": (0, 40),
+    "refunds": (0, 2),
+    "both": (32, 32),
+    "per_key": (32, 31),
+    "waiting": (10, 10),
+    "everything": (31, 1),
+}
+
+
+@pytest.mark.spark
+def test_a_batch_gives_what_the_query_gives(spark: SparkSession) -> None:
+    outputs: dict[str, list[Any]] = {}
+    summary = run(large_flow(outputs, timed=False), spark=spark)
+    assert {name: sorted(items) for name, items in outputs.items()} == LARGE
+    assert (summary.engine, summary.epochs) == ("batch", 1)
+    counted = {name: (summary.count(name, "in"), summary.count(name, "out")) for name in COUNTS}
+    assert counted == COUNTS
+
+
+# --- which engine, and with what --------------------------------------------------------------
+
+
+class EndlessSource(TestingSource[Any]):
+    """Says that it has no end."""
+
+    bounded = False
+
+
+def small_flow(source: Any = None, out: list[Any] | None = None) -> Dataflow:
+    flow = Dataflow("small")
+    s = op.input("in", flow, source or TestingSource([("a", 1), ("a", 2)]))
+    op.output("out", op.reduce_final("sum", s, add), TestingSink([] if out is None else out))
+    return flow
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "problem"),
+    [
+        (
+            {"engine": "flink"},
+            FlowBuildError,
+            "engine must be 'auto', 'batch' or 'streaming', got 'flink'",
+        ),
+        (
+            {"engine": "batch", "recovery": SimpleNamespace(path="x")},
+            FlowBuildError,
+            "the batch engine keeps no state to recover: leave recovery out, or the engine",
+        ),
+        ({"trigger": "soon"}, DurationError, "trigger 'soon' is not a duration"),
+        ({"trigger": "-1s"}, FlowBuildError, "trigger must not be negative, got '-1s'"),
+        ({"system_time": "2013-01-01"}, TimestampError, "is a naive datetime"),
+        ({"log_level": "LOUD"}, FlowBuildError, "log_level must be one of ALL, TRACE"),
+        ({"conf": {"spark.x": 1}}, FlowBuildError, "Spark configuration is text to text"),
+        ({"shards": 0}, FlowBuildError, "shards must be a whole number of at least 1, got 0"),
+        (
+            {"partitions": "2"},
+            FlowBuildError,
+            "partitions must be a whole number of at least 1, got '2'",
+        ),
+    ],
+)
+def test_an_argument_that_makes_no_sense_is_refused_before_spark_starts(
+    options: dict[str, Any], error: type[Exception], problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_session(*_: Any) -> Any:
+        pytest.fail("Spark was started")
+
+    monkeypatch.setattr("flow.engine.session.make_session", no_session)
+    with pytest.raises(error, match=re.escape(problem)):
+        run(small_flow(), **options)
+
+
+def test_what_is_run_must_be_a_dataflow() -> None:
+    with pytest.raises(FlowTypeError, match="run needs a Dataflow, got Stream"):
+        run(op.input("in", Dataflow("x"), TestingSource([])))  # type: ignore[arg-type]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        (EndlessSource([]), "has no end, and a batch needs one"),
+        (TestingSource([Advance("1s")]), "moves system time or ends in a crash, which only"),
+    ],
+)
+def test_a_batch_refuses_a_source_that_it_would_change(
+    source: Any, problem: str, spark: SparkSession
+) -> None:
+    with pytest.raises(FlowBuildError, match=f"step 'in': .*{problem}"):
+        run(small_flow(source), spark=spark, engine="batch")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("engine", ["batch", "streaming"])
+def test_a_step_that_cannot_be_sent_to_workers_is_named(engine: Any, spark: SparkSession) -> None:
+    lock = threading.Lock()
+    flow = Dataflow("locked")
+    s = op.map("guarded", op.input("in", flow, TestingSource([1])), lambda n: (lock, n))
+    op.output("out", s, TestingSink([]))
+    with pytest.raises(
+        FlowBuildError,
+        match=r"step 'guarded' cannot be sent to workers: cannot pickle '_thread.lock' object: "
+        "make what it holds inside its functions",
+    ):
+        run(flow, spark=spark, engine=engine)
+
+
+# --- errors -----------------------------------------------------------------------------------
+
+
+class NoStock(Exception):
+    """An exception of the user's own."""
+
+
+def check_stock(pair: tuple[str, int]) -> tuple[str, int]:
+    if pair[1] < 0:
+        raise NoStock(f"{pair[0]} is sold out")
+    return pair
+
+
+def refuse(state: int | None, value: int) -> tuple[int, int]:
+    check_stock(("state", value))
+    return running(state, value)
+
+
+def failing_flow(items: list[Any], outputs: dict[str, list[Any]], *, level: int) -> Dataflow:
+    flow = Dataflow("failing")
+    s = op.input("in", flow, TestingSource(items, batch_size=2))
+    op.output("raw", s, TestingSink(outputs.setdefault("raw", [])))
+    checked = op.map("check", s, check_stock) if level == 0 else s
+    total = op.stateful_map("total", checked, running if level == 0 else refuse)
+    op.output("totals", total, TestingSink(outputs.setdefault("totals", [])))
+    return flow
+
+
+GOOD, BAD = [("a", 1), ("b", 2)], [("a", 3), ("b", -1)]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("level", "step_id"), [(0, "check"), (1, "total")])
+def test_an_error_in_a_batch_is_the_step_s_and_commits_nothing(
+    level: int, step_id: str, spark: SparkSession
+) -> None:
+    outputs: dict[str, list[Any]] = {}
+    with pytest.raises(StepError) as caught:
+        run(failing_flow(GOOD + BAD, outputs, level=level), spark=spark)
+    assert (caught.value.step_id, type(caught.value.__cause__)) == (step_id, NoStock)
+    assert outputs == {"raw": [], "totals": []}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("level", "step_id"), [(0, "check"), (1, "total")])
+def test_an_error_in_a_query_is_the_step_s_and_commits_nothing_of_its_epoch(
+    level: int, step_id: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    outputs: dict[str, list[Any]] = {}
+    options: dict[str, Any] = {"spark": spark, "recovery": checkpoint(tmp_path), "shards": 4}
+    with pytest.raises(StepError) as caught:
+        run(failing_flow(GOOD + BAD, outputs, level=level), **options)
+    cause = caught.value.__cause__
+    assert (caught.value.step_id, type(cause)) == (step_id, NoStock)
+    assert "in check_stock\n" in cause.__notes__[0]  # type: ignore[union-attr]
+    assert {name: sorted(items) for name, items in outputs.items()} == {"raw": GOOD, "totals": GOOD}
+
+    # The same epoch again, with what was wrong put right.
+    run(failing_flow([*GOOD, ("a", 3), ("b", 1)], outputs, level=level), **options)
+    assert sorted(outputs["totals"]) == [("a", 1), ("a", 4), ("b", 2), ("b", 3)]
+    assert sorted(outputs["raw"]) == [("a", 1), ("a", 3), ("b", 1), ("b", 2)]
+
+
+class BrokenSource(TestingSource[Any]):
+    """Cannot be planned."""
+
+    def planner(self, log: SourceLog, parallelism: int) -> Planner:
+        raise ConnectionError("nobody there")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("engine", ["batch", "streaming"])
+def test_a_source_that_cannot_be_planned_is_named(engine: Any, spark: SparkSession) -> None:
+    with pytest.raises(StepError, match=r"step 'in': .*ConnectionError: nobody there") as caught:
+        run(small_flow(BrokenSource([])), spark=spark, engine=engine)
+    assert isinstance(caught.value.__cause__, ConnectionError)
+
+
+# --- classes of the main script ---------------------------------------------------------------
+
+SCRIPT = """
+    import sys
+    from dataclasses import dataclass
+
+    import flow.operators as op
+    from flow import Dataflow, StepError, run
+    from flow.testing import TestingSink, TestingSource
+
+    @dataclass
+    class Sale:
+        amount: int
+
+    @dataclass
+    class Total:
+        amount: int = 0
+
+    class Unsold(Exception):
+        pass
+
+    def add(total, sale):
+        total = Total((total or Total()).amount + sale.amount)
+        if sale.amount < 0:
+            raise Unsold(f"{sale} was given back")
+        return total, total
+
+    def main(engine, amounts):
+        flow, out = Dataflow("script"), []
+        sales = [("k", Sale(amount)) for amount in amounts]
+        s = op.stateful_map("add", op.input("in", flow, TestingSource(sales, batch_size=2)), add)
+        op.output("out", s, TestingSink(out))
+        run(flow, engine=engine, master="local[1]", shards=2)
+        print(engine, [(key, type(total).__name__, total.amount) for key, total in out])
+
+    main("batch", [1, 2, 3])
+    main("streaming", [1, 2, 3])
+    try:
+        main("batch", [-1])
+    except StepError as error:
+        print(type(error.__cause__) is Unsold, error.__cause__)
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_classes_of_the_main_script_can_be_values_state_and_exceptions(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(SCRIPT), "utf-8")
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "batch [('k', 'Total', 1), ('k', 'Total', 3), ('k', 'Total', 6)]",
+        "streaming [('k', 'Total', 1), ('k', 'Total', 3), ('k', 'Total', 6)]",
+        "True Sale(amount=-1) was given back",
+    ]

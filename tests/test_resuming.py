@@ -1,0 +1,239 @@
+"""Stopping, crashing and going on: what a checkpoint keeps, and that nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import flow.operators as op
+from flow import CheckpointError, Dataflow, run
+from flow.engine.streaming import StopFlag
+from flow.instants import Moment
+from flow.operators import KEEP, StatefulLogic
+from flow.testing import ABORT, EOF, Advance, TestingSink, TestingSource
+
+pytestmark = pytest.mark.spark
+
+
+class Clocked(StatefulLogic[Any, Any, int]):
+    """Emits each value with how many there have been, and the epoch's time."""
+
+    def __init__(self, count: int | None) -> None:
+        self._count = count or 0
+
+    def on_item(self, value: Any, moment: Moment) -> Any:
+        self._count += 1
+        return [(value, self._count, moment.now_us, moment.downtime_us)], KEEP
+
+    def snapshot(self) -> int:
+        return self._count
+
+
+def add(left: int, right: int) -> int:
+    return left + right
+
+
+def running(total: int | None, value: int) -> tuple[int, int]:
+    return (total or 0) + value, (total or 0) + value
+
+
+class Case:
+    """A flow over a list of items, that can be run again and again on one checkpoint."""
+
+    def __init__(self, spark: SparkSession, tmp_path: Path, items: list[Any]) -> None:
+        self.spark = spark
+        self.items = items
+        self.recovery: Any = SimpleNamespace(path=str(tmp_path / "checkpoint"))
+        self.totals: list[Any] = []
+        self.finals: list[Any] = []
+        self.flow = Dataflow("resumed")
+        s = op.input("in", self.flow, TestingSource(items, batch_size=2))
+        total = op.stateful_map("total", s, running)
+        op.output("totals", total, TestingSink(self.totals))
+        final = op.reduce_final("final", op.map("all", total, lambda pair: ("all", 1)), add)
+        op.output("finals", final, TestingSink(self.finals))
+
+    def run(self, **options: Any) -> Any:
+        options = {"shards": 4, "partitions": 1, "system_time": 0, **options}
+        return run(self.flow, spark=self.spark, recovery=self.recovery, **options)
+
+    def kept(self) -> Any:
+        """What the checkpoint says of itself."""
+        return json.loads((Path(self.recovery.path) / "flow.json").read_text("utf-8"))
+
+
+def ones(count: int) -> list[Any]:
+    return [("a", 1)] * count
+
+
+def totals(*numbers: int) -> list[Any]:
+    return [("a", number) for number in numbers]
+
+
+#  run       1              2                3
+#  items     a a EOF        a EOF            (none left)
+#  drain     no             no               yes
+def test_a_run_goes_on_where_the_last_ended_and_the_one_that_drains_ends_the_input(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    case = Case(spark, tmp_path, [*ones(2), EOF(), *ones(1), EOF()])
+    case.run(drain=False)
+    assert (case.totals, case.finals) == (totals(1, 2), [])
+    kept = case.kept()
+    assert (kept["flow_id"], kept["shards"], kept["partitions"]) == ("resumed", 4, 1)
+
+    # The checkpoint's own shards and partitions are used, not those that are asked for.
+    case.run(drain=False, shards=16, partitions=2)
+    assert (case.totals, case.finals) == (totals(1, 2, 3), [])
+    assert case.kept() == kept
+
+    case.run(drain=True)
+    assert (case.totals, case.finals) == (totals(1, 2, 3), [("all", 3)])
+
+
+#  run       1                                  2
+#  items     a a │ a ABORT                      a │ a │ end
+#  commit     x      -                          x
+def test_an_epoch_that_was_cut_off_is_done_again_and_counts_once(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    items = [*ones(3), ABORT(), *ones(1)]
+    case = Case(spark, tmp_path, items)
+    summary = case.run()
+    assert (summary.aborted, summary.epochs, case.totals) == (True, 1, totals(1, 2))
+    summary = case.run()
+    assert summary.aborted is False
+    assert (case.totals, case.finals) == (totals(1, 2, 3, 4), [("all", 4)])
+
+
+def test_an_epoch_that_is_done_again_gives_the_same_at_the_same_time(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the machine's clock: what the first attempt would have written is printed on its way."""
+    out: list[Any] = []
+    flow = Dataflow("again")
+    s = op.input("in", flow, TestingSource([("k", "x"), ABORT(), ("k", "y")]))
+    clocked = op.inspect("see", op.stateful("clocked", s, Clocked))
+    op.output("out", clocked, TestingSink(out))
+    options: dict[str, Any] = {
+        "spark": spark,
+        "recovery": SimpleNamespace(path=str(tmp_path / "checkpoint")),
+        "shards": 2,
+        "partitions": 1,
+    }
+    assert run(flow, **options).aborted
+    (first_attempt,) = capsys.readouterr().out.splitlines()
+    assert out == []
+
+    run(flow, **options)
+    second_attempt, later = capsys.readouterr().out.splitlines()
+    assert second_attempt == first_attempt
+    assert [f"see: {pair!r}" for pair in out] == [second_attempt, later]
+    (_, (_, _, first_us, first_down)), (_, (value, count, later_us, later_down)) = out
+    assert (value, count) == ("y", 2)
+    # All of the time between the two epochs is downtime, but for what their own run took.
+    assert first_down == 0 < later_down <= later_us - first_us
+
+
+def test_a_run_that_is_asked_to_stop_stops_between_two_epochs(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    stop = StopFlag()
+    case = Case(spark, tmp_path, ones(8))
+    summary = case.run(stop=stop, on_epoch=lambda epoch, *_: stop.ask() if epoch == 1 else None)
+    assert (summary.stopped, summary.epochs) == (True, 2)
+    assert (case.totals, case.finals) == (totals(1, 2, 3, 4), [])
+
+    assert case.run().stopped is False
+    assert (case.totals, case.finals) == (totals(*range(1, 9)), [("all", 8)])
+
+
+def test_a_run_that_waits_for_more_can_be_stopped_from_another_thread(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    class Waiting(TestingSource[Any]):
+        bounded = False
+
+        def planner(self, log: Any, parallelism: int) -> Any:
+            planner = super().planner(log, parallelism)
+            planner.finished = lambda start: False  # type: ignore[method-assign]
+            return planner
+
+    out: list[Any] = []
+    flow = Dataflow("waiting")
+    s = op.input("in", flow, Waiting(ones(2)))
+    op.output("out", op.stateful_map("total", s, running), TestingSink(out))
+    stop, first_epoch = StopFlag(), threading.Event()
+
+    def ask() -> None:
+        first_epoch.wait()
+        stop.ask()
+
+    threading.Thread(target=ask, daemon=True).start()
+    options: dict[str, Any] = {"spark": spark, "shards": 2, "partitions": 1}
+    summary = run(flow, stop=stop, on_epoch=lambda *_: first_epoch.set(), **options)
+    assert (summary.stopped, out) == (True, totals(1, 2))
+
+
+def test_time_stands_still_in_a_later_run_too_but_for_what_moves_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A list that was begun in the first run leaves in the second, ten minutes later."""
+    items = [("a", 1), Advance("6m"), ("b", 2), EOF(), Advance("4m"), ("b", 3), EOF()]
+    out: list[Any] = []
+    flow = Dataflow("moved")
+    s = op.input("in", flow, TestingSource(items))
+    op.output("out", op.collect("lists", s, "10m", 9), TestingSink(out))
+    options: dict[str, Any] = {
+        "spark": spark,
+        "recovery": SimpleNamespace(path=str(tmp_path / "checkpoint")),
+        "system_time": 0,
+        "drain": False,
+        "shards": 2,
+        "partitions": 1,
+    }
+    run(flow, **options)
+    assert out == []
+    run(flow, **options)
+    assert out == [("a", [1])]
+
+
+def test_a_flow_is_refused_on_the_checkpoint_of_another(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    case = Case(spark, tmp_path, [])
+    case.run()
+    other = Dataflow("other")
+    op.output("out", op.input("in", other, TestingSource([])), TestingSink([]))
+    with pytest.raises(
+        CheckpointError,
+        match="is the checkpoint of flow 'resumed', not of 'other': give each flow a directory",
+    ):
+        run(other, spark=spark, recovery=case.recovery)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ({"version": 99}, "is not a flow's checkpoint"),
+        (
+            {"version": 99, "flow_id": "resumed", "run_id": "x", "shards": 4, "partitions": 1},
+            "was written in format 99, this version reads 1: run the version that wrote it",
+        ),
+        ("not a checkpoint", "is not a flow's checkpoint"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_read_is_refused(
+    content: Any, problem: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    case = Case(spark, tmp_path, [])
+    Path(case.recovery.path).mkdir()
+    (Path(case.recovery.path) / "flow.json").write_text(json.dumps(content), "utf-8")
+    with pytest.raises(CheckpointError, match=problem):
+        case.run()
