@@ -5,6 +5,7 @@ Start with `Dataflow`, the operators in `flow.operators`, and `run`.
 
 from flow.dataflow import Dataflow, KeyedStream, Step, Stream
 from flow.durations import Duration
+from flow.engine.feed import StopFlag
 from flow.errors import (
     CheckpointError,
     EngineError,
@@ -35,6 +36,7 @@ __all__ = [
     "SourceError",
     "Step",
     "StepError",
+    "StopFlag",
     "Stream",
     "TimestampError",
     "UnusedStepWarning",

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from flow.dataflow import Dataflow
 from flow.durations import duration_us
+from flow.engine.feed import StopFlag
 from flow.errors import DurationError, FlowBuildError, FlowError, UnusedStepWarning
 from flow.failure_text import describe_failure, users_trace
 from flow.loading import CommandError, CommandParser, load_flow
@@ -146,8 +147,6 @@ def _count(text: str) -> int:
 
 def _run(flow: Dataflow, options: argparse.Namespace, line: StatusLine | None) -> Summary:
     """Run the flow in a thread, so that this one is free for signals, which Spark takes else."""
-    from flow.engine.streaming import StopFlag
-
     stop = StopFlag()
     arguments = {**vars(options), "conf": dict(options.conf), "stop": stop}
     arguments["py_files"] = tuple(options.py_files)

@@ -10,7 +10,7 @@ from flow.connectors.source import Source
 from flow.dataflow import Dataflow
 from flow.durations import Duration, duration_us
 from flow.engine.context import Stats
-from flow.engine.feed import Feed, FixedTime, SystemTime, wall_time
+from flow.engine.feed import Feed, FixedTime, StopFlag, SystemTime, wall_time
 from flow.engine.plan import Plan, compile_flow
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.instants import Instant, instant_us
@@ -21,7 +21,6 @@ from flow.progress import DropWarnings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from flow.engine.streaming import StopFlag
     from flow.engine.summary import Summary
 
 EngineName: TypeAlias = Literal["auto", "batch", "streaming"]
@@ -91,6 +90,10 @@ def run(
     """
     if not isinstance(flow, Dataflow):
         raise FlowTypeError(f"run needs a Dataflow, got {type(flow).__name__} {shorten(flow)}")
+    if recovery is not None and not hasattr(recovery, "path"):
+        raise FlowTypeError(
+            f"recovery must be a RecoveryConfig, got {type(recovery).__name__} {shorten(recovery)}"
+        )
     plan = compile_flow(flow)
     for name, count in (("shards", shards), ("partitions", partitions)):
         if count is not None:
@@ -108,7 +111,7 @@ def run(
     if batch:
         summary = _batch(plan, session, drain, time_of_day, shards, partitions, report)
     else:
-        from flow.engine.streaming import StopFlag, StreamingRun, StreamingSettings
+        from flow.engine.streaming import StreamingRun, StreamingSettings
 
         streaming = StreamingSettings(
             None if recovery is None else str(recovery.path),

@@ -227,6 +227,11 @@ def small_flow(source: Any = None, out: list[Any] | None = None) -> Dataflow:
             FlowBuildError,
             "the batch engine keeps no state to recover: leave recovery out, or the engine",
         ),
+        (
+            {"recovery": "checkpoints/small"},
+            FlowTypeError,
+            "recovery must be a RecoveryConfig, got str 'checkpoints/small'",
+        ),
         ({"trigger": "soon"}, DurationError, "trigger 'soon' is not a duration"),
         ({"trigger": "-1s"}, FlowBuildError, "trigger must not be negative, got '-1s'"),
         ({"system_time": "2013-01-01"}, TimestampError, "is a naive datetime"),

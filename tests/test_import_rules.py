@@ -118,6 +118,7 @@ PUBLIC: dict[str, list[str]] = {
         "SourceError",
         "Step",
         "StepError",
+        "StopFlag",
         "Stream",
         "TimestampError",
         "UnusedStepWarning",

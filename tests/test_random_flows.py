@@ -99,6 +99,23 @@ class Drawn:
         return self.draw(st.integers(least, most))
 
 
+@dataclass
+class Seeded:
+    """A `Choice` that is the same each time."""
+
+    random: Random
+
+    def integer(self, least: int, most: int) -> int:
+        return self.random.randint(least, most)
+
+
+def random_rows(choose: Choice, most: int) -> list[Row]:
+    return [
+        (KEYS[choose.integer(0, len(KEYS) - 1)], choose.integer(0, 20))
+        for _ in range(choose.integer(0, most))
+    ]
+
+
 ROWS = st.lists(st.tuples(st.sampled_from(KEYS), st.integers(0, 20)), max_size=12)
 
 
@@ -115,15 +132,10 @@ def cut(rows: list[Row], places: Sequence[int]) -> Epochs:
     return [[rows[start:end]] for start, end in itertools.pairwise(ends)]
 
 
-@given(
-    certain_flows(),
-    st.lists(st.integers(0, 12), max_size=4),
-    st.sampled_from([1, 2, 5, 16]),
-)
-def test_neither_epochs_nor_shards_nor_columns_show_in_the_results(
-    example: tuple[FlowSpec, list[list[Row]]], places: list[int], shards: int
+def check_results(
+    spec: FlowSpec, inputs: list[list[Row]], places: Sequence[int], shards: int
 ) -> None:
-    spec, inputs = example
+    """Hold a flow over input in pieces against the same flow over the input as a whole."""
     whole = [cut(rows, []) for rows in inputs]
     wanted, known = in_process(spec, whole, shards=8, columns=False)
     pieces = [cut(rows, places) for rows in inputs]
@@ -137,19 +149,31 @@ def test_neither_epochs_nor_shards_nor_columns_show_in_the_results(
             assert counted(found[name]) == counted(items)
 
 
+@given(
+    certain_flows(),
+    st.lists(st.integers(0, 12), max_size=4),
+    st.sampled_from([1, 2, 5, 16]),
+)
+def test_neither_epochs_nor_shards_nor_columns_show_in_the_results(
+    example: tuple[FlowSpec, list[list[Row]]], places: list[int], shards: int
+) -> None:
+    spec, inputs = example
+    check_results(spec, inputs, places, shards)
+
+
+def test_nor_do_they_in_larger_flows() -> None:
+    """Hypothesis likes its flows small; these have eight steps as often as one."""
+    for seed in range(300):
+        choose = Seeded(Random(seed))
+        spec = random_flow(choose, certain=True)
+        inputs = [random_rows(choose, 12) for _ in spec.inputs]
+        places = [choose.integer(0, 12) for _ in range(choose.integer(0, 4))]
+        check_results(spec, inputs, places, shards=choose.integer(1, 16))
+
+
 # --- engines ----------------------------------------------------------------------------------
 
 FLOWS, EPOCHS, SHARDS = 24, 4, 8
-
-
-@dataclass
-class Seeded:
-    """A `Choice` that is the same each time."""
-
-    random: Random
-
-    def integer(self, least: int, most: int) -> int:
-        return self.random.randint(least, most)
 
 
 @dataclass(frozen=True)
@@ -159,13 +183,6 @@ class Example:
     spec: FlowSpec
     inputs: tuple[Epochs, ...]
     columns: bool
-
-
-def random_rows(choose: Choice, most: int) -> list[Row]:
-    return [
-        (KEYS[choose.integer(0, len(KEYS) - 1)], choose.integer(0, 20))
-        for _ in range(choose.integer(0, most))
-    ]
 
 
 def example(seed: int) -> Example:

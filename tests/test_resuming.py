@@ -12,8 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import flow.operators as op
-from flow import CheckpointError, Dataflow, run
-from flow.engine.streaming import StopFlag
+from flow import CheckpointError, Dataflow, StopFlag, run
 from flow.instants import Moment
 from flow.operators import KEEP, StatefulLogic
 from flow.testing import ABORT, EOF, Advance, TestingSink, TestingSource

@@ -223,6 +223,26 @@ class Feed:
         return start
 
 
+class StopFlag:
+    """Lets another thread, or a signal, ask a run to stop between two epochs."""
+
+    def __init__(self) -> None:
+        self._feeds: list[Feed] = []
+        self.asked = threading.Event()
+
+    def ask(self) -> None:
+        """Ask the run to finish the epoch in hand and stop."""
+        self.asked.set()
+        for feed in self._feeds:
+            feed.end.stop_asked.set()
+
+    def watch(self, feed: Feed) -> None:
+        """Let a feed know when the run is asked to stop."""
+        self._feeds.append(feed)
+        if self.asked.is_set():
+            feed.end.stop_asked.set()
+
+
 def _asked(step_id: str, question: Callable[[Json], Answer], offset: Json) -> Answer:
     """What a planner answers; what it raises that is no error of ours becomes one."""
     try:

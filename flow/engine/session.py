@@ -44,6 +44,8 @@ _QUIET_CONF: Mapping[str, str] = {
 }
 
 _LOCAL_CONF: Mapping[str, str] = {
+    # On a few cores, which Python needs, the JVM's second compiler takes more than it gives.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.ui.enabled": "false",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.driver.memory": "4g",

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from flow.dataflow import Step
 from flow.engine.context import Stats
 from flow.engine.epochs import EpochOutputs
-from flow.engine.feed import Feed, SystemTime, wall_time
+from flow.engine.feed import Feed, StopFlag, SystemTime, wall_time
 from flow.engine.foreign import foreign_packets
 from flow.engine.level import run_level
 from flow.engine.local import DEFAULT_SHARDS, builder_of
@@ -58,26 +58,6 @@ class StreamingSettings:
     system_time: SystemTime = wall_time
     shards: int | None = None
     partitions: int | None = None
-
-
-class StopFlag:
-    """Lets another thread, or a signal, ask a run to stop between two epochs."""
-
-    def __init__(self) -> None:
-        self._feeds: list[Feed] = []
-        self.asked = threading.Event()
-
-    def ask(self) -> None:
-        """Ask the run to finish the epoch in hand and stop."""
-        self.asked.set()
-        for feed in self._feeds:
-            feed.end.stop_asked.set()
-
-    def watch(self, feed: Feed) -> None:
-        """Let a feed know when the run is asked to stop."""
-        self._feeds.append(feed)
-        if self.asked.is_set():
-            feed.end.stop_asked.set()
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import flow.operators as op
 from flow import Dataflow, StepError, Stream, run
@@ -153,6 +155,30 @@ def test_a_sink_hands_over_each_epoch_that_has_items_as_a_data_frame(spark: Spar
         (1, [("a", 4)], "struct<key:string,n:int>"),
     ]
     assert copy == [("a", {"n": 1}), ("b", {"n": 2}), ("a", {"n": 4})]
+
+
+@dataclass(frozen=True)
+class Delay:
+    minutes: int
+    gate: str | None = None
+
+
+@pytest.mark.spark
+def test_a_sink_lays_items_out_by_their_fields(spark: SparkSession) -> None:
+    handed: list[Any] = []
+    schema = StructType(
+        [
+            StructField("key", StringType()),
+            StructField("minutes", LongType()),
+            StructField("gate", StringType()),
+        ]
+    )
+    flow = Dataflow("fields")
+    s = op.input("in", flow, TestingSource([("JFK", Delay(5, "B2")), ("LGA", Delay(7))]))
+    sink = DataFrameSink(lambda frame, epoch: handed.extend(frame.collect()), schema)
+    op.output("out", s, sink)
+    run(flow, spark=spark)
+    assert sorted(map(tuple, handed)) == [("JFK", 5, "B2"), ("LGA", 7, None)]
 
 
 @pytest.mark.spark

@@ -371,6 +371,12 @@ def test_a_final_step_emits_once_for_each_key_when_the_input_ends(
         assert t.stats.gauges["step", "keys"] == 0
 
 
+@pytest.mark.parametrize("final", [op.max_final, op.min_final])
+def test_of_values_that_are_equal_the_first_is_kept(final: Any) -> None:
+    ((_, kept),) = run_once([("k", 1), ("k", 1.0), ("k", True)], lambda s: final("step", s))
+    assert type(kept) is int
+
+
 def test_a_final_step_starts_afresh_after_the_end() -> None:
     with driver(lambda s: op.reduce_final("sum", s, lambda a, b: a + b)) as t:
         t.send("in", [("a", 1)])

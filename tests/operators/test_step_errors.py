@@ -352,7 +352,7 @@ def test_an_item_that_cannot_be_shown_does_not_hide_the_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["x" * 10_000, list(range(10_000)), {"k" * 500: "v" * 500}, [[[[[[1]]]]]]]
+    "value", ["x" * 10_000, list(range(10_000)), {"k" * 500: "v" * 500}, ["x" * 500] * 12]
 )
 def test_whatever_is_shown_is_short(value: object) -> None:
     assert len(shorten(value)) <= 400
