@@ -131,8 +131,6 @@ class TestDriver:
     def _epoch(self, parts: Mapping[str, Iterable[Part]], end_of_input: bool) -> None:
         moment = Moment(self._now_us, self._downtime_us)
         result: EpochResult = self._engine.epoch(parts, Control(moment, end_of_input))
-        for line in result.printed:
-            print(line)  # noqa: T201  (what op.inspect is for)
         for step_id, items in result.outputs.items():
             self._received[step_id] += items
         self.stats.counts.update(result.stats.counts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import subprocess
@@ -313,7 +314,8 @@ def failing_flow(items: list[Any], outputs: dict[str, list[Any]], *, level: int)
     flow = Dataflow("failing")
     s = op.input("in", flow, TestingSource(items, batch_size=2))
     op.output("raw", s, TestingSink(outputs.setdefault("raw", [])))
-    checked = op.map("check", s, check_stock) if level == 0 else s
+    seen = op.inspect("see", s)
+    checked = op.map("check", seen, check_stock) if level == 0 else seen
     total = op.stateful_map("total", checked, running if level == 0 else refuse)
     op.output("totals", total, TestingSink(outputs.setdefault("totals", [])))
     return flow
@@ -325,11 +327,12 @@ GOOD, BAD = [("a", 1), ("b", 2)], [("a", 3), ("b", -1)]
 @pytest.mark.spark
 @pytest.mark.parametrize(("level", "step_id"), [(0, "check"), (1, "total")])
 def test_an_error_in_a_batch_is_the_step_s_and_commits_nothing(
-    level: int, step_id: str, spark: SparkSession
+    level: int, step_id: str, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outputs: dict[str, list[Any]] = {}
     with pytest.raises(StepError) as caught:
         run(failing_flow(GOOD + BAD, outputs, level=level), spark=spark)
+    assert sorted(capsys.readouterr().out.splitlines()) == sorted(f"see: {p}" for p in GOOD + BAD)
     assert (caught.value.step_id, type(caught.value.__cause__)) == (step_id, NoStock)
     assert outputs == {"raw": [], "totals": []}
 
@@ -367,6 +370,24 @@ def test_a_source_that_cannot_be_planned_is_named(engine: Any, spark: SparkSessi
     with pytest.raises(StepError, match=r"step 'in': .*ConnectionError: nobody there") as caught:
         run(small_flow(BrokenSource([])), spark=spark, engine=engine)
     assert isinstance(caught.value.__cause__, ConnectionError)
+
+
+# --- what workers can import ------------------------------------------------------------------
+
+
+@pytest.mark.spark
+def test_workers_find_modules_where_they_are_found_here(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The workers were started before the module was there, and in another directory."""
+    (tmp_path / "steps_of_one_s_own.py").write_text("def double(n):\n    return n * 2\n", "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("steps_of_one_s_own")
+    flow, out = Dataflow("own"), list[int]()
+    doubled = op.map("double", op.input("in", flow, TestingSource([1, 2])), module.double)
+    op.output("out", doubled, TestingSink(out))
+    run(flow, spark=spark)
+    assert out == [2, 4]
 
 
 # --- classes of the main script ---------------------------------------------------------------

@@ -101,13 +101,15 @@ class EpochOutputs:
     def _sort_out(self, packets: list[Packet]) -> tuple[Stats, dict[int, list[Any]]]:
         stats = Stats()
         messages: dict[int, list[Any]] = {edge.dest: [] for edge in self.plan.outputs}
-        for packet in sorted(packets, key=lambda one: (one.origin, one.seq)):
+        ordered = sorted(packets, key=lambda one: (one.origin, one.seq))
+        for packet in ordered:  # first, so that what led to a failure is seen
+            if packet.dest == PRINTED:
+                print(packet.payload.decode())  # noqa: T201  (what op.inspect is for)
+        for packet in ordered:
             if packet.dest == ERROR:
                 raise decode_failure(packet.payload)
             if packet.dest == STATS:
                 stats.add(Stats.decode(packet.payload))
-            elif packet.dest == PRINTED:
-                print(packet.payload.decode())  # noqa: T201  (what op.inspect is for)
             elif packet.dest >= 0:
                 messages[packet.dest].append(pickle.loads(packet.payload))
         return stats, messages

@@ -5,6 +5,7 @@ Packets, levels and state are those of the Spark engines, so what runs here runs
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from flow.dataflow import Dataflow, Step
-from flow.engine.chunks import Items, Records, as_items, positions
+from flow.engine.chunks import Items, Positions, Records, as_items, positions
 from flow.engine.context import Control, Stats, TaskContext
 from flow.engine.failures import decode_failure
 from flow.engine.level import run_level
@@ -41,7 +42,6 @@ class EpochResult:
 
     outputs: dict[str, list[Any]] = field(default_factory=dict)
     stats: Stats = field(default_factory=Stats)
-    printed: list[str] = field(default_factory=list)
 
 
 class LocalEngine:
@@ -73,8 +73,11 @@ class LocalEngine:
     def _read(self, parts: Mapping[str, Iterable[Part]], control: Control) -> Iterable[Packet]:
         origin = 0
         for step_id in self.plan.inputs:
+            rows: Counter[int] = Counter()
             for part in parts.get(step_id, ()):
-                yield from _read_part(self.plan, self._shards, step_id, part, origin, control)
+                pos = positions(0, 0, rows[part.partition], len(part.items))
+                rows[part.partition] += len(part.items)
+                yield from _read_part(self.plan, self._shards, step_id, part, pos, origin, control)
                 origin += 1
         for step_id in parts:
             if step_id not in self.plan.inputs:
@@ -107,6 +110,9 @@ class LocalEngine:
         result = EpochResult()
         arrived: dict[int, list[Packet]] = {}
         for packet in packets:
+            if packet.dest == PRINTED:
+                _show(packet.payload.decode())
+        for packet in packets:
             match packet.dest:
                 case dest if dest >= 0:
                     arrived.setdefault(dest, []).append(packet)
@@ -114,8 +120,6 @@ class LocalEngine:
                     raise decode_failure(packet.payload)
                 case _ if packet.dest == STATS:
                     result.stats.add(Stats.decode(packet.payload))
-                case _ if packet.dest == PRINTED:
-                    result.printed += packet.payload.decode().splitlines()
         for edge in self.plan.outputs:
             chunks = sorted_chunks(arrived.get(edge.dest, []))
             items = [item for chunk in chunks for item in as_items(chunk).items]
@@ -131,16 +135,31 @@ def builder_of(step: Step) -> Any:
 
 
 def _read_part(
-    plan: Plan, shards: int, step_id: str, part: Part, origin: int, control: Control
+    plan: Plan,
+    shards: int,
+    step_id: str,
+    part: Part,
+    pos: Positions,
+    origin: int,
+    control: Control,
 ) -> Iterable[Packet]:
     step = plan.steps[step_id]
     if not isinstance(step.operator, Input):
         raise FlowBuildError(f"step {step_id!r} is not an input")
     context = TaskContext(control.moment, run_id=plan.plan_id)
     pipeline = Pipeline(plan, shards, origin % shards, origin, context)
-    pos = positions(0, 0, 0, len(part.items))
     context.count(step_id, "out", len(part.items))
     batch = part.items
     chunk = Records(batch, pos) if isinstance(batch, pa.RecordBatch) else Items(batch, pos)
-    pipeline.push(step.downs[0], chunk)
+    try:
+        pipeline.push(step.downs[0], chunk)
+    finally:
+        _show("\n".join(context.printed))
+        context.printed.clear()
     return [*pipeline.flush(), *pipeline.report()]
+
+
+def _show(lines: str) -> None:
+    """What inspectors printed, shown even when a later step fails: it may say why."""
+    if lines:
+        print(lines)  # noqa: T201  (what op.inspect is for)

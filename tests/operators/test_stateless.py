@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import flow.operators as op
-from flow import Dataflow, Stream
+from flow import Dataflow, StepError, Stream
 from flow.dataflow import Operator
 from flow.engine.chunks import Chunk, Items, KeyedRecords, Pairs, Records
 from flow.engine.context import TaskContext
@@ -285,6 +285,12 @@ def test_source_partitions_interleave_first_of_each_then_second_of_each() -> Non
         assert t.received("out") == [1, 10, 2, 20, 3]
 
 
+def test_parts_of_one_source_partition_follow_each_other() -> None:
+    with TestDriver(two_inputs()) as t:
+        t.send_parts({"left": [Part([1, 2]), Part([3]), Part([10, 20, 30], partition=1)]})
+        assert t.received("out") == [1, 10, 2, 20, 3, 30]
+
+
 def test_records_of_two_schemas_can_be_merged() -> None:
     with TestDriver(two_inputs()) as t:
         t.send_all(
@@ -317,6 +323,12 @@ def test_redistribute_loses_nothing_and_doubles_nothing() -> None:
 def test_inspect_prints_the_step_and_each_item(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_once(["a", {"n": 1}], lambda s: op.inspect("see", s)) == ["a", {"n": 1}]
     assert capsys.readouterr().out == "see: 'a'\nsee: {'n': 1}\n"
+
+
+def test_what_led_to_a_failure_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(StepError):
+        run_once([1, 0], lambda s: op.map("inverse", op.inspect("see", s), lambda n: 1 / n))
+    assert capsys.readouterr().out == "see: 1\nsee: 0\n"
 
 
 def test_inspect_hands_the_step_and_each_item_to_the_inspector() -> None:
