@@ -28,7 +28,7 @@ from flow.engine.pipeline import SLICE_BITS
 from flow.engine.plan import Plan
 from flow.engine.reading import Reading, read_split
 from flow.engine.rows import Layout
-from flow.engine.session import query_conf, spark_log
+from flow.engine.session import SPARK_LOG, query_conf
 from flow.engine.shipping import ShippedPlan
 from flow.engine.sources import is_foreign, planner_of, source_of
 from flow.engine.state import LiveStates
@@ -89,7 +89,7 @@ def run_batch(
     except FlowError:
         raise
     except Exception as error:
-        problem = f"the Spark job failed: {first_line(error)} (Spark's log: {spark_log()})"
+        problem = f"the Spark job failed: {first_line(error)} (Spark's log: {SPARK_LOG})"
         raise EngineError(problem) from error
     finally:
         outputs.close()

@@ -6,6 +6,7 @@ that would come again, Spark logs no stack trace for it, and the user gets the v
 
 from __future__ import annotations
 
+import os
 import pickle
 import traceback
 from pathlib import Path
@@ -15,7 +16,8 @@ from flow.errors import FlowError
 
 ExceptionT = TypeVar("ExceptionT", bound=BaseException)
 
-_OWN = str(Path(__file__).resolve().parent)
+_HOME = Path(__file__).resolve().parents[2]
+_OWN = tuple(f"{_HOME / name}{os.sep}" for name in ("flow", "flow_windowing", "recovery"))
 
 
 def encode_failure(error: FlowError) -> bytes:
@@ -37,7 +39,7 @@ def decode_failure(payload: bytes) -> FlowError:
 
 
 def user_trace(error: BaseException) -> str:
-    """The frames of a traceback that are not the engine's own, innermost last."""
+    """The frames of a traceback that are not this project's own, innermost last."""
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if not frame.filename.startswith(_OWN)]
     return "".join(traceback.format_list(theirs)).rstrip()

@@ -270,8 +270,9 @@ def plan_everything(planners: Mapping[str, Planner]) -> list[Reading]:
         number = 0
         while not _asked(step_id, planner.finished, offset):
             planned = _asked(step_id, planner.next, offset)
-            if planned is None:
-                break
+            if planned is None:  # nothing now, but more to come: a bounded source ends by itself
+                time.sleep(REST_SECONDS)
+                continue
             checked = _checked(step_id, planned)
             readings += [
                 Reading(step_id, split, len(readings) + place, number)

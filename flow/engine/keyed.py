@@ -153,7 +153,7 @@ class KeyedRun:
         except StepError:
             raise
         except Exception as error:
-            raise self._failed("on_item", error, key, value) from error
+            raise self._failed("on_item", error, key, value) from _cause(error)
         self._emitted.add(key, values, pos)
         return logic
 
@@ -181,7 +181,7 @@ class KeyedRun:
         except StepError:
             raise
         except Exception as error:
-            raise self._failed(what, error, key, *args[:-1]) from error
+            raise self._failed(what, error, key, *args[:-1]) from _cause(error)
 
     def _checked(self, keep: Any, logic: Logic) -> Logic | None:
         if keep is DISCARD:
@@ -251,3 +251,8 @@ class KeyedRun:
 
     def _problem(self, what: str, error: Exception) -> str:
         return f"{what} raised {type(error).__name__}: {error}"
+
+
+def _cause(error: Exception) -> BaseException | None:
+    """What to chain: the exception itself, or what made a logic reject a value."""
+    return error.__cause__ if isinstance(error, RejectedValue) else error

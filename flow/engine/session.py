@@ -21,7 +21,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from flow.engine.java import check_java
-from flow.errors import EngineError, FlowBuildError, shorten
+from flow.errors import EngineError, FlowBuildError, first_line, shorten
 
 QUERY_CONF: Mapping[str, str] = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -53,7 +53,8 @@ _LOCAL_CONF: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 
-LOG_LEVELS = ("ALL", "TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL", "OFF")
+_QUIET_LEVELS = ("WARN", "ERROR", "FATAL", "OFF")
+LOG_LEVELS = ("ALL", "TRACE", "DEBUG", "INFO", *_QUIET_LEVELS)
 
 
 @dataclass(frozen=True)
@@ -83,9 +84,27 @@ class SparkSettings:
                 raise FlowBuildError(f"Spark configuration is text to text, got {shorten(pair)}")
 
 
-def spark_log() -> Path:
-    """The file that Spark's own output of this process goes to."""
-    return Path(tempfile.gettempdir()) / f"flow-spark-{os.getpid()}.log"
+class SparkLog:
+    """The file that Spark's own output of this process goes to.
+
+    It is removed when the process ends, unless an error spoke of it or it was asked to be chatty.
+    """
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.gettempdir()) / f"flow-spark-{os.getpid()}.log"
+        self._kept = False
+
+    def __str__(self) -> str:
+        """The path, for an error that sends its reader there."""
+        self._kept = True
+        return str(self.path)
+
+    def remove_at_exit(self) -> None:
+        """Remove the file when the process ends and nobody was told of it."""
+        atexit.register(lambda: None if self._kept else self.path.unlink(missing_ok=True))
+
+
+SPARK_LOG = SparkLog()
 
 
 def make_session(name: str, settings: SparkSettings) -> SparkSession:
@@ -103,10 +122,13 @@ def make_session(name: str, settings: SparkSettings) -> SparkSession:
     for key, value in _conf(settings).items():
         builder = builder.config(key, value)
     try:
-        with _output_to(spark_log()):
+        with _output_to(SPARK_LOG.path):
             spark = builder.getOrCreate()
     except Exception as error:
-        raise EngineError(f"Spark did not start: {error} (its log: {spark_log()})") from error
+        problem = f"Spark did not start: {first_line(error)} (its log: {SPARK_LOG})"
+        raise EngineError(problem) from error
+    if settings.log_level.upper() in _QUIET_LEVELS:
+        SPARK_LOG.remove_at_exit()
     spark.sparkContext.setLogLevel(settings.log_level.upper())
     _send_code(spark, settings)
     return spark

@@ -25,7 +25,7 @@ from flow.engine.local import DEFAULT_SHARDS, builder_of
 from flow.engine.packets import PACKET_DDL, Packet
 from flow.engine.plan import Plan
 from flow.engine.rows import Layout
-from flow.engine.session import query_conf, spark_log
+from flow.engine.session import SPARK_LOG, query_conf
 from flow.engine.shipping import ShippedPlan
 from flow.engine.sources import is_foreign, keep_static_frames, planners_of
 from flow.engine.state import SegmentedStates
@@ -192,7 +192,7 @@ class StreamingRun:
         if failure is not None or error is not None:
             raise EngineError(
                 f"the streaming query failed: {first_line(failure or error)} "
-                f"(Spark's log: {spark_log()})"
+                f"(Spark's log: {SPARK_LOG})"
             ) from failure or error
 
     def _stop_query(self, query: StreamingQuery, server: FeedServer) -> None:

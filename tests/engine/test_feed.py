@@ -400,3 +400,11 @@ def test_a_batch_reads_all_slices_numbered_by_slice_and_task() -> None:
         Reading("a", Split("z"), 2, 1),
         Reading("b", Split("piece 0"), 3, 0),
     ]
+
+
+def test_a_batch_waits_for_a_source_that_has_nothing_now_but_has_not_ended() -> None:
+    late = Script([*slices(1), None, *slices(2)[1:]])
+    assert [one.split for one in plan_everything({"in": late})] == [
+        Split("piece 0"),
+        Split("piece 1"),
+    ]
