@@ -88,8 +88,9 @@ def _parser() -> CommandParser:
     add(
         "--drain",
         action=argparse.BooleanOptionalAction,
-        default=True,
-        help="close what is open when the input ends, or leave it in the checkpoint",
+        default=None,
+        help="close what is open when the run ends by itself, or leave it in the checkpoint; when "
+        "left out, close it if all sources have an end",
     )
     add("--engine", choices=("auto", "batch", "streaming"), default="auto", help="how to run it")
     add(

@@ -30,6 +30,16 @@ def shorten(value: object, limit: int = 400) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def brief(error: BaseException, limit: int = 500) -> str:
+    """An exception's type and message, cut to a sane length.
+
+    >>> brief(ValueError("bad"))
+    'ValueError: bad'
+    """
+    text = f"{type(error).__name__}: {error}"
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
 def first_line(error: BaseException | None) -> str:
     """What an exception says in its first line; its type where it says nothing.
 

@@ -42,7 +42,7 @@ def run(
     spark: SparkSession | None = None,
     engine: EngineName = "auto",
     trigger: Duration | Literal["available"] | None = None,
-    drain: bool = True,
+    drain: bool | None = None,
     system_time: Instant | None = None,
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
@@ -65,8 +65,9 @@ def run(
         engine: ``"batch"`` or ``"streaming"`` to choose; ``"auto"`` chooses as said above.
         trigger: how often to start an epoch, as a duration; ``"available"`` to read what there is
             and stop; when left out, as soon as there is something to do.
-        drain: whether to end the input when the sources have ended, which closes every window;
-            ``False`` leaves them open in the checkpoint for the next run.
+        drain: whether to end the input when the run ends by itself, which closes every window;
+            ``False`` leaves them open in the checkpoint for the next run. When left out: whether
+            all sources have an end.
         system_time: for tests: system time stands still there, and only `Advance` moves it.
         master: Spark's master URL, when a session has to be made.
         conf: Spark configuration, when a session has to be made.
@@ -98,6 +99,7 @@ def run(
     for name, count in (("shards", shards), ("partitions", partitions)):
         if count is not None:
             check_whole(name, count, 1)
+    drain = _bounded(plan) if drain is None else bool(drain)
     batch = _chooses_batch(plan, engine, recovery, trigger)
     time_of_day = wall_time if system_time is None else FixedTime(instant_us(system_time))
     interval = _interval(trigger)
@@ -117,7 +119,7 @@ def run(
             None if recovery is None else str(recovery.path),
             interval,
             trigger == "available",
-            drain and (trigger != "available" or _bounded(plan)),
+            drain,
             time_of_day,
             shards,
             partitions,

@@ -27,6 +27,7 @@ from flow.dataflow import Dataflow, Stream
 from flow.durations import Duration, duration_us
 from flow.engine.chunks import rows_as_dicts
 from flow.engine.context import Control, Stats
+from flow.engine.feed import plan_everything
 from flow.engine.local import DEFAULT_SHARDS, EpochResult, LocalEngine, Part
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.instants import Instant, Moment, instant_us
@@ -164,18 +165,12 @@ def run_source(source: Source[X]) -> list[X]:
         SourceError: when something cannot be read, whatever `on_invalid` says.
     """
     planner = source.planner(MemoryLog(), parallelism=2)
-    offset: Json = None
-    items: list[Any] = []
-    while not planner.finished(offset):
-        planned = planner.next(offset)
-        if planned is None:
-            break
-        for split in sorted(planned.splits, key=lambda one: (one.partition, one.order)):
-            for batch in source.read(split):
-                items += _plain(batch)
-        offset = planned.end
-    planner.close()
-    return items
+    try:
+        readings = plan_everything({"source": planner})
+    finally:
+        planner.close()
+    readings.sort(key=lambda one: (one.slice_number, one.split.partition, one.split.order))
+    return [item for one in readings for batch in source.read(one.split) for item in _plain(batch)]
 
 
 def _plain(batch: Batch) -> list[Any]:

@@ -18,7 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import flow.operators as op
-from flow import Dataflow, FlowBuildError, StepError, run
+from flow import Dataflow, FlowBuildError, StepError, Stream, run
 from flow.connectors.source import Planner, SourceLog
 from flow.engine.context import Stats
 from flow.engine.feed import Feed
@@ -213,6 +213,20 @@ def small_flow(source: Any = None, out: list[Any] | None = None) -> Dataflow:
     s = op.input("in", flow, source or TestingSource([("a", 1), ("a", 2)]))
     op.output("out", op.reduce_final("sum", s, add), TestingSink([] if out is None else out))
     return flow
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("engine", ["batch", "streaming"])
+def test_what_is_not_keyed_leaves_in_source_order_beside_a_keyed_step(
+    engine: Any, spark: SparkSession
+) -> None:
+    items = [("k", number) for number in range(10)]
+    plain: list[Any] = []
+    flow = small_flow(TestingSource(items, batch_size=2))
+    mapped = op.map_value("same", Stream(flow, flow.step("in").downs[0]), int)
+    op.output("plain", mapped, TestingSink(plain))
+    run(flow, spark=spark, engine=engine, partitions=2)
+    assert plain == items
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def totals(*numbers: int) -> list[Any]:
 #  items     a a EOF        a EOF            (none left)
 #  drain     no             no               yes
 def test_a_run_goes_on_where_the_last_ended_and_the_one_that_drains_ends_the_input(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     case = Case(spark, tmp_path, [*ones(2), EOF(), *ones(1), EOF()])
     case.run(drain=False)
@@ -91,6 +91,11 @@ def test_a_run_goes_on_where_the_last_ended_and_the_one_that_drains_ends_the_inp
     case.run(drain=False, shards=16, partitions=2)
     assert (case.totals, case.finals) == (totals(1, 2, 3), [])
     assert case.kept() == kept
+    said = [record.getMessage() for record in caplog.records if record.name == "flow"]
+    assert said == [
+        f"{asked} was asked for, but checkpoint {case.recovery.path} was made with {old} and keeps it"
+        for asked, old in (("shards=16", 4), ("partitions=2", 1))
+    ]
 
     case.run(drain=True)
     assert (case.totals, case.finals) == (totals(1, 2, 3), [("all", 3)])

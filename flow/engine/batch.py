@@ -26,7 +26,7 @@ from flow.engine.local import DEFAULT_SHARDS
 from flow.engine.packets import CONTROL, PACKET_DDL, Packet
 from flow.engine.pipeline import SLICE_BITS
 from flow.engine.plan import Plan
-from flow.engine.reading import Reading, read_split
+from flow.engine.reading import Reading, read_split, share
 from flow.engine.rows import Layout
 from flow.engine.session import SPARK_LOG, query_conf
 from flow.engine.shipping import ShippedPlan
@@ -140,7 +140,7 @@ def _read(
 ) -> DataFrame:
     readings = _planned(plan, cores)
     tasks = max(1, min(len(readings), max(cores * 4, 32)))
-    dealt = [tuple(readings[number::tasks]) for number in range(tasks)]
+    dealt = [tuple(readings[share(number, tasks, len(readings))]) for number in range(tasks)]
     task = partial(_read_partition, shipped, layout, dealt, control)
     numbers = spark.range(0, tasks, 1, tasks)
     return numbers.mapInArrow(task, PACKET_DDL)

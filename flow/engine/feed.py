@@ -21,7 +21,7 @@ from flow.connectors.source import Json, Planner, Slice, Split
 from flow.engine.chunks import MAX_SPLITS
 from flow.engine.context import Control
 from flow.engine.reading import Reading
-from flow.errors import FlowError, SourceError, StepError
+from flow.errors import FlowError, SourceError, StepError, brief
 from flow.instants import NEVER, Moment
 
 HEARTBEAT_US = 10_000_000
@@ -250,7 +250,7 @@ def _asked(step_id: str, question: Callable[[Json], Answer], offset: Json) -> An
     except FlowError:
         raise
     except Exception as error:
-        problem = f"planning what to read raised {type(error).__name__}: {error}"
+        problem = f"planning what to read raised {brief(error)}"
         raise StepError(step_id, problem) from error
 
 

@@ -31,7 +31,7 @@ from flow.engine.chunks import (
 )
 from flow.engine.context import TaskContext
 from flow.engine.failures import portable
-from flow.errors import EngineError, StepError, shorten, step_error
+from flow.errors import EngineError, StepError, brief, shorten, step_error
 from flow.operators.stateless import (
     Branch,
     EnrichCached,
@@ -234,7 +234,7 @@ def _raised(
 ) -> StepError:
     return step_error(
         step_id,
-        f"{what} raised {type(error).__name__}: {error}",
+        f"{what} raised {brief(error)}",
         item=inputs[at],
         key=None if keys is None else keys[at],
     )

@@ -15,7 +15,7 @@ from flow.engine.context import Control, TaskContext
 from flow.engine.packets import Packet, Run, decode_runs
 from flow.engine.plan import Edge
 from flow.engine.state import KeyStates
-from flow.errors import FlowError, StepError, shorten, step_error
+from flow.errors import FlowError, StepError, brief, shorten, step_error
 from flow.operators.stateful import (
     DISCARD,
     KEEP,
@@ -250,7 +250,7 @@ class KeyedRun:
         return step_error(self._step_id, problem, key=key, item=shown, has_item=bool(item))
 
     def _problem(self, what: str, error: Exception) -> str:
-        return f"{what} raised {type(error).__name__}: {error}"
+        return f"{what} raised {brief(error)}"
 
 
 def _cause(error: Exception) -> BaseException | None:

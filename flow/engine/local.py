@@ -20,6 +20,7 @@ from flow.engine.level import run_level
 from flow.engine.packets import ERROR, PRINTED, STATS, Packet, sorted_chunks
 from flow.engine.pipeline import Pipeline
 from flow.engine.plan import Plan, compile_flow
+from flow.engine.reading import shard_of_partition
 from flow.engine.state import MemoryStore, SegmentedStates
 from flow.errors import FlowBuildError, FlowError
 from flow.operators.edges import Input
@@ -147,7 +148,8 @@ def _read_part(
     if not isinstance(step.operator, Input):
         raise FlowBuildError(f"step {step_id!r} is not an input")
     context = TaskContext(control.moment, run_id=plan.plan_id)
-    pipeline = Pipeline(plan, shards, origin % shards, origin, context)
+    shard = shard_of_partition(plan, step_id, part.partition, shards)
+    pipeline = Pipeline(plan, shards, shard, origin, context)
     context.count(step_id, "out", len(part.items))
     batch = part.items
     chunk = Records(batch, pos) if isinstance(batch, pa.RecordBatch) else Items(batch, pos)

@@ -13,7 +13,7 @@ from flow.engine.failures import encode_failure
 from flow.engine.packets import ERROR, Packet, sorted_chunks
 from flow.engine.pipeline import SLICE_BITS
 from flow.engine.plan import Edge, Plan
-from flow.errors import EngineError, FlowError, StepError
+from flow.errors import EngineError, FlowError, StepError, brief
 from flow.operators.edges import Output
 
 
@@ -66,7 +66,7 @@ def _write(plan: Plan, edge: Edge, writing: Writing, packets: list[Packet]) -> P
         except FlowError:
             raise
         except Exception as error:
-            problem = f"its sink raised {type(error).__name__}: {error}"
+            problem = f"its sink raised {brief(error)}"
             raise StepError(edge.step_id, problem) from error
         return Packet(edge.dest, 0, writing.partition, 0, pickle.dumps(message, 5))
     except FlowError as error:

@@ -15,7 +15,7 @@ from flow.engine.failures import encode_failure
 from flow.engine.packets import ERROR, Packet
 from flow.engine.pipeline import Pipeline
 from flow.engine.plan import Plan
-from flow.errors import EngineError, FlowError, SourceError, StepError, shorten
+from flow.errors import EngineError, FlowError, SourceError, StepError, brief, shorten
 from flow.instants import Moment
 from flow.operators.edges import Input
 
@@ -40,10 +40,15 @@ class Reading:
     slice_number: int = 0
 
 
+def share(number: int, count: int, total: int) -> slice:
+    """The number-th of `count` nearly equal runs of `total` things."""
+    return slice(number * total // count, (number + 1) * total // count)
+
+
 def read_split(plan: Plan, shards: int, reading: Reading, moment: Moment) -> Iterator[Packet]:
     """Read a split, run the stateless steps, and yield packets; a failure is a packet too."""
     context = TaskContext(moment, run_id=plan.plan_id)
-    shard = reading.origin % shards
+    shard = shard_of_partition(plan, reading.step_id, reading.split.partition, shards)
     pipeline = Pipeline(plan, shards, shard, reading.origin, context)
     step = plan.steps[reading.step_id]
     operator = step.operator
@@ -59,6 +64,14 @@ def read_split(plan: Plan, shards: int, reading: Reading, moment: Moment) -> Ite
     except FlowError as error:
         yield Packet(ERROR, shard, reading.origin, 0, encode_failure(error))
     yield from pipeline.report()
+
+
+def shard_of_partition(plan: Plan, step_id: str, partition: int, shards: int) -> int:
+    """The shard through which a source partition's items go to outputs without being keyed.
+
+    It is the same for all splits and slices of the partition, so that they leave in order.
+    """
+    return (plan.inputs.index(step_id) + partition) % shards
 
 
 def read_batches(
@@ -95,7 +108,7 @@ def _guarded(source: Source[object], reading: Reading) -> Iterator[Batch]:
     except FlowError:
         raise
     except Exception as error:
-        what = f"reading {shorten(reading.split.what)} raised {type(error).__name__}: {error}"
+        what = f"reading {shorten(reading.split.what)} raised {brief(error)}"
         raise StepError(reading.step_id, what) from error
 
 

@@ -11,7 +11,7 @@ from flow.connectors.source import Planner, Source, SourceLog
 from flow.dataflow import Step
 from flow.engine.plan import Plan
 from flow.engine.storage import Storage
-from flow.errors import EngineError, FlowError, StepError
+from flow.errors import EngineError, FlowError, StepError, brief
 from flow.operators.edges import Input
 
 
@@ -56,7 +56,7 @@ def planner_of(step: Step, log: SourceLog, parallelism: int) -> Planner:
     except FlowError:
         raise
     except Exception as error:
-        problem = f"planning what to read raised {type(error).__name__}: {error}"
+        problem = f"planning what to read raised {brief(error)}"
         raise StepError(step.step_id, problem) from error
 
 

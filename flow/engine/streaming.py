@@ -35,6 +35,7 @@ from flow.engine.ticker import FeedServer, ticker_source
 from flow.errors import CheckpointError, EngineError, FlowError, first_line
 
 VERSION = 1
+logger = logging.getLogger("flow")
 
 
 @dataclass(frozen=True)
@@ -221,9 +222,19 @@ class StreamingRun:
         steps = [self.plan.steps[step_id] for step_id in self.plan.inputs]
         return [step for step in steps if is_foreign(step)]
 
+    def _say_layout(self, identity: Identity, root: str) -> None:
+        """Say so when a checkpoint keeps another layout than is asked for."""
+        for name in ("shards", "partitions"):
+            asked, kept = getattr(self.settings, name), getattr(identity, name)
+            if asked not in (None, kept):
+                said = "%s=%s was asked for, but checkpoint %s was made with %s and keeps it"
+                logger.warning(said, name, asked, root, kept)
+
     def _identity(self, storage: Storage) -> Identity:
         if storage.exists("flow.json"):
-            return Identity.from_json(storage.read("flow.json"), self.plan, storage.root)
+            identity = Identity.from_json(storage.read("flow.json"), self.plan, storage.root)
+            self._say_layout(identity, storage.root)
+            return identity
         cores = self.spark.sparkContext.defaultParallelism
         partitions = self.settings.partitions or min(cores, 32)
         shards = self.settings.shards or max(DEFAULT_SHARDS, partitions)

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, SupportsTriggerAv
 from flow.engine.context import Control
 from flow.engine.feed import EpochOffset, Feed
 from flow.engine.packets import CONTROL, PACKET_DDL, Packet
-from flow.engine.reading import Reading, read_split
+from flow.engine.reading import Reading, read_split, share
 from flow.engine.rows import Layout
 from flow.engine.shipping import ShippedPlan
 
@@ -140,7 +140,7 @@ class TickerReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 TickTask(
                     epoch.control,
                     number == 0,
-                    tuple(readings[_share(number, count, len(readings))]),
+                    tuple(readings[share(number, count, len(readings))]),
                 )
             )
             for number in range(count)
@@ -161,11 +161,6 @@ class TickerReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         plan = self._shipped.plan()
         for reading in task.readings:
             yield from read_split(plan, shards, reading, task.control.moment)
-
-
-def _share(number: int, count: int, total: int) -> slice:
-    """The number-th of `count` nearly equal runs of `total` things."""
-    return slice(number * total // count, (number + 1) * total // count)
 
 
 def ticker_source(

@@ -6,7 +6,8 @@ order, and asks it for a snapshot when an epoch ends. Laws that hold in every en
 
 - For one key, calls come one at a time, values in source order.
 - In an epoch the calls are: `on_notify` if it was due, the values, `on_notify` if it has become
-  due meanwhile, `on_end` if the input has ended, then `notify_at` and `snapshot`.
+  due meanwhile, and `on_end` if the input has ended. `notify_at` and `snapshot` are called whenever
+  the engine puts the logic aside.
 - A logic built from the last snapshot behaves as the one that made it would have.
 - Time is what the `Moment` says: a logic never asks the machine's clock.
 """

@@ -120,6 +120,19 @@ def test_a_streaming_data_frame_keeps_its_place_between_runs(
     assert out == [("a", 9)]
 
 
+@pytest.mark.spark
+def test_a_streaming_data_frame_is_drained_when_that_is_asked_for(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    put(folder, "1.parquet", ROWS)
+    out: list[Any] = []
+    flow = sums(spark.readStream.schema(SCHEMA).parquet(str(folder)), out)
+    run(flow, spark=spark, trigger="available", drain=True, shards=4)
+    assert sorted(out) == [("a", 4), ("b", 2)]
+
+
 # --- sinks ------------------------------------------------------------------------------------
 
 
