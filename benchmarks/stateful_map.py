@@ -3,7 +3,7 @@
 Run with ``python benchmarks/stateful_map.py [--items N] [--runs N]``. Each figure is the median of
 the runs, taken in one session after a warm-up. *Whole* counts from the call of `run` to its end, so
 it holds the start of the query; *running* counts from the end of the first epoch to the end of the
-last. The streaming engine cuts the input into epochs of 250 000 items, with its state in a
+last. The streaming engine cuts the input into epochs of 500 000 items, with its state in a
 checkpoint.
 """
 
@@ -25,7 +25,7 @@ from flow.connectors.source import PartitionedSource
 from flow.engine.session import SparkSettings, make_session
 from flow.testing import TestDriver
 
-EPOCH_ITEMS = 250_000
+EPOCH_ITEMS = 500_000
 PARTITIONS = 2
 
 

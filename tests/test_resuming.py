@@ -91,9 +91,10 @@ def test_a_run_goes_on_where_the_last_ended_and_the_one_that_drains_ends_the_inp
     case.run(drain=False, shards=16, partitions=2)
     assert (case.totals, case.finals) == (totals(1, 2, 3), [])
     assert case.kept() == kept
+    path = case.recovery.path
     said = [record.getMessage() for record in caplog.records if record.name == "flow"]
     assert said == [
-        f"{asked} was asked for, but checkpoint {case.recovery.path} was made with {old} and keeps it"
+        f"{asked} was asked for, but checkpoint {path} was made with {old} and keeps it"
         for asked, old in (("shards=16", 4), ("partitions=2", 1))
     ]
 

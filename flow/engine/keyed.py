@@ -19,6 +19,7 @@ from flow.errors import FlowError, StepError, brief, shorten, step_error
 from flow.operators.stateful import (
     DISCARD,
     KEEP,
+    OneToOneLogic,
     RejectedValue,
     Stateful,
     StatefulBatchLogic,
@@ -132,9 +133,19 @@ class KeyedRun:
             logic = self._build(key)
         if isinstance(logic, StatefulLogic):
             return self._feed_items(key, logic, run)
+        if isinstance(logic, OneToOneLogic):
+            return self._feed_run(key, logic, run)
         return self._call(
             key, logic, "on_batch", run.pos[-1], logic.on_batch, run.values, self._moment
         )
+
+    def _feed_run(self, key: str, logic: OneToOneLogic, run: Run) -> Logic | None:
+        try:
+            made, keep = logic.on_run(run.values, self._moment)
+        except Exception as error:
+            raise self._failed("on_run", error, key, run.values) from _cause(error)
+        self._emitted.add(key, made, run.pos)
+        return logic if keep is KEEP else None
 
     def _feed_items(self, key: str, logic: Logic | None, run: Run) -> Logic | None:
         moment, value = self._moment, None
@@ -214,7 +225,7 @@ class KeyedRun:
 
     def _known(self, key: str, logic: Logic) -> Logic:
         """The logic, once it is known to be of a kind that the engine can call."""
-        if not isinstance(logic, (StatefulLogic, StatefulBatchLogic)):
+        if not isinstance(logic, (StatefulLogic, StatefulBatchLogic, OneToOneLogic)):
             raise step_error(
                 self._step_id,
                 "its builder must return a StatefulLogic or a StatefulBatchLogic, "

@@ -25,7 +25,7 @@ from typing_extensions import override
 
 from flow.dataflow import KeyedStream, Operator, Stream
 from flow.durations import Duration, duration_us
-from flow.errors import FlowBuildError, FlowError, shorten
+from flow.errors import FlowBuildError, FlowError, brief, shorten
 from flow.instants import NEVER, Moment, datetime_us, from_us
 from flow.operators.building import add_step, check_callable, check_whole
 from flow.operators.stateless import map as map_items
@@ -112,7 +112,7 @@ class StatefulLogic(_Logic[W, S], Generic[V, W, S]):
         """
 
 
-Builder = Callable[[Any], StatefulBatchLogic[Any, Any, Any] | StatefulLogic[Any, Any, Any]]
+Builder = Callable[[Any], _Logic[Any, Any]]
 
 
 @dataclass(frozen=True)
@@ -375,10 +375,38 @@ class _FlatMapLogic(StatefulLogic[Any, Any, Any]):
         return self._state
 
 
-class _MapLogic(_FlatMapLogic):
-    def on_item(self, value: Any, moment: Moment) -> tuple[Iterable[Any], Keep]:  # noqa: ARG002
-        self._state, made = _two(self._mapper(self._state, value), "value")
-        return (made,), DISCARD if self._state is None else KEEP
+class OneToOneLogic(_Logic[Any, Any]):
+    """A logic that emits exactly one value for each, and takes a run of them in one call."""
+
+    @abstractmethod
+    def on_run(self, values: list[Any], moment: Moment) -> tuple[list[Any], Keep]:
+        """Called with a key's values of one epoch; returns as many."""
+
+
+class _MapLogic(OneToOneLogic):
+    """A state of ``None`` forgets the key: going on with it is what a new logic would do."""
+
+    def __init__(self, mapper: Callable[[Any, Any], Any], state: Any) -> None:
+        self._mapper = mapper
+        self._state = state
+
+    def on_run(self, values: list[Any], moment: Moment) -> tuple[list[Any], Keep]:  # noqa: ARG002
+        mapper, state, value = self._mapper, self._state, None
+        made: list[Any] = []
+        try:
+            for value in values:
+                returned = mapper(state, value)
+                if type(returned) is not tuple or len(returned) != 2:
+                    _two(returned, "value")
+                state, one = returned
+                made.append(one)
+        except Exception as error:
+            raise RejectedValue(value, f"the mapper raised {brief(error)}") from error
+        self._state = state
+        return made, DISCARD if state is None else KEEP
+
+    def snapshot(self) -> Any:
+        return self._state
 
 
 def _two(returned: Any, what: str) -> tuple[Any, Any]:

@@ -86,7 +86,7 @@ FUNCTIONS_THAT_RAISE: dict[str, tuple[Any, Build, str]] = {
     "stateful_map": (
         [("k", 0)],
         lambda s: op.stateful_map("step", s, lambda state, x: (1, 1 / x)),
-        "on_item",
+        "the mapper",
     ),
     "stateful_flat_map in the middle": (
         [("k", 0)],
@@ -159,7 +159,7 @@ def test_a_stop_iteration_in_a_logic_is_an_error_too() -> None:
         raise StopIteration
 
     error = failure([("k", 1)], lambda s: op.stateful_map("step", s, stop))
-    assert error.problem.startswith("on_item raised StopIteration")
+    assert error.problem.startswith("the mapper raised StopIteration")
 
 
 # --- functions that return what they should not ------------------------------------------------
@@ -216,7 +216,7 @@ WRONG_RETURNS: dict[str, tuple[Any, Build, str]] = {
     "stateful_map": (
         [("k", 1)],
         lambda s: op.stateful_map("step", s, lambda state, x: x),
-        "step 'step': on_item raised TypeError: the mapper must return (state, value), got 1\n"
+        "step 'step': the mapper raised TypeError: the mapper must return (state, value), got 1\n"
         "  key:  'k'\n  item: 1",
     ),
     "stateful_flat_map": (
@@ -379,3 +379,12 @@ def test_an_epoch_that_failed_has_changed_nothing() -> None:
             t.send("in", [("k", 1), ("k", -6)])
         t.send("in", [("k", 2)])
         assert t.received("out") == [("k", 5), ("k", 7)]
+
+
+def test_the_value_on_which_a_stateful_mapper_failed_is_the_one_shown() -> None:
+    def inverse(state: None, value: int) -> tuple[int, float]:
+        return 1, 1 / value
+
+    error = failure([("k", 1), ("k", 0), ("k", 2)], lambda s: op.stateful_map("step", s, inverse))
+    assert (error.key, error.item) == ("k", "0")
+    assert isinstance(error.__cause__, ZeroDivisionError)
