@@ -12,7 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import flow.operators as op
-from flow import CheckpointError, Dataflow, StopFlag, run
+from flow import CheckpointError, Dataflow, EngineError, StopFlag, run
+from flow.connectors.dataframe import DataFrameSource
 from flow.instants import Moment
 from flow.operators import KEEP, StatefulLogic
 from flow.testing import ABORT, EOF, Advance, TestingSink, TestingSource
@@ -242,3 +243,39 @@ def test_a_checkpoint_that_cannot_be_read_is_refused(
     (Path(case.recovery.path) / "flow.json").write_text(json.dumps(content), "utf-8")
     with pytest.raises(CheckpointError, match=problem):
         case.run()
+
+
+def test_a_step_id_may_hold_what_a_path_may_not(spark: SparkSession, tmp_path: Path) -> None:
+    out: list[Any] = []
+    flow = Dataflow("odd: name/1")
+    rows = spark.createDataFrame([("a", 1)], "id string, n long")
+    frame = op.input("a/static: frame?", flow, DataFrameSource(rows))
+    items = op.input("items: from *here*", flow, TestingSource([{"id": "b", "n": 2}]))
+    op.output("out", op.merge("both", frame, items), TestingSink(out))
+    run(flow, spark=spark, recovery=SimpleNamespace(path=str(tmp_path / "checkpoint")))
+    assert sorted(row["n"] for row in out) == [1, 2]
+
+
+def test_a_checkpoint_that_cannot_be_written_is_an_error_that_says_where(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    path = tmp_path / "file" / "checkpoint"
+    case = Case(spark, tmp_path, ones(1))
+    case.recovery.path = str(path)
+    with pytest.raises(CheckpointError) as caught:
+        case.run()
+    assert str(caught.value).startswith(f"{path}/flow.json cannot be ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_query_that_does_not_start_is_a_clear_error(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise ValueError("no such format\n\tat org.apache.spark.Deep(Deep.scala:1)")
+
+    monkeypatch.setattr("flow.engine.streaming.StreamingRun._chain", refuse)
+    with pytest.raises(EngineError, match="the streaming query did not start: no such format") as e:
+        Case(spark, tmp_path, ones(1)).run()
+    assert "scala" not in str(e.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from urllib.parse import quote
 
 from flow.connectors.dataframe import DataFrameSource
 from flow.connectors.files import ParquetSource
@@ -37,7 +38,7 @@ def keep_static_frames(plan: Plan, storage: Storage) -> Plan:
     for step_id in plan.inputs:
         source = source_of(plan.steps[step_id])
         if isinstance(source, DataFrameSource) and not source.streaming:
-            name = f"inputs/{step_id}"
+            name = f"inputs/{quote(step_id, safe='')}"
             if not storage.exists(f"{name}/_SUCCESS") and source.frame is not None:
                 source.frame.write.mode("overwrite").parquet(f"{storage.root}/{name}")
             kept = ParquetSource(f"{storage.root}/{name}")
@@ -63,7 +64,7 @@ def planner_of(step: Step, log: SourceLog, parallelism: int) -> Planner:
 def planners_of(plan: Plan, storage: Storage, parallelism: int) -> dict[str, Planner]:
     """A planner for each input that Python reads."""
     return {
-        step_id: planner_of(step, storage.log(f"sources/{step_id}"), parallelism)
+        step_id: planner_of(step, storage.log(f"sources/{quote(step_id, safe='')}"), parallelism)
         for step_id, step in plan.steps.items()
         if step_id in plan.inputs and not is_foreign(step)
     }

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from flow.connectors.source import Json
-from flow.errors import CheckpointError
+from flow.errors import CheckpointError, first_line
 
 
 class Storage:
@@ -24,7 +27,8 @@ class Storage:
         self._jvm = jvm
         self.root = root.rstrip("/")
         conf = spark._jsc.hadoopConfiguration()
-        self._fs = self._path("").getFileSystem(conf)
+        with _explained("opened", self.root):
+            self._fs = self._path("").getFileSystem(conf)
 
     def exists(self, name: str) -> bool:
         """Whether there is a file or directory of this name."""
@@ -52,20 +56,22 @@ class Storage:
                 stream.close()
             return json.loads(content)
         except Exception as error:
-            raise CheckpointError(f"{path.toString()} cannot be read: {error}") from error
+            problem = f"{path.toString()} cannot be read: {_reason(error)}"
+            raise CheckpointError(problem) from error
 
     def write(self, name: str, content: Json) -> None:
         """Write a JSON file, whole or not at all, in the place of what there was."""
         path, part = self._path(name), self._path(f"{name}.part")
-        stream = self._fs.create(part, True)
-        try:
-            stream.write(json.dumps(content, indent=1).encode())
-        finally:
-            stream.close()
-        if self._fs.exists(path):
-            self._fs.delete(path, False)
-        if not self._fs.rename(part, path):
-            raise CheckpointError(f"{path.toString()} cannot be written")
+        with _explained("written", path.toString()):
+            stream = self._fs.create(part, True)
+            try:
+                stream.write(json.dumps(content, indent=1).encode())
+            finally:
+                stream.close()
+            if self._fs.exists(path):
+                self._fs.delete(path, False)
+            if not self._fs.rename(part, path):
+                raise OSError("the file could not be put in its place")
 
     def log(self, name: str) -> StoredLog:
         """The log of this name."""
@@ -74,6 +80,21 @@ class Storage:
     def _path(self, name: str) -> Any:
         whole = f"{self.root}/{name}" if name else self.root
         return self._jvm.org.apache.hadoop.fs.Path(whole)
+
+
+@contextlib.contextmanager
+def _explained(what: str, where: str) -> Iterator[None]:
+    """Turn what Hadoop raises into an error that says where and why."""
+    try:
+        yield
+    except Exception as error:
+        raise CheckpointError(f"{where} cannot be {what}: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    """What an exception says, in a line; of one of Java's, what Java says."""
+    java = error.java_exception.toString() if isinstance(error, Py4JJavaError) else None
+    return first_line(error) if java is None else str(java).splitlines()[0]
 
 
 class StoredLog:

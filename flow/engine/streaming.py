@@ -124,7 +124,7 @@ class StreamingRun:
         server = FeedServer(feed)
         query = None
         try:
-            query = self._start(storage, outputs, server, parallelism)
+            query = self._started(storage, outputs, server, parallelism)
             self._wait(query, feed, server)
         finally:
             if query is not None and query.isActive:
@@ -132,6 +132,15 @@ class StreamingRun:
             server.close()
             for planner in planners.values():
                 planner.close()
+
+    def _started(self, *arguments: Any) -> StreamingQuery:
+        try:
+            return self._start(*arguments)
+        except FlowError:
+            raise
+        except Exception as error:
+            problem = f"the streaming query did not start: {first_line(error)} ({SPARK_LOG})"
+            raise EngineError(problem) from error
 
     def _start(
         self, storage: Storage, outputs: EpochOutputs, server: FeedServer, parallelism: int
