@@ -110,7 +110,13 @@ class Feed:
         drain: whether to end the input once all sources are finished.
         only_available: whether to finish as soon as no source has anything new.
         foreign: whether there are sources that Spark itself reads.
-        foreign_ends: whether the run ends once those have nothing new.
+        end_now: whether those have been read, and this pass is there to end the input.
+        end: how the run ends.
+        due_us: the least system time at which a step is due.
+        foreign_busy: whether the last epoch had items that Spark itself read.
+        aborted: whether the run must die in the epoch in hand.
+        last: the epoch decided last.
+        lag: how far behind each input is, in words.
     """
 
     planners: Mapping[str, Planner]

@@ -18,7 +18,7 @@ from flow.engine.packets import CONTROL, ERROR, STATS, Packet, sorted_chunks
 from flow.engine.pipeline import Pipeline
 from flow.engine.plan import Plan
 from flow.engine.state import KeyStates
-from flow.errors import FlowError
+from flow.errors import EngineError, FlowError
 from flow.operators.stateful import Stateful
 
 LEVEL_BITS = 24
@@ -65,6 +65,9 @@ def run_level(
             here[plan.edges[packet.dest].step_id].append(packet)
     yield from passing
     if control is None:
+        if here:  # without the time nothing can be done with them, and they must not be lost
+            error = EngineError(f"an epoch brought items to level {level}, but not its system time")
+            yield Packet(ERROR, shard, shard, 0, encode_failure(error))
         return
     run = _LevelRun(plan, level, shards, shard, control, stats)
     yield from run.packets(here, states_of, slice_number)
