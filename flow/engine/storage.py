@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,7 +26,8 @@ class Storage:
     def __init__(self, spark: SparkSession, root: str) -> None:
         jvm: Any = spark._jvm
         self._jvm = jvm
-        self.root = root.rstrip("/")
+        # Relative paths are this process's, whose directory the JVM need not share.
+        self.root = root.rstrip("/") if ":" in root else os.path.abspath(root)
         conf = spark._jsc.hadoopConfiguration()
         with _explained("opened", self.root):
             self._fs = self._path("").getFileSystem(conf)
