@@ -16,6 +16,7 @@ from flow.engine.packets import Packet, Run, decode_runs
 from flow.engine.plan import Edge
 from flow.engine.state import KeyStates
 from flow.errors import FlowError, StepError, brief, shorten, step_error
+from flow.instants import NEVER
 from flow.operators.stateful import (
     DISCARD,
     KEEP,
@@ -118,15 +119,28 @@ class KeyedRun:
         self._settle(key, logic)
 
     def _settle(self, key: str, logic: Logic | None) -> None:
-        """Notify a logic that has become due meanwhile, and keep what is left of it."""
-        due_us = self._due(key, logic)
+        """Notify a logic that has become due meanwhile, end its epoch, and keep what is left."""
+        due_us = NEVER if logic is None else self._due(key, logic)
         if logic is not None and due_us <= self._moment.now_us:
             logic = self._notify(key, logic, AFTER_ITEMS)
+            due_us = NEVER if logic is None else self._due(key, logic)
+        if logic is not None and type(logic).on_epoch_end is not StatefulLogic.on_epoch_end:
+            self._end_epoch(key, logic)
             due_us = self._due(key, logic)
+        self._keep(key, logic, due_us)
+
+    def _keep(self, key: str, logic: Logic | None, due_us: int) -> None:
         if logic is None:
             self._states.drop(key)
         else:
             self._put(key, logic, due_us)
+
+    def _end_epoch(self, key: str, logic: Logic) -> None:
+        try:
+            values = list(logic.on_epoch_end(self._moment))
+        except Exception as error:
+            raise self._failed("on_epoch_end", error, key) from _cause(error)
+        self._emitted.add(key, values, [AFTER_ITEMS] * len(values))
 
     def _feed(self, key: str, logic: Logic | None, run: Run) -> Logic | None:
         if logic is None:
@@ -176,10 +190,7 @@ class KeyedRun:
         if logic is None:
             return
         logic = self._call(key, logic, "on_end", AT_END, logic.on_end, self._moment)
-        if logic is None:
-            self._states.drop(key)
-        else:
-            self._put(key, logic, self._due(key, logic))
+        self._keep(key, logic, NEVER if logic is None else self._due(key, logic))
 
     def _call(
         self, key: str, logic: Logic, what: str, pos: int, method: Callable[..., Any], *args: Any
@@ -235,9 +246,7 @@ class KeyedRun:
             )
         return logic
 
-    def _due(self, key: str, logic: Logic | None) -> int:
-        if logic is None:
-            return self._moment.now_us + 1
+    def _due(self, key: str, logic: Logic) -> int:
         try:
             return int(logic.notify_at_us())
         except Exception as error:

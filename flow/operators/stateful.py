@@ -6,8 +6,9 @@ order, and asks it for a snapshot when an epoch ends. Laws that hold in every en
 
 - For one key, calls come one at a time, values in source order.
 - In an epoch the calls are: `on_notify` if it was due, the values, `on_notify` if it has become
-  due meanwhile, and `on_end` if the input has ended. `notify_at` and `snapshot` are called whenever
-  the engine puts the logic aside.
+  due meanwhile, `on_epoch_end` if one of these was called and the logic is kept, and `on_end` if
+  the input has ended. `notify_at` and `snapshot` are called whenever the engine puts the logic
+  aside. In a batch run each slice of the input is an epoch.
 - A logic built from the last snapshot behaves as the one that made it would have.
 - Time is what the `Moment` says: a logic never asks the machine's clock.
 """
@@ -66,6 +67,16 @@ class _Logic(ABC, Generic[W, S]):
     def on_notify(self, moment: Moment) -> tuple[Iterable[W], Keep]:  # noqa: ARG002
         """Called when the time asked for by `notify_at` has come."""
         return (), KEEP
+
+    def on_epoch_end(self, moment: Moment) -> Iterable[W]:  # noqa: ARG002
+        """Called last in each epoch in which the logic was called, and was kept.
+
+        It comes after a notification that became due meanwhile, and before the snapshot.
+
+        Returns:
+            The values to emit.
+        """
+        return ()
 
     def on_end(self, moment: Moment) -> tuple[Iterable[W], Keep]:  # noqa: ARG002
         """Called when the input has ended and the flow is drained."""

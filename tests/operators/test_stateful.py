@@ -156,6 +156,102 @@ def test_the_end_at_level_two_comes_after_what_level_one_emits_at_its_end() -> N
         assert lines(t) == ["item ('k', 3)", "end after 1"]
 
 
+class EndingEpochs(Diary):
+    """Says too when an epoch is over."""
+
+    def on_epoch_end(self, moment: Moment) -> list[str]:
+        return self._note(f"epoch of {moment.now:%H:%M}")
+
+
+class Rescheduling(EndingEpochs):
+    """Asks for its time at the end of an epoch."""
+
+    def on_epoch_end(self, moment: Moment) -> list[str]:
+        self._at = FIVE_PAST if moment.now < FIVE_PAST else None
+        return super().on_epoch_end(moment)
+
+
+def ending_epochs(logic: Any = EndingEpochs) -> TestDriver:
+    return driver(lambda s: op.stateful("diary", s, logic))
+
+
+#  now     10:00               10:05       10:06
+#  epoch   set, a              tick        tick, not called
+#  due      └────────────────→ x
+def test_an_epoch_in_which_a_logic_was_called_is_ended_last() -> None:
+    with ending_epochs() as t:
+        t.send("in", [("k", FIVE_PAST), ("k", "a")])
+        t.advance("5m")
+        t.advance("1m")
+        assert lines(t) == ["set", "item a", "epoch of 10:00", "notify 10:05", "epoch of 10:05"]
+
+
+def test_an_epoch_ends_after_a_notification_that_became_due_meanwhile() -> None:
+    with ending_epochs() as t:
+        t.send("in", [("k", TEN)])
+        assert lines(t) == ["set", "notify 10:00", "epoch of 10:00"]
+
+
+def test_what_an_epoch_s_end_changes_is_in_the_snapshot() -> None:
+    with ending_epochs(Rescheduling) as t:
+        t.send("in", [("k", "a")])
+        assert t.stats.due_us == datetime_us(FIVE_PAST)
+        t.advance("5m")
+        t.end()
+        assert lines(t)[2:] == ["notify 10:05", "epoch of 10:05", "end after 4"]
+
+
+def test_the_last_epoch_ends_before_the_end_of_input_for_keys_that_it_touched() -> None:
+    engine = LocalEngine(a_flow(lambda s: op.stateful("diary", s, EndingEpochs)))
+    engine.epoch({"in": [Part([("old", "a")])]}, Control(Moment(datetime_us(TEN))))
+    last = Control(Moment(datetime_us(TEN)), end_of_input=True)
+    result = engine.epoch({"in": [Part([("new", "b")])]}, last)
+    assert sorted(result.outputs["out"]) == [
+        ("new", "end after 2"),
+        ("new", "epoch of 10:00"),
+        ("new", "item b"),
+        ("old", "end after 2"),
+    ]
+    of_new = [line for key, line in result.outputs["out"] if key == "new"]
+    assert of_new == ["item b", "epoch of 10:00", "end after 2"]
+
+
+@pytest.mark.parametrize("how", ["by a value", "by a notification"])
+def test_a_discarded_logic_s_epoch_is_not_ended(how: str) -> None:
+    class Leaving(EndingEpochs):
+        def on_notify(self, moment: Moment) -> Any:
+            return ["bye"], op.DISCARD
+
+    with ending_epochs(Leaving) as t:
+        t.send("in", [("k", "go" if how == "by a value" else TEN)])
+        assert lines(t) == (["item go"] if how == "by a value" else ["set", "bye"])
+
+
+def test_an_epoch_s_end_that_fails_names_the_step_and_the_key() -> None:
+    class Failing(Diary):
+        def on_epoch_end(self, moment: Moment) -> Any:
+            raise KeyError("gone")
+
+    with ending_epochs(Failing) as t, pytest.raises(StepError) as caught:
+        t.send("in", [("k", "a")])
+    assert str(caught.value) == ("step 'diary': on_epoch_end raised KeyError: 'gone'\n  key:  'k'")
+
+
+@pytest.mark.parametrize("logic", [BatchTotal, Diary])
+def test_a_logic_that_does_not_end_epochs_is_asked_for_its_time_once(logic: Any) -> None:
+    asked = []
+
+    class Asked(logic):  # type: ignore[misc]
+        def notify_at_us(self) -> int:
+            asked.append(self)
+            return int(super().notify_at_us())
+
+    step = op.stateful if logic is Diary else op.stateful_batch
+    with driver(lambda s: step("diary", s, Asked)) as t:
+        t.send("in", [("k", 1)])
+    assert len(asked) == 1
+
+
 # --- keeping and discarding -------------------------------------------------------------------
 
 
