@@ -126,9 +126,11 @@ PUBLIC: dict[str, list[str]] = {
         "run",
     ],
     "flow.operators": [
+        "COUNTED",
         "DISCARD",
         "KEEP",
         "BranchOut",
+        "Counted",
         "ItemError",
         "Keep",
         "RejectedValue",

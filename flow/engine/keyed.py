@@ -18,8 +18,10 @@ from flow.engine.state import KeyStates
 from flow.errors import FlowError, StepError, brief, shorten, step_error
 from flow.instants import NEVER
 from flow.operators.stateful import (
+    COUNTED,
     DISCARD,
     KEEP,
+    Counted,
     OneToOneLogic,
     RejectedValue,
     Stateful,
@@ -44,13 +46,17 @@ class Emitted:
         self.values += values
         self.pos += pos
 
-    def by_port(self, ports: int) -> list[Chunk]:
-        """A chunk for each port; with several, values are ``(port, value)``."""
+    def by_port(self, ports: int) -> tuple[list[Chunk], list[Counted]]:
+        """A chunk for each port, and what is to be counted.
+
+        With several ports, values are ``(port, value)``.
+        """
         pos = np.array(self.pos, np.int64)
         if ports == 1:
-            return [Pairs(self.keys, self.values, pos)]
+            return [Pairs(self.keys, self.values, pos)], []
         which = np.array([port for port, _ in self.values], np.int64)
-        return [self._port(pos, np.flatnonzero(which == port).tolist()) for port in range(ports)]
+        chunks = [self._port(pos, np.flatnonzero(which == port).tolist()) for port in range(ports)]
+        return chunks, [self.values[at][1] for at in np.flatnonzero(which == COUNTED).tolist()]
 
     def _port(self, pos: Any, chosen: list[int]) -> Chunk:
         keys = [self.keys[at] for at in chosen]

@@ -118,4 +118,9 @@ class _LevelRun:
         due_us = states.flush()
         self._context.stats.due_us = min(self._context.stats.due_us, due_us)
         self._context.stats.gauges[step.step_id, "keys"] += states.count()
-        return emitted.by_port(len(step.downs))
+        made, counted = emitted.by_port(len(step.downs))
+        for one in counted:
+            self._context.count(step.step_id, one.what, one.amount)
+            if one.note:
+                self._context.stats.note(f"step {step.step_id!r} {one.note}")
+        return made

@@ -3,8 +3,10 @@
 from flow.operators.edges import input, output, try_input
 from flow.operators.joins import join
 from flow.operators.stateful import (
+    COUNTED,
     DISCARD,
     KEEP,
+    Counted,
     Keep,
     RejectedValue,
     StatefulBatchLogic,
@@ -46,9 +48,11 @@ from flow.operators.stateless import (
 )
 
 __all__ = [
+    "COUNTED",
     "DISCARD",
     "KEEP",
     "BranchOut",
+    "Counted",
     "ItemError",
     "Keep",
     "RejectedValue",

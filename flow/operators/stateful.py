@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from typing_extensions import override
 
@@ -45,6 +45,24 @@ class Keep(Enum):
 
 
 KEEP, DISCARD = Keep.KEEP, Keep.DISCARD
+
+
+COUNTED = -1
+"""The port on which a logic of a step with several ports emits a `Counted`."""
+
+
+class Counted(NamedTuple):
+    """Something to count, which goes to no stream; emitted as ``(COUNTED, Counted("gap"))``.
+
+    Attributes:
+        what: what it is counted as, beside ``in``, ``out`` and the like.
+        amount: how much is counted.
+        note: an example in words, logged after the step's name; few of them are shown.
+    """
+
+    what: str
+    amount: int = 1
+    note: str = ""
 
 
 class RejectedValue(FlowError, ValueError):
@@ -132,7 +150,7 @@ class Stateful(Operator):
 
     With `sides` greater than one the step reads that many streams and each value reaches the logic
     as ``(side, value)``. `emits` names the streams it makes; with more than one, what the logic
-    emits is ``(port index, value)``.
+    emits is ``(port index, value)``, or ``(COUNTED, Counted(...))``.
     """
 
     builder: Builder

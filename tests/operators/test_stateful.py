@@ -14,6 +14,9 @@ from flow.engine.context import Control
 from flow.engine.local import LocalEngine, Part
 from flow.errors import StepError
 from flow.instants import Moment, datetime_us
+from flow.operators import StatefulLogic
+from flow.operators.building import add_step
+from flow.operators.stateful import Stateful
 from flow.testing import TestDriver, TestingSink, TestingSource, run_once
 from tests.support.logics import BatchTotal, Diary
 
@@ -389,6 +392,50 @@ def test_a_batch_logic_s_failure_shows_the_values() -> None:
         "step 'totals': on_batch raised TypeError: unsupported operand type(s) for +: 'int' and "
         "'str'\n  key:  'k'\n  item: [1, 'x']"
     )
+
+
+# --- several streams, and what goes to none ---------------------------------------------------
+
+
+class Sorting(StatefulLogic[int, Any, None]):
+    """Sends even numbers one way and odd ones another; counts what is negative, and zeros."""
+
+    def __init__(self, state: None) -> None:
+        pass
+
+    def on_item(self, value: int, moment: Moment) -> tuple[list[Any], op.Keep]:
+        if value < 0:
+            return [(op.COUNTED, op.Counted("negative", -value, f"met {value}"))], op.KEEP
+        made: list[Any] = [(value % 2, value)]
+        return made if value else [*made, (op.COUNTED, op.Counted("zero"))], op.KEEP
+
+    def snapshot(self) -> None:
+        pass
+
+
+def sorting_flow() -> Dataflow:
+    flow = Dataflow("example")
+    stream = op.input("in", flow, TestingSource([]))
+    even, odd = add_step("sort", Stateful(Sorting, emits=("even", "odd")), stream)
+    op.output("to even", even, TestingSink([]))
+    op.output("to odd", odd, TestingSink([]))
+    return flow
+
+
+def test_a_step_with_several_ports_emits_to_each() -> None:
+    with TestDriver(sorting_flow()) as t:
+        t.send("in", [("k", 1), ("k", 2), ("k", 3)])
+        assert (t.received("to even"), t.received("to odd")) == ([("k", 2)], [("k", 1), ("k", 3)])
+
+
+def test_what_is_counted_goes_to_no_stream() -> None:
+    engine = LocalEngine(sorting_flow())
+    items = [("k", -3), ("k", 0), ("l", -4), ("l", 0), ("l", 5)]
+    result = engine.epoch({"in": [Part(items)]}, Control(Moment(0)))
+    assert result.outputs == {"to even": [("k", 0), ("l", 0)], "to odd": [("l", 5)]}
+    counted = {what: n for (step, what), n in result.stats.counts.items() if step == "sort"}
+    assert counted == {"in": 5, "out": 2, "odd": 1, "negative": 7, "zero": 2}
+    assert sorted(result.stats.notes) == ["step 'sort' met -3", "step 'sort' met -4"]
 
 
 # --- maps with a state ------------------------------------------------------------------------
