@@ -1,4 +1,4 @@
-"""What a run shows of itself: progress, what was dropped, a table at the end, or what went wrong.
+"""What a run shows of itself: progress, what was dropped or late, or what went wrong.
 
 On a terminal progress is one line that is written over and over; elsewhere it is a line in the log
 of the logger ``flow`` now and then.
@@ -19,6 +19,7 @@ from typing import Any, TextIO, cast
 from flow.dataflow import Dataflow
 from flow.engine.context import Stats
 from flow.engine.feed import Feed, SystemTime, wall_time
+from flow.engine.plan import Plan
 from flow.instants import from_us
 from flow.operators.edges import Input
 
@@ -27,11 +28,17 @@ logger = logging.getLogger("flow")
 LOG_SECONDS = 10.0
 """How often the log is written to at most."""
 
+LATE_SECONDS = 60.0
+"""How often a step's late values are warned of at most."""
+
 RATE_SECONDS = 10.0
 """How far back the items a second are measured."""
 
 Seconds = Callable[[], float]
 """A clock that never goes back."""
+
+_SHOWN = {"late": "late", "gap": "in gaps", "dropped": "dropped", "invalid": "invalid"}
+"""What the line shows of what was counted, and in which words."""
 
 
 class Progress:
@@ -78,9 +85,9 @@ class Progress:
             yield f"{rate:,.0f} items/s"
         if feed is not None:
             yield from _times(feed, self._wall())
-        for what in ("late", "invalid"):
+        for what, shown in _SHOWN.items():
             if self._counts[what]:
-                yield f"{self._counts[what]:,} {what}"
+                yield f"{self._counts[what]:,} {shown}"
 
     def _rate(self) -> float | None:
         """Items a second since the last epoch that is at least `RATE_SECONDS` ago."""
@@ -124,6 +131,35 @@ class DropWarnings:
         if self._held_back:
             logger.warning("%d more such messages were left out", self._held_back)
         self._held_back = 0
+
+
+class LateWarnings:
+    """Warns, now and then, of a step's late values while nothing reads its stream of them.
+
+    Args:
+        plan: the compiled flow, which says what is read.
+        clock: the clock that pauses are measured with.
+    """
+
+    def __init__(self, plan: Plan, clock: Seconds = time.monotonic) -> None:
+        self._pauses = {
+            down.step_id: _Pause(LATE_SECONDS, clock)
+            for step in plan.steps.values()
+            for down in step.downs[1:]
+            if down.port == "late" and not plan.hops_of(down)
+        }
+        self._unsaid: Counter[str] = Counter()
+
+    def __call__(self, stats: Stats) -> None:
+        """Take in what an epoch counted, and warn of what has not been said."""
+        for step_id, pause in self._pauses.items():
+            self._unsaid[step_id] += stats.counts[step_id, "late"]
+            count = self._unsaid[step_id]
+            if count and pause.over():
+                were = "1 value was" if count == 1 else f"{count:,} values were"
+                said = "step %r: %s late and nothing reads its `late` stream"
+                logger.warning(said, step_id, were)
+                self._unsaid[step_id] = 0
 
 
 class _Pause:

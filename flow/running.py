@@ -16,7 +16,7 @@ from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.instants import Instant, instant_us
 from flow.operators.building import check_whole
 from flow.operators.edges import Input
-from flow.progress import DropWarnings
+from flow.progress import DropWarnings, LateWarnings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,7 +108,7 @@ def run(
 
     settings = SparkSettings(master, dict(conf or {}), log_level, tuple(py_files))
     session = spark or make_session(flow.flow_id, settings)
-    report = _reporting(on_epoch)
+    report = _reporting(plan, on_epoch)
     started = time.monotonic()
     if batch:
         summary = _batch(plan, session, drain, time_of_day, shards, partitions, report)
@@ -129,12 +129,13 @@ def run(
     return summary
 
 
-def _reporting(on_epoch: EpochReport | None) -> EpochReport:
-    """What to call after each epoch: a warning of what was dropped, then what was asked for."""
-    warn_of_drops = DropWarnings()
+def _reporting(plan: Plan, on_epoch: EpochReport | None) -> EpochReport:
+    """What to call after each epoch: warnings of what was lost, then what was asked for."""
+    warn_of_drops, warn_of_late = DropWarnings(), LateWarnings(plan)
 
     def report(epoch: int, stats: Stats, feed: Feed | None) -> None:
         warn_of_drops(stats)
+        warn_of_late(stats)
         if on_epoch is not None:
             on_epoch(epoch, stats, feed)
 

@@ -9,14 +9,17 @@ from flow.engine.plan import Plan
 from flow.engine.summary import Summary
 from flow.operators.edges import Input
 
-_COLUMNS = ("in", "out", "filtered", "late", "invalid", "errors", "keys")
-
+_COLUMNS = ("in", "out", "filtered", "late", "gap", "dropped", "invalid", "errors", "keys")
+_ALWAYS = ("in", "out", "keys")
+"""The columns that are there even when they are empty."""
 
 _LONGEST_ID = 40
 
 
 def summary_table(flow: Dataflow | Plan, summary: Summary) -> str:
     """Lay out what a run did: a line for each step in flow order, and one for the whole.
+
+    What no step has any of has no column.
 
     Args:
         flow: the flow that ran, or its plan.
@@ -30,21 +33,30 @@ def summary_table(flow: Dataflow | Plan, summary: Summary) -> str:
     >>> summary.counts.update({("numbers", "out"): 3000, ("odd", "in"): 3000})
     >>> summary.counts.update({("odd", "out"): 1500, ("odd", "filtered"): 1500})
     >>> print(summary_table(flow, summary))
-    step        in    out  filtered  late  invalid  errors  keys
+    step        in    out  filtered  keys
     numbers         3,000
     odd      3,000  1,500     1,500
     example: 1 epoch, 3,000 items in 2.0 s, 1,500 items/s (batch)
     """
     steps = flow.steps if isinstance(flow, Dataflow) else tuple(flow.steps.values())
-    rows: list[tuple[str, ...]] = [("step", *_COLUMNS)]
-    rows += [(_short(step.step_id), *_cells(step, summary)) for step in steps]
+    columns = [
+        column
+        for column in _COLUMNS
+        if column in _ALWAYS or any(_number(step, column, summary) for step in steps)
+    ]
+    rows: list[tuple[str, ...]] = [("step", *columns)]
+    rows += [(_short(step.step_id), *_cells(step, columns, summary)) for step in steps]
     return "\n".join([*_aligned(rows), _total(steps, summary)])
 
 
-def _cells(step: Step, summary: Summary) -> Iterator[str]:
-    for column in _COLUMNS:
-        counted = summary.gauges if column == "keys" else summary.counts
-        number = counted[step.step_id, column]
+def _number(step: Step, column: str, summary: Summary) -> int:
+    counted = summary.gauges if column == "keys" else summary.counts
+    return counted[step.step_id, column]
+
+
+def _cells(step: Step, columns: Sequence[str], summary: Summary) -> Iterator[str]:
+    for column in columns:
+        number = _number(step, column, summary)
         yield f"{number:,}" if number else ""
 
 

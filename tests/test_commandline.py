@@ -331,7 +331,7 @@ def test_what_is_not_given_is_what_run_does_by_itself(runs: Runs) -> None:
 
 def test_the_summary_is_printed_in_the_end(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, 0, "mine:flow").splitlines() == [
-        "step  in  out  filtered  late  invalid  errors  keys",
+        "step  in  out  keys",
         "in          1",
         "out",
         "mine: 1 epoch, 1 items in 1.0 s, 1 items/s (batch)",

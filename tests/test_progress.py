@@ -7,7 +7,7 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -21,9 +21,12 @@ from flow.engine.summary import Summary
 from flow.errors import EngineError, SourceError, StepError
 from flow.failure_text import describe_failure, users_place, users_trace
 from flow.instants import Moment, instant_us
-from flow.progress import DropWarnings, Progress, StatusLine
+from flow.operators.building import add_step
+from flow.operators.stateful import Stateful
+from flow.progress import DropWarnings, LateWarnings, Progress, StatusLine
 from flow.summary_table import summary_table
 from flow.testing import TestingSink, TestingSource
+from tests.support.logics import Diary
 
 NOON_US = instant_us("2026-01-01T12:00:00Z")
 
@@ -106,16 +109,16 @@ def test_the_rate_is_that_of_the_last_seconds(flow_of_two: Dataflow) -> None:
     assert rates == [[], ["10 items/s"], ["10 items/s"], ["10 items/s"], ["13 items/s"]]
 
 
-def test_the_line_says_how_many_items_were_late_or_invalid_so_far(flow_of_two: Dataflow) -> None:
+def test_the_line_says_how_many_items_were_late_or_lost_so_far(flow_of_two: Dataflow) -> None:
     terminal = Terminal()
     progress = Progress(flow_of_two, StatusLine(terminal), Clock())
 
     progress(0, stats(odd_late=2, left_invalid=1), None)
-    progress(1, stats(odd_late=1, both_late=1), None)
+    progress(1, stats(odd_late=1, both_late=1, odd_gap=3, odd_dropped=5), None)
 
     assert lines_of(terminal) == [
         "epoch 0 | 0 items in | 2 late | 1 invalid",
-        "epoch 1 | 0 items in | 4 late | 1 invalid",
+        "epoch 1 | 0 items in | 4 late | 3 in gaps | 5 dropped | 1 invalid",
     ]
 
 
@@ -326,6 +329,77 @@ def test_run_warns_of_drops_by_itself(
     assert seen == [0]
 
 
+# --- late values that nothing reads ---
+
+
+class Dated(NamedTuple):
+    """A moment of a run: when an epoch was over, and how many values were late in it."""
+
+    seconds: int
+    late: int
+
+
+def with_late(*, read: bool) -> Dataflow:
+    """A step that makes a stream of late values, which something reads or does not."""
+    flow = Dataflow("example")
+    stream = op.input("in", flow, TestingSource([]))
+    down, late = add_step("hourly", Stateful(Diary, emits=("down", "late")), stream)
+    op.output("out", down, TestingSink([]))
+    if read:
+        op.output("late", late, TestingSink([]))
+    return flow
+
+
+def warned(flow: Dataflow, epochs: list[Dated], caplog: pytest.LogCaptureFixture) -> list[str]:
+    clock = Clock()
+    warn = LateWarnings(compile_flow(flow), clock)
+    for epoch in epochs:
+        clock.seconds = 100.0 + epoch.seconds
+        warn(stats(hourly_late=epoch.late, hourly_in=9))
+    return caplog.messages
+
+
+def test_late_values_that_nothing_reads_are_warned_of_at_most_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    epochs = [
+        Dated(0, 0),
+        Dated(1, 12),
+        Dated(5, 2),
+        Dated(30, 1),
+        Dated(61, 0),
+        Dated(90, 1),
+        Dated(121, 0),
+    ]
+    assert warned(with_late(read=False), epochs, caplog) == [
+        "step 'hourly': 12 values were late and nothing reads its `late` stream",
+        "step 'hourly': 3 values were late and nothing reads its `late` stream",
+        "step 'hourly': 1 value was late and nothing reads its `late` stream",
+    ]
+    assert {record.levelno for record in caplog.records} == {logging.WARNING}
+
+
+def test_late_values_that_something_reads_are_not_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert warned(with_late(read=True), [Dated(0, 12)], caplog) == []
+
+
+def test_run_warns_of_late_values_by_itself(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def batch(*arguments: Any) -> Summary:
+        arguments[-1](0, stats(hourly_late=2), None)
+        return Summary("example", "batch")
+
+    monkeypatch.setattr(flow.running, "_batch", batch)
+    session: Any = object()
+    flow.running.run(with_late(read=False), spark=session)
+    assert caplog.messages == [
+        "step 'hourly': 2 values were late and nothing reads its `late` stream"
+    ]
+
+
 # --- the table ---
 
 
@@ -360,6 +434,19 @@ example: 1,200 epochs, 1,000,004 items in 2.0 s, 500,002 items/s (streaming)"""
 
 def test_the_table_has_a_line_for_each_step_in_flow_order(flow_of_two: Dataflow) -> None:
     assert summary_table(flow_of_two, summary()) == TABLE
+
+
+def test_the_table_has_no_column_for_what_no_step_has_any_of(flow_of_two: Dataflow) -> None:
+    made = Summary("example", "batch")
+    made.counts = stats(odd_in=2, odd_gap=1, both_dropped=3).counts
+    assert summary_table(flow_of_two, made).splitlines()[:-1] == [
+        "step   in  out  gap  dropped  keys",
+        "left",
+        "right",
+        "both                       3",
+        "odd     2         1",
+        "out",
+    ]
 
 
 def test_the_table_can_be_made_of_a_plan(flow_of_two: Dataflow) -> None:

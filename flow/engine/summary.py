@@ -18,7 +18,7 @@ class Summary:
         epochs: how many epochs it ran.
         seconds: how long it took.
         counts: how often something happened, by (step, what): ``in`` and ``out`` items,
-            ``filtered``, ``late``, ``invalid``, ``errors``.
+            ``filtered``, ``late``, ``gap``, ``dropped``, ``invalid``, ``errors``.
         gauges: how much there was of something in the last epoch, by (step, what): ``keys``.
         stopped: whether it was asked to stop before its input ended.
         aborted: whether a test's ``ABORT`` ended it.
