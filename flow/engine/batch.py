@@ -213,7 +213,7 @@ def _run_shard(
     def states_of(step: Step) -> LiveStates:
         if not isinstance(step.operator, Stateful):
             raise EngineError(f"step {step.step_id!r} is not a keyed step")
-        return states.setdefault(step.step_id, LiveStates(control.moment.now_us))
+        return states.setdefault(step.step_id, LiveStates())
 
     running = Control(control.moment)
     for number, of_slice in itertools.groupby(packets, key=_slice_of):

@@ -17,6 +17,7 @@ import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 from typing import Any, Protocol
 
 import numpy as np
@@ -85,7 +86,7 @@ class Header:
     """How a shard's state of a step is laid out.
 
     Attributes:
-        dues: for each segment, the least system time at which one of its keys is due.
+        dues: for each segment, the least time at which one of its keys is due.
         keys: how many keys there are.
         size: how many bytes they weigh.
     """
@@ -193,8 +194,8 @@ class KeyStates(ABC):
         """Forget a prepared key."""
 
     @abstractmethod
-    def due(self, now_us: int) -> list[str]:
-        """The keys that are due, in order of key; they are prepared."""
+    def due(self, limit_us: int) -> list[str]:
+        """The keys that are due at `limit_us` or before, in order of key; they are prepared."""
 
     @abstractmethod
     def all(self) -> list[str]:
@@ -261,11 +262,11 @@ class SegmentedStates(KeyStates):
             self._header.size -= _weight(key, before[0])
             segment.changed = True
 
-    def due(self, now_us: int) -> list[str]:
+    def due(self, limit_us: int) -> list[str]:
         found: list[str] = []
-        for number in np.flatnonzero(self._header.dues <= now_us).tolist():
+        for number in np.flatnonzero(self._header.dues <= limit_us).tolist():
             segment = self._segment(number)
-            found.extend(key for key, (_, due) in segment.kept.items() if due <= now_us)
+            found.extend(key for key, (_, due) in segment.kept.items() if due <= limit_us)
             self._home.update(dict.fromkeys(segment.kept, segment))
         return sorted(found)
 
@@ -348,12 +349,16 @@ def _parent(number: int, limit: int) -> int:
 
 
 class LiveStates(KeyStates):
-    """Key states in memory, for a run in which system time stands still: logics stay whole."""
+    """Key states in memory, for a batch run: logics stay whole.
 
-    def __init__(self, now_us: int) -> None:
-        self._now_us = now_us
+    Due times lie in a heap, where those that no longer hold stay until they come up, or are more
+    than those that do: finding what is due costs as much as is due.
+    """
+
+    def __init__(self) -> None:
         self._logics: dict[str, Any] = {}
-        self._due: set[str] = set()
+        self._dues: dict[str, int] = {}
+        self._heap: list[tuple[int, str]] = []
 
     def prepare(self, keys: list[str]) -> None:
         pass
@@ -363,23 +368,43 @@ class LiveStates(KeyStates):
 
     def put(self, key: str, logic: Any, due_us: int) -> None:
         self._logics[key] = logic
-        if due_us <= self._now_us:
-            self._due.add(key)
-        else:
-            self._due.discard(key)
+        if due_us >= NEVER:
+            self._dues.pop(key, None)
+        elif self._dues.get(key) != due_us:
+            self._dues[key] = due_us
+            heappush(self._heap, (due_us, key))
+            self._trim()
 
     def drop(self, key: str) -> None:
         self._logics.pop(key, None)
-        self._due.discard(key)
+        self._dues.pop(key, None)
 
-    def due(self, now_us: int) -> list[str]:  # noqa: ARG002
-        return sorted(self._due)
+    def due(self, limit_us: int) -> list[str]:
+        found: set[str] = set()
+        while self._heap and self._heap[0][0] <= limit_us:
+            due_us, key = heappop(self._heap)
+            if self._dues.get(key) == due_us:
+                found.add(key)
+        for key in found:  # they are due until they are put again
+            heappush(self._heap, (self._dues[key], key))
+        return sorted(found)
 
     def all(self) -> list[str]:
         return sorted(self._logics)
 
     def flush(self) -> int:
-        return self._now_us if self._due else NEVER
+        while self._heap and self._dues.get(self._heap[0][1]) != self._heap[0][0]:
+            heappop(self._heap)
+        return self._heap[0][0] if self._heap else NEVER
 
     def count(self) -> int:
         return 0
+
+    def _trim(self) -> None:
+        if len(self._heap) > 2 * len(self._dues) + _SPARE:
+            self._heap = [(due_us, key) for key, due_us in self._dues.items()]
+            heapify(self._heap)
+
+
+_SPARE = 64
+"""How many due times that no longer hold are not worth removing."""

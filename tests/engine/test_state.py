@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from heapq import heappop
 from unittest import mock
 
 import pytest
@@ -161,10 +162,11 @@ def test_segments_are_neither_too_few_nor_far_too_many(
 
 @given(EPOCHS)
 def test_live_state_is_a_dict_too(epochs: list[Epoch]) -> None:
-    """In a batch system time stands still, here at 50."""
-    one, model = LiveStates(now_us=50), dict[str, tuple[str, int]]()
+    one, model = LiveStates(), dict[str, tuple[str, int]]()
     for epoch in epochs:
-        assert one.due(50) == sorted(key for key, (_, due) in model.items() if due <= 50)
+        assert one.due(epoch.now_us) == sorted(
+            key for key, (_, due) in model.items() if due <= epoch.now_us
+        )
         one.prepare([*epoch.puts, *epoch.drops])
         for key, (text, due_us) in epoch.puts.items():
             one.put(key, Text(text), due_us)
@@ -172,7 +174,7 @@ def test_live_state_is_a_dict_too(epochs: list[Epoch]) -> None:
         for key in epoch.drops:
             one.drop(key)
             model.pop(key, None)
-        one.flush()
+        assert one.flush() == min((due for _, due in model.values()), default=NEVER)
         assert one.all() == sorted(model)
         assert all(one.take(key) == Text(text) for key, (text, _) in model.items())
 
@@ -270,6 +272,25 @@ def test_what_is_due_is_found_without_reading_the_rest(large: CountingStore) -> 
     assert large.read == []
     assert one.due(5) == ["key-1", "key-2"]
     assert 1 <= len(large.read) <= 2
+
+
+def test_live_state_finds_what_is_due_without_looking_at_the_rest() -> None:
+    one = LiveStates()
+    for number in range(1000):
+        one.put(f"key-{number}", Text(""), due_us=number)
+    with mock.patch.object(state, "heappop", wraps=heappop) as popped:
+        assert one.due(-1) == []
+        assert one.due(2) == ["key-0", "key-1", "key-2"]
+        assert popped.call_count == 3
+
+
+def test_live_state_does_not_grow_with_the_times_that_keys_have_asked_for() -> None:
+    one = LiveStates()
+    for due_us in range(10_000):
+        for key in KEYS:
+            one.put(key, Text(""), due_us)
+    assert len(one._heap) < 3 * (len(KEYS) + 64)
+    assert one.flush() == 9_999
 
 
 def test_one_segment_more_is_split_off_one_segment(large: CountingStore) -> None:
