@@ -1,26 +1,102 @@
 """Windowing: clocks, windowers, and operators. Use as ``import flow_windowing as win``."""
 
-from flow_windowing.clocks import Clock, ClockLogic, EventClock, SystemClock
-from flow_windowing.driver import WindowLogic
-from flow_windowing.metadata import LateReason, LateValue, WindowMetadata
-from flow_windowing.operators import WindowOut, collect_window, fold_window, window
-from flow_windowing.windowers import Opened, TumblingWindower, Windower, WindowerLogic
+from flow_windowing.aggregates import Count, CountDistinct, Mean, Quantile, StdDev, Sum
+from flow_windowing.aggregators import Aggregator, Arrival, aggregate
+from flow_windowing.aligned import SlidingWindower, TumblingWindower
+from flow_windowing.calendar import CalendarWindower
+from flow_windowing.clocks import Clock, ClockLogic, DroppedValue, Reading, SystemClock
+from flow_windowing.counts import CountWindower
+from flow_windowing.event_clock import EventClock
+from flow_windowing.event_sliding import EventSlidingWindower
+from flow_windowing.joins import join_window
+from flow_windowing.kept_aggregates import (
+    Collect,
+    CollectUnique,
+    Earliest,
+    First,
+    Last,
+    Latest,
+    Max,
+    MaxK,
+    MaxKUnique,
+    Min,
+    MinK,
+    MinKUnique,
+    TopK,
+)
+from flow_windowing.logic import EpochWindowLogic, WindowLogic
+from flow_windowing.metadata import LateReason, LateValue, Retracted, WindowMetadata
+from flow_windowing.operators import (
+    WindowOut,
+    aggregate_window,
+    collect_window,
+    count_window,
+    fold_window,
+    max_window,
+    mean_window,
+    min_window,
+    reduce_window,
+    sum_window,
+    window,
+)
+from flow_windowing.sessions import SessionWindower
+from flow_windowing.windowers import Filled, Opened, Windower, WindowerLogic
 
 __all__ = [
+    "Aggregator",
+    "Arrival",
+    "CalendarWindower",
     "Clock",
     "ClockLogic",
+    "Collect",
+    "CollectUnique",
+    "Count",
+    "CountDistinct",
+    "CountWindower",
+    "DroppedValue",
+    "Earliest",
+    "EpochWindowLogic",
     "EventClock",
+    "EventSlidingWindower",
+    "Filled",
+    "First",
+    "Last",
     "LateReason",
     "LateValue",
+    "Latest",
+    "Max",
+    "MaxK",
+    "MaxKUnique",
+    "Mean",
+    "Min",
+    "MinK",
+    "MinKUnique",
     "Opened",
+    "Quantile",
+    "Reading",
+    "Retracted",
+    "SessionWindower",
+    "SlidingWindower",
+    "StdDev",
+    "Sum",
     "SystemClock",
+    "TopK",
     "TumblingWindower",
     "WindowLogic",
     "WindowMetadata",
     "WindowOut",
     "Windower",
     "WindowerLogic",
+    "aggregate",
+    "aggregate_window",
     "collect_window",
+    "count_window",
     "fold_window",
+    "join_window",
+    "max_window",
+    "mean_window",
+    "min_window",
+    "reduce_window",
+    "sum_window",
     "window",
 ]

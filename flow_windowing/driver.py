@@ -2,58 +2,108 @@
 
 For each value, in arrival order: the clock gives its timestamp and moves the watermark; the value
 is late, or waits until the watermark passes it (`ordered`), or enters its windows at once; windows
-that the watermark has passed close. Each value is dealt with wholly before the next, so that
-cutting the input into epochs differently changes nothing.
+that the watermark has passed close. Each value is dealt with wholly before the next, and what waits
+enters one by one as if the watermark moved past each alone, so that cutting the input into epochs
+differently changes nothing.
 """
 
 from __future__ import annotations
 
-import heapq
-from abc import ABC, abstractmethod
+import bisect
+from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from dataclasses import dataclass, replace
+from functools import cached_property
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from typing_extensions import override
 
-from flow.instants import NEVER, Moment
-from flow.operators import DISCARD, KEEP, Keep, StatefulBatchLogic
-from flow_windowing.clocks import Clock
-from flow_windowing.metadata import LateValue, WindowMetadata
-from flow_windowing.windowers import Windower
-
-V = TypeVar("V")
-W = TypeVar("W")
-S = TypeVar("S")
+from flow.errors import FlowTypeError, shorten
+from flow.instants import NEVER, Moment, from_us
+from flow.operators.stateful import (
+    COUNTED,
+    DISCARD,
+    KEEP,
+    Counted,
+    Keep,
+    Progress,
+    StatefulBatchLogic,
+)
+from flow_windowing.aggregators import Arrival
+from flow_windowing.clocks import Clock, DroppedValue
+from flow_windowing.logic import EpochWindowLogic, WindowLogic
+from flow_windowing.metadata import LateReason, LateValue, Retracted, WindowMetadata
+from flow_windowing.waiting import Waiting, WaitQueue, WaitState
+from flow_windowing.windowers import Filled, Opened, Windower
 
 PORTS = ("down", "late", "closed")
 DOWN, LATE, CLOSED = range(len(PORTS))
 
-
-class WindowLogic(ABC, Generic[V, W, S]):
-    """What happens inside one window of one key: the contract for `window`."""
-
-    @abstractmethod
-    def on_value(self, value: V) -> Iterable[W]:
-        """Called with each value that enters the window; returns what to emit at once."""
-
-    def on_merge(self, original: Self) -> Iterable[W]:
-        """Called when another window becomes part of this one, with that window's logic.
-
-        Must be written for windowers that merge windows, such as sessions.
-        """
-        raise NotImplementedError(f"{type(self).__name__} cannot merge windows: write on_merge")
-
-    @abstractmethod
-    def on_close(self) -> Iterable[W]:
-        """Called once when the window closes; returns what to emit last."""
-
-    @abstractmethod
-    def snapshot(self) -> S:
-        """Return a copy of the state, which must not change when the logic goes on."""
+LogicBuilder: TypeAlias = Callable[[Any], WindowLogic[Any, Any, Any]]
+Emit: TypeAlias = Literal["close", "epoch", "update"]
+"""When a window emits: as it closes; also once an epoch if it changed; or after every value."""
+Timestamp: TypeAlias = Literal["open", "close", "last"]
+"""The time of what a window emits: when it opens, when it closes, the greatest in it."""
 
 
-LogicBuilder = Callable[[Any], WindowLogic[Any, Any, Any]]
+@dataclass(frozen=True)
+class DriverBuilder:
+    """Makes the driver of each key of a windowing step.
+
+    Attributes:
+        clock: the sense of time.
+        windower: how values are cut into windows.
+        builder: makes the logic of a window.
+        ordered: whether values enter windows in order of time.
+        sides: how many streams the step reads; with more than one, values are ``(side, value)``.
+        emit: when windows emit.
+        timestamp: which timestamp metadata carries.
+    """
+
+    clock: Clock[Any, Any]
+    windower: Windower[Any]
+    builder: LogicBuilder
+    ordered: bool = True
+    sides: int = 1
+    emit: Emit = "close"
+    timestamp: Timestamp | None = None
+
+    def __post_init__(self) -> None:
+        clock: object = self.clock
+        if not isinstance(clock, Clock):
+            raise FlowTypeError(
+                "clock must be a Clock such as EventClock(...), "
+                f"got {type(clock).__name__} {shorten(clock)}"
+            )
+        windower: object = self.windower
+        if not isinstance(windower, Windower):
+            raise FlowTypeError(
+                "windower must be a Windower such as TumblingWindower(length='1h'), "
+                f"got {type(windower).__name__} {shorten(windower)}"
+            )
+
+    @property
+    def progress(self) -> Progress | None:
+        """How the engine is to measure the stream's progress, if the clock follows that."""
+        return self.clock.progress
+
+    @cached_property
+    def retracts(self) -> bool:
+        """Whether what a window has emitted may have to be taken back."""
+        return self.emit != "close" and self.windower.merges
+
+    def __call__(self, state: DriverState | None) -> WindowDriver:
+        """Make the driver of a key, from a snapshot if there is one."""
+        return WindowDriver(self, state or _NEW_KEY)
+
+
+class Kept(NamedTuple):
+    """A value kept for windows that open over it later."""
+
+    timestamp_us: int
+    at: Arrival
+    value: Any
 
 
 class DriverState(NamedTuple):
@@ -62,156 +112,285 @@ class DriverState(NamedTuple):
     Attributes:
         clock: what the clock remembers.
         windower: what the windower remembers.
-        waiting: a heap of the values that wait: timestamp, number of arrival, value.
-        arrived: how many values have waited so far.
+        waiting: the values that wait.
+        arrived: how many values have come since the key last had nothing to remember them by.
+        entered: how many of them have entered windows.
         windows: a snapshot of each open window's logic, by id.
+        kept: the values kept for windows that open over them later, in order of time.
+        shown: what each open window has emitted last, where it may have to be taken back.
+        latest: the greatest timestamp in each open window, where it is asked for.
     """
 
     clock: Any
     windower: Any
-    waiting: list[tuple[int, int, Any]]
+    waiting: WaitState | None
     arrived: int
+    entered: int
     windows: dict[int, Any]
+    kept: tuple[Kept, ...]
+    shown: dict[int, tuple[WindowMetadata, Any]]
+    latest: dict[int, int]
 
 
-@dataclass(frozen=True)
-class DriverBuilder:
-    """Makes the driver of each key of a windowing step."""
-
-    clock: Clock[Any, Any]
-    windower: Windower[Any]
-    builder: LogicBuilder
-    ordered: bool
-
-    def __call__(self, state: DriverState | None) -> WindowDriver:
-        """Make the driver of a key, from a snapshot if there is one."""
-        return WindowDriver(self, state)
+_NEW_KEY = DriverState(None, None, None, 0, 0, {}, (), {}, {})
 
 
 class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
     """The logic of one key of a windowing step; emits (port, value)."""
 
-    def __init__(self, config: DriverBuilder, state: DriverState | None) -> None:
-        clock, windower, waiting, arrived, windows = state or DriverState(None, None, [], 0, {})
-        self._builder = config.builder
-        self._ordered = config.ordered
+    def __init__(self, config: DriverBuilder, state: DriverState) -> None:
+        self._config = config
         self._late_at_once = config.windower.grace_us is None
-        self._clock = config.clock.build(clock)
-        self._windower = config.windower.build(windower)
-        self._waiting = waiting
-        self._arrived = arrived
-        self._windows = {number: config.builder(one) for number, one in windows.items()}
+        self._keep_us = config.windower.keep_us
+        self._clock = config.clock.build(state.clock)
+        self._windower = config.windower.build(state.windower)
+        self._waiting = WaitQueue(state.waiting)
+        self._arrived, self._entered = state.arrived, state.entered
+        self._windows = {number: config.builder(one) for number, one in state.windows.items()}
+        self._kept = list(state.kept)
+        self._shown = dict(state.shown)
+        self._latest = dict(state.latest)
+        self._changed: dict[int, None] = {}
+        self._counts: Counter[str] = Counter()
+        self._note = ""
         self._out: list[tuple[int, Any]] = []
         self._moment = Moment(0)
 
     @override
     def on_batch(self, values: list[Any], moment: Moment) -> tuple[Iterable[tuple[int, Any]], Keep]:
         self._moment = moment
-        for value in values:
-            timestamp_us, watermark_us = self._clock.on_item(value, moment)
-            if timestamp_us < watermark_us and self._late_at_once:
-                self._reject(value, timestamp_us, watermark_us)
-            elif self._ordered and timestamp_us > watermark_us:
-                heapq.heappush(self._waiting, (timestamp_us, self._arrived, _Opaque(value)))
-                self._arrived += 1
-            else:
-                self._pass(watermark_us, before_us=timestamp_us)
-                self._insert(value, timestamp_us, watermark_us)
-            self._pass(watermark_us)
-        return self._emit()
+        if self._config.progress is None:
+            for value in values:
+                self._take(value, moment)
+        else:
+            for value, progress_us in values:
+                self._take(value, Moment(moment.now_us, moment.downtime_us, progress_us))
+            self._advance(self._clock.watermark(moment))
+        return self._emitted(), self._keep()
 
     @override
     def on_notify(self, moment: Moment) -> tuple[Iterable[tuple[int, Any]], Keep]:
         self._moment = moment
-        self._pass(self._clock.watermark(moment))
-        return self._emit()
+        self._advance(self._clock.watermark(moment))
+        if not self._holds_values() and self._clock.forget_us(moment) <= moment.now_us:
+            return self._emitted(), DISCARD
+        return self._emitted(), self._keep()
+
+    @override
+    def on_epoch_end(self, moment: Moment) -> Iterable[tuple[int, Any]]:
+        self._moment = moment
+        changed, self._changed = self._changed, {}
+        for window_id in changed:
+            logic = self._windows[window_id]
+            if isinstance(logic, EpochWindowLogic):
+                self._down(self._windower.metadata(window_id), logic.on_epoch_end())
+        return self._emitted()
 
     @override
     def on_end(self, moment: Moment) -> tuple[Iterable[tuple[int, Any]], Keep]:
         self._moment = moment
-        self._pass(NEVER)
-        return self._emit()
+        self._advance(NEVER)
+        return self._emitted(), self._keep()
 
     @override
     def notify_at_us(self) -> int:
-        closes_us = self._windower.next_close_us()
-        if self._waiting:
-            closes_us = min(closes_us, self._waiting[0][0])
-        return NEVER if closes_us >= NEVER else self._clock.due_us(closes_us, self._moment)
+        due_us = min(self._windower.next_close_us(), self._waiting.next_us(), self._expires_us())
+        if due_us < NEVER:
+            return self._clock.due_us(due_us, self._moment)
+        return NEVER if self._holds_values() else self._clock.forget_us(self._moment)
 
     @override
     def snapshot(self) -> DriverState:
-        windows = {number: logic.snapshot() for number, logic in self._windows.items()}
         return DriverState(
             self._clock.snapshot(),
             self._windower.snapshot(),
-            list(self._waiting),
+            self._waiting.snapshot() if self._waiting else None,
             self._arrived,
-            windows,
+            self._entered,
+            {number: logic.snapshot() for number, logic in self._windows.items()},
+            tuple(self._kept),
+            dict(self._shown),
+            dict(self._latest),
         )
 
-    def _pass(self, watermark_us: int, before_us: int = NEVER) -> None:
-        """Let waiting values that the watermark has passed enter, then close what it has passed."""
-        waiting = self._waiting
-        while waiting and waiting[0][0] <= watermark_us and waiting[0][0] <= before_us:
-            timestamp_us, _, held = heapq.heappop(waiting)
-            self._insert(held.value, timestamp_us, watermark_us)
-        if before_us == NEVER and self._windower.next_close_us() <= watermark_us:
-            for metadata in self._windower.close_for(watermark_us):
-                self._close(metadata)
+    def _take(self, value: Any, moment: Moment) -> None:
+        """Deal with a value that has just come."""
+        plain = value if self._config.sides == 1 else value[1]
+        try:
+            timestamp_us, watermark_us, refused = self._clock.on_item(plain, moment)
+        except DroppedValue as dropped:
+            self._counts["dropped"] += 1
+            self._note = str(dropped)
+            return
+        number, self._arrived = self._arrived, self._arrived + 1
+        if refused is not None:
+            self._counts[refused.value] += 1
+            self._late(value, timestamp_us, watermark_us, None, refused)
+        elif timestamp_us < watermark_us and self._late_at_once:
+            for window in self._windower.missed_by(timestamp_us) or (None,):
+                self._late(value, timestamp_us, watermark_us, window)
+        elif self._config.ordered and timestamp_us > watermark_us:
+            self._waiting.push(Waiting(timestamp_us, number, value))
+        else:
+            self._release(min(timestamp_us, watermark_us))
+            self._enter(value, timestamp_us, number, watermark_us, watermark_us)
+        self._advance(watermark_us)
 
-    def _insert(self, value: Any, timestamp_us: int, watermark_us: int) -> None:
-        floor_us = timestamp_us if self._late_at_once else watermark_us
-        ids, missed = self._windower.open_for(timestamp_us, min(floor_us, watermark_us))
-        for window_id in ids:
-            logic = self._windows.get(window_id)
-            if logic is None:
-                logic = self._windows[window_id] = self._builder(None)
-            made = logic.on_value(value)
-            if made:
-                self._down(self._windower.metadata(window_id), made)
+    def _advance(self, watermark_us: int) -> None:
+        """Do what there is to do now that the watermark has come here."""
+        self._release(watermark_us)
+        self._close_passed(watermark_us)
+        if self._expires_us() <= watermark_us:
+            least_us = watermark_us - (self._keep_us or 0)
+            del self._kept[: bisect.bisect_left(self._kept, least_us, key=_timestamp_of)]
+
+    def _release(self, watermark_us: int) -> None:
+        """Let waiting values that the watermark has passed enter, each as if it had just done so.
+
+        What waited was on time when it came, however far the watermark has moved since.
+        """
+        while self._waiting and self._waiting.next_us() <= watermark_us:
+            timestamp_us, number, value = self._waiting.pop()
+            self._enter(value, timestamp_us, number, timestamp_us, watermark_us)
+
+    def _enter(
+        self, value: Any, timestamp_us: int, number: int, open_us: int, watermark_us: int
+    ) -> None:
+        """Let a value enter the windows that are open when the watermark is at `open_us`."""
+        self._close_passed(open_us)
+        opened = self._windower.open_for(timestamp_us, open_us)
         for original, target in self._windower.merged():
             self._merge(original, target)
-        for metadata in missed:
-            late = LateValue.of_us(value, timestamp_us, watermark_us, metadata)
-            self._out.append((LATE, late))
+        at = Arrival(timestamp_us, number, self._entered)
+        self._entered += 1
+        filled = {one.window_id for one in opened.filled}
+        for one in opened.filled:
+            self._fill(one, Kept(timestamp_us, at, value))
+        for window_id in opened.ids:
+            if window_id not in filled:
+                made = self._logic(window_id).on_value_at(value, at)
+                self._touched(window_id, timestamp_us, made)
+        self._miss(opened, value, timestamp_us, watermark_us)
+        if self._keep_us is not None:
+            bisect.insort(self._kept, Kept(timestamp_us, at, value), key=_turn_of)
+        self._close_passed(open_us)
+
+    def _miss(self, opened: Opened, value: Any, timestamp_us: int, watermark_us: int) -> None:
+        for window in opened.missed:
+            self._late(value, timestamp_us, watermark_us, window)
+        if not opened.ids and not opened.missed:
+            self._counts[LateReason.GAP.value] += 1
+            self._late(value, timestamp_us, watermark_us, None, LateReason.GAP)
+
+    def _fill(self, filled: Filled, newest: Kept) -> None:
+        """Open a window over values seen before, and the newest, if it belongs there."""
+        first = bisect.bisect_left(self._kept, filled.first_us, key=_timestamp_of)
+        last = bisect.bisect_right(self._kept, filled.last_us, key=_timestamp_of)
+        values = self._kept[first:last]
+        if filled.first_us <= newest.timestamp_us <= filled.last_us:
+            values.append(newest)
+        values.sort(key=lambda kept: kept.at.entered)
+        made = self._logic(filled.window_id).on_fill([(kept.value, kept.at) for kept in values])
+        self._touched(filled.window_id, max(kept.timestamp_us for kept in values), made)
+
+    def _logic(self, window_id: int) -> WindowLogic[Any, Any, Any]:
+        logic = self._windows.get(window_id)
+        if logic is None:
+            logic = self._windows[window_id] = self._config.builder(None)
+        return logic
+
+    def _touched(self, window_id: int, timestamp_us: int, made: Iterable[Any]) -> None:
+        """Note that a window has changed, and send down what it made of it."""
+        if self._config.timestamp == "last":
+            self._latest[window_id] = max(self._latest.get(window_id, -NEVER), timestamp_us)
+        if self._config.emit == "epoch":
+            self._changed[window_id] = None
+        if made:
+            self._down(self._windower.metadata(window_id), made)
 
     def _merge(self, original: int, target: int) -> None:
         consumed = self._windows.pop(original)
-        kept = self._windows.get(target)
-        if kept is None:
-            self._windows[target] = consumed
-        else:
-            self._down(self._windower.metadata(target), kept.on_merge(consumed))
+        latest_us = self._latest.pop(original, -NEVER)
+        self._changed.pop(original, None)
+        if original in self._shown:
+            metadata, value = self._shown.pop(original)
+            self._out.append((DOWN, (metadata, Retracted(value))))
+        self._touched(target, latest_us, self._logic(target).on_merge(consumed))
+
+    def _close_passed(self, watermark_us: int) -> None:
+        if self._windower.next_close_us() <= watermark_us:
+            for metadata in self._windower.close_for(watermark_us):
+                self._close(metadata)
 
     def _close(self, metadata: WindowMetadata) -> None:
         logic = self._windows.pop(metadata.window_id)
+        self._changed.pop(metadata.window_id, None)
         self._down(metadata, logic.on_close())
-        self._out.append((CLOSED, metadata))
+        self._out.append((CLOSED, self._dated(metadata)))
+        self._shown.pop(metadata.window_id, None)
+        self._latest.pop(metadata.window_id, None)
 
-    def _reject(self, value: Any, timestamp_us: int, watermark_us: int) -> None:
-        for metadata in self._windower.missed_by(timestamp_us):
-            late = LateValue.of_us(value, timestamp_us, watermark_us, metadata)
-            self._out.append((LATE, late))
+    def _late(
+        self,
+        value: Any,
+        timestamp_us: int,
+        watermark_us: int,
+        window: WindowMetadata | None,
+        reason: LateReason = LateReason.LATE,
+    ) -> None:
+        side, plain = (None, value) if self._config.sides == 1 else value
+        late = LateValue.of_us(plain, timestamp_us, watermark_us, window, reason, side)
+        self._out.append((LATE, late))
 
     def _down(self, metadata: WindowMetadata, values: Iterable[Any]) -> None:
-        self._out.extend((DOWN, (metadata, value)) for value in values)
+        dated = self._dated(metadata)
+        for value in values:
+            self._out.append((DOWN, (dated, value)))
+            if self._config.retracts:
+                self._shown[metadata.window_id] = (dated, value)
 
-    def _emit(self) -> tuple[Iterable[tuple[int, Any]], Keep]:
+    def _dated(self, metadata: WindowMetadata) -> WindowMetadata:
+        """The metadata with the timestamp that was asked for."""
+        match self._config.timestamp:
+            case None:
+                return metadata
+            case "open":
+                return replace(metadata, timestamp=metadata.open_time)
+            case "close":
+                return replace(metadata, timestamp=metadata.close_time)
+            case "last":
+                return replace(metadata, timestamp=from_us(self._latest[metadata.window_id]))
+
+    def _expires_us(self) -> int:
+        """The watermark at which the first of the values kept is not needed any more."""
+        if not self._kept or self._keep_us is None:
+            return NEVER
+        return self._kept[0].timestamp_us + self._keep_us + 1
+
+    def _holds_values(self) -> bool:
+        return bool(self._windows or self._waiting or self._kept)
+
+    def _keep(self) -> Keep:
+        """Whether the key has anything to remember."""
+        if self._holds_values():
+            return KEEP
+        self._arrived = self._entered = 0
+        remembers = self._clock.snapshot() is not None or self._windower.snapshot() is not None
+        return KEEP if remembers else DISCARD
+
+    def _emitted(self) -> list[tuple[int, Any]]:
         out, self._out = self._out, []
-        remembers = (
-            self._windows
-            or self._waiting
-            or self._clock.snapshot() is not None
-            or self._windower.snapshot() is not None
-        )
-        return out, KEEP if remembers else DISCARD
+        if self._counts:
+            note = self._note
+            for what, amount in self._counts.items():
+                said = f"dropped a value: {note}" if what == "dropped" else ""
+                out.append((COUNTED, Counted(what, amount, said)))
+            self._counts.clear()
+        return out
 
 
-class _Opaque:
-    """A waiting value, kept from being compared when timestamps tie."""
+_timestamp_of = attrgetter("timestamp_us")
 
-    __slots__ = ("value",)
 
-    def __init__(self, value: Any) -> None:
-        self.value = value
+def _turn_of(kept: Kept) -> tuple[int, int]:
+    return kept.timestamp_us, kept.at.entered

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Generic, TypeVar
 
-from flow.instants import from_us
+from flow.instants import MIN_US, from_us
 
 V = TypeVar("V")
 
@@ -20,7 +20,9 @@ class WindowMetadata:
         window_id: its number; what it counts is the windower's business.
         open_time: when it opens, UTC; inclusive.
         close_time: when it closes, UTC; exclusive, but for windows whose bounds are values' times.
-        merged_ids: the ids of windows that have become part of it.
+        merged_ids: the ids of all windows that have ever become part of it.
+        timestamp: the time of what the window emits, when the operator was asked for one; two
+            windows that differ in it alone are equal.
 
     >>> from datetime import UTC
     >>> days = [datetime(2024, 1, day, tzinfo=UTC) for day in (1, 2, 3)]
@@ -32,6 +34,7 @@ class WindowMetadata:
     open_time: datetime
     close_time: datetime
     merged_ids: frozenset[int] = frozenset()
+    timestamp: datetime | None = field(default=None, compare=False)
 
     @classmethod
     def of_us(
@@ -57,9 +60,17 @@ class WindowMetadata:
 
 
 class LateReason(Enum):
-    """Why a value entered no window."""
+    """Why a value entered no window, or missed one.
+
+    Attributes:
+        LATE: it came after its time.
+        GAP: the windower has no window where it falls.
+        TOO_FAR_AHEAD: its timestamp is further ahead of system time than the clock allows.
+    """
 
     LATE = "late"
+    GAP = "gap"
+    TOO_FAR_AHEAD = "too_far_ahead"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +80,46 @@ class LateValue(Generic[V]):
     Attributes:
         value: the value.
         timestamp: its time by the step's clock, UTC.
-        watermark: the watermark of its key when it came, UTC.
-        late_by: how far it was behind the watermark.
-        window: the window it missed.
+        watermark: the watermark when it came, UTC; ``None`` when there was none yet.
+        late_by: how far it was behind the watermark; zero when it was not.
+        window: the window it missed; ``None`` when no one window can be named.
         reason: why it missed it.
+        side: in a join, the number of the stream it came from.
     """
 
     value: V
     timestamp: datetime
-    watermark: datetime
+    watermark: datetime | None
     late_by: timedelta
     window: WindowMetadata | None
     reason: LateReason = LateReason.LATE
+    side: int | None = None
 
     @classmethod
     def of_us(
-        cls, value: V, timestamp_us: int, watermark_us: int, window: WindowMetadata | None
+        cls,
+        value: V,
+        timestamp_us: int,
+        watermark_us: int,
+        window: WindowMetadata | None,
+        reason: LateReason = LateReason.LATE,
+        side: int | None = None,
     ) -> LateValue[V]:
         """Make one from microseconds since the Unix epoch."""
-        timestamp, watermark = from_us(timestamp_us), from_us(watermark_us)
-        return cls(value, timestamp, watermark, watermark - timestamp, window)
+        timestamp = from_us(timestamp_us)
+        if watermark_us < MIN_US:
+            return cls(value, timestamp, None, timedelta(0), window, reason, side)
+        watermark = from_us(watermark_us)
+        late_by = max(watermark - timestamp, timedelta(0))
+        return cls(value, timestamp, watermark, late_by, window, reason, side)
+
+
+@dataclass(frozen=True, slots=True)
+class Retracted(Generic[V]):
+    """Takes back what a window has emitted: the window has become part of another.
+
+    Attributes:
+        value: what the window had emitted last.
+    """
+
+    value: V

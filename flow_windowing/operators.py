@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from flow.dataflow import KeyedStream
+from flow.dataflow import KeyedStream, Stream
 from flow.errors import FlowBuildError, FlowTypeError, shorten
-from flow.operators.building import add_step, check_callable
-from flow.operators.stateful import Stateful
+from flow.operators.building import add_step, check_callable, check_choice
+from flow.operators.stateful import Greater, Lesser, Stateful
+from flow.operators.stateless import key_on
+from flow_windowing.aggregates import Count, Mean, Sum
+from flow_windowing.aggregators import Aggregator, Field
 from flow_windowing.clocks import Clock
-from flow_windowing.driver import PORTS, DriverBuilder, WindowLogic
+from flow_windowing.driver import PORTS, DriverBuilder, Emit, Timestamp
+from flow_windowing.folding import Fold, FoldingBuilder, Named, Reduce
+from flow_windowing.gathering import GATHERERS
+from flow_windowing.logic import WindowLogic
 from flow_windowing.metadata import LateValue, WindowMetadata
 from flow_windowing.windowers import Windower
 
 V = TypeVar("V")
 W = TypeVar("W")
 S = TypeVar("S")
+X = TypeVar("X")
+
+EMITS = ("close", "epoch", "update")
+TIMESTAMPS = ("open", "close", "last")
 
 
 class WindowOut(NamedTuple, Generic[V, W]):
@@ -42,6 +50,8 @@ def window(
     windower: Windower[Any],
     builder: Callable[[S | None], WindowLogic[V, W, S]],
     ordered: bool = True,
+    *,
+    timestamp: Timestamp | None = None,
 ) -> WindowOut[V, W]:
     """Run a logic of one's own for each window of each key.
 
@@ -49,15 +59,37 @@ def window(
         step_id: the step's id, unique in the flow.
         up: the keyed stream to read.
         clock: the sense of time.
-        windower: how time is cut into windows.
+        windower: how values are cut into windows.
         builder: called with a window's snapshot, or ``None`` for a new window; returns its logic.
         ordered: whether values enter windows in timestamp order, as the watermark passes them;
             ``False``: in arrival order, at once.
+        timestamp: which time ``WindowMetadata.timestamp`` says, for sinks that want one: the
+            window's ``"open"`` or ``"close"``, or ``"last"``, the greatest in it.
+
+    Example:
+        >>> from flow.testing import run_once
+        >>> from flow_windowing import SystemClock, TumblingWindower
+        >>> class Shout(WindowLogic):
+        ...     def __init__(self, state):
+        ...         pass
+        ...
+        ...     def on_value(self, value):
+        ...         return [value.upper()]
+        ...
+        ...     def on_close(self):
+        ...         return ["over"]
+        ...
+        ...     def snapshot(self):
+        ...         return ()
+        >>> hours = TumblingWindower("1h")
+        >>> out = run_once(
+        ...     [("a", "hey")], lambda s: window("shout", s, SystemClock(), hours, Shout).down
+        ... )
+        >>> [value for _, (_, value) in out]
+        ['HEY', 'over']
     """
-    _check(step_id, clock, windower)
     check_callable(step_id, "builder", builder)
-    driver = DriverBuilder(clock, windower, builder, bool(ordered))
-    return WindowOut(*add_step(step_id, Stateful(driver, "window", emits=PORTS), up))
+    return add_window(step_id, (up,), clock, windower, builder, ordered, timestamp=timestamp)
 
 
 def fold_window(
@@ -67,20 +99,34 @@ def fold_window(
     windower: Windower[Any],
     builder: Callable[[], S],
     folder: Callable[[S, V], S],
-    merger: Callable[[S, S], S],
+    merger: Callable[[S, S], S] | None = None,
     ordered: bool = True,
+    *,
+    emit: Emit = "close",
+    timestamp: Timestamp | None = None,
 ) -> WindowOut[V, S]:
-    """Fold the values of each window into one, emitted when the window closes.
+    """Fold the values of each window into one.
 
     Args:
         step_id: the step's id, unique in the flow.
         up: the keyed stream to read.
         clock: the sense of time.
-        windower: how time is cut into windows.
+        windower: how values are cut into windows.
         builder: makes the value to start from.
         folder: called with what there is and the next value; returns what there is then.
         merger: called with what two windows have when they become one; returns what it has then.
-        ordered: whether values enter windows in timestamp order.
+            Needed for windowers that merge windows, `SessionWindower`, alone.
+        ordered: whether values enter windows in timestamp order, as the watermark passes them;
+            ``False``: in arrival order, at once.
+        emit: ``"close"``: once, when the window closes; ``"update"``: after every value, and not
+            when it closes; ``"epoch"``: once in each epoch in which the window has changed, and
+            when it closes. When a session becomes part of another after it has emitted, `Retracted`
+            follows.
+        timestamp: which time ``WindowMetadata.timestamp`` says, for sinks that want one: the
+            window's ``"open"`` or ``"close"``, or ``"last"``, the greatest in it.
+
+    Raises:
+        FlowBuildError, FlowTypeError: when an argument is not fit; it says which.
 
     Example:
         >>> from flow.testing import run_once
@@ -88,18 +134,61 @@ def fold_window(
         >>> clock, hours = EventClock(lambda seconds: seconds, "0s"), TumblingWindower("1h")
         >>> out = run_once(
         ...     [("a", 10), ("a", 20), ("a", 4000)],
-        ...     lambda s: fold_window(
-        ...         "n", s, clock, hours, int, lambda n, _: n + 1, lambda a, b: a + b
-        ...     ).down,
+        ...     lambda s: fold_window("n", s, clock, hours, int, lambda n, _: n + 1).down,
         ... )
         >>> [(key, meta.open_time.hour, count) for key, (meta, count) in out]
         [('a', 0, 2), ('a', 1, 1)]
     """
     check_callable(step_id, "builder", builder)
     check_callable(step_id, "folder", folder)
-    check_callable(step_id, "merger", merger)
-    logic = _FoldBuilder(builder, folder, merger)
-    return window(step_id, up, clock, windower, logic, ordered)
+    if merger is not None:
+        check_callable(step_id, "merger", merger)
+    elif isinstance(windower, Windower) and windower.merges:
+        raise FlowBuildError(
+            f"step {shorten(step_id)}: merger is needed: {type(windower).__name__} makes one "
+            "window of two, and only you know what the two hold together"
+        )
+    fold = Fold(builder, folder, merger, copies=emit != "close")
+    return fold_with(step_id, up, clock, windower, fold, ordered, emit, timestamp)
+
+
+def reduce_window(
+    step_id: str,
+    up: KeyedStream[V],
+    clock: Clock[V, Any],
+    windower: Windower[Any],
+    reducer: Callable[[V, V], V],
+    ordered: bool = True,
+    *,
+    emit: Emit = "close",
+    timestamp: Timestamp | None = None,
+) -> WindowOut[V, V]:
+    """Combine the values of each window two by two into one.
+
+    Args:
+        step_id: the step's id, unique in the flow.
+        up: the keyed stream to read.
+        clock: the sense of time.
+        windower: how values are cut into windows.
+        reducer: called with what there is and the next value, or with what two windows have that
+            become one; returns what there is then.
+        ordered: whether values enter windows in timestamp order; see `fold_window`.
+        emit: when windows emit; see `fold_window`.
+        timestamp: which time the metadata says; see `fold_window`.
+
+    Example:
+        >>> from flow.testing import run_once
+        >>> from flow_windowing import CountWindower, SystemClock
+        >>> clock, twos, add = SystemClock(), CountWindower(2), int.__add__
+        >>> out = run_once(
+        ...     [("a", 1), ("a", 2)], lambda s: reduce_window("sum", s, clock, twos, add).down
+        ... )
+        >>> [value for _, (_, value) in out]
+        [3]
+    """
+    check_callable(step_id, "reducer", reducer)
+    reduce = Reduce(reducer, copies=emit != "close")
+    return fold_with(step_id, up, clock, windower, reduce, ordered, emit, timestamp)
 
 
 def collect_window(
@@ -109,17 +198,22 @@ def collect_window(
     windower: Windower[Any],
     into: type[list[Any]] | type[set[Any]] | type[dict[Any, Any]] = list,
     ordered: bool = True,
+    *,
+    emit: Emit = "close",
+    timestamp: Timestamp | None = None,
 ) -> WindowOut[Any, Any]:
-    """Gather the values of each window, emitted when the window closes.
+    """Gather the values of each window.
 
     Args:
         step_id: the step's id, unique in the flow.
         up: the keyed stream to read.
         clock: the sense of time.
-        windower: how time is cut into windows.
+        windower: how values are cut into windows.
         into: `list`, `set`, or `dict`, for which values are ``(key, value)`` pairs and the last
             value of a key stays.
-        ordered: whether values enter windows in timestamp order.
+        ordered: whether values enter windows in timestamp order; see `fold_window`.
+        emit: when windows emit; see `fold_window`.
+        timestamp: which time the metadata says; see `fold_window`.
 
     Example:
         >>> from flow.testing import run_once
@@ -131,85 +225,257 @@ def collect_window(
         >>> [(key, values) for key, (_, values) in out]
         [('a', [10, 20])]
     """
-    if into not in _COLLECTORS:
+    gatherer = GATHERERS.get(into) if isinstance(into, type) else None
+    if gatherer is None:
         raise FlowBuildError(
             f"step {shorten(step_id)}: into must be list, set or dict, got {shorten(into)}"
         )
-    folder, merger = _COLLECTORS[into]
-    return fold_window(step_id, up, clock, windower, into, folder, merger, ordered)
+    return fold_with(step_id, up, clock, windower, gatherer, ordered, emit, timestamp)
 
 
-def _check(step_id: str, clock: object, windower: object) -> None:
-    if not isinstance(clock, Clock):
-        raise FlowTypeError(
-            f"step {shorten(step_id)}: clock must be a Clock such as EventClock(...), "
-            f"got {type(clock).__name__} {shorten(clock)}"
+def count_window(
+    step_id: str,
+    up: Stream[X],
+    clock: Clock[X, Any],
+    windower: Windower[Any],
+    key: str | Callable[[X], str],
+    *,
+    emit: Emit = "close",
+    timestamp: Timestamp | None = None,
+) -> WindowOut[X, int]:
+    """Count the items of each key in each window.
+
+    Args:
+        step_id: the step's id, unique in the flow; the keying before it is ``<step_id>.key``.
+        up: the stream to read, without keys.
+        clock: the sense of time.
+        windower: how values are cut into windows.
+        key: a function of the item, or a field's path, that gives its key.
+        emit: when windows emit; see `fold_window`.
+        timestamp: which time the metadata says; see `fold_window`.
+
+    Example:
+        >>> from flow.testing import run_once
+        >>> from flow_windowing import SystemClock, TumblingWindower
+        >>> clock, hours = SystemClock(), TumblingWindower("1h")
+        >>> out = run_once(
+        ...     ["a", "b", "a"], lambda s: count_window("n", s, clock, hours, lambda x: x).down
+        ... )
+        >>> sorted((key, count) for key, (_, count) in out)
+        [('a', 2), ('b', 1)]
+    """
+    keyed = key_on(f"{step_id}.key", up, key)
+    return fold_with(step_id, keyed, clock, windower, Count(), False, emit, timestamp)
+
+
+def max_window(
+    step_id: str,
+    up: KeyedStream[V],
+    clock: Clock[V, Any],
+    windower: Windower[Any],
+    by: Callable[[V], Any] | None = None,
+    *,
+    emit: Emit = "close",
+    timestamp: Timestamp | None = None,
+) -> WindowOut[V, V]:
+    """The greatest value of each window, the first of equals.
+
+    Args:
+        step_id: the step's id, unique in the flow.
+        up: the keyed stream to read.
+        clock: the sense of time.
+        windower: how values are cut into windows.
+        by: what of a value to compare; by default the value itself.
+        emit: when windows emit; see `fold_window`.
+        timestamp: which time the metadata says; see `fold_window`.
+
+    Example:
+        >>> from flow.testing import run_once
+        >>> from flow_windowing import SystemClock, TumblingWindower
+        >>> clock, hours = SystemClock(), TumblingWindower("1h")
+        >>> out = run_once([("a", 1), ("a", 3)], lambda s: max_window("m", s, clock, hours).down)
+        >>> [value for _, (_, value) in out]
+        [3]
+    """
+    if by is not None:
+        check_callable(step_id, "by", by)
+    return reduce_window(
+        step_id, up, clock, windower, Greater(by), False, emit=emit, timestamp=timestamp
+    )
+
+
+def min_window(
+    step_id: str,
+    up: KeyedStream[V],
+    clock: Clock[V, Any],
+    windower: Windower[Any],
+    by: Callable[[V], Any] | None = None,
+    *,
+    emit: Emit = "close",
+    timestamp: Timestamp | None = None,
+) -> WindowOut[V, V]:
+    """The least value of each window, the first of equals; see `max_window` for the arguments.
+
+    >>> from flow.testing import run_once
+    >>> from flow_windowing import SystemClock, TumblingWindower
+    >>> clock, hours = SystemClock(), TumblingWindower("1h")
+    >>> out = run_once([("a", 1), ("a", 3)], lambda s: min_window("m", s, clock, hours).down)
+    >>> [value for _, (_, value) in out]
+    [1]
+    """
+    if by is not None:
+        check_callable(step_id, "by", by)
+    return reduce_window(
+        step_id, up, clock, windower, Lesser(by), False, emit=emit, timestamp=timestamp
+    )
+
+
+def sum_window(
+    step_id: str,
+    up: KeyedStream[V],
+    clock: Clock[V, Any],
+    windower: Windower[Any],
+    of: Field = None,
+    *,
+    emit: Emit = "close",
+    timestamp: Timestamp | None = None,
+) -> WindowOut[V, Any]:
+    """The sum of each window.
+
+    Args:
+        step_id: the step's id, unique in the flow.
+        up: the keyed stream to read.
+        clock: the sense of time.
+        windower: how values are cut into windows.
+        of: what of a value to add up: a field's path, a function, or by default the value itself.
+        emit: when windows emit; see `fold_window`.
+        timestamp: which time the metadata says; see `fold_window`.
+
+    Example:
+        >>> from flow.testing import run_once
+        >>> from flow_windowing import SystemClock, TumblingWindower
+        >>> clock, hours = SystemClock(), TumblingWindower("1h")
+        >>> out = run_once([("a", 1), ("a", 3)], lambda s: sum_window("m", s, clock, hours).down)
+        >>> [value for _, (_, value) in out]
+        [4]
+    """
+    return fold_with(step_id, up, clock, windower, Sum(of), False, emit, timestamp)
+
+
+def mean_window(
+    step_id: str,
+    up: KeyedStream[V],
+    clock: Clock[V, Any],
+    windower: Windower[Any],
+    of: Field = None,
+    *,
+    emit: Emit = "close",
+    timestamp: Timestamp | None = None,
+) -> WindowOut[V, Any]:
+    """The mean of each window, ``None`` of nothing; see `sum_window` for the arguments.
+
+    >>> from flow.testing import run_once
+    >>> from flow_windowing import SystemClock, TumblingWindower
+    >>> clock, hours = SystemClock(), TumblingWindower("1h")
+    >>> out = run_once([("a", 1), ("a", 2)], lambda s: mean_window("m", s, clock, hours).down)
+    >>> [value for _, (_, value) in out]
+    [1.5]
+    """
+    return fold_with(step_id, up, clock, windower, Mean(of), False, emit, timestamp)
+
+
+def aggregate_window(
+    step_id: str,
+    up: KeyedStream[V],
+    clock: Clock[V, Any],
+    windower: Windower[Any],
+    ordered: bool = False,
+    emit: Emit = "close",
+    timestamp: Timestamp | None = None,
+    **aggregates: Aggregator[V, Any, Any],
+) -> WindowOut[V, dict[str, Any]]:
+    """Work out several figures of each window, as a dict by name.
+
+    Args:
+        step_id: the step's id, unique in the flow.
+        up: the keyed stream to read.
+        clock: the sense of time.
+        windower: how values are cut into windows.
+        ordered: whether values enter windows in timestamp order, as the watermark passes them. Only
+            `Collect`, `CollectUnique` and aggregators of one's own can tell.
+        emit: when windows emit; see `fold_window`.
+        timestamp: which time the metadata says; see `fold_window`.
+        aggregates: the figures by name, such as ``total=Sum("amount")``.
+
+    Raises:
+        FlowBuildError, FlowTypeError: when an argument is not fit; it says which.
+
+    Example:
+        >>> from flow.testing import run_once
+        >>> from flow_windowing import Count, Sum, SystemClock, TumblingWindower
+        >>> def hourly(stream):
+        ...     hours = TumblingWindower("1h")
+        ...     return aggregate_window(
+        ...         "hourly", stream, SystemClock(), hours, n=Count(), total=Sum("amount")
+        ...     ).down
+        >>> out = run_once([("a", {"amount": 2}), ("a", {"amount": 3})], hourly)
+        >>> [value for _, (_, value) in out]
+        [{'n': 2, 'total': 5}]
+    """
+    if not aggregates:
+        raise FlowBuildError(
+            f'step {shorten(step_id)}: name at least one aggregate, e.g. total=Sum("amount")'
         )
-    if not isinstance(windower, Windower):
-        raise FlowTypeError(
-            f"step {shorten(step_id)}: windower must be a Windower such as "
-            f"TumblingWindower(length='1h'), got {type(windower).__name__} {shorten(windower)}"
-        )
+    for name, one in aggregates.items():
+        check_aggregator(step_id, name, one)
+    named = Named(tuple(aggregates), tuple(aggregates.values()))
+    return fold_with(step_id, up, clock, windower, named, ordered, emit, timestamp)
 
 
-class _FoldLogic(WindowLogic[Any, Any, Any]):
-    __slots__ = ("_config", "state")
-
-    def __init__(self, config: _FoldBuilder, state: tuple[Any] | None) -> None:
-        self._config = config
-        self.state = config.builder() if state is None else state[0]
-
-    def on_value(self, value: Any) -> Iterable[Any]:
-        self.state = self._config.folder(self.state, value)
-        return ()
-
-    def on_merge(self, original: _FoldLogic) -> Iterable[Any]:
-        self.state = self._config.merger(self.state, original.state)
-        return ()
-
-    def on_close(self) -> Iterable[Any]:
-        return (self.state,)
-
-    def snapshot(self) -> tuple[Any]:
-        return (copy.copy(self.state),)
+def fold_with(
+    step_id: str,
+    up: KeyedStream[Any],
+    clock: Clock[Any, Any],
+    windower: Windower[Any],
+    aggregator: Aggregator[Any, Any, Any],
+    ordered: bool,
+    emit: Emit,
+    timestamp: Timestamp | None,
+) -> WindowOut[Any, Any]:
+    """Add a windowing step that emits what an aggregator makes of each window."""
+    check_choice(step_id, "emit", emit, EMITS)
+    builder = FoldingBuilder(aggregator, emit)
+    return add_window(step_id, (up,), clock, windower, builder, ordered, emit, timestamp)
 
 
-@dataclass(frozen=True)
-class _FoldBuilder:
-    builder: Callable[[], Any]
-    folder: Callable[[Any, Any], Any]
-    merger: Callable[[Any, Any], Any]
-
-    def __call__(self, state: tuple[Any] | None) -> _FoldLogic:
-        return _FoldLogic(self, state)
-
-
-def _append(values: list[Any], value: Any) -> list[Any]:
-    values.append(value)
-    return values
-
-
-def _add(values: set[Any], value: Any) -> set[Any]:
-    values.add(value)
-    return values
-
-
-def _set(values: dict[Any, Any], pair: Any) -> dict[Any, Any]:
-    key, value = pair
-    values[key] = value
-    return values
+def add_window(
+    step_id: str,
+    ups: tuple[KeyedStream[Any], ...],
+    clock: Clock[Any, Any],
+    windower: Windower[Any],
+    builder: Callable[[Any], WindowLogic[Any, Any, Any]],
+    ordered: bool,
+    emit: Emit = "close",
+    timestamp: Timestamp | None = None,
+) -> WindowOut[Any, Any]:
+    """Add a windowing step."""
+    if timestamp is not None:
+        check_choice(step_id, "timestamp", timestamp, TIMESTAMPS)
+    try:
+        driver = DriverBuilder(clock, windower, builder, bool(ordered), len(ups), emit, timestamp)
+    except FlowTypeError as error:
+        raise FlowTypeError(f"step {shorten(step_id)}: {error}") from None
+    operator = Stateful(driver, "window", sides=len(ups), emits=PORTS)
+    return WindowOut(*add_step(step_id, operator, *ups))
 
 
-def _extend(values: list[Any], others: list[Any]) -> list[Any]:
-    return [*values, *others]
-
-
-def _union(values: Any, others: Any) -> Any:
-    return values | others
-
-
-_COLLECTORS: dict[Any, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = {
-    list: (_append, _extend),
-    set: (_add, _union),
-    dict: (_set, _union),
-}
+def check_aggregator(step_id: str, name: str, aggregator: object) -> None:
+    """Raise a `FlowTypeError` that names step and aggregate unless it is an `Aggregator`."""
+    if isinstance(aggregator, Aggregator):
+        return
+    hint = "()" if isinstance(aggregator, type) and issubclass(aggregator, Aggregator) else ""
+    said = f": write {aggregator.__name__}()" if hint and isinstance(aggregator, type) else ""
+    raise FlowTypeError(
+        f"step {shorten(step_id)}: {name} must be an Aggregator such as Sum('amount'), "
+        f"got {type(aggregator).__name__} {shorten(aggregator)}{said}"
+    )

@@ -1,4 +1,4 @@
-"""Windowers: which windows is a timestamp in, and when do they close?
+"""Windowers: which windows is a value in, and when do they close?
 
 A `Windower` is configuration; the `WindowerLogic` it builds runs for one key and owns the state.
 Inside, time is a whole number of microseconds since the Unix epoch.
@@ -7,31 +7,47 @@ Inside, time is a whole number of microseconds since the Unix epoch.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import datetime
-from functools import cached_property
 from typing import Generic, NamedTuple, TypeVar
 
 from typing_extensions import override
 
 from flow.durations import Duration, duration_us
 from flow.errors import FlowBuildError, FlowTypeError, TimestampError, shorten
-from flow.instants import EPOCH, NEVER, datetime_us
+from flow.instants import NEVER, datetime_us
 from flow_windowing.metadata import WindowMetadata
 
 S = TypeVar("S")
 
 
-class Opened(NamedTuple):
-    """Where a timestamp falls.
+class Filled(NamedTuple):
+    """A window that has just opened over a span in which values have been seen before.
 
     Attributes:
-        ids: the open windows it is in.
-        missed: the windows it would have been in, which have closed already.
+        window_id: the window.
+        first_us: the least timestamp of what it holds from the start.
+        last_us: the greatest, inclusive.
     """
 
-    ids: list[int]
-    missed: list[WindowMetadata]
+    window_id: int
+    first_us: int
+    last_us: int
+
+
+class Opened(NamedTuple):
+    """Where a value falls. With nothing in any of its fields, it falls into a gap.
+
+    Attributes:
+        ids: the open windows that the value enters.
+        missed: the windows it would have entered, had they not closed already.
+        filled: windows, among `ids` or not, that begin with values seen before; only for windowers
+            with `Windower.keep_us`.
+    """
+
+    ids: Sequence[int]
+    missed: Sequence[WindowMetadata] = ()
+    filled: Sequence[Filled] = ()
 
 
 class WindowerLogic(ABC, Generic[S]):
@@ -42,27 +58,36 @@ class WindowerLogic(ABC, Generic[S]):
 
     @abstractmethod
     def open_for(self, timestamp_us: int, watermark_us: int) -> Opened:
-        """Open the windows that a timestamp is in, but for those that have closed already."""
+        """Called with each value that is not late: open the windows it is in.
+
+        But for those that have closed already by this watermark.
+        """
 
     @abstractmethod
-    def missed_by(self, timestamp_us: int) -> list[WindowMetadata]:
+    def missed_by(self, timestamp_us: int) -> Sequence[WindowMetadata]:
         """The windows that a late timestamp would have been in; none is opened."""
 
     @abstractmethod
     def metadata(self, window_id: int) -> WindowMetadata:
         """What is known of an open window."""
 
-    @abstractmethod
-    def merged(self) -> list[tuple[int, int]]:
+    def merged(self) -> Sequence[tuple[int, int]]:
         """The merges since the last call, in order: (id that is no more, id that it is part of)."""
+        return ()
 
     @abstractmethod
-    def close_for(self, watermark_us: int) -> list[WindowMetadata]:
-        """Close the windows that the watermark has passed, and forget them; in order of closing."""
+    def close_for(self, watermark_us: int) -> Sequence[WindowMetadata]:
+        """Close the windows that the watermark has passed, and forget them; in order of closing.
+
+        Called when the watermark gets to `next_close_us`, and with `NEVER` when the input ends.
+        """
 
     @abstractmethod
     def next_close_us(self) -> int:
-        """The least watermark at which a window closes; `NEVER` when none is open."""
+        """The least watermark at which `close_for` has something to do; `NEVER` if there is none.
+
+        Asked after every value: it must be cheap.
+        """
 
     @abstractmethod
     def snapshot(self) -> S | None:
@@ -70,68 +95,120 @@ class WindowerLogic(ABC, Generic[S]):
 
 
 class Windower(ABC, Generic[S]):
-    """A way to cut time into windows, as configuration.
-
-    Attributes:
-        grace_us: how long past its close a window stays open for values behind the watermark;
-            ``None``: a value behind the watermark is late, whatever its window.
-    """
+    """A way to cut a key's values into windows, as configuration."""
 
     @property
-    @abstractmethod
     def grace_us(self) -> int | None:
-        """The grace in microseconds, or ``None``."""
+        """How long past its close a window stays open for values behind the watermark.
+
+        In microseconds. ``None``: a value behind the watermark is late, whatever its window.
+        """
+        return None
+
+    @property
+    def merges(self) -> bool:
+        """Whether its windows may become one, as sessions do."""
+        return False
+
+    @property
+    def keep_us(self) -> int | None:
+        """How far behind the watermark values are kept for windows that open over them later.
+
+        In microseconds. ``None``: not at all.
+        """
+        return None
 
     @abstractmethod
     def build(self, state: S | None) -> WindowerLogic[S]:
         """Make the logic of one key, from a snapshot if there is one."""
 
 
-@dataclass(frozen=True)
-class TumblingWindower(Windower[list[int]]):
-    """Windows of one length, one after the other: open inclusive, close exclusive.
+class IndexedLogic(WindowerLogic[list[int]]):
+    """Windows with bounds that follow from their index; the state is the indices that are open.
 
-    A window's id is its index, counted from `align_to`, negative before it.
-
-    Args:
-        length: how long each window is.
-        align_to: where window 0 opens, an aware datetime.
-
-    Raises:
-        FlowBuildError, FlowTypeError, DurationError: when an argument is not fit; it says which.
-
-    >>> TumblingWindower(length="1h").length_us
-    3600000000
+    Closes increase with the index.
     """
 
-    length: Duration
-    align_to: datetime = EPOCH
+    __slots__ = ("_next_close_us", "_open")
 
-    def __post_init__(self) -> None:
-        if self.length_us <= 0:
-            raise FlowBuildError(
-                f"TumblingWindower: length must be more than nothing, got {self.length!r}"
-            )
-        _ = self.align_us
+    def __init__(self, state: list[int] | None) -> None:
+        self._open = set(state or ())
+        self._set_next_close()
 
-    @cached_property
-    def length_us(self) -> int:
-        """`length` in microseconds."""
-        return duration_us(self.length, "TumblingWindower: length")
+    @abstractmethod
+    def ids_at(self, timestamp_us: int) -> Sequence[int]:
+        """The indices of the windows that a timestamp is in."""
 
-    @cached_property
-    def align_us(self) -> int:
-        """`align_to` in microseconds."""
-        return align_us(self.align_to, "TumblingWindower")
+    @abstractmethod
+    def bounds_us(self, window_id: int) -> tuple[int, int]:
+        """When a window opens and closes."""
 
-    @property
-    @override
-    def grace_us(self) -> int | None:
-        return None
+    @abstractmethod
+    def closed_at_us(self, window_id: int) -> int:
+        """The watermark at which a window closes, grace included."""
 
     @override
-    def build(self, state: list[int] | None) -> WindowerLogic[list[int]]:
-        return AlignedLogic(self.length_us, self.length_us, self.align_us, self.grace_us, state)
+    def open_for(self, timestamp_us: int, watermark_us: int) -> Opened:
+        ids, missed = [], []
+        for window_id in self.ids_at(timestamp_us):
+            if window_id in self._open:
+                ids.append(window_id)
+                continue
+            closed_at_us = self.closed_at_us(window_id)
+            if closed_at_us > watermark_us:
+                self._open.add(window_id)
+                self._next_close_us = min(self._next_close_us, closed_at_us)
+                ids.append(window_id)
+            else:
+                missed.append(self.metadata(window_id))
+        return Opened(ids, missed)
+
+    @override
+    def missed_by(self, timestamp_us: int) -> Sequence[WindowMetadata]:
+        return [self.metadata(window_id) for window_id in self.ids_at(timestamp_us)]
+
+    @override
+    def metadata(self, window_id: int) -> WindowMetadata:
+        return WindowMetadata.of_us(window_id, *self.bounds_us(window_id))
+
+    @override
+    def close_for(self, watermark_us: int) -> Sequence[WindowMetadata]:
+        closed = sorted(one for one in self._open if self.closed_at_us(one) <= watermark_us)
+        self._open.difference_update(closed)
+        self._set_next_close()
+        return [self.metadata(window_id) for window_id in closed]
+
+    @override
+    def next_close_us(self) -> int:
+        return self._next_close_us
+
+    @override
+    def snapshot(self) -> list[int] | None:
+        return sorted(self._open) or None
+
+    def _set_next_close(self) -> None:
+        self._next_close_us = self.closed_at_us(min(self._open)) if self._open else NEVER
+
+
+def positive_us(value: Duration, what: str) -> int:
+    """Read a duration that must be more than nothing; `what` is windower and parameter."""
+    micros = duration_us(value, what)
+    if micros <= 0:
+        raise FlowBuildError(f"{what} must be more than nothing, got {value!r}")
+    return micros
+
+
+def natural_us(value: Duration, what: str) -> int:
+    """Read a duration that must not be negative; `what` is windower and parameter."""
+    micros = duration_us(value, what)
+    if micros < 0:
+        raise FlowBuildError(f"{what} must not be negative, got {value!r}")
+    return micros
+
+
+def grace_us(grace: Duration | None, name: str) -> int | None:
+    """Read a `grace` argument of the windower `name`."""
+    return None if grace is None else natural_us(grace, f"{name}: grace")
 
 
 def align_us(align_to: object, name: str) -> int:
@@ -142,73 +219,3 @@ def align_us(align_to: object, name: str) -> int:
         return datetime_us(align_to)
     except TimestampError as error:
         raise FlowBuildError(f"{name}: align_to: {error}") from error
-
-
-class AlignedLogic(WindowerLogic[list[int]]):
-    """Windows of one length that open at every multiple of an offset; the state is the ids open.
-
-    Window i is [align + i * offset, align + i * offset + length).
-    """
-
-    __slots__ = ("_align_us", "_grace_us", "_length_us", "_offset_us", "_open")
-
-    def __init__(
-        self,
-        length_us: int,
-        offset_us: int,
-        align_us: int,
-        grace_us: int | None,
-        state: list[int] | None,
-    ) -> None:
-        self._length_us = length_us
-        self._offset_us = offset_us
-        self._align_us = align_us
-        self._grace_us = grace_us or 0
-        self._open = set(state or ())
-
-    @override
-    def open_for(self, timestamp_us: int, watermark_us: int) -> Opened:
-        ids, missed = [], []
-        for window_id in self._ids_at(timestamp_us):
-            if window_id in self._open or self._closes_at(window_id) > watermark_us:
-                self._open.add(window_id)
-                ids.append(window_id)
-            else:
-                missed.append(self.metadata(window_id))
-        return Opened(ids, missed)
-
-    @override
-    def missed_by(self, timestamp_us: int) -> list[WindowMetadata]:
-        return [self.metadata(window_id) for window_id in self._ids_at(timestamp_us)]
-
-    @override
-    def metadata(self, window_id: int) -> WindowMetadata:
-        open_us = self._align_us + window_id * self._offset_us
-        return WindowMetadata.of_us(window_id, open_us, open_us + self._length_us)
-
-    @override
-    def merged(self) -> list[tuple[int, int]]:
-        return []
-
-    @override
-    def close_for(self, watermark_us: int) -> list[WindowMetadata]:
-        closed = sorted(one for one in self._open if self._closes_at(one) <= watermark_us)
-        self._open.difference_update(closed)
-        return [self.metadata(window_id) for window_id in closed]
-
-    @override
-    def next_close_us(self) -> int:
-        return self._closes_at(min(self._open)) if self._open else NEVER
-
-    @override
-    def snapshot(self) -> list[int] | None:
-        return sorted(self._open) or None
-
-    def _ids_at(self, timestamp_us: int) -> range:
-        since = timestamp_us - self._align_us
-        first = (since - self._length_us) // self._offset_us + 1
-        return range(first, since // self._offset_us + 1)
-
-    def _closes_at(self, window_id: int) -> int:
-        open_us = self._align_us + window_id * self._offset_us
-        return open_us + self._length_us + self._grace_us

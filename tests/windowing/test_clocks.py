@@ -34,7 +34,7 @@ def test_the_table_of_event_time() -> None:
         moment = Moment(at(now))
         assert clock.watermark(moment) == (NO_WATERMARK if before is None else at(before))
         if item is not None:
-            timestamp, watermark = clock.on_item(f"2023-12-14T{item}:00Z", moment)
+            timestamp, watermark, _ = clock.on_item(f"2023-12-14T{item}:00Z", moment)
             assert (timestamp, watermark, timestamp < watermark) == (at(item), at(after), late)
         assert clock.watermark(moment) == at(after)
 
@@ -63,14 +63,14 @@ def test_a_watermark_falls_due_when_system_time_will_have_moved_it_there() -> No
 
 def test_an_endless_wait_never_moves_the_watermark_past_anything() -> None:
     clock = EventClock(lambda seconds: seconds, timedelta.max).build(None)
-    timestamp, watermark = clock.on_item(253_402_300_799, Moment(at("10:00")))
+    timestamp, watermark, _ = clock.on_item(253_402_300_799, Moment(at("10:00")))
     assert watermark < instant_us(-62_135_596_800) < timestamp
     assert clock.due_us(timestamp, Moment(at("10:00"))) > instant_us(253_402_300_799)
 
 
 def test_system_time_is_both_timestamp_and_watermark() -> None:
     clock = SystemClock().build(None)
-    assert clock.on_item("anything", Moment(123)) == (123, 123)
+    assert clock.on_item("anything", Moment(123)) == (123, 123, None)
     assert clock.watermark(Moment(456)) == 456
     assert clock.due_us(789, Moment(456)) == 789
     assert clock.snapshot() is None
@@ -90,7 +90,7 @@ def test_system_time_is_both_timestamp_and_watermark() -> None:
 )
 def test_a_timestamp_may_be_a_datetime_unix_seconds_or_text(value: object) -> None:
     clock = EventClock(lambda found: found, "0s").build(None)
-    assert clock.on_item(value, Moment(0)) == (at("10:35"), at("10:35"))
+    assert clock.on_item(value, Moment(0)) == (at("10:35"), at("10:35"), None)
 
 
 def test_a_path_reads_a_field_of_a_field() -> None:

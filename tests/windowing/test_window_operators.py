@@ -192,9 +192,9 @@ def test_a_logic_of_ones_own_emits_at_values_and_at_the_close_across_snapshots()
         assert down(t) == [
             ("k", 0, "1 is number 1"),
             ("k", 0, "2 is number 2"),
-            ("k", 1, "13 is number 1"),
             ("k", 0, "closed"),
             ("k", 0, "for good"),
+            ("k", 1, "13 is number 1"),
         ]
 
 

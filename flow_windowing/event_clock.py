@@ -1,0 +1,270 @@
+"""The event clock: values carry their own time, and the watermark follows the greatest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from typing_extensions import override
+
+from flow.durations import Duration, duration_us
+from flow.errors import FlowBuildError, FlowTypeError, shorten
+from flow.instants import NEVER, Instant, Moment, instant_us
+from flow.operators import RejectedValue
+from flow.operators.stateful import Progress
+from flow.paths import get_path
+from flow_windowing.clocks import NO_WATERMARK, Clock, ClockLogic, DroppedValue, Reading
+from flow_windowing.metadata import LateReason
+
+V = TypeVar("V")
+
+FOREVER_US = 1 << 61
+"""A wait longer than any calendar: the watermark never moves."""
+
+OnIdle: TypeAlias = Literal["advance", "hold"]
+"""Whether the watermark goes on with system time while no value comes, or stands still."""
+OnInvalid: TypeAlias = Literal["fail", "drop"]
+"""Whether a value without a timestamp stops the flow, or is left out and counted."""
+Scope: TypeAlias = Literal["key", "stream"]
+"""Whether each key has a watermark, or the step has one for all keys."""
+
+ClockState: TypeAlias = tuple[int, ...]
+"""The watermark's base and the running time at which it was set; with `forget_after` also the
+running time at which the last value came."""
+
+
+@dataclass(frozen=True)
+class EventClock(Clock[V, ClockState]):
+    """Event time: each value carries its timestamp, and the watermark follows the greatest.
+
+    The watermark is the greatest of ``timestamp - wait_for_system_duration`` seen so far, plus the
+    system time that has passed since; the time for which the flow was not running does not count.
+
+    Args:
+        ts_getter: a function of the value, or the path of a field, such as ``"details.at"``, that
+            gives an aware datetime, Unix seconds or ISO 8601 text.
+        wait_for_system_duration: how long to wait for values out of order; ``timedelta.max`` never
+            moves the watermark until the input ends.
+        on_idle: ``"hold"``: only values, and the end of input, move the watermark, not the system
+            time that passes without any.
+        max_ahead: how far a timestamp may be ahead of system time. One further ahead does not move
+            the watermark, and its value goes to the late stream as `LateReason.TOO_FAR_AHEAD`.
+        on_invalid: ``"drop"``: a value that has no timestamp is left out and counted, instead of
+            stopping the flow.
+        scope: ``"stream"``: one watermark for all keys of the step, the least over the source
+            partitions that have brought a value, so that a silent key closes its windows when
+            others bring news. By default each key has a watermark of its own.
+        forget_after: a key without an open window is forgotten once no value has come for this
+            long while the flow was running; a later value starts it afresh. By default two
+            integers a key are kept for ever.
+
+    Raises:
+        FlowTypeError, FlowBuildError, DurationError: when an argument is not fit.
+
+    >>> EventClock("at", "5m")
+    EventClock(ts_getter='at', wait_for_system_duration='5m')
+    """
+
+    ts_getter: Callable[[V], Instant] | str
+    wait_for_system_duration: Duration
+    on_idle: OnIdle = "advance"
+    max_ahead: Duration | None = None
+    on_invalid: OnInvalid = "fail"
+    scope: Scope = "key"
+    forget_after: Duration | None = None
+
+    def __post_init__(self) -> None:
+        _check_getter(self.ts_getter)
+        _check_choice("on_idle", self.on_idle, ("advance", "hold"))
+        _check_choice("on_invalid", self.on_invalid, ("fail", "drop"))
+        _check_choice("scope", self.scope, ("key", "stream"))
+        _ = self.wait_us, self.max_ahead_us, self.forget_after_us
+        if self.scope == "stream" and self.forget_after is not None:
+            raise FlowBuildError(
+                "EventClock: forget_after is for keys with a watermark of their own; with "
+                "scope='stream' a key without an open window keeps nothing: leave it out"
+            )
+
+    def __repr__(self) -> str:
+        given = {"ts_getter": self.ts_getter}
+        given["wait_for_system_duration"] = self.wait_for_system_duration
+        fields = type(self).__dataclass_fields__.values()
+        for one in fields:
+            value = getattr(self, one.name)
+            if one.name not in given and value != one.default:
+                given[one.name] = value
+        return f"EventClock({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+
+    @cached_property
+    def wait_us(self) -> int:
+        """`wait_for_system_duration` in microseconds."""
+        wait = _duration(self.wait_for_system_duration, "wait_for_system_duration")
+        return min(wait, FOREVER_US)
+
+    @cached_property
+    def max_ahead_us(self) -> int:
+        """`max_ahead` in microseconds; `NEVER` when there is no limit."""
+        return NEVER if self.max_ahead is None else _duration(self.max_ahead, "max_ahead")
+
+    @cached_property
+    def forget_after_us(self) -> int | None:
+        """`forget_after` in microseconds."""
+        return None if self.forget_after is None else _duration(self.forget_after, "forget_after")
+
+    @override
+    def build(self, state: ClockState | None) -> ClockLogic[V, ClockState]:
+        logic = _StreamLogic if self.scope == "stream" else _KeyLogic
+        return logic(self, state)
+
+    @property
+    @override
+    def progress(self) -> Progress | None:
+        return _EventProgress(self) if self.scope == "stream" else None
+
+    def timestamp_us(self, value: V) -> int:
+        """The timestamp of a value, in microseconds since the Unix epoch.
+
+        Raises:
+            RejectedValue: when it has none that can be read, and `on_invalid` is ``"fail"``.
+            DroppedValue: when `on_invalid` is ``"drop"``.
+        """
+        getter = self.ts_getter
+        try:
+            if not isinstance(getter, str):
+                return instant_us(getter(value))
+            if isinstance(value, Mapping) and getter in value:
+                return instant_us(value[getter])
+            return instant_us(get_path(value, getter))
+        except Exception as error:
+            what = f"ts_getter {getter!r}" if isinstance(getter, str) else "ts_getter"
+            problem = f"{what} gave no timestamp: {type(error).__name__}: {error}"
+            if self.on_invalid == "drop":
+                raise DroppedValue(f"{problem}: {shorten(value)}") from error
+            raise RejectedValue(value, problem) from error
+
+
+class _KeyLogic(ClockLogic[Any, ClockState]):
+    """A watermark for each key. Invariant: `_heard_us` is running time, as `_set_at_us` is."""
+
+    __slots__ = ("_base_us", "_clock", "_heard_us", "_set_at_us")
+
+    def __init__(self, clock: EventClock[Any], state: ClockState | None) -> None:
+        self._clock = clock
+        self._base_us, self._set_at_us, *heard = state or (NO_WATERMARK, 0)
+        self._heard_us = heard[0] if heard else self._set_at_us
+
+    @override
+    def on_item(self, value: Any, moment: Moment) -> Reading:
+        clock = self._clock
+        timestamp_us = clock.timestamp_us(value)
+        watermark_us = self.watermark(moment)
+        if timestamp_us - moment.now_us > clock.max_ahead_us:
+            return Reading(timestamp_us, watermark_us, LateReason.TOO_FAR_AHEAD)
+        self._heard_us = moment.running_us
+        candidate_us = timestamp_us - clock.wait_us
+        if candidate_us <= watermark_us:
+            return Reading(timestamp_us, watermark_us)
+        self._base_us, self._set_at_us = candidate_us, moment.running_us
+        return Reading(timestamp_us, candidate_us)
+
+    @override
+    def watermark(self, moment: Moment) -> int:
+        if self._base_us == NO_WATERMARK or self._clock.on_idle == "hold":
+            return self._base_us
+        return self._base_us + max(0, moment.running_us - self._set_at_us)
+
+    @override
+    def due_us(self, watermark_us: int, moment: Moment) -> int:
+        if self._base_us == NO_WATERMARK or self._clock.on_idle == "hold":
+            return NEVER
+        return min(self._set_at_us + watermark_us - self._base_us + moment.downtime_us, NEVER)
+
+    @override
+    def forget_us(self, moment: Moment) -> int:
+        after_us = self._clock.forget_after_us
+        return NEVER if after_us is None else self._heard_us + after_us + moment.downtime_us
+
+    @override
+    def snapshot(self) -> ClockState | None:
+        if self._base_us == NO_WATERMARK:
+            return None
+        if self._clock.forget_after_us is None:
+            return self._base_us, self._set_at_us
+        return self._base_us, self._set_at_us, self._heard_us
+
+
+class _StreamLogic(ClockLogic[Any, ClockState]):
+    """One watermark for all keys, which the engine keeps: it is the stream's progress."""
+
+    __slots__ = ("_clock",)
+
+    def __init__(self, clock: EventClock[Any], state: ClockState | None) -> None:  # noqa: ARG002
+        self._clock = clock
+
+    @override
+    def on_item(self, value: Any, moment: Moment) -> Reading:
+        clock = self._clock
+        timestamp_us = clock.timestamp_us(value)
+        ahead = timestamp_us - moment.now_us > clock.max_ahead_us
+        refused = LateReason.TOO_FAR_AHEAD if ahead else None
+        return Reading(timestamp_us, moment.progress_us, refused)
+
+    @override
+    def watermark(self, moment: Moment) -> int:
+        return moment.progress_us
+
+    @override
+    def due_us(self, watermark_us: int, moment: Moment) -> int:
+        return watermark_us
+
+    @override
+    def snapshot(self) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class _EventProgress(Progress):
+    """How far a stream has come by an event clock."""
+
+    clock: EventClock[Any]
+
+    @property
+    @override
+    def advances(self) -> bool:
+        return self.clock.on_idle == "advance"
+
+    @override
+    def measure(self, value: Any, moment: Moment) -> int | None:
+        try:
+            timestamp_us = self.clock.timestamp_us(value)
+        except (RejectedValue, DroppedValue):  # the step itself meets it, and knows what to do
+            return None
+        if timestamp_us - moment.now_us > self.clock.max_ahead_us:
+            return None
+        return timestamp_us - self.clock.wait_us
+
+
+def _check_getter(ts_getter: object) -> None:
+    if not isinstance(ts_getter, str) and not callable(ts_getter):
+        raise FlowTypeError(
+            f"EventClock: ts_getter must be a function or a field's path, got {shorten(ts_getter)}"
+        )
+    if isinstance(ts_getter, str) and not all(ts_getter.split(".")):
+        raise FlowBuildError(
+            f"EventClock: ts_getter must be a field's path such as 'details.at', got {ts_getter!r}"
+        )
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        allowed = " or ".join(repr(choice) for choice in choices)
+        raise FlowBuildError(f"EventClock: {name} must be {allowed}, got {shorten(value)}")
+
+
+def _duration(value: Duration, name: str) -> int:
+    micros = duration_us(value, f"EventClock: {name}")
+    if micros < 0:
+        raise FlowBuildError(f"EventClock: {name} must not be negative, got {value!r}")
+    return micros

@@ -1,0 +1,167 @@
+"""Folding windows: what all windowing operators that make one figure of a window share.
+
+Each of them is an `Aggregator`; `FoldingLogic` runs it in one window, and emits as it is asked to.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from typing_extensions import override
+
+from flow_windowing.aggregators import Aggregator, Arrival
+from flow_windowing.driver import Emit
+from flow_windowing.logic import EpochWindowLogic
+
+
+@dataclass(frozen=True)
+class FoldingBuilder:
+    """Makes the logic of a window that folds its values."""
+
+    aggregator: Aggregator[Any, Any, Any]
+    emit: Emit
+
+    def __call__(self, state: tuple[Any] | None) -> FoldingLogic:
+        """Make the logic of a window, from a snapshot if there is one."""
+        return FoldingLogic(self, state)
+
+
+class FoldingLogic(EpochWindowLogic[Any, Any, tuple[Any]]):
+    """A window whose values are folded into one figure."""
+
+    __slots__ = ("_aggregator", "_emit", "state")
+
+    def __init__(self, config: FoldingBuilder, state: tuple[Any] | None) -> None:
+        self._aggregator = config.aggregator
+        self._emit = config.emit
+        self.state = config.aggregator.initialize() if state is None else state[0]
+
+    @override
+    def on_value(self, value: Any) -> Iterable[Any]:
+        raise NotImplementedError("values come with their arrival")
+
+    @override
+    def on_value_at(self, value: Any, at: Arrival) -> Iterable[Any]:
+        self.state = self._aggregator.add_at(self.state, value, at)
+        return (self._result(),) if self._emit == "update" else ()
+
+    @override
+    def on_fill(self, values: list[tuple[Any, Arrival]]) -> Iterable[Any]:
+        for value, at in values:
+            self.state = self._aggregator.add_at(self.state, value, at)
+        return (self._result(),) if self._emit == "update" else ()
+
+    @override
+    def on_merge(self, original: FoldingLogic) -> Iterable[Any]:
+        """Nothing is emitted: the value that made the two windows one comes next."""
+        self.state = self._aggregator.merge(self.state, original.state)
+        return ()
+
+    @override
+    def on_epoch_end(self) -> Iterable[Any]:
+        return (self._result(),)
+
+    @override
+    def on_close(self) -> Iterable[Any]:
+        return () if self._emit == "update" else (self._result(),)
+
+    @override
+    def snapshot(self) -> tuple[Any]:
+        return (copy.copy(self.state),)
+
+    def _result(self) -> Any:
+        return self._aggregator.result(self.state)
+
+
+@dataclass(frozen=True)
+class Fold(Aggregator[Any, Any, Any]):
+    """What `fold_window` is given, as an aggregator.
+
+    Attributes:
+        builder: makes the value to start from.
+        folder: called with what there is and the next value.
+        merger: called with what two windows have, where windows may become one.
+        copies: whether what is emitted must not change when the window goes on.
+    """
+
+    builder: Callable[[], Any]
+    folder: Callable[[Any, Any], Any]
+    merger: Callable[[Any, Any], Any] | None
+    copies: bool
+
+    @override
+    def initialize(self) -> Any:
+        return self.builder()
+
+    @override
+    def add(self, state: Any, value: Any) -> Any:
+        return self.folder(state, value)
+
+    @override
+    def merge(self, state: Any, other: Any) -> Any:
+        if self.merger is None:
+            raise NotImplementedError("windows became one, and there is no merger")
+        return self.merger(state, other)
+
+    @override
+    def result(self, state: Any) -> Any:
+        return copy.deepcopy(state) if self.copies else state
+
+
+@dataclass(frozen=True)
+class Reduce(Aggregator[Any, Any, Any]):
+    """What `reduce_window` is given, as an aggregator; the state is a tuple, empty at first."""
+
+    reducer: Callable[[Any, Any], Any]
+    copies: bool
+
+    @override
+    def initialize(self) -> tuple[Any, ...]:
+        return ()
+
+    @override
+    def add(self, state: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
+        return (self.reducer(state[0], value),) if state else (value,)
+
+    @override
+    def merge(self, state: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (self.reducer(state[0], other[0]),) if state and other else state or other
+
+    @override
+    def result(self, state: tuple[Any, ...]) -> Any:
+        return copy.deepcopy(state[0]) if self.copies else state[0]
+
+
+@dataclass(frozen=True)
+class Named(Aggregator[Any, list[Any], dict[str, Any]]):
+    """Several aggregators side by side, each under a name."""
+
+    names: tuple[str, ...]
+    aggregators: tuple[Aggregator[Any, Any, Any], ...]
+
+    @override
+    def initialize(self) -> list[Any]:
+        return [one.initialize() for one in self.aggregators]
+
+    @override
+    def add(self, state: list[Any], value: Any) -> list[Any]:
+        raise NotImplementedError("values come with their arrival")
+
+    @override
+    def add_at(self, state: list[Any], value: Any, at: Arrival) -> list[Any]:
+        return [
+            one.add_at(kept, value, at) for one, kept in zip(self.aggregators, state, strict=True)
+        ]
+
+    @override
+    def merge(self, state: list[Any], other: list[Any]) -> list[Any]:
+        pairs = zip(self.aggregators, state, other, strict=True)
+        return [one.merge(kept, more) for one, kept, more in pairs]
+
+    @override
+    def result(self, state: list[Any]) -> dict[str, Any]:
+        figures = zip(self.names, self.aggregators, state, strict=True)
+        return {name: one.result(kept) for name, one, kept in figures}

@@ -1,0 +1,148 @@
+"""Joining several keyed streams on their key, window by window."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from typing_extensions import override
+
+from flow.dataflow import KeyedStream
+from flow.errors import FlowBuildError, shorten
+from flow.operators.building import check_choice
+from flow.operators.joins import EMIT_MODES, INSERT_MODES, EmitMode, InsertMode
+from flow_windowing.aggregators import Arrival
+from flow_windowing.clocks import Clock
+from flow_windowing.driver import Timestamp
+from flow_windowing.logic import WindowLogic
+from flow_windowing.operators import WindowOut, add_window
+from flow_windowing.windowers import Windower
+
+Turn: TypeAlias = tuple[int, int]
+"""What decides which value is first: its time and its arrival, or its arrival alone."""
+Sides: TypeAlias = list[list[tuple[Turn, Any]]]
+"""Of each side, its values in order of turn; empty where nothing came."""
+
+
+def join_window(
+    step_id: str,
+    clock: Clock[Any, Any],
+    windower: Windower[Any],
+    *sides: KeyedStream[Any],
+    insert_mode: InsertMode = "last",
+    emit_mode: EmitMode = "final",
+    ordered: bool = True,
+    timestamp: Timestamp | None = None,
+) -> WindowOut[Any, tuple[Any, ...]]:
+    """Join streams on their key into tuples, one place a side, within each window.
+
+    Clock and windower see the plain values of all sides; a late value says which side it came from.
+
+    Args:
+        step_id: the step's id, unique in the flow.
+        clock: the sense of time.
+        windower: how values are cut into windows.
+        sides: two or more keyed streams.
+        insert_mode: what a side keeps when it has several values: the ``"first"``, the ``"last"``,
+            or, for ``"product"``, all of them, to make every combination.
+        emit_mode: when to emit: ``"final"``, as the window closes, with ``None`` for a side without
+            a value; ``"complete"``, once every side has one, and the window starts over;
+            ``"running"``, at every value, all that there is then.
+        ordered: whether values enter windows in timestamp order, as the watermark passes them, and
+            first and last go by timestamp; ``False``: in arrival order, at once.
+        timestamp: which time ``WindowMetadata.timestamp`` says; see `fold_window`.
+
+    Raises:
+        FlowBuildError, FlowTypeError: when an argument is not fit; it says which.
+
+    Example:
+        >>> import flow.operators as op
+        >>> from flow.testing import run_once
+        >>> from flow_windowing import SystemClock, TumblingWindower
+        >>> def joined(views):
+        ...     clicks = op.filter_value("clicks", views, lambda n: n > 1)
+        ...     return join_window("j", SystemClock(), TumblingWindower("1h"), views, clicks).down
+        >>> out = run_once([("a", 1), ("b", 2)], joined)
+        >>> sorted((key, pair) for key, (_, pair) in out)
+        [('a', (1, None)), ('b', (2, 2))]
+    """
+    check_choice(step_id, "insert_mode", insert_mode, INSERT_MODES)
+    check_choice(step_id, "emit_mode", emit_mode, EMIT_MODES)
+    if len(sides) < 2:
+        raise FlowBuildError(
+            f"step {shorten(step_id)}: a join needs two or more streams, got {len(sides)}"
+        )
+    builder = _JoinBuilder(len(sides), insert_mode, emit_mode, bool(ordered))
+    return add_window(step_id, sides, clock, windower, builder, ordered, timestamp=timestamp)
+
+
+@dataclass(frozen=True)
+class _JoinBuilder:
+    sides: int
+    insert_mode: InsertMode
+    emit_mode: EmitMode
+    ordered: bool
+
+    def __call__(self, state: Sides | None) -> _JoinLogic:
+        return _JoinLogic(self, [[] for _ in range(self.sides)] if state is None else state)
+
+
+class _JoinLogic(WindowLogic[tuple[int, Any], tuple[Any, ...], Sides]):
+    """The values of one window. Invariant: each side has at most one, but for ``"product"``."""
+
+    __slots__ = ("_config", "sides")
+
+    def __init__(self, config: _JoinBuilder, sides: Sides) -> None:
+        self._config = config
+        self.sides = [list(values) for values in sides]
+
+    @override
+    def on_value(self, value: tuple[int, Any]) -> Iterable[tuple[Any, ...]]:
+        raise NotImplementedError("values come with their arrival")
+
+    @override
+    def on_value_at(self, value: tuple[int, Any], at: Arrival) -> Iterable[tuple[Any, ...]]:
+        side, plain = value
+        turn = (at.timestamp_us if self._config.ordered else 0, at.number)
+        self.sides[side] = self._chosen([*self.sides[side], (turn, plain)])
+        if self._config.emit_mode == "running":
+            return self._rows()
+        if self._config.emit_mode == "complete" and all(self.sides):
+            rows = self._rows()
+            self.sides = [[] for _ in self.sides]
+            return rows
+        return ()
+
+    @override
+    def on_merge(self, original: _JoinLogic) -> Iterable[tuple[Any, ...]]:
+        """Nothing is emitted: the value that made the two windows one comes next."""
+        pairs = zip(self.sides, original.sides, strict=True)
+        self.sides = [self._chosen([*values, *others]) for values, others in pairs]
+        return ()
+
+    @override
+    def on_close(self) -> Iterable[tuple[Any, ...]]:
+        return self._rows() if self._config.emit_mode == "final" else ()
+
+    @override
+    def snapshot(self) -> Sides:
+        return [list(values) for values in self.sides]
+
+    def _chosen(self, values: list[tuple[Turn, Any]]) -> list[tuple[Turn, Any]]:
+        match self._config.insert_mode:
+            case "first":
+                return [min(values, key=_turn_of)] if values else []
+            case "last":
+                return [max(values, key=_turn_of)] if values else []
+            case "product":
+                return sorted(values, key=_turn_of)
+
+    def _rows(self) -> list[tuple[Any, ...]]:
+        choices = [[plain for _, plain in values] or [None] for values in self.sides]
+        return list(itertools.product(*choices))
+
+
+def _turn_of(entry: tuple[Turn, Any]) -> Turn:
+    return entry[0]

@@ -1,0 +1,52 @@
+"""The contract for what happens inside one window of one key."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Generic, Self, TypeVar
+
+from flow_windowing.aggregators import Arrival
+
+V = TypeVar("V")
+W = TypeVar("W")
+S = TypeVar("S")
+
+
+class WindowLogic(ABC, Generic[V, W, S]):
+    """What happens inside one window of one key: the contract for `window`."""
+
+    @abstractmethod
+    def on_value(self, value: V) -> Iterable[W]:
+        """Called with each value that enters the window; returns what to emit at once."""
+
+    def on_value_at(self, value: V, at: Arrival) -> Iterable[W]:  # noqa: ARG002
+        """Called in the place of `on_value`: override it where a value's time or turn matters."""
+        return self.on_value(value)
+
+    def on_fill(self, values: list[tuple[V, Arrival]]) -> Iterable[W]:
+        """Called first for a window that opens over values seen before, with all it holds then."""
+        return [one for value, at in values for one in self.on_value_at(value, at)]
+
+    def on_merge(self, original: Self) -> Iterable[W]:
+        """Called when another window becomes part of this one, with that window's logic.
+
+        Must be written for windowers that merge windows, such as sessions.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot merge windows: write on_merge")
+
+    @abstractmethod
+    def on_close(self) -> Iterable[W]:
+        """Called once when the window closes; returns what to emit last."""
+
+    @abstractmethod
+    def snapshot(self) -> S:
+        """Return a copy of the state, which must not change when the logic goes on."""
+
+
+class EpochWindowLogic(WindowLogic[V, W, S]):
+    """A logic that also says something at the end of each epoch in which its window changed."""
+
+    @abstractmethod
+    def on_epoch_end(self) -> Iterable[W]:
+        """Called once at the end of an epoch in which the window changed, if it is still open."""
