@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -32,6 +32,7 @@ from flow.engine.local import DEFAULT_SHARDS, EpochResult, LocalEngine, Part
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.instants import Instant, Moment, instant_us
 from flow.operators.building import check_whole
+from flow.operators.stateful import Stateful
 
 X = TypeVar("X")
 
@@ -156,6 +157,44 @@ def run_once(items: Iterable[Any], build: Callable[[Stream[Any]], Stream[Any]]) 
         driver.send("in", items)
         driver.end()
         return driver.received("out")
+
+
+def swap_clock(flow: Dataflow, step_id: str, clock: object) -> Dataflow:
+    """Copy a flow with another clock in the place of a windowing step's own.
+
+    Args:
+        flow: the flow, which stays as it is.
+        step_id: the step whose clock to swap.
+        clock: the clock to put there, such as ``SystemClock()``.
+
+    Raises:
+        FlowBuildError: when the flow has no such step, or the step has no clock.
+        FlowTypeError: when `clock` is not a clock.
+
+    Example:
+        >>> import flow.operators as op, flow_windowing as win
+        >>> flow = Dataflow("example")
+        >>> s = op.input("in", flow, TestingSource([]))
+        >>> hours, clock = win.TumblingWindower("1h"), win.SystemClock()
+        >>> op.output("out", win.collect_window("hourly", s, clock, hours).down, TestingSink([]))
+        >>> event_time = win.EventClock(lambda seconds: seconds, "0s")
+        >>> with TestDriver(swap_clock(flow, "hourly", event_time)) as t:
+        ...     t.send("in", [("k", 5), ("k", 3600)])
+        ...     [values for _, (_, values) in t.received("out")]
+        [[5]]
+    """
+    operator = flow.step(step_id).operator
+    builder = getattr(operator, "builder", None)
+    if not isinstance(operator, Stateful) or not hasattr(builder, "clock"):
+        raise FlowBuildError(
+            f"step {step_id!r} has no clock: swap_clock is for windowing steps, "
+            "such as those of win.aggregate_window"
+        )
+    try:
+        swapped = replace(builder, clock=clock)  # type: ignore[type-var]
+    except FlowTypeError as error:
+        raise FlowTypeError(f"step {step_id!r}: {error}") from None
+    return flow.with_operator(step_id, replace(operator, builder=swapped))
 
 
 def run_source(source: Source[X]) -> list[X]:
@@ -329,4 +368,5 @@ __all__ = [
     "TestingSource",
     "run_once",
     "run_source",
+    "swap_clock",
 ]

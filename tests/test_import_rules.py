@@ -181,6 +181,7 @@ PUBLIC: dict[str, list[str]] = {
         "TestingSource",
         "run_once",
         "run_source",
+        "swap_clock",
     ],
     "flow.connectors.dataframe": ["DataFrameSink", "DataFrameSource"],
     "flow.connectors.files": [
