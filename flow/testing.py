@@ -184,14 +184,14 @@ def swap_clock(flow: Dataflow, step_id: str, clock: object) -> Dataflow:
         [[5]]
     """
     operator = flow.step(step_id).operator
-    builder = getattr(operator, "builder", None)
+    builder: Any = getattr(operator, "builder", None)
     if not isinstance(operator, Stateful) or not hasattr(builder, "clock"):
         raise FlowBuildError(
             f"step {step_id!r} has no clock: swap_clock is for windowing steps, "
             "such as those of win.aggregate_window"
         )
     try:
-        swapped = replace(builder, clock=clock)  # type: ignore[type-var]
+        swapped = replace(builder, clock=clock)
     except FlowTypeError as error:
         raise FlowTypeError(f"step {step_id!r}: {error}") from None
     return flow.with_operator(step_id, replace(operator, builder=swapped))

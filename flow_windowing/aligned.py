@@ -78,7 +78,7 @@ class SlidingWindower(Windower[list[int]]):
 
     @cached_property
     @override
-    def grace_us(self) -> int | None:  # type: ignore[override]
+    def grace_us(self) -> int | None:
         return grace_us(self.grace, "SlidingWindower")
 
     @override
@@ -131,7 +131,7 @@ class TumblingWindower(Windower[list[int]]):
 
     @cached_property
     @override
-    def grace_us(self) -> int | None:  # type: ignore[override]
+    def grace_us(self) -> int | None:
         return grace_us(self.grace, "TumblingWindower")
 
     @override

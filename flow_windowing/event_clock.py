@@ -88,8 +88,10 @@ class EventClock(Clock[V, ClockState]):
             )
 
     def __repr__(self) -> str:
-        given = {"ts_getter": self.ts_getter}
-        given["wait_for_system_duration"] = self.wait_for_system_duration
+        given: dict[str, object] = {
+            "ts_getter": self.ts_getter,
+            "wait_for_system_duration": self.wait_for_system_duration,
+        }
         fields = type(self).__dataclass_fields__.values()
         for one in fields:
             value = getattr(self, one.name)

@@ -66,7 +66,7 @@ class EventSlidingWindower(Windower[EventSlidingState]):
 
     @cached_property
     @override
-    def grace_us(self) -> int | None:  # type: ignore[override]
+    def grace_us(self) -> int | None:
         return grace_us(self.grace, "EventSlidingWindower")
 
     @property

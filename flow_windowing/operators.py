@@ -143,7 +143,7 @@ def fold_window(
     check_callable(step_id, "folder", folder)
     if merger is not None:
         check_callable(step_id, "merger", merger)
-    elif isinstance(windower, Windower) and windower.merges:
+    elif getattr(windower, "merges", False):
         raise FlowBuildError(
             f"step {shorten(step_id)}: merger is needed: {type(windower).__name__} makes one "
             "window of two, and only you know what the two hold together"
@@ -225,7 +225,8 @@ def collect_window(
         >>> [(key, values) for key, (_, values) in out]
         [('a', [10, 20])]
     """
-    gatherer = GATHERERS.get(into) if isinstance(into, type) else None
+    chosen: object = into
+    gatherer = GATHERERS.get(chosen) if isinstance(chosen, type) else None
     if gatherer is None:
         raise FlowBuildError(
             f"step {shorten(step_id)}: into must be list, set or dict, got {shorten(into)}"

@@ -65,7 +65,7 @@ class SessionWindower(Windower[SessionState]):
 
     @cached_property
     @override
-    def grace_us(self) -> int | None:  # type: ignore[override]
+    def grace_us(self) -> int | None:
         return grace_us(self.grace, "SessionWindower")
 
     @property

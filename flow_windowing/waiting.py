@@ -40,12 +40,12 @@ class Block(NamedTuple):
 
     Attributes:
         first: time and number of the first of them.
-        count: how many there are.
+        size: how many there are.
         content: a pickle of a list of tuples.
     """
 
     first: tuple[int, int]
-    count: int
+    size: int
     content: bytes
 
 
@@ -100,7 +100,7 @@ class WaitQueue:
     def _settle(self) -> None:
         """Turn what is in the heap into blocks, merged with runs that are not much longer."""
         values, self._heap = self._heap, []
-        while self._runs and sum(block.count for block in self._runs[-1]) <= 2 * len(values):
+        while self._runs and sum(block.size for block in self._runs[-1]) <= 2 * len(values):
             values += [one for block in self._runs.pop() for one in _unpickled(block)]
         values.sort(key=lambda one: one[:2])
         starts = range(0, len(values), BLOCK_VALUES)

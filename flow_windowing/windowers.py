@@ -133,7 +133,7 @@ class IndexedLogic(WindowerLogic[list[int]]):
 
     def __init__(self, state: list[int] | None) -> None:
         self._open = set(state or ())
-        self._set_next_close()
+        self._next_close_us = self._first_close_us()
 
     @abstractmethod
     def ids_at(self, timestamp_us: int) -> Sequence[int]:
@@ -175,7 +175,7 @@ class IndexedLogic(WindowerLogic[list[int]]):
     def close_for(self, watermark_us: int) -> Sequence[WindowMetadata]:
         closed = sorted(one for one in self._open if self.closed_at_us(one) <= watermark_us)
         self._open.difference_update(closed)
-        self._set_next_close()
+        self._next_close_us = self._first_close_us()
         return [self.metadata(window_id) for window_id in closed]
 
     @override
@@ -186,8 +186,8 @@ class IndexedLogic(WindowerLogic[list[int]]):
     def snapshot(self) -> list[int] | None:
         return sorted(self._open) or None
 
-    def _set_next_close(self) -> None:
-        self._next_close_us = self.closed_at_us(min(self._open)) if self._open else NEVER
+    def _first_close_us(self) -> int:
+        return self.closed_at_us(min(self._open)) if self._open else NEVER
 
 
 def positive_us(value: Duration, what: str) -> int:
