@@ -1,0 +1,230 @@
+"""Aggregates: the laws of the contract, for values that nobody thought of."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import math
+import pickle
+import statistics
+from datetime import timedelta
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flow_windowing import (
+    Aggregator,
+    Arrival,
+    Collect,
+    CollectUnique,
+    Count,
+    CountDistinct,
+    Earliest,
+    First,
+    Last,
+    Latest,
+    Max,
+    MaxK,
+    MaxKUnique,
+    Mean,
+    Min,
+    MinK,
+    MinKUnique,
+    Quantile,
+    StdDev,
+    Sum,
+    TopK,
+    aggregate,
+)
+
+Added = list[tuple[Any, Arrival]]
+AnyAggregator = Aggregator[Any, Any, Any]
+
+# A few values that meet again and again, so that ties and equals of several types are common.
+FEW = st.sampled_from([0, -0.0, 1, 1.0, True, 2, 2.5, math.nan, math.inf, -math.inf, None])
+NUMBERS = FEW | st.integers() | st.floats()
+DECIMALS = st.decimals(allow_nan=False, allow_infinity=False) | st.integers()
+LENGTHS = st.timedeltas(min_value=timedelta(days=-1000), max_value=timedelta(days=1000))
+ORDERED = FEW | st.floats() | st.decimals(allow_nan=False)
+THINGS = FEW | st.text(max_size=2) | st.tuples(st.integers(0, 2), st.text(max_size=1))
+# Squares of what is far apart overflow, and a spread of rounding errors is nothing to compare.
+SPREAD = st.integers(-(10**6), 10**6) | st.floats(-1e6, 1e6).map(lambda number: round(number, 3))
+
+OF_WHAT: list[tuple[AnyAggregator, st.SearchStrategy[Any]]] = [
+    (Count(), THINGS),
+    (Sum(), NUMBERS),
+    (Sum(), DECIMALS),
+    (Sum(), LENGTHS),
+    (Mean(), NUMBERS),
+    (Mean(), DECIMALS),
+    (Mean(), LENGTHS),
+    (StdDev(), SPREAD),
+    (StdDev(sample=False), SPREAD),
+    (Min(), ORDERED),
+    (Max(), ORDERED),
+    (First(), THINGS),
+    (Last(), THINGS),
+    (Earliest(), THINGS),
+    (Latest(), THINGS),
+    (Collect(), THINGS),
+    (CollectUnique(), THINGS),
+    (CountDistinct(), THINGS),
+    (TopK(k=2), THINGS),
+    (MaxK(k=3), ORDERED),
+    (MinK(k=3), ORDERED),
+    (MaxKUnique(k=3), ORDERED),
+    (MinKUnique(k=3), ORDERED),
+    (Quantile(q=0.3), NUMBERS),
+]
+EVERY = [one for one, _ in OF_WHAT]
+
+
+def state_of(one: AnyAggregator, added: Added) -> Any:
+    state = one.initialize()
+    for value, at in added:
+        state = one.add_at(state, value, at)
+    return state
+
+
+def assert_same(one: AnyAggregator, state: Any, other: Any) -> None:
+    """By what is shown, so that 1, 1.0 and True are told apart, and NaN is NaN."""
+    left, right = one.result(state), one.result(other)
+    if isinstance(one, StdDev) and left is not None:
+        assert left == pytest.approx(right, rel=1e-9, abs=1e-6)
+    else:
+        assert repr(left) == repr(right)
+
+
+@st.composite
+def arrivals(draw: st.DrawFn, values: st.SearchStrategy[Any]) -> Added:
+    """Values in the order in which they enter, which need not be that in which they came."""
+    drawn = draw(st.lists(values, max_size=12))
+    numbers = draw(st.permutations(range(len(drawn))))
+    times = [draw(st.integers(0, 3)) for _ in drawn]
+    return [
+        (value, Arrival(time, number, entered))
+        for entered, (value, time, number) in enumerate(zip(drawn, times, numbers, strict=True))
+    ]
+
+
+@pytest.mark.parametrize(("one", "values"), OF_WHAT)
+@given(data=st.data())
+def test_parts_added_in_any_order_and_merged_give_what_adding_everything_gives(
+    one: AnyAggregator, values: st.SearchStrategy[Any], data: st.DataObject
+) -> None:
+    added = data.draw(arrivals(values))
+    parts: list[Added] = [[], [], []]
+    for entry in data.draw(st.permutations(added)):
+        parts[data.draw(st.integers(0, 2))].append(entry)
+    first, second, third = (state_of(one, part) for part in parts)
+    if data.draw(st.booleans()):
+        merged = one.merge(one.merge(first, second), third)
+    else:
+        merged = one.merge(first, one.merge(second, third))
+    assert_same(one, merged, state_of(one, added))
+
+
+@given(arrivals(NUMBERS), st.integers(0, 12))
+def test_a_result_changes_nothing_and_is_not_changed(added: Added, cut: int) -> None:
+    for one in EVERY:
+        state = state_of(one, added[:cut])
+        early = one.result(state)
+        shown = repr(early)
+        for value, at in added[cut:]:
+            state = one.add_at(state, value, at)
+        assert repr(one.result(state)) == repr(one.result(state_of(one, added)))
+        one.merge(state, state_of(one, added))
+        assert repr(early) == shown
+
+
+@given(arrivals(NUMBERS))
+def test_a_state_may_be_pickled_at_any_time(added: Added) -> None:
+    for one in EVERY:
+        state = one.initialize()
+        for value, at in added:
+            state = one.add_at(pickle.loads(pickle.dumps(state)), value, at)
+        assert repr(one.result(state)) == repr(one.result(state_of(one, added)))
+
+
+@given(arrivals(NUMBERS), arrivals(NUMBERS))
+def test_a_shallow_copy_of_a_state_goes_its_own_way(added: Added, more: Added) -> None:
+    for one in EVERY:
+        state = state_of(one, added)
+        kept, shown = copy.copy(state), repr(one.result(state))
+        for value, at in more:
+            state = one.add_at(state, value, at)
+        one.merge(state, state_of(one, more))
+        assert repr(one.result(kept)) == shown
+
+
+@pytest.mark.parametrize("one", EVERY)
+def test_windows_do_not_share_a_first_state(one: AnyAggregator) -> None:
+    one.add_at(one.initialize(), 1, Arrival(0, 0, 0))
+    assert repr(one.result(one.initialize())) == repr(aggregate(one, []))
+
+
+@pytest.mark.parametrize(
+    ("one", "limit"),
+    [
+        (Count(), 20),
+        (Sum(), 110),
+        (Mean(), 120),
+        (StdDev(), 50),
+        (Min(), 40),
+        (First(), 40),
+        (Latest(), 50),
+        (MaxK(k=3), 80),
+        (MinKUnique(k=3), 80),
+        (Quantile(q=0.5), 8 * 10_000 + 100),
+    ],
+)
+def test_a_state_is_small(one: AnyAggregator, limit: int) -> None:
+    state = state_of(one, [(n / 7, Arrival(n, n, n)) for n in range(10_000)])
+    assert len(pickle.dumps(state, protocol=5)) <= limit
+
+
+@pytest.mark.parametrize("one", [Sum("a"), MaxK("a", 3), Quantile(q=0.5), StdDev(len)])
+def test_an_aggregator_can_be_pickled(one: AnyAggregator) -> None:
+    assert pickle.loads(pickle.dumps(one)) == one
+
+
+@given(st.lists(st.floats(-1e300, 1e300), max_size=50))
+def test_a_sum_of_floats_is_that_of_fsum(numbers: list[float]) -> None:
+    assert aggregate(Sum(), numbers) == math.fsum(numbers)
+
+
+@given(st.lists(st.integers() | st.floats(allow_nan=False, allow_infinity=False), min_size=1))
+def test_a_mean_is_rounded_once(numbers: list[float]) -> None:
+    exact = sum(map(Fraction, numbers)) / len(numbers)
+    assert aggregate(Mean(), numbers) == float(exact)
+
+
+@given(st.lists(SPREAD, min_size=2))
+def test_a_standard_deviation_is_close_to_the_exact_one(numbers: list[float]) -> None:
+    exact = [Fraction(number) for number in numbers]
+    assert aggregate(StdDev(), numbers) == pytest.approx(statistics.stdev(exact), abs=1e-6)
+    spread = aggregate(StdDev(sample=False), numbers)
+    assert spread == pytest.approx(statistics.pstdev(exact), abs=1e-6)
+
+
+@given(st.lists(st.floats(-1e300, 1e300), min_size=1), st.floats(0, 1))
+def test_a_quantile_is_numpy_s(numbers: list[float], q: float) -> None:
+    assert aggregate(Quantile(q=q), numbers) == float(np.quantile(numbers, q))
+
+
+@given(st.lists(st.integers(0, 9)), st.integers(1, 5))
+def test_the_best_k_are_the_ends_of_the_sorted_values(numbers: list[int], k: int) -> None:
+    assert aggregate(MinK(k=k), numbers) == sorted(numbers)[:k]
+    assert aggregate(MaxK(k=k), numbers) == sorted(numbers, reverse=True)[:k]
+    assert aggregate(MinKUnique(k=k), numbers) == sorted(set(numbers))[:k]
+    assert aggregate(MaxKUnique(k=k), numbers) == sorted(set(numbers), reverse=True)[:k]
+
+
+@given(st.lists(st.integers(0, 9)), st.integers(1, 5))
+def test_the_most_frequent_are_those_of_a_counter(numbers: list[int], k: int) -> None:
+    expected = [number for number, _ in collections.Counter(numbers).most_common(k)]
+    assert aggregate(TopK(k=k), numbers) == expected
