@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
@@ -119,6 +119,8 @@ def same(left: object, right: object) -> bool:
         (Quantile(q=0.99), [7], 7.0),
         (Quantile(q=0.5), [INF, INF, -INF, INF], INF),
         (Quantile(q=0.5), [Decimal("1.5"), 2], 1.75),
+        (Quantile(q=0), [-0.0, 0.0], 0.0),
+        (Quantile(q=0), [0.0, -0.0], 0.0),
     ],
 )  # fmt: skip
 def test_a_figure(aggregator: Aggregator[Any, Any, Any], values: list[Any], figure: object) -> None:
@@ -159,6 +161,12 @@ def test_a_figure_of_nothing(aggregator: Aggregator[Any, Any, Any], figure: obje
 def test_the_spread_of_one_value_is_known_only_for_a_population() -> None:
     assert aggregate(StdDev(), [0.1]) is None
     assert aggregate(StdDev(sample=False), [0.1]) == 0.0
+
+
+def test_decimals_do_not_depend_on_the_context_of_the_machine_that_adds_them() -> None:
+    with localcontext(prec=3):
+        assert same(aggregate(Sum(), [Decimal(10**9), Decimal(1)]), Decimal(10**9 + 1))
+        assert same(aggregate(Mean(), [Decimal(10**9), Decimal(2)]), Decimal(5 * 10**8 + 1))
 
 
 @dataclass(frozen=True)
