@@ -70,6 +70,8 @@ class FoldingLogic(EpochWindowLogic[Any, Any, tuple[Any]]):
 
     @override
     def snapshot(self) -> tuple[Any]:
+        if isinstance(self._aggregator, Named):
+            return ([copy.copy(state) for state in self.state],)
         return (copy.copy(self.state),)
 
     def _result(self) -> Any:
