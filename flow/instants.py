@@ -22,6 +22,9 @@ MAX_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICRO
 NEVER = 2**62
 """Later than any instant: a due time that never comes, the watermark after the end of input."""
 
+NO_PROGRESS = -NEVER
+"""Earlier than any instant: the progress of a stream of which nothing is known yet."""
+
 
 def from_us(micros: int) -> datetime:
     """Turn microseconds into an aware UTC datetime, held to what a datetime can say.
@@ -106,10 +109,12 @@ class Moment:
     Attributes:
         now_us: system time, microseconds since the Unix epoch; never goes back.
         downtime_us: how long, all in all, the flow has not been running since its first epoch.
+        progress_us: how far the step's stream has come, where the step measures its progress.
     """
 
     now_us: int
     downtime_us: int = 0
+    progress_us: int = NO_PROGRESS
 
     @property
     def now(self) -> datetime:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from flow.engine.chunks import AFTER_ITEMS, AT_END, BEFORE_ITEMS, Chunk, Pairs
 from flow.engine.context import Control, TaskContext
 from flow.engine.packets import Packet, Run, decode_runs
 from flow.engine.plan import Edge
+from flow.engine.progress import Timeline
 from flow.engine.state import KeyStates
 from flow.errors import FlowError, StepError, brief, shorten, step_error
 from flow.instants import NEVER
@@ -24,6 +25,7 @@ from flow.operators.stateful import (
     Counted,
     OneToOneLogic,
     RejectedValue,
+    Stamped,
     Stateful,
     StatefulBatchLogic,
     StatefulLogic,
@@ -63,20 +65,36 @@ class Emitted:
         return Pairs(keys, [self.values[at][1] for at in chosen], pos[chosen])
 
 
-def gather(edges: tuple[Edge, ...], packets: list[Packet]) -> dict[str, Run]:
+def gather(
+    edges: tuple[Edge, ...], packets: list[Packet], timeline: Timeline | None = None
+) -> dict[str, Run]:
     """The values of each key from all packets bound for a step, in order of position.
 
-    With several edges each value becomes ``(side, value)``.
+    With several edges each value becomes ``(side, value)``, and with a timeline `Stamped`.
     """
-    sides = {edge.dest: edge.side for edge in edges}
     found: dict[str, list[Run]] = {}
     for packet in sorted(packets, key=lambda one: (one.origin, one.seq)):
-        for run in decode_runs(packet.payload, edges[0].step_id):
-            if len(edges) > 1:
-                side = sides[packet.dest]
-                run = run._replace(values=[(side, value) for value in run.values])
+        for run in _received(edges, packet, timeline):
             found.setdefault(run.key, []).append(run)
     return {key: runs[0] if len(runs) == 1 else _merged(key, runs) for key, runs in found.items()}
+
+
+def _received(edges: tuple[Edge, ...], packet: Packet, timeline: Timeline | None) -> Iterable[Run]:
+    runs: Iterable[Run] = decode_runs(packet.payload, edges[0].step_id)
+    if timeline is not None:
+        runs = timeline.stamped(packet.dest, packet.origin, list(runs))
+    if len(edges) == 1:
+        return runs
+    (side,) = (edge.side for edge in edges if edge.dest == packet.dest)
+    return (run._replace(values=[_sided(value, side) for value in run.values]) for run in runs)
+
+
+def _sided(value: Any, side: int) -> Any:
+    return (
+        Stamped((side, value.value), value.progress_us)
+        if isinstance(value, Stamped)
+        else (side, value)
+    )
 
 
 def _merged(key: str, runs: list[Run]) -> Run:
@@ -85,25 +103,46 @@ def _merged(key: str, runs: list[Run]) -> Run:
     if any(left.pos[-1] > right.pos[0] for left, right in itertools.pairwise(runs)):
         order = sorted(range(len(pos)), key=pos.__getitem__)
         values, pos = [values[at] for at in order], [pos[at] for at in order]
-    return Run(key, values, pos)
+    return Run(key, _rising(values) if isinstance(values[0], Stamped) else values, pos)
+
+
+def _rising(values: list[Stamped]) -> list[Stamped]:
+    """A key's values, of which none finds the stream further back than one before it did.
+
+    What several partitions send can lie at one position, where each knows its own items best.
+    """
+    progress = itertools.accumulate((value.progress_us for value in values), max)
+    return [Stamped(one.value, reached) for one, reached in zip(values, progress, strict=True)]
 
 
 class KeyedRun:
     """Runs one keyed step over one shard's part of an epoch."""
 
-    def __init__(self, step: Step, states: KeyStates, control: Control, context: TaskContext):
+    def __init__(
+        self,
+        step: Step,
+        states: KeyStates,
+        control: Control,
+        context: TaskContext,
+        timeline: Timeline | None = None,
+    ) -> None:
         if not isinstance(step.operator, Stateful):
             raise StepError(step.step_id, "is not a keyed step")
         self._step_id = step.step_id
         self._builder = step.operator.builder
         self._states = states
-        self._moment = control.moment
+        self._before = self._moment = control.moment
+        self._due_before = self._due_after = control.moment.now_us
+        if timeline is not None:
+            self._due_before, self._due_after = timeline.before_us, timeline.after_us
+            self._before = replace(control.moment, progress_us=timeline.before_us)
+            self._moment = replace(control.moment, progress_us=timeline.after_us)
         self._context = context
         self._emitted = Emitted()
 
     def run(self, runs: dict[str, Run], end_of_input: bool) -> Emitted:
         """Call what is due, then hand in the values, then, at the end of input, end every key."""
-        due = self._states.due(self._moment.now_us)
+        due = self._states.due(self._due_before)
         self._states.prepare(list(runs))
         for key in due:
             if key not in runs:
@@ -111,10 +150,21 @@ class KeyedRun:
         was_due = set(due)
         for key, run in runs.items():
             self._touch(key, run, key in was_due)
+        if self._due_after > self._due_before:
+            self._notify_reached(was_due | runs.keys())
         if end_of_input:
             for key in self._states.all():
                 self._end(key)
         return self._emitted
+
+    def _notify_reached(self, touched: set[str]) -> None:
+        """Notify the keys that became due by the items of others."""
+        for key in self._states.due(self._due_after):
+            if key not in touched:
+                logic = self._take(key)
+                if logic is not None:
+                    logic = self._notify(key, logic, AFTER_ITEMS)
+                self._end_epoch(key, logic, NEVER if logic is None else self._due(key, logic))
 
     def _touch(self, key: str, run: Run | None, due: bool) -> None:
         logic = self._take(key)
@@ -122,16 +172,20 @@ class KeyedRun:
             logic = self._notify(key, logic, BEFORE_ITEMS)
         if run is not None:
             logic = self._feed(key, logic, run)
-        self._settle(key, logic)
-
-    def _settle(self, key: str, logic: Logic | None) -> None:
-        """Notify a logic that has become due meanwhile, end its epoch, and keep what is left."""
         due_us = NEVER if logic is None else self._due(key, logic)
-        if logic is not None and due_us <= self._moment.now_us:
+        if logic is not None and due_us <= self._due_after:
             logic = self._notify(key, logic, AFTER_ITEMS)
             due_us = NEVER if logic is None else self._due(key, logic)
+        self._end_epoch(key, logic, due_us)
+
+    def _end_epoch(self, key: str, logic: Logic | None, due_us: int) -> None:
+        """Tell a logic that wants to know, and keep what is left of it."""
         if logic is not None and type(logic).on_epoch_end is not StatefulLogic.on_epoch_end:
-            self._end_epoch(key, logic)
+            try:
+                values = list(logic.on_epoch_end(self._moment))
+            except Exception as error:
+                raise self._failed("on_epoch_end", error, key) from _cause(error)
+            self._emitted.add(key, values, [AFTER_ITEMS] * len(values))
             due_us = self._due(key, logic)
         self._keep(key, logic, due_us)
 
@@ -140,13 +194,6 @@ class KeyedRun:
             self._states.drop(key)
         else:
             self._put(key, logic, due_us)
-
-    def _end_epoch(self, key: str, logic: Logic) -> None:
-        try:
-            values = list(logic.on_epoch_end(self._moment))
-        except Exception as error:
-            raise self._failed("on_epoch_end", error, key) from _cause(error)
-        self._emitted.add(key, values, [AFTER_ITEMS] * len(values))
 
     def _feed(self, key: str, logic: Logic | None, run: Run) -> Logic | None:
         if logic is None:
@@ -189,7 +236,8 @@ class KeyedRun:
         return logic
 
     def _notify(self, key: str, logic: Logic, pos: int) -> Logic | None:
-        return self._call(key, logic, "on_notify", pos, logic.on_notify, self._moment)
+        moment = self._before if pos == BEFORE_ITEMS else self._moment
+        return self._call(key, logic, "on_notify", pos, logic.on_notify, moment)
 
     def _end(self, key: str) -> None:
         logic = self._take(key)
@@ -272,11 +320,18 @@ class KeyedRun:
         if isinstance(error, RejectedValue):
             return step_error(self._step_id, error.problem, key=key, item=error.value)
         problem = self._problem(what, error)
-        shown = item[0] if item else None
+        shown = _plain(item[0]) if item else None
         return step_error(self._step_id, problem, key=key, item=shown, has_item=bool(item))
 
     def _problem(self, what: str, error: Exception) -> str:
         return f"{what} raised {brief(error)}"
+
+
+def _plain(item: Any) -> Any:
+    """What a logic was given, as the user knows it: without stamps."""
+    if type(item) is list:
+        return [_plain(value) for value in item]
+    return item.value if isinstance(item, Stamped) else item
 
 
 def _cause(error: Exception) -> BaseException | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from flow.dataflow import Step
@@ -14,9 +15,11 @@ from flow.engine.chunks import Chunk
 from flow.engine.context import Control, Stats, TaskContext
 from flow.engine.failures import encode_failure
 from flow.engine.keyed import KeyedRun, gather
-from flow.engine.packets import CONTROL, ERROR, STATS, Packet, sorted_chunks
+from flow.engine.meter import Marks, Partition
+from flow.engine.packets import CONTROL, ERROR, PROGRESS, STATS, Packet, sorted_chunks
 from flow.engine.pipeline import Pipeline
-from flow.engine.plan import Plan
+from flow.engine.plan import Edge, Plan
+from flow.engine.progress import timeline_of
 from flow.engine.state import KeyStates
 from flow.errors import EngineError, FlowError
 from flow.operators.stateful import Stateful
@@ -24,6 +27,19 @@ from flow.operators.stateful import Stateful
 LEVEL_BITS = 24
 """A level's origins stand above those of the tasks of stage 0, and of the levels before it, so that
 what has the same position comes in the order in which it was made."""
+
+
+@dataclass
+class Arrived:
+    """What has arrived for a step: its items, and how far their streams have come."""
+
+    items: list[Packet] = field(default_factory=list)
+    marks: list[Packet] = field(default_factory=list)
+
+    def add(self, packet: Packet) -> None:
+        """Add a packet."""
+        (self.marks if packet.dest == PROGRESS else self.items).append(packet)
+
 
 StatesOf: TypeAlias = Callable[[Step], KeyStates]
 """Gives the key states of a keyed step in the shard at hand."""
@@ -51,18 +67,21 @@ def run_level(
         slice_number: which slice of a batch run this is; 0 when streaming.
         control: the epoch's control, when it is not among the packets.
     """
-    here: dict[str, list[Packet]] = defaultdict(list)
+    here: dict[str, Arrived] = defaultdict(Arrived)
     stats = Stats()
     passing: list[Packet] = []
     for packet in packets:
         if packet.dest == CONTROL:
             control = Control.decode(packet.payload)
-        elif packet.dest == STATS:
+            continue
+        if packet.dest == STATS:
             stats.add(Stats.decode(packet.payload))
-        elif packet.dest < 0 or plan.edges[packet.dest].level != level:
+            continue
+        edge = _edge_of(plan, packet)
+        if edge is None or edge.level != level:
             passing.append(packet)
         else:
-            here[plan.edges[packet.dest].step_id].append(packet)
+            here[edge.step_id].add(packet)
     yield from passing
     if control is None:
         if here:  # without the time nothing can be done with them, and they must not be lost
@@ -75,6 +94,13 @@ def run_level(
         yield Packet(CONTROL, shard, shard, 0, control.encode())
 
 
+def _edge_of(plan: Plan, packet: Packet) -> Edge | None:
+    """The edge that a packet travels along, or speaks of."""
+    if packet.dest >= 0:
+        return plan.edges[packet.dest]
+    return plan.edges[Marks.dest_in(packet.payload)] if packet.dest == PROGRESS else None
+
+
 class _LevelRun:
     def __init__(
         self, plan: Plan, level: int, shards: int, shard: int, control: Control, stats: Stats
@@ -85,37 +111,43 @@ class _LevelRun:
         self._control = control
         self._context = TaskContext(control.moment, stats, run_id=plan.plan_id)
         origin = (level << LEVEL_BITS) | shard
-        self._pipeline = Pipeline(plan, shards, shard, origin, self._context)
+        partition = Partition.of_level(level)
+        self._pipeline = Pipeline(plan, shards, shard, origin, partition, self._context)
 
     def packets(
-        self, here: dict[str, list[Packet]], states_of: StatesOf, slice_number: int
+        self, here: dict[str, Arrived], states_of: StatesOf, slice_number: int
     ) -> Iterator[Packet]:
         try:
             for step_id in self._plan.levels[self._level - 1]:
-                self._run_step(self._plan.steps[step_id], here.get(step_id, []), states_of)
+                self._run_step(self._plan.steps[step_id], here.get(step_id, Arrived()), states_of)
                 yield from self._pipeline.flush(slice_number)
+            yield from self._pipeline.finish(slice_number)
         except FlowError as error:
             yield Packet(ERROR, self._shard, self._shard, 0, encode_failure(error))
         yield from self._pipeline.report()
 
-    def _run_step(self, step: Step, packets: list[Packet], states_of: StatesOf) -> None:
+    def _run_step(self, step: Step, arrived: Arrived, states_of: StatesOf) -> None:
         if isinstance(step.operator, Stateful):
-            made = self._run_keyed(step, packets, states_of(step))
+            made = self._run_keyed(step, arrived, states_of(step))
             sent = list(zip(step.downs, made, strict=True))
         else:
-            sent = [(step.downs[0], chunk) for chunk in sorted_chunks(packets)]
+            sent = [(step.downs[0], chunk) for chunk in sorted_chunks(arrived.items)]
             self._context.count(step.step_id, "in", sum(len(chunk) for _, chunk in sent))
         for down, chunk in sent:
             what = "out" if down == step.downs[0] else down.port
             self._context.count(step.step_id, what, len(chunk))
             self._pipeline.push(down, chunk)
 
-    def _run_keyed(self, step: Step, packets: list[Packet], states: KeyStates) -> list[Chunk]:
-        runs = gather(self._plan.edges_into(step.step_id), packets) if packets else {}
+    def _run_keyed(self, step: Step, arrived: Arrived, states: KeyStates) -> list[Chunk]:
+        edges = self._plan.edges_into(step.step_id)
+        timeline = timeline_of(step, edges, arrived.marks, states, self._control.moment)
+        runs = gather(edges, arrived.items, timeline) if arrived.items else {}
         self._context.count(step.step_id, "in", sum(len(run.values) for run in runs.values()))
-        keyed = KeyedRun(step, states, self._control, self._context)
+        keyed = KeyedRun(step, states, self._control, self._context, timeline)
         emitted = keyed.run(runs, self._control.end_of_input)
         due_us = states.flush()
+        if timeline is not None:
+            due_us = timeline.due_us(due_us)
         self._context.stats.due_us = min(self._context.stats.due_us, due_us)
         self._context.stats.gauges[step.step_id, "keys"] += states.count()
         made, counted = emitted.by_port(len(step.downs))

@@ -17,6 +17,7 @@ from flow.engine.chunks import Items, Positions, Records, as_items, positions
 from flow.engine.context import Control, Stats, TaskContext
 from flow.engine.failures import decode_failure
 from flow.engine.level import run_level
+from flow.engine.meter import Partition
 from flow.engine.packets import ERROR, PRINTED, STATS, Packet, sorted_chunks
 from flow.engine.pipeline import Pipeline
 from flow.engine.plan import Plan, compile_flow
@@ -149,7 +150,8 @@ def _read_part(
         raise FlowBuildError(f"step {step_id!r} is not an input")
     context = TaskContext(control.moment, run_id=plan.plan_id)
     shard = shard_of_partition(plan, step_id, part.partition, shards)
-    pipeline = Pipeline(plan, shards, shard, origin, context)
+    partition = Partition(step_id, part.partition)
+    pipeline = Pipeline(plan, shards, shard, origin, partition, context)
     context.count(step_id, "out", len(part.items))
     batch = part.items
     chunk = Records(batch, pos) if isinstance(batch, pa.RecordBatch) else Items(batch, pos)
@@ -158,7 +160,7 @@ def _read_part(
     finally:
         _show("\n".join(context.printed))
         context.printed.clear()
-    return [*pipeline.flush(), *pipeline.report()]
+    return [*pipeline.finish(), *pipeline.report()]
 
 
 def _show(lines: str) -> None:

@@ -37,8 +37,9 @@ from flow.engine.chunks import (
 from flow.engine.shards import hash_keys, shard_of
 from flow.errors import EngineError, step_error
 
-CONTROL, STATS, ERROR, PRINTED = -1, -2, -3, -4
-"""Destinations that are not a stream: an epoch's time, counts, a failure, an inspector's lines."""
+CONTROL, STATS, ERROR, PRINTED, PROGRESS = -1, -2, -3, -4, -5
+"""Destinations that are not a stream: an epoch's time, counts, a failure, an inspector's lines, how
+far a stream has come."""
 
 _POS, _KEY = "__flow_pos__", "__flow_key__"
 _PROTOCOL = 5

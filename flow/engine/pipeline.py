@@ -8,8 +8,10 @@ from flow.dataflow import Step, StreamId
 from flow.engine.chunks import Chunk, in_order
 from flow.engine.context import TaskContext
 from flow.engine.kernels import run_step
+from flow.engine.meter import Meter, Partition
 from flow.engine.packets import (
     PRINTED,
+    PROGRESS,
     STATS,
     Packet,
     encode_keyed,
@@ -17,6 +19,7 @@ from flow.engine.packets import (
     encode_whole,
 )
 from flow.engine.plan import Edge, EdgeKind, Plan
+from flow.operators.stateful import Stateful
 
 SLICE_BITS = 24
 """How many packets an origin can make in a slice: the slice's number stands above these bits."""
@@ -25,15 +28,26 @@ SLICE_BITS = 24
 class Pipeline:
     """Pushes chunks through the stateless steps of a plan, and packs what arrives at edges.
 
-    One pipeline serves one task (in stage 0) or one shard of a level.
+    One pipeline serves one task (in stage 0) or one shard of a level. All that it sends belongs to
+    one source partition.
     """
 
-    def __init__(self, plan: Plan, shards: int, shard: int, origin: int, context: TaskContext):
+    def __init__(
+        self,
+        plan: Plan,
+        shards: int,
+        shard: int,
+        origin: int,
+        partition: Partition,
+        context: TaskContext,
+    ) -> None:
         self._plan = plan
         self._shards = shards
         self._shard = shard
         self._origin = origin
+        self._partition = partition
         self._context = context
+        self._meters: dict[int, Meter | None] = {}
         self._waiting: dict[int, list[Chunk]] = {}
         self._made = 0
         self.waiting_items = 0
@@ -54,14 +68,33 @@ class Pipeline:
             todo.extend(reversed(arrived))
 
     def flush(self, slice_number: int = 0) -> Iterator[Packet]:
-        """The packets of all that has arrived at edges since the last flush."""
+        """The packets of all that has arrived at edges since the last flush.
+
+        Of what a level makes, what is to be measured stays: it has to be measured in order of
+        position, and each step of the level starts at the first again.
+        """
+        waiting, self._waiting = self._waiting, {}
+        for dest, chunks in waiting.items():
+            edge = self._plan.edges[dest]
+            if self._partition.is_source or self._meter(edge) is None:
+                yield from self._packed(edge, chunks, slice_number)
+            else:
+                self._waiting[dest] = chunks
+        self.waiting_items = 0
+
+    def finish(self, slice_number: int = 0) -> Iterator[Packet]:
+        """The packets of all that is left, and of how far the streams have come that are measured.
+
+        Nothing can be pushed afterwards.
+        """
         waiting, self._waiting, self.waiting_items = self._waiting, {}, 0
         for dest, chunks in waiting.items():
-            for chunk in in_order(chunks):
-                for shard, payload in self._encode(self._plan.edges[dest], chunk):
-                    seq = (slice_number << SLICE_BITS) | self._made
-                    yield Packet(dest, shard, self._origin, seq, payload)
-                    self._made += 1
+            yield from self._packed(self._plan.edges[dest], chunks, slice_number)
+        for meter in self._meters.values():
+            if meter is not None:
+                payload = meter.marks().encode()
+                for shard in range(self._shards):
+                    yield self._packet(PROGRESS, shard, slice_number, payload)
 
     def report(self) -> Iterator[Packet]:
         """The packets of what was counted and printed; the counts start afresh."""
@@ -83,6 +116,30 @@ class Pipeline:
             self._context.count(edge.step_id, "in", len(chunk))
         self._waiting.setdefault(edge.dest, []).append(chunk)
         self.waiting_items += len(chunk)
+
+    def _packed(self, edge: Edge, chunks: list[Chunk], slice_number: int) -> Iterator[Packet]:
+        meter = self._meter(edge)
+        for chunk in in_order(chunks):
+            measured = chunk if meter is None else meter.stamp(chunk)
+            for shard, payload in self._encode(edge, measured):
+                yield self._packet(edge.dest, shard, slice_number, payload)
+
+    def _packet(self, dest: int, shard: int, slice_number: int, payload: bytes) -> Packet:
+        seq = (slice_number << SLICE_BITS) | self._made
+        self._made += 1
+        return Packet(dest, shard, self._origin, seq, payload)
+
+    def _meter(self, edge: Edge) -> Meter | None:
+        """What measures an edge's items, if the step that reads them wants it."""
+        if edge.dest not in self._meters:
+            operator = self._plan.steps[edge.step_id].operator
+            progress = operator.progress if isinstance(operator, Stateful) else None
+            self._meters[edge.dest] = (
+                None
+                if progress is None
+                else Meter(edge, progress, self._partition, self._context.moment)
+            )
+        return self._meters[edge.dest]
 
     def _encode(self, edge: Edge, chunk: Chunk) -> Iterator[tuple[int, bytes]]:
         made_by = edge.stream.step_id

@@ -12,6 +12,7 @@ from flow.dataflow import Step, StreamId
 from flow.engine.chunks import Items, Records, positions
 from flow.engine.context import TaskContext
 from flow.engine.failures import encode_failure
+from flow.engine.meter import Partition
 from flow.engine.packets import ERROR, Packet
 from flow.engine.pipeline import Pipeline
 from flow.engine.plan import Plan
@@ -49,7 +50,8 @@ def read_split(plan: Plan, shards: int, reading: Reading, moment: Moment) -> Ite
     """Read a split, run the stateless steps, and yield packets; a failure is a packet too."""
     context = TaskContext(moment, run_id=plan.plan_id)
     shard = shard_of_partition(plan, reading.step_id, reading.split.partition, shards)
-    pipeline = Pipeline(plan, shards, shard, reading.origin, context)
+    partition = Partition(reading.step_id, reading.split.partition)
+    pipeline = Pipeline(plan, shards, shard, reading.origin, partition, context)
     step = plan.steps[reading.step_id]
     operator = step.operator
     if not isinstance(operator, Input):
@@ -60,7 +62,7 @@ def read_split(plan: Plan, shards: int, reading: Reading, moment: Moment) -> Ite
             pipeline.push(*chunk)
             if pipeline.waiting_items >= FLUSH_ITEMS:
                 yield from pipeline.flush(reading.slice_number)
-        yield from pipeline.flush(reading.slice_number)
+        yield from pipeline.finish(reading.slice_number)
     except FlowError as error:
         yield Packet(ERROR, shard, reading.origin, 0, encode_failure(error))
     yield from pipeline.report()
@@ -85,7 +87,7 @@ def read_batches(
     """Run the stateless steps over Arrow batches that Spark itself has read."""
     context = TaskContext(Moment(now_us), run_id=plan.plan_id)
     shard = origin % shards
-    pipeline = Pipeline(plan, shards, shard, origin, context)
+    pipeline = Pipeline(plan, shards, shard, origin, Partition(step_id, 0), context)
     stream = plan.steps[step_id].downs[0]
     row = 0
     try:
@@ -95,7 +97,7 @@ def read_batches(
             row += batch.num_rows
             if pipeline.waiting_items >= FLUSH_ITEMS:
                 yield from pipeline.flush()
-        yield from pipeline.flush()
+        yield from pipeline.finish()
     except FlowError as error:
         yield Packet(ERROR, shard, origin, 0, encode_failure(error))
     yield from pipeline.report()

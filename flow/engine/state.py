@@ -31,6 +31,8 @@ from flow.instants import NEVER
 FORMAT = 1
 TARGET_BYTES = 10_000
 """What a segment should weigh: about where a state call costs as much as the bytes it moves."""
+PROGRESS_SEGMENT = -1
+"""The number of the segment that holds no keys but how far the step's stream has come."""
 _OVERHEAD_BYTES = 24
 """What a key costs in a segment besides its text and its snapshot."""
 
@@ -202,6 +204,14 @@ class KeyStates(ABC):
         """All keys, in order of key; they are prepared."""
 
     @abstractmethod
+    def progress(self) -> bytes | None:
+        """What the step remembers of how far its stream has come, whatever the key."""
+
+    @abstractmethod
+    def keep_progress(self, content: bytes) -> None:
+        """Replace what the step remembers of how far its stream has come."""
+
+    @abstractmethod
     def flush(self) -> int:
         """Write what changed; returns the least time at which a key is due."""
 
@@ -275,6 +285,12 @@ class SegmentedStates(KeyStates):
             segment = self._segment(number)
             self._home.update(dict.fromkeys(segment.kept, segment))
         return sorted(key for segment in self._loaded.values() for key in segment.kept)
+
+    def progress(self) -> bytes | None:
+        return self._store.read_segment(self._step_id, PROGRESS_SEGMENT)
+
+    def keep_progress(self, content: bytes) -> None:
+        self._store.write_segment(self._step_id, PROGRESS_SEGMENT, content)
 
     def flush(self) -> int:
         self._fit()
@@ -359,6 +375,7 @@ class LiveStates(KeyStates):
         self._logics: dict[str, Any] = {}
         self._dues: dict[str, int] = {}
         self._heap: list[tuple[int, str]] = []
+        self._progress: bytes | None = None
 
     def prepare(self, keys: list[str]) -> None:
         pass
@@ -391,6 +408,12 @@ class LiveStates(KeyStates):
 
     def all(self) -> list[str]:
         return sorted(self._logics)
+
+    def progress(self) -> bytes | None:
+        return self._progress
+
+    def keep_progress(self, content: bytes) -> None:
+        self._progress = content
 
     def flush(self) -> int:
         while self._heap and self._dues.get(self._heap[0][1]) != self._heap[0][0]:

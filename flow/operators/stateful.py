@@ -11,6 +11,9 @@ order, and asks it for a snapshot when an epoch ends. Laws that hold in every en
   aside. In a batch run each slice of the input is an epoch.
 - A logic built from the last snapshot behaves as the one that made it would have.
 - Time is what the `Moment` says: a logic never asks the machine's clock.
+
+Where a key's own values do not say how far its stream has come, a step can have a `Progress`, which
+is measured over all keys.
 """
 
 from __future__ import annotations
@@ -144,6 +147,58 @@ class StatefulLogic(_Logic[W, S], Generic[V, W, S]):
 Builder = Callable[[Any], _Logic[Any, Any]]
 
 
+class Progress(ABC):
+    """How to measure how far a stream has come, for all keys of a step together.
+
+    It is configuration: frozen, and pickled with the flow. A step has one if its builder has an
+    attribute `progress` that holds one. Each *source partition* of the step's input comes as far as
+    the greatest of its values says, and the stream as far as the least of the partitions that have
+    spoken; it never goes back. Then
+
+    - each value reaches its logic as a `Stamped` one;
+    - `Moment.progress_us` says in `on_notify` how far the stream had come: before the epoch's
+      values where it was due before them, after all of them otherwise, as in all other calls;
+    - what `notify_at_us` answers is in the units of `measure`: the logic is called once the
+      stream has come so far, whichever key's value, or the time that passed, has moved it.
+    """
+
+    @property
+    @abstractmethod
+    def advances(self) -> bool:
+        """Whether the stream also comes further by the system time that passes.
+
+        The time in which the flow does not run does not count.
+        """
+
+    @abstractmethod
+    def measure(self, value: Any, moment: Moment) -> int | None:
+        """Say how far the stream has come with this value.
+
+        Called once for each value, away from its key's logic, so it must depend on nothing else.
+        It must not raise: what cannot be measured is the logic's to judge.
+
+        Args:
+            value: the value, without the side that it comes from.
+            moment: the epoch's system time; where Spark reads a data frame itself, Spark's.
+
+        Returns:
+            Microseconds, such as a timestamp less how long to wait for those before it; ``None``
+            when the value says nothing.
+        """
+
+
+class Stamped(NamedTuple):
+    """A value as it reaches the logic of a step that measures progress.
+
+    Attributes:
+        value: the value; ``(side, value)`` where the step reads several streams.
+        progress_us: how far the stream had come once this value was counted.
+    """
+
+    value: Any
+    progress_us: int
+
+
 @dataclass(frozen=True)
 class Stateful(Operator):
     """A keyed step: a builder makes the logic of each key.
@@ -157,6 +212,12 @@ class Stateful(Operator):
     kind: str = "stateful"
     sides: int = 1
     emits: tuple[str, ...] = ("down",)
+
+    @property
+    def progress(self) -> Progress | None:
+        """How to measure how far the step's input has come, if that is to be known."""
+        found = getattr(self.builder, "progress", None)
+        return found if isinstance(found, Progress) else None
 
     @property
     @override

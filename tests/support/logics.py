@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
-from flow.instants import Moment
+from flow.instants import NEVER, Moment
 from flow.operators import DISCARD, KEEP, Keep, StatefulBatchLogic, StatefulLogic
+from flow.operators.stateful import Progress, Stamped
 
 
 class Diary(StatefulLogic[Any, str, list[str]]):
@@ -55,3 +57,59 @@ class BatchTotal(StatefulBatchLogic[int, tuple[int, int], int]):
 
     def snapshot(self) -> int:
         return self._total
+
+
+@dataclass(frozen=True)
+class Mileage(Progress):
+    """A whole number says how far a stream has come; other values say nothing."""
+
+    by_time: bool = False
+
+    @property
+    def advances(self) -> bool:
+        return self.by_time
+
+    def measure(self, value: Any, moment: Moment) -> int | None:
+        return value if isinstance(value, int) else None
+
+
+class Waypoint(NamedTuple):
+    """A value that asks for a notification when the stream has come so far."""
+
+    at: int
+
+
+class Traveller(StatefulLogic[Stamped, tuple[Any, int], int]):
+    """Emits what it was called with, and how far the stream had come then."""
+
+    def __init__(self, due: int) -> None:
+        self._due = due
+
+    def on_item(self, value: Stamped, moment: Moment) -> tuple[Iterable[tuple[Any, int]], Keep]:
+        plain = value.value
+        if isinstance(plain, Waypoint):
+            self._due = plain.at
+        return [(plain, value.progress_us)], KEEP
+
+    def on_notify(self, moment: Moment) -> tuple[Iterable[tuple[Any, int]], Keep]:
+        self._due = NEVER
+        return [("notify", moment.progress_us)], KEEP
+
+    def on_end(self, moment: Moment) -> tuple[Iterable[tuple[Any, int]], Keep]:
+        return [("end", moment.progress_us)], DISCARD
+
+    def notify_at_us(self) -> int:
+        return self._due
+
+    def snapshot(self) -> int:
+        return self._due
+
+
+@dataclass(frozen=True)
+class Journey:
+    """Makes travellers, of a step whose progress is measured."""
+
+    progress: Mileage = Mileage()
+
+    def __call__(self, state: int | None) -> Traveller:
+        return Traveller(NEVER if state is None else state)
