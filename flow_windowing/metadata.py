@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from flow.instants import MIN_US, from_us
 
@@ -42,6 +42,16 @@ class WindowMetadata:
     ) -> WindowMetadata:
         """Make one from microseconds since the Unix epoch, held to what a datetime can say."""
         return cls(window_id, from_us(open_us), from_us(close_us), merged_ids)
+
+    def as_record(self) -> dict[str, Any]:
+        """The columns in which sinks that write tables lay it out: a timestamp if there is one."""
+        record: dict[str, Any] = {
+            "window_id": self.window_id,
+            "open_time": self.open_time,
+            "close_time": self.close_time,
+            "merged_ids": sorted(self.merged_ids),
+        }
+        return record if self.timestamp is None else {**record, "timestamp": self.timestamp}
 
     def __lt__(self, other: WindowMetadata) -> bool:
         return self._order() < other._order()
@@ -80,7 +90,8 @@ class LateValue(Generic[V]):
     Attributes:
         value: the value.
         timestamp: its time by the step's clock, UTC.
-        watermark: the watermark when it came, UTC; ``None`` when there was none yet.
+        watermark: the watermark when it came, UTC, or, of a value that waited, when it was its turn
+            to enter; ``None`` when there was none yet.
         late_by: how far it was behind the watermark; zero when it was not.
         window: the window it missed; ``None`` when no one window can be named.
         reason: why it missed it.

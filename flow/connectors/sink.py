@@ -85,8 +85,9 @@ def to_record(item: Any) -> dict[str, Any]:
     """Lay an item out as named columns, for sinks that write tables.
 
     A mapping is its own row. A ``(key, value)`` pair becomes ``key`` and the value's columns; a
-    dataclass becomes its fields; a pair of a dataclass and a value, such as window metadata and
-    result, both; anything else is a column called ``value``.
+    dataclass becomes what its method ``as_record`` returns, or its fields; a pair of a dataclass
+    and a value, such as window metadata and result, both; anything else is a column called
+    ``value``.
 
     >>> to_record(("LHR", {"flights": 3}))
     {'key': 'LHR', 'flights': 3}
@@ -96,6 +97,8 @@ def to_record(item: Any) -> dict[str, Any]:
     if isinstance(item, Mapping):
         return dict(item)
     if _is_dataclass(item):
+        if hasattr(item, "as_record"):
+            return dict(item.as_record())
         return {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
     if isinstance(item, tuple) and hasattr(item, "_asdict"):
         return dict(item._asdict())
