@@ -233,7 +233,7 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
             self._waiting.push(Waiting(timestamp_us, number, value))
         else:
             self._release(min(timestamp_us, watermark_us))
-            self._enter(value, timestamp_us, number, watermark_us, watermark_us)
+            self._enter(value, timestamp_us, number, watermark_us)
         self._advance(watermark_us)
 
     def _advance(self, watermark_us: int) -> None:
@@ -243,6 +243,9 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         if self._expires_us() <= watermark_us:
             least_us = watermark_us - (self._keep_us or 0)
             del self._kept[: bisect.bisect_left(self._kept, least_us, key=_timestamp_of)]
+        if not self._holds_values():
+            # Here and not as the epoch ends, so that numbers do not tell where epochs were cut.
+            self._arrived = self._entered = 0
 
     def _release(self, watermark_us: int) -> None:
         """Let waiting values that the watermark has passed enter, each as if it had just done so.
@@ -251,14 +254,12 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         """
         while self._waiting and self._waiting.next_us() <= watermark_us:
             timestamp_us, number, value = self._waiting.pop()
-            self._enter(value, timestamp_us, number, timestamp_us, watermark_us)
+            self._enter(value, timestamp_us, number, timestamp_us)
 
-    def _enter(
-        self, value: Any, timestamp_us: int, number: int, open_us: int, watermark_us: int
-    ) -> None:
-        """Let a value enter the windows that are open when the watermark is at `open_us`."""
-        self._close_passed(open_us)
-        opened = self._windower.open_for(timestamp_us, open_us)
+    def _enter(self, value: Any, timestamp_us: int, number: int, watermark_us: int) -> None:
+        """Let a value enter the windows that are open at this watermark."""
+        self._close_passed(watermark_us)
+        opened = self._windower.open_for(timestamp_us, watermark_us)
         for original, target in self._windower.merged():
             self._merge(original, target)
         at = Arrival(timestamp_us, number, self._entered)
@@ -273,7 +274,7 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         self._miss(opened, value, timestamp_us, watermark_us)
         if self._keep_us is not None:
             bisect.insort(self._kept, Kept(timestamp_us, at, value), key=_turn_of)
-        self._close_passed(open_us)
+        self._close_passed(watermark_us)
 
     def _miss(self, opened: Opened, value: Any, timestamp_us: int, watermark_us: int) -> None:
         for window in opened.missed:
@@ -374,7 +375,6 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         """Whether the key has anything to remember."""
         if self._holds_values():
             return KEEP
-        self._arrived = self._entered = 0
         remembers = self._clock.snapshot() is not None or self._windower.snapshot() is not None
         return KEEP if remembers else DISCARD
 
