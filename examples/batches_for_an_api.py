@@ -1,75 +1,127 @@
-"""Batches for an API: gather items by size or timeout, post them, and keep what was refused.
+"""Batches for an API: post events three at a time over HTTP, and keep what was refused.
 
-``op.collect`` gathers the events of each customer. It hands a list on when it holds three, or when
-its first event has waited ten seconds of system time, or when the input ends. ``op.try_map`` posts
-each list; where the API raises, the list goes to the ``errors`` stream together with the exception,
-and the flow runs on.
+    events ─ by_customer ─ threes ─ down ─ post ─┬─ ok ───── posted
+                                                 └─ errors ─ refused
 
-Run it; `TestDriver` needs no Spark, and there system time moves only when it is told to:
+``CountWindower(3)`` closes a window when it holds three events, and ``partial=True`` also closes
+one that is not full when the input ends. ``op.try_map`` posts each list; where the API refuses it,
+the list goes to the ``errors`` stream together with the exception, and the flow runs on.
+
+A flow that is killed does its last epoch again when it goes on, and posts once more what it posted
+in that. Customer and window id name a batch for ever, so they make a key by which the API can tell:
+many take one in the header ``Idempotency-Key``.
+
+Where a batch must not wait for long to be full, ``op.collect`` gathers by size or timeout.
+
+Run it; the API is a small server in the same process:
 
     python examples/batches_for_an_api.py
 
-It prints:
+It prints, the customers in any order:
 
-    five events
-      posted: ann, 3 events
-    ten seconds later
-      refused: bob, ['login']: ApiError: no such customer
-      posted: ann, 1 event
-    the end
-      posted: cid, 2 events
+    posted: ann-0, 3 events
+    posted: ann-1, 1 event
+    posted: cid-0, 2 events
+    refused: bob-0, HTTPError: HTTP Error 404: no such customer
+    the API holds ann-0: login, search, buy
+    the API holds ann-1: logout
+    the API holds cid-0: login, search
 """
 
 from __future__ import annotations
 
+import json
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
 import flow.operators as op
-from flow import Dataflow
-from flow.testing import TestDriver, TestingSink, TestingSource
+import flow_windowing as win
+from flow import Dataflow, run
+from flow.connectors.files import JsonLinesSource
+from flow.connectors.stdio import StdOutSink
+
+EVENTS = Path(__file__).parent / "samples" / "events.jsonl"
+KEY = "Idempotency-Key"
+
+Batch = tuple[str, tuple[win.WindowMetadata, list[dict[str, Any]]]]
 
 
-class ApiError(Exception):
-    """The API refuses a request."""
+def key_of(batch: Batch) -> str:
+    """What a batch is known by, however often it is posted."""
+    customer, (window, _) = batch
+    return f"{customer}-{window.window_id}"
 
 
-def post(batch: tuple[str, list[str]]) -> str:
-    """Stand in for a request to an API that takes many events at a time."""
-    customer, events = batch
-    if customer == "bob":
-        raise ApiError("no such customer")
-    return f"{customer}, {len(events)} event{'s' if len(events) > 1 else ''}"
+def post(url: str, batch: Batch) -> str:
+    """Post a batch, and say so.
+
+    Raises:
+        HTTPError: when the API refuses it.
+    """
+    customer, (_, events) = batch
+    body = json.dumps([event["event"] for event in events]).encode()
+    request = urllib.request.Request(f"{url}/{customer}", body, {KEY: key_of(batch)})
+    urllib.request.urlopen(request, timeout=10).close()
+    return f"{key_of(batch)}, {len(events)} event{'s' if len(events) > 1 else ''}"
 
 
-def refusal(error: op.ItemError) -> str:
-    """Say what was refused, and why; ``error.item`` is the batch itself, to be posted again."""
-    customer, events = error.item
-    return f"{customer}, {events}: {type(error.exception).__name__}: {error.exception}"
+def make_flow(url: str, path: Path = EVENTS) -> Dataflow:
+    """Post the events of a file to the API that is there."""
+    flow = Dataflow("batches_for_an_api")
+    events = op.input("events", flow, JsonLinesSource(path))
+    threes = win.collect_window(
+        "threes",
+        op.key_on("by_customer", events, "customer"),
+        clock=win.SystemClock(),
+        windower=win.CountWindower(3, partial=True),
+    )
+    posted = op.try_map("post", threes.down, lambda batch: post(url, batch))
+    op.output("posted", posted.ok, StdOutSink(format="posted: {}".format))
+    op.output(
+        "refused",
+        posted.errors,
+        StdOutSink(format=lambda error: f"refused: {key_of(error.item)}, {error.exception}"),
+    )
+    return flow
 
 
-def show(step_id: str, text: str) -> None:
-    """Print what passes a step."""
-    print(f"  {step_id}: {text}")
+@contextmanager
+def serving() -> Iterator[tuple[str, dict[str, list[str]]]]:
+    """Run an API in this process; gives its URL, and the batches that it has taken, by key."""
+    taken: dict[str, list[str]] = {}
 
+    class Api(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            events = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if self.path == "/bob":
+                self.send_error(404, "no such customer")
+                return
+            taken[self.headers[KEY]] = events
+            self.send_response(204)
+            self.end_headers()
 
-flow = Dataflow("batches_for_an_api")
-events = op.input("events", flow, TestingSource([]))
-batches = op.collect("batches", events, timeout="10s", max_size=3)
-posted = op.try_map("post", batches, post)
-refused = op.map("refusal", posted.errors, refusal)
-op.output("done", op.inspect("posted", posted.ok, show), TestingSink([]))
-op.output("to_repeat", op.inspect("refused", refused, show), TestingSink([]))
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Api) as server:
+        Thread(target=server.serve_forever).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", taken
+        finally:
+            server.shutdown()
 
 
 def main() -> None:
-    """Send some events, let time pass, send some more, and end the input."""
-    with TestDriver(flow) as driver:
-        print("five events")
-        driver.send("events", [("ann", "login"), ("bob", "login"), ("ann", "search")])
-        driver.send("events", [("ann", "buy"), ("ann", "logout")])
-        print("ten seconds later")
-        driver.advance("10s")
-        print("the end")
-        driver.send("events", [("cid", "login"), ("cid", "search")])
-        driver.end()
+    """Run the flow, and print what the API holds then."""
+    with serving() as (url, taken):
+        run(make_flow(url))
+    for key, events in sorted(taken.items()):
+        print(f"the API holds {key}: {', '.join(events)}")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,19 @@
 """Dead letters: what cannot be read, and what comes too late, goes to files of its own.
 
-Two things must not stop a flow that runs day and night, and must not vanish either:
+    sales ─┬─ ok ─ by_shop ─ sums ─┬─ down ─ sums
+           │                       └─ late ─ dead_letter ─ late
+           └─ errors ─ unreadable
+
+Three things must not stop a flow that runs day and night, and must not vanish either:
 
 - a line that is broken or does not fit the schema. A source with ``on_invalid="errors"``, read with
   ``op.try_input``, sends it to the ``errors`` stream, with where it stands and what is wrong;
-- a value whose window has closed. It leaves the windowing operator on its ``late`` stream, with how
-  late it was and which window it missed.
+- a value that comes after its time. It leaves the windowing operator on its ``late`` stream, with
+  how late it was and which window it missed;
+- a value whose time is far in the future, as of a till whose clock is wrong. With ``max_ahead`` it
+  leaves on the ``late`` stream too; without, everything that comes after it would be late.
 
-Both are streams like any other. Here they are written as JSON lines, to be looked at, mended, and
+All are streams like any other. Here they are written as JSON lines, to be looked at, mended, and
 read again.
 
 Run it on the lines beside this file:
@@ -20,7 +26,8 @@ It prints:
       09:00 north 19
       09:02 north 23
     late
-      09:00 north 9, late by 40 s
+      late: north 9 of 2024-05-01T09:00:55Z, by 40 s, for 09:00-09:01
+      too_far_ahead: north 5 of 2204-05-01T09:02:40Z
     unreadable
       sales.jsonl, line 3: not JSON: Expecting value at column 58
       sales.jsonl, line 6: field 'amount' does not fit int64: 'a lot'
@@ -39,25 +46,20 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, run
 from flow.connectors.files import JsonLinesSink, JsonLinesSource
-from flow_windowing import EventClock, LateValue, TumblingWindower, WindowMetadata
 
 SALES = Path(__file__).parent / "samples" / "sales.jsonl"
 SCHEMA = {"at": pa.timestamp("us", "UTC"), "shop": pa.string(), "amount": pa.int64()}
 
 
-def sum_of(item: tuple[str, tuple[WindowMetadata, int]]) -> dict[str, Any]:
-    """Lay a window's sum out in columns."""
-    shop, (window, total) = item
-    return {"minute": window.open_time, "shop": shop, "sum": total}
-
-
-def late_sale(item: tuple[str, LateValue[dict]]) -> dict[str, Any]:
-    """Lay a late sale out in columns: the sale as it was, and what it missed."""
+def dead_letter(item: tuple[str, win.LateValue[dict[str, Any]]]) -> dict[str, Any]:
+    """Lay a late sale out in columns: the sale as it was, why it is here, and what it missed."""
     _, late = item
     return {
         **late.value,
+        "reason": late.reason.value,
         "late_by_seconds": late.late_by.total_seconds(),
-        "missed": late.window.open_time,
+        "missed_from": late.window and late.window.open_time,
+        "missed_until": late.window and late.window.close_time,
     }
 
 
@@ -66,17 +68,16 @@ def make_flow(out: Path) -> Dataflow:
     flow = Dataflow("dead_letters")
     source = JsonLinesSource(SALES, schema=SCHEMA, on_invalid="errors")
     sales, unreadable = op.try_input("sales", flow, source)
-    sums = win.fold_window(
+    sums = win.aggregate_window(
         "sums",
         op.key_on("by_shop", sales, "shop"),
-        clock=EventClock("at", wait_for_system_duration="30s"),
-        windower=TumblingWindower(length="1m"),
-        builder=int,
-        folder=lambda total, sale: total + sale["amount"],
-        merger=lambda total, other: total + other,
+        clock=win.EventClock("at", wait_for_system_duration="30s", max_ahead="1h"),
+        windower=win.TumblingWindower(length="1m"),
+        sum=win.Sum("amount"),
     )
-    op.output("sums_out", op.map("sum", sums.down, sum_of), JsonLinesSink(out / "sums"))
-    op.output("late_out", op.map("late", sums.late, late_sale), JsonLinesSink(out / "late"))
+    op.output("sums_out", sums.down, JsonLinesSink(out / "sums"))
+    late = op.map("dead_letter", sums.late, dead_letter)
+    op.output("late_out", late, JsonLinesSink(out / "late"))
     op.output("unreadable_out", unreadable, JsonLinesSink(out / "unreadable"))
     return flow
 
@@ -87,16 +88,24 @@ def read_lines(directory: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for file in files for line in file.read_text().split("\n") if line]
 
 
+def late_line(row: dict[str, Any]) -> str:
+    """Say what is in a line of the late sales."""
+    sale = f"{row['reason']}: {row['shop']} {row['amount']} of {row['at']}"
+    if row["missed_from"] is None:
+        return sale
+    window = f"{row['missed_from'][11:16]}-{row['missed_until'][11:16]}"
+    return f"{sale}, by {row['late_by_seconds']:.0f} s, for {window}"
+
+
 def main(out: Path) -> None:
     """Run the flow and print what is in each of the three outputs."""
     run(make_flow(out))
     print("sums")
     for row in read_lines(out / "sums"):
-        print(f"  {row['minute'][11:16]} {row['shop']} {row['sum']}")
+        print(f"  {row['open_time'][11:16]} {row['key']} {row['sum']}")
     print("late")
     for row in read_lines(out / "late"):
-        what = f"{row['missed'][11:16]} {row['shop']} {row['amount']}"
-        print(f"  {what}, late by {row['late_by_seconds']:.0f} s")
+        print(f"  {late_line(row)}")
     print("unreadable")
     for row in read_lines(out / "unreadable"):
         print(f"  {Path(row['where']).name}: {row['reason']}")

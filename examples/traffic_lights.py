@@ -1,60 +1,77 @@
-"""Traffic lights: how many vehicles cross at each colour, every ten seconds.
+"""Traffic lights: the cars and passengers that pass each light, hour by hour.
 
-A camera writes a line of JSON for each vehicle, not quite in order. ``EventClock`` takes the time
-from the line itself and waits five seconds for lines that are out of order, so a vehicle counts for
-when it crossed, however fast or slow the lines are read.
+    crossings ─ by_light ─ hourly ─┬─ down ─ figures
+                                   └─ late ─ missed
 
-A window holds what happens at its start and not what happens at its end: the vehicle of 08:00:10
-counts for the second window. Where nothing crossed, there is no window.
+A camera writes a line of JSON for each car, not quite in order. ``EventClock`` takes the time from
+the line itself, so a car counts for the hour in which it passed, however fast or slow the lines are
+read. An hour holds its first instant and not its last: the car of 09:00:00 counts from nine on.
+
+Lines may come late: with ``grace="10m"`` the hour until nine stays open until the light has seen
+10 past nine. The car of 08:58:30 comes in time for it. That of 08:59:00 does not: it leaves on the
+``late`` stream. Each light has its own watermark, so the lines of one make no other's late.
 
 Run it on the lines beside this file:
 
     python examples/traffic_lights.py
 
-It prints, the colours in any order:
+It prints, the lights in any order:
 
-    {"light": "green", "vehicles": 3, "until": "2024-05-01T08:00:10Z"}
-    {"light": "green", "vehicles": 1, "until": "2024-05-01T08:00:20Z"}
-    {"light": "green", "vehicles": 2, "until": "2024-05-01T08:00:40Z"}
-    {"light": "amber", "vehicles": 1, "until": "2024-05-01T08:00:20Z"}
-    {"light": "red", "vehicles": 1, "until": "2024-05-01T08:00:20Z"}
+    {"light": "bridge", "until": "2024-05-01T09:00:00Z", "cars": 3, "passengers": 10}
+    {"light": "bridge", "until": "2024-05-01T10:00:00Z", "cars": 2, "passengers": 2}
+    {"light": "market", "until": "2024-05-01T09:00:00Z", "cars": 2, "passengers": 3}
+    {"light": "market", "until": "2024-05-01T10:00:00Z", "cars": 1, "passengers": 2}
+    MN 22 at bridge came 13 minutes late for the hour until 2024-05-01T09:00:00Z
 """
 
 from __future__ import annotations
 
 import json
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, run
 from flow.connectors.files import JsonLinesSource
 from flow.connectors.stdio import StdOutSink
-from flow_windowing import EventClock, TumblingWindower, WindowMetadata
 
 CROSSINGS = Path(__file__).parent / "samples" / "traffic_lights.jsonl"
 
 
-def line_of(item: tuple[str, tuple[WindowMetadata, int]]) -> str:
-    """Write a window's count as JSON, with its end as RFC 3339 text."""
-    light, (window, vehicles) = item
-    until = window.close_time.isoformat().replace("+00:00", "Z")
-    return json.dumps({"light": light, "vehicles": vehicles, "until": until})
+def rfc_3339(instant: datetime) -> str:
+    """Write an instant, which is in UTC, as RFC 3339 text."""
+    return instant.isoformat().replace("+00:00", "Z")
+
+
+def figures_of(item: tuple[str, tuple[win.WindowMetadata, dict[str, Any]]]) -> str:
+    """Write an hour's figures as JSON, with the hour's end."""
+    light, (hour, figures) = item
+    return json.dumps({"light": light, "until": rfc_3339(hour.close_time), **figures})
+
+
+def missed_by(item: tuple[str, win.LateValue[dict[str, Any]]]) -> str:
+    """Say which car missed its hour."""
+    light, late = item
+    return (
+        f"{late.value['plate']} at {light} came {late.late_by // timedelta(minutes=1)} minutes "
+        f"late for the hour until {rfc_3339(late.window.close_time)}"
+    )
 
 
 flow = Dataflow("traffic_lights")
 crossings = op.input("crossings", flow, JsonLinesSource(CROSSINGS))
-by_light = op.key_on("by_light", crossings, "light")
-counts = win.fold_window(
-    "counts",
-    by_light,
-    clock=EventClock("at", wait_for_system_duration="5s"),
-    windower=TumblingWindower(length="10s"),
-    builder=int,
-    folder=lambda count, _: count + 1,
-    merger=lambda count, other: count + other,
+hourly = win.aggregate_window(
+    "hourly",
+    op.key_on("by_light", crossings, "light"),
+    clock=win.EventClock("at", wait_for_system_duration="0s"),
+    windower=win.TumblingWindower(length="1h", grace="10m"),
+    cars=win.CountDistinct("plate"),
+    passengers=win.Sum("passengers"),
 )
-op.output("out", counts.down, StdOutSink(format=line_of))
+op.output("figures", hourly.down, StdOutSink(format=figures_of))
+op.output("missed", hourly.late, StdOutSink(format=missed_by))
 
 if __name__ == "__main__":
     run(flow)

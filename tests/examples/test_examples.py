@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from examples import custom_logic, orders_and_payments, running_totals, traffic_lights, word_count
+from examples import custom_logic, orders_and_payments, running_totals, word_count
 from examples.own_source_and_sink import SqliteSink, TemperatureApi
 from flow import run
 from flow.testing import TestDriver, run_source
@@ -36,7 +36,7 @@ def printed_by(name: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
-@pytest.mark.parametrize("name", ["orders_and_payments", "batches_for_an_api", "custom_logic"])
+@pytest.mark.parametrize("name", ["orders_and_payments", "custom_logic"])
 def test_an_example_without_spark_prints_what_its_docstring_shows(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -50,6 +50,12 @@ def test_an_example_without_spark_prints_what_its_docstring_shows(
     [
         "word_count",
         "traffic_lights",
+        "sensor_temperature",
+        "last_three_purchases",
+        "visits",
+        "views_and_clicks",
+        "local_days",
+        "batches_for_an_api",
         "dead_letters",
         "own_source_and_sink",
         pytest.param("running_totals", marks=pytest.mark.slow),
@@ -72,17 +78,6 @@ def test_word_count_takes_words_as_they_are_spoken() -> None:
         driver.send("lines", ["No, no: NO!", "Yes", ""])
         driver.end()
         assert driver.received("out") == [("no", 3)]
-
-
-def test_a_vehicle_at_the_end_of_a_window_counts_for_the_next_one() -> None:
-    with TestDriver(traffic_lights.flow) as driver:
-        at = "2024-05-01T08:00:{}Z"
-        driver.send("crossings", [{"at": at.format(s), "light": "red"} for s in ("09.9", "10")])
-        driver.end()
-        assert [traffic_lights.line_of(item) for item in driver.received("out")] == [
-            '{"light": "red", "vehicles": 1, "until": "2024-05-01T08:00:10Z"}',
-            '{"light": "red", "vehicles": 1, "until": "2024-05-01T08:00:20Z"}',
-        ]
 
 
 def test_orders_and_payments_match_whichever_comes_first() -> None:

@@ -1,0 +1,63 @@
+"""The last three purchases of each customer, and what they cost on average.
+
+    purchases ─ by_customer ─ last_three ─ down ─ out
+
+``CountWindower(3, step=1)`` opens a window at every purchase and closes it when it holds three:
+from the third purchase on, each one completes a window with the two before it.
+
+                lamp  rug  sofa  vase  clock  chair
+    window 0   [················]
+    window 1         [················]
+    window 2              [·················]
+    window 3                    [··················]
+    4 and 5 are not full: they stay open  [·············
+
+Time has no part in it, so the clock is system time. Bob has bought two things: his window is open
+still, and would be filled by a later run that goes on from a checkpoint.
+
+Run it on the purchases beside this file:
+
+    python examples/last_three_purchases.py
+
+It prints:
+
+    ann: lamp, rug, sofa at 120.0 on average
+    ann: rug, sofa, vase at 100.0 on average
+    ann: sofa, vase, clock at 120.0 on average
+    ann: vase, clock, chair at 80.0 on average
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import flow.operators as op
+import flow_windowing as win
+from flow import Dataflow, run
+from flow.connectors.files import JsonLinesSource
+from flow.connectors.stdio import StdOutSink
+
+PURCHASES = Path(__file__).parent / "samples" / "purchases.jsonl"
+
+
+def line_of(item: tuple[str, tuple[win.WindowMetadata, dict[str, Any]]]) -> str:
+    """Say what a customer has bought."""
+    customer, (_, three) = item
+    return f"{customer}: {', '.join(three['items'])} at {three['mean']:.1f} on average"
+
+
+flow = Dataflow("last_three_purchases")
+purchases = op.input("purchases", flow, JsonLinesSource(PURCHASES))
+last_three = win.aggregate_window(
+    "last_three",
+    op.key_on("by_customer", purchases, "customer"),
+    clock=win.SystemClock(),
+    windower=win.CountWindower(3, step=1),
+    items=win.Collect("item"),
+    mean=win.Mean("price"),
+)
+op.output("out", last_three.down, StdOutSink(format=line_of))
+
+if __name__ == "__main__":
+    run(flow)

@@ -1,0 +1,84 @@
+"""Sensor temperature: one mean, three kinds of window, side by side.
+
+                           ┌─ tumbling ─┐
+    readings ─ by_sensor ──┼─ hopping ──┼─ all ─ out
+                           └─ sliding ──┘
+
+- *Tumbling*: the ten minutes from each full ten on, one after the other. ``emit="update"`` says the
+  mean so far with every reading, at once, and nothing more as the window closes.
+- *Hopping*: ten minutes every five minutes. The windows overlap, and a reading is in two.
+- *Sliding*: for each reading the ten minutes before it; both ends belong to the window. A reading
+  that comes out of order still finds, and joins, the windows that it is in.
+
+The last two say the mean once, as the window closes: when the sensor's watermark, its latest
+reading less the ten minutes to wait, is past its end.
+
+Run it on the readings beside this file; that of 12:06 comes after that of 12:12:
+
+    python examples/sensor_temperature.py
+
+It prints, the sensors and kinds in any order:
+
+    tumbling attic 12:00-12:10 20.0 so far
+    tumbling attic 12:10-12:20 27.0 so far
+    tumbling attic 12:00-12:10 21.0 so far
+    tumbling attic 12:10-12:20 25.0 so far
+    tumbling cellar 12:00-12:10 11.0 so far
+    hopping attic 11:55-12:05 20.0
+    hopping attic 12:00-12:10 21.0
+    hopping attic 12:05-12:15 24.5
+    hopping attic 12:10-12:20 25.0
+    hopping attic 12:15-12:25 23.0
+    hopping cellar 11:55-12:05 11.0
+    hopping cellar 12:00-12:10 11.0
+    sliding attic 11:51-12:01 20.0
+    sliding attic 11:56-12:06 21.0
+    sliding attic 12:02-12:12 24.5
+    sliding attic 12:08-12:18 25.0
+    sliding cellar 11:53-12:03 11.0
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import flow.operators as op
+import flow_windowing as win
+from flow import Dataflow, run
+from flow.connectors.files import JsonLinesSource
+from flow.connectors.stdio import StdOutSink
+
+READINGS = Path(__file__).parent / "samples" / "temperatures.jsonl"
+
+Mean = tuple[str, tuple[win.WindowMetadata, float]]
+
+
+def line_of(kind: str, item: Mean, note: str = "") -> str:
+    """Say a window's mean."""
+    sensor, (window, mean) = item
+    return f"{kind} {sensor} {window.open_time:%H:%M}-{window.close_time:%H:%M} {mean:.1f}{note}"
+
+
+flow = Dataflow("sensor_temperature")
+readings = op.input("readings", flow, JsonLinesSource(READINGS))
+by_sensor = op.key_on("by_sensor", readings, "sensor")
+clock = win.EventClock("at", wait_for_system_duration="10m")
+
+tumbling = win.mean_window(
+    "tumbling", by_sensor, clock, win.TumblingWindower("10m"), "celsius", emit="update"
+)
+hopping = win.mean_window(
+    "hopping", by_sensor, clock, win.SlidingWindower("10m", offset="5m"), "celsius"
+)
+sliding = win.mean_window("sliding", by_sensor, clock, win.EventSlidingWindower("10m"), "celsius")
+
+lines = op.merge(
+    "all",
+    op.map("tumbling_line", tumbling.down, lambda mean: line_of("tumbling", mean, " so far")),
+    op.map("hopping_line", hopping.down, lambda mean: line_of("hopping", mean)),
+    op.map("sliding_line", sliding.down, lambda mean: line_of("sliding", mean)),
+)
+op.output("out", lines, StdOutSink())
+
+if __name__ == "__main__":
+    run(flow)

@@ -1,0 +1,70 @@
+"""Views and clicks: which page views were clicked within ten minutes?
+
+    views ── views_by_id ───┐
+                            ├─ match ─ down ─ out
+    clicks ─ clicks_by_id ──┘
+
+Views and clicks come from two inputs and meet under the view's id. A session with a gap of ten
+minutes holds a view and the clicks that follow it soon enough. When it closes, ``join_window``
+emits a pair, with ``None`` in the place of the side that did not come in that time. Of several
+clicks ``insert_mode="first"`` keeps the first by timestamp, whatever came first.
+
+View ids come and never come again: with ``forget_after`` the clock drops what it keeps of one that
+has been silent for an hour, so that a flow that runs for years does not grow.
+
+Run it on the views and clicks beside this file:
+
+    python examples/views_and_clicks.py
+
+It prints, the views in any order:
+
+    v1: lamps, 'buy' after 180 seconds
+    v2: rugs, no click
+    v3: sofas, no click
+    v3: 'menu' too long after its view
+    v4: clocks, 'buy' after 600 seconds
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import flow.operators as op
+import flow_windowing as win
+from flow import Dataflow, run
+from flow.connectors.files import JsonLinesSource
+from flow.connectors.stdio import StdOutSink
+
+SAMPLES = Path(__file__).parent / "samples"
+
+Event = dict[str, str]
+
+
+def line_of(item: tuple[str, tuple[win.WindowMetadata, tuple[Event | None, Event | None]]]) -> str:
+    """Say what became of a view, or of a click."""
+    view_id, (_, (view, click)) = item
+    if view is None:
+        return f"{view_id}: {click['button']!r} too long after its view"
+    if click is None:
+        return f"{view_id}: {view['page']}, no click"
+    after = datetime.fromisoformat(click["at"]) - datetime.fromisoformat(view["at"])
+    seconds = after // timedelta(seconds=1)
+    return f"{view_id}: {view['page']}, {click['button']!r} after {seconds} seconds"
+
+
+flow = Dataflow("views_and_clicks")
+views = op.input("views", flow, JsonLinesSource(SAMPLES / "views.jsonl"))
+clicks = op.input("clicks", flow, JsonLinesSource(SAMPLES / "view_clicks.jsonl"))
+matched = win.join_window(
+    "match",
+    win.EventClock("at", wait_for_system_duration="15m", forget_after="1h"),
+    win.SessionWindower(gap="10m"),
+    op.key_on("views_by_id", views, "view"),
+    op.key_on("clicks_by_id", clicks, "view"),
+    insert_mode="first",
+)
+op.output("out", matched.down, StdOutSink(format=line_of))
+
+if __name__ == "__main__":
+    run(flow)

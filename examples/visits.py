@@ -1,0 +1,100 @@
+"""Visits: the clicks of each user, up to half an hour apart, kept up to date as they come.
+
+    clicks ─ by_user ─ visits ─┬─ down ─── updates
+                               └─ closed ─ over
+
+A click at most 30 minutes from a visit joins it. When a click comes out of order, it may close the
+gap between two visits that were thought to be different:
+
+    ann        9:00      9:25      9:50    10:10                   12:00
+    1st click   [H]
+    2nd click   [H]                [B]
+    3rd click   [H        L         B]                two visits become one
+    4th click   [H        L         B       T]
+    5th click   [H        L         B       T]                      [H]
+
+``emit="update"`` tells what a visit has come to after every click. When a visit becomes part of
+another, what was said of it last is taken back: `Retracted` comes down in its name, and then the
+update of the visit that goes on, which keeps the id of the earlier one. A visit's id is when it
+opened, in microseconds; ``merged_ids`` has those of the visits that have become part of it.
+
+Run it on the clicks beside this file:
+
+    python examples/visits.py
+
+It prints, the users in any order, the visits that are over first or last:
+
+    ann 09:00-09:00: 1 click, last on home
+    ann 09:50-09:50: 1 click, last on basket
+    ann 09:50-09:50: taken back: 1 click, last on basket
+    ann 09:00-09:50: 3 clicks, last on basket
+    ann 09:00-10:10: 4 clicks, last on thanks
+    ann 12:00-12:00: 1 click, last on home
+    bob 09:05-09:05: 1 click, last on home
+    bob 09:05-09:35: 2 clicks, last on rugs
+    ann 09:00-10:10: over; the visit of 09:50 is part of it
+    ann 12:00-12:00: over
+    bob 09:05-09:35: over
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import flow.operators as op
+import flow_windowing as win
+from flow import Dataflow, run
+from flow.connectors.files import JsonLinesSource
+from flow.connectors.stdio import StdOutSink
+
+CLICKS = Path(__file__).parent / "samples" / "clicks.jsonl"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Figures = dict[str, Any]
+
+
+def span_of(visit: win.WindowMetadata) -> str:
+    """Say from when to when a visit has lasted, so far."""
+    return f"{visit.open_time:%H:%M}-{visit.close_time:%H:%M}"
+
+
+def figures_of(visit: Figures) -> str:
+    """Say what a visit has come to."""
+    clicks = visit["clicks"]
+    return f"{clicks} click{'s' if clicks > 1 else ''}, last on {visit['page']}"
+
+
+def update_of(item: tuple[str, tuple[win.WindowMetadata, Figures | win.Retracted[Figures]]]) -> str:
+    """Say what is new of a visit."""
+    user, (visit, news) = item
+    if isinstance(news, win.Retracted):
+        return f"{user} {span_of(visit)}: taken back: {figures_of(news.value)}"
+    return f"{user} {span_of(visit)}: {figures_of(news)}"
+
+
+def end_of(item: tuple[str, win.WindowMetadata]) -> str:
+    """Say that a visit is over, and of which visits it was made."""
+    user, visit = item
+    merged = [EPOCH + timedelta(microseconds=opened) for opened in sorted(visit.merged_ids)]
+    parts = "".join(f"; the visit of {opened:%H:%M} is part of it" for opened in merged)
+    return f"{user} {span_of(visit)}: over{parts}"
+
+
+flow = Dataflow("visits")
+clicks = op.input("clicks", flow, JsonLinesSource(CLICKS))
+visits = win.aggregate_window(
+    "visits",
+    op.key_on("by_user", clicks, "user"),
+    clock=win.EventClock("at", wait_for_system_duration="1h"),
+    windower=win.SessionWindower(gap="30m"),
+    emit="update",
+    clicks=win.Count(),
+    page=win.Latest("page"),
+)
+op.output("updates", visits.down, StdOutSink(format=update_of))
+op.output("over", visits.closed, StdOutSink(format=end_of))
+
+if __name__ == "__main__":
+    run(flow)
