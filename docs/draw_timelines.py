@@ -1,0 +1,247 @@
+"""Draws the timelines of windowing.md: ``python docs/draw_timelines.py`` writes them all anew.
+
+Every picture is worked out by the library: the values are sent through a windowing step, and what
+comes out is drawn. So a picture changes when the library does, and the tests say so.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from timelines.chart import Axis, Panel, Shown, contents, draw
+from timelines.plane import Line, Span, draw_clocks
+from timelines.runs import Arrival, Value, Window, run, run_clock
+
+import flow_windowing as win
+
+PLACE = Path(__file__).parent / "timelines"
+HOUR = 3600
+
+
+def watermark() -> str:
+    """The table of the event clock, with a wait of five minutes."""
+    values = [("10:32", "10:35"), ("10:34", "10:38"), ("10:36", "10:39"), ("10:38", "10:36")]
+    arrivals = [
+        Arrival(minutes(now), Value(name, minutes(at)))
+        for name, (now, at) in zip("abcd", values, strict=True)
+    ]
+    clock = win.EventClock[Value](lambda value: value.at, "5m")
+    return draw_clocks(
+        "The watermark of an event clock that waits for five minutes",
+        "Values a to d arrive at 10:32, 10:34, 10:36 and 10:38. The watermark starts at 10:30 with "
+        "a, goes on with system time, jumps to 10:33 with b and is not moved by c. Value d, of "
+        "10:36, arrives when it is at 10:37: d is late.",
+        (Span(631, 640), Span(629, 640)),
+        [Line(run_clock(clock, arrivals, minutes("10:39")), "watermark")],
+        lambda minute: f"{minute // 60}:{minute % 60:02}",
+    )
+
+
+def idle() -> str:
+    """Silence and downtime, for both values of `on_idle`."""
+    arrivals = [
+        Arrival(60 * now, Value(name, 60 * at)) for name, now, at in (("a", 2, 2), ("b", 9, 6))
+    ]
+    down = (300.0, 480.0)
+    lines = []
+    for clock, kind in (
+        (win.EventClock[Value](lambda value: value.at, "2m"), "watermark"),
+        (win.EventClock[Value](lambda value: value.at, "2m", on_idle="hold"), "watermark held"),
+    ):
+        name = f'on_idle="{clock.on_idle}"'
+        lines.append(Line(run_clock(clock, arrivals, 720, down), name, kind))
+    return draw_clocks(
+        "Watermarks in silence and while the flow is down",
+        "Value a moves the watermark to minute 0. With on_idle advance it goes on with system time "
+        "up to minute 3, stands still while the flow is down, and goes on. With on_idle hold it "
+        "stays at 0 until value b, which was written during the downtime. Value b is not late.",
+        (Span(1, 12), Span(-1, 8)),
+        lines,
+        str,
+        down,
+    )
+
+
+def grace() -> str:
+    """The same values, three graces."""
+    values = lettered(3, 12, 8, 16, 14, 9)
+    without, nothing, five = (
+        run(values, win.TumblingWindower("10s", grace=given)) for given in (None, "0s", "5s")
+    )
+    return draw(
+        "What is late with three graces, in windows of ten seconds",
+        "Six values out of order. Without a grace each of the three behind the watermark is late. "
+        "With a grace of nothing e counts, as its window is open. With five seconds c counts too.",
+        Axis(0, 20, 5),
+        [
+            Panel(without, shown=Shown.INPUT),
+            Panel(without, "grace=None", Shown.OUTPUT),
+            Panel(nothing, 'grace="0s"', Shown.OUTPUT),
+            Panel(five, 'grace="5s"', Shown.OUTPUT),
+        ],
+    )
+
+
+def tumbling() -> str:
+    """Windows of ten seconds."""
+    return draw(
+        "Tumbling windows of ten seconds",
+        "Five values fall into three windows, one after the other. A value exactly where one "
+        "window ends and the next begins is in the next.",
+        Axis(0, 30, 5),
+        [Panel(run(lettered(3, 6, 14, 20, 27), win.TumblingWindower("10s")))],
+    )
+
+
+def closed() -> str:
+    """The same values, for both values of `closed`."""
+    values = lettered(0, 4, 10, 15, 20)
+    left = run(values, win.TumblingWindower("10s", closed="left"))
+    right = run(values, win.TumblingWindower("10s", closed="right"))
+    return draw(
+        "Which end of a window belongs to it",
+        "Values at 0, 10 and 20 seconds begin a window with closed left, and end one with closed "
+        "right.",
+        Axis(-10, 30, 5),
+        [Panel(left, 'closed="left"'), Panel(right, 'closed="right"', Shown.OUTPUT)],
+    )
+
+
+def sliding() -> str:
+    """Windows that overlap."""
+    windower = win.SlidingWindower(length="10s", offset="5s")
+    return draw(
+        "Sliding windows of ten seconds, one every five",
+        "Each of the four values is in two windows.",
+        Axis(-5, 25, 5),
+        [Panel(run(lettered(2, 6, 11, 18), windower))],
+    )
+
+
+def gaps() -> str:
+    """Windows with gaps between them."""
+    windower = win.SlidingWindower(length="5s", offset="10s")
+    return draw(
+        "Sliding windows of five seconds, one every ten",
+        "Values a and c are in windows; b and d fall into the gaps, and go to the late stream.",
+        Axis(0, 25, 5),
+        [Panel(run(lettered(2, 7, 13, 18), windower))],
+    )
+
+
+def late_for_one() -> str:
+    """A value that is late for one window and on time for another."""
+    windower = win.SlidingWindower(length="10s", offset="5s", grace="0s")
+    return draw(
+        "A value that is late for one window and on time for another",
+        "Value b, of 106 seconds, closes the window from 95 to 105. Value c, of 103, is late for "
+        "that window, and enters the one from 100 to 110.",
+        Axis(95, 115, 5),
+        [Panel(run(lettered(100, 106, 103), windower), shown=Shown.ARRIVALS)],
+    )
+
+
+def session() -> str:
+    """Two sessions, and the value that makes them one."""
+    values = lettered(10, 12, 20, 16)
+    windower = win.SessionWindower(gap="5s")
+    before = run(values[:3], windower, "10s")
+    after = run(values, windower, "10s")
+    return draw(
+        "Sessions with a gap of five seconds",
+        "Values at 10, 12 and 20 seconds make two sessions. A fourth one at 16 is near enough to "
+        "both, and makes them one.",
+        Axis(5, 25, 5),
+        [Panel(before, "a, b and c"), Panel(after, "and then d")],
+    )
+
+
+def event_sliding() -> str:
+    """The windows of KIP-450, without and with the right ones."""
+    values = lettered(8, 9.2, 12.4)
+    left, both = (
+        run(values, win.EventSlidingWindower("5s", emit_right=right, resolution="1ms"))
+        for right in (False, True)
+    )
+    return draw(
+        "Event-sliding windows of five seconds",
+        "Each of three values has a window that ends with it and holds what came in the five "
+        "seconds before. With right windows, two more begin just after a and just after b.",
+        Axis(2, 16, 2),
+        [Panel(left, "emit_right=False"), Panel(both, "emit_right=True", Shown.OUTPUT)],
+    )
+
+
+def count() -> str:
+    """Windows of four values, one every two."""
+    windower = win.CountWindower(count=4, step=2, partial=True)
+    return draw(
+        "Windows of four values, one every two",
+        "Six values: the first four, the last four, and at the end of the input the last two, as "
+        "partial windows were asked for.",
+        Axis(0, 24, 4),
+        [Panel(run(lettered(1, 5, 7, 14, 18, 21), windower))],
+    )
+
+
+def calendar() -> str:
+    """Local days over a change of clocks."""
+    noon = datetime(2024, 3, 29, 12, tzinfo=UTC).timestamp()
+    values = lettered(*(noon + HOUR * at for at in (20, 32, 41, 61, 71)))
+    windower = win.CalendarWindower("day", tz="Europe/Paris")
+    return draw(
+        "Local days in Paris when summer time begins",
+        "Three local days, drawn on an axis of UTC. The second, of 31 March 2024, has 23 hours.",
+        Axis(noon, noon + 84 * HOUR, 12 * HOUR, utc, "UTC"),
+        [Panel(run(values, windower), note=hours)],
+    )
+
+
+def lettered(*times: float) -> list[Value]:
+    """Values named a, b, c, ... in order of arrival, with these timestamps in seconds."""
+    return [Value(chr(ord("a") + index), at) for index, at in enumerate(times)]
+
+
+def minutes(clock_time: str) -> float:
+    """A time of day as seconds since midnight."""
+    hour, minute = clock_time.split(":")
+    return 60.0 * (60 * int(hour) + int(minute))
+
+
+def utc(at: float) -> str:
+    """A mark of the calendar's axis: the day at midnight, else the hour."""
+    moment = datetime.fromtimestamp(at, UTC)
+    month = {3: "March", 4: "April"}[moment.month]
+    return f"{moment.hour}:00" if moment.hour else f"{moment.day} {month}"
+
+
+def hours(window: Window) -> str:
+    """How long a window is, and its values."""
+    return f"{contents(window)}  {(window.close - window.open) / HOUR:g} h"
+
+
+PICTURES = (
+    watermark,
+    idle,
+    grace,
+    late_for_one,
+    tumbling,
+    closed,
+    sliding,
+    gaps,
+    session,
+    event_sliding,
+    count,
+    calendar,
+)
+
+
+def pictures() -> dict[str, str]:
+    """The content of every picture, by its file's name."""
+    return {f"{make.__name__}.svg": make() for make in PICTURES}
+
+
+if __name__ == "__main__":
+    for name, content in pictures().items():
+        (PLACE / name).write_text(content, encoding="utf-8")

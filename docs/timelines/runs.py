@@ -1,0 +1,234 @@
+"""Running values through a windowing step, to see what comes out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import flow.operators as op
+import flow_windowing as win
+from flow import Dataflow
+from flow.dataflow import KeyedStream
+from flow.instants import Moment
+from flow.testing import TestDriver, TestingSink, TestingSource
+
+KEY = "k"
+
+
+class Value(NamedTuple):
+    """A value.
+
+    Attributes:
+        label: what it is called in the picture.
+        at: its timestamp, in seconds since the Unix epoch.
+    """
+
+    label: str
+    at: float
+
+
+class Window(NamedTuple):
+    """A window that has closed.
+
+    Attributes:
+        open: when it opens, in seconds since the Unix epoch.
+        close: when it closes.
+        values: what it holds.
+        holds_open: whether a value at `open` is in it.
+        holds_close: whether a value at `close` is in it.
+    """
+
+    open: float
+    close: float
+    values: tuple[Value, ...]
+    holds_open: bool
+    holds_close: bool
+
+
+class Late(NamedTuple):
+    """A value that missed a window.
+
+    Attributes:
+        value: the value.
+        missed: when the window that it missed opens and closes; ``None`` when there is none.
+        reason: why it missed it.
+    """
+
+    value: Value
+    missed: tuple[float, float] | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """What came of some values.
+
+    Attributes:
+        values: the values, in order of arrival.
+        windows: the windows, in order of time.
+        late: the late values, once for each window that they missed.
+        watermarks: the watermark after each value, in seconds since the Unix epoch.
+    """
+
+    values: tuple[Value, ...]
+    windows: tuple[Window, ...]
+    late: tuple[Late, ...]
+    watermarks: tuple[float, ...]
+
+    def is_late(self, value: Value) -> bool:
+        """Whether a value entered no window."""
+        held = any(value in window.values for window in self.windows)
+        return not held and any(late.value == value for late in self.late)
+
+
+def run(values: Sequence[Value], windower: win.Windower[Any], wait: timedelta | str = "0s") -> Run:
+    """Send values one by one, as one key, while system time stands still; then end the input."""
+    clock = win.EventClock(_time_of, wait)
+    down, late = _outputs(values, clock, windower)
+    windows = sorted(down, key=lambda item: item[0])
+    logic = clock.build(None)
+    watermarks = [logic.on_item(value, Moment(0)).watermark_us / 1e6 for value in values]
+    return Run(
+        tuple(values),
+        tuple(_window(meta, held, values, windower) for meta, held in windows),
+        tuple(_late(one) for one in late),
+        tuple(watermarks),
+    )
+
+
+def _outputs(
+    values: Sequence[Value], clock: win.Clock[Any, Any], windower: win.Windower[Any]
+) -> tuple[list[tuple[win.WindowMetadata, list[Value]]], list[win.LateValue[Value]]]:
+    flow = Dataflow("timeline")
+    stream: KeyedStream[Value] = op.input("in", flow, TestingSource([]))
+    out = win.collect_window("windows", stream, clock, windower)
+    op.output("down", out.down, TestingSink([]))
+    op.output("late", out.late, TestingSink([]))
+    with TestDriver(flow) as driver:
+        for value in values:
+            driver.send("in", [(KEY, value)])
+        driver.end()
+        down = [item for _, item in driver.received("down")]
+        return down, [late for _, late in driver.received("late")]
+
+
+def _window(
+    meta: win.WindowMetadata, held: list[Value], values: Sequence[Value], windower: Any
+) -> Window:
+    opened, closed = _seconds(meta)
+    holds = [_holds(at, (opened, closed), held, values, windower) for at in (opened, closed)]
+    return Window(opened, closed, tuple(held), *holds)
+
+
+def _holds(
+    at: float,
+    bounds: tuple[float, float],
+    held: list[Value],
+    values: Sequence[Value],
+    windower: win.Windower[Any],
+) -> bool:
+    """Whether a window has a value with the timestamp `at`, or would have one that was sent."""
+    if any(value.at == at for value in held):
+        return True
+    probe = Value("?", at)
+    down, _ = _outputs([probe, *values], win.EventClock(_time_of, timedelta.max), windower)
+    return any(_seconds(meta) == bounds and probe in found for meta, found in down)
+
+
+def _late(late: win.LateValue[Value]) -> Late:
+    missed = None if late.window is None else _seconds(late.window)
+    return Late(late.value, missed, late.reason.value)
+
+
+def _seconds(meta: win.WindowMetadata) -> tuple[float, float]:
+    return meta.open_time.timestamp(), meta.close_time.timestamp()
+
+
+def _time_of(value: Value) -> float:
+    return value.at
+
+
+class Arrival(NamedTuple):
+    """A value and when it arrives.
+
+    Attributes:
+        now: the system time at which it arrives, in seconds since the Unix epoch.
+        value: the value.
+        late: whether it was late.
+    """
+
+    now: float
+    value: Value
+    late: bool = False
+
+
+@dataclass(frozen=True)
+class ClockRun:
+    """What a clock made of some arrivals.
+
+    Attributes:
+        arrivals: the arrivals.
+        watermark: system time and watermark, where the line between them bends.
+    """
+
+    arrivals: tuple[Arrival, ...]
+    watermark: tuple[tuple[float, float], ...]
+
+
+def run_clock(
+    clock: win.EventClock[Value],
+    arrivals: Sequence[Arrival],
+    until: float,
+    down: tuple[float, float] | None = None,
+) -> ClockRun:
+    """Send values, as one key, each at its system time.
+
+    Args:
+        clock: the clock.
+        arrivals: the values, in order.
+        until: the system time at which to end.
+        down: from when to when the flow is not running.
+    """
+    late = _late_at(clock, arrivals, down)
+    seen = tuple(arrival._replace(late=arrival.value in late) for arrival in arrivals)
+    return ClockRun(seen, tuple(_watermarks(clock, arrivals, until, down)))
+
+
+def _late_at(
+    clock: win.EventClock[Value], arrivals: Sequence[Arrival], down: tuple[float, float] | None
+) -> set[Value]:
+    flow = Dataflow("clock")
+    stream: KeyedStream[Value] = op.input("in", flow, TestingSource([]))
+    out = win.collect_window("windows", stream, clock, win.TumblingWindower("1h"))
+    op.output("late", out.late, TestingSink([]))
+    now = arrivals[0].now
+    with TestDriver(flow, now=now) as driver:
+        for arrival in arrivals:
+            if down is not None and now <= down[0] < arrival.now:
+                driver.advance(timedelta(seconds=down[0] - now))
+                driver.restart(after=timedelta(seconds=down[1] - down[0]))
+                now = down[1]
+            driver.advance(timedelta(seconds=arrival.now - now))
+            now = arrival.now
+            driver.send("in", [(KEY, arrival.value)])
+        return {late.value for _, late in driver.received("late")}
+
+
+def _watermarks(
+    clock: win.EventClock[Value],
+    arrivals: Sequence[Arrival],
+    until: float,
+    down: tuple[float, float] | None,
+) -> Iterator[tuple[float, float]]:
+    logic = clock.build(None)
+    bends = {until, *(down or ()), *(arrival.now for arrival in arrivals)}
+    for now in sorted(bends):
+        lost = max(0.0, min(now, down[1]) - down[0]) if down else 0.0
+        moment = Moment(round(now * 1e6), round(lost * 1e6))
+        if now > arrivals[0].now:
+            yield now, logic.watermark(moment) / 1e6
+        for arrival in arrivals:
+            if arrival.now == now:
+                yield now, logic.on_item(arrival.value, moment).watermark_us / 1e6
