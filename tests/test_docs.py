@@ -1,0 +1,160 @@
+"""The documents say what is so: their pictures, links, names and signatures.
+
+Their examples are run by ``dev.py check``.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+import flow_windowing
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("**/*.md")])
+WINDOWING = DOCS / "windowing.md"
+PICTURES = sorted((DOCS / "timelines").glob("*.svg"))
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def prose(page: Path) -> str:
+    """A page without its blocks of code."""
+    return re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """What a page's headings can be linked by, as GitHub names them."""
+    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    kept = [re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings]
+    return {heading.replace(" ", "-") for heading in kept}
+
+
+def targets(page: Path) -> list[str]:
+    """Where a page's links and pictures lead to, in the order in which they stand."""
+    return re.findall(r"\]\(([^)\s]+)\)", prose(page))
+
+
+def leads_nowhere(page: Path, target: str) -> bool:
+    """Whether a link is to a file or a heading that is not there."""
+    if re.match(r"https?:", target):
+        return False
+    name, _, anchor = target.partition("#")
+    file = page.parent / name if name else page
+    return not file.exists() or bool(anchor and anchor not in anchors(file))
+
+
+@pytest.fixture(scope="module")
+def redrawn() -> dict[str, str]:
+    """The pictures as the library makes them now, by name."""
+    program = "import json, draw_timelines as d; print(json.dumps(d.pictures()))"
+    made = subprocess.run(
+        [sys.executable, "-c", program], cwd=DOCS, env=environment(), capture_output=True, text=True
+    )
+    assert made.returncode == 0, made.stderr
+    pictures: dict[str, str] = json.loads(made.stdout)
+    return pictures
+
+
+def environment() -> dict[str, str]:
+    """An environment in which the packages here are found, installed or not."""
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def test_there_are_pages_and_pictures() -> None:
+    assert WINDOWING in PAGES
+    assert len(PICTURES) >= 10
+
+
+def test_the_committed_pictures_are_those_that_the_library_draws(redrawn: dict[str, str]) -> None:
+    committed = {picture.name: picture.read_text("utf-8") for picture in PICTURES}
+    assert sorted(committed) == sorted(redrawn)
+    different = [name for name in committed if committed[name] != redrawn[name]]
+    assert different == [], "run python docs/draw_timelines.py, and look at what has changed"
+
+
+def test_every_picture_is_shown_once_with_a_text_in_its_place() -> None:
+    shown = re.findall(r"!\[([^\]]+)\]\(timelines/([^)]+)\)", prose(WINDOWING))
+    assert sorted(name for _, name in shown) == [picture.name for picture in PICTURES]
+
+
+@pytest.mark.parametrize("picture", PICTURES, ids=lambda path: path.name)
+def test_a_picture_says_what_it_shows_and_has_a_background(picture: Path) -> None:
+    root = ElementTree.parse(picture).getroot()
+    title, description = root.find(f"{SVG}title"), root.find(f"{SVG}desc")
+    assert title is not None
+    assert title.text
+    assert description is not None
+    assert len(description.text or "") > 40
+    card = root.find(f"{SVG}rect")
+    assert card is not None
+    assert card.get("class") == "card"
+    assert ".card { fill: #ffffff;" in picture.read_text("utf-8")
+
+
+@pytest.mark.parametrize("picture", PICTURES, ids=lambda path: path.name)
+def test_nothing_lies_outside_a_picture(picture: Path) -> None:
+    root = ElementTree.parse(picture).getroot()
+    width, height = float(root.attrib["width"]), float(root.attrib["height"])
+    for shape in root.iter():
+        for name in ("x", "x1", "x2", "cx"):
+            assert 0 <= float(shape.get(name, 0)) <= width
+        for name in ("y", "y1", "y2", "cy"):
+            assert 0 <= float(shape.get(name, 0)) <= height
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_every_link_to_a_file_or_a_heading_leads_there(page: Path) -> None:
+    assert [target for target in targets(page) if leads_nowhere(page, target)] == []
+
+
+def test_a_link_that_leads_nowhere_is_found() -> None:
+    wrong = ["missing.md", "#no-such-heading", "windowing.md#no-such-heading"]
+    assert [leads_nowhere(WINDOWING, target) for target in wrong] == [True, True, True]
+    right = ["#clocks", "windowing.md#late-values", "https://example.com/missing", "../README.md"]
+    assert [leads_nowhere(WINDOWING, target) for target in right] == [False] * 4
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_every_named_link_is_defined_and_every_definition_used(page: Path) -> None:
+    text = prose(page)
+    defined = re.findall(r"^\[([^\]]+)\]: \S+$", text, re.MULTILINE)
+    used = set(re.findall(r"\]\[([^\]]+)\]", text))
+    used |= {name for name in defined if re.search(rf"\[{re.escape(name)}\](?![\[(:])", text)}
+    assert sorted(defined) == sorted(used)
+
+
+def test_every_public_name_of_windowing_is_explained() -> None:
+    words = set(re.findall(r"\w+", WINDOWING.read_text("utf-8")))
+    assert [name for name in flow_windowing.__all__ if name not in words] == []
+
+
+def test_signatures_are_as_the_page_says() -> None:
+    said = re.findall(r"^`(\w+\(.*\))`$", prose(WINDOWING), re.MULTILINE)
+    assert len(said) == 6, "one for each windower"
+    for text in said:
+        call = ast.parse(text, mode="eval").body
+        assert isinstance(call, ast.Call)
+        assert isinstance(call.func, ast.Name)
+        parameters = inspect.signature(getattr(flow_windowing, call.func.id)).parameters
+        given = [argument.id for argument in call.args if isinstance(argument, ast.Name)]
+        assert given + [str(keyword.arg) for keyword in call.keywords] == list(parameters), text
+        for keyword in call.keywords:
+            if isinstance(keyword.value, ast.Constant):
+                default = parameters[str(keyword.arg)].default
+                assert keyword.value.value == default, f"{keyword.arg} in {text}"
+
+
+def test_every_python_block_of_the_page_is_an_example_that_is_run() -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```$", WINDOWING.read_text(), re.DOTALL | re.MULTILINE)
+    assert len(blocks) > 20
+    assert [block for block in blocks if not block.startswith(">>> ")] == []
