@@ -59,6 +59,24 @@ class BatchTotal(StatefulBatchLogic[int, tuple[int, int], int]):
         return self._total
 
 
+class EpochSize(StatefulLogic[Any, int, None]):
+    """Emits at the end of each epoch how many values it brought."""
+
+    def __init__(self, state: None) -> None:
+        self._size = 0
+
+    def on_item(self, value: Any, moment: Moment) -> tuple[Iterable[int], Keep]:
+        self._size += 1
+        return (), KEEP
+
+    def on_epoch_end(self, moment: Moment) -> Iterable[int]:
+        size, self._size = self._size, 0
+        return [size]
+
+    def snapshot(self) -> None:
+        pass
+
+
 @dataclass(frozen=True)
 class Mileage(Progress):
     """A whole number says how far a stream has come; other values say nothing."""
