@@ -138,6 +138,18 @@ def test_every_public_name_of_windowing_is_explained() -> None:
     assert [name for name in flow_windowing.__all__ if name not in words] == []
 
 
+def test_every_argument_of_clocks_windowers_and_operators_is_explained() -> None:
+    words = set(re.findall(r"\w+", WINDOWING.read_text("utf-8")))
+    made = [name for name in flow_windowing.__all__ if re.search("Clock$|Windower$|^[a-z]", name)]
+    assert {"EventClock", "CountWindower", "join_window"} <= set(made)
+    arguments = {
+        (name, argument)
+        for name in made
+        for argument in inspect.signature(getattr(flow_windowing, name)).parameters
+    }
+    assert {(name, argument) for name, argument in arguments if argument not in words} == set()
+
+
 def test_signatures_are_as_the_page_says() -> None:
     said = re.findall(r"^`(\w+\(.*\))`$", prose(WINDOWING), re.MULTILINE)
     assert len(said) == 6, "one for each windower"
