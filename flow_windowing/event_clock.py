@@ -186,7 +186,9 @@ class _KeyLogic(ClockLogic[Any, ClockState]):
     @override
     def forget_us(self, moment: Moment) -> int:
         after_us = self._clock.forget_after_us
-        return NEVER if after_us is None else self._heard_us + after_us + moment.downtime_us
+        if after_us is None:
+            return NEVER
+        return min(self._heard_us + after_us + moment.downtime_us, NEVER)
 
     @override
     def snapshot(self) -> ClockState | None:

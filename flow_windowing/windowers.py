@@ -20,6 +20,13 @@ from flow_windowing.metadata import WindowMetadata
 
 S = TypeVar("S")
 
+LONGEST_US = 1 << 60
+"""A duration several times as long as the calendar: longer ones are held to it.
+
+So sums of a timestamp and up to three durations are less than `NEVER`, and whatever stays open for
+ever, such as with ``grace=timedelta.max``, still closes when the input ends.
+"""
+
 
 class Filled(NamedTuple):
     """A window that has just opened over a span in which values have been seen before.
@@ -195,7 +202,7 @@ def positive_us(value: Duration, what: str) -> int:
     micros = duration_us(value, what)
     if micros <= 0:
         raise FlowBuildError(f"{what} must be more than nothing, got {value!r}")
-    return micros
+    return min(micros, LONGEST_US)
 
 
 def natural_us(value: Duration, what: str) -> int:
@@ -203,7 +210,7 @@ def natural_us(value: Duration, what: str) -> int:
     micros = duration_us(value, what)
     if micros < 0:
         raise FlowBuildError(f"{what} must not be negative, got {value!r}")
-    return micros
+    return min(micros, LONGEST_US)
 
 
 def grace_us(grace: Duration | None, name: str) -> int | None:
