@@ -9,7 +9,7 @@ from typing import TypeAlias
 from typing_extensions import override
 
 from flow.instants import NEVER
-from flow.operators.building import check_whole
+from flow.operators.building import check_flag, check_whole
 from flow_windowing.metadata import WindowMetadata
 from flow_windowing.windowers import Opened, Windower, WindowerLogic
 
@@ -33,7 +33,7 @@ class CountWindower(Windower[CountState]):
             they stay open, for a later run to fill.
 
     Raises:
-        FlowBuildError: when an argument is not fit; it says which.
+        FlowBuildError, FlowTypeError: when an argument is not fit; it says which.
 
     >>> CountWindower(count=4, step=2).step_count
     2
@@ -47,6 +47,7 @@ class CountWindower(Windower[CountState]):
         check_whole("CountWindower: count", self.count, 1)
         if self.step is not None:
             check_whole("CountWindower: step", self.step, 1)
+        check_flag("CountWindower: partial", self.partial)
 
     @property
     def step_count(self) -> int:

@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from flow.durations import Duration
 from flow.instants import NEVER
+from flow.operators.building import check_flag
 from flow_windowing.metadata import WindowMetadata
 from flow_windowing.windowers import Filled, Opened, Windower, WindowerLogic, grace_us, positive_us
 
@@ -53,6 +54,7 @@ class EventSlidingWindower(Windower[EventSlidingState]):
 
     def __post_init__(self) -> None:
         _ = self.length_us, self.resolution_us, self.grace_us
+        check_flag("EventSlidingWindower: emit_right", self.emit_right)
 
     @cached_property
     def length_us(self) -> int:

@@ -7,7 +7,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from flow.dataflow import KeyedStream, Stream
 from flow.errors import FlowBuildError, FlowTypeError, shorten
-from flow.operators.building import add_step, check_callable, check_choice
+from flow.operators.building import add_step, check_callable, check_choice, check_flag
 from flow.operators.stateful import Greater, Lesser, Stateful
 from flow.operators.stateless import key_on
 from flow_windowing.aggregates import Count, Mean, Sum
@@ -360,7 +360,8 @@ def sum_window(
         >>> [value for _, (_, value) in out]
         [4]
     """
-    return fold_with(step_id, up, clock, windower, Sum(of), False, emit, timestamp)
+    figure = _figure_of(step_id, Sum, of)
+    return fold_with(step_id, up, clock, windower, figure, False, emit, timestamp)
 
 
 def mean_window(
@@ -382,7 +383,8 @@ def mean_window(
     >>> [value for _, (_, value) in out]
     [1.5]
     """
-    return fold_with(step_id, up, clock, windower, Mean(of), False, emit, timestamp)
+    figure = _figure_of(step_id, Mean, of)
+    return fold_with(step_id, up, clock, windower, figure, False, emit, timestamp)
 
 
 def aggregate_window(
@@ -462,8 +464,9 @@ def add_window(
     """Add a windowing step."""
     if timestamp is not None:
         check_choice(step_id, "timestamp", timestamp, TIMESTAMPS)
+    check_flag(f"step {shorten(step_id)}: ordered", ordered)
     try:
-        driver = DriverBuilder(clock, windower, builder, bool(ordered), len(ups), emit, timestamp)
+        driver = DriverBuilder(clock, windower, builder, ordered, len(ups), emit, timestamp)
     except FlowTypeError as error:
         raise FlowTypeError(f"step {shorten(step_id)}: {error}") from None
     operator = Stateful(driver, "window", sides=len(ups), emits=PORTS)
@@ -480,3 +483,12 @@ def check_aggregator(step_id: str, name: str, aggregator: object) -> None:
         f"step {shorten(step_id)}: {name} must be an Aggregator such as Sum('amount'), "
         f"got {type(aggregator).__name__} {shorten(aggregator)}{said}"
     )
+
+
+def _figure_of(
+    step_id: str, make: Callable[[Field], Aggregator[Any, Any, Any]], of: Field
+) -> Aggregator[Any, Any, Any]:
+    try:
+        return make(of)
+    except FlowBuildError as error:
+        raise type(error)(f"step {shorten(step_id)}: of: {error}") from None

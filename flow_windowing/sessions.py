@@ -14,6 +14,7 @@ from typing_extensions import override
 from flow.durations import Duration
 from flow.errors import FlowBuildError
 from flow.instants import NEVER
+from flow.operators.building import check_flag
 from flow_windowing.metadata import WindowMetadata
 from flow_windowing.windowers import Opened, Windower, WindowerLogic, grace_us, natural_us
 
@@ -52,6 +53,7 @@ class SessionWindower(Windower[SessionState]):
 
     def __post_init__(self) -> None:
         _ = self.grace_us
+        check_flag("SessionWindower: inclusive", self.inclusive)
         if self.gap_us == 0 and not self.inclusive:
             raise FlowBuildError(
                 "SessionWindower: gap must be more than nothing when inclusive=False: "

@@ -48,6 +48,14 @@ def check_whole(what: str, value: object, least: int) -> None:
         )
 
 
+def check_flag(what: str, value: object) -> None:
+    """Raise a `FlowTypeError` unless `value` is true or false, and not just taken for it."""
+    if not isinstance(value, bool):
+        raise FlowTypeError(
+            f"{what} must be True or False, got {type(value).__name__} {shorten(value)}"
+        )
+
+
 def _stream(step_id: str, up: object) -> Stream[Any]:
     if isinstance(up, Stream):
         return up
