@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from flow.connectors.source import Source
 from flow.dataflow import Dataflow
 from flow.durations import Duration, duration_us
+from flow.engine.admission import Recovery
 from flow.engine.context import Stats
 from flow.engine.feed import Feed, FixedTime, StopFlag, SystemTime, wall_time
 from flow.engine.plan import Plan, compile_flow
@@ -25,14 +26,6 @@ if TYPE_CHECKING:
 
 EngineName: TypeAlias = Literal["auto", "batch", "streaming"]
 EpochReport: TypeAlias = Callable[[int, Stats, Feed | None], None]
-
-
-class Recovery(Protocol):
-    """Where a flow keeps what it needs to go on after a stop; see `recovery.RecoveryConfig`."""
-
-    @property
-    def path(self) -> str:
-        """The checkpoint's directory, a path or a URI."""
 
 
 def run(
@@ -91,7 +84,7 @@ def run(
     """
     if not isinstance(flow, Dataflow):
         raise FlowTypeError(f"run needs a Dataflow, got {type(flow).__name__} {shorten(flow)}")
-    if recovery is not None and not hasattr(recovery, "path"):
+    if recovery is not None and not hasattr(recovery, "admit"):
         raise FlowTypeError(
             f"recovery must be a RecoveryConfig, got {type(recovery).__name__} {shorten(recovery)}"
         )
@@ -116,7 +109,7 @@ def run(
         from flow.engine.streaming import StreamingRun, StreamingSettings
 
         streaming = StreamingSettings(
-            None if recovery is None else str(recovery.path),
+            recovery,
             interval,
             trigger == "available",
             drain,

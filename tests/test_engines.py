@@ -11,7 +11,6 @@ import textwrap
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,12 +24,13 @@ from flow.engine.feed import Feed
 from flow.engine.summary import Summary
 from flow.errors import DurationError, FlowTypeError, TimestampError
 from flow.testing import Advance, TestingSink, TestingSource
+from recovery import RecoveryConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def checkpoint(tmp_path: Path) -> Any:
-    return SimpleNamespace(path=str(tmp_path / "checkpoint"))
+    return RecoveryConfig(str(tmp_path / "checkpoint"))
 
 
 def is_large(pair: tuple[str, int]) -> bool:
@@ -238,7 +238,7 @@ def test_what_is_not_keyed_leaves_in_source_order_beside_a_keyed_step(
             "engine must be 'auto', 'batch' or 'streaming', got 'flink'",
         ),
         (
-            {"engine": "batch", "recovery": SimpleNamespace(path="x")},
+            {"engine": "batch", "recovery": RecoveryConfig("x")},
             FlowBuildError,
             "the batch engine keeps no state to recover: leave recovery out, or the engine",
         ),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from flow.connectors.dataframe import DataFrameSource
 from flow.instants import Moment
 from flow.operators import KEEP, StatefulLogic
 from flow.testing import ABORT, EOF, Advance, TestingSink, TestingSource
+from recovery import RecoveryConfig
 
 pytestmark = pytest.mark.spark
 
@@ -49,7 +49,7 @@ class Case:
     def __init__(self, spark: SparkSession, tmp_path: Path, items: list[Any]) -> None:
         self.spark = spark
         self.items = items
-        self.recovery: Any = SimpleNamespace(path=str(tmp_path / "checkpoint"))
+        self.recovery: Any = RecoveryConfig(str(tmp_path / "checkpoint"))
         self.totals: list[Any] = []
         self.finals: list[Any] = []
         self.flow = Dataflow("resumed")
@@ -129,7 +129,7 @@ def test_an_epoch_that_is_done_again_gives_the_same_at_the_same_time(
     op.output("out", clocked, TestingSink(out))
     options: dict[str, Any] = {
         "spark": spark,
-        "recovery": SimpleNamespace(path=str(tmp_path / "checkpoint")),
+        "recovery": RecoveryConfig(str(tmp_path / "checkpoint")),
         "shards": 2,
         "partitions": 1,
     }
@@ -198,7 +198,7 @@ def test_time_stands_still_in_a_later_run_too_but_for_what_moves_it(
     op.output("out", op.collect("lists", s, "10m", 9), TestingSink(out))
     options: dict[str, Any] = {
         "spark": spark,
-        "recovery": SimpleNamespace(path=str(tmp_path / "checkpoint")),
+        "recovery": RecoveryConfig(str(tmp_path / "checkpoint")),
         "system_time": 0,
         "drain": False,
         "shards": 2,
@@ -230,7 +230,7 @@ def test_a_flow_is_refused_on_the_checkpoint_of_another(
         ({"version": 99}, "is not a flow's checkpoint"),
         (
             {"version": 99, "flow_id": "resumed", "run_id": "x", "shards": 4, "partitions": 1},
-            "was written in format 99, this version reads 1: run the version that wrote it",
+            "was written in format 99, this version reads 2: run the version that wrote it",
         ),
         ("not a checkpoint", "is not a flow's checkpoint"),
     ],
@@ -252,7 +252,7 @@ def test_a_step_id_may_hold_what_a_path_may_not(spark: SparkSession, tmp_path: P
     frame = op.input("a/static: frame?", flow, DataFrameSource(rows))
     items = op.input("items: from *here*", flow, TestingSource([{"id": "b", "n": 2}]))
     op.output("out", op.merge("both", frame, items), TestingSink(out))
-    run(flow, spark=spark, recovery=SimpleNamespace(path=str(tmp_path / "checkpoint")))
+    run(flow, spark=spark, recovery=RecoveryConfig(str(tmp_path / "checkpoint")))
     assert sorted(row["n"] for row in out) == [1, 2]
 
 
@@ -262,10 +262,10 @@ def test_a_checkpoint_that_cannot_be_written_is_an_error_that_says_where(
     (tmp_path / "file").write_text("")
     path = tmp_path / "file" / "checkpoint"
     case = Case(spark, tmp_path, ones(1))
-    case.recovery.path = str(path)
+    case.recovery = RecoveryConfig(path)
     with pytest.raises(CheckpointError) as caught:
         case.run()
-    assert str(caught.value).startswith(f"{path}/flow.json cannot be ")
+    assert str(caught.value).startswith(f"{path}/lock.json cannot be ")
     assert "\n" not in str(caught.value)
 
 

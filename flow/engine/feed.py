@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar
 
 from flow.connectors.source import Json, Planner, Slice, Split
@@ -57,18 +57,20 @@ class EpochOffset:
         control: its system time, and whether the input ends with it; ``None`` before the first.
         at: the offset that each input has reached, by step.
         read: what it reads.
+        seed: the directory of the state that it puts in place.
     """
 
     control: Control | None = None
     at: Mapping[str, Json] = field(default_factory=dict)
     read: tuple[tuple[str, Split], ...] = ()
+    seed: str | None = None
 
     def to_json(self) -> Json:
         """The offset as JSON."""
         if self.control is None:
             return {"v": 1}
         moment = self.control.moment
-        return {
+        offset = {
             "v": 1,
             "now": moment.now_us,
             "down": moment.downtime_us,
@@ -76,6 +78,7 @@ class EpochOffset:
             "at": dict(self.at),
             "read": [[step, one.what, one.partition, one.order] for step, one in self.read],
         }
+        return offset if self.seed is None else {**offset, "seed": self.seed}
 
     @classmethod
     def from_json(cls, offset: Json) -> EpochOffset:
@@ -84,7 +87,7 @@ class EpochOffset:
             return cls()
         control = Control(Moment(offset["now"], offset["down"]), bool(offset["end"]))
         read = tuple((step, Split(what, part, order)) for step, what, part, order in offset["read"])
-        return cls(control, offset["at"], read)
+        return cls(control, offset["at"], read, offset.get("seed"))
 
     def readings(self) -> list[Reading]:
         """The tasks that read the epoch's input, in order of input, partition and place."""
@@ -111,6 +114,8 @@ class Feed:
         only_available: whether to finish as soon as no source has anything new.
         foreign: whether there are sources that Spark itself reads.
         end_now: whether those have been read, and this pass is there to end the input.
+        kept_as: the names under which inputs keep their offsets, where these are not their ids.
+        origin: where a later generation of a checkpoint starts from, and with which seed.
         end: how the run ends.
         due_us: the least system time at which a step is due.
         foreign_busy: whether the last epoch had items that Spark itself read.
@@ -125,6 +130,8 @@ class Feed:
     only_available: bool = False
     foreign: bool = False
     end_now: bool = False
+    kept_as: Mapping[str, str] = field(default_factory=dict)
+    origin: EpochOffset | None = None
     end: FeedEnd = field(default_factory=FeedEnd)
     due_us: int = 0
     foreign_busy: bool = True
@@ -142,6 +149,8 @@ class Feed:
         Returns:
             Where the next epoch ends, or `start` itself when there is none now.
         """
+        if start.control is None and self.origin is not None:
+            return self._seeding(self.origin)
         self._begin(start)
         if self.end.stop_asked.is_set() or self._ended or self.aborted:
             return self._rest_for_good(start)
@@ -154,6 +163,11 @@ class Feed:
             return self._epoch(start, {})
         self.end.stop_asked.wait(REST_SECONDS)
         return start
+
+    def _seeding(self, origin: EpochOffset) -> EpochOffset:
+        """The first epoch of a later generation: it reads nothing, and puts the state in place."""
+        self._begin(origin)
+        return replace(self._epoch(origin, {}), seed=origin.seed)
 
     def _begin(self, start: EpochOffset) -> None:
         """Once a run: what time the flow has been down."""
@@ -172,7 +186,7 @@ class Feed:
     def _slices(self, start: EpochOffset) -> dict[str, Slice]:
         slices: dict[str, Slice] = {}
         for step_id, planner in self.planners.items():
-            planned = _asked(step_id, planner.next, start.at.get(step_id))
+            planned = _asked(step_id, planner.next, self._offset(start, step_id))
             if planned is not None:
                 slices[step_id] = _checked(step_id, planned)
         return slices
@@ -183,7 +197,7 @@ class Feed:
         if self.only_available:
             return True
         return all(
-            _asked(name, planner.finished, start.at.get(name))
+            _asked(name, planner.finished, self._offset(start, name))
             for name, planner in self.planners.items()
         )
 
@@ -212,12 +226,20 @@ class Feed:
         self._last_us = max(self._last_us + moved_us, self._now())
         self.aborted = any(one.abort for one in slices.values())
         self.due_us = NEVER
-        at = {**start.at, **{step_id: one.end for step_id, one in slices.items()}}
+        ends = {self.kept_as.get(name, name): one.end for name, one in slices.items()}
+        at = {**start.at, **ends}
         read = tuple((step_id, split) for step_id, one in slices.items() for split in one.splits)
         moment = Moment(self._last_us, self._downtime_us or 0)
         self.last = EpochOffset(Control(moment, end_of_input), at, read)
-        self.lag = {name: planner.lag(at.get(name)) for name, planner in self.planners.items()}
+        self.lag = {
+            name: planner.lag(self._offset(self.last, name))
+            for name, planner in self.planners.items()
+        }
         return self.last
+
+    def _offset(self, offset: EpochOffset, step_id: str) -> Json:
+        """How far an input has come."""
+        return offset.at.get(self.kept_as.get(step_id, step_id))
 
     def _rest_for_good(self, start: EpochOffset) -> EpochOffset:
         """Between two epochs, with nothing to come: the run may stop now.

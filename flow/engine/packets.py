@@ -37,7 +37,7 @@ from flow.engine.chunks import (
 from flow.engine.shards import hash_keys, shard_of
 from flow.errors import EngineError, step_error
 
-CONTROL, STATS, ERROR, PRINTED, PROGRESS = -1, -2, -3, -4, -5
+CONTROL, STATS, ERROR, PRINTED, PROGRESS, SEED = -1, -2, -3, -4, -5, -6
 """Destinations that are not a stream: an epoch's time, counts, a failure, an inspector's lines, how
 far a stream has come."""
 

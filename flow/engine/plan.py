@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import uuid
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeAlias
 
@@ -67,6 +67,8 @@ class Plan:
         edges: all edges, by number.
         hops: where each stream goes.
         levels: the steps that run at each level; level 1 comes first.
+        kept_as: the names under which steps keep state, where they are not the steps' ids.
+        dropped: the names of state to be dropped.
     """
 
     flow_id: str
@@ -77,6 +79,12 @@ class Plan:
     edges: tuple[Edge, ...] = ()
     hops: dict[StreamId, tuple[Hop, ...]] | None = None
     levels: tuple[tuple[str, ...], ...] = ()
+    kept_as: Mapping[str, str] = field(default_factory=dict)
+    dropped: tuple[str, ...] = ()
+
+    def kept_name(self, step_id: str) -> str:
+        """The name under which a step keeps its state, or an input its offset."""
+        return self.kept_as.get(step_id, step_id)
 
     def hops_of(self, stream: StreamId) -> tuple[Hop, ...]:
         """Where the items of a stream go."""

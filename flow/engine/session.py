@@ -169,9 +169,13 @@ def _conf(settings: SparkSettings) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def query_conf(spark: SparkSession, partitions: int) -> Iterator[None]:
+def query_conf(
+    spark: SparkSession, partitions: int, kept_epochs: int | None = None
+) -> Iterator[None]:
     """Set what a flow's query needs, and put back what there was."""
     wanted = {**QUERY_CONF, "spark.sql.shuffle.partitions": str(partitions)}
+    if kept_epochs is not None:
+        wanted["spark.sql.streaming.minBatchesToRetain"] = str(kept_epochs)
     before = {name: spark.conf.get(name, None) for name in wanted}
     for name, value in wanted.items():
         spark.conf.set(name, value)

@@ -38,7 +38,7 @@ def keep_static_frames(plan: Plan, storage: Storage) -> Plan:
     for step_id in plan.inputs:
         source = source_of(plan.steps[step_id])
         if isinstance(source, DataFrameSource) and not source.streaming:
-            name = f"inputs/{quote(step_id, safe='')}"
+            name = f"inputs/{_file_of(plan, step_id)}"
             if not storage.exists(f"{name}/_SUCCESS") and source.frame is not None:
                 source.frame.write.mode("overwrite").parquet(f"{storage.root}/{name}")
             kept = ParquetSource(f"{storage.root}/{name}")
@@ -64,7 +64,12 @@ def planner_of(step: Step, log: SourceLog, parallelism: int) -> Planner:
 def planners_of(plan: Plan, storage: Storage, parallelism: int) -> dict[str, Planner]:
     """A planner for each input that Python reads."""
     return {
-        step_id: planner_of(step, storage.log(f"sources/{quote(step_id, safe='')}"), parallelism)
+        step_id: planner_of(step, storage.log(f"sources/{_file_of(plan, step_id)}"), parallelism)
         for step_id, step in plan.steps.items()
         if step_id in plan.inputs and not is_foreign(step)
     }
+
+
+def _file_of(plan: Plan, step_id: str) -> str:
+    """The name of what an input keeps, as a file's."""
+    return quote(plan.kept_name(step_id), safe="")

@@ -16,7 +16,10 @@ from flow.errors import CheckpointError, first_line
 
 
 class Storage:
-    """Reads and writes small files below one directory.
+    """Reads and writes small files below one directory, each whole or not at all.
+
+    It goes through Spark's own manager of checkpoint files, which knows how to put a file in its
+    place at once on each kind of file system.
 
     Args:
         spark: the session whose Hadoop configuration is used.
@@ -29,8 +32,10 @@ class Storage:
         # Relative paths are this process's, whose directory the JVM need not share.
         self.root = root.rstrip("/") if ":" in root else os.path.abspath(root)
         conf = spark._jsc.hadoopConfiguration()
+        managers = jvm.org.apache.spark.sql.execution.streaming.checkpointing
         with _explained("opened", self.root):
             self._fs = self._path("").getFileSystem(conf)
+            self._files = managers.CheckpointFileManager.create(self._path(""), conf)
 
     def exists(self, name: str) -> bool:
         """Whether there is a file or directory of this name."""
@@ -49,31 +54,82 @@ class Storage:
         Raises:
             CheckpointError: when it is missing or is not JSON.
         """
+        try:
+            return json.loads(self.read_bytes(name))
+        except ValueError as error:
+            problem = f"{self._path(name).toString()} is not JSON: {first_line(error)}"
+            raise CheckpointError(problem) from error
+
+    def read_bytes(self, name: str) -> bytes:
+        """Read a file.
+
+        Raises:
+            CheckpointError: when it cannot be read.
+        """
         path = self._path(name)
         try:
             stream = self._fs.open(path)
             try:
-                content = bytes(stream.readAllBytes())
+                return bytes(stream.readAllBytes())
             finally:
                 stream.close()
-            return json.loads(content)
         except Exception as error:
             problem = f"{path.toString()} cannot be read: {_reason(error)}"
             raise CheckpointError(problem) from error
 
     def write(self, name: str, content: Json) -> None:
-        """Write a JSON file, whole or not at all, in the place of what there was."""
-        path, part = self._path(name), self._path(f"{name}.part")
-        with _explained("written", path.toString()):
-            stream = self._fs.create(part, True)
-            try:
-                stream.write(json.dumps(content, indent=1).encode())
-            finally:
-                stream.close()
-            if self._fs.exists(path):
-                self._fs.delete(path, False)
-            if not self._fs.rename(part, path):
-                raise OSError("the file could not be put in its place")
+        """Write a JSON file in the place of what there was.
+
+        Raises:
+            CheckpointError: when it cannot be written; what there was is still there.
+        """
+        with _explained("written", self._path(name).toString()):
+            self._put(name, content, overwrite=True)
+
+    def create(self, name: str, content: Json) -> bool:
+        """Write a JSON file unless there is one of that name; returns whether it was written.
+
+        Raises:
+            CheckpointError: when it cannot be written.
+        """
+        if self.exists(name):
+            return False
+        try:
+            self._put(name, content, overwrite=False)
+        except Exception as error:
+            if self.exists(name):
+                return False
+            problem = f"{self._path(name).toString()} cannot be written: {_reason(error)}"
+            raise CheckpointError(problem) from None
+        return True
+
+    def remove(self, name: str) -> None:
+        """Remove a file or directory, if it is there."""
+        with _explained("removed", self._path(name).toString()):
+            self._fs.delete(self._path(name), True)
+
+    def move(self, name: str, target: str) -> None:
+        """Move a file or directory, making the directories above the target.
+
+        Raises:
+            CheckpointError: when it cannot be moved.
+        """
+        path, new = self._path(name), self._path(target)
+        with _explained("moved", path.toString()):
+            self._fs.mkdirs(new.getParent())
+            if not self._fs.rename(path, new):
+                raise OSError(f"the file system would not name it {new.toString()}")
+
+    def _put(self, name: str, content: Json, overwrite: bool) -> None:
+        path = self._path(name)
+        self._files.mkdirs(path.getParent())
+        stream = self._files.createAtomic(path, overwrite)
+        try:
+            stream.write(json.dumps(content, indent=1).encode())
+            stream.close()
+        except Exception:
+            stream.cancel()
+            raise
 
     def log(self, name: str) -> StoredLog:
         """The log of this name."""

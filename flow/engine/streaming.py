@@ -7,8 +7,8 @@ import logging
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -16,25 +16,29 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from flow.dataflow import Step
+from flow.engine.admission import Recovery
+from flow.engine.checkpoint import Checkpoint
 from flow.engine.context import Stats
 from flow.engine.epochs import EpochOutputs
-from flow.engine.feed import Feed, StopFlag, SystemTime, wall_time
+from flow.engine.feed import EpochOffset, Feed, StopFlag, SystemTime, wall_time
 from flow.engine.foreign import foreign_packets
 from flow.engine.level import run_level
-from flow.engine.local import DEFAULT_SHARDS, builder_of
+from flow.engine.local import builder_of
+from flow.engine.lock import CheckpointLock
 from flow.engine.packets import PACKET_DDL, Packet
 from flow.engine.plan import Plan
 from flow.engine.rows import Layout
+from flow.engine.seeding import put_seeds
 from flow.engine.session import SPARK_LOG, query_conf
 from flow.engine.shipping import ShippedPlan
 from flow.engine.sources import is_foreign, keep_static_frames, planners_of
-from flow.engine.state import SegmentedStates
+from flow.engine.state import PROGRESS_SEGMENT, Header, SegmentedStates
 from flow.engine.storage import Storage
 from flow.engine.summary import Summary
 from flow.engine.ticker import FeedServer, ticker_source
-from flow.errors import CheckpointError, EngineError, FlowError, first_line
+from flow.errors import EngineError, FlowError, first_line
 
-VERSION = 1
+DEFAULT_KEPT_EPOCHS = 100
 logger = logging.getLogger("flow")
 
 
@@ -43,7 +47,7 @@ class StreamingSettings:
     """How to run a streaming query.
 
     Attributes:
-        checkpoint: where state and offsets are kept; a temporary directory when left out.
+        recovery: where state and offsets are kept; a temporary directory when left out.
         trigger: at what interval epochs start, Spark's text form; as soon as possible if ``None``.
         only_available: whether to stop once no source has anything new.
         drain: whether to end the input when all sources have ended.
@@ -52,7 +56,7 @@ class StreamingSettings:
         partitions: how many partitions each level has; kept for the checkpoint's life.
     """
 
-    checkpoint: str | None = None
+    recovery: Recovery | None = None
     trigger: str | None = None
     only_available: bool = False
     drain: bool = True
@@ -77,29 +81,49 @@ class StreamingRun:
         Raises:
             FlowError: when a step, a source, a sink or Spark failed.
         """
+        recovery = self.settings.recovery
         with tempfile.TemporaryDirectory(prefix="flow-") as scratch, _quiet_callbacks():
-            storage = Storage(self.spark, self.settings.checkpoint or scratch)
-            identity = self._identity(storage)
-            self._summary = Summary(self.plan.flow_id, "streaming")
-            self._layout = Layout(identity.shards, identity.partitions, len(self.plan.levels))
-            self.plan = keep_static_frames(self.plan, storage)
-            self._shipped = ShippedPlan.pack(self.plan)
-            self._failure: BaseException | None = None
-            self._feed: Feed | None = None
-            outputs = EpochOutputs(
-                self.plan,
-                self._shipped,
-                self._layout,
-                identity.run_id,
-                self._check_abort,
-                self._count,
-            )
-            outputs.open(identity.resuming)
-            try:
-                self._passes(storage, outputs)
-            finally:
-                outputs.close()
+            storage = Storage(self.spark, scratch if recovery is None else str(recovery.path))
+            lock = contextlib.nullcontext() if recovery is None else CheckpointLock(storage)
+            with lock:
+                self._run_on(self._open(storage))
         return self._summary
+
+    def _open(self, storage: Storage) -> Checkpoint:
+        checkpoint = Checkpoint.open(
+            storage,
+            self.plan,
+            self.settings.recovery,
+            self.spark.sparkContext.defaultParallelism,
+            self.settings.shards,
+            self.settings.partitions,
+        )
+        for said in checkpoint.said:
+            logger.warning("%s: %s", storage.root, said)
+        return checkpoint
+
+    def _run_on(self, checkpoint: Checkpoint) -> None:
+        identity = checkpoint.identity
+        self._checkpoint = checkpoint
+        self._summary = Summary(self.plan.flow_id, "streaming")
+        self._layout = Layout(identity.shards, identity.partitions, len(self.plan.levels))
+        self.plan = keep_static_frames(checkpoint.fitted(self.plan), checkpoint.storage)
+        self._shipped = ShippedPlan.pack(self.plan)
+        self._failure: BaseException | None = None
+        self._feed: Feed | None = None
+        outputs = EpochOutputs(
+            self.plan,
+            self._shipped,
+            self._layout,
+            identity.run_id,
+            self._check_abort,
+            self._count,
+        )
+        outputs.open(checkpoint.resuming)
+        try:
+            self._passes(checkpoint.storage, outputs)
+        finally:
+            outputs.close()
 
     def _passes(self, storage: Storage, outputs: EpochOutputs) -> None:
         """Run the query, and once more to drain it where Spark reads sources itself."""
@@ -118,13 +142,15 @@ class StreamingRun:
             self.settings.only_available,
             foreign=bool(self._foreign()),
             end_now=end_now,
+            kept_as=self.plan.kept_as,
+            origin=self._origin(),
         )
         self._feed = feed
         self.stop.watch(feed)
         server = FeedServer(feed)
         query = None
         try:
-            query = self._started(storage, outputs, server, parallelism)
+            query = self._started(outputs, server, parallelism)
             self._wait(query, feed, server)
         finally:
             if query is not None and query.isActive:
@@ -142,29 +168,29 @@ class StreamingRun:
             problem = f"the streaming query did not start: {first_line(error)} ({SPARK_LOG})"
             raise EngineError(problem) from error
 
-    def _start(
-        self, storage: Storage, outputs: EpochOutputs, server: FeedServer, parallelism: int
-    ) -> StreamingQuery:
+    def _start(self, outputs: EpochOutputs, server: FeedServer, parallelism: int) -> StreamingQuery:
         name = f"flow_{uuid.uuid4().hex}"
         self.spark.dataSource.register(
             ticker_source(name, server.address, self._shipped, self._layout, parallelism)
         )
 
+        first_epoch = self._checkpoint.identity.first_epoch
+
         def write(frame: DataFrame, epoch: int) -> None:
             try:
-                outputs.write(frame, epoch)
+                outputs.write(frame, first_epoch + epoch)
             except BaseException as error:
                 self._failure = error
                 raise
 
-        with query_conf(self.spark, self._layout.partitions):
+        with query_conf(self.spark, self._layout.partitions, self._kept_epochs()):
             named = not self._foreign()
             evolution = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
             self.spark.conf.set(evolution, str(named).lower())
             try:
                 frame = self._chain(name, named)
                 writer = frame.writeStream.queryName(self.plan.flow_id).foreachBatch(write)
-                writer = writer.option("checkpointLocation", f"{storage.root}/spark")
+                writer = writer.option("checkpointLocation", self._spark_checkpoint())
                 if self.settings.only_available and self._foreign():
                     writer = writer.trigger(availableNow=True)
                 else:
@@ -224,6 +250,8 @@ class StreamingRun:
         feed.due_us = stats.due_us
         foreign = [step.step_id for step in self._foreign()]
         feed.foreign_busy = any(stats.counts[step_id, "out"] for step_id in foreign)
+        if self._summary.epochs:
+            self._checkpoint.committed()
         self._summary.add(stats)
         self.on_epoch(epoch, stats, feed)
 
@@ -231,25 +259,20 @@ class StreamingRun:
         steps = [self.plan.steps[step_id] for step_id in self.plan.inputs]
         return [step for step in steps if is_foreign(step)]
 
-    def _say_layout(self, identity: Identity, root: str) -> None:
-        """Say so when a checkpoint keeps another layout than is asked for."""
-        for name in ("shards", "partitions"):
-            asked, kept = getattr(self.settings, name), getattr(identity, name)
-            if asked not in (None, kept):
-                said = "%s=%s was asked for, but checkpoint %s was made with %s and keeps it"
-                logger.warning(said, name, asked, root, kept)
+    def _spark_checkpoint(self) -> str:
+        return f"{self._checkpoint.storage.root}/{self._checkpoint.identity.spark}"
 
-    def _identity(self, storage: Storage) -> Identity:
-        if storage.exists("flow.json"):
-            identity = Identity.from_json(storage.read("flow.json"), self.plan, storage.root)
-            self._say_layout(identity, storage.root)
-            return identity
-        cores = self.spark.sparkContext.defaultParallelism
-        partitions = self.settings.partitions or min(cores, 32)
-        shards = self.settings.shards or max(DEFAULT_SHARDS, partitions)
-        identity = Identity(uuid.uuid4().hex, shards, partitions, resuming=False)
-        storage.write("flow.json", identity.to_json(self.plan.flow_id))
-        return identity
+    def _origin(self) -> EpochOffset | None:
+        """Where a later generation starts from."""
+        identity = self._checkpoint.identity
+        if identity.start is None:
+            return None
+        seed = f"{self._checkpoint.storage.root}/{identity.seed}"
+        return replace(EpochOffset.from_json(identity.start), read=(), seed=seed)
+
+    def _kept_epochs(self) -> int:
+        recovery = self.settings.recovery
+        return DEFAULT_KEPT_EPOCHS if recovery is None else recovery.keep_epochs
 
 
 @contextlib.contextmanager
@@ -268,52 +291,6 @@ class Aborted(Exception):
     """A test's ABORT: the run dies here as if it were killed."""
 
 
-@dataclass(frozen=True)
-class Identity:
-    """What a checkpoint is known by, and what it keeps for life."""
-
-    run_id: str
-    shards: int
-    partitions: int
-    resuming: bool
-
-    def to_json(self, flow_id: str) -> dict[str, Any]:
-        """The identity as JSON."""
-        return {
-            "version": VERSION,
-            "flow_id": flow_id,
-            "run_id": self.run_id,
-            "shards": self.shards,
-            "partitions": self.partitions,
-        }
-
-    @classmethod
-    def from_json(cls, content: Any, plan: Plan, root: str) -> Identity:
-        """The identity in JSON made by `to_json`.
-
-        Raises:
-            CheckpointError: when it is of another flow, or was written by a newer version.
-        """
-        try:
-            version, flow_id = content["version"], content["flow_id"]
-            identity = cls(
-                content["run_id"], content["shards"], content["partitions"], resuming=True
-            )
-        except (KeyError, TypeError) as error:
-            raise CheckpointError(f"{root}/flow.json is not a flow's checkpoint") from error
-        if version > VERSION:
-            raise CheckpointError(
-                f"{root}/flow.json was written in format {version}, this version reads {VERSION}: "
-                "run the version that wrote it"
-            )
-        if flow_id != plan.flow_id:
-            raise CheckpointError(
-                f"{root} is the checkpoint of flow {flow_id!r}, not of {plan.flow_id!r}: "
-                "give each flow a directory of its own"
-            )
-        return identity
-
-
 class LevelProcessor(StatefulProcessor):
     """A level of the plan as Spark runs it: once an epoch for each shard."""
 
@@ -330,6 +307,7 @@ class LevelProcessor(StatefulProcessor):
         self._store = _SparkStore(
             handle.getMapState("headers", "step string", "content binary"),
             handle.getMapState("segments", "step string, number int", "content binary"),
+            self._shipped.plan().kept_as,
         )
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: ARG002
@@ -337,6 +315,9 @@ class LevelProcessor(StatefulProcessor):
         shard = self._layout.shard_of(key[0])
         plan = self._shipped.plan()
         packets = [Packet(row.dest, shard, row.origin, row.seq, bytes(row.payload)) for row in rows]
+        for name in plan.dropped:
+            self._store.drop(name)
+        packets = put_seeds(packets, plan, self._level, self._store.put)
 
         def states_of(step: Step) -> SegmentedStates:
             return SegmentedStates(self._store, step.step_id, builder_of(step))
@@ -353,25 +334,46 @@ _PACKET_ROW = Row("dest", "shard", "origin", "seq", "payload")
 
 
 class _SparkStore:
-    """A `StateStore` in Spark's state."""
+    """A `StateStore` in Spark's state, where a step may keep its state under another name."""
 
-    def __init__(self, headers: Any, segments: Any) -> None:
+    def __init__(self, headers: Any, segments: Any, names: Mapping[str, str]) -> None:
         self._headers = headers
         self._segments = segments
+        self._names = names
 
     def read_header(self, step_id: str) -> bytes | None:
-        found = self._headers.getValue((step_id,))
-        return None if found is None else bytes(found[0])
+        return self._header_of(self._names.get(step_id, step_id))
 
     def write_header(self, step_id: str, content: bytes) -> None:
-        self._headers.updateValue((step_id,), (content,))
+        self._headers.updateValue((self._names.get(step_id, step_id),), (content,))
 
     def read_segment(self, step_id: str, number: int) -> bytes | None:
-        found = self._segments.getValue((step_id, number))
+        found = self._segments.getValue((self._names.get(step_id, step_id), number))
         return None if found is None else bytes(found[0])
 
     def write_segment(self, step_id: str, number: int, content: bytes | None) -> None:
+        key = (self._names.get(step_id, step_id), number)
         if content is None:
-            self._segments.removeKey((step_id, number))
+            self._segments.removeKey(key)
         else:
-            self._segments.updateValue((step_id, number), (content,))
+            self._segments.updateValue(key, (content,))
+
+    def put(self, name: str, number: int | None, content: bytes) -> None:
+        """Put a segment in place, or with no number a header, under the name it is kept by."""
+        if number is None:
+            self._headers.updateValue((name,), (content,))
+        else:
+            self._segments.updateValue((name, number), (content,))
+
+    def drop(self, name: str) -> None:
+        """Remove all that is kept under a name."""
+        header = self._header_of(name)
+        if header is None:
+            return
+        for number in (PROGRESS_SEGMENT, *range(Header.decode(header, name).segments)):
+            self._segments.removeKey((name, number))
+        self._headers.removeKey((name,))
+
+    def _header_of(self, name: str) -> bytes | None:
+        found = self._headers.getValue((name,))
+        return None if found is None else bytes(found[0])

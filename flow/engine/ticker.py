@@ -23,6 +23,7 @@ from flow.engine.feed import EpochOffset, Feed
 from flow.engine.packets import CONTROL, PACKET_DDL, Packet
 from flow.engine.reading import Reading, read_split, share
 from flow.engine.rows import Layout
+from flow.engine.seeding import read_seeds, seed_files
 from flow.engine.shipping import ShippedPlan
 
 _HOST = "127.0.0.1"
@@ -93,6 +94,8 @@ class TickTask:
     control: Control
     tells_time: bool
     readings: tuple[Reading, ...]
+    seed: str = ""
+    seed_files: tuple[str, ...] = ()
 
 
 class TickerReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -134,13 +137,17 @@ class TickerReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if epoch.control is None:
             return []
         readings = epoch.readings()
-        count = max(1, min(self._tasks, len(readings)))
+        seed = epoch.seed or ""
+        files = seed_files(seed) if seed else []
+        count = max(1, min(self._tasks, len(readings) + len(files)))
         return [
             InputPartition(
                 TickTask(
                     epoch.control,
                     number == 0,
                     tuple(readings[share(number, count, len(readings))]),
+                    seed,
+                    tuple(files[share(number, count, len(files))]),
                 )
             )
             for number in range(count)
@@ -158,6 +165,8 @@ class TickerReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             content = task.control.encode()
             for shard in range(shards):
                 yield Packet(CONTROL, shard, -1, 0, content)
+        if task.seed_files:
+            yield from read_seeds(task.seed, task.seed_files)
         plan = self._shipped.plan()
         for reading in task.readings:
             yield from read_split(plan, shards, reading, task.control.moment)

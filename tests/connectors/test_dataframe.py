@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from flow import Dataflow, StepError, Stream, run
 from flow.connectors.dataframe import DataFrameSink, DataFrameSource
 from flow.errors import FlowTypeError
 from flow.testing import ABORT, TestingSink, TestingSource
+from recovery import RecoveryConfig
 
 SCHEMA = "id string, n long"
 ROWS = [("a", 1), ("b", 2), ("a", 3)]
@@ -44,7 +44,7 @@ def sums(frame: DataFrame, out: list[Any]) -> Dataflow:
 
 
 def checkpoint(tmp_path: Path) -> Any:
-    return SimpleNamespace(path=str(tmp_path / "checkpoint"))
+    return RecoveryConfig(str(tmp_path / "checkpoint"))
 
 
 # --- sources ----------------------------------------------------------------------------------

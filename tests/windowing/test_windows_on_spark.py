@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ import flow_windowing as win
 from flow import Dataflow, run
 from flow.testing import ABORT, EOF, Advance, TestDriver, TestingSink, TestingSource
 from flow_windowing import EventClock, SystemClock, TumblingWindower
+from recovery import RecoveryConfig
 
 pytestmark = pytest.mark.spark
 
@@ -89,7 +89,7 @@ def test_a_batch_gives_what_the_driver_gives_while_time_stands_still(spark: Spar
 def test_windows_outlive_a_crash_and_a_stop(spark: SparkSession, tmp_path: Any) -> None:
     items = [*TABLE[:4], ABORT(), *TABLE[4:6], EOF(), *TABLE[6:]]
     results: Results = {}
-    recovery = SimpleNamespace(path=str(tmp_path / "checkpoint"))
+    recovery = RecoveryConfig(str(tmp_path / "checkpoint"))
     flow = make_flow(items, results)
     runs = [
         run(flow, spark=spark, recovery=recovery, system_time=START, drain=last)

@@ -1,0 +1,201 @@
+"""A flow's checkpoint directory: whose it is, how it is laid out, and how a run starts from it.
+
+    <path>/flow.json      the identity: flow, run id, layout, fingerprint; replaced at once
+    <path>/lock.json      who runs on it now
+    <path>/spark          Spark's own checkpoint: offsets, commits and state; ``spark-<n>`` in a
+                          later generation
+    <path>/seed-<n>       the state that generation n starts with
+    <path>/sources/…      what sources remember, such as the files they have seen
+    <path>/inputs/…       static data frames, written down
+
+State that moves to another layout starts a new *generation*: a Spark checkpoint of its own, whose
+first epoch puts the seed in place, and goes on where the last one ended.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from flow.engine.admission import Admission, Recovery
+from flow.engine.local import DEFAULT_SHARDS
+from flow.engine.plan import Plan
+from flow.engine.storage import Storage
+from flow.errors import CheckpointError
+
+Json: TypeAlias = Any
+
+VERSION = 2
+NAME = "flow.json"
+
+logger = logging.getLogger("flow")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a checkpoint says of itself.
+
+    Attributes:
+        flow_id: the flow's name.
+        run_id: what sinks know the checkpoint by: differs between fresh starts.
+        shards: how many slices the key space has.
+        partitions: how many partitions each level has.
+        generation: how often its state has moved to another layout.
+        first_epoch: the number of the generation's first epoch.
+        start: the offset that the generation starts from, as JSON; ``None`` for the first.
+        recovery: what the flow's recovery settings keep: its fingerprint.
+        dropping: the names of state that is being dropped.
+    """
+
+    flow_id: str
+    run_id: str
+    shards: int
+    partitions: int
+    generation: int = 0
+    first_epoch: int = 0
+    start: Json = None
+    recovery: Json = None
+    dropping: tuple[str, ...] = ()
+
+    @property
+    def spark(self) -> str:
+        """The directory of Spark's own checkpoint."""
+        return f"spark-{self.generation}" if self.generation else "spark"
+
+    @property
+    def seed(self) -> str:
+        """The directory of the state that the generation starts with."""
+        return f"seed-{self.generation}"
+
+    def to_json(self) -> Json:
+        """The identity as JSON."""
+        return {"version": VERSION, **self.__dict__, "dropping": list(self.dropping)}
+
+    @classmethod
+    def from_json(cls, content: Json, root: str) -> Identity:
+        """The identity in JSON made by `to_json`.
+
+        Raises:
+            CheckpointError: when it is not one, or was written in a newer format.
+        """
+        where = f"{root}/{NAME}"
+        try:
+            version, _ = int(content["version"]), content["flow_id"]
+            if version > VERSION:
+                raise CheckpointError(
+                    f"{where} was written in format {version}, this version reads {VERSION}: "
+                    "run the version that wrote it"
+                )
+            known = {one: content[one] for one in cls.__dataclass_fields__ if one in content}
+            return cls(**{**known, "dropping": tuple(content.get("dropping", ()))})
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(f"{where} is not a flow's checkpoint") from error
+
+
+def read_identity(storage: Storage) -> Identity:
+    """Read who a checkpoint is.
+
+    Raises:
+        CheckpointError: when the directory is not a checkpoint, or was written in a newer format.
+    """
+    if not storage.exists(NAME):
+        raise CheckpointError(f"{storage.root} is not a flow's checkpoint: it has no {NAME}")
+    return Identity.from_json(storage.read(NAME), storage.root)
+
+
+@dataclass
+class Checkpoint:
+    """A checkpoint that a run has opened.
+
+    Attributes:
+        storage: its directory.
+        identity: what it says of itself.
+        resuming: whether there has been a run before.
+        said: what the user is to be told.
+    """
+
+    storage: Storage
+    identity: Identity
+    resuming: bool
+    said: tuple[str, ...] = ()
+
+    @classmethod
+    def open(
+        cls,
+        storage: Storage,
+        plan: Plan,
+        recovery: Recovery | None,
+        cores: int,
+        shards: int | None,
+        partitions: int | None,
+    ) -> Checkpoint:
+        """Open a checkpoint for a run, or make it.
+
+        Args:
+            storage: its directory.
+            plan: the flow.
+            recovery: what decides whether the flow may go on from it.
+            cores: how many tasks can run at a time.
+            shards: how many slices of the key space are asked for.
+            partitions: how many partitions a level are asked for.
+
+        Raises:
+            CheckpointError: when it is another flow's, or does not fit the flow as it is now.
+        """
+        resuming = storage.exists(NAME)
+        if resuming:
+            identity = read_identity(storage)
+            _check_flow(identity, plan, storage.root)
+            _say_layout(identity, shards, partitions, storage.root)
+        else:
+            _check_empty(storage)
+            dealt = partitions or min(cores, 32)
+            sliced = shards or max(DEFAULT_SHARDS, dealt)
+            identity = Identity(plan.flow_id, uuid.uuid4().hex, sliced, dealt)
+        admission = Admission() if recovery is None else recovery.admit(identity.recovery, plan)
+        dropping = tuple(dict.fromkeys([*identity.dropping, *admission.dropped]))
+        admitted = replace(identity, recovery=admission.kept, dropping=dropping)
+        if not resuming or admitted != identity:
+            storage.write(NAME, admitted.to_json())
+        return cls(storage, admitted, resuming, admission.said)
+
+    def fitted(self, plan: Plan) -> Plan:
+        """The plan, with where its steps keep their state here."""
+        kept = self.identity.recovery or {}
+        names = kept.get("names", {}) if isinstance(kept, dict) else {}
+        return replace(plan, kept_as=dict(names), dropped=self.identity.dropping)
+
+    def committed(self) -> None:
+        """Called after each epoch: what was to be dropped is gone now."""
+        if self.identity.dropping:
+            self.identity = replace(self.identity, dropping=())
+            self.storage.write(NAME, self.identity.to_json())
+
+
+def _check_flow(identity: Identity, plan: Plan, root: str) -> None:
+    if identity.flow_id != plan.flow_id:
+        raise CheckpointError(
+            f"{root} is the checkpoint of flow {identity.flow_id!r}, not of {plan.flow_id!r}: "
+            "give each flow a directory of its own"
+        )
+
+
+def _check_empty(storage: Storage) -> None:
+    """Refuse a directory that has a Spark checkpoint, but not what says whose it is."""
+    if storage.names("spark/offsets"):
+        raise CheckpointError(
+            f"{storage.root} has a Spark checkpoint but no {NAME}: put that file back from a "
+            "copy, or use an empty directory to start over"
+        )
+
+
+def _say_layout(identity: Identity, shards: int | None, partitions: int | None, root: str) -> None:
+    """Say so when a checkpoint keeps another layout than is asked for."""
+    asked_for = {"shards": (shards, identity.shards)}
+    asked_for["partitions"] = (partitions, identity.partitions)
+    for name, (asked, kept) in asked_for.items():
+        if asked not in (None, kept):
+            said = "%s=%s was asked for, but checkpoint %s was made with %s and keeps it"
+            logger.warning(said, name, asked, root, kept)

@@ -1,0 +1,156 @@
+"""The fingerprint of a flow: what a checkpoint must know of the flow that made it.
+
+It is kept beside the state. When a run goes on, it is compared with the flow as it is now, and the
+answer is one of three for each difference: harmless, starts afresh and is said, or refused with
+what may be done about it.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, TypeAlias
+
+from flow.dataflow import Step
+from flow.engine.plan import Plan
+from flow.operators.edges import Input
+from flow.operators.stateful import Stateful
+from recovery.description import describe, differences
+
+Json: TypeAlias = Any
+
+FORMAT = 1
+
+
+class Effect(Enum):
+    """What a change means for a checkpoint.
+
+    Attributes:
+        STARTS_EMPTY: something new has no state yet; the run goes on.
+        REMOVED: the state of a step has no step any more.
+        WRONG_STATE: the state of a step does not fit it any more.
+        MOVED: state is kept where the step does not look for it any more.
+    """
+
+    STARTS_EMPTY = "starts empty"
+    REMOVED = "removed"
+    WRONG_STATE = "wrong state"
+    MOVED = "moved"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A difference between the flow that made a checkpoint and the flow as it is now.
+
+    Attributes:
+        step_id: the step.
+        effect: what it means.
+        what: what has changed, in words.
+    """
+
+    step_id: str
+    effect: Effect
+    what: str
+
+
+def fingerprint(plan: Plan) -> Json:
+    """The fingerprint of a compiled flow, as JSON."""
+    levels = {name: level for level, names in enumerate(plan.levels, 1) for name in names}
+    keyed = {
+        name: _keyed(step, levels[name])
+        for name, step in plan.steps.items()
+        if isinstance(step.operator, Stateful)
+    }
+    inputs = {
+        name: {"type": type(step.operator.source).__qualname__}
+        for name, step in plan.steps.items()
+        if isinstance(step.operator, Input)
+    }
+    return {
+        "format": FORMAT,
+        "levels": len(plan.levels),
+        "keyed": keyed,
+        "inputs": inputs,
+        "versions": {
+            "flow-windows": _version("flow-windows"),
+            "pyspark": _version("pyspark"),
+            "python": platform.python_version(),
+        },
+    }
+
+
+def compare(before: Json, now: Json) -> list[Change]:
+    """What has changed between two fingerprints that a checkpoint has to do with."""
+    return [*_compare_keyed(before, now), *_compare_inputs(before, now)]
+
+
+def _keyed(step: Step, level: int) -> Json:
+    operator = step.operator
+    if not isinstance(operator, Stateful):
+        raise TypeError(f"step {step.step_id!r} is not a keyed step")
+    return {
+        "kind": operator.kind,
+        "level": level,
+        "sides": operator.sides,
+        "config": describe(operator.builder),
+    }
+
+
+def _compare_keyed(before: Json, now: Json) -> Iterator[Change]:
+    for name, old in before["keyed"].items():
+        new = now["keyed"].get(name)
+        if new is None:
+            yield Change(name, Effect.REMOVED, "is not in the flow any more")
+        else:
+            yield from _compare_step(name, old, new, before["levels"], now["levels"])
+    for name in now["keyed"]:
+        if name not in before["keyed"]:
+            yield Change(name, Effect.STARTS_EMPTY, "is new: it starts without state")
+    if before["levels"] != now["levels"]:
+        what = (
+            f"the flow had {_levels(before['levels'])} of keyed steps, one after the other, and "
+            f"has {now['levels']}"
+        )
+        yield Change("", Effect.MOVED, what)
+
+
+def _compare_step(
+    name: str, old: Json, new: Json, old_levels: int, new_levels: int
+) -> Iterator[Change]:
+    if old["kind"] != new["kind"]:
+        what = f"was {old['kind']} and is {new['kind']}"
+        yield Change(name, Effect.WRONG_STATE, what)
+        return
+    if old["sides"] != new["sides"]:
+        what = f"read {old['sides']} streams and reads {new['sides']}"
+        yield Change(name, Effect.WRONG_STATE, what)
+    for what in differences(old["config"], new["config"]):
+        yield Change(name, Effect.WRONG_STATE, what)
+    if old["level"] != new["level"] and old_levels == new_levels:
+        what = f"was at level {old['level']} and is at level {new['level']}"
+        yield Change(name, Effect.MOVED, what)
+
+
+def _compare_inputs(before: Json, now: Json) -> Iterator[Change]:
+    for name, old in before["inputs"].items():
+        new = now["inputs"].get(name)
+        if new is not None and new != old:
+            what = f"its source was a {old['type']} and is a {new['type']}"
+            yield Change(name, Effect.WRONG_STATE, what)
+    for name in now["inputs"]:
+        if name not in before["inputs"]:
+            yield Change(name, Effect.STARTS_EMPTY, "is new: it is read from its beginning")
+
+
+def _levels(count: int) -> str:
+    return f"{count} level" if count == 1 else f"{count} levels"
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

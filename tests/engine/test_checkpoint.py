@@ -1,0 +1,117 @@
+"""A checkpoint's lock and identity: one run at a time, and only the flow that it belongs to."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from flow import CheckpointError
+from flow.engine.checkpoint import Identity
+from flow.engine.lock import NAME, STALE_SECONDS, CheckpointLock
+from flow.engine.storage import Storage
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def storage(spark: SparkSession, tmp_path: Path) -> Storage:
+    return Storage(spark, str(tmp_path / "checkpoint"))
+
+
+def holder(**changes: Any) -> dict[str, Any]:
+    """What a lock of this very process says, but for some changes."""
+    return {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "started": None,
+        "since": "2024-01-01T00:00:00+00:00",
+        "renewed": time.time(),
+        "token": "other",
+        **changes,
+    }
+
+
+def dead_pid() -> int:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    return child.pid
+
+
+def test_a_lock_is_there_while_it_is_held_and_gone_afterwards(storage: Storage) -> None:
+    with CheckpointLock(storage):
+        assert storage.read(NAME)["pid"] == os.getpid()
+    assert not storage.exists(NAME)
+
+
+def test_a_second_run_is_refused_and_told_who_holds_the_lock(storage: Storage) -> None:
+    with CheckpointLock(storage) as first:
+        held = storage.read(NAME)
+        with pytest.raises(CheckpointError) as caught, CheckpointLock(storage):
+            pass
+        assert f"process {os.getpid()} on {socket.gethostname()}, since {held['since']}" in str(
+            caught.value
+        )
+        assert storage.read(NAME) == held, "the refused run has changed nothing"
+        assert first is not None
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [
+        pytest.param(lambda: holder(pid=dead_pid()), id="a process that has ended"),
+        pytest.param(lambda: holder(started="1"), id="a number that another process has now"),
+        pytest.param(lambda: holder(pid="?"), id="no process at all"),
+        pytest.param(
+            lambda: holder(host="elsewhere", renewed=time.time() - STALE_SECONDS - 1),
+            id="another machine that fell silent",
+        ),
+    ],
+)
+def test_a_lock_that_was_left_behind_is_taken_over(gone: Any, storage: Storage) -> None:
+    storage.write(NAME, gone())
+    with CheckpointLock(storage):
+        assert storage.read(NAME)["token"] != "other"
+    assert not storage.exists(NAME)
+
+
+def test_a_lock_of_another_machine_holds_while_it_is_renewed(storage: Storage) -> None:
+    storage.write(NAME, holder(host="elsewhere", pid=1))
+    with pytest.raises(CheckpointError, match="process 1 on elsewhere"), CheckpointLock(storage):
+        pass
+
+
+def test_a_run_that_lost_its_lock_leaves_the_new_holders_alone(storage: Storage) -> None:
+    with CheckpointLock(storage):
+        storage.write(NAME, holder())
+    assert storage.read(NAME)["token"] == "other"
+
+
+def test_a_file_is_put_in_its_place_whole_and_leaves_nothing_beside_it(
+    storage: Storage, tmp_path: Path
+) -> None:
+    storage.write("a/b.json", {"n": 1})
+    storage.write("a/b.json", {"n": 2})
+    assert storage.read("a/b.json") == {"n": 2}
+    assert not storage.create("a/b.json", {"n": 3})
+    assert storage.read("a/b.json") == {"n": 2}
+    names = {path.name for path in (tmp_path / "checkpoint/a").iterdir()}
+    assert names == {"b.json", ".b.json.crc"}
+
+
+def test_an_identity_comes_back_as_it_was() -> None:
+    identity = Identity("f", "r", 4, 2, 1, 7, {"v": 1}, {"fingerprint": {}}, ("a", "b"))
+    assert Identity.from_json(identity.to_json(), "x") == identity
+    assert (identity.spark, Identity("f", "r", 4, 2).spark) == ("spark-1", "spark")
+
+
+def test_an_identity_of_the_first_format_can_still_be_read() -> None:
+    old = {"version": 1, "flow_id": "f", "run_id": "r", "shards": 4, "partitions": 2}
+    assert Identity.from_json(old, "x") == Identity("f", "r", 4, 2)
