@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tests.transcripts
-from tests.support.playing import Played, play_in_process, play_on_spark, timeline
+from tests.support.playing import Played, chosen, play_in_process, play_on_spark, timeline
 from tests.support.transcript import FLOWS, Transcript, check
 
 MODULES = [
@@ -22,12 +22,6 @@ STILL = [one for one in TRANSCRIPTS if len(one.times) == 1]
 
 on_transcripts = pytest.mark.parametrize("transcript", TRANSCRIPTS, ids=str)
 on_still_transcripts = pytest.mark.parametrize("transcript", STILL, ids=str)
-
-
-def chosen(request: pytest.FixtureRequest, test: str) -> list[Transcript]:
-    """The transcripts that a test of this run is about, so that one alone is quick to play."""
-    items = [item for item in request.session.items if getattr(item, "originalname", "") == test]
-    return [item.callspec.params["transcript"] for item in items]  # type: ignore[attr-defined]
 
 
 def hold(transcript: Transcript, played: Played, *, mixed: bool = False) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 import flow.operators as op
@@ -27,6 +28,13 @@ class Played:
 
     received: Received
     before_end: Received | None = None
+
+
+def chosen(request: pytest.FixtureRequest, test: str) -> list[Any]:
+    """The transcripts that a test of this run is about, so that one alone is quick to play."""
+    items = [item for item in request.session.items if getattr(item, "originalname", "") == test]
+    mine = [item for item in items if item.path == request.path]
+    return [item.callspec.params["transcript"] for item in mine]  # type: ignore[attr-defined]
 
 
 def play_in_process(transcript: Transcript, shards: int) -> Played:
