@@ -1,0 +1,111 @@
+"""The names that the Python in window transcripts can use: `flow_windowing`'s, and what is here.
+
+It is a module of its own, and one that workers can import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import flow_windowing as win
+from flow.instants import NEVER, Moment, datetime_us
+
+Value = dict[str, Any]
+
+
+class Echo(win.WindowLogic[Value, str, list[str]]):
+    """Says what it is called with, as it is called; its state is what it was given."""
+
+    def __init__(self, names: list[str] | None) -> None:
+        self.names = list(names or ())
+
+    def on_value(self, value: Value) -> Iterable[str]:
+        self.names.append(value["value"])
+        return [f"{value['value']} is number {len(self.names)}"]
+
+    def on_merge(self, original: Echo) -> Iterable[str]:
+        self.names += original.names
+        return [f"with {' '.join(original.names)}"]
+
+    def on_close(self) -> Iterable[str]:
+        return ["over", f"held {' '.join(self.names)}"]
+
+    def snapshot(self) -> list[str]:
+        return list(self.names)
+
+
+@dataclass(frozen=True)
+class MarkerClock(win.Clock[Value, tuple[int, ...]]):
+    """A clock of one's own: its watermark is the time of the last value called ``mark``."""
+
+    def build(self, state: tuple[int, ...] | None) -> win.ClockLogic[Value, tuple[int, ...]]:
+        return _MarkerClockLogic(state)
+
+
+class _MarkerClockLogic(win.ClockLogic[Value, tuple[int, ...]]):
+    def __init__(self, state: tuple[int, ...] | None) -> None:
+        (self._watermark_us,) = state or (-NEVER,)
+
+    def on_item(self, value: Value, moment: Moment) -> win.Reading:
+        timestamp_us = datetime_us(value["at"])
+        if value["value"] == "mark":
+            self._watermark_us = max(self._watermark_us, timestamp_us)
+        return win.Reading(timestamp_us, self._watermark_us)
+
+    def watermark(self, moment: Moment) -> int:
+        return self._watermark_us
+
+    def due_us(self, watermark_us: int, moment: Moment) -> int:
+        return NEVER
+
+    def snapshot(self) -> tuple[int, ...] | None:
+        return None if self._watermark_us == -NEVER else (self._watermark_us,)
+
+
+@dataclass(frozen=True)
+class Joined(win.Aggregator[Value, str, str]):
+    """An aggregate of one's own: the names one after the other."""
+
+    def initialize(self) -> str:
+        return ""
+
+    def add(self, state: str, value: Value) -> str:
+        return state + str(value["value"])
+
+    def merge(self, state: str, other: str) -> str:
+        return state + other
+
+    def result(self, state: str) -> str:
+        return state
+
+
+def amount(value: Value) -> Any:
+    """What `by` compares."""
+    return value["amount"]
+
+
+def add_name(names: str, value: Value) -> str:
+    """A folder."""
+    return names + str(value["value"])
+
+
+def merge_names(names: str, others: str) -> str:
+    """A merger."""
+    return f"{names}+{others}"
+
+
+def longer(left: Value, right: Value) -> Value:
+    """A reducer: a value named by both."""
+    return {"at": max(left["at"], right["at"]), "value": f"{left['value']}{right['value']}"}
+
+
+NAMES: dict[str, Any] = {
+    **{name: getattr(win, name) for name in win.__all__},
+    **{one.__name__: one for one in (Echo, MarkerClock, Joined)},
+    **{one.__name__: one for one in (amount, add_name, merge_names, longer)},
+    **{one.__name__: one for one in (datetime, timedelta)},
+    "UTC": UTC,
+}
