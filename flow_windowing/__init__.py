@@ -1,10 +1,18 @@
 """Windowing: clocks, windowers, and operators. Use as ``import flow_windowing as win``."""
 
+from flow.instants import NEVER
 from flow_windowing.aggregates import Count, CountDistinct, Mean, Quantile, StdDev, Sum
 from flow_windowing.aggregators import Aggregator, Arrival, aggregate
 from flow_windowing.aligned import SlidingWindower, TumblingWindower
 from flow_windowing.calendar import CalendarWindower
-from flow_windowing.clocks import Clock, ClockLogic, DroppedValue, Reading, SystemClock
+from flow_windowing.clocks import (
+    NO_WATERMARK,
+    Clock,
+    ClockLogic,
+    DroppedValue,
+    Reading,
+    SystemClock,
+)
 from flow_windowing.counts import CountWindower
 from flow_windowing.event_clock import EventClock
 from flow_windowing.event_sliding import EventSlidingWindower
@@ -40,9 +48,11 @@ from flow_windowing.operators import (
     window,
 )
 from flow_windowing.sessions import SessionWindower
-from flow_windowing.windowers import Filled, Opened, Windower, WindowerLogic
+from flow_windowing.windowers import Filled, IndexedLogic, Opened, Windower, WindowerLogic
 
 __all__ = [
+    "NEVER",
+    "NO_WATERMARK",
     "Aggregator",
     "Arrival",
     "CalendarWindower",
@@ -60,6 +70,7 @@ __all__ = [
     "EventSlidingWindower",
     "Filled",
     "First",
+    "IndexedLogic",
     "Last",
     "LateReason",
     "LateValue",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 from typing_extensions import override
 
@@ -50,6 +50,8 @@ class SlidingWindower(Windower[list[int]]):
     >>> SlidingWindower(length="1h", offset="15m").offset_us
     900000000
     """
+
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({"grace"})
 
     length: Duration
     offset: Duration
@@ -109,6 +111,8 @@ class TumblingWindower(Windower[list[int]]):
     >>> TumblingWindower(length="1h").length_us
     3600000000
     """
+
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({"grace"})
 
     length: Duration
     align_to: datetime = EPOCH

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta, tzinfo
 from functools import cached_property, lru_cache
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
 
 import pendulum
 from typing_extensions import override
@@ -75,6 +75,8 @@ class CalendarWindower(Windower[list[int]]):
     >>> str(day.open_time), str(day.close_time - day.open_time)
     ('2024-10-26 22:00:00+00:00', '1 day, 1:00:00')
     """
+
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({"grace"})
 
     unit: CalendarUnit
     tz: str | tzinfo

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from typing_extensions import override
 
@@ -38,6 +38,8 @@ class CountWindower(Windower[CountState]):
     >>> CountWindower(count=4, step=2).step_count
     2
     """
+
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({"partial"})
 
     count: int
     step: int | None = None

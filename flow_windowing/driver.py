@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from typing_extensions import override
 
@@ -60,6 +60,8 @@ class DriverBuilder:
         emit: when windows emit.
         timestamp: which timestamp metadata carries.
     """
+
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({"ordered", "emit", "timestamp"})
 
     clock: Clock[Any, Any]
     windower: Windower[Any]
@@ -360,7 +362,10 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
             case "close":
                 return replace(metadata, timestamp=metadata.close_time)
             case "last":
-                return replace(metadata, timestamp=from_us(self._latest[metadata.window_id]))
+                latest_us = self._latest.get(metadata.window_id)
+                # A window that was open before timestamps were asked for does not know.
+                latest = metadata.close_time if latest_us is None else from_us(latest_us)
+                return replace(metadata, timestamp=latest)
 
     def _expires_us(self) -> int:
         """The watermark at which the first of the values kept is not needed any more."""

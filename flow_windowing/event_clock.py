@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from typing_extensions import override
 
@@ -66,6 +66,10 @@ class EventClock(Clock[V, ClockState]):
     >>> EventClock("at", "5m")
     EventClock(ts_getter='at', wait_for_system_duration='5m')
     """
+
+    HARMLESS: ClassVar[frozenset[str]] = frozenset(
+        {"wait_for_system_duration", "on_idle", "max_ahead", "on_invalid", "forget_after"}
+    )
 
     ts_getter: Callable[[V], Instant] | str
     wait_for_system_duration: Duration

@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from typing_extensions import override
 
@@ -46,6 +46,8 @@ class EventSlidingWindower(Windower[EventSlidingState]):
     >>> EventSlidingWindower(length="10s").length_us
     10000000
     """
+
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({"grace"})
 
     length: Duration
     emit_right: bool = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from typing_extensions import override
 
@@ -20,6 +20,8 @@ from flow_windowing.logic import EpochWindowLogic
 @dataclass(frozen=True)
 class FoldingBuilder:
     """Makes the logic of a window that folds its values."""
+
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({"emit"})
 
     aggregator: Aggregator[Any, Any, Any]
     emit: Emit
@@ -89,6 +91,8 @@ class Fold(Aggregator[Any, Any, Any]):
         copies: whether what is emitted must not change when the window goes on.
     """
 
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({"copies"})
+
     builder: Callable[[], Any]
     folder: Callable[[Any, Any], Any]
     merger: Callable[[Any, Any], Any] | None
@@ -116,6 +120,8 @@ class Fold(Aggregator[Any, Any, Any]):
 @dataclass(frozen=True)
 class Reduce(Aggregator[Any, Any, Any]):
     """What `reduce_window` is given, as an aggregator; the state is a tuple, empty at first."""
+
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({"copies"})
 
     reducer: Callable[[Any, Any], Any]
     copies: bool

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from typing_extensions import override
 
@@ -22,7 +23,8 @@ from flow_windowing.windowers import Windower
 
 Turn: TypeAlias = tuple[int, int]
 """What decides which value is first: its time and its arrival, or its arrival alone."""
-Sides: TypeAlias = list[list[tuple[Turn, Any]]]
+Entry: TypeAlias = tuple[Turn, Any]
+Sides: TypeAlias = list[list[Entry]]
 """Of each side, its values in order of turn; empty where nothing came."""
 
 
@@ -74,12 +76,14 @@ def join_window(
         raise FlowBuildError(
             f"step {shorten(step_id)}: a join needs two or more streams, got {len(sides)}"
         )
-    builder = _JoinBuilder(len(sides), insert_mode, emit_mode, bool(ordered))
+    builder = _JoinBuilder(len(sides), insert_mode, emit_mode, ordered)
     return add_window(step_id, sides, clock, windower, builder, ordered, timestamp=timestamp)
 
 
 @dataclass(frozen=True)
 class _JoinBuilder:
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({"insert_mode", "emit_mode"})
+
     sides: int
     insert_mode: InsertMode
     emit_mode: EmitMode
@@ -106,7 +110,7 @@ class _JoinLogic(WindowLogic[tuple[int, Any], tuple[Any, ...], Sides]):
     def on_value_at(self, value: tuple[int, Any], at: Arrival) -> Iterable[tuple[Any, ...]]:
         side, plain = value
         turn = (at.timestamp_us if self._config.ordered else 0, at.number)
-        self.sides[side] = self._chosen([*self.sides[side], (turn, plain)])
+        self._insert(self.sides[side], (turn, plain))
         if self._config.emit_mode == "running":
             return self._rows()
         if self._config.emit_mode == "complete" and all(self.sides):
@@ -118,8 +122,9 @@ class _JoinLogic(WindowLogic[tuple[int, Any], tuple[Any, ...], Sides]):
     @override
     def on_merge(self, original: _JoinLogic) -> Iterable[tuple[Any, ...]]:
         """Nothing is emitted: the value that made the two windows one comes next."""
-        pairs = zip(self.sides, original.sides, strict=True)
-        self.sides = [self._chosen([*values, *others]) for values, others in pairs]
+        for values, others in zip(self.sides, original.sides, strict=True):
+            for entry in others:
+                self._insert(values, entry)
         return ()
 
     @override
@@ -130,19 +135,19 @@ class _JoinLogic(WindowLogic[tuple[int, Any], tuple[Any, ...], Sides]):
     def snapshot(self) -> Sides:
         return [list(values) for values in self.sides]
 
-    def _chosen(self, values: list[tuple[Turn, Any]]) -> list[tuple[Turn, Any]]:
+    def _insert(self, values: list[Entry], entry: Entry) -> None:
         match self._config.insert_mode:
             case "first":
-                return [min(values, key=_turn_of)] if values else []
+                values[:] = [min(*values, entry, key=_turn_of)] if values else [entry]
             case "last":
-                return [max(values, key=_turn_of)] if values else []
+                values[:] = [max(*values, entry, key=_turn_of)] if values else [entry]
             case "product":
-                return sorted(values, key=_turn_of)
+                bisect.insort(values, entry, key=_turn_of)
 
     def _rows(self) -> list[tuple[Any, ...]]:
         choices = [[plain for _, plain in values] or [None] for values in self.sides]
         return list(itertools.product(*choices))
 
 
-def _turn_of(entry: tuple[Turn, Any]) -> Turn:
+def _turn_of(entry: Entry) -> Turn:
     return entry[0]

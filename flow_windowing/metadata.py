@@ -53,6 +53,15 @@ class WindowMetadata:
         }
         return record if self.timestamp is None else {**record, "timestamp": self.timestamp}
 
+    def __repr__(self) -> str:
+        """What could be typed to make it, without what it says by default."""
+        shown = [f"{self.window_id}", f"{self.open_time!r}", f"{self.close_time!r}"]
+        if self.merged_ids:
+            shown.append(f"merged_ids={self.merged_ids!r}")
+        if self.timestamp is not None:
+            shown.append(f"timestamp={self.timestamp!r}")
+        return f"WindowMetadata({', '.join(shown)})"
+
     def __lt__(self, other: WindowMetadata) -> bool:
         return self._order() < other._order()
 

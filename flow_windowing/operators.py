@@ -425,6 +425,8 @@ def aggregate_window(
         >>> [value for _, (_, value) in out]
         [{'n': 2, 'total': 5}]
     """
+    for name, given in (("ordered", ordered), ("emit", emit), ("timestamp", timestamp)):
+        _check_not_aggregator(step_id, name, given)
     if not aggregates:
         raise FlowBuildError(
             f'step {shorten(step_id)}: name at least one aggregate, e.g. total=Sum("amount")'
@@ -471,6 +473,14 @@ def add_window(
         raise FlowTypeError(f"step {shorten(step_id)}: {error}") from None
     operator = Stateful(driver, "window", sides=len(ups), emits=PORTS)
     return WindowOut(*add_step(step_id, operator, *ups))
+
+
+def _check_not_aggregator(step_id: str, name: str, given: object) -> None:
+    if isinstance(given, Aggregator):
+        raise FlowBuildError(
+            f"step {shorten(step_id)}: {name!r} is an argument of aggregate_window, so no "
+            f"aggregate can be called that: give {shorten(given)} another name"
+        )
 
 
 def check_aggregator(step_id: str, name: str, aggregator: object) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from typing_extensions import override
 
@@ -46,6 +46,8 @@ class SessionWindower(Windower[SessionState]):
     >>> SessionWindower(gap="30m").gap_us
     1800000000
     """
+
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({"grace"})
 
     gap: Duration
     inclusive: bool = True

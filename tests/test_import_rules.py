@@ -208,6 +208,8 @@ PUBLIC: dict[str, list[str]] = {
     ],
     "flow.connectors.stdio": ["StdOutSink"],
     "flow_windowing": [
+        "NEVER",
+        "NO_WATERMARK",
         "Aggregator",
         "Arrival",
         "CalendarWindower",
@@ -225,6 +227,7 @@ PUBLIC: dict[str, list[str]] = {
         "EventSlidingWindower",
         "Filled",
         "First",
+        "IndexedLogic",
         "Last",
         "LateReason",
         "LateValue",

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from typing_extensions import override
 
@@ -551,6 +551,8 @@ class _CollectLogic(StatefulLogic[Any, list[Any], tuple[list[Any], int]]):
 
 @dataclass(frozen=True)
 class _CollectBuilder:
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({"timeout_us", "max_size"})
+
     timeout_us: int
     max_size: int
 
