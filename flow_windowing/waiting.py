@@ -84,11 +84,13 @@ class WaitQueue:
         Raises:
             IndexError: when nothing waits.
         """
-        for run in self._runs:
-            while run and (not self._heap or run[0].first <= self._heap[0][:2]):
-                for waiting in _unpickled(run.pop(0)):
-                    heapq.heappush(self._heap, waiting)
-        self._runs = [run for run in self._runs if run]
+        while self._runs:
+            run = min(self._runs, key=_first_of)
+            if self._heap and self._heap[0][:2] < _first_of(run):
+                break
+            for waiting in _unpickled(run.pop(0)):
+                heapq.heappush(self._heap, waiting)
+            self._runs = [one for one in self._runs if one]
         return heapq.heappop(self._heap)
 
     def snapshot(self) -> WaitState:
@@ -105,6 +107,10 @@ class WaitQueue:
         values.sort(key=lambda one: one[:2])
         starts = range(0, len(values), BLOCK_VALUES)
         self._runs.append([_pickled(values[at : at + BLOCK_VALUES]) for at in starts])
+
+
+def _first_of(run: Run) -> tuple[int, int]:
+    return run[0].first
 
 
 def _pickled(values: list[Waiting]) -> Block:
