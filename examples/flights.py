@@ -4,10 +4,17 @@ The input is real: the 336 776 flights that were to leave New York in 2013, and 
 three airports. A flight is heard of when it lands, so departures arrive out of order, as in life:
 the flight from Newark to Honolulu is in the air for ten hours.
 
-    flights ─ departed ─ by_origin ─ hourly ─┬─ hour ───┬─ with_weather ─ in_use ─ row → hours
-                                             │          │
-    weather ─ weather_by_hour ───────────────│──────────┘
-                                             └─ late_departure → late
+    weather ─ weather_by_hour ─────────────────────────┐
+                                                       │
+    flights ─ departed ─┬─ by_origin ─┬─ hourly ─┬─ hour ─ with_weather ─ in_use ─ row → hours
+                        │             │          └─ late_departure → late
+                        │             └─ daily ─ day → days
+                        ├─ by_carrier ─ last_day ─ carrier_day → carriers
+                        └─ by_aircraft ─ turns ─ several ─ rotation → rotations
+
+Each kind of window has its use: hours one after the other, the local days of New York, a day of
+each carrier that slides on by six hours, and the departures of an aircraft that follow one another
+within three, which say as much of the record as of the aircraft.
 
 Run it from the project's folder:
 
@@ -31,9 +38,10 @@ import importlib.util
 import json
 import shutil
 import sys
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pandas as pd
 import pyarrow as pa
@@ -41,19 +49,21 @@ import pyarrow.parquet as pq
 
 import flow.operators as op
 import flow_windowing as win
-from flow import Dataflow, run
+from flow import Dataflow, KeyedStream, Stream, run
 from flow.connectors.files import JsonLinesSink, ParquetSink, ParquetSource
-from flow_windowing import EventClock, LateValue, TumblingWindower, WindowMetadata
 from recovery import RecoveryConfig
 
 DATA = Path(__file__).parent / "data"
 OUT = Path(__file__).parent / "out" / "flights"
+OUTPUTS = ("hours", "late", "days", "carriers", "rotations")
+NEW_YORK = ZoneInfo("America/New_York")
 
 INSTANT = pa.timestamp("us", "UTC")
 FLIGHTS = pa.schema(
     {
         "carrier": pa.string(),
         "flight": pa.int64(),
+        "tailnum": pa.string(),
         "origin": pa.string(),
         "dest": pa.string(),
         "departed_at": INSTANT,
@@ -82,23 +92,55 @@ HOURS = pa.schema(
         "visib": pa.float64(),
     }
 )
+DAYS = pa.schema(
+    {
+        "origin": pa.string(),
+        "day": pa.date32(),
+        "hours": pa.int64(),
+        "flights": pa.int64(),
+        "mean_delay": pa.float64(),
+        "max_delay": pa.int64(),
+    }
+)
+CARRIERS = pa.schema(
+    {
+        "carrier": pa.string(),
+        "since": INSTANT,
+        "until": INSTANT,
+        "flights": pa.int64(),
+        "mean_delay": pa.float64(),
+        "delayed": pa.int64(),
+    }
+)
+ROTATIONS = pa.schema(
+    {
+        "tailnum": pa.string(),
+        "first": INSTANT,
+        "last": INSTANT,
+        "flights": pa.int64(),
+        "dests": pa.string(),
+    }
+)
 TITLES = {
     "origin": "airport",
     "hour": "hour in 2013",
+    "day": "day in 2013",
+    "since": "24 hours from",
+    "first": "from",
+    "last": "to",
+    "tailnum": "aircraft",
     "mean_delay": "mean delay [min]",
+    "max_delay": "longest [min]",
+    "delayed": "delayed",
+    "dests": "destinations",
     "temp": "temp [F]",
     "wind_speed": "wind [mph]",
     "precip": "rain [in]",
     "visib": "sight [mi]",
 }
 
-
-Delays = tuple[int, int]
-"""What is known of an airport's hour: its departures, and their delays in minutes, summed up.
-
-A plain tuple, because it is kept in the checkpoint: a class of this module would be known there by
-another name, depending on whether the module is run as a script or imported.
-"""
+Row = dict[str, Any]
+Window = tuple[str, tuple[win.WindowMetadata, Row]]
 
 
 def make_flow(data: str | Path = DATA, out: str | Path = OUT) -> Dataflow:
@@ -106,7 +148,7 @@ def make_flow(data: str | Path = DATA, out: str | Path = OUT) -> Dataflow:
 
     Args:
         data: the directory with ``flights.parquet`` and ``weather.parquet``.
-        out: the directory to write ``hours`` and ``late`` to.
+        out: the directory to write the `OUTPUTS` to.
     """
     data, out = Path(data), Path(out)
     flow = Dataflow("flights")
@@ -116,17 +158,7 @@ def make_flow(data: str | Path = DATA, out: str | Path = OUT) -> Dataflow:
     )
     departed = op.filter("departed", flights, lambda flight: flight["departed_at"] is not None)
     by_origin = op.key_on("by_origin", departed, "origin")
-    hourly = win.fold_window(
-        "hourly",
-        by_origin,
-        # From coast to coast it is less than six hours. A watermark moves with system time, too:
-        # with hours to wait, the seconds that it takes to replay a year make no difference.
-        clock=EventClock("departed_at", wait_for_system_duration="6h"),
-        windower=TumblingWindower(length="1h"),
-        builder=lambda: (0, 0),
-        folder=add_departure,
-        merger=lambda delays, others: (delays[0] + others[0], delays[1] + others[1]),
-    )
+    hourly = add_hours(by_origin)
 
     weather = op.input("weather", flow, ParquetSource(data / "weather.parquet"))
     # "final", so that no hour is lost: some have departures but no weather, and "complete" would
@@ -140,16 +172,76 @@ def make_flow(data: str | Path = DATA, out: str | Path = OUT) -> Dataflow:
     # At night there is weather, but nothing departs.
     in_use = op.filter_value("in_use", with_weather, lambda sides: sides[0] is not None)
 
-    op.output("hours", op.map("row", in_use, row_of), ParquetSink(out / "hours", schema=HOURS))
+    rows = {
+        "hours": (op.map("row", in_use, row_of), HOURS),
+        "days": (op.map("day", add_days(by_origin), day_of), DAYS),
+        "carriers": (op.map("carrier_day", add_carriers(departed), carrier_day_of), CARRIERS),
+        "rotations": (op.map("rotation", add_rotations(departed), rotation_of), ROTATIONS),
+    }
+    for name, (stream, schema) in rows.items():
+        op.output(name, stream, ParquetSink(out / name, schema=schema))
     late = op.map("late_departure", hourly.late, late_departure)
     op.output("late", late, JsonLinesSink(out / "late"))
     return flow
 
 
-def add_departure(delays: Delays, flight: dict[str, Any]) -> Delays:
-    """Count one more departure."""
-    flights, minutes = delays
-    return flights + 1, minutes + flight["dep_delay"]
+# From coast to coast it is less than six hours. A watermark moves with system time, too: with hours
+# to wait, the seconds that it takes to replay a year make no difference.
+SOON = win.EventClock("departed_at", wait_for_system_duration="6h")
+# To Honolulu it is less than twelve: who waits for so long hears of every flight in time.
+PATIENT = win.EventClock("departed_at", wait_for_system_duration="12h")
+
+
+def add_hours(by_origin: KeyedStream[Row]) -> win.WindowOut[Row, Row]:
+    """How many flights left an airport in an hour, and how late they were."""
+    return win.aggregate_window(
+        "hourly",
+        by_origin,
+        SOON,
+        win.TumblingWindower(length="1h"),
+        flights=win.Count(),
+        mean_delay=win.Mean("dep_delay"),
+    )
+
+
+def add_days(by_origin: KeyedStream[Row]) -> Stream[Window]:
+    """The same for the days of New York, which are not all 24 hours long."""
+    return win.aggregate_window(
+        "daily",
+        by_origin,
+        PATIENT,
+        win.CalendarWindower("day", tz="America/New_York"),
+        flights=win.Count(),
+        mean_delay=win.Mean("dep_delay"),
+        max_delay=win.Max("dep_delay"),
+    ).down
+
+
+def add_carriers(departed: Stream[Row]) -> Stream[Window]:
+    """How late each carrier's flights of 24 hours were, every six hours."""
+    return win.aggregate_window(
+        "last_day",
+        op.key_on("by_carrier", departed, "carrier"),
+        PATIENT,
+        win.SlidingWindower(length="1d", offset="6h"),
+        flights=win.Count(),
+        mean_delay=win.Mean("dep_delay"),
+        delayed=win.Count(lambda flight: True if flight["dep_delay"] >= 15 else None),
+    ).down
+
+
+def add_rotations(departed: Stream[Row]) -> Stream[Window]:
+    """Departures of an aircraft that follow one another closely: it cannot have been far."""
+    turns = win.aggregate_window(
+        "turns",
+        op.key_on("by_aircraft", departed, "tailnum"),
+        PATIENT,
+        win.SessionWindower(gap="3h"),
+        ordered=True,  # so that the destinations are in order of departure, not of landing
+        flights=win.Count(),
+        dests=win.Collect("dest"),
+    )
+    return op.filter_value("several", turns.down, lambda turn: turn[1]["flights"] > 1)
 
 
 def hour_key(origin: str, hour: datetime) -> str:
@@ -157,27 +249,50 @@ def hour_key(origin: str, hour: datetime) -> str:
     return f"{origin} {hour:%Y-%m-%dT%H}"
 
 
-def hour_of(item: tuple[str, tuple[WindowMetadata, Delays]]) -> tuple[str, dict[str, Any]]:
+def hour_of(item: Window) -> tuple[str, Row]:
     """Key what a window holds by airport and hour."""
-    origin, (window, (flights, minutes)) = item
-    return hour_key(origin, window.open_time), {
-        "origin": origin,
-        "hour": window.open_time,
-        "flights": flights,
-        "mean_delay": minutes / flights,
-    }
+    origin, (window, figures) = item
+    hour = window.open_time
+    return hour_key(origin, hour), {"origin": origin, "hour": hour, **figures}
 
 
-def row_of(item: tuple[str, tuple[dict[str, Any], dict[str, Any] | None]]) -> dict[str, Any]:
+def row_of(item: tuple[str, tuple[Row, Row | None]]) -> Row:
     """Put an hour and its weather, if there is any, side by side."""
     _, (hour, weather) = item
     return {**(weather or {}), **hour}
 
 
-def late_departure(item: tuple[str, LateValue[dict[str, Any]]]) -> dict[str, Any]:
-    """Say which departure was heard of too late for its hour, and how late."""
+def day_of(item: Window) -> Row:
+    """Lay out an airport's day: its local date, and how many hours it had."""
+    origin, (window, figures) = item
+    hours = (window.close_time - window.open_time) // timedelta(hours=1)
+    day = window.open_time.astimezone(NEW_YORK).date()
+    return {"origin": origin, "day": day, "hours": hours, **figures}
+
+
+def carrier_day_of(item: Window) -> Row:
+    """Lay out a carrier's day."""
+    carrier, (window, figures) = item
+    return {"carrier": carrier, "since": window.open_time, "until": window.close_time, **figures}
+
+
+def rotation_of(item: Window) -> Row:
+    """Lay out an aircraft's departures."""
+    tailnum, (window, turn) = item
+    return {
+        "tailnum": tailnum,
+        "first": window.open_time,
+        "last": window.close_time,
+        "flights": turn["flights"],
+        "dests": ", ".join(turn["dests"]),
+    }
+
+
+def late_departure(item: tuple[str, win.LateValue[Row]]) -> Row:
+    """Say which departure was heard of too late, how late, and for which hour."""
     _, late = item
-    return {**late.value, "late_by_minutes": late.late_by.total_seconds() / 60}
+    minutes = late.late_by.total_seconds() / 60
+    return {**late.value, "late_by_minutes": minutes, "missed_hour": late.window.open_time}
 
 
 def main(arguments: list[str]) -> int:
@@ -187,10 +302,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--out", type=Path, default=OUT, help="where to write")
     parser.add_argument("--fresh", action="store_true", help="start over")
     options = parser.parse_args(arguments)
-    if options.fresh:
-        for name in ("checkpoint", "hours", "late"):
+    # What was made of other data is not to be gone on with.
+    if prepare(options.data) or options.fresh:
+        for name in ("checkpoint", *OUTPUTS):
             shutil.rmtree(options.out / name, ignore_errors=True)
-    prepare(options.data)
     try:
         summary = run(
             make_flow(options.data, options.out),
@@ -214,20 +329,76 @@ def show_epoch(epoch: int, flights: int) -> None:
 
 def show_result(out: Path) -> None:
     """Read back what the flow has written, and show the worst of it."""
-    hours = pd.read_parquet(out / "hours", columns=HOURS.names)
+    show_hours(out / "hours")
+    show_days(out / "days")
+    show_carriers(out / "carriers")
+    show_rotations(out / "rotations")
     late = lines_of(out / "late")
-    worst = hours[hours.flights >= 10].nlargest(10, ["mean_delay", "flights"])
-    worst["hour"] = worst["hour"].dt.tz_convert("America/New_York").dt.strftime("%d %b %H:%M")
     to_honolulu = sum(flight["dest"] == "HNL" for flight in late)
     print(
-        "\nThe ten hours with the longest delays, of those with at least ten departures:\n",
-        worst.rename(columns=TITLES).to_string(index=False, float_format="{:.1f}".format),
-        f"\n{hours.flights.sum():,} departures in {len(hours):,} hours, "
-        f"{hours.visib.isna().sum()} of them without weather: {out / 'hours'}",
-        f"{len(late)} departures were heard of too late for their hour, {to_honolulu} of them "
-        f"to Honolulu: {out / 'late'}",
-        sep="\n",
+        f"\n{len(late)} departures were heard of too late for their hour, {to_honolulu} of them "
+        f"to Honolulu: {out / 'late'}"
     )
+
+
+def show_hours(path: Path) -> None:
+    """Show the worst hours of the airports."""
+    hours = pd.read_parquet(path, columns=HOURS.names)
+    worst = hours[hours.flights >= 10].nlargest(10, ["mean_delay", "flights"])
+    show("The ten hours with the longest delays, of those with at least ten departures:", worst)
+    print(
+        f"{hours.flights.sum():,} departures in {len(hours):,} hours, "
+        f"{hours.visib.isna().sum()} of them without weather: {path}"
+    )
+
+
+def show_days(path: Path) -> None:
+    """Show the worst local days of the airports."""
+    days = pd.read_parquet(path, columns=DAYS.names)
+    worst = days.nlargest(5, ["mean_delay", "flights"])
+    show("The five days with the longest delays:", worst.drop(columns="hours"))
+    odd = days[days.hours != 24].drop_duplicates("day").sort_values("day")
+    lengths = "".join(f", {row.day:%d %b} of {row.hours} hours" for row in odd.itertuples())
+    print(f"{len(days):,} local days of an airport{lengths}: {path}")
+
+
+def show_carriers(path: Path) -> None:
+    """Show the carriers with the worst 24 hours, each with its worst."""
+    carriers = pd.read_parquet(path, columns=CARRIERS.names)
+    busy = carriers[carriers.flights >= 20].sort_values(["mean_delay", "since"], ascending=False)
+    worst = busy.drop_duplicates("carrier").head(5)
+    show(
+        "The carriers with the worst 24 hours, of those with at least twenty departures;\n"
+        "delayed is by a quarter of an hour or more:",
+        worst.drop(columns="until"),
+    )
+    print(f"{len(carriers):,} times 24 hours of a carrier: {path}")
+
+
+def show_rotations(path: Path) -> None:
+    """Show which aircraft left again soonest."""
+    rotations = pd.read_parquet(path, columns=ROTATIONS.names)
+    took = rotations["last"] - rotations["first"]
+    soonest = rotations.assign(took=took).sort_values(["took", "first"]).head(5)
+    show(
+        "The aircraft that left again soonest. Nobody is back from California in an hour:\n"
+        "the record has one aircraft where there were two:",
+        soonest.drop(columns="took"),
+    )
+    print(f"{len(rotations):,} times an aircraft left again within three hours: {path}")
+
+
+def show(title: str, rows: pd.DataFrame) -> None:
+    """Show rows as a table, with instants by the clocks of New York."""
+    instants = rows.select_dtypes("datetimetz")
+    local = {
+        name: instants[name].dt.tz_convert(NEW_YORK).dt.strftime("%d %b %H:%M") for name in instants
+    }
+    if "day" in rows:
+        local["day"] = pd.to_datetime(rows["day"]).dt.strftime("%a %d %b")
+    table = rows.assign(**local).rename(columns=TITLES)
+    print(f"\n{title}\n")
+    print(table.to_string(index=False, float_format="{:.1f}".format))
 
 
 def lines_of(directory: Path) -> list[dict[str, Any]]:
@@ -236,18 +407,28 @@ def lines_of(directory: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for file in files for line in file.read_text().split("\n") if line]
 
 
-def prepare(data: Path) -> None:
-    """Write the flow's two inputs, unless they are there."""
-    if (data / "flights.parquet").exists() and (data / "weather.parquet").exists():
-        return
+def prepare(data: Path) -> bool:
+    """Write the flow's two inputs, unless they are there as the flow reads them.
+
+    Returns:
+        Whether they were written.
+    """
+    flights, weather = data / "flights.parquet", data / "weather.parquet"
+    if is_prepared(flights, FLIGHTS) and is_prepared(weather, WEATHER):
+        return False
     print(f"Preparing the data in {data} ...", flush=True)
     package = find_package()
     data.mkdir(parents=True, exist_ok=True)
-    flights = in_landing_order(pd.read_csv(package / "flights.csv.zip"))
-    write(flights, FLIGHTS, data / "flights.parquet")
-    weather = pd.read_csv(package / "weather.csv", parse_dates=["time_hour"])
-    weather["hour"] = weather["time_hour"]
-    write(weather.sort_values("hour", kind="stable"), WEATHER, data / "weather.parquet")
+    write(in_landing_order(pd.read_csv(package / "flights.csv.zip")), FLIGHTS, flights)
+    measured = pd.read_csv(package / "weather.csv", parse_dates=["time_hour"])
+    measured["hour"] = measured["time_hour"]
+    write(measured.sort_values("hour", kind="stable"), WEATHER, weather)
+    return True
+
+
+def is_prepared(path: Path, schema: pa.Schema) -> bool:
+    """Whether an input is there, with the columns that the flow reads today."""
+    return path.exists() and pq.read_schema(path).names == schema.names
 
 
 def in_landing_order(flights: pd.DataFrame) -> pd.DataFrame:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -23,14 +24,36 @@ SCRIPT = Path(flights.__file__)
 SOME = 120_000
 """Flights for the test that runs the script twice: three epochs of them."""
 MINUTE = pd.Timedelta(minutes=1)
-LATE = ["origin", "departed_at", "carrier", "flight", "dest", "dep_delay", "late_by_minutes"]
+LATE = [
+    *["origin", "departed_at", "carrier", "flight", "tailnum", "dest", "dep_delay"],
+    *["late_by_minutes", "missed_hour"],
+]
 
 
 class Results(NamedTuple):
-    """What the flow gives: a row an hour, and the late departures."""
+    """What the flow gives: a row an hour, the late departures, and rows of longer windows."""
 
     hours: pd.DataFrame
     late: pd.DataFrame
+    days: pd.DataFrame
+    carriers: pd.DataFrame
+    rotations: pd.DataFrame
+
+
+ORDERS = Results(
+    hours=["origin", "hour"],
+    late=LATE[:4],
+    days=["origin", "day"],
+    carriers=["carrier", "since"],
+    rotations=["tailnum", "first"],
+)
+"""Of each, columns that tell all rows apart."""
+SCHEMAS = {
+    "hours": flights.HOURS,
+    "days": flights.DAYS,
+    "carriers": flights.CARRIERS,
+    "rotations": flights.ROTATIONS,
+}
 
 
 @pytest.fixture(scope="module")
@@ -63,31 +86,86 @@ def by_the_rules(heard: int | None = None) -> Results:
     landed = departed + flown.air_time * MINUTE
     flown = flown.assign(departed=departed, heard=landed.fillna(departed).fillna(scheduled))
     flown = flown.sort_values("heard", kind="stable")[:heard].dropna(subset="departed")
+    hours, late = hours_by_the_rules(flown, weather)
+    # No flight is in the air for twelve hours, so no departure is late for what waits that long.
+    return Results(hours, late, days_of(flown), carriers_of(flown), rotations_of(flown))
+
+
+def hours_by_the_rules(
+    flown: pd.DataFrame, weather: pd.DataFrame
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     watermark = flown.groupby("origin").departed.cummax() - pd.Timedelta(hours=6)
+    flown = flown.assign(hour=flown.departed.dt.floor("h"))
     is_late = flown.departed < watermark
     late = flown[is_late].assign(late_by_minutes=(watermark - flown.departed)[is_late] / MINUTE)
-    on_time = flown[~is_late].assign(hour=flown.departed.dt.floor("h"))
-    delays = on_time.groupby(["origin", "hour"]).dep_delay
+    delays = flown[~is_late].groupby(["origin", "hour"]).dep_delay
     hours = pd.DataFrame({"flights": delays.count(), "mean_delay": delays.mean()}).reset_index()
     measured = weather.drop(columns="hour").rename(columns={"time_hour": "hour"})
     hours = hours.merge(measured, how="left", on=["origin", "hour"])[flights.HOURS.names]
-    return Results(hours, late.rename(columns={"departed": "departed_at"})[LATE])
+    return hours, late.rename(columns={"departed": "departed_at"}).drop(columns="hour").assign(
+        missed_hour=late.hour
+    )[LATE]
 
 
-def results(hours: pd.DataFrame, late: pd.DataFrame) -> Results:
+def days_of(flown: pd.DataFrame) -> pd.DataFrame:
+    """The days of New York in 2013; on 10 March the clocks went forward, on 3 November back."""
+    local = flown.departed.dt.tz_convert("America/New_York").dt.tz_localize(None)
+    delays = flown.assign(day=local.dt.date).groupby(["origin", "day"]).dep_delay
+    days = delays.agg(flights="count", mean_delay="mean", max_delay="max").reset_index()
+    odd = {date(2013, 3, 10): 23, date(2013, 11, 3): 25}
+    return days.assign(hours=[odd.get(day, 24) for day in days.day])[flights.DAYS.names]
+
+
+def carriers_of(flown: pd.DataFrame) -> pd.DataFrame:
+    """Each departure is in the four days that began less than 24 hours ago, one every six."""
+    last = flown.departed.dt.floor("6h")
+    each = pd.concat(
+        [flown.assign(since=last - pd.Timedelta(hours=hours)) for hours in (0, 6, 12, 18)]
+    )
+    each = each.assign(is_delayed=each.dep_delay >= 15)
+    days = each.groupby(["carrier", "since"]).agg(
+        flights=("dep_delay", "count"),
+        mean_delay=("dep_delay", "mean"),
+        delayed=("is_delayed", "sum"),
+    )
+    days = days.reset_index()
+    return days.assign(until=days.since + pd.Timedelta(hours=24))[flights.CARRIERS.names]
+
+
+def rotations_of(flown: pd.DataFrame) -> pd.DataFrame:
+    """The departures of an aircraft at most three hours apart, where there are several."""
+    flown = flown.sort_values(["tailnum", "departed"], kind="stable")
+    silence = flown.groupby("tailnum").departed.diff()
+    # The first departure of an aircraft has nothing before it, and nothing is more than three.
+    session = (~(silence <= pd.Timedelta(hours=3))).cumsum()
+    turns = flown.groupby(session.to_numpy()).agg(
+        tailnum=("tailnum", "first"),
+        first=("departed", "min"),
+        last=("departed", "max"),
+        flights=("dest", "count"),
+        dests=("dest", ", ".join),
+    )
+    return turns[turns.flights > 1][flights.ROTATIONS.names]
+
+
+def results(rows: dict[str, pd.DataFrame]) -> Results:
     """What a run gave, in the form of `by_the_rules`."""
-    late = late.assign(departed_at=pd.to_datetime(late.departed_at))
-    return Results(hours[flights.HOURS.names], late[LATE])
+    late = rows["late"]
+    instants = {name: pd.to_datetime(late[name]) for name in ("departed_at", "missed_hour")}
+    columns = {"late": LATE, **{name: schema.names for name, schema in SCHEMAS.items()}}
+    rows = {**rows, "late": late.assign(**instants)}
+    return Results(**{name: rows[name][columns[name]] for name in Results._fields})
 
 
 def written(out: Path) -> Results:
     """What a run on Spark wrote."""
-    return results(pd.read_parquet(out / "hours"), pd.DataFrame(flights.lines_of(out / "late")))
+    rows = {name: pd.read_parquet(out / name) for name in SCHEMAS}
+    return results({**rows, "late": pd.DataFrame(flights.lines_of(out / "late"))})
 
 
 def assert_same(got: Results, wanted: Results) -> None:
     """The same rows, whatever their order; lateness to the minute, as system time goes on, too."""
-    for rows, same, order in zip(got, wanted, (["origin", "hour"], LATE[:4]), strict=True):
+    for rows, same, order in zip(got, wanted, ORDERS, strict=True):
         pd.testing.assert_frame_equal(
             rows.sort_values(order, ignore_index=True),
             same.sort_values(order, ignore_index=True),
@@ -134,8 +212,25 @@ def test_a_departure_over_the_change_of_the_clocks_is_the_right_instant() -> Non
     assert [str(at) for at in departed] == ["2013-03-10 07:10:00+00:00"]
 
 
+def test_data_that_lacks_a_column_is_prepared_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package, data = tmp_path / "package", tmp_path / "data"
+    package.mkdir()
+    for name in ("flights.csv.zip", "weather.csv"):
+        pd.read_csv(flights.find_package() / name, nrows=20).to_csv(package / name, index=False)
+    monkeypatch.setattr(flights, "find_package", lambda: package)
+    assert flights.prepare(data)
+    assert not flights.prepare(data)
+    whole = pq.read_table(data / "flights.parquet")
+    pq.write_table(whole.drop_columns("tailnum"), data / "flights.parquet")
+    assert flights.prepare(data)
+    assert pq.read_table(data / "flights.parquet") == whole
+    assert capsys.readouterr().out.count("Preparing the data in") == 2
+
+
 @pytest.mark.slow
-def test_hours_and_late_departures_agree_with_pandas_exactly(
+def test_every_output_agrees_with_pandas_exactly(
     data: Path, expected: Results, tmp_path: Path
 ) -> None:
     with TestDriver(flights.make_flow(data, tmp_path)) as driver:
@@ -143,14 +238,18 @@ def test_hours_and_late_departures_agree_with_pandas_exactly(
             for batch in pq.ParquetFile(data / f"{name}.parquet").iter_batches(100_000):
                 driver.send(name, batch)
         driver.end()
-        got = results(pd.DataFrame(driver.received("hours")), pd.DataFrame(driver.received("late")))
+        got = results({name: pd.DataFrame(driver.received(name)) for name in Results._fields})
     assert_same(got, expected)
     assert sorted(got.late.late_by_minutes) == sorted(expected.late.late_by_minutes)
     assert len(got.late) == 734
     assert len(got.hours) == 21_105
     assert got.hours.flights.sum() == 327_787
     assert got.hours.visib.isna().sum() == 125
+    assert got.days.flights.sum() == 328_521
+    assert sorted(got.days[got.days.hours != 24].hours) == [23] * 3 + [25] * 3
+    assert got.carriers.flights.sum() == 4 * 328_521
     assert driver.stats.counts["departed", "filtered"] == 8_255
+    assert {step for step, what in driver.stats.counts if what == "late"} == {"hourly"}
 
 
 class Start(Protocol):
