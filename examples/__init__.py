@@ -1,6 +1,6 @@
 """Flows to run and read; each says at its top what it shows, how to run it, and what it prints.
 
-- `flights`: a year of departures by airport and hour, joined with the weather; start here
+- `flights`: a year of departures in windows of four kinds, joined with the weather; start here
 - `word_count`: steps that keep nothing, and a count at the end of the input
 - `traffic_lights`: figures of each hour of event time, with some patience for late lines
 - `sensor_temperature`: tumbling, hopping and sliding windows side by side

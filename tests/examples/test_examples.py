@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import runpy
 import sqlite3
 import textwrap
@@ -67,10 +68,13 @@ def test_an_example_on_spark_prints_what_its_docstring_shows_in_any_order(
     assert sorted(printed_by(name, capsys)) == sorted(shown_by(name))
 
 
-def test_every_example_is_in_the_index_of_the_folder() -> None:
+def test_every_example_is_in_the_index_of_the_folder_and_in_the_readme() -> None:
     index = ast.get_docstring(ast.parse((EXAMPLES / "__init__.py").read_text())) or ""
     names = {file.stem for file in EXAMPLES.glob("[!_]*.py")}
     assert {line.split("`")[1] for line in index.splitlines() if line.startswith("- `")} == names
+    readme = (EXAMPLES.parent / "README.md").read_text()
+    linked = re.findall(r"^\| \[`(\w+)`\]\(examples/(\w+)\.py\) \|", readme, re.MULTILINE)
+    assert sorted(linked) == [(name, name) for name in sorted(names)]
 
 
 def test_word_count_takes_words_as_they_are_spoken() -> None:
