@@ -87,6 +87,12 @@ def compare(before: Json, now: Json) -> list[Change]:
     return [*_compare_keyed(before, now), *_compare_inputs(before, now)]
 
 
+def without_places(kept: Json) -> Json:
+    """A fingerprint of state that is bound to no level: it finds its steps wherever they are."""
+    keyed = {name: {**step, "level": None} for name, step in kept["keyed"].items()}
+    return {**kept, "levels": None, "keyed": keyed}
+
+
 def _keyed(step: Step, level: int) -> Json:
     operator = step.operator
     if not isinstance(operator, Stateful):
@@ -109,7 +115,7 @@ def _compare_keyed(before: Json, now: Json) -> Iterator[Change]:
     for name in now["keyed"]:
         if name not in before["keyed"]:
             yield Change(name, Effect.STARTS_EMPTY, "is new: it starts without state")
-    if before["levels"] != now["levels"]:
+    if before["levels"] not in (None, now["levels"]):
         what = (
             f"the flow had {_levels(before['levels'])} of keyed steps, one after the other, and "
             f"has {now['levels']}"
@@ -129,7 +135,7 @@ def _compare_step(
         yield Change(name, Effect.WRONG_STATE, what)
     for what in differences(old["config"], new["config"]):
         yield Change(name, Effect.WRONG_STATE, what)
-    if old["level"] != new["level"] and old_levels == new_levels:
+    if old["level"] not in (None, new["level"]) and old_levels == new_levels:
         what = f"was at level {old['level']} and is at level {new['level']}"
         yield Change(name, Effect.MOVED, what)
 

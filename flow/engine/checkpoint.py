@@ -44,7 +44,8 @@ class Identity:
         partitions: how many partitions each level has.
         generation: how often its state has moved to another layout.
         first_epoch: the number of the generation's first epoch.
-        start: the offset that the generation starts from, as JSON; ``None`` for the first.
+        start: the offset that the generation starts from, as JSON; ``None`` for a fresh start.
+        begun: the offset of an epoch that the generation before had begun and not finished.
         recovery: what the flow's recovery settings keep: its fingerprint.
         dropping: the names of state that is being dropped.
     """
@@ -56,6 +57,7 @@ class Identity:
     generation: int = 0
     first_epoch: int = 0
     start: Json = None
+    begun: Json = None
     recovery: Json = None
     dropping: tuple[str, ...] = ()
 

@@ -94,6 +94,21 @@ class EpochOffset:
         return [Reading(step, split, origin) for origin, (step, split) in enumerate(self.read)]
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Where a later generation of a checkpoint starts from.
+
+    Attributes:
+        start: where the generation before had come.
+        begun: the epoch that it had begun and not finished: it is run again.
+        seed: the directory of its state.
+    """
+
+    start: EpochOffset
+    begun: EpochOffset | None
+    seed: str
+
+
 class FeedEnd:
     """How a run ends: events that the feed sets, and the run waits for."""
 
@@ -115,7 +130,7 @@ class Feed:
         foreign: whether there are sources that Spark itself reads.
         end_now: whether those have been read, and this pass is there to end the input.
         kept_as: the names under which inputs keep their offsets, where these are not their ids.
-        origin: where a later generation of a checkpoint starts from, and with which seed.
+        origin: where a later generation of a checkpoint starts from.
         end: how the run ends.
         due_us: the least system time at which a step is due.
         foreign_busy: whether the last epoch had items that Spark itself read.
@@ -131,7 +146,7 @@ class Feed:
     foreign: bool = False
     end_now: bool = False
     kept_as: Mapping[str, str] = field(default_factory=dict)
-    origin: EpochOffset | None = None
+    origin: Origin | None = None
     end: FeedEnd = field(default_factory=FeedEnd)
     due_us: int = 0
     foreign_busy: bool = True
@@ -164,10 +179,16 @@ class Feed:
         self.end.stop_asked.wait(REST_SECONDS)
         return start
 
-    def _seeding(self, origin: EpochOffset) -> EpochOffset:
-        """The first epoch of a later generation: it reads nothing, and puts the state in place."""
-        self._begin(origin)
-        return replace(self._epoch(origin, {}), seed=origin.seed)
+    def _seeding(self, origin: Origin) -> EpochOffset:
+        """The first epoch of a later generation puts the state in place.
+
+        It runs the epoch again that the one before had begun, or reads nothing.
+        """
+        if origin.begun is not None:
+            self.last = replace(origin.begun, seed=origin.seed)
+            return self.last
+        self._begin(origin.start)
+        return replace(self._epoch(origin.start, {}), seed=origin.seed)
 
     def _begin(self, start: EpochOffset) -> None:
         """Once a run: what time the flow has been down."""

@@ -172,6 +172,23 @@ class Segment:
         return cls(dict(zip(keys, zip(snapshots, due_list, strict=True), strict=True)))
 
 
+def lay_out(kept: dict[str, tuple[bytes, int]], step_id: str) -> tuple[Header, list[Segment]]:
+    """Lay a shard's keys out in segments, as if they had always been there.
+
+    Args:
+        kept: each key's snapshot, and when it is due.
+        step_id: the step, for errors.
+    """
+    size = sum(_weight(key, snapshot) for key, (snapshot, _) in kept.items())
+    segments = [Segment() for _ in range(max(1, -(-size // TARGET_BYTES)))]
+    keys = list(kept)
+    numbers = segment_of(hash_keys(key_array(keys, step_id)), len(segments)).tolist()
+    for number, key in zip(numbers, keys, strict=True):
+        segments[number].kept[key] = kept[key]
+    dues = np.array([segment.due_us for segment in segments], np.int64)
+    return Header(dues, len(keys), size), segments
+
+
 def _weight(key: str, snapshot: bytes) -> int:
     return len(key) + len(snapshot) + _OVERHEAD_BYTES
 

@@ -20,7 +20,7 @@ from flow.engine.admission import Recovery
 from flow.engine.checkpoint import Checkpoint
 from flow.engine.context import Stats
 from flow.engine.epochs import EpochOutputs
-from flow.engine.feed import EpochOffset, Feed, StopFlag, SystemTime, wall_time
+from flow.engine.feed import EpochOffset, Feed, Origin, StopFlag, SystemTime, wall_time
 from flow.engine.foreign import foreign_packets
 from flow.engine.level import run_level
 from flow.engine.local import builder_of
@@ -262,13 +262,14 @@ class StreamingRun:
     def _spark_checkpoint(self) -> str:
         return f"{self._checkpoint.storage.root}/{self._checkpoint.identity.spark}"
 
-    def _origin(self) -> EpochOffset | None:
+    def _origin(self) -> Origin | None:
         """Where a later generation starts from."""
         identity = self._checkpoint.identity
-        if identity.start is None:
+        if not identity.generation:
             return None
-        seed = f"{self._checkpoint.storage.root}/{identity.seed}"
-        return replace(EpochOffset.from_json(identity.start), read=(), seed=seed)
+        start = EpochOffset.from_json(identity.start or {})
+        begun = None if identity.begun is None else EpochOffset.from_json(identity.begun)
+        return Origin(start, begun, f"{self._checkpoint.storage.root}/{identity.seed}")
 
     def _kept_epochs(self) -> int:
         recovery = self.settings.recovery
