@@ -206,6 +206,7 @@ PUBLIC: dict[str, list[str]] = {
         "SourceLog",
         "Split",
     ],
+    "flow.connectors.sql": ["Delete", "PostgresSink", "SqliteSink"],
     "flow.connectors.stdio": ["StdOutSink"],
     "flow_windowing": [
         "NEVER",

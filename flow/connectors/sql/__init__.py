@@ -1,0 +1,9 @@
+"""Tables of SQL databases: rows that are written exactly once, with the number of their epoch."""
+
+from __future__ import annotations
+
+from flow.connectors.sql.postgres import PostgresSink
+from flow.connectors.sql.rows import Delete
+from flow.connectors.sql.sqlite import SqliteSink
+
+__all__ = ["Delete", "PostgresSink", "SqliteSink"]

@@ -1,0 +1,257 @@
+"""SQLite: a file on the machine where the flow is started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from typing_extensions import override
+
+from flow.connectors.files.plain_values import json_text
+from flow.connectors.sql import values
+from flow.connectors.sql.database import Database
+from flow.connectors.sql.ledger import EPOCHS_TABLE
+from flow.connectors.sql.rows import Row
+from flow.connectors.sql.statements import Dialect, Statements, TableName, quoted_table
+from flow.connectors.sql.table_sink import TableSink, check_table_name
+from flow.errors import FlowBuildError, FlowTypeError, shorten
+
+BUSY_SECONDS = 60.0
+"""How long to wait while another process writes to the same file."""
+
+
+class SqliteDialect(Dialect):
+    """What SQLite says its own way."""
+
+    # Refuses text in a column of numbers, and the like; older versions keep what they are given.
+    table_options = "STRICT" if sqlite3.sqlite_version_info >= (3, 37) else ""
+
+    @override
+    def form(self) -> values.Form:
+        return _FORM
+
+    @override
+    def placeholder(self, number: int) -> str:
+        return "?"
+
+    @override
+    def column_type(self, kind: Any) -> str | None:
+        if pa.types.is_dictionary(kind):
+            return self.column_type(kind.value_type)
+        known = (name for is_kind, name in _COLUMN_TYPES if is_kind(kind))
+        return next(known, None)
+
+
+@dataclass(frozen=True, repr=False)
+class SqliteSink(TableSink):
+    """Write records to a table of an SQLite database, exactly once.
+
+    An item is a record: a mapping, dataclass or named tuple with the columns by name. A column that
+    a record lacks gets the table's default; a name that the table lacks is an error. The results of
+    windows are no records: map them to some, as in the example.
+
+    The rows of an epoch and its number are written in one transaction, where the flow was started,
+    so a reader sees all of an epoch or nothing of it, and an epoch that is run again is not written
+    twice. A table ``_flow_epochs`` in the same file keeps the numbers: leave it there. Another run,
+    with a checkpoint of its own, may write to the same table: its rows are added to those that are
+    there. Rows pass through the memory of the process that started the flow, so this is for
+    results, not for the whole of a large input in one epoch.
+
+    Datetimes become text in UTC with microseconds, such as ``2013-01-01T05:00:00.000000Z``, which
+    sorts by time; dates ISO 8601 text, decimals text, durations seconds, booleans 0 and 1; dicts,
+    lists and the like JSON.
+
+    Args:
+        path: the database file; made when it is missing.
+        table: the table's name.
+        mode: ``"insert"`` adds a row for each item; ``"upsert"`` changes the row with the same key,
+            where there is one. Write with ``"upsert"`` what is emitted with ``emit="update"``, and
+            `Delete` items to take rows out again.
+        key: with ``mode="upsert"``, the columns that rows are found by: the table's primary key, or
+            with a unique index.
+        schema: the columns to make the table from when it is missing: a `pyarrow.Schema`, a mapping
+            of names to pyarrow types, or SQL text such as ``"key TEXT PRIMARY KEY, total REAL"``.
+            A table that is there stays as it is.
+        epoch_columns: with ``mode="insert"``, the names of two columns, text and integer, in which
+            every row gets the id of its run and the number of its epoch. A run that is set back to
+            an earlier epoch can then remove what it wrote since. Without them it is refused.
+
+    Raises:
+        FlowBuildError: when the arguments do not fit each other.
+        SinkError: when the flow runs, for a file or table that cannot be used, rows that the table
+            does not take, and values that have no form in it, such as naive datetimes, floats that
+            are not finite, and whole numbers beyond 64 bits.
+        StepError: when the flow runs, for items that are no records.
+
+    >>> def to_row(result):
+    ...     key, (window, total) = result
+    ...     return {"key": key, "opened": window.open_time, "total": total}
+    >>> SqliteSink("out.db", "hours", mode="upsert", key=("key", "opened")).key
+    ('key', 'opened')
+    """
+
+    path: str | os.PathLike[str]
+    table: str
+    _file: str = field(init=False, repr=False, compare=False)
+
+    dialect = SqliteDialect()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.path, (str, os.PathLike)):
+            raise FlowTypeError(f"path must be a file's path, got {shorten(self.path)}")
+        object.__setattr__(self, "path", os.fspath(self.path))
+        if self.path in ("", ":memory:"):
+            raise FlowBuildError(
+                f"path must be a file's path, got {self.path!r}: a database in memory would be "
+                "gone when the run ends"
+            )
+        check_table_name((self.table,))
+        object.__setattr__(self, "_file", os.path.abspath(self.path))
+
+    def __str__(self) -> str:
+        return f"table {self.table!r} of {self.path}"
+
+    @override
+    def connect(self) -> Database:
+        return SqliteDatabase(self._file)
+
+    @override
+    def table_name(self) -> TableName:
+        return (self.table,)
+
+    @override
+    def epochs_table(self, table: TableName) -> TableName:
+        return (EPOCHS_TABLE,)
+
+    @override
+    def driver_errors(self) -> tuple[type[Exception], ...]:
+        return (sqlite3.Error,)
+
+
+class SqliteDatabase(Database):
+    """A connection to a file."""
+
+    def __init__(self, file: str) -> None:
+        # Epochs are committed in another thread than the one that opens.
+        self._connection = sqlite3.connect(
+            file, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        # Spark goes on once an epoch is written, so it must be on the disk.
+        self._connection.execute("PRAGMA synchronous = FULL")
+
+    @override
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
+    @override
+    def set_up_alone(self) -> None:
+        """Nothing: only one transaction writes at a time."""
+
+    @override
+    def ask(self, statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
+        return self._connection.execute(statement, parameters).fetchall()
+
+    @override
+    def repeat(self, statement: str, rows: Iterable[Row]) -> None:
+        taken = _Taken(rows)
+        try:
+            self._connection.executemany(statement, taken)
+        except sqlite3.Error as error:
+            error.add_note(f"  row: {shorten(taken.last)}")
+            raise
+
+    @override
+    def load(self, table: TableName, columns: Sequence[str], rows: Iterable[Row]) -> None:
+        self.repeat(Statements(SqliteSink.dialect, table).insert(columns), rows)
+
+    @override
+    def find_table(self, table: TableName) -> TableName | None:
+        statement = (
+            "SELECT name FROM sqlite_master "
+            "WHERE type IN ('table', 'view') AND name = ? COLLATE NOCASE"
+        )
+        found = self.ask(statement, table)
+        return found[0] if found else None
+
+    @override
+    def columns_of(self, table: TableName) -> list[str]:
+        found = self._connection.execute(f"SELECT * FROM {quoted_table(table)} LIMIT 0")
+        return [column[0] for column in found.description]
+
+    @override
+    def close(self) -> None:
+        self._connection.close()
+
+
+class _Taken:
+    """Rows on their way to the driver, which does not say which of them it refused."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self._rows = iter(rows)
+        self.last: Row = ()
+
+    def __iter__(self) -> _Taken:
+        return self
+
+    def __next__(self) -> Row:
+        self.last = next(self._rows)
+        return self.last
+
+
+def _instant(value: datetime) -> str:
+    text = values.in_utc(value).isoformat(timespec="microseconds")
+    return text.removesuffix("+00:00") + "Z"
+
+
+_FORM = values.by_type(
+    {
+        type(None): values.same,
+        bool: int,
+        int: values.whole,
+        float: values.finite,
+        str: values.text,
+        bytes: values.same,
+        bytearray: bytes,
+        memoryview: bytes,
+        datetime: _instant,
+        date: date.isoformat,
+        time: time.isoformat,
+        timedelta: timedelta.total_seconds,
+        Decimal: values.decimal_text,
+        dict: json_text,
+        list: json_text,
+    }
+)
+
+_COLUMN_TYPES = (
+    (pa.types.is_boolean, "INTEGER"),
+    (pa.types.is_integer, "INTEGER"),
+    (pa.types.is_floating, "REAL"),
+    (pa.types.is_duration, "REAL"),
+    (pa.types.is_string, "TEXT"),
+    (pa.types.is_large_string, "TEXT"),
+    (pa.types.is_binary, "BLOB"),
+    (pa.types.is_large_binary, "BLOB"),
+    (pa.types.is_fixed_size_binary, "BLOB"),
+    (pa.types.is_decimal, "TEXT"),
+    (pa.types.is_date, "TEXT"),
+    (pa.types.is_time, "TEXT"),
+    (lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None, "TEXT"),
+    (pa.types.is_nested, "TEXT"),
+)

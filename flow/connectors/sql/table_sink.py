@@ -1,0 +1,317 @@
+"""What the sinks that write a table have in common: whose turn it is, and what is written when."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import uuid
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, ClassVar, Literal, TypeAlias
+
+from typing_extensions import override
+
+from flow.connectors.files.checks import Schema, check_choice, checked_schema
+from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
+from flow.connectors.sql.database import Database
+from flow.connectors.sql.ledger import Entry, Ledger, Repeating, Todo
+from flow.connectors.sql.rows import Change, Chunk, RowMaker
+from flow.connectors.sql.statements import Dialect, Statements, TableName
+from flow.errors import FlowBuildError, FlowTypeError, SinkError, shorten
+
+Mode: TypeAlias = Literal["insert", "upsert"]
+"""Whether rows are added, or take the place of those with the same key."""
+
+MODES = ("insert", "upsert")
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What a sink that is open knows."""
+
+    database: Database
+    statements: Statements
+    columns: tuple[str, ...]
+    ledger: Ledger
+    writer: str
+
+
+@dataclass
+class _Holder:
+    """Where a sink keeps its run, being itself frozen."""
+
+    run: _Run | None = None
+
+
+@dataclass(frozen=True)
+class TableSink(Sink[Any]):
+    """The base of the sinks that write tables; the arguments are described there."""
+
+    _: KW_ONLY
+    mode: Mode = "insert"
+    key: str | Sequence[str] = ()
+    schema: Schema | str | None = None
+    epoch_columns: tuple[str, str] | None = None
+    _holder: _Holder = field(default_factory=_Holder, init=False, repr=False, compare=False)
+
+    guarantee = Guarantee.EXACTLY_ONCE
+    dialect: ClassVar[Dialect]
+
+    def __post_init__(self) -> None:
+        check_choice("mode", self.mode, MODES)
+        key = (self.key,) if isinstance(self.key, str) else self.key
+        object.__setattr__(self, "key", _checked_names("key", key))
+        if self.epoch_columns is not None:
+            columns = _checked_names("epoch_columns", self.epoch_columns)
+            object.__setattr__(self, "epoch_columns", columns)
+        object.__setattr__(self, "schema", _checked_columns(self.schema, self.dialect))
+        self._check_together()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to workers: no connection, they only make rows."""
+        return {**self.__dict__, "_holder": _Holder()}
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.arguments().items())
+        return f"{type(self).__name__}({shown})"
+
+    @override
+    def open(self, run_id: str, resuming: bool) -> None:
+        if self._holder.run is not None:
+            raise SinkError(
+                f"{self} is the sink of several outputs: merge their streams before one output, or "
+                "give each output a sink and a table of its own"
+            )
+        with self._explained(f"{self} cannot be opened"):
+            database = self.connect()
+            try:
+                with database.transaction():
+                    self._holder.run = self._opened(database, run_id)
+            except BaseException:
+                database.close()
+                self._holder.run = None
+                raise
+
+    @override
+    def write(self, context: WriteContext, batches: Iterator[Written]) -> list[Chunk]:
+        marks = self.epoch_columns or ()
+        maker = RowMaker(context, self.dialect.form(), tuple(self.key), marks)
+        return list(maker.chunks(batches))
+
+    @override
+    def commit(self, epoch: int, messages: Sequence[Any]) -> None:
+        run = self._holder.run
+        if run is None:
+            raise SinkError(f"{self} is not open")
+        chunks: list[Chunk] = [chunk for message in messages for chunk in message]
+        step = f"step {chunks[0].step_id!r}: " if chunks else ""
+        what = f"{step}epoch {epoch} could not be written to {self}"
+        with self._explained(what), run.database.transaction():
+            entry = self._own_entry(run)
+            count = sum(chunk.count for chunk in chunks)
+            todo = entry.todo(epoch, count, self._repeating())
+            if todo is Todo.REFUSE:
+                raise SinkError(step + self._set_back_problem(run, entry, epoch, count))
+            if todo is Todo.REPLACE and self.epoch_columns is not None:
+                run.database.repeat(
+                    run.statements.delete_epochs(*self.epoch_columns), [(run.ledger.run_id, epoch)]
+                )
+            if todo is not Todo.NOTHING:
+                for chunk in chunks:
+                    self._write_chunk(run, chunk)
+                run.ledger.update(run.database, entry.after(epoch, count, self._repeating()))
+
+    @override
+    def close(self) -> None:
+        run, self._holder.run = self._holder.run, None
+        if run is not None:
+            run.database.close()
+
+    @abstractmethod
+    def __str__(self) -> str:
+        """The table and its database, as errors show them."""
+
+    @abstractmethod
+    def connect(self) -> Database:
+        """Connect to the database."""
+
+    @abstractmethod
+    def table_name(self) -> TableName:
+        """The table's name in its parts."""
+
+    @abstractmethod
+    def epochs_table(self, table: TableName) -> TableName:
+        """Where the table of epochs is, for a table in full."""
+
+    @abstractmethod
+    def driver_errors(self) -> tuple[type[Exception], ...]:
+        """What the database's driver raises."""
+
+    def arguments(self) -> dict[str, Any]:
+        """The sink's arguments that are not the default, fit to be shown."""
+        own = [one for one in dataclasses.fields(self) if one.init]
+        return {
+            one.name: getattr(self, one.name)
+            for one in sorted(own, key=lambda one: one.kw_only is True)
+            if getattr(self, one.name) != one.default
+        }
+
+    def explanation(self, error: Exception) -> str:
+        """What an error of the driver says, fit to be shown."""
+        return "\n".join([str(error).strip(), *getattr(error, "__notes__", [])])
+
+    @contextlib.contextmanager
+    def _explained(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except self.driver_errors() as error:
+            text = self.explanation(error)
+            # A cause is shown with its own text, so it must be fit to be shown as well.
+            cause = error if str(error).strip() in text else None
+            raise SinkError(f"{what}: {text}") from cause
+
+    def _opened(self, database: Database, run_id: str) -> _Run:
+        database.set_up_alone()
+        table = database.find_table(self.table_name()) or self._created(database)
+        statements = Statements(self.dialect, table)
+        columns = tuple(database.columns_of(table))
+        for name in (*self.key, *(self.epoch_columns or ())):
+            if name not in columns:
+                raise SinkError(
+                    f"{self} has no column {name!r}, its columns are {shorten(list(columns))}: "
+                    "add it to the table, or name another one"
+                )
+        if self.key:
+            self._check_key(database, statements)
+        ledger = Ledger(self.dialect, self.epochs_table(table), ".".join(table), run_id)
+        ledger.make(database)
+        writer = uuid.uuid4().hex
+        ledger.claim(database, writer)
+        return _Run(database, statements, columns, ledger, writer)
+
+    def _created(self, database: Database) -> TableName:
+        if self.schema is None:
+            raise SinkError(
+                f"{self} does not exist: make it, or give the sink a schema to make it from"
+            )
+        statements = Statements(self.dialect, self.table_name())
+        marks = self.epoch_columns or ()
+        columns: Any = self.schema
+        database.ask(statements.create(columns, tuple(self.key), marks))
+        return database.find_table(self.table_name()) or self.table_name()
+
+    def _check_key(self, database: Database, statements: Statements) -> None:
+        try:
+            database.ask(statements.check_key(tuple(self.key)))
+        except self.driver_errors() as error:
+            raise SinkError(
+                f"{self} cannot be written with mode='upsert': a primary key or a unique index on "
+                f"exactly its key columns {self.key} is needed ({self.explanation(error)})"
+            ) from error
+
+    def _own_entry(self, run: _Run) -> Entry:
+        entry = run.ledger.read(run.database)
+        if entry is None or entry.writer != run.writer:
+            raise SinkError(
+                f"{self} was opened for the same run by another output of the flow, or by another "
+                "process on the same checkpoint: merge the outputs' streams or give each a table "
+                "of its own, and start a checkpoint's flow once"
+            )
+        return entry
+
+    def _repeating(self) -> Repeating:
+        if self.mode == "upsert":
+            return Repeating.HARMLESS
+        return Repeating.MARKED if self.epoch_columns else Repeating.DOUBLES
+
+    def _write_chunk(self, run: _Run, chunk: Chunk) -> None:
+        for name in chunk.columns:
+            if name not in run.columns:
+                raise SinkError(
+                    f"step {chunk.step_id!r}: {self} has no column {name!r}, its columns are "
+                    f"{shorten(list(run.columns))}: map the items to records with these names, or "
+                    "add the column to the table"
+                )
+        rows = chunk.rows()
+        key = tuple(self.key)
+        if chunk.change is Change.DELETE:
+            run.database.repeat(run.statements.delete(key), rows)
+        elif self.mode == "upsert":
+            run.database.repeat(run.statements.upsert(chunk.columns, key), rows)
+        else:
+            run.database.load(run.statements.table, chunk.columns, rows)
+
+    def _set_back_problem(self, run: _Run, entry: Entry, epoch: int, count: int) -> str:
+        found = f"rows of this run up to epoch {entry.epoch}, and the run was set back to {epoch}"
+        if entry.epoch == epoch:
+            found = f"{entry.row_count} rows of epoch {epoch} of this run, which has {count} now"
+        return (
+            f"{self} holds {found}: rows would be there twice, or be left out. Either write to "
+            f"another table; or delete the rows that epochs from {epoch} on have written, run the "
+            f"statement\n  {run.ledger.forgetting()}\nand start the flow again. With "
+            "epoch_columns, or mode='upsert', a sink does this by itself"
+        )
+
+    def _check_together(self) -> None:
+        if (self.mode == "upsert") != bool(self.key):
+            raise FlowBuildError(
+                f"key names the columns that mode='upsert' finds rows by: give both or neither, "
+                f"got mode={self.mode!r} and key={shorten(self.key)}"
+            )
+        if self.epoch_columns is not None and self.mode == "upsert":
+            raise FlowBuildError(
+                "epoch_columns are for mode='insert': rows that are written again take the place "
+                "of themselves with mode='upsert'"
+            )
+        if self.epoch_columns is not None and len(self.epoch_columns) != 2:
+            raise FlowBuildError(
+                "epoch_columns must name two columns, for the run and for the epoch, "
+                f"got {shorten(self.epoch_columns)}"
+            )
+        names = getattr(self.schema, "names", None)
+        if names is not None:
+            self._check_schema_names(names)
+
+    def _check_schema_names(self, names: list[str]) -> None:
+        for name in self.key:
+            if name not in names:
+                raise FlowBuildError(f"key: {name!r} is not in the schema, which has {names}")
+        for name in self.epoch_columns or ():
+            if name in names:
+                raise FlowBuildError(
+                    f"schema: column {name!r} is one of epoch_columns, which the sink adds itself"
+                )
+
+
+def check_table_name(parts: tuple[object, ...]) -> None:
+    """Raise unless all parts of a table's name can be names."""
+    for part in parts:
+        if not isinstance(part, str) or not part or "\0" in part:
+            raise FlowTypeError(f"table must be a table's name, got {shorten(part)}")
+
+
+def _checked_names(parameter: str, names: object) -> tuple[str, ...]:
+    listed = tuple(names) if isinstance(names, (list, tuple)) else (names,)
+    for name in listed:
+        if not isinstance(name, str) or not name or "\0" in name:
+            raise FlowTypeError(f"{parameter} must name columns, got {shorten(names)}")
+    if len(set(listed)) < len(listed):
+        raise FlowBuildError(f"{parameter} must name each column once, got {shorten(names)}")
+    return listed
+
+
+def _checked_columns(schema: object, dialect: Dialect) -> Any:
+    if isinstance(schema, str):
+        if not schema.strip():
+            raise FlowBuildError("schema must have columns, got empty text")
+        return schema
+    checked = checked_schema(schema)
+    for column in () if checked is None else checked:
+        if dialect.column_type(column.type) is None:
+            raise FlowBuildError(
+                f"schema: column {column.name!r} is {column.type}, for which no type of column is "
+                "known (a timestamp needs a time zone): choose another type, or write the schema "
+                "as SQL text"
+            )
+    return checked
