@@ -1,0 +1,314 @@
+"""What only PostgreSQL has: passwords, schemas, rights, and a server that goes away."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+import pytest
+
+import flow.operators as op
+from flow import Dataflow
+from flow.connectors.sql import PostgresSink
+from flow.connectors.sql.postgres import PostgresDatabase
+from flow.errors import EnvironmentProblem, FlowBuildError, FlowTypeError, SinkError
+from flow.testing import TestingSource
+from flow.visualize import to_json, to_mermaid
+from tests.support.databases import RUN, Postgres, opened, publish, write
+from tests.support.postgres import PASSWORD
+
+SECRET = "s3cr3t/%40"
+
+
+@pytest.fixture
+def db() -> Postgres:
+    return Postgres()
+
+
+def ns(*numbers: int) -> list[dict[str, int]]:
+    return [{"n": number} for number in numbers]
+
+
+# --- the server goes away ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def restarted(db: Postgres) -> Iterator[None]:
+    """Whatever happens, the server runs again afterwards."""
+    yield
+    db.server.stop()
+    db.server.start()
+
+
+@pytest.mark.usefixtures("restarted")
+def test_a_server_that_stops_in_mid_epoch_fails_the_run_and_the_next_goes_on(
+    db: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = db.sink(schema="n bigint")
+    with opened(sink):
+        publish(sink, 0, ns(0))
+        messages = [write(sink, 1, ns(1)), write(sink, 1, ns(2), partition=1)]
+        load = PostgresDatabase.load
+
+        def load_and_stop(*arguments: Any) -> None:
+            load(*arguments)
+            db.server.stop()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(PostgresDatabase, "load", load_and_stop)
+            with pytest.raises(SinkError, match="step 'out': epoch 1 could not be written") as it:
+                sink.commit(1, messages)
+    assert_hidden(it.value)
+    db.server.start()
+    assert db.rows() == [(0,)]
+    with opened(sink, resuming=True):
+        publish(sink, 1, ns(1), ns(2))
+        publish(sink, 2, ns(3))
+    assert db.rows() == [(0,), (1,), (2,), (3,)]
+
+
+@pytest.mark.usefixtures("restarted")
+def test_a_server_that_was_started_anew_between_epochs_is_connected_to_again(
+    db: Postgres,
+) -> None:
+    sink = db.sink(schema="n bigint")
+    with opened(sink):
+        publish(sink, 0, ns(0))
+        db.server.stop()
+        db.server.start()
+        publish(sink, 1, ns(1))
+        publish(sink, 1, ns(1))
+    assert db.rows() == [(0,), (1,)]
+
+
+@pytest.mark.usefixtures("restarted")
+def test_a_server_that_is_away_is_an_error_that_says_where_it_was_sought(db: Postgres) -> None:
+    sink = db.sink(schema="n bigint")
+    db.server.stop()
+    with pytest.raises(SinkError, match=r"(?s)^table 't' of .* cannot be opened: .*Is the server"):
+        sink.open(RUN, False)
+    db.server.start()
+    with opened(sink):
+        publish(sink, 0, ns(0))
+        db.server.stop()
+        with pytest.raises(SinkError, match="epoch 1 could not be written") as caught:
+            publish(sink, 1, ns(1))
+    assert_hidden(caught.value)
+
+
+# --- the password --------------------------------------------------------------------------------
+
+
+def assert_hidden(error: BaseException, secret: str = PASSWORD) -> None:
+    shown = "".join(traceback.format_exception(error))
+    for text in (secret, quote(secret), quote(secret, safe="")):
+        assert text not in shown
+
+
+def test_the_password_is_nowhere_to_be_seen(
+    db: Postgres, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    sink = db.sink(schema="n bigint PRIMARY KEY")
+    flow = Dataflow("secret")
+    op.output("out", op.input("in", flow, TestingSource([])), sink)
+    with opened(sink):
+        publish(sink, 0, ns(1))
+        with pytest.raises(SinkError) as caught:
+            publish(sink, 1, ns(1))
+    assert_hidden(caught.value)
+    (entry,) = db.rows("_flow_epochs")
+    seen = [repr(sink), str(sink), repr(flow.step("out")), to_json(flow), to_mermaid(flow)]
+    seen += [*map(str, entry), caplog.text, *capsys.readouterr()]
+    for text in seen:
+        assert PASSWORD not in str(text)
+    assert "password=***" in repr(sink)
+
+
+def test_the_password_does_not_travel_to_workers(db: Postgres) -> None:
+    sink = db.sink(schema="n bigint")
+    with opened(sink):
+        sent = pickle.dumps(sink)
+    assert PASSWORD.encode() not in sent
+    assert quote(PASSWORD).encode() not in sent
+    assert repr(pickle.loads(sent)) == repr(sink)
+
+
+def test_a_wrong_password_is_not_shown_either(db: Postgres) -> None:
+    wrong = psycopg.conninfo.make_conninfo(db.server.dsn, password=SECRET)
+    with pytest.raises(SinkError, match="password authentication failed") as caught:
+        PostgresSink(wrong, "t").open(RUN, False)
+    assert_hidden(caught.value, SECRET)
+
+
+def test_an_error_that_quotes_the_password_is_shown_without(
+    db: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: Any, **options: Any) -> None:
+        raise psycopg.OperationalError(f"cannot connect with {PASSWORD} or {quote(PASSWORD)}")
+
+    monkeypatch.setattr(psycopg, "connect", fail)
+    with pytest.raises(SinkError, match=r"cannot connect with \*\*\* or \*\*\*") as caught:
+        db.sink().open(RUN, False)
+    assert_hidden(caught.value)
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        f"postgresql://user:{SECRET}@host/name",
+        "postgresql://user:12/s3cr3t@host/name",
+        "postgresql://user:a@s3cr3t@host/name",
+        "host=here password=two s3cr3t",
+        "host=here password='s3cr3t",
+        "mysql://user:s3cr3t@host/name",
+        "postgresql://user:s3cr3t%zz@host/name",
+    ],
+)
+def test_a_dsn_that_was_mistyped_is_an_error_that_shows_nothing_of_it(dsn: str) -> None:
+    with pytest.raises(FlowBuildError, match="dsn cannot be read: write 'postgresql://") as caught:
+        PostgresSink(dsn, "t")
+    assert "s3cr3t" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("dsn", "shown"),
+    [
+        ("", ""),
+        (
+            "postgresql://ann:p%40ss@one:1,two:2/db",
+            "user=ann password=*** dbname=db host=one,two port=1,2",
+        ),
+        ("host=/run dbname=db sslpassword=x", "dbname=db host=/run sslpassword=***"),
+        ("host=@abstract", "host=@abstract"),
+        ("service=sales", "service=sales"),
+    ],
+)
+def test_a_dsn_is_shown_without_its_secrets(dsn: str, shown: str) -> None:
+    assert PostgresSink(dsn, "t").dsn_shown == shown
+
+
+# --- tables, schemas and rights ------------------------------------------------------------------
+
+
+def test_a_table_may_be_named_with_its_schema(db: Postgres) -> None:
+    sink = db.sink(f"{db.schema}.hours", schema="n bigint")
+    with opened(sink):
+        publish(sink, 0, ns(1))
+    assert db.rows("hours") == [(1,)]
+
+
+def test_a_table_is_the_same_however_it_is_named(db: Postgres) -> None:
+    short, long = db.sink("t", schema="n bigint"), db.sink((db.schema, "t"))
+    with opened(short):
+        publish(short, 0, ns(1))
+    with opened(long, resuming=True):
+        publish(long, 0, ns(1))
+        publish(long, 1, ns(2))
+    assert db.rows() == [(1,), (2,)]
+    assert db.rows("_flow_epochs", "sink, epoch") == [(f"{db.schema}.t", 1)]
+
+
+def test_a_name_with_a_dot_is_written_as_a_tuple(db: Postgres) -> None:
+    sink = db.sink((db.schema, "a.b"), schema="n bigint")
+    with opened(sink):
+        publish(sink, 0, ns(1))
+    assert db.rows('"a.b"') == [(1,)]
+
+
+def test_the_numbers_of_epochs_can_be_kept_in_another_schema(db: Postgres) -> None:
+    db.ask(f"CREATE SCHEMA {db.schema}_own")
+    sink = db.sink(schema="n bigint", epochs_schema=f"{db.schema}_own")
+    with opened(sink):
+        publish(sink, 0, ns(1))
+        publish(sink, 0, ns(1))
+    assert db.rows() == [(1,)]
+    assert db.rows(f"{db.schema}_own._flow_epochs", "sink, epoch") == [(f"{db.schema}.t", 0)]
+    assert db.ask("SELECT to_regclass('_flow_epochs')") == [(None,)]
+
+
+def test_a_schema_that_is_missing_is_an_error(db: Postgres) -> None:
+    with pytest.raises(SinkError, match='schema "nowhere" does not exist'):
+        db.sink("nowhere.t", schema="n bigint").open(RUN, False)
+
+
+def test_a_role_needs_no_more_rights_than_to_insert(db: Postgres) -> None:
+    admin = db.sink(schema="n bigint")
+    with opened(admin):
+        publish(admin, 0, ns(0))
+    role = f"{db.schema}_role"
+    db.ask(f"CREATE ROLE {role} LOGIN PASSWORD 'x'")
+    db.ask(f"GRANT USAGE ON SCHEMA {db.schema} TO {role}")
+    db.ask(f"GRANT INSERT ON t TO {role}")
+    db.ask(f"GRANT SELECT, INSERT, UPDATE ON _flow_epochs TO {role}")
+    sink = PostgresSink(psycopg.conninfo.make_conninfo(db.dsn, user=role, password="x"), "t")
+    with opened(sink):
+        publish(sink, 1, ns(1))
+    assert db.rows() == [(0,), (1,)]
+
+
+def test_an_epoch_is_on_the_disk_when_it_is_committed(db: Postgres) -> None:
+    """Also where the database is set up to answer earlier."""
+    dsn = psycopg.conninfo.make_conninfo(
+        db.dsn, options=f"-c search_path={db.schema} -c synchronous_commit=off"
+    )
+    database = PostgresSink(dsn, "t").connect()
+    try:
+        assert database.ask("SHOW synchronous_commit") == [("on",)]
+    finally:
+        database.close()
+
+
+def test_text_is_read_as_the_type_of_its_column(db: Postgres) -> None:
+    sink = db.sink(schema="a inet, b uuid, c numeric, d date")
+    with opened(sink):
+        row = {"a": "10.0.0.1", "b": "00000000-0000-0000-0000-000000000001", "c": 7}
+        publish(sink, 0, [{**row, "d": "2024-01-31"}])
+    expected = [("10.0.0.1/32", "00000000-0000-0000-0000-000000000001", "7", "2024-01-31")]
+    assert db.ask("SELECT a::text, b::text, c::text, d::text FROM t") == expected
+
+
+# --- configuration -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("table", ["", "a.", ".b", ("a", ""), 7, ("a", 7), "a\0"])
+def test_what_is_no_table_name_is_an_error(table: Any) -> None:
+    with pytest.raises(FlowTypeError, match="table must be a table's name"):
+        PostgresSink("", table)
+
+
+def test_a_name_with_too_many_dots_is_an_error() -> None:
+    with pytest.raises(FlowBuildError, match=r"'schema\.name', got 'a\.b\.c': a name with dots"):
+        PostgresSink("", "a.b.c")
+
+
+def test_a_dsn_must_be_text() -> None:
+    with pytest.raises(FlowTypeError, match="dsn must be text, got int"):
+        PostgresSink(5, "t")  # type: ignore[arg-type]
+
+
+def test_without_psycopg_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(EnvironmentProblem, match=r"pip install 'flow-windows\[postgres\]'"):
+        PostgresSink("host=here", "t")
+
+
+def test_workers_and_users_of_sqlite_do_not_need_psycopg() -> None:
+    sink = PostgresSink("host=here", "t")
+    code = (
+        "import pickle, sys; sys.modules['psycopg'] = None\n"
+        "from flow.connectors.sink import WriteContext\n"
+        f"sink = pickle.loads({pickle.dumps(sink)!r})\n"
+        "chunks = sink.write(WriteContext('out', 0, 0, 'run'), iter([[{'n': 1}]]))\n"
+        "print(chunks[0].rows(), sink)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert done.stdout.strip() == "[('1',)] table 't' of 'host=here'"

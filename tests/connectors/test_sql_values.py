@@ -1,0 +1,208 @@
+"""What values become in a table, and which are refused, on every database."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from flow.errors import SinkError
+from tests.support.databases import Postgres, Sqlite, TestDatabase, opened, publish, write
+
+IN_PARIS = timezone(timedelta(hours=1))
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+class Level(enum.IntEnum):
+    HIGH = 3
+
+
+@dataclass(frozen=True)
+class Point:
+    x: int
+    y: int
+
+
+AT = datetime(2024, 1, 1, 12, 30, tzinfo=IN_PARIS)
+AT_UTC = datetime(2024, 1, 1, 11, 30, tzinfo=UTC)
+FIRST = datetime(1, 1, 1, tzinfo=UTC)
+
+# the column's type, what is written, what SQLite has then, what PostgreSQL has
+VALUES: list[tuple[Any, Any, Any, Any]] = [
+    (pa.int64(), 1, 1, 1),
+    (pa.int64(), None, None, None),
+    (pa.int64(), (1 << 63) - 1, (1 << 63) - 1, (1 << 63) - 1),
+    (pa.int64(), -(1 << 63), -(1 << 63), -(1 << 63)),
+    (pa.int8(), -128, -128, -128),
+    (pa.uint16(), 65535, 65535, 65535),
+    (pa.int64(), np.int32(5), 5, 5),
+    (pa.int64(), Level.HIGH, 3, 3),
+    (pa.float64(), 0.1, 0.1, 0.1),
+    (pa.float64(), 5e-324, 5e-324, 5e-324),
+    (pa.float64(), -1.7976931348623157e308, -1.7976931348623157e308, -1.7976931348623157e308),
+    (pa.float64(), 3, 3.0, 3.0),
+    (pa.float64(), np.float64(2.5), 2.5, 2.5),
+    (pa.float32(), 0.5, 0.5, 0.5),
+    (pa.bool_(), True, 1, True),
+    (pa.bool_(), np.bool_(False), 0, False),
+    (pa.string(), "", "", ""),
+    (
+        pa.string(),
+        "tab\t line\n back\\slash \\N 'ü' 🦔",
+        *["tab\t line\n back\\slash \\N 'ü' 🦔"] * 2,
+    ),
+    (pa.string(), "\\.", "\\.", "\\."),
+    (pa.dictionary(pa.int32(), pa.string()), Color.RED, "red", "red"),
+    (pa.string(), UUID(int=1), *["00000000-0000-0000-0000-000000000001"] * 2),
+    (pa.binary(), b"\x00\xff\\x", b"\x00\xff\\x", b"\x00\xff\\x"),
+    (pa.binary(), bytearray(b"ab"), b"ab", b"ab"),
+    (pa.timestamp("us", "UTC"), AT, "2024-01-01T11:30:00.000000Z", AT_UTC),
+    (pa.timestamp("us", "UTC"), pd.Timestamp(AT), "2024-01-01T11:30:00.000000Z", AT_UTC),
+    (pa.timestamp("us", "UTC"), FIRST, "0001-01-01T00:00:00.000000Z", FIRST),
+    (pa.date32(), date(2024, 2, 29), "2024-02-29", date(2024, 2, 29)),
+    (pa.time64("us"), time(1, 2, 3, 4), "01:02:03.000004", time(1, 2, 3, 4)),
+    (pa.decimal128(38, 10), Decimal("12345678901234567890.1234567890"), None, None),
+    (pa.duration("us"), timedelta(hours=1, microseconds=500000), 3600.5, None),
+    (pa.duration("us"), timedelta(days=-1, microseconds=1), -86399.999999, None),
+    (pa.struct([("a", pa.int64())]), {"a": [1, None, "ü"]}, '{"a": [1, null, "ü"]}', None),
+    (pa.list_(pa.int64()), [1, 2], "[1, 2]", [1, 2]),
+    (pa.list_(pa.int64()), (1, 2), "[1, 2]", [1, 2]),
+    (pa.list_(pa.int64()), {2, 1}, "[1, 2]", [1, 2]),
+    (pa.list_(pa.int64()), np.array([1, 2]), "[1, 2]", [1, 2]),
+    (pa.struct([("x", pa.int64())]), Point(1, 2), '{"x": 1, "y": 2}', {"x": 1, "y": 2}),
+]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def db(request: pytest.FixtureRequest, tmp_path: Path) -> TestDatabase:
+    return Sqlite(tmp_path / "out.db") if request.param == "sqlite" else Postgres()
+
+
+def test_values_come_back_as_they_were(db: TestDatabase) -> None:
+    """None stands above where PostgreSQL has just the value, or SQLite its digits."""
+    schema = pa.schema([(f"c{n}", kind) for n, (kind, *_) in enumerate(VALUES)])
+    sink = db.sink(schema=schema)
+    with opened(sink):
+        publish(sink, 0, [{f"c{n}": value for n, (_, value, *_) in enumerate(VALUES)}])
+    (row,) = db.rows()
+    for found, (kind, value, in_sqlite, in_postgres) in zip(row, VALUES, strict=True):
+        exact = str(value) if isinstance(value, Decimal) else in_sqlite
+        expected = exact
+        if isinstance(db, Postgres):
+            expected = value if in_postgres is None else in_postgres
+        assert (found, type(found)) == (expected, type(expected)), kind
+
+
+def test_values_come_back_as_they_were_when_they_are_upserted(db: TestDatabase) -> None:
+    """PostgreSQL is then given parameters, and no text to copy."""
+    fields = [(f"c{n}", kind) for n, (kind, *_) in enumerate(VALUES)]
+    for table, mode in (("one", "insert"), ("two", "upsert")):
+        key = ("id",) if mode == "upsert" else ()
+        sink = db.sink(table, schema=pa.schema([("id", pa.int64()), *fields]), mode=mode, key=key)
+        with opened(sink):
+            record = {f"c{n}": value for n, (_, value, *_) in enumerate(VALUES)}
+            publish(sink, 0, [{"id": 1, **record}])
+    assert db.rows("one") == db.rows("two")
+
+
+def test_a_record_batch_is_written_like_its_records(db: TestDatabase) -> None:
+    kinds = {
+        "at": pa.timestamp("ms", "UTC"),
+        "day": pa.date32(),
+        "cents": pa.decimal128(10, 2),
+        "took": pa.duration("s"),
+        "tags": pa.list_(pa.string()),
+        "who": pa.dictionary(pa.int32(), pa.string()),
+    }
+    record = {
+        "at": AT_UTC,
+        "day": date(2024, 1, 1),
+        "cents": Decimal("1.50"),
+        "took": timedelta(seconds=90),
+        "tags": ["a", "b"],
+        "who": "ann",
+    }
+    sink = db.sink(schema=kinds)
+    with opened(sink):
+        batch = pa.RecordBatch.from_pylist([record], schema=pa.schema(list(kinds.items())))
+        sink.commit(0, [write(sink, 0, batch)])
+    in_postgres = tuple(record.values())
+    in_sqlite = ("2024-01-01T11:30:00.000000Z", "2024-01-01", "1.50", 90.0, '["a", "b"]', "ann")
+    assert db.rows() == [in_postgres if isinstance(db, Postgres) else in_sqlite]
+
+
+def test_text_in_sqlite_sorts_by_time(tmp_path: Path) -> None:
+    db = Sqlite(tmp_path / "out.db")
+    times = [AT_UTC, AT_UTC + timedelta(microseconds=500), AT_UTC + timedelta(seconds=1)]
+    sink = db.sink(schema={"at": pa.timestamp("us", "UTC")})
+    with opened(sink):
+        publish(sink, 0, [{"at": at} for at in reversed(times)])
+    assert [datetime.fromisoformat(at) for (at,) in db.rows()] == times
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (float("nan"), "float nan: it is not a finite number: map it to None or to text"),
+        (float("-inf"), "float -inf: it is not a finite number"),
+        (np.float32("nan"), "float32 .*nan.*: it is not a finite number"),
+        (Decimal("NaN"), r"Decimal Decimal\('NaN'\): it is not a finite number"),
+        (1 << 63, "int 9223372036854775808: it is beyond 64 bits: map it to a Decimal"),
+        (-(1 << 63) - 1, "int -9223372036854775809: it is beyond 64 bits"),
+        (datetime(2024, 1, 1), "datetime .*: it has no time zone, so it names no point in time"),  # noqa: DTZ001
+        (pd.NaT, "NaTType NaT: it is not a time: map it to None"),
+        (datetime.min.replace(tzinfo=IN_PARIS), "datetime .*: date value out of range"),
+        (np.datetime64("2024-01-01", "ns"), "datetime64 .*: map it to an aware datetime"),
+        (np.timedelta64(1, "s"), "timedelta64 .*: map it to an aware datetime, or to a timedelta"),
+        ("half \ud800 a pair", "str .*: .*surrogates not allowed"),
+        ({"x": float("nan")}, "dict .*: Out of range float values are not JSON compliant"),
+        ({"x": [object()]}, "dict .*: a value of type object cannot be written as JSON"),
+        ([datetime(2024, 1, 1)], "list .*: .* has no time zone"),  # noqa: DTZ001
+        (object(), "object .*: it has no form in a table: map it to text"),
+        (1j, "complex 1j: it has no form in a table"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["insert", "upsert"])
+def test_a_value_without_a_form_is_an_error_that_names_its_column(
+    db: TestDatabase, mode: Any, value: Any, problem: str
+) -> None:
+    sink = db.sink(schema="k bigint, v text", mode=mode, key="k" if mode == "upsert" else ())
+    with pytest.raises(SinkError, match=f"step 'out': column 'v' cannot hold {problem}"):
+        write(sink, 0, [{"k": 1, "v": "good"}, {"k": 2, "v": value}])
+
+
+def test_text_with_nul_is_for_sqlite_only(db: TestDatabase) -> None:
+    sink = db.sink(schema="v text")
+    if isinstance(db, Postgres):
+        with pytest.raises(
+            SinkError, match=r"column 'v' cannot hold str 'a\\x00b': PostgreSQL has"
+        ):
+            write(sink, 0, [{"v": "a\0b"}])
+        return
+    with opened(sink):
+        publish(sink, 0, [{"v": "a\0b"}])
+    assert db.rows() == [("a\0b",)]
+
+
+@pytest.mark.parametrize("mode", ["insert", "upsert"])
+@pytest.mark.parametrize("value", [1.5, "many", b"1"])
+def test_a_value_that_does_not_fit_its_column_is_refused_and_not_rounded(
+    db: TestDatabase, mode: Any, value: Any
+) -> None:
+    schema = {"k": pa.string(), "n": pa.int32()}
+    sink = db.sink(schema=schema, mode=mode, key="k" if mode == "upsert" else ())
+    with opened(sink), pytest.raises(SinkError, match="step 'out': epoch 0 could not be written"):
+        publish(sink, 0, [{"k": "a", "n": 1}, {"k": "b", "n": value}])
+    assert db.rows() == []

@@ -1,0 +1,101 @@
+"""The databases that the tests of the SQL sinks run on, each behind the same few methods."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import sqlite3
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from flow.connectors.sink import Sink, WriteContext
+from flow.connectors.sql import PostgresSink, SqliteSink
+from tests.support.postgres import running_server
+
+RUN, OTHER = "run-one", "run-two"
+
+
+class TestDatabase(ABC):
+    """An empty database."""
+
+    __test__ = False
+
+    @abstractmethod
+    def sink(self, table: str = "t", **options: Any) -> Any:
+        """A sink that writes to one of its tables."""
+
+    @abstractmethod
+    def ask(self, statement: str) -> list[tuple[Any, ...]]:
+        """Run a statement in a transaction of its own."""
+
+    def rows(self, table: str = "t", columns: str = "*") -> list[tuple[Any, ...]]:
+        """What is in a table, in order of its columns."""
+        count = len(columns.split(",")) if columns != "*" else 1
+        order = ", ".join(str(number) for number in range(1, count + 1))
+        return self.ask(f"SELECT {columns} FROM {table} ORDER BY {order}")
+
+
+class Sqlite(TestDatabase):
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def sink(self, table: str = "t", **options: Any) -> Any:
+        return SqliteSink(self.path, table, **options)
+
+    def ask(self, statement: str) -> list[tuple[Any, ...]]:
+        with contextlib.closing(sqlite3.connect(self.path)) as connection, connection:
+            return connection.execute(statement).fetchall()
+
+
+class Postgres(TestDatabase):
+    """A schema of its own on the server of the test run, the first on the search path."""
+
+    def __init__(self) -> None:
+        self.server = running_server()
+        self.schema = f"test_{uuid.uuid4().hex[:12]}"
+        self.ask(f"CREATE SCHEMA {self.schema}")
+
+    @property
+    def dsn(self) -> str:
+        return f"{self.server.dsn} options='-c search_path={self.schema}'"
+
+    def sink(self, table: Any = "t", **options: Any) -> Any:
+        return PostgresSink(self.dsn, table, **options)
+
+    def ask(self, statement: str) -> list[tuple[Any, ...]]:
+        import psycopg
+
+        with contextlib.closing(psycopg.connect(self.dsn, autocommit=True)) as connection:
+            answer = connection.execute(statement.encode())
+            return answer.fetchall() if answer.description else []
+
+
+@contextlib.contextmanager
+def opened(*sinks: Sink[Any], run: str = RUN, resuming: bool = False) -> Iterator[None]:
+    """The sinks are open as an engine opens them, all before the first epoch."""
+    try:
+        for sink in sinks:
+            sink.open(run, resuming)
+        yield
+    finally:
+        for sink in sinks:
+            sink.close()
+
+
+def write(sink: Sink[Any], epoch: int, *batches: Any, run: str = RUN, partition: int = 0) -> Any:
+    """Write as a worker does: with a copy of the sink, and a message that travels back."""
+    sink = pickle.loads(pickle.dumps(sink))
+    message = sink.write(WriteContext("out", epoch, partition, run), iter(batches))
+    return pickle.loads(pickle.dumps(message))
+
+
+def publish(sink: Sink[Any], epoch: int, *partitions: Any, run: str = RUN) -> None:
+    """Write and commit an epoch; each partition is a batch of items."""
+    messages = [
+        write(sink, epoch, items, run=run, partition=number)
+        for number, items in enumerate(partitions)
+    ]
+    sink.commit(epoch, messages)
