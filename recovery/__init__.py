@@ -1,8 +1,29 @@
 """Where a flow's state lives on disk, for it to go on after a stop.
 
-Start with `RecoveryConfig`, which `flow.run` takes.
+Start with `RecoveryConfig`, which `flow.run` takes. The functions look into what is there, check it
+and set it back, and are commands too: ``python -m recovery --help``.
 """
 
+from recovery.exporting import Export, export
+from recovery.inspecting import KeyState, StepState, inspect
+from recovery.overview import CheckpointStatus, SourceStatus, StepStatus, status
+from recovery.rewinding import Rewind, rewind
 from recovery.settings import RecoveryConfig
+from recovery.verifying import Problem, verify
 
-__all__ = ["RecoveryConfig"]
+__all__ = [
+    "CheckpointStatus",
+    "Export",
+    "KeyState",
+    "Problem",
+    "RecoveryConfig",
+    "Rewind",
+    "SourceStatus",
+    "StepState",
+    "StepStatus",
+    "export",
+    "inspect",
+    "rewind",
+    "status",
+    "verify",
+]

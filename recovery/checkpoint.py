@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from flow.engine.rows import Layout
 from flow.errors import CheckpointError, FlowTypeError, first_line, shorten
 from recovery.epochs import CommitLog, EpochLog
+from recovery.problems import FileProblem
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -155,8 +156,6 @@ class KeptCheckpoint:
         return sorted(int(name) for name in names if name.isdecimal())
 
     def _parsed(self, name: str, parse: Callable[[str], T]) -> T:
-        from recovery.files import FileProblem
-
         text = self.files.text(name)
         try:
             return parse(text)

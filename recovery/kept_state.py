@@ -17,6 +17,7 @@ from flow.errors import CheckpointError
 from flow.instants import NEVER
 from recovery.checkpoint import KeptCheckpoint
 from recovery.inert import load_inert
+from recovery.problems import java_reason
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -118,7 +119,6 @@ class KeptState:
         number: int | None = None,
     ) -> Iterator[tuple[str, int, int, bytes]]:
         from flow.engine.session import query_conf
-        from recovery.files import java_reason
 
         checkpoint = self.checkpoint
         layout = checkpoint.layout

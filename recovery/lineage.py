@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from flow.errors import CheckpointError, first_line
 from recovery.checkpoint import KeptCheckpoint
-from recovery.files import FileProblem
+from recovery.problems import FileProblem
 
 if TYPE_CHECKING:
     from recovery.epochs import CommitLog

@@ -269,7 +269,22 @@ PUBLIC: dict[str, list[str]] = {
         "sum_window",
         "window",
     ],
-    "recovery": ["RecoveryConfig"],
+    "recovery": [
+        "CheckpointStatus",
+        "Export",
+        "KeyState",
+        "Problem",
+        "RecoveryConfig",
+        "Rewind",
+        "SourceStatus",
+        "StepState",
+        "StepStatus",
+        "export",
+        "inspect",
+        "rewind",
+        "status",
+        "verify",
+    ],
 }
 
 

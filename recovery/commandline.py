@@ -1,0 +1,178 @@
+"""``python -m recovery COMMAND DIR``: look into a checkpoint, check it, and set it back.
+
+What was asked for goes to standard output, what is wrong to standard error. The exit code is 0 when
+all is well; 1 when `verify` found something wrong; 2 when the command line, the checkpoint or what
+was asked of it is not fit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, TypeAlias
+
+from flow.errors import FlowError, brief
+from recovery.exporting import export
+from recovery.inspecting import LIMIT, inspect
+from recovery.overview import status
+from recovery.rewinding import rewind
+from recovery.verifying import verify
+
+Command: TypeAlias = Callable[[argparse.Namespace], int]
+
+
+class CommandError(Exception):
+    """A mistake in the command line; the message is all there is."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one message."""
+
+    def error(self, message: str) -> NoReturn:
+        """Called for every mistake that the parser finds."""
+        raise CommandError(f"{message} (--help says more)")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Do what a command line asks for.
+
+    Args:
+        argv: the arguments; those of this process when left out.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        options = _parser().parse_args(argv)
+        command: Command = options.command
+        return command(options)
+    except (CommandError, FlowError) as error:
+        return _complain(str(error))
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        return _complain(brief(error).splitlines()[0])
+
+
+def _complain(message: str) -> int:
+    sys.stderr.write(f"error: {message}\n")
+    return 2
+
+
+def _parser() -> _Parser:
+    parser = _Parser(
+        "python -m recovery",
+        description="Look into a flow's checkpoint, check it, and set it back.",
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
+    for add in (_add_status, _add_inspect, _add_rewind, _add_verify, _add_export):
+        add(commands)
+    return parser
+
+
+def _new(commands: Any, name: str, help_text: str, command: Command) -> _Parser:
+    parser: _Parser = commands.add_parser(
+        name, help=help_text, description=help_text, allow_abbrev=False
+    )
+    parser.set_defaults(command=command)
+    parser.add_argument("path", metavar="DIR", help="the checkpoint's directory, a path or a URI")
+    return parser
+
+
+def _add_status(commands: Any) -> None:
+    parser = _new(commands, "status", "say what a checkpoint holds", _status)
+    _add_json(parser)
+
+
+def _add_inspect(commands: Any) -> None:
+    parser = _new(commands, "inspect", "show what a step keeps, key by key", _inspect)
+    parser.add_argument("--step", required=True, help="the step's id")
+    parser.add_argument("--key", help="the one key to show")
+    _add_epoch(parser)
+    parser.add_argument(
+        "--limit", type=_count, default=LIMIT, help=f"how many keys to show at most, else {LIMIT}"
+    )
+    _add_json(parser)
+
+
+def _add_rewind(commands: Any) -> None:
+    text = "set a checkpoint back, so that the next run goes on after an earlier epoch"
+    parser = _new(commands, "rewind", text, _rewind)
+    parser.add_argument("--epoch", type=_number, required=True, help="the epoch to go on after")
+    parser.add_argument(
+        "--yes", action="store_true", help="do it; else only say what would be done"
+    )
+    _add_json(parser)
+
+
+def _add_verify(commands: Any) -> None:
+    text = "look whether all that the next run needs is there and can be read"
+    _new(commands, "verify", text, _verify)
+
+
+def _add_export(commands: Any) -> None:
+    parser = _new(commands, "export", "write a step's state to a Parquet file", _export)
+    parser.add_argument("file", metavar="FILE", help="the Parquet file to write")
+    parser.add_argument("--step", required=True, help="the step's id")
+    _add_epoch(parser)
+
+
+def _add_epoch(parser: _Parser) -> None:
+    text = "the epoch at whose end to look, one that is kept; else the newest"
+    parser.add_argument("--epoch", type=_number, help=text)
+
+
+def _add_json(parser: _Parser) -> None:
+    parser.add_argument("--json", action="store_true", help="answer in JSON, for programs")
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"it must be a whole number, got {text!r}")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"it must be a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
+def _status(options: argparse.Namespace) -> int:
+    return _answer(status(options.path), options)
+
+
+def _inspect(options: argparse.Namespace) -> int:
+    found = inspect(
+        options.path, options.step, key=options.key, epoch=options.epoch, limit=options.limit
+    )
+    return _answer(found, options)
+
+
+def _rewind(options: argparse.Namespace) -> int:
+    return _answer(rewind(options.path, options.epoch, yes=options.yes), options)
+
+
+def _verify(options: argparse.Namespace) -> int:
+    problems = verify(options.path)
+    _say("\n".join(map(str, problems)) or f"{options.path} is whole")
+    return 1 if problems else 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    _say(str(export(options.path, options.step, options.file, epoch=options.epoch)))
+    return 0
+
+
+def _answer(found: Any, options: argparse.Namespace) -> int:
+    as_json = options.json
+    _say(json.dumps(found.to_json(), indent=1, ensure_ascii=False) if as_json else str(found))
+    return 0
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
