@@ -7,6 +7,7 @@ Inside, time is a whole number of microseconds since the Unix epoch.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_right, insort
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Generic, NamedTuple, TypeVar
@@ -133,13 +134,15 @@ class Windower(ABC, Generic[S]):
 class IndexedLogic(WindowerLogic[list[int]]):
     """Windows with bounds that follow from their index; the state is the indices that are open.
 
-    Closes increase with the index.
+    Closes increase with the index. Invariant: `_in_order` is `_open` in order, so that closing a
+    window does not look at those that stay open, of which there may be thousands.
     """
 
-    __slots__ = ("_next_close_us", "_open")
+    __slots__ = ("_in_order", "_next_close_us", "_open")
 
     def __init__(self, state: list[int] | None) -> None:
-        self._open = set(state or ())
+        self._in_order = sorted(state or ())
+        self._open = set(self._in_order)
         self._next_close_us = self._first_close_us()
 
     @abstractmethod
@@ -164,6 +167,7 @@ class IndexedLogic(WindowerLogic[list[int]]):
             closed_at_us = self.closed_at_us(window_id)
             if closed_at_us > watermark_us:
                 self._open.add(window_id)
+                insort(self._in_order, window_id)
                 self._next_close_us = min(self._next_close_us, closed_at_us)
                 ids.append(window_id)
             else:
@@ -180,7 +184,9 @@ class IndexedLogic(WindowerLogic[list[int]]):
 
     @override
     def close_for(self, watermark_us: int) -> Sequence[WindowMetadata]:
-        closed = sorted(one for one in self._open if self.closed_at_us(one) <= watermark_us)
+        count = bisect_right(self._in_order, watermark_us, key=self.closed_at_us)
+        closed = self._in_order[:count]
+        del self._in_order[:count]
         self._open.difference_update(closed)
         self._next_close_us = self._first_close_us()
         return [self.metadata(window_id) for window_id in closed]
@@ -191,10 +197,10 @@ class IndexedLogic(WindowerLogic[list[int]]):
 
     @override
     def snapshot(self) -> list[int] | None:
-        return sorted(self._open) or None
+        return list(self._in_order) or None
 
     def _first_close_us(self) -> int:
-        return self.closed_at_us(min(self._open)) if self._open else NEVER
+        return self.closed_at_us(self._in_order[0]) if self._in_order else NEVER
 
 
 def positive_us(value: Duration, what: str) -> int:

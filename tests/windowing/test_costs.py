@@ -17,6 +17,7 @@ from flow.engine.state import MemoryStore
 from flow.instants import Moment
 from flow.testing import TestDriver
 from flow_windowing import EventClock, TumblingWindower
+from flow_windowing.aligned import AlignedLogic
 from tests.support.windowed_flows import OneKey, collecting, windowed_flow
 
 SECOND = 1_000_000
@@ -74,7 +75,8 @@ def test_values_that_leave_together_are_read_once(values_pickled: Counter[str]) 
     one = waiting(10_000, 500)
     values_pickled.clear()
     one.epoch((), Moment(0), end=True)
-    assert sum(len(held) for _, held in one.heard.down) == 10_000
+    left = [second for _, held in one.heard.down for second in held]
+    assert left == list(range(10_000))
     assert values_pickled["read"] <= 10_000
     assert values_pickled["written"] == 0
 
@@ -154,3 +156,24 @@ def test_a_key_that_is_due_does_not_touch_the_state_of_others(segments: Counter[
         t.advance("10s")
         assert segments == {"read": 1, "written": 1}
         assert t.stats.gauges["w", "keys"] == 5_001
+
+
+def test_closing_a_window_does_not_look_at_all_that_are_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # 2 000 windows are open at any time, and each value closes one
+    asked = 0
+    closed_at_us = AlignedLogic.closed_at_us
+
+    def counting(self: AlignedLogic, window_id: int) -> int:
+        nonlocal asked
+        asked += 1
+        return closed_at_us(self, window_id)
+
+    monkeypatch.setattr(AlignedLogic, "closed_at_us", counting)
+    clock = EventClock(lambda second: second, "2000s")
+    one = OneKey(collecting(clock, TumblingWindower("1s"), ordered=False))
+    one.epoch(range(6_000), Moment(0))
+    # a value's own window, the next to close, and a search among 2 000
+    assert asked <= 6_000 * 20
+    assert len(one.heard.closed) == 4_000 - 1
