@@ -13,7 +13,7 @@ from flow.durations import Duration, duration_us
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.instants import NEVER, Instant, Moment, instant_us
 from flow.operators import RejectedValue
-from flow.operators.stateful import Progress
+from flow.operators.logic import Progress
 from flow.paths import get_path
 from flow_windowing.clocks import NO_WATERMARK, Clock, ClockLogic, DroppedValue, Reading
 from flow_windowing.metadata import LateReason
@@ -84,7 +84,12 @@ class EventClock(Clock[V, ClockState]):
         _check_choice("on_idle", self.on_idle, ("advance", "hold"))
         _check_choice("on_invalid", self.on_invalid, ("fail", "drop"))
         _check_choice("scope", self.scope, ("key", "stream"))
-        _ = self.wait_us, self.max_ahead_us, self.forget_after_us
+        _ = self.wait_us, self.max_ahead_us
+        if self.forget_after_us == 0:
+            # What is forgotten while time stands still would depend on where epochs are cut.
+            raise FlowBuildError(
+                f"EventClock: forget_after must be more than nothing, got {self.forget_after!r}"
+            )
         if self.scope == "stream" and self.forget_after is not None:
             raise FlowBuildError(
                 "EventClock: forget_after is for keys with a watermark of their own; with "

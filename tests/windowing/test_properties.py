@@ -120,6 +120,7 @@ def heard(config: DriverBuilder, epochs: list[Epoch], rebuilt: bool = False) -> 
     st.booleans(),
     st.sampled_from(["close", "update", "epoch"]),
     st.sampled_from([None, "last"]),
+    st.sampled_from([None, "2s"]),
 )
 def test_a_snapshot_at_any_point_changes_nothing(
     kind: str,
@@ -129,8 +130,11 @@ def test_a_snapshot_at_any_point_changes_nothing(
     ordered: bool,
     emit: Any,
     timestamp: Any,
+    forget_after: str | None,
 ) -> None:
     windower = data.draw(KINDS[kind])
+    if isinstance(clock, EventClock):
+        clock = replace(clock, forget_after=forget_after)
     config = replace(collecting(clock, windower, ordered, emit), timestamp=timestamp)
     assert heard(config, epochs, rebuilt=True) == heard(config, epochs)
 

@@ -31,6 +31,7 @@ CLOCKS = [
     (("at", "5s"), {"scope": "step"}, FlowBuildError, "scope must be 'key' or 'stream'"),
     (("at", "5s"), {"forget_after": 1}, DurationError, "forget_after must be a duration, got int"),
     (("at", "5s"), {"forget_after": "-1s"}, FlowBuildError, "forget_after must not be negative"),
+    (("at", "5s"), {"forget_after": "0s"}, FlowBuildError, "must be more than nothing, got '0s'"),
     (
         ("at", "5s"),
         {"forget_after": "1d", "scope": "stream"},
