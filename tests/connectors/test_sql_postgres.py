@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import pickle
 import subprocess
@@ -254,16 +255,19 @@ def test_a_role_needs_no_more_rights_than_to_insert(db: Postgres) -> None:
     assert db.rows() == [(0,), (1,)]
 
 
-def test_an_epoch_is_on_the_disk_when_it_is_committed(db: Postgres) -> None:
-    """Also where the database is set up to answer earlier."""
-    dsn = psycopg.conninfo.make_conninfo(
-        db.dsn, options=f"-c search_path={db.schema} -c synchronous_commit=off"
-    )
-    database = PostgresSink(dsn, "t").connect()
-    try:
+def test_what_exactly_once_needs_is_so_whatever_the_database_is_set_up_for(
+    db: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An epoch is on the disk when it is committed, and waits for others instead of failing."""
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    options = "-c synchronous_commit=off -c default_transaction_isolation=serializable"
+    database = PostgresSink(
+        psycopg.conninfo.make_conninfo(db.server.dsn, options=options), "t"
+    ).connect()
+    with contextlib.closing(database), database.transaction():
         assert database.ask("SHOW synchronous_commit") == [("on",)]
-    finally:
-        database.close()
+        assert database.ask("SHOW transaction_isolation") == [("read committed",)]
+        assert database.ask("SHOW client_encoding") == [("UTF8",)]
 
 
 def test_text_is_read_as_the_type_of_its_column(db: Postgres) -> None:

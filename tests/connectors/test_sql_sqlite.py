@@ -1,0 +1,103 @@
+"""What only SQLite has: a file, and a lock on the whole of it."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from flow.connectors.sql import SqliteSink
+from flow.errors import FlowBuildError, FlowTypeError, SinkError
+from tests.support.databases import RUN, Sqlite, opened, publish
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Sqlite:
+    return Sqlite(tmp_path / "out.db")
+
+
+def ns(*numbers: int) -> list[dict[str, int]]:
+    return [{"n": number} for number in numbers]
+
+
+def test_a_relative_path_is_where_the_flow_was_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sink = SqliteSink("out.db", "t", schema="n INTEGER")
+    monkeypatch.chdir("/")
+    with opened(sink):
+        publish(sink, 0, ns(1))
+    assert Sqlite(tmp_path / "out.db").rows() == [(1,)]
+
+
+def test_a_path_that_cannot_be_opened_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(SinkError, match=r"table 't' of /.*/missing/out\.db cannot be opened: "):
+        SqliteSink(tmp_path / "missing" / "out.db", "t").open(RUN, False)
+
+
+def test_a_file_that_is_no_database_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("mine" * 1000)
+    with pytest.raises(SinkError, match=r"notes\.md cannot be opened: file is not a database"):
+        SqliteSink(tmp_path / "notes.md", "t", schema="n INTEGER").open(RUN, False)
+
+
+def test_a_table_is_the_same_whatever_its_capitals(db: Sqlite) -> None:
+    small, capital = db.sink("hours", schema="n INTEGER"), db.sink("Hours")
+    with opened(small):
+        publish(small, 0, ns(1))
+    with opened(capital, resuming=True):
+        publish(capital, 0, ns(1))
+    assert db.rows("hours") == [(1,)]
+
+
+def test_another_program_that_writes_to_the_file_is_waited_for(db: Sqlite) -> None:
+    sink = db.sink(schema="n INTEGER")
+    writing = threading.Event()
+
+    def write_slowly() -> None:
+        with contextlib.closing(sqlite3.connect(db.path, isolation_level=None)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("INSERT INTO t VALUES (1)")
+            writing.set()
+            threading.Event().wait(0.5)
+            connection.execute("COMMIT")
+
+    with opened(sink):
+        other = threading.Thread(target=write_slowly)
+        other.start()
+        writing.wait()
+        publish(sink, 0, ns(2))
+        other.join()
+    assert db.rows() == [(1,), (2,)]
+
+
+def test_an_epoch_is_on_the_disk_when_it_is_committed(db: Sqlite) -> None:
+    with contextlib.closing(db.sink().connect()) as database:
+        full = 2
+        assert database.ask("PRAGMA synchronous") == [(full,)]
+
+
+def test_a_table_made_from_types_is_strict(db: Sqlite) -> None:
+    """Else text in a column of numbers would be kept as text, and found much later."""
+    sink = db.sink(schema={"n": pa.int64()})
+    with opened(sink), pytest.raises(SinkError, match="cannot store TEXT value in INTEGER column"):
+        publish(sink, 0, [{"n": 1}, {"n": "many"}])
+    assert db.rows() == []
+
+
+@pytest.mark.parametrize("path", ["", ":memory:"])
+def test_a_database_in_memory_is_an_error(path: str) -> None:
+    with pytest.raises(FlowBuildError, match="in memory would be gone when the run ends"):
+        SqliteSink(path, "t")
+
+
+@pytest.mark.parametrize(("path", "table"), [(7, "t"), ("out.db", ""), ("out.db", ("a", "b"))])
+def test_arguments_of_the_wrong_type_are_errors(path: Any, table: Any) -> None:
+    with pytest.raises(FlowTypeError):
+        SqliteSink(path, table)
