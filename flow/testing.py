@@ -32,7 +32,7 @@ from flow.engine.local import DEFAULT_SHARDS, EpochResult, LocalEngine, Part
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.instants import Instant, Moment, instant_us
 from flow.operators.building import check_whole
-from flow.operators.stateful import Stateful
+from flow.operators.logic import Stateful
 
 X = TypeVar("X")
 

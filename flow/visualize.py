@@ -17,7 +17,7 @@ from flow.dataflow import Dataflow, Operator, Step
 from flow.engine.plan import Plan, assign_levels
 from flow.loading import CommandError, CommandParser, load_flow
 from flow.operators.edges import Input, Output
-from flow.operators.stateful import Stateful
+from flow.operators.logic import Stateful
 
 _NOT_PLAIN = re.compile(r"(?<![^\W_])[._-]|[._-](?![^\W_])|[^\w .-]")
 """All that could mean something to Mermaid, or to the Markdown in its labels."""

@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from typing_extensions import override
 
 from flow.instants import NEVER, Moment
-from flow.operators.stateful import Progress
+from flow.operators.logic import Progress
 from flow_windowing.metadata import LateReason
 
 V = TypeVar("V")

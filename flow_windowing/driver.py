@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from flow.errors import FlowTypeError, shorten
 from flow.instants import NEVER, Moment, from_us
-from flow.operators.stateful import (
+from flow.operators.logic import (
     COUNTED,
     DISCARD,
     KEEP,

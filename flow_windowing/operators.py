@@ -8,7 +8,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from flow.dataflow import KeyedStream, Stream
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.operators.building import add_step, check_callable, check_choice, check_flag
-from flow.operators.stateful import Greater, Lesser, Stateful
+from flow.operators.logic import Stateful
+from flow.operators.stateful import Greater, Lesser
 from flow.operators.stateless import key_on
 from flow_windowing.aggregates import Count, Mean, Sum
 from flow_windowing.aggregators import Aggregator, Field

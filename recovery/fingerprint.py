@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from flow.dataflow import Step
 from flow.engine.plan import Plan
 from flow.operators.edges import Input
-from flow.operators.stateful import Stateful
+from flow.operators.logic import Stateful
 from recovery.description import describe, differences
 
 Json: TypeAlias = Any

@@ -22,7 +22,7 @@ from flow.errors import EngineError, SourceError, StepError
 from flow.failure_text import describe_failure, users_place, users_trace
 from flow.instants import Moment, instant_us
 from flow.operators.building import add_step
-from flow.operators.stateful import Stateful
+from flow.operators.logic import Stateful
 from flow.progress import DropWarnings, LateWarnings, Progress, StatusLine
 from flow.summary_table import summary_table
 from flow.testing import TestingSink, TestingSource

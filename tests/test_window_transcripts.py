@@ -118,7 +118,7 @@ def test_what_is_not_part_of_the_format_is_refused(problem: str) -> None:
 @pytest.mark.parametrize("line", ["k #0 (0, 10]", "k @0 [0, 10)", "k #0 [0, 10): a", "k [0, 10)"])
 def test_a_line_must_be_written_as_its_windows_are(line: str) -> None:
     example = parse_transcript("example", EXAMPLE.replace("keys = 1", f'closed = ["{line}"]'))
-    with pytest.raises(ValueError, match="windows|not a line"):
+    with pytest.raises(ValueError, match=r"windows|not a line"):
         check(example, play_in_process(example, 1))
 
 

@@ -35,7 +35,7 @@ from flow.engine.state import LiveStates
 from flow.engine.summary import Summary
 from flow.errors import EngineError, FlowBuildError, FlowError, first_line
 from flow.instants import Moment
-from flow.operators.stateful import Stateful
+from flow.operators.logic import Stateful
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from flow.engine.progress import Timeline
 from flow.engine.state import KeyStates
 from flow.errors import FlowError, StepError, brief, shorten, step_error
 from flow.instants import NEVER
-from flow.operators.stateful import (
+from flow.operators.logic import (
     COUNTED,
     DISCARD,
     KEEP,

@@ -22,7 +22,7 @@ from flow.engine.plan import Edge, Plan
 from flow.engine.progress import timeline_of
 from flow.engine.state import KeyStates
 from flow.errors import EngineError, FlowError
-from flow.operators.stateful import Stateful
+from flow.operators.logic import Stateful
 
 LEVEL_BITS = 24
 """A level's origins stand above those of the tasks of stage 0, and of the levels before it, so that

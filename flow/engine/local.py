@@ -25,7 +25,7 @@ from flow.engine.reading import shard_of_partition
 from flow.engine.state import MemoryStore, SegmentedStates
 from flow.errors import FlowBuildError, FlowError
 from flow.operators.edges import Input
-from flow.operators.stateful import Stateful
+from flow.operators.logic import Stateful
 
 DEFAULT_SHARDS = 32
 

@@ -16,7 +16,7 @@ from flow.engine.chunks import Chunk, Pairs, Positions, as_pairs
 from flow.engine.plan import Edge
 from flow.errors import brief, step_error
 from flow.instants import NEVER, NO_PROGRESS, Moment
-from flow.operators.stateful import Progress
+from flow.operators.logic import Progress
 
 MOST_MARKS = 256
 """How many marks a source partition's part of an epoch has at most. Beyond that it has the last of

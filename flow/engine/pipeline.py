@@ -19,7 +19,7 @@ from flow.engine.packets import (
     encode_whole,
 )
 from flow.engine.plan import Edge, EdgeKind, Plan
-from flow.operators.stateful import Stateful
+from flow.operators.logic import Stateful
 
 SLICE_BITS = 24
 """How many packets an origin can make in a slice: the slice's number stands above these bits."""

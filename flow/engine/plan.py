@@ -17,7 +17,7 @@ from typing import TypeAlias
 from flow.dataflow import Dataflow, Step, StreamId
 from flow.errors import FlowBuildError, UnusedStepWarning
 from flow.operators.edges import Input, Output
-from flow.operators.stateful import Stateful
+from flow.operators.logic import Stateful
 from flow.operators.stateless import Raises, Redistribute
 
 

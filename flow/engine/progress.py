@@ -30,7 +30,7 @@ from flow.engine.packets import Packet, Run
 from flow.engine.plan import Edge
 from flow.engine.state import FORMAT, KeyStates, check_format
 from flow.instants import NEVER, NO_PROGRESS, Moment
-from flow.operators.stateful import Progress, Stamped, Stateful
+from flow.operators.logic import Progress, Stamped, Stateful
 
 Speaker: TypeAlias = tuple[int, str, int]
 """A source partition of one of a step's streams: the side, and the `Partition`."""

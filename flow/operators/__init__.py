@@ -2,15 +2,19 @@
 
 from flow.operators.edges import input, output, try_input
 from flow.operators.joins import join
-from flow.operators.stateful import (
+from flow.operators.logic import (
     COUNTED,
     DISCARD,
     KEEP,
     Counted,
     Keep,
+    Progress,
     RejectedValue,
+    Stamped,
     StatefulBatchLogic,
     StatefulLogic,
+)
+from flow.operators.stateful import (
     collect,
     count_final,
     fold_final,
@@ -55,7 +59,9 @@ __all__ = [
     "Counted",
     "ItemError",
     "Keep",
+    "Progress",
     "RejectedValue",
+    "Stamped",
     "StatefulBatchLogic",
     "StatefulLogic",
     "TTLCache",

@@ -11,7 +11,13 @@ from flow.dataflow import KeyedStream
 from flow.errors import FlowBuildError, shorten
 from flow.instants import Moment
 from flow.operators.building import add_step, check_choice
-from flow.operators.stateful import DISCARD, KEEP, Keep, Stateful, StatefulLogic
+from flow.operators.logic import (
+    DISCARD,
+    KEEP,
+    Keep,
+    Stateful,
+    StatefulLogic,
+)
 
 InsertMode: TypeAlias = Literal["first", "last", "product"]
 """What a side keeps when it has several values: the first, the last, or all of them."""

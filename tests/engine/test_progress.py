@@ -17,7 +17,7 @@ from flow.engine.local import Part
 from flow.errors import StepError
 from flow.instants import NEVER, NO_PROGRESS, Moment
 from flow.operators.building import add_step
-from flow.operators.stateful import Stateful
+from flow.operators.logic import Stateful
 from flow.testing import TestDriver, TestingSink, TestingSource
 from tests.support.logics import Journey, Mileage, Traveller, Waypoint
 

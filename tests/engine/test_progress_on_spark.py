@@ -15,7 +15,7 @@ from flow.engine.context import Control
 from flow.engine.local import LocalEngine, Part
 from flow.instants import Moment
 from flow.operators.building import add_step
-from flow.operators.stateful import Stateful
+from flow.operators.logic import Stateful
 from flow.testing import TestingSink, TestingSource
 from tests.support.epochs import EpochsSource, SourceEpoch
 from tests.support.logics import EpochSize, Journey, Waypoint

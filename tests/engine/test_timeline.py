@@ -21,7 +21,7 @@ from flow.engine.progress import Reached, Sent, StepProgress, Timeline, timeline
 from flow.engine.state import PROGRESS_SEGMENT, MemoryStore, SegmentedStates
 from flow.instants import NO_PROGRESS, Moment
 from flow.operators.building import add_step
-from flow.operators.stateful import Stateful
+from flow.operators.logic import Stateful
 from flow.testing import TestingSource
 from tests.support.logics import Journey, Mileage, Traveller
 

@@ -16,7 +16,7 @@ from flow.errors import StepError
 from flow.instants import Moment, datetime_us
 from flow.operators import StatefulLogic
 from flow.operators.building import add_step
-from flow.operators.stateful import Stateful
+from flow.operators.logic import Stateful
 from flow.testing import TestDriver, TestingSink, TestingSource, run_once
 from tests.support.logics import BatchTotal, Diary
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from flow.instants import NEVER, Moment
 from flow.operators import DISCARD, KEEP, Keep, StatefulBatchLogic, StatefulLogic
-from flow.operators.stateful import Progress, Stamped
+from flow.operators.logic import Progress, Stamped
 
 
 class Diary(StatefulLogic[Any, str, list[str]]):

@@ -18,7 +18,7 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, KeyedStream
 from flow.instants import Moment, instant_us
-from flow.operators.stateful import COUNTED, DISCARD
+from flow.operators.logic import COUNTED, DISCARD
 from flow.testing import TestDriver, TestingSink, TestingSource
 from flow_windowing.driver import CLOSED, DOWN, LATE, DriverBuilder
 from flow_windowing.folding import FoldingBuilder

@@ -181,7 +181,7 @@ def test_a_function_may_reject_a_value_itself() -> None:
     def price(value: object) -> int:
         raise RejectedValue(value, "prices are in dollars")
 
-    with pytest.raises(RejectedValue, match="^prices are in dollars$"):
+    with pytest.raises(RejectedValue, match=r"^prices are in dollars$"):
         aggregate(Sum(price), [1])
 
 

@@ -68,5 +68,5 @@ def test_what_cannot_be_swapped_is_an_error_that_names_the_step() -> None:
         swap_clock(flow, "in", SystemClock())
     with pytest.raises(FlowBuildError, match="has no step 'daily'"):
         swap_clock(flow, "daily", SystemClock())
-    with pytest.raises(FlowTypeError, match="step 'hourly': clock must be a Clock .*got str '5m'"):
+    with pytest.raises(FlowTypeError, match=r"step 'hourly': clock must be a Clock .*got str '5m'"):
         swap_clock(flow, "hourly", "5m")
