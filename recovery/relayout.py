@@ -23,7 +23,7 @@ _ROWS = 1_000
 
 
 @dataclass(frozen=True)
-class StepState:
+class UnplacedState:
     """The state of a step, out of any layout.
 
     Attributes:
@@ -39,7 +39,7 @@ class StepState:
     progress: bytes | None = None
 
 
-def seeds_of(state: StepState, shards: int) -> Iterator[Seed]:
+def seeds_of(state: UnplacedState, shards: int) -> Iterator[Seed]:
     """The seeds of a step's state in a layout of so many shards."""
     step_id, name = state.step_id, state.name
     dealt: dict[int, dict[str, tuple[bytes, int]]] = defaultdict(dict)
@@ -78,7 +78,7 @@ def write_seeds(root: str, seeds: Iterable[Seed]) -> None:
             writer.close()
 
 
-def check_seeds(root: str, states: Iterable[StepState], shards: int) -> None:
+def check_seeds(root: str, states: Iterable[UnplacedState], shards: int) -> None:
     """Read seeds back and compare them with what they were made of.
 
     Raises:

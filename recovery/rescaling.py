@@ -14,7 +14,7 @@ from recovery.kept_state import KeptState
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from recovery.relayout import StepState
+    from recovery.relayout import UnplacedState
 
 Json: TypeAlias = Any
 
@@ -112,17 +112,17 @@ def _free(recovery: Json) -> Json:
     return {**recovery, "fingerprint": without_places(recovery["fingerprint"])}
 
 
-def read_states(kept: KeptCheckpoint, epoch: int) -> list[StepState]:
+def read_states(kept: KeptCheckpoint, epoch: int) -> list[UnplacedState]:
     """The state of every step at the end of an epoch."""
-    from recovery.relayout import StepState
+    from recovery.relayout import UnplacedState
 
     state = KeptState(kept, epoch)
-    states: list[StepState] = []
+    states: list[UnplacedState] = []
     names = dict.fromkeys([*state.headers(), *map(kept.kept_as, kept.keyed)])
     for name in names:
         if name in kept.identity.dropping:
             continue
         progress = state.progress(name)
         encoded = None if progress is None else progress.encode()
-        states.append(StepState(kept.step_of(name), name, list(state.keys(name)), encoded))
+        states.append(UnplacedState(kept.step_of(name), name, list(state.keys(name)), encoded))
     return states
