@@ -125,14 +125,22 @@ def _exists(pid: int) -> bool:
         return False
     except PermissionError:
         return True
-    return True
+    # One that was killed keeps its number until its parent asks how it ended, which may be never.
+    stat = _stat_of(pid)
+    return stat is None or stat[0] not in ("Z", "X")
 
 
 def _start_of(pid: int) -> str | None:
     """When a process started, where the system tells: a number may be given to another process."""
+    stat = _stat_of(pid)
+    return None if stat is None else stat[19]
+
+
+def _stat_of(pid: int) -> list[str] | None:
+    """What the system tells of a process, from its state on; ``None`` where it does not."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text("utf-8")
     except OSError:
         return None
-    # The second field is a name in parentheses, which may hold anything; start time is the 22nd.
-    return stat.rpartition(")")[2].split()[19]
+    # The second field is a name in parentheses, which may hold anything; the state is the third.
+    return stat.rpartition(")")[2].split()

@@ -82,6 +82,22 @@ def test_a_lock_that_was_left_behind_is_taken_over(gone: Any, storage: Storage) 
     assert not storage.exists(NAME)
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not tell")
+def test_a_run_that_was_killed_is_gone_even_while_its_parent_has_not_noticed(
+    storage: Storage,
+) -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as child:
+        stat = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
+        left = holder(pid=child.pid, started=stat[19])
+        storage.write(NAME, left)
+        with pytest.raises(CheckpointError, match=f"process {child.pid}"), CheckpointLock(storage):
+            pass
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and stays a zombie
+        with CheckpointLock(storage):
+            assert storage.read(NAME)["token"] != "other"
+
+
 def test_a_lock_of_another_machine_holds_while_it_is_renewed(storage: Storage) -> None:
     storage.write(NAME, holder(host="elsewhere", pid=1))
     with pytest.raises(CheckpointError, match="process 1 on elsewhere"), CheckpointLock(storage):
