@@ -56,9 +56,9 @@ class EventClock(Clock[V, ClockState]):
         scope: ``"stream"``: one watermark for all keys of the step, the least over the source
             partitions that have brought a value, so that a silent key closes its windows when
             others bring news. By default each key has a watermark of its own.
-        forget_after: a key without an open window is forgotten once no value has come for this
-            long while the flow was running; a later value starts it afresh. By default two
-            integers a key are kept for ever.
+        forget_after: a key without an open window is forgotten once no value has come, while the
+            flow was running, for this long past the wait; a later value starts it afresh. By
+            default two integers a key are kept for ever.
 
     Raises:
         FlowTypeError, FlowBuildError, DurationError: when an argument is not fit.
@@ -197,7 +197,9 @@ class _KeyLogic(ClockLogic[Any, ClockState]):
         after_us = self._clock.forget_after_us
         if after_us is None:
             return NEVER
-        return min(self._heard_us + after_us + moment.downtime_us, NEVER)
+        # Silence is counted from when the watermark has had the time to pass the last value.
+        passed_us = self._heard_us + self._clock.wait_us
+        return min(passed_us + after_us + moment.downtime_us, NEVER)
 
     @override
     def snapshot(self) -> ClockState | None:

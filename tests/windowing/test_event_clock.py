@@ -211,7 +211,17 @@ def test_a_value_that_waits_keeps_its_key() -> None:
         t.advance("3599s")
         assert keys(t) == 1
         t.advance("6s")
-        assert (down(t), keys(t)) == ([[5]], 0)
+        assert (down(t), keys(t)) == ([[5]], 1)
+
+
+def test_silence_is_counted_from_when_the_watermark_passes_the_last_value() -> None:
+    # last value at 0s, watermark there at 1h, forgotten at 1h + 60s
+    with driver(clock("1h", forget_after="60s")) as t:
+        send(t, 5)
+        t.advance("3659s")
+        assert (down(t), keys(t)) == ([[5]], 1)
+        t.advance("1s")
+        assert keys(t) == 0
 
 
 def test_the_counter_of_count_windows_is_forgotten_too() -> None:
