@@ -96,19 +96,25 @@ class StateFiles:
         except FileProblem as problem:
             yield problem
             return
-        yield from self._seen(needed)
+        yield from self.seen(needed, state.codec)
 
-    def _seen(self, names: list[str]) -> Iterator[FileProblem]:
+    def seen(self, names: list[str], codec: str) -> Iterator[FileProblem]:
+        """What is wrong with files of the state; each is read only once."""
         for name in names:
             if name not in self._whole:
-                self._whole[name] = self._problem_of(name)
+                self._whole[name] = self._problem_of(name, codec)
             problem = self._whole[name]
             if problem is not None:
                 yield problem
 
-    def _problem_of(self, name: str) -> FileProblem | None:
+    def _problem_of(self, name: str, codec: str) -> FileProblem | None:
+        files = self.checkpoint.files
         try:
-            self.checkpoint.files.check(name)
+            files.check(name)
+            if name.endswith(".changelog"):
+                files.changelog_lineage(name, codec)
+            elif name.endswith(".zip"):
+                files.snapshot_parts(name)
         except FileProblem as problem:
             return problem
         return None
@@ -138,7 +144,7 @@ class _Partition:
         newest = self._changelog(version, id_)
         if files.exists(self._snapshot(version, id_)):
             return self._with_parts(self._snapshot(version, id_))
-        for problem in self.state._seen([newest]):
+        for problem in self.state.seen([newest], self.codec):
             raise problem
         lineage = files.changelog_lineage(newest, self.codec)
         before = [one for one in lineage if one[0] < version]
@@ -153,7 +159,7 @@ class _Partition:
 
     def _with_parts(self, snapshot: str) -> list[str]:
         """A snapshot and the files it lists, none of which has another size than it says."""
-        for problem in self.state._seen([snapshot]):
+        for problem in self.state.seen([snapshot], self.codec):
             raise problem
         files = self.state.checkpoint.files
         needed = [snapshot]

@@ -1,0 +1,23 @@
+"""The checkpoint that all tests of the tools look into; who changes it takes a copy."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.recovery.kept_flow import run_on
+
+
+@pytest.fixture(scope="session")
+def checkpoint(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoint of `tests.recovery.kept_flow` after epoch 3; not to be changed."""
+    return run_on(spark, tmp_path_factory.mktemp("kept"))
+
+
+@pytest.fixture
+def copied(checkpoint: Path, tmp_path: Path) -> Path:
+    """A copy of it, which a test may change."""
+    return Path(shutil.copytree(checkpoint, tmp_path / "checkpoint"))

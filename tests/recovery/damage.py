@@ -1,0 +1,32 @@
+"""Damaging a checkpoint's files, as a disk or a careless copy might."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+
+def forget_checksums(file: Path) -> None:
+    """Remove what Hadoop and Spark keep beside a file to find damage by."""
+    for name in (f".{file.name}.crc", f"{file.name}.crc", f".{file.name}.crc.crc"):
+        (file.parent / name).unlink(missing_ok=True)
+
+
+def cut_off(file: Path, keep: float = 0.5) -> None:
+    """Keep only the beginning of a file."""
+    content = file.read_bytes()
+    file.write_bytes(content[: int(len(content) * keep)])
+
+
+def replace(file: Path, text: str) -> None:
+    """Write another text, with nothing to tell that it was not always there."""
+    forget_checksums(file)
+    file.write_text(text, "utf-8")
+
+
+def state_file(checkpoint: Path, epoch: int, suffix: str, partition: int = 0) -> Path:
+    """The file of the state that an epoch made, of the first level."""
+    text = (checkpoint / "spark" / "commits" / str(epoch)).read_text("utf-8")
+    ids = json.loads(text.splitlines()[1])["stateUniqueIds"]["0"]
+    name = f"{epoch + 1}_{ids[partition][0]}.{suffix}"
+    return checkpoint / "spark" / "state" / "0" / str(partition) / name

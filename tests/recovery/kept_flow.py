@@ -1,0 +1,102 @@
+"""A flow that keeps state of every kind in a checkpoint: what the tools of recovery look into.
+
+System time stands at ten o'clock. Six values come, two an epoch::
+
+    epoch     0            1            2            3
+    key a     10:05  n=1   10:30  n=2   11:00  n=3
+    key b     10:00  n=10  10:20  n=20  10:40  n=30   (nothing: the list of values ends)
+
+The clocks wait for ten minutes. So in the end the watermark of a is at 10:50, that of b at 10:30,
+and that of the whole stream at 10:50, where 10:40 was late.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+import flow.operators as op
+import flow_windowing as win
+from flow import Dataflow, run
+from flow.connectors.files import JsonLinesSource
+from flow.testing import EOF, TestingSink, TestingSource
+from flow_windowing import Count, EventClock, SessionWindower, Sum, TumblingWindower
+from recovery import RecoveryConfig
+
+NOW = datetime(2023, 12, 14, 10, tzinfo=UTC)
+
+
+@dataclass
+class Basket:
+    """State of a class of the user's own."""
+
+    owner: str
+    sizes: list[int]
+
+
+def value(key: str, clock_time: str, n: int) -> tuple[str, dict[str, Any]]:
+    return key, {"at": f"2023-12-14T{clock_time}:00Z", "n": n}
+
+
+VALUES = [
+    value("a", "10:05", 1),
+    value("b", "10:00", 10),
+    value("a", "10:30", 2),
+    value("b", "10:20", 20),
+    value("a", "11:00", 3),
+    value("b", "10:40", 30),
+]
+
+
+def counted(count: int | None, value: Any) -> tuple[int, int]:
+    return (count or 0) + 1, (count or 0) + 1
+
+
+def filled(basket: Basket | None, value: Any) -> tuple[Basket, int]:
+    sizes = [*basket.sizes, value["n"]] if basket else [value["n"]]
+    return Basket("me", sizes), len(sizes)
+
+
+def make_flow(directory: Path, values: list[Any]) -> Dataflow:
+    flow = Dataflow("visits")
+    stream = op.input("clicks", flow, TestingSource(values, batch_size=2))
+    hold = EventClock("at", "10m", on_idle="hold")
+    hour = TumblingWindower("1h")
+    whole = EventClock("at", "10m", on_idle="hold", scope="stream")
+    session = SessionWindower("30m")
+    numbers = op.map_value("numbers", stream, lambda one: one["n"])
+    hourly = win.aggregate_window(
+        "hourly", stream, hold, hour, ordered=True, n=Count(), total=Sum("n")
+    )
+    outputs = {
+        "hourly": hourly.down,
+        "sessions": win.collect_window("sessions", stream, EventClock("at", "10m"), session).down,
+        "whole": win.collect_window("whole", stream, whole, hour).down,
+        "baskets": op.stateful_map("baskets", stream, filled),
+        "counts": op.stateful_map("counts", numbers, counted),
+    }
+    (directory / "names.jsonl").write_text('{"id": "a"}\n')
+    names = op.input("names", flow, JsonLinesSource(directory / "names.jsonl"))
+    outputs["named"] = op.stateful_map("named", op.key_on("by_id", names, "id"), counted)
+    for name, out in outputs.items():
+        op.output(f"{name}_out", out, TestingSink([]))
+    return flow
+
+
+def run_on(spark: SparkSession, directory: Path, values: list[Any] | None = None) -> Path:
+    """Run the flow and leave its windows open; returns its checkpoint."""
+    checkpoint = directory / "checkpoint"
+    run(
+        make_flow(directory, [*VALUES, EOF()] if values is None else values),
+        spark=spark,
+        recovery=RecoveryConfig(checkpoint),
+        drain=False,
+        system_time=NOW,
+        shards=4,
+        partitions=2,
+    )
+    return checkpoint

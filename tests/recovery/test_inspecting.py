@@ -1,0 +1,182 @@
+"""A step's state, key by key."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from flow import CheckpointError
+from flow.instants import NEVER, Moment, datetime_us
+from flow_windowing.driver import DriverState
+from flow_windowing.waiting import Waiting, WaitQueue
+from recovery import inspect
+from recovery.windows import WindowingStep, waiting_values, windower_of
+from tests.recovery.kept_flow import NOW
+
+pytestmark = pytest.mark.spark
+
+HOUR = datetime_us(NOW) // 3_600_000_000
+OPEN = {"id": HOUR, "open": "2023-12-14T10:00:00Z", "close": "2023-12-14T11:00:00Z"}
+
+
+def state_of(found: Any, key: str) -> Any:
+    return next(one.state for one in found.keys if one.key == key)
+
+
+def waits(clock_time: str, n: int) -> Any:
+    at = f"2023-12-14T{clock_time}:00Z"
+    return {"timestamp": at, "value": {"at": at, "n": n}}
+
+
+def test_shows_watermark_open_windows_and_what_waits(checkpoint: Path, spark: SparkSession) -> None:
+    found = inspect(checkpoint, "hourly", spark=spark)
+    assert (found.step, found.epoch, found.total) == ("hourly", 3, 2)
+    assert found.now == "2023-12-14T10:00:00Z"
+    a, b = state_of(found, "a"), state_of(found, "b")
+    assert a["watermark"] == "2023-12-14T10:50:00Z"
+    assert a["windows"] == [{**OPEN, "value": {"n": 2, "total": 3}}]
+    assert a["waiting"] == [waits("11:00", 3)]
+    assert b["watermark"] == "2023-12-14T10:30:00Z"
+    assert b["windows"] == [{**OPEN, "value": {"n": 2, "total": 30}}]
+    assert b["waiting"] == [waits("10:40", 30)]
+
+
+def test_shows_an_earlier_epoch(checkpoint: Path, spark: SparkSession) -> None:
+    found = inspect(checkpoint, "hourly", key="a", epoch=0, spark=spark)
+    (only,) = found.keys
+    assert only.state["watermark"] == "2023-12-14T09:55:00Z"
+    assert (only.state["windows"], only.state["waiting"]) == ([], [waits("10:05", 1)])
+    assert only.due is None
+
+
+def test_shows_sessions_by_their_first_and_last_values(
+    checkpoint: Path, spark: SparkSession
+) -> None:
+    (only,) = inspect(checkpoint, "sessions", key="a", spark=spark).keys
+    (session,) = only.state["windows"]
+    assert (session["open"], session["close"]) == ("2023-12-14T10:05:00Z", "2023-12-14T10:30:00Z")
+    assert [value["n"] for _, value in session["value"]] == [1, 2]
+    assert only.due == "2023-12-14T10:10:00Z"
+
+
+def test_shows_the_watermark_of_a_whole_stream(checkpoint: Path, spark: SparkSession) -> None:
+    found = inspect(checkpoint, "whole", spark=spark)
+    assert [one.state["watermark"] for one in found.keys] == ["2023-12-14T10:50:00Z"] * 2
+    b = state_of(found, "b")
+    assert [value["n"] for _, value in b["windows"][0]["value"]] == [10, 20]
+    assert b["waiting"] == []
+
+
+def test_shows_the_state_of_other_steps_as_it_is(checkpoint: Path, spark: SparkSession) -> None:
+    found = inspect(checkpoint, "counts", spark=spark)
+    assert (state_of(found, "a"), state_of(found, "b")) == (3, 3)
+    found = inspect(checkpoint, "baskets", key="b", spark=spark)
+    assert state_of(found, "b") == {
+        "class": "tests.recovery.kept_flow.Basket",
+        "fields": {"owner": "me", "sizes": [10, 20, 30]},
+    }
+
+
+def test_shows_no_more_keys_than_asked_for(checkpoint: Path, spark: SparkSession) -> None:
+    found = inspect(checkpoint, "counts", limit=1, spark=spark)
+    assert (found.total, len(found.keys)) == (2, 1)
+    assert "2 keys, of which 1 are shown" in str(found)
+
+
+def test_is_text_for_people_and_json_for_programs(checkpoint: Path, spark: SparkSession) -> None:
+    found = inspect(checkpoint, "hourly", key="a", spark=spark)
+    text = str(found)
+    assert text.startswith("step hourly after epoch 3, at 2023-12-14T10:00:00Z: 2 keys")
+    assert "\nkey: a\ndue: never\nstate:\n  watermark: 2023-12-14T10:50:00Z\n" in text
+    assert '      value: {"n": 2, "total": 3}\n' in text
+    assert json.loads(json.dumps(found.to_json()))["keys"][0]["state"]["windows"][0]["id"] == HOUR
+
+
+def test_what_is_not_there_is_an_error_that_says_what_is(
+    checkpoint: Path, spark: SparkSession
+) -> None:
+    steps = "'hourly', 'sessions', 'whole', 'baskets', 'counts', 'named'"
+    with pytest.raises(CheckpointError) as caught:
+        inspect(checkpoint, "nix", spark=spark)
+    assert str(caught.value) == (
+        f"{checkpoint}: step 'nix' keeps no state at epoch 3; steps that do: {steps}"
+    )
+    with pytest.raises(CheckpointError, match=r"epoch 7 is not kept in .*; kept are 0 to 3"):
+        inspect(checkpoint, "hourly", epoch=7, spark=spark)
+    with pytest.raises(CheckpointError, match="'hourly' keeps nothing of key 'z' at epoch 3"):
+        inspect(checkpoint, "hourly", key="z", spark=spark)
+
+
+def driver_state(**changes: Any) -> DriverState:
+    return DriverState(None, None, None, 0, 0, {}, (), {}, {})._replace(**changes)
+
+
+def test_time_that_passed_since_a_value_moves_the_watermark_if_it_makes_something_due() -> None:
+    """Base 100, set at running time 40; the epoch is at 70, of which the flow was down for 10."""
+    step = WindowingStep({"clock": {"type": "EventClock"}}, Moment(70, 10))
+    open_window = {"clock": (100, 40), "windows": {1: ()}}
+    assert step.watermark_us(driver_state(**open_window), due_us=500) == 120
+    assert step.watermark_us(driver_state(**open_window), due_us=NEVER) == 100
+    # Nothing could be due: what the clock does by default.
+    assert step.watermark_us(driver_state(clock=(100, 40)), due_us=NEVER) == 120
+
+
+def test_other_clocks() -> None:
+    system = WindowingStep({"clock": {"type": "SystemClock"}}, Moment(70, 10))
+    assert system.watermark_us(driver_state(), due_us=NEVER) == 70
+    own = WindowingStep({"clock": {"type": "MyClock"}}, Moment(70, 10))
+    assert own.watermark_us(driver_state(clock=(100, 40)), due_us=NEVER) is None
+    assert own.view(driver_state(clock=(100, 40)), NEVER)["clock"] == [100, 40]
+
+
+def test_values_that_wait_in_blocks_are_read() -> None:
+    queue = WaitQueue()
+    for number in range(400):
+        queue.push(Waiting(1_000 - number, number, {"n": number}))
+    state = driver_state(waiting=queue.snapshot())
+    assert state.waiting is not None
+    assert state.waiting[1]  # there are blocks
+    found = waiting_values(state)
+    assert [one.timestamp_us for one in found] == list(range(601, 1_001))
+    assert found[0].value == {"n": 399}
+
+
+@pytest.mark.parametrize(
+    ("config", "shown"),
+    [
+        (
+            {"type": "TumblingWindower", "length": "1h", "align_to": 0, "closed": "right"},
+            "TumblingWindower(length='1h', align_to=datetime.datetime(1970, 1, 1, 0, 0, "
+            "tzinfo=datetime.timezone.utc), closed='right', grace=None)",
+        ),
+        ({"type": "SessionWindower", "gap": "5m"}, "SessionWindower(gap='5m', inclusive=True"),
+        ({"type": "CalendarWindower", "unit": "day", "tz": "UTC"}, "CalendarWindower(unit='day'"),
+        ({"type": "CountWindower", "count": 3, "step": None}, "CountWindower(count=3"),
+        ({"type": "TheirWindower", "n": 3}, "None"),
+        ({"type": "TumblingWindower", "length": "-1h"}, "None"),
+        ({"type": "TumblingWindower", "lengths": "1h"}, "None"),
+        ({"type": "EventClock"}, "None"),
+        ("code", "None"),
+        (None, "None"),
+    ],
+)
+def test_a_windower_is_made_from_what_a_checkpoint_says_of_it(config: Any, shown: str) -> None:
+    assert repr(windower_of(config)).startswith(shown)
+
+
+def test_windows_of_a_windower_that_is_not_known_have_no_bounds() -> None:
+    step = WindowingStep({"windower": {"type": "TheirWindower"}}, Moment(0))
+    (only,) = step.windows(driver_state(windows={7: (1,)}))
+    assert only == (7, None, (1,))
+    assert step.view(driver_state(windows={7: (1,)}), NEVER)["windows"] == [{"id": 7, "value": [1]}]
+
+
+def test_a_joins_window_shows_the_values_of_each_side() -> None:
+    step = WindowingStep({"builder": {"type": "_JoinBuilder"}}, Moment(0))
+    sides = [[((0, 1), "left")], []]
+    (only,) = step.windows(driver_state(windows={7: sides}))
+    assert only.value == [["left"], []]
