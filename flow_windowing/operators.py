@@ -172,7 +172,8 @@ def reduce_window(
         clock: the sense of time.
         windower: how values are cut into windows.
         reducer: called with what there is and the next value, or with what two windows have that
-            become one; returns what there is then.
+            become one; returns what there is then, and changes neither: a value may be in several
+            windows.
         ordered: whether values enter windows in timestamp order; see `fold_window`.
         emit: when windows emit; see `fold_window`.
         timestamp: which time the metadata says; see `fold_window`.
