@@ -153,9 +153,10 @@ class _Partition:
             if files.exists(self._snapshot(*one)):
                 return [*self._with_parts(self._snapshot(*one)), *reversed(changes)]
             changes.append(self._changelog(*one))
-        if not before or before[0][0] == 1:
-            return list(reversed(changes))
-        raise FileProblem(self._snapshot(*before[0]), "is missing")
+        # Not even changelogs back to version 1 do without: it is snapshots that say which variable
+        # is which.
+        first = before[0] if before else (version, id_)
+        raise FileProblem(self._snapshot(*first), "is missing")
 
     def _with_parts(self, snapshot: str) -> list[str]:
         """A snapshot and the files it lists, none of which has another size than it says."""

@@ -118,6 +118,15 @@ def test_a_missing_file_breaks_the_versions_that_need_it(missing: str, broken: s
     assert named <= {missing.removeprefix(f"{FOLDER}/"), "5_e.changelog"}
 
 
+def test_changelogs_back_to_the_first_version_do_not_do_without_its_snapshot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Spark would load them, and take one variable for another."""
+    monkeypatch.setitem(LINEAGES, "6_f.changelog", [(1, "a")])
+    (problem,) = StateFiles(kept(Files())).problems(5)
+    assert (problem.file, problem.problem) == (f"{FOLDER}/1_a.zip", "is missing")
+
+
 def test_says_which_earlier_epoch_is_whole() -> None:
     checkpoint = kept(Files("7_g.changelog"))
     assert newest_whole(checkpoint, 6) == 5

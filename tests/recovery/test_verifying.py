@@ -171,7 +171,7 @@ def test_a_changelog_that_is_cut_off_where_nothing_tells_how_long_it_was(
     assert problem.way_out.endswith(f"--epoch {epoch - 1}")
 
 
-@pytest.mark.parametrize("damage", [damage_short, damage_changed])
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_the_snapshot_that_changelogs_go_on_from(
     copied: Path, spark: SparkSession, damage: Callable[[Path], str]
 ) -> None:
@@ -180,13 +180,6 @@ def test_the_snapshot_that_changelogs_go_on_from(
     problem = only(verify(copied, spark=spark))
     assert (problem.file, problem.problem) == (name_in(copied, file), said)
     assert "put it back from a copy" in problem.way_out
-
-
-def test_a_snapshot_is_not_needed_where_changelogs_go_back_to_the_beginning(
-    copied: Path, spark: SparkSession
-) -> None:
-    state_file(copied, 0, "zip").unlink()
-    assert verify(copied, spark=spark) == []
 
 
 def test_a_snapshot_that_is_cut_off_where_nothing_tells_how_long_it_was(
