@@ -7,7 +7,9 @@ and set it back, and are commands too: ``python -m recovery --help``.
 from recovery.exporting import Export, export
 from recovery.inspecting import KeyState, StepState, inspect
 from recovery.overview import CheckpointStatus, SourceStatus, StepStatus, status
+from recovery.rescaling import Rescaled, rescale
 from recovery.rewinding import Rewind, rewind
+from recovery.seeding import seed
 from recovery.settings import RecoveryConfig
 from recovery.verifying import Problem, verify
 
@@ -17,13 +19,16 @@ __all__ = [
     "KeyState",
     "Problem",
     "RecoveryConfig",
+    "Rescaled",
     "Rewind",
     "SourceStatus",
     "StepState",
     "StepStatus",
     "export",
     "inspect",
+    "rescale",
     "rewind",
+    "seed",
     "status",
     "verify",
 ]

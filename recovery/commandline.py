@@ -1,4 +1,4 @@
-"""``python -m recovery COMMAND DIR``: look into a checkpoint, check it, and set it back.
+"""``python -m recovery COMMAND DIR``: look into a checkpoint, check it, set it back or move it.
 
 What was asked for goes to standard output, what is wrong to standard error. The exit code is 0 when
 all is well; 1 when `verify` found something wrong; 2 when the command line, the checkpoint or what
@@ -14,10 +14,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeAlias
 
 from flow.errors import FlowError, brief
+from flow.loading import CommandError as LoadingError
+from flow.loading import load_flow
 from recovery.exporting import export
+from recovery.importing import read_states
 from recovery.inspecting import LIMIT, inspect
 from recovery.overview import status
+from recovery.rescaling import rescale
 from recovery.rewinding import rewind
+from recovery.seeding import seed
 from recovery.verifying import verify
 
 Command: TypeAlias = Callable[[argparse.Namespace], int]
@@ -48,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = _parser().parse_args(argv)
         command: Command = options.command
         return command(options)
-    except (CommandError, FlowError) as error:
+    except (CommandError, LoadingError, FlowError) as error:
         return _complain(str(error))
     except KeyboardInterrupt:
         return 130
@@ -64,11 +69,11 @@ def _complain(message: str) -> int:
 def _parser() -> _Parser:
     parser = _Parser(
         "python -m recovery",
-        description="Look into a flow's checkpoint, check it, and set it back.",
+        description="Look into a flow's checkpoint, check it, set it back or move it.",
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
-    for add in (_add_status, _add_inspect, _add_rewind, _add_verify, _add_export):
+    for add in _COMMANDS:
         add(commands)
     return parser
 
@@ -120,6 +125,30 @@ def _add_export(commands: Any) -> None:
     _add_epoch(parser)
 
 
+def _add_rescale(commands: Any) -> None:
+    text = "move a checkpoint's state to another layout, with which the next run goes on"
+    parser = _new(commands, "rescale", text, _rescale)
+    parser.add_argument("--shards", type=_count, help="how many slices the key space is to have")
+    parser.add_argument(
+        "--partitions", type=_count, help="how many partitions each level is to have"
+    )
+
+
+def _add_seed(commands: Any) -> None:
+    text = "make a checkpoint for a flow that starts with state made elsewhere"
+    parser = _new(commands, "seed", text, _seed)
+    parser.add_argument("flow", metavar="MODULE:FLOW", help="the flow")
+    parser.add_argument("file", metavar="FILE", help="a Parquet file with columns key and state")
+    parser.add_argument("--step", required=True, help="the step whose state it is")
+    parser.add_argument(
+        "--trust", action="store_true", help="read the pickled snapshots of an export of your own"
+    )
+    parser.add_argument("--shards", type=_count, help="how many slices the key space is to have")
+    parser.add_argument(
+        "--partitions", type=_count, help="how many partitions each level is to have"
+    )
+
+
 def _add_epoch(parser: _Parser) -> None:
     text = "the epoch at whose end to look, one that is kept; else the newest"
     parser.add_argument("--epoch", type=_number, help=text)
@@ -167,10 +196,34 @@ def _export(options: argparse.Namespace) -> int:
     return 0
 
 
+def _rescale(options: argparse.Namespace) -> int:
+    _say(str(rescale(options.path, shards=options.shards, partitions=options.partitions)))
+    return 0
+
+
+def _seed(options: argparse.Namespace) -> int:
+    states = {options.step: read_states(options.file, trust=options.trust)}
+    layout = {"shards": options.shards, "partitions": options.partitions}
+    keys = seed(options.path, load_flow(options.flow), states, **layout)
+    _say(f"{options.path}: step {options.step} starts with {keys:,} keys")
+    return 0
+
+
 def _answer(found: Any, options: argparse.Namespace) -> int:
     as_json = options.json
     _say(json.dumps(found.to_json(), indent=1, ensure_ascii=False) if as_json else str(found))
     return 0
+
+
+_COMMANDS = (
+    _add_status,
+    _add_inspect,
+    _add_rewind,
+    _add_verify,
+    _add_rescale,
+    _add_export,
+    _add_seed,
+)
 
 
 def _say(text: str) -> None:

@@ -37,6 +37,14 @@ class Rescaled:
     keys: int
     left: str
 
+    def __str__(self) -> str:
+        """What was done, in words."""
+        return (
+            f"{self.keys:,} keys are in {self.shards} shards and {self.partitions} partitions a "
+            f"level now; the next run goes on after epoch {self.epoch}.\n"
+            f"Once it has, {self.left} is not needed any more."
+        )
+
 
 def rescale(
     path: PathLike,

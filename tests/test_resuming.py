@@ -95,7 +95,8 @@ def test_a_run_goes_on_where_the_last_ended_and_the_one_that_drains_ends_the_inp
     path = case.recovery.path
     said = [record.getMessage() for record in caplog.records if record.name == "flow"]
     assert said == [
-        f"{asked} was asked for, but checkpoint {path} was made with {old} and keeps it"
+        f"{asked} was asked for, but checkpoint {path} was made with {old} and keeps it "
+        "(`python -m recovery rescale` moves it to another layout)"
         for asked, old in (("shards=16", 4), ("partitions=2", 1))
     ]
 

@@ -199,5 +199,8 @@ def _say_layout(identity: Identity, shards: int | None, partitions: int | None, 
     asked_for["partitions"] = (partitions, identity.partitions)
     for name, (asked, kept) in asked_for.items():
         if asked not in (None, kept):
-            said = "%s=%s was asked for, but checkpoint %s was made with %s and keeps it"
+            said = (
+                "%s=%s was asked for, but checkpoint %s was made with %s and keeps it "
+                "(`python -m recovery rescale` moves it to another layout)"
+            )
             logger.warning(said, name, asked, root, kept)

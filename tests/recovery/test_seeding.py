@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -13,6 +16,7 @@ from flow import CheckpointError, Dataflow, StepError, run
 from flow.errors import FlowBuildError
 from flow.testing import TestingSink, TestingSource
 from recovery import RecoveryConfig
+from recovery.importing import read_states
 from recovery.seeding import seed
 
 STATES = {"total": {"a": 10, "c": 30}, "last": {"c": (7,)}}
@@ -54,3 +58,27 @@ def test_a_state_that_a_step_cannot_go_on_from_is_an_error(tmp_path: Path) -> No
     with pytest.raises(StepError, match="step 'last': cannot go on from a state") as caught:
         seed(tmp_path, make_flow([], [], []), {"last": {"k": 7}})
     assert "key:  'k'" in str(caught.value)
+
+
+def test_states_are_read_from_a_parquet_file(tmp_path: Path) -> None:
+    file = tmp_path / "states.parquet"
+    pq.write_table(pa.table({"key": ["a", "b"], "state": [1, 2]}), file)
+    assert read_states(file) == {"a": 1, "b": 2}
+
+
+def test_pickled_snapshots_are_read_only_when_they_are_trusted(tmp_path: Path) -> None:
+    file = tmp_path / "states.parquet"
+    snapshots = [pickle.dumps((1, "x"))]
+    pq.write_table(pa.table({"key": ["a"], "snapshot": snapshots}), file)
+    with pytest.raises(CheckpointError, match="may run any code when they are read"):
+        read_states(file)
+    assert read_states(file, trust=True) == {"a": (1, "x")}
+
+
+def test_a_file_without_states_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "states.parquet"
+    pq.write_table(pa.table({"name": ["a"]}), file)
+    with pytest.raises(CheckpointError, match="has the columns name: a seed needs 'key'"):
+        read_states(file)
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        read_states(tmp_path / "missing.parquet")
