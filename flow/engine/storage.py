@@ -123,6 +123,9 @@ class Storage:
     def _put(self, name: str, content: Json, overwrite: bool) -> None:
         path = self._path(name)
         self._files.mkdirs(path.getParent())
+        # A new checksum comes after the file: without this, a kill in between would leave the old
+        # one beside the new file, which could not be read any more.
+        self._fs.delete(self._path(_checksum_name(name)), False)
         stream = self._files.createAtomic(path, overwrite)
         try:
             stream.write(json.dumps(content, indent=1).encode())
@@ -138,6 +141,12 @@ class Storage:
     def _path(self, name: str) -> Any:
         whole = f"{self.root}/{name}" if name else self.root
         return self._jvm.org.apache.hadoop.fs.Path(whole)
+
+
+def _checksum_name(name: str) -> str:
+    """Where Hadoop keeps the checksum of a file on a local disk."""
+    folder, slash, last = name.rpartition("/")
+    return f"{folder}{slash}.{last}.crc"
 
 
 @contextlib.contextmanager
