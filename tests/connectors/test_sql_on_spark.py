@@ -16,7 +16,7 @@ from flow.connectors.sink import Sink, WriteContext, Written
 from flow.testing import TestingSource
 from recovery import RecoveryConfig
 from tests.support.databases import Postgres, Sqlite, TestDatabase
-from tests.support.postgres import PASSWORD
+from tests.support.postgres import TELLTALE
 
 pytestmark = pytest.mark.spark
 
@@ -89,4 +89,4 @@ def test_a_flow_that_dies_after_a_commit_goes_on_with_nothing_lost_or_doubled(
     assert numbers == {"every_value": 2, "total": 2}
     kept = [path.read_bytes() for path in (tmp_path / "checkpoint").rglob("*") if path.is_file()]
     assert kept
-    assert not any(PASSWORD.encode() in content for content in kept)
+    assert not any(TELLTALE.encode() in content for content in kept)

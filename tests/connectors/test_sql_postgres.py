@@ -23,9 +23,7 @@ from flow.errors import EnvironmentProblem, FlowBuildError, FlowTypeError, SinkE
 from flow.testing import TestingSource
 from flow.visualize import to_json, to_mermaid
 from tests.support.databases import RUN, Postgres, opened, publish, write
-from tests.support.postgres import PASSWORD
-
-SECRET = "s3cr3t/%40"
+from tests.support.postgres import PASSWORD, TELLTALE
 
 
 @pytest.fixture
@@ -107,10 +105,8 @@ def test_a_server_that_is_away_is_an_error_that_says_where_it_was_sought(db: Pos
 # --- the password --------------------------------------------------------------------------------
 
 
-def assert_hidden(error: BaseException, secret: str = PASSWORD) -> None:
-    shown = "".join(traceback.format_exception(error))
-    for text in (secret, quote(secret), quote(secret, safe="")):
-        assert text not in shown
+def assert_hidden(error: BaseException) -> None:
+    assert TELLTALE not in "".join(traceback.format_exception(error))
 
 
 def test_the_password_is_nowhere_to_be_seen(
@@ -129,7 +125,7 @@ def test_the_password_is_nowhere_to_be_seen(
     seen = [repr(sink), str(sink), repr(flow.step("out")), to_json(flow), to_mermaid(flow)]
     seen += [*map(str, entry), caplog.text, *capsys.readouterr()]
     for text in seen:
-        assert PASSWORD not in str(text)
+        assert TELLTALE not in str(text)
     assert "password=***" in repr(sink)
 
 
@@ -137,16 +133,15 @@ def test_the_password_does_not_travel_to_workers(db: Postgres) -> None:
     sink = db.sink(schema="n bigint")
     with opened(sink):
         sent = pickle.dumps(sink)
-    assert PASSWORD.encode() not in sent
-    assert quote(PASSWORD).encode() not in sent
+    assert TELLTALE.encode() not in sent
     assert repr(pickle.loads(sent)) == repr(sink)
 
 
 def test_a_wrong_password_is_not_shown_either(db: Postgres) -> None:
-    wrong = psycopg.conninfo.make_conninfo(db.server.dsn, password=SECRET)
+    wrong = psycopg.conninfo.make_conninfo(db.server.dsn, password="another s3cr3t")
     with pytest.raises(SinkError, match="password authentication failed") as caught:
         PostgresSink(wrong, "t").open(RUN, False)
-    assert_hidden(caught.value, SECRET)
+    assert_hidden(caught.value)
 
 
 def test_an_error_that_quotes_the_password_is_shown_without(
@@ -164,7 +159,7 @@ def test_an_error_that_quotes_the_password_is_shown_without(
 @pytest.mark.parametrize(
     "dsn",
     [
-        f"postgresql://user:{SECRET}@host/name",
+        "postgresql://user:s3cr3t/%40@host/name",
         "postgresql://user:12/s3cr3t@host/name",
         "postgresql://user:a@s3cr3t@host/name",
         "host=here password=two s3cr3t",
@@ -176,7 +171,7 @@ def test_an_error_that_quotes_the_password_is_shown_without(
 def test_a_dsn_that_was_mistyped_is_an_error_that_shows_nothing_of_it(dsn: str) -> None:
     with pytest.raises(FlowBuildError, match="dsn cannot be read: write 'postgresql://") as caught:
         PostgresSink(dsn, "t")
-    assert "s3cr3t" not in "".join(traceback.format_exception(caught.value))
+    assert_hidden(caught.value)
 
 
 @pytest.mark.parametrize(

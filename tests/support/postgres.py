@@ -20,7 +20,10 @@ from typing import Any
 
 import pytest
 
-USER, PASSWORD = "flow", "pass word'%"
+USER = "flow"
+TELLTALE = "s3cr3t"
+"""The part of the password that is the same however it is escaped."""
+PASSWORD = f"{TELLTALE} '%"
 SETTINGS = {
     "listen_addresses": "",
     "fsync": "off",
