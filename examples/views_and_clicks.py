@@ -9,8 +9,8 @@ minutes holds a view and the clicks that follow it soon enough. When it closes, 
 emits a pair, with ``None`` in the place of the side that did not come in that time. Of several
 clicks ``insert_mode="first"`` keeps the first by timestamp, whatever came first.
 
-View ids come and never come again: with ``forget_after`` the clock drops what it keeps of one that
-has been silent for an hour, so that a flow that runs for years does not grow.
+View ids come and never come again: with ``forget_after`` the clock drops what it keeps of one an
+hour after its watermark has passed it, so that a flow that runs for years does not grow.
 
 Run it on the views and clicks beside this file:
 
