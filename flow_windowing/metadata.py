@@ -53,6 +53,11 @@ class WindowMetadata:
         }
         return record if self.timestamp is None else {**record, "timestamp": self.timestamp}
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled at every shuffle: what a dataclass with slots does by itself takes twice as long."""
+        parts = self.window_id, self.open_time, self.close_time, self.merged_ids, self.timestamp
+        return WindowMetadata, parts
+
     def __repr__(self) -> str:
         """What could be typed to make it, without what it says by default."""
         shown = [f"{self.window_id}", f"{self.open_time!r}", f"{self.close_time!r}"]
@@ -114,6 +119,11 @@ class LateValue(Generic[V]):
     window: WindowMetadata | None
     reason: LateReason = LateReason.LATE
     side: int | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As `WindowMetadata.__reduce__`."""
+        parts = self.value, self.timestamp, self.watermark, self.late_by, self.window
+        return LateValue, (*parts, self.reason, self.side)
 
     @classmethod
     def of_us(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from py4j.protocol import Py4JNetworkError
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
@@ -32,6 +33,7 @@ from flow.engine.seeding import put_seeds
 from flow.engine.session import SPARK_LOG, query_conf
 from flow.engine.shipping import ShippedPlan
 from flow.engine.sources import is_foreign, keep_static_frames, planners_of
+from flow.engine.spark_failures import NO_SPACE, spark_problem
 from flow.engine.state import PROGRESS_SEGMENT, Header, SegmentedStates
 from flow.engine.storage import Storage
 from flow.engine.summary import Summary
@@ -82,7 +84,8 @@ class StreamingRun:
             FlowError: when a step, a source, a sink or Spark failed.
         """
         recovery = self.settings.recovery
-        with tempfile.TemporaryDirectory(prefix="flow-") as scratch, _quiet_callbacks():
+        scratch_folder = tempfile.TemporaryDirectory(prefix="flow-")
+        with scratch_folder as scratch, _quiet_callbacks(), _jvm_needed():
             storage = Storage(self.spark, scratch if recovery is None else str(recovery.path))
             lock = contextlib.nullcontext() if recovery is None else CheckpointLock(storage)
             with lock:
@@ -226,10 +229,20 @@ class StreamingRun:
             raise failure
         error = query.exception() if stopped_by_spark or failure is not None else None
         if failure is not None or error is not None:
+            problem = self._said_by_spark(failure or error)
             raise EngineError(
-                f"the streaming query failed: {first_line(failure or error)} "
-                f"(Spark's log: {SPARK_LOG})"
+                f"the streaming query failed: {problem} (Spark's log: {SPARK_LOG})"
             ) from failure or error
+
+    def _said_by_spark(self, error: BaseException | None) -> str:
+        problem = spark_problem(error)
+        if problem != NO_SPACE:
+            return problem
+        temporary = self.spark.sparkContext.getConf().get("spark.local.dir", tempfile.gettempdir())
+        return (
+            f"{problem}: make room where the checkpoint is, {self._checkpoint.storage.root}, or "
+            f"where Spark has its temporary files, {temporary}, and run it again"
+        )
 
     def _stop_query(self, query: StreamingQuery, server: FeedServer) -> None:
         """Stop between epochs: the feed's answer is held back until the stop is under way."""
@@ -286,6 +299,16 @@ def _quiet_callbacks() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
+
+
+@contextlib.contextmanager
+def _jvm_needed() -> Iterator[None]:
+    """Say that Spark's JVM has ended: what Py4J raises then speaks of sockets."""
+    try:
+        yield
+    except (Py4JNetworkError, ConnectionError) as error:
+        problem = f"Spark's JVM has ended; was it killed, or out of memory? (its log: {SPARK_LOG})"
+        raise EngineError(problem) from error
 
 
 class Aborted(Exception):

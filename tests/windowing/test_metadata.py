@@ -1,0 +1,41 @@
+"""What a window, and a late value, say of themselves."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import UTC, datetime, timedelta
+
+from flow_windowing import LateReason, LateValue, WindowMetadata
+
+NOON, ONE = (datetime(2024, 1, 1, hour, tzinfo=UTC) for hour in (12, 13))
+WINDOW = WindowMetadata(7, NOON, ONE, frozenset({9}), timestamp=ONE)
+
+
+def test_a_window_travels_whole() -> None:
+    travelled = pickle.loads(pickle.dumps(WINDOW))
+    assert travelled == WINDOW
+    assert (travelled.merged_ids, travelled.timestamp) == ({9}, ONE)
+
+
+def test_a_late_value_travels_whole() -> None:
+    late = LateValue({"n": 1}, NOON, ONE, timedelta(hours=1), WINDOW, LateReason.GAP, side=2)
+    travelled = pickle.loads(pickle.dumps(late))
+    assert travelled == late
+    assert travelled.window.timestamp == ONE
+
+
+def test_windows_are_equal_whatever_their_timestamps_say() -> None:
+    plain = WindowMetadata(7, NOON, ONE, frozenset({9}))
+    assert plain == WINDOW
+    assert hash(plain) == hash(WINDOW)
+
+
+def test_a_window_shows_itself_without_what_it_says_by_default() -> None:
+    shown = repr(WindowMetadata(7, NOON, ONE))
+    assert shown == f"WindowMetadata(7, {NOON!r}, {ONE!r})"
+    assert repr(WINDOW).endswith(f"merged_ids=frozenset({{9}}), timestamp={ONE!r})")
+
+
+def test_a_value_without_a_watermark_is_not_behind_one() -> None:
+    late = LateValue.of_us("v", 5, -(2**62), None, LateReason.TOO_FAR_AHEAD)
+    assert (late.watermark, late.late_by) == (None, timedelta(0))
