@@ -54,7 +54,7 @@ class WindowMetadata:
         return record if self.timestamp is None else {**record, "timestamp": self.timestamp}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled at every shuffle: what a dataclass with slots does by itself takes twice as long."""
+        """How it is pickled, at every shuffle: a dataclass with slots would take twice as long."""
         parts = self.window_id, self.open_time, self.close_time, self.merged_ids, self.timestamp
         return WindowMetadata, parts
 
