@@ -30,6 +30,9 @@ SETTINGS = {
     "max_connections": "20",
     "shared_buffers": "16MB",
 }
+# A shell that runs the server until its own standard input ends: when stop() closes it, and also
+# when the test run is killed. SIGINT lets the server stop without waiting for clients.
+GUARDED = '"$@" </dev/null & server=$!; read line; kill -INT $server; wait $server'
 SECONDS = 30.0
 """How long the server may take to start or to stop."""
 
@@ -62,14 +65,17 @@ class Server:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        command = [self._programs / "postgres", "-D", self._folder / "data", "-k", self._folder]
+        command = ["sh", "-c", GUARDED, "sh", self._programs / "postgres"]
+        command += ["-D", self._folder / "data", "-k", self._folder]
         for name, value in SETTINGS.items():
             command += ["-c", f"{name}={value}"]
         with (self._folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, **self._as_owner())
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=log, stderr=log, **self._as_owner()
+            )
         last = time.monotonic() + SECONDS
         while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > last:
+            if time.monotonic() > last:
                 log_text = (self._folder / "log").read_text("utf-8", "replace")
                 raise RuntimeError(f"the PostgreSQL server did not start:\n{log_text}")
             time.sleep(0.05)
@@ -77,8 +83,8 @@ class Server:
     def stop(self) -> None:
         """Stop it; whoever is connected loses the connection."""
         process, self._process = self._process, None
-        if process is not None:
-            process.send_signal(2)  # SIGINT: no waiting for clients
+        if process is not None and process.stdin is not None:
+            process.stdin.close()
             process.wait(SECONDS)
 
     def remove(self) -> None:
@@ -95,7 +101,12 @@ class Server:
         command += ["--encoding=UTF8", "--locale=C", "--no-sync"]
         command += ["--auth=scram-sha-256", f"--pwfile={secret}"]
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, **self._as_owner()
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            **self._as_owner(),
         )
         if done.returncode:
             raise RuntimeError(f"initdb failed:\n{done.stdout}{done.stderr}")
@@ -109,7 +120,7 @@ class Server:
         return False
 
     def _as_owner(self) -> dict[str, Any]:
-        here: dict[str, Any] = {"cwd": self._folder, "stdin": subprocess.DEVNULL}
+        here: dict[str, Any] = {"cwd": self._folder}
         if self._owner is None:
             return here
         return {**here, "user": self._owner.pw_uid, "group": self._owner.pw_gid, "extra_groups": []}
