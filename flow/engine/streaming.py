@@ -85,7 +85,7 @@ class StreamingRun:
         """
         recovery = self.settings.recovery
         scratch_folder = tempfile.TemporaryDirectory(prefix="flow-")
-        with scratch_folder as scratch, _quiet_callbacks(), _jvm_needed():
+        with scratch_folder as scratch, _quiet_callbacks(), _jvm_needed(self.spark):
             storage = Storage(self.spark, scratch if recovery is None else str(recovery.path))
             lock = contextlib.nullcontext() if recovery is None else CheckpointLock(storage)
             with lock:
@@ -302,13 +302,24 @@ def _quiet_callbacks() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _jvm_needed() -> Iterator[None]:
-    """Say that Spark's JVM has ended: what Py4J raises then speaks of sockets."""
+def _jvm_needed(spark: SparkSession) -> Iterator[None]:
+    """Say so when Spark's JVM has ended: what Py4J raises then speaks of sockets."""
     try:
         yield
     except (Py4JNetworkError, ConnectionError) as error:
+        if _answers(spark):  # then it was a connection of the user's own
+            raise
         problem = f"Spark's JVM has ended; was it killed, or out of memory? (its log: {SPARK_LOG})"
         raise EngineError(problem) from error
+
+
+def _answers(spark: SparkSession) -> bool:
+    jvm: Any = spark._jvm
+    try:
+        jvm.java.lang.System.nanoTime()
+    except (Py4JNetworkError, ConnectionError):
+        return False
+    return True
 
 
 class Aborted(Exception):

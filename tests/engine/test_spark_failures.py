@@ -1,0 +1,73 @@
+"""What Spark's failures say in a line: the cause, not the call that met it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from flow.engine.spark_failures import spark_problem
+
+
+@dataclass
+class Java:
+    """An exception of Java's, as Py4J shows it."""
+
+    message: str | None
+    cause: Java | None = None
+
+    def getMessage(self) -> str | None:
+        return self.message
+
+    def getCause(self) -> Java | None:
+        return self.cause
+
+    def toString(self) -> str:
+        return f"java.io.EOFException: {self.message}" if self.message else "java.io.EOFException"
+
+
+class FromJava(Exception):
+    """What Py4J raises."""
+
+    def __init__(self, message: str, java: Java) -> None:
+        super().__init__(message)
+        self.java_exception = java
+
+
+CALL = "An error occurred while calling o1634.getResult."
+AWAIT = "Exception thrown in awaitResult: "
+ABORTED = "Job aborted due to stage failure: Task 0 in stage 5.0 failed 1 times"
+
+
+def chain(*messages: str | None) -> Java | None:
+    return Java(messages[0], chain(*messages[1:])) if messages else None
+
+
+@pytest.mark.parametrize(
+    ("messages", "problem"),
+    [
+        ((AWAIT, f"{ABORTED}\n\tat Deep.scala", None), ABORTED),
+        ((None,), "java.io.EOFException"),
+        (
+            (AWAIT, ABORTED, "java.io.IOException: No space left on device"),
+            "No space left on device",
+        ),
+        ((AWAIT,), CALL),
+    ],
+)
+def test_the_outermost_cause_that_says_anything_is_shown(
+    messages: tuple[str | None, ...], problem: str
+) -> None:
+    java = chain(*messages)
+    assert java is not None
+    assert spark_problem(FromJava(f"{CALL}\n: {messages[0]}\n\tat Deep.scala", java)) == problem
+
+
+def test_an_exception_of_pythons_is_shown_as_it_is() -> None:
+    assert spark_problem(ValueError("odd\nand more")) == "odd"
+
+
+def test_causes_that_go_round_in_a_circle_come_to_an_end() -> None:
+    java = Java(AWAIT)
+    java.cause = java
+    assert spark_problem(FromJava(CALL, java)) == CALL
