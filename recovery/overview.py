@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from flow.engine.feed import EpochOffset
 from flow.errors import CheckpointError
 from flow.instants import NEVER
 from flow_windowing.driver import DriverState
@@ -138,7 +139,8 @@ def status(path: PathLike, *, spark: SparkSession | None = None) -> CheckpointSt
 
 def _sources(checkpoint: KeptCheckpoint, log: EpochLog | None) -> Iterator[SourceStatus]:
     """The inputs in the order of the flow, then those that it does not tell of."""
-    at = {} if log is None else {checkpoint.step_of(name): o for name, o in log.offset.at.items()}
+    start = EpochOffset.from_json(checkpoint.identity.start or {}) if log is None else log.offset
+    at = {checkpoint.step_of(name): offset for name, offset in start.at.items()}
     sparks = [] if log is None else list(log.sparks)
     unread = [name for name in checkpoint.inputs if name not in at]
     if sparks and len(unread) == len(sparks):

@@ -146,8 +146,9 @@ def test_what_is_removed_is_kept_with_a_note_on_how_to_undo_it(
 def test_snapshots_of_later_state_are_moved_too(copied: Path, spark: SparkSession) -> None:
     """Spark counts back from the last it finds when it removes old state."""
     first = state_file(copied, 0, "zip", partition=1)
-    later = state_file(copied, 3, "zip", partition=1)
-    later.write_bytes(first.read_bytes())
+    needed, later = (state_file(copied, epoch, "zip", partition=1) for epoch in (2, 3))
+    for file in (needed, later):
+        file.write_bytes(first.read_bytes())
     found = rewind(copied, 2, spark=spark)
     assert found.moved[2:] == (later.relative_to(copied).as_posix(),)
 

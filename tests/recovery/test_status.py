@@ -14,6 +14,10 @@ from flow.engine.lock import CheckpointLock
 from flow.engine.storage import Storage
 from flow.testing import ABORT
 from recovery import StepStatus, status
+from recovery.checkpoint import open_checkpoint
+from recovery.kept_state import KeptState
+from recovery.overview import open_windows
+from tests.recovery.damage import replace
 from tests.recovery.kept_flow import VALUES, run_on
 
 pytestmark = pytest.mark.spark
@@ -51,12 +55,16 @@ def test_says_what_each_keyed_step_keeps_in_the_order_of_the_flow(
     assert all(one.bytes > 0 and one.segments >= 1 for one in steps)
 
 
+def test_counts_windows_and_not_keys(checkpoint: Path, spark: SparkSession) -> None:
+    first = KeptState(open_checkpoint(checkpoint, spark), 0)
+    assert open_windows(first, "hourly") == 0  # the only value of each key waits
+
+
 def test_counts_the_windows_of_steps_that_the_checkpoint_does_not_describe(
     copied: Path, spark: SparkSession
 ) -> None:
     kept = json.loads((copied / "flow.json").read_text("utf-8"))
-    (copied / ".flow.json.crc").unlink()
-    (copied / "flow.json").write_text(json.dumps({**kept, "recovery": None}))
+    replace(copied / "flow.json", json.dumps({**kept, "recovery": None}))
     steps = {one.step: one for one in status(copied, spark=spark).steps}
     assert list(steps) == ["baskets", "counts", "hourly", "named", "sessions", "whole"]
     assert [steps[name].open_windows for name in ("hourly", "counts")] == [2, None]
@@ -101,6 +109,18 @@ def test_a_checkpoint_without_a_finished_epoch_has_no_state(
     assert "no epoch is finished" in str(found)
 
 
+def test_a_new_generation_starts_where_the_last_one_ended(
+    copied: Path, spark: SparkSession
+) -> None:
+    kept = json.loads((copied / "flow.json").read_text("utf-8"))
+    start = {"v": 1, "now": 5, "down": 0, "end": 0, "at": {"clicks": 7}, "read": []}
+    moved = {**kept, "generation": 1, "first_epoch": 4, "start": start}
+    replace(copied / "flow.json", json.dumps(moved))
+    found = status(copied, spark=spark)
+    assert (found.generation, found.epochs, found.last) == (1, (), None)
+    assert [(one.step, one.offset) for one in found.sources] == [("clicks", 7), ("names", None)]
+
+
 def test_says_who_uses_the_checkpoint(copied: Path, spark: SparkSession) -> None:
     with CheckpointLock(Storage(spark, str(copied))):
         in_use = status(copied, spark=spark).in_use
@@ -117,8 +137,7 @@ def test_a_step_keeps_its_id_under_another_name_of_its_state(
     kept["recovery"]["names"] = {"new counts": "counts"}
     described = kept["recovery"]["fingerprint"]["keyed"]
     described["new counts"] = described.pop("counts")
-    (copied / ".flow.json.crc").unlink()
-    (copied / "flow.json").write_text(json.dumps(kept))
+    replace(copied / "flow.json", json.dumps(kept))
     steps = {one.step: one.keys for one in status(copied, spark=spark).steps}
     assert (steps["new counts"], "counts" in steps) == (2, False)
 
