@@ -7,7 +7,7 @@ changes nobody can judge, and what a class lists in ``HARMLESS``, such as how lo
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 from enum import Enum
 from typing import Any, TypeAlias
 
@@ -33,6 +33,8 @@ def describe(value: Any) -> Json:
         return duration_text(duration_us(value))
     if isinstance(value, datetime):
         return datetime_us(value)
+    if isinstance(value, tzinfo):
+        return getattr(value, "key", None) or str(value)
     if isinstance(value, Enum):
         return value.name
     if isinstance(value, (list, tuple)):

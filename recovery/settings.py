@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from flow.engine.admission import Admission
 from flow.engine.plan import Plan
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.operators.building import check_whole
 from recovery.admitting import admit
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 OnRemoved: TypeAlias = Literal["refuse", "drop"]
 """What becomes of the state of a step that is not in the flow any more."""
@@ -91,6 +94,19 @@ class RecoveryConfig:
             FlowBuildError: when `reset_steps` names a step that the flow has not.
         """
         return admit(kept, plan, self.path, self.reset_steps, self.on_removed == "drop")
+
+    def check(self, spark: SparkSession) -> None:
+        """Make sure that the checkpoint's newest files are whole; called by `flow.run`.
+
+        Args:
+            spark: the session to read them with.
+
+        Raises:
+            CheckpointError: when one is missing, cut off or changed; it says what may be done.
+        """
+        from recovery.verifying import check
+
+        check(self.path, spark)
 
 
 def _checked_path(path: object) -> str:

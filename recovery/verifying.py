@@ -70,6 +70,35 @@ def verify(path: PathLike, *, spark: SparkSession | None = None) -> list[Problem
     return [*_logs(checkpoint), *_beside(files), *_seed(checkpoint), *_state(checkpoint)]
 
 
+def check(path: PathLike, spark: SparkSession) -> None:
+    """Make sure that the files are whole that the next run starts from.
+
+    Those are the newest epoch's, and those of one that was begun; no state is unpacked.
+
+    Raises:
+        CheckpointError: when one is missing, cut off or changed; it says what may be done.
+    """
+    checkpoint = open_checkpoint(path, spark)
+    problems = [*_last_logs(checkpoint), *_seed(checkpoint), *_state_files(checkpoint)]
+    if problems:
+        lines = [f"checkpoint {checkpoint.root} is not whole:", *(f"  {one}" for one in problems)]
+        raise CheckpointError("\n".join(lines))
+
+
+def _last_logs(checkpoint: KeptCheckpoint) -> Iterator[Problem]:
+    """The logs of the last two epochs, which Spark reads to go on; but for the newest that is done.
+
+    That one is looked at with its state.
+    """
+    newest = checkpoint.committed[-1] if checkpoint.committed else -1
+    for epoch in checkpoint.logged[-2:]:
+        if epoch != newest:
+            try:
+                checkpoint.log(epoch)
+            except CheckpointError as error:
+                yield _of_log(checkpoint, error, epoch, newest)
+
+
 def _about(error: CheckpointError, name: str, files: CheckpointFiles) -> str:
     """What an error says of a file, without the file's name before it."""
     said = first_line(error)
@@ -146,17 +175,24 @@ def _checked(files: CheckpointFiles, name: str, as_json: bool = False) -> Iterat
         yield Problem(name, _about(error, name, files), FROM_A_COPY)
 
 
-def _state(checkpoint: KeptCheckpoint) -> Iterator[Problem]:
-    """The state of the newest epoch: its files, and if these are whole, all that is in them."""
+def _state_files(checkpoint: KeptCheckpoint) -> list[Problem]:
+    """The files that the state of the newest epoch is made of."""
     if not checkpoint.committed:
-        return
+        return []
     newest = checkpoint.newest
     broken = StateFiles(checkpoint).problems(newest)
-    if broken:
-        other = newest_whole(checkpoint, newest)
-        way_out = FROM_A_COPY if other is None else _rewind_to(checkpoint, other)
-        yield from (Problem(one.file, one.problem, one.way_out or way_out) for one in broken)
+    other = newest_whole(checkpoint, newest) if broken else None
+    way_out = FROM_A_COPY if other is None else _rewind_to(checkpoint, other)
+    return [Problem(one.file, one.problem, one.way_out or way_out) for one in broken]
+
+
+def _state(checkpoint: KeptCheckpoint) -> Iterator[Problem]:
+    """The state of the newest epoch: its files, and if these are whole, all that is in them."""
+    broken = _state_files(checkpoint)
+    yield from broken
+    if broken or not checkpoint.committed:
         return
+    newest = checkpoint.newest
     try:
         yield from _contents(KeptState(checkpoint, newest))
     except CheckpointError as error:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from flow.engine.plan import Plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Json: TypeAlias = Any
 
@@ -39,6 +42,13 @@ class Recovery(Protocol):
     @property
     def keep_epochs(self) -> int:
         """How many finished epochs the checkpoint can be set back by."""
+
+    def check(self, spark: SparkSession) -> None:
+        """Make sure, before anything is changed, that a checkpoint's newest files are whole.
+
+        Raises:
+            CheckpointError: when they are not.
+        """
 
     def admit(self, kept: Json, plan: Plan) -> Admission:
         """Let a flow go on from a checkpoint, or start on a new one: `kept` is ``None`` then.

@@ -171,6 +171,13 @@ class StoredLog:
         self._storage = storage
         self._name = name
         files = [one for one in storage.names(name) if one.endswith(".json")]
+        for number, file in enumerate(files):
+            if file != f"{number:09d}.json":
+                missing = f"{storage.root}/{name}/{number:09d}.json"
+                raise CheckpointError(
+                    f"{missing} is missing, and {file} is there: put it back from a copy of the "
+                    "checkpoint, or start over on another one"
+                )
         self._entries = [storage.read(f"{name}/{file}") for file in files]
 
     def entries(self) -> list[Json]:

@@ -18,6 +18,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from flow.dataflow import Step
 from flow.engine.admission import Recovery
+from flow.engine.checkpoint import NAME as CHECKPOINT_NAME
 from flow.engine.checkpoint import Checkpoint
 from flow.engine.context import Stats
 from flow.engine.epochs import EpochOutputs
@@ -93,6 +94,8 @@ class StreamingRun:
         return self._summary
 
     def _open(self, storage: Storage) -> Checkpoint:
+        if self.settings.recovery is not None and storage.exists(CHECKPOINT_NAME):
+            self.settings.recovery.check(self.spark)
         checkpoint = Checkpoint.open(
             storage,
             self.plan,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -239,6 +240,13 @@ def test_settings_that_are_not_fit_are_errors(
 ) -> None:
     with pytest.raises(error, match=said):
         RecoveryConfig("there", **arguments)
+
+
+def test_a_time_zone_is_known_by_its_name_however_it_is_given() -> None:
+    by_name = win.CalendarWindower("day", "Europe/Paris")
+    by_zone = win.CalendarWindower("day", ZoneInfo("Europe/Paris"))
+    assert describe(by_name) == describe(by_zone)
+    assert describe(by_name) != describe(win.CalendarWindower("day", ZoneInfo("Asia/Tokyo")))
 
 
 def test_a_user_made_windower_is_known_by_its_name() -> None:

@@ -1,0 +1,118 @@
+"""A run on a checkpoint that is not whole: refused with the file at fault, and nothing changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import flow.operators as op
+from flow import CheckpointError, Dataflow, run
+from flow.testing import EOF, TestingSink, TestingSource
+from recovery import RecoveryConfig
+from tests.recovery.damage import cut_off, state_file
+
+pytestmark = pytest.mark.spark
+
+
+def total(kept: int | None, value: int) -> tuple[int, int]:
+    return (kept or 0) + value, (kept or 0) + value
+
+
+def make_flow(name: str = "damaged") -> Dataflow:
+    flow = Dataflow(name)
+    items = [*[("a", 1)] * 6, EOF(), ("a", 1)]
+    stream = op.input("in", flow, TestingSource(items, batch_size=2))
+    op.output("out", op.stateful_map("total", stream, total), TestingSink([]))
+    return flow
+
+
+@pytest.fixture(scope="module")
+def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of three epochs."""
+    path = tmp_path_factory.mktemp("whole") / "checkpoint"
+    recovery = RecoveryConfig(path)
+    run(make_flow(), spark=spark, recovery=recovery, drain=False, shards=2, partitions=1)
+    return path
+
+
+def content(directory: Path) -> dict[str, str]:
+    """Every file of a directory, by what is in it."""
+    return {
+        str(file.relative_to(directory)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted(directory.rglob("*"))
+        if file.is_file()
+    }
+
+
+def remove(file: Path) -> None:
+    file.unlink()
+
+
+def newer(file: Path) -> None:
+    kept = json.loads(file.read_text())
+    file.write_text(json.dumps({**kept, "version": 99}))
+    (file.parent / f".{file.name}.crc").unlink()
+
+
+def file_of(checkpoint: Path, name: str) -> Path:
+    """A file by its name, or by what it is."""
+    if name == "changelog":
+        return state_file(checkpoint, 2, "changelog")
+    file = checkpoint / name
+    if file.name != "newest":
+        return file
+    return max(file.parent.iterdir(), key=lambda one: int(one.name) if one.name.isdecimal() else -1)
+
+
+Damage = Callable[[Path], Any]
+
+CASES: list[tuple[str, Damage, str]] = [
+    ("spark/offsets/newest", cut_off, "spark/offsets/"),
+    ("spark/offsets/2", cut_off, "spark/offsets/2 "),
+    ("spark/commits/newest", cut_off, "spark/commits/"),
+    ("changelog", cut_off, ".changelog "),
+    ("changelog", remove, ".changelog is missing"),
+    ("flow.json", remove, "has a Spark checkpoint but no flow.json"),
+    ("flow.json", cut_off, "flow.json"),
+    ("flow.json", newer, "was written in format 99"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "said"), CASES, ids=[f"{case[0]} {case[1].__name__}" for case in CASES]
+)
+def test_a_run_refuses_what_is_not_whole_and_changes_nothing(
+    name: str, damage: Damage, said: str, whole: Path, spark: SparkSession
+) -> None:
+    # Spark reads a checkpoint only in its own place, so the whole one is put aside meanwhile.
+    aside = whole.with_name("aside")
+    shutil.copytree(whole, aside)
+    try:
+        damage(file_of(whole, name))
+        before = content(whole)
+        with pytest.raises(CheckpointError) as caught:
+            run(make_flow(), spark=spark, recovery=RecoveryConfig(whole), drain=False)
+        assert said in str(caught.value)
+        assert content(whole) == before
+    finally:
+        shutil.rmtree(whole)
+        aside.rename(whole)
+
+
+def test_a_flow_goes_on_from_what_is_whole(whole: Path, spark: SparkSession) -> None:
+    summary = run(make_flow(), spark=spark, recovery=RecoveryConfig(whole), drain=False)
+    assert summary.count("total", "in") == 1
+
+
+def test_another_flows_checkpoint_is_refused(whole: Path, spark: SparkSession) -> None:
+    before = content(whole)
+    with pytest.raises(CheckpointError, match="is the checkpoint of flow 'damaged', not of 'x'"):
+        run(make_flow("x"), spark=spark, recovery=RecoveryConfig(whole))
+    assert content(whole) == before
