@@ -1,0 +1,85 @@
+"""Kill a flow many times, at random moments, and compare what it writes with a run left alone.
+
+::
+
+    python benchmarks/kill_test.py [--kills 500] [--seed N] [--folder DIR]
+
+The flow has two inputs, two levels of keyed steps, sessions, a join, and two file sinks; see
+``tests/faults/shop.py``. Each of its runs is a process of its own and is killed with SIGKILL, its
+driver, its JVM, or both, until the flow is done; then the next flow begins. It ends with 0 if every
+flow has written exactly what the run left alone has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.faults.killing import Kill, Killer, Tally, kill_until_done
+from tests.faults.shop import Size, write_inputs
+from tests.support.faults import Results, Shop, assert_same, no_leftovers
+
+SIZE = Size(hours=20, epochs=40)
+
+
+def main() -> None:
+    """Kill, compare, and say what was seen."""
+    options = _parser().parse_args()
+    seed = random.randrange(10**6) if options.seed is None else options.seed
+    print(f"seed {seed}", flush=True)
+    folder = Path(options.folder or tempfile.mkdtemp(prefix="flow-kills-"))
+    killer, tally, started = Killer(random.Random(seed)), Tally(), time.monotonic()
+    golden = left_alone(folder / "golden")
+    print(f"left alone it writes {dict(golden.kinds())}", flush=True)
+
+    def report(kill: Kill) -> None:
+        minutes = (time.monotonic() - started) / 60
+        said = f"kill {len(tally.kills)} of {options.kills}, {minutes:.1f} min:"
+        print(f"{said} {kill.victims.value}, {kill.phase.value}", flush=True)
+
+    while len(tally.kills) < options.kills:
+        home = folder / f"flow-{tally.finished:03d}"
+        shop = _new_shop(home)
+        with no_leftovers() as children:
+            kill_until_done(shop, killer, children, tally, options.kills, report)
+        assert_same(shop.results(), golden)
+        shutil.rmtree(home)
+        print(f"flow {tally.finished}: equal", flush=True)
+    print(*tally.lines(), "equal: all", sep="\n")
+    if options.folder is None:
+        shutil.rmtree(folder)
+
+
+def left_alone(home: Path) -> Results:
+    """What a run that nobody kills writes."""
+    shop = _new_shop(home)
+    with no_leftovers() as children:
+        children.append(shop.start())
+        children[0].finish(seconds=1_000)
+    return shop.results()
+
+
+def _new_shop(home: Path) -> Shop:
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(parents=True)
+    write_inputs(home, SIZE)
+    return Shop(home, SIZE)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--kills", type=int, default=500)
+    parser.add_argument("--seed", type=int, help="where the kills fall; chosen when left out")
+    parser.add_argument("--folder", help="where to keep what is written; else it is removed")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""The shop as it is when nothing goes wrong, and shops in which something will."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.faults.shop import Size, write_inputs
+from tests.support.faults import STANDING, Child, Results, Shop, no_leftovers
+
+SMALL = Size(hours=5, epochs=6)
+"""Hours close in it from the third epoch on, or so."""
+ALIKE = ("--now", STANDING, "--no-drain")
+"""What a run in a process of its own needs to leave the state that one in this process does."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave what takes long out, unless it is asked for by its marker or its folder."""
+    if "faults" in config.option.markexpr or any("tests/faults" in name for name in config.args):
+        return
+    left_out = [item for item in items if item.get_closest_marker("faults")]
+    items[:] = [item for item in items if not item.get_closest_marker("faults")]
+    config.hook.pytest_deselected(items=left_out)
+
+
+@dataclass(frozen=True)
+class Golden:
+    """What comes of a run that is left alone, its windows left open."""
+
+    results: Results
+    state: dict[tuple[str, str], Any]
+
+
+@pytest.fixture(scope="session")
+def golden(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Golden:
+    shop = _new_shop(tmp_path_factory.mktemp("golden"))
+    assert shop.run_here(spark).epochs >= SMALL.epochs
+    return Golden(shop.results(), shop.state(spark))
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    return _new_shop(tmp_path)
+
+
+def _new_shop(home: Path) -> Shop:
+    write_inputs(home, SMALL)
+    return Shop(home, SMALL, ALIKE)
+
+
+@pytest.fixture
+def watched() -> Iterator[Callable[[Child], Child]]:
+    """Takes a run in a process of its own; whatever is left of it after the test is killed."""
+    with no_leftovers() as children:
+
+        def watch(child: Child) -> Child:
+            children.append(child)
+            return child
+
+        yield watch

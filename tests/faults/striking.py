@@ -1,0 +1,82 @@
+"""Faults that strike from within a flow: at a named point, whoever is in charge there dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+
+class Whom(Enum):
+    """Who is killed, or what else happens.
+
+    Attributes:
+        DRIVER: the process that started the flow; the JVM sees that it has gone.
+        ALL: that process and the JVM at once; what the JVM has started sees that it has gone.
+        SELF: the process that the fault strikes in: of a worker, the worker alone.
+        RAISE: nobody, an exception is raised.
+    """
+
+    DRIVER = "driver"
+    ALL = "all"
+    SELF = "self"
+    RAISE = "raise"
+
+
+class Struck(Exception):
+    """What a fault raises."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that goes wrong in a flow, at most so many times in all of its runs.
+
+    Attributes:
+        point: where it strikes.
+        at: at which number of the epoch, or of the item.
+        whom: what happens.
+        marks: a folder where it is noted that it has struck.
+        times: how often it strikes.
+        driver: the process that started the flow, which leads its group.
+    """
+
+    point: str = ""
+    at: int = 0
+    whom: Whom = Whom.ALL
+    marks: Path = Path()
+    times: int = 1
+    driver: int = field(default_factory=os.getpid)
+
+    def strike(self, point: str, at: int) -> None:
+        """Do what is to be done if this is the place."""
+        if (point, at) == (self.point, self.at) and self._marked():
+            _DO[self.whom](self)
+
+    def _marked(self) -> bool:
+        """Whether this is one of the times; a note is made of it."""
+        for number in range(self.times):
+            try:
+                (self.marks / f"struck-{number}").touch(exist_ok=False)
+            except FileExistsError:
+                continue
+            return True
+        return False
+
+
+NO_FAULT = Fault()
+
+
+def _raise(fault: Fault) -> None:
+    raise Struck(f"{fault.point} {fault.at}")
+
+
+_DO: dict[Whom, Callable[[Fault], Any]] = {
+    Whom.DRIVER: lambda fault: os.kill(fault.driver, signal.SIGKILL),
+    Whom.ALL: lambda fault: os.killpg(fault.driver, signal.SIGKILL),
+    Whom.SELF: lambda fault: os.kill(os.getpid(), signal.SIGKILL),
+    Whom.RAISE: _raise,
+}

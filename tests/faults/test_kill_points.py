@@ -1,0 +1,103 @@
+"""A run killed before and after each thing that an epoch writes; the next goes on as if it had not.
+
+An epoch writes, in this order: the log of offsets, the state of each level, the files of the sinks,
+what makes these files visible, and the log of commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.faults.conftest import Golden
+from tests.faults.striking import Whom
+from tests.support.faults import Child, Shop, Victims, assert_same
+
+pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(900)]
+
+EPOCH = 4
+"""One in which hours close, so that both sinks have something to write."""
+ITEM = {"level 1": 680, "level 2": 140}
+"""A click and an order of that epoch."""
+Watch = Callable[[Child], Child]
+
+
+class Logged(NamedTuple):
+    """The last epochs in Spark's logs."""
+
+    offsets: int
+    commits: int
+
+
+BEGUN = Logged(EPOCH, EPOCH - 1)
+
+
+@pytest.mark.parametrize("whom", [Whom.ALL, Whom.DRIVER], ids=["with its JVM", "alone"])
+@pytest.mark.parametrize(
+    ("point", "logged"),
+    [
+        ("plan", Logged(EPOCH - 1, EPOCH - 1)),
+        ("read", BEGUN),
+        ("level 1", BEGUN),
+        ("level 2", BEGUN),
+        ("before write hours", BEGUN),
+        ("amid write log", BEGUN),
+        ("after write log", BEGUN),
+        ("before commit hours", BEGUN),
+        ("after commit hours", BEGUN),
+        ("before commit log", BEGUN),
+        ("after commit log", BEGUN),
+        ("after outputs", BEGUN),
+    ],
+)
+def test_a_driver_killed_at_any_point_of_an_epoch_leaves_nothing_lost_and_nothing_twice(
+    point: str,
+    logged: Logged,
+    whom: Whom,
+    shop: Shop,
+    golden: Golden,
+    spark: SparkSession,
+    watched: Watch,
+) -> None:
+    child = watched(shop.start_struck(point, ITEM.get(point, EPOCH), whom))
+    child.die()
+    assert Logged(shop.logged("offsets"), shop.logged("commits")) == logged
+    published = {path.parent.name for path in shop.home.glob(f"out/*/epoch={EPOCH:08d}-*")}
+    assert published == SEEN.get(point, set())
+    shop.run_here(spark)
+    assert_same(shop.results(), golden.results)
+    assert shop.state(spark) == golden.state
+
+
+SEEN = {
+    "after commit hours": {"hours"},
+    "before commit log": {"hours"},
+    "after commit log": {"hours", "log"},
+    "after outputs": {"hours", "log"},
+}
+"""Which sinks show the epoch already, by point."""
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        f"offsets/{EPOCH}",
+        f"state/1/*/{EPOCH + 1}_*",
+        f"state/0/*/{EPOCH + 1}_*",
+        f"commits/{EPOCH}",
+    ],
+    ids=["offsets", "state of the level that runs last", "state of the other", "commits"],
+)
+def test_a_run_killed_as_soon_as_a_file_of_the_checkpoint_is_there_goes_on(
+    file: str, shop: Shop, golden: Golden, spark: SparkSession, watched: Watch
+) -> None:
+    child = watched(shop.start())
+    assert child.wait_for(lambda: any(shop.checkpoint.glob(f"spark/{file}")))
+    child.kill(Victims.EVERYTHING)
+    child.die()
+    shop.run_here(spark)
+    assert_same(shop.results(), golden.results)
+    assert shop.state(spark) == golden.state

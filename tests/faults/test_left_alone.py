@@ -1,0 +1,65 @@
+"""What the shop writes when nothing goes wrong is worth comparing with."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.conftest import SMALL, Golden
+from tests.faults.shop import TOWNS, USERS, write_inputs
+
+pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(900)]
+
+
+def inputs(tmp_path: Path, name: str) -> list[dict[str, Any]]:
+    write_inputs(tmp_path, SMALL)
+    files = sorted((tmp_path / name).iterdir())
+    return [json.loads(line) for file in files for line in file.read_text("utf-8").splitlines()]
+
+
+def lines(golden: Golden, what: str) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in golden.results.log.elements()]
+    return [row for row in rows if row["what"] == what]
+
+
+def test_each_click_is_in_a_visit_or_late_or_still_in_state(golden: Golden, tmp_path: Path) -> None:
+    clicks = {click["n"] for click in inputs(tmp_path, "clicks")}
+    visited = [n for visit in lines(golden, "visit") for n, _ in visit["pages"]]
+    late = [row["value"]["n"] for row in lines(golden, "late") if row["key"].startswith("user")]
+    assert len({*visited, *late}) == len(visited) + len(late)
+    kept = {key: state for (step, key), (state, _) in golden.state.items() if step == "visits"}
+    assert len(kept) == USERS
+    waiting = [
+        one.value["n"] for state in kept.values() if state.waiting for one in state.waiting[0]
+    ]
+    opened = [n for state in kept.values() for (pages,) in state.windows.values() for n, _ in pages]
+    assert sorted([*visited, *late, *waiting, *opened]) == sorted(clicks)
+    assert min(len(visited), len(late), len(waiting), len(opened)) > 0
+
+
+def test_what_a_user_has_spent_is_summed_in_order(golden: Golden, tmp_path: Path) -> None:
+    spent: dict[str, int] = defaultdict(int)
+    sums = {}
+    for order in inputs(tmp_path, "orders"):
+        spent[order["user"]] += order["amount"]
+        sums[order["n"]] = spent[order["user"]]
+    assert {order["n"]: order["spent"] for order in lines(golden, "order")} == sums
+
+
+def test_what_happens_in_a_town_is_numbered_without_a_gap(golden: Golden) -> None:
+    numbers: dict[str, list[int]] = defaultdict(list)
+    for row in [*lines(golden, "order"), *lines(golden, "visit")]:
+        numbers[row["town"]].append(row["number"])
+    assert len(numbers) == TOWNS
+    for of_town in numbers.values():
+        assert sorted(of_town) == list(range(1, len(of_town) + 1))
+
+
+def test_hours_join_visits_with_orders(golden: Golden) -> None:
+    hours = [json.loads(row) for row in golden.results.hours.elements()]
+    assert len({(row["town"], row["hour"]) for row in hours}) == len(hours) > TOWNS
+    assert any("visitor" in row and "buyer" in row for row in hours)

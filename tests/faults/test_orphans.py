@@ -1,0 +1,83 @@
+"""What becomes of what a driver has started when the driver is killed: it ends, or does no harm."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.faults.conftest import Golden
+from tests.faults.striking import Whom
+from tests.support.faults import Child, Shop, Victims, assert_same
+
+pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(900)]
+Watch = Callable[[Child], Child]
+EPOCH = 3
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files below a folder, but for those that nobody reads."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    parts = {path: path.relative_to(folder).parts for path in files}
+    read = [path for path in files if not any(part.startswith(".") for part in parts[path])]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in read}
+
+
+def test_no_process_is_left_when_a_driver_is_killed_and_none_of_them_commits_anything(
+    shop: Shop, watched: Watch
+) -> None:
+    child = watched(shop.start_struck("after outputs", EPOCH, Whom.DRIVER))
+    child.wait_for(lambda: EPOCH in child.epochs)
+    child.process.wait(60)
+    seconds = child.vanish(30)
+    print(f"gone after {seconds:.1f} s")  # noqa: T201  (shown when asked for)
+    assert (shop.logged("offsets"), shop.logged("commits")) == (EPOCH, EPOCH - 1)
+
+
+def test_a_jvm_that_comes_to_life_again_when_another_run_has_gone_on_changes_nothing(
+    shop: Shop, golden: Golden, spark: SparkSession, watched: Watch
+) -> None:
+    """
+    first driver   epochs 0 to 3 killed
+    its JVM                      stopped ··························· goes on, and ends
+    second driver                        epochs 3 to the last
+    """
+    child = watched(shop.start())
+    assert child.wait_for(lambda: shop.logged("offsets") >= EPOCH)
+    jvm = child.jvm()
+    assert jvm is not None
+    os.kill(jvm, signal.SIGSTOP)
+    child.kill(Victims.DRIVER)
+    child.process.wait(30)
+    shop.run_here(spark)
+    assert_same(shop.results(), golden.results)
+    before = contents(shop.checkpoint), contents(shop.home / "out")
+
+    os.kill(jvm, signal.SIGCONT)
+    child.vanish(60)
+    checkpoint, out = contents(shop.checkpoint), contents(shop.home / "out")
+    assert out == before[1]
+    logs = [name for name in before[0] if "/offsets/" in name or "/commits/" in name]
+    assert [name for name in logs if checkpoint.get(name) != before[0][name]] == []
+    assert shop.state(spark) == golden.state
+    shop.run_here(spark, drain=True)
+
+
+def test_a_driver_whose_jvm_is_killed_ends_with_an_error_and_the_next_run_goes_on(
+    shop: Shop, golden: Golden, spark: SparkSession, watched: Watch
+) -> None:
+    child = watched(shop.start())
+    assert child.wait_for(lambda: shop.logged("offsets") >= EPOCH)
+    child.kill(Victims.JVM)
+    assert child.process.wait(60) == 1
+    child.vanish()
+    assert child.output.splitlines()[-1].startswith("EngineError: Spark's JVM has ended; "), (
+        child.output
+    )
+    shop.run_here(spark)
+    assert_same(shop.results(), golden.results)
+    assert shop.state(spark) == golden.state

@@ -1,0 +1,44 @@
+"""Runs killed at moments that nobody chose; `benchmarks/kill_test.py` does so for hours."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.faults.killing import Killer, Tally, kill_until_done
+from tests.faults.shop import Size, write_inputs
+from tests.support.faults import Shop, assert_same, no_leftovers
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1_800)]
+
+SIZE = Size(hours=8, epochs=16)
+SEED = int(os.environ.get("FAULTS_SEED", "1"))
+"""Where the kills fall, as far as that can be repeated."""
+
+
+@pytest.mark.parametrize(
+    "kills", [pytest.param(8, id="a few"), pytest.param(25, id="many", marks=pytest.mark.faults)]
+)
+def test_killed_at_random_and_started_again_it_loses_nothing_and_writes_nothing_twice(
+    kills: int, spark: SparkSession, tmp_path: Path
+) -> None:
+    print(f"FAULTS_SEED={SEED}")  # noqa: T201  (shown when the test fails)
+    golden = new_shop(tmp_path / "golden")
+    golden.run_here(spark, drain=True)
+    killer, tally = Killer(random.Random(SEED)), Tally()
+    while len(tally.kills) < kills:
+        shop = new_shop(tmp_path / str(tally.finished))
+        with no_leftovers() as children:
+            kill_until_done(shop, killer, children, tally, kills)
+        assert_same(shop.results(), golden.results())
+    print(*tally.lines(), sep="\n")  # noqa: T201
+
+
+def new_shop(home: Path) -> Shop:
+    home.mkdir()
+    write_inputs(home, SIZE)
+    return Shop(home, SIZE)

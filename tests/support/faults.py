@@ -1,0 +1,329 @@
+"""Killing runs of the shop, starting them again, and comparing what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from flow import run
+from flow.engine.session import query_conf
+from flow.engine.state import Segment
+from recovery import RecoveryConfig
+from tests.faults.shop import Size, make_flow
+from tests.faults.striking import NO_FAULT, Fault, Whom
+
+PROJECT = Path(__file__).parents[2]
+LEVELS = 2
+SHARDS, PARTITIONS = 8, 2
+STANDING = "2024-06-01T00:00:00Z"
+"""A system time to stand still at: then state holds nothing of how long a run took."""
+
+
+class Victims(Enum):
+    """Which of a run's processes are killed from outside.
+
+    Attributes:
+        DRIVER: the Python process that started the flow, alone.
+        JVM: Spark alone.
+        BOTH: these two at once.
+        EVERYTHING: these, and the Python workers.
+    """
+
+    DRIVER = "driver"
+    JVM = "jvm"
+    BOTH = "both"
+    EVERYTHING = "everything"
+
+
+class Phase(Enum):
+    """What the run was at when it was killed, as its files tell.
+
+    Attributes:
+        STARTING: it had not begun an epoch.
+        BETWEEN: its last epoch was committed, the next not yet begun.
+        COMPUTING: an epoch had begun.
+        STATE: some of that epoch's state was committed.
+        PUBLISHED: some of its outputs were to be seen.
+        OVER: it had come to its end.
+    """
+
+    STARTING = "starting"
+    BETWEEN = "between epochs"
+    COMPUTING = "computing"
+    STATE = "state committed"
+    PUBLISHED = "outputs published"
+    OVER = "over"
+
+
+@dataclass
+class Shop:
+    """A folder with the shop's inputs, a checkpoint and what was written.
+
+    Attributes:
+        home: the folder.
+        size: how much there is to do.
+        options: what every run is given, as `tests.faults.child` takes it.
+    """
+
+    home: Path
+    size: Size = field(default_factory=Size)
+    options: tuple[str, ...] = ()
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where its runs keep what they need to go on."""
+        return self.home / "checkpoint"
+
+    def start(self, *options: str) -> Child:
+        """Start a run in a process of its own."""
+        command = [sys.executable, "-m", "tests.faults.child", str(self.home)]
+        command += ["--hours", str(self.size.hours), "--epochs", str(self.size.epochs)]
+        return Child.start([*command, *self.options, *options], self.home)
+
+    def start_struck(self, point: str, at: int, whom: Whom = Whom.ALL, times: int = 1) -> Child:
+        """Start a run in which a fault strikes."""
+        fault = ("--point", point, "--at", str(at), "--whom", whom.value, "--times", str(times))
+        return self.start(*fault)
+
+    def run_here(self, spark: SparkSession, fault: Fault = NO_FAULT, **options: Any) -> Any:
+        """Run it in this process."""
+        chosen = {"drain": False, "system_time": STANDING, **options}
+        return run(
+            make_flow(self.home, self.size, fault),
+            spark=spark,
+            recovery=RecoveryConfig(self.checkpoint),
+            shards=SHARDS,
+            partitions=PARTITIONS,
+            **chosen,
+        )
+
+    def results(self) -> Results:
+        """What its runs have written: the same for every run that loses and doubles nothing."""
+        return Results(
+            Counter(_text(row) for row in _rows(self.home / "out" / "hours")),
+            Counter(_text(line) for line in _lines(self.home / "out" / "log")),
+        )
+
+    def state(self, spark: SparkSession) -> dict[tuple[str, str], Any]:
+        """What is kept of each (step, key) as the last epoch left it."""
+        kept: dict[tuple[str, str], Any] = {}
+        with query_conf(spark, PARTITIONS):
+            for level in range(LEVELS):
+                reader = spark.read.format("statestore").option("operatorId", level)
+                reader = reader.option("stateVarName", "segments")
+                for row in reader.load(str(self.checkpoint / "spark")).collect():
+                    key, value = row.user_map_key, row.user_map_value
+                    kept.update(_kept(key.step, bytes(value.content)))
+        return kept
+
+    def logged(self, log: str) -> int:
+        """The number of the last epoch in Spark's log of ``offsets`` or ``commits``; -1: none."""
+        folder = self.checkpoint / "spark" / log
+        names = [file.name for file in folder.iterdir()] if folder.exists() else []
+        return max((int(name) for name in names if name.isdigit()), default=-1)
+
+    def phase(self, begun_before: int) -> Phase:
+        """What the last run, which found so many epochs begun, was at when it was killed."""
+        begun, done = self.logged("offsets"), self.logged("commits")
+        if begun == done:
+            return Phase.STARTING if begun == begun_before else Phase.BETWEEN
+        if any(self.home.glob(f"out/*/epoch={begun:08d}-*")):
+            return Phase.PUBLISHED
+        version = begun + 1
+        if any(self.checkpoint.glob(f"spark/state/*/*/{version}_*")):
+            return Phase.STATE
+        return Phase.STARTING if begun == begun_before else Phase.COMPUTING
+
+
+@dataclass(frozen=True)
+class Results:
+    """What was written, each row as text with how often it is there."""
+
+    hours: Counter[str]
+    log: Counter[str]
+
+    def kinds(self) -> Counter[str]:
+        """How many rows there are of each kind."""
+        kinds = Counter({"hour": self.hours.total()})
+        for line, times in self.log.items():
+            kinds[json.loads(line)["what"]] += times
+        return kinds
+
+
+def assert_same(got: Results, wanted: Results) -> None:
+    """Nothing lost, nothing twice; shows a few rows of what is."""
+    for name in ("hours", "log"):
+        lost = getattr(wanted, name) - getattr(got, name)
+        extra = getattr(got, name) - getattr(wanted, name)
+        assert not lost, f"{name}: {lost.total()} rows lost, such as {sorted(lost)[:3]}"
+        assert not extra, f"{name}: {extra.total()} rows too many, such as {sorted(extra)[:3]}"
+
+
+@dataclass
+class Child:
+    """A run in a process of its own, which leads a session: all that it starts belongs there."""
+
+    process: subprocess.Popen[str]
+    log: Path
+
+    @classmethod
+    def start(cls, command: list[str], folder: Path) -> Child:
+        """Start a command of the project; what it prints goes to a file in the folder."""
+        log = folder / f"run-{len(list(folder.glob('run-*.log'))):03d}.log"
+        with log.open("w") as out:
+            process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env={**os.environ, "PYTHONPATH": str(PROJECT)},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+        return cls(process, log)
+
+    @property
+    def output(self) -> str:
+        """What it has printed so far."""
+        return self.log.read_text("utf-8")
+
+    @property
+    def epochs(self) -> list[int]:
+        """The epochs whose outputs it has written so far."""
+        lines = [line.split() for line in self.output.splitlines() if line.startswith("epoch ")]
+        return [int(words[1]) for words in lines if len(words) == 2]
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended, or was killed."""
+        return self.process.poll() is not None
+
+    def finish(self, seconds: float = 280) -> str:
+        """Wait until it has ended well, and all that it had started with it."""
+        code = self.process.wait(seconds)
+        assert code == 0, f"ended with {code}:\n{self.output}"
+        self.vanish()
+        return self.output
+
+    def die(self, seconds: float = 200) -> None:
+        """Wait until it has been killed, and all that it had started has ended too."""
+        code = self.process.wait(seconds)
+        assert code == -signal.SIGKILL, f"ended with {code}:\n{self.output}"
+        self.vanish()
+
+    def vanish(self, seconds: float = 60) -> float:
+        """Wait until no process that it had started is left; how long that took."""
+        started = time.monotonic()
+        while members := self.members():
+            waited = time.monotonic() - started
+            assert waited < seconds, f"still there after {waited:.0f} s: {members}"
+            time.sleep(0.02)
+        return time.monotonic() - started
+
+    def members(self) -> dict[int, str]:
+        """The living processes of its session, with their command lines."""
+        found = {}
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                state, _, _, session = stat.read_text().rpartition(")")[2].split()[:4]
+                if int(session) == self.process.pid and state not in "ZX":
+                    line = (stat.parent / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                    found[int(stat.parent.name)] = line
+        return found
+
+    def jvm(self) -> int | None:
+        """Spark's process."""
+        return next((pid for pid, line in self.members().items() if _is_jvm(line)), None)
+
+    def workers(self) -> list[int]:
+        """The Python processes that Spark has started, those that fork the others first."""
+        members = self.members()
+        return [pid for pid, line in sorted(members.items()) if "pyspark" in line[:300]]
+
+    def kill(self, victims: Victims) -> None:
+        """Kill some of its processes, so that they have no time to do anything about it."""
+        members = {self.process.pid: ""} if victims is Victims.DRIVER else self.members()
+        for pid, line in sorted(members.items()):
+            if _is_victim(victims, pid == self.process.pid, _is_jvm(line)):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def wait_for(self, what: Callable[[], Any], seconds: float = 240) -> Any:
+        """Wait until something is so while it runs; what it is, or nothing if it has ended."""
+        deadline = time.monotonic() + seconds
+        while not (found := what()) and not self.ended:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"waited {seconds:.0f} s:\n{self.stacks()}")
+            time.sleep(0.002)
+        return found
+
+    def stacks(self) -> str:
+        """What it has printed, with what each of its Python threads is at."""
+        self.process.send_signal(signal.SIGUSR1)
+        time.sleep(1)
+        return self.output
+
+
+@contextlib.contextmanager
+def no_leftovers() -> Iterator[list[Child]]:
+    """A list for children: whatever is left of them afterwards is killed."""
+    children: list[Child] = []
+    try:
+        yield children
+    finally:
+        for child in children:
+            child.kill(Victims.EVERYTHING)
+            child.process.wait()
+
+
+def _is_jvm(line: str) -> bool:
+    return "java" in line.partition(" ")[0]
+
+
+def _is_victim(victims: Victims, is_driver: bool, is_jvm: bool) -> bool:
+    match victims:
+        case Victims.DRIVER:
+            return is_driver
+        case Victims.JVM:
+            return is_jvm
+        case Victims.BOTH:
+            return is_driver or is_jvm
+        case Victims.EVERYTHING:
+            return True
+
+
+def _kept(step: str, content: bytes) -> dict[tuple[str, str], Any]:
+    segment = Segment.decode(content, step)
+    return {(step, key): (pickle.loads(one), due) for key, (one, due) in segment.kept.items()}
+
+
+def _rows(folder: Path) -> list[Mapping[str, Any]]:
+    files = sorted(folder.glob("epoch=*/*.parquet"))
+    return [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
+
+
+def _lines(folder: Path) -> list[Mapping[str, Any]]:
+    files = sorted(folder.glob("epoch=*/*.jsonl"))
+    return [json.loads(line) for file in files for line in file.read_text("utf-8").splitlines()]
+
+
+def _text(row: Mapping[str, Any]) -> str:
+    """A row as text; in Parquet a column may come later than a row, where there is nothing."""
+    there = {name: value for name, value in row.items() if value is not None}
+    return json.dumps(there, sort_keys=True, default=str)
