@@ -21,7 +21,7 @@ SEED = int(os.environ.get("FAULTS_SEED", "1"))
 
 
 @pytest.mark.parametrize(
-    "kills", [pytest.param(8, id="a few"), pytest.param(25, id="many", marks=pytest.mark.faults)]
+    "kills", [pytest.param(3, id="a few"), pytest.param(25, id="many", marks=pytest.mark.faults)]
 )
 def test_killed_at_random_and_started_again_it_loses_nothing_and_writes_nothing_twice(
     kills: int, spark: SparkSession, tmp_path: Path
