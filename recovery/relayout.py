@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from flow.connectors.files.places import locate
 from flow.engine.chunks import key_array
 from flow.engine.seeding import SCHEMA, Seed
 from flow.engine.shards import hash_keys, shard_of
@@ -61,7 +62,8 @@ def seeds_of(state: UnplacedState, shards: int) -> Iterator[Seed]:
 
 def write_seeds(root: str, seeds: Iterable[Seed]) -> None:
     """Write seeds to a directory that must not be there yet."""
-    filesystem, path = located(root)
+    place = locate(root)
+    filesystem, path = place.filesystem, place.path
     filesystem.create_dir(path)
     rows: dict[int, list[Seed]] = defaultdict(list)
     writers: dict[int, pq.ParquetWriter] = {}
@@ -100,19 +102,12 @@ def check_seeds(root: str, states: Iterable[UnplacedState], shards: int) -> None
 
 def read_seed_rows(root: str) -> Iterator[Seed]:
     """The seeds in a directory."""
-    filesystem, path = located(root)
-    for info in filesystem.get_file_info(fs.FileSelector(path)):
+    place = locate(root)
+    filesystem = place.filesystem
+    for info in filesystem.get_file_info(fs.FileSelector(place.path)):
         table = pq.read_table(info.path, filesystem=filesystem, schema=SCHEMA)
         for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
             yield Seed(*row)
-
-
-def located(root: str) -> tuple[fs.FileSystem, str]:
-    """A directory's file system, and its path there."""
-    if ":" not in root:
-        return fs.LocalFileSystem(), root
-    filesystem, path = fs.FileSystem.from_uri(root)
-    return filesystem, path
 
 
 def _write(

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from pyarrow import fs
 
+from flow.connectors.files.places import locate
 from flow.engine.packets import SEED, Packet
 from flow.engine.plan import Plan
 
@@ -61,14 +62,14 @@ class Seed(NamedTuple):
 
 def seed_files(root: str) -> list[str]:
     """The files of a seed."""
-    filesystem, path = _located(root)
-    found = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+    place = locate(root)
+    found = place.filesystem.get_file_info(fs.FileSelector(place.path, allow_not_found=True))
     return sorted(info.path for info in found if info.path.endswith(".parquet"))
 
 
 def read_seeds(root: str, files: Iterable[str]) -> Iterator[Packet]:
     """The seeds in some files of a seed, as packets."""
-    filesystem, _ = _located(root)
+    filesystem = locate(root).filesystem
     seq = 0
     for file in files:
         dataset = ds.dataset(file, SCHEMA, format="parquet", filesystem=filesystem)
@@ -98,10 +99,3 @@ def put_seeds(
         elif seed.step in later:
             others.append(packet)
     return others
-
-
-def _located(root: str) -> tuple[fs.FileSystem, str]:
-    if ":" not in root:
-        return fs.LocalFileSystem(), root
-    filesystem, path = fs.FileSystem.from_uri(root)
-    return filesystem, path
