@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import random
 import re
 import subprocess
 import sys
@@ -467,3 +468,12 @@ def test_classes_of_the_main_script_can_be_values_state_and_exceptions(tmp_path:
         "streaming [('k', 'Total', 1), ('k', 'Total', 3), ('k', 'Total', 6)]",
         "True Sale(amount=-1) was given back",
     ]
+
+
+def test_a_flow_may_be_larger_than_what_spark_sends_at_once(spark: SparkSession) -> None:
+    table = {str(number): random.Random(number).randbytes(60) for number in range(40_000)}
+    flow, sizes = Dataflow("large"), list[Any]()
+    stream = op.input("in", flow, TestingSource(["a"]))
+    op.output("out", op.map("size", stream, lambda _: len(table)), TestingSink(sizes))
+    run(flow, spark=spark, engine="streaming")
+    assert sizes == [40_000]

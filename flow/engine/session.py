@@ -38,6 +38,9 @@ QUERY_CONF: Mapping[str, str] = {
 }
 """What a flow's query needs; set on the session for the time in which the query starts."""
 
+_BROADCAST_BEYOND = "spark.broadcast.UDFCompressionThreshold"
+_NEVER_BROADCAST = 2**31 - 1
+
 _QUIET_CONF: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
@@ -180,13 +183,33 @@ def query_conf(
     for name, value in wanted.items():
         spark.conf.set(name, value)
     try:
-        yield
+        with _large_plans(spark):
+            yield
     finally:
         for name, old in before.items():
             if old is None:
                 spark.conf.unset(name)
             else:
                 spark.conf.set(name, old)
+
+
+@contextlib.contextmanager
+def _large_plans(spark: SparkSession) -> Iterator[None]:
+    """Let a flow be large, with a table that its functions look things up in, say.
+
+    Beyond a megabyte PySpark broadcasts what a Python source is made of, and what runs such sources
+    in Spark's streams does not read broadcasts.
+    """
+    conf = spark._jsc.sc().conf()
+    before = conf.get(_BROADCAST_BEYOND, "")
+    conf.set(_BROADCAST_BEYOND, str(_NEVER_BROADCAST))
+    try:
+        yield
+    finally:
+        if before:
+            conf.set(_BROADCAST_BEYOND, before)
+        else:
+            conf.remove(_BROADCAST_BEYOND)
 
 
 @contextlib.contextmanager
