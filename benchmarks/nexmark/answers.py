@@ -1,0 +1,135 @@
+"""Whether a flow's result is right: the same queries in SQL, run by DuckDB on the same files.
+
+A query's *expected* rows come from the tables, its *got* rows from what the flow wrote; they must
+be the same rows, each as often. Times are compared as microseconds since 1970.
+
+What q12 counts in which window is a matter of when it ran, so there the totals are compared, and
+that all windows are ten seconds of the clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from benchmarks.nexmark.auction_house import SHARES
+
+SECOND = 1_000_000
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a query must give.
+
+    Attributes:
+        expected: SQL over the tables ``person``, ``auction`` and ``bid``.
+        got: SQL over the table ``result``.
+    """
+
+    expected: str
+    got: str
+
+
+_BIDS_IN_WINDOWS = f"""
+    SELECT auction, epoch_us(date_time) // {2 * SECOND} * {2 * SECOND} - back * {2 * SECOND}
+        AS starttime
+    FROM bid, range(5) AS offsets(back)
+"""
+_SESSION_STARTS = f"""
+    SELECT bidder, at, coalesce(at - lag(at) OVER one_bidder > {10 * SECOND}, true) AS starts
+    FROM (SELECT bidder, epoch_us(date_time) AS at FROM bid)
+    WINDOW one_bidder AS (PARTITION BY bidder ORDER BY at)
+"""
+_NUMBERED = f"""
+    SELECT *, sum(starts::int) OVER (PARTITION BY bidder ORDER BY at) AS session
+    FROM ({_SESSION_STARTS})
+"""
+
+ANSWERS = {
+    "q5": Answer(
+        expected=f"""
+            SELECT starttime, auction, bids
+            FROM (SELECT starttime, auction, count(*) AS bids
+                FROM ({_BIDS_IN_WINDOWS}) GROUP BY ALL)
+            QUALIFY bids = max(bids) OVER (PARTITION BY starttime)
+        """,
+        got="SELECT epoch_us(starttime), auction, bids FROM result",
+    ),
+    "q7": Answer(
+        expected=f"""
+            SELECT auction, bidder, price, epoch_us(date_time) FROM bid
+            QUALIFY price = max(price) OVER (PARTITION BY epoch_us(date_time) // {10 * SECOND})
+        """,
+        got="SELECT auction, bidder, price, epoch_us(date_time) FROM result",
+    ),
+    "q8": Answer(
+        expected=f"""
+            SELECT DISTINCT id, name, p.starttime
+            FROM (SELECT *, epoch_us(date_time) // {10 * SECOND} * {10 * SECOND} AS starttime
+                FROM person) AS p
+            JOIN (SELECT seller, epoch_us(date_time) // {10 * SECOND} * {10 * SECOND} AS starttime
+                FROM auction) AS a ON p.id = a.seller AND p.starttime = a.starttime
+        """,
+        got="SELECT id, name, epoch_us(starttime) FROM result",
+    ),
+    "q11": Answer(
+        expected=f"""
+            SELECT bidder, count(*), min(at), max(at) FROM ({_NUMBERED}) GROUP BY bidder, session
+        """,
+        got="SELECT key, bids, epoch_us(open_time), epoch_us(close_time) FROM result",
+    ),
+    "q12": Answer(
+        expected="SELECT bidder, count(*), true FROM bid GROUP BY bidder",
+        got=f"""
+            SELECT key, sum(bids)::bigint, bool_and(
+                epoch_us(close_time) - epoch_us(open_time) = {10 * SECOND}
+                AND epoch_us(open_time) % {10 * SECOND} = 0)
+            FROM result GROUP BY key
+        """,
+    ),
+}
+"""What each query must give, by its name."""
+
+
+class WrongResultError(Exception):
+    """A flow's result is not what the same query in DuckDB gives."""
+
+
+def can_check() -> bool:
+    """Whether DuckDB is installed."""
+    return find_spec("duckdb") is not None
+
+
+def check(name: str, tables: Path, result: Path) -> int:
+    """Compare what a query's flow wrote with what DuckDB says, and return how many rows it is.
+
+    Args:
+        name: the query's name.
+        tables: the directory of the tables.
+        result: the directory that the flow wrote, as Parquet files.
+
+    Raises:
+        WrongResultError: when a row is missing, or one is there that should not be.
+    """
+    import duckdb
+
+    answer = ANSWERS[name]
+    with duckdb.connect() as database:
+        for table in (*SHARES, "result"):
+            files = sorted((result if table == "result" else tables / table).rglob("*.parquet"))
+            if files:
+                database.read_parquet([str(file) for file in files]).create_view(table)
+        missing = database.sql(f"({answer.expected}) EXCEPT ALL ({answer.got})").fetchall()
+        extra = database.sql(f"({answer.got}) EXCEPT ALL ({answer.expected})").fetchall()
+        if missing or extra:
+            said = f"{len(missing)} rows are missing{_such_as(missing)}, and {len(extra)} too many"
+            raise WrongResultError(f"{name}: {said}{_such_as(extra)}")
+        ((count,),) = database.sql(f"SELECT count(*) FROM ({answer.got})").fetchall()
+    return int(count)
+
+
+def _such_as(rows: Iterable[object]) -> str:
+    shown = next(iter(rows), None)
+    return "" if shown is None else f", such as {shown}"

@@ -1,0 +1,111 @@
+"""Events a second and core of Nexmark's windowed queries.
+
+::
+
+    python benchmarks/nexmark/run.py [--events N] [--runs 3] [--queries q5,q7,...]
+                                     [--engine streaming|batch] [--cores 2] [--data DIR]
+
+Makes the events, warms a local Spark session up, runs each query so many times, in turn, and prints
+one table. With DuckDB installed (``pip install duckdb``) each result is compared with what the same
+query in SQL gives. ``docs/nexmark.md`` says what is timed, and what the figures mean.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from benchmarks.nexmark.answers import can_check, check
+from benchmarks.nexmark.auction_house import AuctionHouse
+from benchmarks.nexmark.measuring import Measured, Settings, measure
+from benchmarks.nexmark.queries import QUERIES, Query
+from benchmarks.nexmark.report import table
+from benchmarks.nexmark.tables import Tables
+from flow.engine.session import SparkSettings, make_session
+
+WARM_UP = 100_000
+"""Events of the runs before the first that counts."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the queries and print the table."""
+    options = _parser().parse_args(arguments)
+    queries = [QUERIES[name] for name in options.queries]
+    if not can_check():
+        say("DuckDB is not installed: results are not checked")
+    with tempfile.TemporaryDirectory(prefix="nexmark-") as scratch:
+        house = AuctionHouse(options.seed, options.rate)
+        tables = Tables(Path(options.data or f"{scratch}/tables"), options.events, house)
+        tables.write(say)
+        settings = Settings(tables, options.engine, options.cores, options.epoch_events)
+        make_session("nexmark", SparkSettings(f"local[{options.cores}]"))
+        warm_up(queries[0], settings, Path(scratch) / "few")
+        results: dict[str, list[Measured]] = {query.name: [] for query in queries}
+        for number in range(1, options.runs + 1):
+            for query in queries:
+                results[query.name].append(run_query(query, settings, number))
+    print(f"\n{options.events:,} events, {options.engine}, median of {options.runs} runs")
+    print(table(results, QUERIES))
+
+
+def warm_up(query: Query, settings: Settings, folder: Path) -> None:
+    """Run a query on a few events, so that no figure holds the start of Spark."""
+    say("warming up")
+    few = Tables(folder, WARM_UP, settings.tables.house)
+    few.write()
+    small = replace(settings, tables=few, epoch_events=WARM_UP // 2)
+    measure(query, small, lambda _: None, lambda _: None)
+
+
+def run_query(query: Query, settings: Settings, number: int) -> Measured:
+    """Run a query once, checked if it can be."""
+
+    def report(text: str) -> None:
+        say(f"{query.name}, run {number}: {text}")
+
+    def checked(result: Path) -> None:
+        if can_check():
+            rows = check(query.name, settings.tables.folder, result)
+            report(f"the result is what DuckDB gives: {rows:,} rows")
+
+    taken = measure(query, settings, report, checked)
+    report(f"{taken.per_core:,.0f} events/s/core, {taken.seconds:.1f} s")
+    return taken
+
+
+def say(text: str) -> None:
+    """Print how far it is, with the time of day."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--events", type=int, default=5_000_000, help="how many to make")
+    parser.add_argument("--runs", type=int, default=3, help="runs of each query")
+    parser.add_argument("--queries", type=_names, default=list(QUERIES), help="such as q5,q11")
+    parser.add_argument("--engine", choices=("streaming", "batch"), default="streaming")
+    parser.add_argument("--cores", type=int, default=2, help="how many Spark is given")
+    parser.add_argument("--epoch-events", type=int, default=1_000_000, help="in an epoch, at most")
+    parser.add_argument("--rate", type=int, default=10_000, help="events a second of event time")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--data", help="where to keep the events for the next time")
+    return parser
+
+
+def _names(text: str) -> list[str]:
+    names = text.split(",")
+    unknown = [name for name in names if name not in QUERIES]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no query {unknown[0]!r}: there are {', '.join(QUERIES)}")
+    return names
+
+
+if __name__ == "__main__":
+    main()
