@@ -3,7 +3,7 @@
 What the flow prints goes to standard output; progress, the summary and everything that goes wrong
 go to standard error. The exit code is 0 when the flow has ended, also when it was asked to by
 Ctrl-C or a SIGTERM; 1 when it failed; 2 when the command line, the module or the flow is not fit to
-run, so that nothing ran; 130 when it was stopped at once, by a second Ctrl-C.
+run, so that nothing ran; 130 or 143 when it was stopped at once, by a second Ctrl-C or SIGTERM.
 """
 
 from __future__ import annotations
@@ -11,15 +11,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
-import os
-import signal
 import sys
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from types import FrameType
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from flow.dataflow import Dataflow
@@ -30,6 +26,7 @@ from flow.failure_text import describe_failure, users_trace
 from flow.loading import CommandError, CommandParser, load_flow
 from flow.progress import Progress, StatusLine
 from flow.running import run
+from flow.signals import stopping_on_signals
 from flow.summary_table import summary_table
 from recovery import RecoveryConfig
 
@@ -147,7 +144,10 @@ def _count(text: str) -> int:
 
 
 def _run(flow: Dataflow, options: argparse.Namespace, line: StatusLine | None) -> Summary:
-    """Run the flow in a thread, so that this one is free for signals, which Spark takes else."""
+    """Run the flow in a thread, so that this one is free for signals.
+
+    So they are answered from the first moment on: Spark, when it starts in this thread, takes them.
+    """
     stop = StopFlag()
     arguments = {**vars(options), "conf": dict(options.conf), "stop": stop}
     arguments["py_files"] = tuple(options.py_files)
@@ -156,29 +156,6 @@ def _run(flow: Dataflow, options: argparse.Namespace, line: StatusLine | None) -
         arguments["on_epoch"] = Progress(flow, line)
     with _log_to_stderr(), stopping_on_signals(stop.ask), ThreadPoolExecutor(1) as pool:
         return pool.submit(run, flow, **arguments).result()
-
-
-@contextlib.contextmanager
-def stopping_on_signals(ask: Callable[[], None]) -> Iterator[None]:
-    """Let a first Ctrl-C or SIGTERM ask for a stop, and a second one end the process."""
-    asked = threading.Event()
-
-    def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        if asked.is_set():
-            _say("stopped at once")
-            sys.stdout.flush()
-            os._exit(130)
-        asked.set()
-        _say("stopping when the epoch in hand is done; a second Ctrl-C stops at once")
-        ask()
-
-    signals = (signal.SIGINT, signal.SIGTERM)
-    before = [(number, signal.signal(number, on_signal)) for number in signals]
-    try:
-        yield
-    finally:
-        for number, handler in before:
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

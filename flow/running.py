@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from flow.connectors.source import Source
@@ -18,6 +19,7 @@ from flow.instants import Instant, instant_us
 from flow.operators.building import check_whole
 from flow.operators.edges import Input
 from flow.progress import DropWarnings, LateWarnings
+from flow.signals import own_handlers_kept, plainly_interrupted, stopping_on_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,6 +53,10 @@ def run(
     A flow whose inputs all end, run without `recovery`, is one Spark batch job; any other is one
     streaming query.
 
+    A streaming query that is run in the main thread ends after the epoch in hand when Ctrl-C or a
+    SIGTERM asks for it, and this returns; a second one ends the process. Handlers of these signals
+    that the program has set itself are left alone.
+
     Args:
         flow: the flow.
         recovery: where to keep state and offsets, to go on from after a stop.
@@ -70,7 +76,8 @@ def run(
         shards: how many slices the key space has; kept for a checkpoint's life.
         partitions: how many partitions each level has; kept for a checkpoint's life.
         on_epoch: called with each epoch's number, counts, and feed (``None`` in a batch).
-        stop: asked by another thread, or a signal handler, to stop between two epochs.
+        stop: asked by another thread, or a signal handler, to stop between two epochs; when it is
+            given, signals are left alone.
 
     Returns:
         What the run did.
@@ -81,6 +88,7 @@ def run(
         StepError: when a step failed; its cause is the user's own exception.
         SourceError, SinkError: when a source or a sink failed.
         EngineError: when Spark failed.
+        KeyboardInterrupt: when Ctrl-C ended a batch.
     """
     if not isinstance(flow, Dataflow):
         raise FlowTypeError(f"run needs a Dataflow, got {type(flow).__name__} {shorten(flow)}")
@@ -100,7 +108,8 @@ def run(
     from flow.engine.session import SparkSettings, make_session
 
     settings = SparkSettings(master, dict(conf or {}), log_level, tuple(py_files))
-    session = spark or make_session(flow.flow_id, settings)
+    with own_handlers_kept():
+        session = spark or make_session(flow.flow_id, settings)
     report = _reporting(plan, on_epoch)
     started = time.monotonic()
     if batch:
@@ -117,9 +126,21 @@ def run(
             shards,
             partitions,
         )
-        summary = StreamingRun(plan, session, streaming, report, stop or StopFlag()).run()
+        with _stop_flag(stop) as flag:
+            summary = StreamingRun(plan, session, streaming, report, flag).run()
     summary.seconds = time.monotonic() - started
     return summary
+
+
+@contextlib.contextmanager
+def _stop_flag(given: StopFlag | None) -> Iterator[StopFlag]:
+    """The flag that the caller asks to stop by, or else one that signals ask."""
+    if given is not None:
+        yield given
+        return
+    flag = StopFlag()
+    with stopping_on_signals(flag.ask):
+        yield flag
 
 
 def _reporting(plan: Plan, on_epoch: EpochReport | None) -> EpochReport:
@@ -147,7 +168,8 @@ def _batch(
     from flow.engine.batch import BatchSettings, run_batch
 
     settings = BatchSettings(drain, system_time, shards, partitions)
-    return run_batch(plan, session, settings, lambda epoch, stats: report(epoch, stats, None))
+    with plainly_interrupted():
+        return run_batch(plan, session, settings, lambda epoch, stats: report(epoch, stats, None))
 
 
 def _chooses_batch(plan: Plan, engine: str, recovery: Recovery | None, trigger: object) -> bool:

@@ -21,7 +21,7 @@ import pytest
 import flow.commandline
 import flow.running
 from flow import Dataflow
-from flow.commandline import main, stopping_on_signals
+from flow.commandline import main
 from flow.engine.context import Stats
 from flow.engine.summary import Summary
 from flow.errors import FlowBuildError, FlowError, SourceError, StepError
@@ -544,23 +544,6 @@ def test_a_signal_asks_the_run_to_stop_and_says_so(
     assert said(capsys, 0, "mine:flow", "--quiet") == (
         "stopping when the epoch in hand is done; a second Ctrl-C stops at once\n"
     )
-
-
-def test_a_second_signal_ends_the_process_at_once(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    codes: list[int] = []
-    asked: list[bool] = []
-    monkeypatch.setattr(os, "_exit", codes.append)
-    before = signal.getsignal(signal.SIGINT)
-    with stopping_on_signals(lambda: asked.append(True)):
-        signal.raise_signal(signal.SIGINT)
-        assert codes == []
-        signal.raise_signal(signal.SIGTERM)
-    assert codes[:1] == [130]
-    assert asked[:1] == [True]
-    assert capsys.readouterr().err.splitlines()[1] == "stopped at once"
-    assert signal.getsignal(signal.SIGINT) is before
 
 
 # --- the module that stands where the function does ---
