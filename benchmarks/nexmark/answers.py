@@ -38,12 +38,12 @@ _BIDS_IN_WINDOWS = f"""
     FROM bid, range(5) AS offsets(back)
 """
 _SESSION_STARTS = f"""
-    SELECT bidder, at, coalesce(at - lag(at) OVER one_bidder > {10 * SECOND}, true) AS starts
-    FROM (SELECT bidder, epoch_us(date_time) AS at FROM bid)
-    WINDOW one_bidder AS (PARTITION BY bidder ORDER BY at)
+    SELECT bidder, us, coalesce(us - lag(us) OVER one_bidder > {10 * SECOND}, true) AS starts
+    FROM (SELECT bidder, epoch_us(date_time) AS us FROM bid)
+    WINDOW one_bidder AS (PARTITION BY bidder ORDER BY us)
 """
 _NUMBERED = f"""
-    SELECT *, sum(starts::int) OVER (PARTITION BY bidder ORDER BY at) AS session
+    SELECT *, sum(starts::int) OVER (PARTITION BY bidder ORDER BY us) AS session
     FROM ({_SESSION_STARTS})
 """
 
@@ -76,7 +76,7 @@ ANSWERS = {
     ),
     "q11": Answer(
         expected=f"""
-            SELECT bidder, count(*), min(at), max(at) FROM ({_NUMBERED}) GROUP BY bidder, session
+            SELECT bidder, count(*), min(us), max(us) FROM ({_NUMBERED}) GROUP BY bidder, session
         """,
         got="SELECT key, bids, epoch_us(open_time), epoch_us(close_time) FROM result",
     ),

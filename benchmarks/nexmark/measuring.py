@@ -113,8 +113,10 @@ def measure(
 def measured(began: Mark, marks: list[Mark], ended: Mark, settings: Settings) -> Measured:
     """What a run took, by the marks made as it began, after each epoch, and as it ended."""
     last = marks[-1]
-    one_epoch = marks[0].rows == last.rows
-    first, last = (began, last._replace(seconds=ended.seconds)) if one_epoch else (marks[0], last)
+    if marks[0].rows == last.rows:
+        first, last = began, ended._replace(rows=last.rows)
+    else:
+        first = marks[0]
     seconds = last.seconds - first.seconds
     known = first.processor_seconds is not None and last.processor_seconds is not None
     used = (last.processor_seconds or 0) - (first.processor_seconds or 0)

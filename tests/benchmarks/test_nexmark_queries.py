@@ -1,0 +1,298 @@
+"""The Nexmark flows give what the queries ask for: by hand, in Python, in DuckDB, on Spark."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from benchmarks.nexmark.answers import ANSWERS, WrongResultError, check
+from benchmarks.nexmark.auction_house import BASE_TIME, SHARES, AuctionHouse
+from benchmarks.nexmark.measuring import Settings, measure
+from benchmarks.nexmark.queries import QUERIES
+from benchmarks.nexmark.tables import Tables
+from flow.connectors.sink import to_record
+from flow.testing import TestDriver, TestingSink, TestingSource
+
+Row = dict[str, Any]
+Events = Mapping[str, list[Row]]
+
+needs_duckdb = pytest.mark.skipif(
+    importlib.util.find_spec("duckdb") is None, reason="DuckDB is not installed"
+)
+EVENTS = 5_000
+HOUSE = AuctionHouse(seed=7, rate=100)
+"""Its events take 50 seconds: five windows of ten."""
+
+
+def at(second: float) -> datetime:
+    return BASE_TIME + timedelta(seconds=second)
+
+
+def second_of(instant: datetime) -> float:
+    return (instant - BASE_TIME).total_seconds()
+
+
+def driven(name: str, epochs: Iterable[Events], between: str = "0s") -> list[Row]:
+    """What a query makes of some epochs, in process, as the rows that a table would hold."""
+    flow = QUERIES[name].flow(lambda table, columns: TestingSource([]), TestingSink([]))
+    with TestDriver(flow, now=BASE_TIME) as driver:
+        for tables in epochs:
+            driver.send_all(tables)
+            driver.advance(between)
+        driver.end()
+        return [to_record(item) for item in driver.received("out")]
+
+
+def bids(*fields: tuple[str, str, int, float]) -> Events:
+    names = ("auction", "bidder", "price")
+    rows = [dict(zip(names, bid[:3], strict=True), date_time=at(bid[3])) for bid in fields]
+    return {"bid": rows}
+
+
+def test_q5_finds_the_auctions_with_the_most_bids_of_each_window() -> None:
+    # second   0  1  2  3  4  5  6  7  8  9 10 11
+    # A           *     *
+    # B                 *     *                 *
+    went = bids(
+        ("A", "u", 1, 1), ("A", "u", 1, 3), ("B", "u", 1, 3), ("B", "u", 1, 5), ("B", "u", 1, 11)
+    )
+    rows = driven("q5", [went])
+    hot = sorted((second_of(row["starttime"]), row["auction"], row["bids"]) for row in rows)
+    assert hot == [
+        (-8, "A", 1),
+        (-6, "A", 2),
+        (-4, "A", 2),
+        (-4, "B", 2),
+        (-2, "A", 2),
+        (-2, "B", 2),
+        (0, "A", 2),
+        (0, "B", 2),
+        (2, "B", 3),
+        (4, "B", 2),
+        (6, "B", 1),
+        (8, "B", 1),
+        (10, "B", 1),
+    ]
+
+
+def test_q7_finds_all_bids_with_the_highest_price_of_each_window() -> None:
+    rows = driven(
+        "q7", [bids(("A", "u", 5, 1), ("B", "v", 9, 2), ("A", "w", 9, 3), ("B", "u", 4, 12))]
+    )
+    assert sorted((second_of(row["date_time"]), row["bidder"], row["price"]) for row in rows) == [
+        (2, "v", 9),
+        (3, "w", 9),
+        (12, "u", 4),
+    ]
+
+
+def test_q8_finds_who_came_and_sold_within_one_window() -> None:
+    # second    0         10        20
+    # ann       P    AA   |         |      sells twice, is found once
+    # bob         P       |A        |      sells too late
+    # cat                 | P A     |
+    # dan          A      |         |      came long ago
+    persons = [("ann", 1), ("bob", 2), ("cat", 12)]
+    auctions = [("dan", 3), ("ann", 5), ("ann", 6), ("bob", 11), ("cat", 13)]
+    tables = {
+        "person": [{"id": name, "name": name.upper(), "date_time": at(s)} for name, s in persons],
+        "auction": [{"seller": name, "date_time": at(s)} for name, s in auctions],
+    }
+    rows = driven("q8", [tables])
+    assert sorted((row["id"], row["name"], second_of(row["starttime"])) for row in rows) == [
+        ("ann", "ANN", 0),
+        ("cat", "CAT", 10),
+    ]
+
+
+def test_q11_ends_a_session_after_more_than_ten_seconds_without_a_bid() -> None:
+    # second    0         10         21
+    # ann       *         *          *
+    # bob           *
+    went = bids(("A", "ann", 1, 0), ("A", "bob", 1, 4), ("A", "ann", 1, 10), ("A", "ann", 1, 21))
+    rows = driven("q11", [went])
+    sessions = [
+        (row["key"], second_of(row["open_time"]), second_of(row["close_time"]), row["bids"])
+        for row in rows
+    ]
+    assert sorted(sessions) == [("ann", 0, 10, 2), ("ann", 21, 21, 1), ("bob", 4, 4, 1)]
+
+
+def test_q12_counts_by_the_clock_of_the_machine_whatever_the_bids_say() -> None:
+    first = bids(("A", "ann", 1, 700), ("A", "bob", 1, 0), ("A", "ann", 1, 3))
+    rows = driven("q12", [first, bids(("A", "ann", 1, 1))], between="12s")
+    windows = [(row["key"], second_of(row["open_time"]), row["bids"]) for row in rows]
+    assert sorted(windows) == [("ann", 0, 2), ("ann", 10, 1), ("bob", 0, 1)]
+
+
+@cache
+def events() -> dict[str, list[Row]]:
+    return {table: rows.to_pylist() for table, rows in HOUSE.block(0, EVENTS).items()}
+
+
+def in_epochs(name: str, count: int = 4) -> list[Events]:
+    """The events that a query reads, in epochs that go equally far in event time."""
+
+    def part(table: str, number: int) -> list[Row]:
+        rows = events()[table]
+        return rows[number * len(rows) // count : (number + 1) * len(rows) // count]
+
+    return [
+        {table: part(table, number) for table in QUERIES[name].reads} for number in range(count)
+    ]
+
+
+def plain_q5() -> set[tuple[Any, ...]]:
+    counts: dict[int, Counter[str]] = defaultdict(Counter)
+    for bid in events()["bid"]:
+        newest = int(second_of(bid["date_time"]) // 2 * 2)
+        for start in range(newest - 8, newest + 2, 2):
+            counts[start][bid["auction"]] += 1
+    return {
+        (at(start), auction, many)
+        for start, of_window in counts.items()
+        for auction, many in of_window.items()
+        if many == max(of_window.values())
+    }
+
+
+def plain_q7() -> set[tuple[Any, ...]]:
+    highest: dict[float, int] = {}
+    for bid in events()["bid"]:
+        window = second_of(bid["date_time"]) // 10
+        highest[window] = max(highest.get(window, 0), bid["price"])
+    return {
+        (bid["auction"], bid["bidder"], bid["price"], bid["date_time"])
+        for bid in events()["bid"]
+        if bid["price"] == highest[second_of(bid["date_time"]) // 10]
+    }
+
+
+def plain_q8() -> set[tuple[Any, ...]]:
+    def window(row: Row) -> float:
+        return second_of(row["date_time"]) // 10
+
+    sellers = {(auction["seller"], window(auction)) for auction in events()["auction"]}
+    return {
+        (person["id"], person["name"], at(window(person) * 10))
+        for person in events()["person"]
+        if (person["id"], window(person)) in sellers
+    }
+
+
+def plain_q11() -> set[tuple[Any, ...]]:
+    times: dict[str, list[datetime]] = defaultdict(list)
+    for bid in events()["bid"]:
+        times[bid["bidder"]].append(bid["date_time"])
+    sessions = set()
+    for bidder, all_of in times.items():
+        session = [all_of[0]]
+        for one in all_of[1:]:
+            if one - session[-1] > timedelta(seconds=10):
+                sessions.add((bidder, session[0], session[-1], len(session)))
+                session = []
+            session.append(one)
+        sessions.add((bidder, session[0], session[-1], len(session)))
+    return sessions
+
+
+def plain_q12() -> set[tuple[Any, ...]]:
+    return {
+        (bidder, at(10 * number), many)
+        for number, epoch in enumerate(in_epochs("q12"))
+        for bidder, many in Counter(bid["bidder"] for bid in epoch["bid"]).items()
+    }
+
+
+PLAIN: dict[str, tuple[Callable[[], set[tuple[Any, ...]]], tuple[str, ...]]] = {
+    "q5": (plain_q5, ("starttime", "auction", "bids")),
+    "q7": (plain_q7, ("auction", "bidder", "price", "date_time")),
+    "q8": (plain_q8, ("id", "name", "starttime")),
+    "q11": (plain_q11, ("key", "open_time", "close_time", "bids")),
+    "q12": (plain_q12, ("key", "open_time", "bids")),
+}
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_a_query_gives_what_plain_python_does(name: str) -> None:
+    plain, columns = PLAIN[name]
+    rows = driven(name, in_epochs(name), between="10s")
+    got = [tuple(row[column] for column in columns) for row in rows]
+    assert len(got) == len(set(got)) > 4
+    assert set(got) == plain()
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_where_epochs_are_cut_makes_no_difference(name: str) -> None:
+    def rows(epochs: int) -> list[str]:
+        return sorted(map(str, driven(name, in_epochs(name, epochs))))
+
+    assert rows(1) == rows(5)
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
+    made = Tables(tmp_path_factory.mktemp("nexmark"), EVENTS, HOUSE)
+    made.write()
+    return made
+
+
+def written(rows: list[Row], folder: Path) -> Path:
+    """Rows as the file that a sink would write, without columns that say nothing."""
+    folder.mkdir(parents=True)
+    table = pa.Table.from_pylist(rows)
+    named = [name for name in table.schema.names if name != "merged_ids"]
+    pq.write_table(table.select(named), folder / "rows.parquet")
+    return folder
+
+
+@needs_duckdb
+@pytest.mark.parametrize("name", QUERIES)
+def test_duckdb_says_the_same(name: str, tables: Tables, tmp_path: Path) -> None:
+    rows = driven(name, in_epochs(name))
+    assert check(name, tables.folder, written(rows, tmp_path / "out")) > 4
+
+
+@needs_duckdb
+@pytest.mark.parametrize("name", QUERIES)
+def test_a_wrong_result_is_found(name: str, tables: Tables, tmp_path: Path) -> None:
+    rows = driven(name, in_epochs(name))
+    with pytest.raises(WrongResultError, match=rf"{name}: 1 rows are missing, such as .* 0 too"):
+        check(name, tables.folder, written(rows[1:], tmp_path / "less"))
+    with pytest.raises(WrongResultError, match=r"rows are missing.*1 too many, such as"):
+        check(name, tables.folder, written([*rows, rows[0]], tmp_path / "twice"))
+
+
+def test_every_query_has_an_answer() -> None:
+    assert list(ANSWERS) == list(QUERIES)
+    assert {table for query in QUERIES.values() for table in query.reads} <= set(SHARES)
+
+
+@pytest.mark.spark
+def test_a_query_runs_on_spark_with_recovery_and_is_measured(
+    spark: SparkSession, tables: Tables
+) -> None:
+    found: list[tuple[Any, ...]] = []
+    said: list[str] = []
+
+    def look(result: Path) -> None:
+        rows = pq.read_table(result, partitioning=None).to_pylist()
+        found.extend((row["starttime"], row["auction"], row["bids"]) for row in rows)
+
+    settings = Settings(tables, "streaming", cores=2, epoch_events=EVENTS // 2)
+    taken = measure(QUERIES["q5"], settings, said.append, look)
+    assert sorted(found) == sorted(plain_q5())
+    assert said[:2] == ["epoch 0: 2,300 rows read", "epoch 1: 4,600 rows read"]
+    assert (taken.rows, taken.events) == (2_300, 2_500)
+    assert 0 < taken.seconds < taken.whole_seconds
+    assert taken.core_seconds > 0

@@ -1,0 +1,84 @@
+"""What is timed of a Nexmark run, and the table made of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.nexmark.auction_house import AuctionHouse
+from benchmarks.nexmark.measuring import Mark, Measured, Settings, measured
+from benchmarks.nexmark.processor_time import processor_seconds
+from benchmarks.nexmark.queries import QUERIES
+from benchmarks.nexmark.report import FLINK_PER_CORE, table
+from benchmarks.nexmark.run import main
+from benchmarks.nexmark.tables import Tables
+
+SETTINGS = Settings(Tables(Path("nowhere"), 1_000, AuctionHouse()), "streaming", 2, 500)
+BURN = "import time\nwhile time.process_time() < 0.4: pass"
+
+
+def test_what_is_timed_starts_as_the_first_epoch_ends() -> None:
+    #                 rows  s     processors
+    began = Mark(0, 100.0, 50.0)
+    epochs = [Mark(460, 110.0, 60.0), Mark(920, 114.0, 66.0), Mark(920, 115.0, 67.0)]
+    taken = measured(began, epochs, Mark(0, 116.0, 68.0), SETTINGS)
+    assert taken == Measured(
+        events=500.0, rows=460, seconds=5.0, core_seconds=7.0, whole_seconds=16.0
+    )
+    assert taken.per_core == 500 / 7
+
+
+def test_a_run_of_one_epoch_is_timed_whole() -> None:
+    taken = measured(Mark(0, 1.0, 5.0), [Mark(920, 4.0, 9.0)], Mark(0, 5.0, 9.5), SETTINGS)
+    assert taken == Measured(
+        events=1_000.0, rows=920, seconds=4.0, core_seconds=4.5, whole_seconds=4.0
+    )
+
+
+def test_without_processor_times_the_cores_given_count() -> None:
+    epochs = [Mark(460, 2.0, None), Mark(920, 5.0, None)]
+    taken = measured(Mark(0, 1.0, None), epochs, Mark(0, 6.0, None), SETTINGS)
+    assert taken.core_seconds == 6.0
+
+
+def test_the_table_shows_the_run_in_the_middle_beside_flink() -> None:
+    runs = [Measured(1e6, 920_000, 10.0, 20.0 / faster, 12.0) for faster in (1, 4, 2)]
+    lines = table({"q7": runs}, QUERIES).splitlines()
+    assert lines[0].split() == [
+        *["query", "rows", "s", "cores", "s,", "whole"],
+        *["events/s/core", "Flink's", "ratio"],
+    ]
+    assert lines[2].split() == [
+        *["q7", "highest", "bid", "920,000", "10.0", "1.00", "12.0"],
+        *["100,000", "12,330", "8.1x"],
+    ]
+
+
+def test_every_query_has_a_figure_to_stand_beside() -> None:
+    assert list(FLINK_PER_CORE) == list(QUERIES)
+
+
+@pytest.mark.skipif(processor_seconds() is None, reason="the system does not say")
+def test_processor_time_counts_children_that_run_and_that_have_ended() -> None:
+    before = processor_seconds() or 0
+    subprocess.run([sys.executable, "-c", BURN], check=True)
+    ended = processor_seconds() or 0
+    assert ended - before > 0.3
+    with subprocess.Popen(
+        [sys.executable, "-c", f"{BURN}\nprint(flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert (processor_seconds() or 0) - ended > 0.3
+        child.communicate(b"\n")
+
+
+def test_a_query_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--queries", "q5,q6"])
+    assert "no query 'q6': there are q5, q7, q8, q11, q12" in capsys.readouterr().err
