@@ -86,12 +86,12 @@ def test_q5_finds_the_auctions_with_the_most_bids_of_each_window() -> None:
 
 
 def test_q7_finds_all_bids_with_the_highest_price_of_each_window() -> None:
-    rows = driven(
-        "q7", [bids(("A", "u", 5, 1), ("B", "v", 9, 2), ("A", "w", 9, 3), ("B", "u", 4, 12))]
-    )
+    went = [("A", "u", 5, 1), ("B", "v", 9, 2), ("A", "w", 9, 3), ("A", "x", 9, 4)]
+    rows = driven("q7", [bids(*went, ("A", "y", 8, 5), ("B", "u", 4, 12))])
     assert sorted((second_of(row["date_time"]), row["bidder"], row["price"]) for row in rows) == [
         (2, "v", 9),
         (3, "w", 9),
+        (4, "x", 9),
         (12, "u", 4),
     ]
 
