@@ -23,7 +23,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.nexmark.answers import can_check, check
-from benchmarks.nexmark.auction_house import AuctionHouse
+from benchmarks.nexmark.auction_house import ROUND, AuctionHouse
 from benchmarks.nexmark.measuring import Measured, Settings, measure
 from benchmarks.nexmark.queries import QUERIES, Query
 from benchmarks.nexmark.report import table
@@ -87,16 +87,26 @@ def say(text: str) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--events", type=int, default=5_000_000, help="how many to make")
-    parser.add_argument("--runs", type=int, default=3, help="runs of each query")
+    parser.add_argument("--events", type=_events, default=5_000_000, help="how many to make")
+    parser.add_argument("--runs", type=_count, default=3, help="runs of each query")
     parser.add_argument("--queries", type=_names, default=list(QUERIES), help="such as q5,q11")
     parser.add_argument("--engine", choices=("streaming", "batch"), default="streaming")
-    parser.add_argument("--cores", type=int, default=2, help="how many Spark is given")
-    parser.add_argument("--epoch-events", type=int, default=1_000_000, help="in an epoch, at most")
-    parser.add_argument("--rate", type=int, default=10_000, help="events a second of event time")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--cores", type=_count, default=2, help="how many Spark is given")
+    parser.add_argument("--epoch-events", type=_events, default=1_000_000, help="in an epoch")
+    parser.add_argument("--rate", type=_count, default=10_000, help="events a second of event time")
+    parser.add_argument("--seed", type=int, default=1, help="other events for another number")
     parser.add_argument("--data", help="where to keep the events for the next time")
     return parser
+
+
+def _count(text: str, least: int = 1) -> int:
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"needs a whole number of at least {least}, got {text!r}")
+    return int(text)
+
+
+def _events(text: str) -> int:
+    return _count(text, least=ROUND)
 
 
 def _names(text: str) -> list[str]:

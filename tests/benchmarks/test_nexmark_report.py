@@ -78,7 +78,17 @@ def test_processor_time_counts_children_that_run_and_that_have_ended() -> None:
         child.communicate(b"\n")
 
 
-def test_a_query_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("--queries=q5,q6", "no query 'q6': there are q5, q7, q8, q11, q12"),
+        ("--events=49", "needs a whole number of at least 50, got '49'"),
+        ("--runs=0", "needs a whole number of at least 1, got '0'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    given: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
-        main(["--queries", "q5,q6"])
-    assert "no query 'q6': there are q5, q7, q8, q11, q12" in capsys.readouterr().err
+        main([given])
+    assert said in capsys.readouterr().err
