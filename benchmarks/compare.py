@@ -1,0 +1,93 @@
+"""Measure how fast windows are worked out, beside Spark's own, Bytewax, DuckDB and Polars.
+
+::
+
+    python benchmarks/compare.py                                # everything: hours
+    python benchmarks/compare.py tumbling-10k session --rows 500000
+    python benchmarks/compare.py --list
+    python benchmarks/compare.py --profile tumbling-10k         # where an epoch's time goes
+
+All contestants read the same generated events and run in turn, each time in a fresh process; the
+table shows medians. What they work out is compared as well. ``docs/performance.md`` says what each
+row measures. Peers come with ``pip install 'flow-windows[benchmarks]'``; those that are not
+installed are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.windows.machine import describe, headline
+from benchmarks.windows.measuring import ROOT, Bench, Measured, Say, as_json
+from benchmarks.windows.profiling import profile_work
+from benchmarks.windows.table import as_markdown, as_text
+from benchmarks.windows.works import Scale, Work, all_works
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, and print the table; 0 when all answers agree and nothing failed."""
+    options = _parser().parse_args(arguments)
+    scale = Scale(options.rows, options.cores)
+    works = {work.name: work for work in all_works(scale)}
+    if options.list:
+        print(*(f"{work.name:16} {work.title}" for work in works.values()), sep="\n")
+        return 0
+    unknown = [name for name in [*options.works, options.profile] if name and name not in works]
+    if unknown:
+        print(f"there is no work called {', '.join(unknown)}: see --list", file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory(prefix="flow-benchmark-") as temporary:
+        bench = Bench(Path(options.folder or temporary), scale, options.runs, _said())
+        if options.profile:
+            print(profile_work(bench, works[options.profile]))
+            return 0
+        chosen = [works[name] for name in options.works] or list(works.values())
+        return _measure(bench, chosen, options)
+
+
+def _measure(bench: Bench, works: Sequence[Work], options: argparse.Namespace) -> int:
+    """Measure works; what is done so far is on disk after each."""
+    machine, measured, results = describe(ROOT), list[Measured](), Path(options.json)
+    for work in works:
+        measured.append(bench.measure(work))
+        found = {"machine": machine, "rows": bench.scale.rows, "works": as_json(measured)}
+        results.parent.mkdir(parents=True, exist_ok=True)
+        results.write_text(json.dumps(found, indent=1))
+        if options.markdown:
+            said = headline(machine, bench.scale.rows, bench.runs)
+            Path(options.markdown).write_text(as_markdown(measured, said))
+    print(as_text(measured), f"\nall figures: {results}")
+    failed = any(standing.problem for one in measured for standing in one.standings.values())
+    return int(failed or any(one.disagreement for one in measured))
+
+
+def _said() -> Say:
+    started = time.monotonic()
+    return lambda text: print(f"[{time.monotonic() - started:7.1f} s] {text}", flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    description, _, _ = (__doc__ or "").partition("\n")
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("works", nargs="*", help="which to measure; all when left out")
+    parser.add_argument("--list", action="store_true", help="show what can be measured")
+    parser.add_argument("--rows", type=int, default=5_000_000, help="how many events there are")
+    parser.add_argument("--runs", type=int, default=3, help="how often each is measured")
+    parser.add_argument("--cores", type=int, default=2, help="how many cores contestants use")
+    parser.add_argument("--folder", help="where to keep the data; else they are made each time")
+    parser.add_argument("--json", default="out/compare.json", help="the results file to write")
+    parser.add_argument("--markdown", metavar="FILE", help="write the table as Markdown, too")
+    parser.add_argument("--profile", metavar="WORK", help="show where an epoch's time goes")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

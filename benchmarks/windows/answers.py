@@ -1,0 +1,106 @@
+"""What contestants have written, made comparable: a fast wrong answer is no answer.
+
+Some leave the last windows open when the events end, some close them. So only windows are compared
+that the watermark has closed for all of them by then.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from benchmarks.windows.data import WAIT_SECONDS
+
+GAP_US = 30_000_000
+BOUNDS = ("key", "open_time", "close_time")
+Words: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint64]]"
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+_SHIFT = np.uint64(29)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """All windows and their figures, in short.
+
+    Attributes:
+        windows: how many there are.
+        sums: the sum of each figure over all windows, by its name.
+        checksum: of the windows with their keys, opening times and figures, in any order.
+    """
+
+    windows: int
+    sums: dict[str, float]
+    checksum: str
+
+
+def answer_in(folder: Path, figures: Sequence[str], windows: str, last_us: int) -> Answer:
+    """What a contestant has written.
+
+    Args:
+        folder: where.
+        figures: the names of the figures.
+        windows: which windows they are.
+        last_us: the time of the last event.
+    """
+    table = _table(folder, figures)
+    closed_us = last_us - WAIT_SECONDS * 1_000_000 - (GAP_US if windows == "session" else 0)
+    table = table.filter(pc.less_equal(table["close_time"], closed_us))
+    sums = {name: math.fsum(table[name].to_numpy()) for name in figures}
+    return Answer(table.num_rows, sums, _checksum(table, figures))
+
+
+def _table(folder: Path, figures: Sequence[str]) -> pa.Table:
+    """The windows, with times in microseconds."""
+    pickles = sorted(folder.rglob("*.pickle"))
+    if pickles:
+        return _from_pickles(pickles, figures)
+    files = [str(path) for path in sorted(folder.rglob("*.parquet")) if path.is_file()]
+    table = ds.dataset(files, format="parquet").to_table(columns=[*BOUNDS, *figures])
+    for place, name in enumerate(BOUNDS[1:], 1):
+        micros = table[name].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+        table = table.set_column(place, name, micros)
+    return table
+
+
+def _from_pickles(files: Sequence[Path], figures: Sequence[str]) -> pa.Table:
+    rows: list[tuple[Any, ...]] = []
+    for path in files:
+        rows += pickle.loads(path.read_bytes())
+    names = (*BOUNDS, *figures)
+    columns = list(zip(*rows, strict=True)) or [()] * len(names)
+    return pa.table(dict(zip(names, columns, strict=True)))
+
+
+def _checksum(table: pa.Table, figures: Sequence[str]) -> str:
+    """The sum of a hash of each row, so that the order of rows does not matter."""
+    mixed = _mixed(_keys(table["key"]) ^ _words(table["open_time"].cast(pa.int64())))
+    for name in figures:
+        mixed = _mixed(mixed ^ _words(table[name].cast(pa.float64())))
+    return f"{int(mixed.sum(dtype=np.uint64)):016x}"
+
+
+def _keys(column: pa.ChunkedArray) -> Words:
+    coded = column.combine_chunks().dictionary_encode()
+    hashes = pd.util.hash_array(coded.dictionary.to_numpy(zero_copy_only=False).astype(object))
+    hashed: Words = hashes[coded.indices.to_numpy()]
+    return hashed
+
+
+def _words(column: pa.ChunkedArray) -> Words:
+    words: Words = np.ascontiguousarray(column.to_numpy()).view(np.uint64)
+    return words
+
+
+def _mixed(words: Words) -> Words:
+    mixed: Words = (words ^ (words >> _SHIFT)) * _MULTIPLIER
+    return mixed ^ (mixed >> _SHIFT)

@@ -1,0 +1,27 @@
+"""One measurement in a process of its own.
+
+``python -m benchmarks.windows.contestant MODULE FUNCTION JOB.json FIGURE.json`` calls a function of
+a module of this package with the job, and writes the figure it returns.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from benchmarks.windows.job import Figure, Job
+
+
+def main(module: str, function: str, job_file: str, figure_file: str) -> None:
+    """Measure once."""
+    job = Job(**json.loads(Path(job_file).read_text()))
+    measure = getattr(importlib.import_module(f"benchmarks.windows.{module}"), function)
+    figure: Figure = measure(job)
+    Path(figure_file).write_text(json.dumps(asdict(figure)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,199 @@
+"""Measures works: each measurement in a fresh process, contestants in turn, answers compared."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.windows.answers import Answer, answer_in
+from benchmarks.windows.data import FILES, Events, last_us, make
+from benchmarks.windows.interpreters import interpreter_with
+from benchmarks.windows.job import Figure, Job
+from benchmarks.windows.works import Contestant, Scale, Work
+
+ROOT = Path(__file__).resolve().parents[2]
+WARM_ROWS = 20_000
+LONGEST_SECONDS = 3_600
+Say = Callable[[str], None]
+
+
+class MeasurementError(Exception):
+    """A contestant did not come to a figure."""
+
+
+@dataclass
+class Standing:
+    """What a contestant has come to in a work.
+
+    Attributes:
+        figures: one for each run.
+        answer: what it worked out, of the first run.
+        problem: why there is nothing, or not all.
+    """
+
+    figures: list[Figure] = field(default_factory=list)
+    answer: Answer | None = None
+    problem: str = ""
+
+    @property
+    def median(self) -> float | None:
+        """The median of the runs."""
+        return statistics.median(one.value for one in self.figures) if self.figures else None
+
+
+@dataclass
+class Measured:
+    """What all contestants of a work have come to, by their names."""
+
+    work: Work
+    standings: dict[str, Standing]
+
+    @property
+    def disagreement(self) -> str:
+        """Who has worked out something else than the first of ours; empty when all agree."""
+        answers = {
+            name: one.answer for name, one in self.standings.items() if one.answer is not None
+        }
+        first = next(iter(answers.values()), None)
+        others = [f"{name}: {answer}" for name, answer in answers.items() if answer != first]
+        return "" if not others else f"not {first} but {', '.join(others)}"
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where and at what scale works are measured.
+
+    Attributes:
+        home: the folder for data, and for what contestants write.
+        scale: how large everything is.
+        runs: how often each contestant is measured.
+        say: told of each step.
+    """
+
+    home: Path
+    scale: Scale
+    runs: int
+    say: Say
+
+    def measure(self, work: Work) -> Measured:
+        """Let all contestants do a work, in turn, as often as there are runs."""
+        self.say(f"{work.name}: {work.title}")
+        folders = self.data_of(work.events)
+        measured = Measured(work, {one.name: Standing() for one in work.contestants})
+        for run in range(self.runs):
+            for contestant in work.contestants:
+                standing = measured.standings[contestant.name]
+                if not standing.problem:
+                    self._once(work, contestant, standing, folders, first=run == 0)
+        if measured.disagreement:
+            self.say(f"  THE ANSWERS DIFFER: {measured.disagreement}")
+        return measured
+
+    def run_contestant(self, contestant: Contestant, job: Job, python: str | None = None) -> Figure:
+        """Let a contestant do a job in a process of its own.
+
+        Raises:
+            MeasurementError: when it fails; it says how.
+        """
+        python = python or interpreter_with(contestant.needs, self.home)
+        if python is None:
+            raise MeasurementError(f"{contestant.needs} is not installed")
+        scratch = Path(job.scratch)
+        asked, told, log = scratch / "job.json", scratch / "figure.json", scratch / "log.txt"
+        asked.write_text(json.dumps(asdict(job)))
+        module = "benchmarks.windows.contestant"
+        arguments = contestant.module, contestant.function, str(asked), str(told)
+        with log.open("w") as output:
+            try:
+                subprocess.run(
+                    [python, "-m", module, *arguments],
+                    cwd=ROOT,
+                    env=_environment(python),
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    stdin=subprocess.DEVNULL,
+                    timeout=LONGEST_SECONDS,
+                    check=True,
+                )
+            except subprocess.SubprocessError as error:
+                raise MeasurementError(f"it failed:\n{_last_lines(log)}") from error
+        return Figure(**json.loads(told.read_text()))
+
+    def job(self, work: Work, contestant: Contestant, folders: tuple[Path, Path] | None) -> Job:
+        """What a contestant is asked to do, with empty folders to do it in."""
+        place = self.home / "runs" / work.name
+        shutil.rmtree(place, ignore_errors=True)
+        (place / "scratch").mkdir(parents=True)
+        data, warm = map(str, folders or ("", ""))
+        rows = work.events.rows if work.events else self.scale.rows
+        return Job(
+            data,
+            warm,
+            str(place / "out"),
+            str(place / "scratch"),
+            rows,
+            rows * self.scale.files_per_epoch // FILES,
+            self.scale.files_per_epoch,
+            contestant.cores or self.scale.cores,
+            {**work.settings, **contestant.settings},
+        )
+
+    def data_of(self, events: Events | None) -> tuple[Path, Path] | None:
+        """The folders of a data set and of a small one like it to warm up with, made if needed."""
+        if events is None:
+            return None
+        few = Events(min(events.rows, WARM_ROWS), events.keys, events.spread, events.form)
+        data = self.home / "data"
+        return make(events, data), make(few, data)
+
+    def _once(
+        self,
+        work: Work,
+        contestant: Contestant,
+        standing: Standing,
+        folders: tuple[Path, Path] | None,
+        first: bool,
+    ) -> None:
+        started = time.monotonic()
+        job = self.job(work, contestant, folders)
+        try:
+            standing.figures.append(self.run_contestant(contestant, job))
+            if first and folders is not None:
+                out, last = Path(job.out), last_us(folders[0])
+                standing.answer = answer_in(out, work.figures, work.windows, last)
+            said = f"{standing.figures[-1].value:,.2f} {work.unit}"
+        except MeasurementError as error:
+            standing.problem = said = str(error)
+        shutil.rmtree(Path(job.scratch).parent, ignore_errors=True)
+        self.say(f"  {contestant.name}: {said} ({time.monotonic() - started:.0f} s in all)")
+
+
+def _environment(python: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": python}
+
+
+def _last_lines(log: Path, count: int = 15) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-count:])
+
+
+def as_json(measured: Iterable[Measured]) -> list[dict[str, Any]]:
+    """All that was measured, for the results file."""
+    return [
+        {
+            "work": one.work.name,
+            "title": one.work.title,
+            "unit": one.work.unit,
+            "target": None if one.work.target is None else str(one.work.target),
+            "contestants": {name: asdict(standing) for name, standing in one.standings.items()},
+            "disagreement": one.disagreement,
+        }
+        for one in measured
+    ]

@@ -1,0 +1,82 @@
+"""The peak memory of this process's Python workers, read from ``/proc``."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from types import TracebackType
+
+EVERY_SECONDS = 0.2
+
+
+class WorkerMemory:
+    """Watches the Python processes below this one, from ``with`` to its end.
+
+    The system keeps each process's greatest resident size, so looking now and then misses only what
+    a process did in its last moments. Pages that processes share are counted in each.
+
+    Attributes:
+        megabytes: the peak of each process, by its id.
+    """
+
+    def __init__(self) -> None:
+        self.megabytes: dict[int, float] = {}
+        self._done = threading.Event()
+        self._watching = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> WorkerMemory:
+        self._watching.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._done.set()
+        self._watching.join()
+
+    @property
+    def largest_megabytes(self) -> float:
+        """The peak of the largest; zero where the system does not say."""
+        return max(self.megabytes.values(), default=0.0)
+
+    def _watch(self) -> None:
+        while not self._done.wait(EVERY_SECONDS):
+            for process in descendants(os.getpid()):
+                peak = python_peak_megabytes(process)
+                if peak:
+                    self.megabytes[process] = max(peak, self.megabytes.get(process, 0.0))
+
+
+def descendants(process: int) -> list[int]:
+    """The ids of all processes below one."""
+    parents = {int(path.name): _parent(path) for path in Path("/proc").glob("[0-9]*")}
+    found, new = set[int](), {process}
+    while new:
+        new = {child for child, parent in parents.items() if parent in new} - found
+        found |= new
+    return sorted(found)
+
+
+def python_peak_megabytes(process: int) -> float:
+    """The greatest resident size that a process has had; zero if it is not Python, or gone."""
+    status = _status(Path(f"/proc/{process}"))
+    if not status.get("Name", "").startswith("python"):
+        return 0.0
+    return int(status.get("VmHWM", "0 kB").split()[0]) / 1024
+
+
+def _parent(path: Path) -> int:
+    return int(_status(path).get("PPid", "0"))
+
+
+def _status(path: Path) -> dict[str, str]:
+    try:
+        lines = (path / "status").read_text().splitlines()
+    except OSError:  # it has ended meanwhile
+        return {}
+    pairs = (line.partition(":") for line in lines)
+    return {name: value.strip() for name, _, value in pairs}

@@ -1,0 +1,144 @@
+"""Our engines at work on windows: streaming with recovery, batch, and in process.
+
+System time stands still while a stream is timed: nothing is late then, however slow the machine.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from benchmarks.windows.data import START
+from benchmarks.windows.epochs import EpochTimes, span
+from benchmarks.windows.flows import PickledSink, PickledSource, folding_flow, parquet_flow, plain
+from benchmarks.windows.job import Figure, Job
+from flow import Dataflow, run
+from flow.engine.session import SparkSettings, make_session
+from flow.testing import TestDriver, TestingSink, TestingSource
+from recovery import RecoveryConfig
+
+DRIVER_ITEMS = 100_000
+"""How many items the in-process driver is sent at a time."""
+
+MakeFlow = Callable[[str, str], Dataflow]
+"""Makes a flow that reads one folder and writes to another."""
+
+
+def streaming(job: Job) -> Figure:
+    """Seconds from the start of the first epoch of data to the end of the last."""
+    return _streaming(job, _columns(job), to_the_last_window=False)
+
+
+def streaming_whole(job: Job) -> Figure:
+    """The same to the end of the epoch that closes all windows."""
+    return _streaming(job, _columns(job), to_the_last_window=True)
+
+
+def streaming_objects(job: Job) -> Figure:
+    """The same for objects and Python functions."""
+    return _streaming(job, _objects(job), to_the_last_window=True)
+
+
+def batch(job: Job) -> Figure:
+    """Seconds of a whole call of `run`, Spark being warm."""
+    return _batch(job, _columns(job))
+
+
+def batch_objects(job: Job) -> Figure:
+    """The same for objects and Python functions."""
+    return _batch(job, _objects(job))
+
+
+def in_process_objects(job: Job) -> Figure:
+    """Seconds of the driver alone, the items being in memory and the results kept there."""
+    flow = folding_flow(TestingSource(()), TestingSink([]))
+    _drive(flow, _loaded(job.warm))
+    items = _loaded(job.data)
+    started = time.perf_counter()
+    results = _drive(flow, items)
+    seconds = time.perf_counter() - started
+    Path(job.out).mkdir()
+    rows = [plain(item) for item in results]
+    (Path(job.out) / "all.pickle").write_bytes(pickle.dumps(rows))
+    return Figure(seconds)
+
+
+def _drive(flow: Dataflow, items: list[Any]) -> list[Any]:
+    with TestDriver(flow) as driver:
+        for first in range(0, len(items), DRIVER_ITEMS):
+            driver.send("events", items[first : first + DRIVER_ITEMS])
+        driver.end()
+        return driver.received("out")
+
+
+def _loaded(folder: str) -> list[Any]:
+    files = sorted(Path(folder).glob("*.objects"))
+    return [item for path in files for item in pickle.loads(path.read_bytes())]
+
+
+def session(job: Job) -> SparkSession:
+    """A session as the product makes it, on as many cores as the job says."""
+    conf = {str(name): str(value) for name, value in job.settings.get("conf", {}).items()}
+    return make_session("benchmark", SparkSettings(f"local[{job.cores}]", conf))
+
+
+def _columns(job: Job) -> MakeFlow:
+    return lambda data, out: parquet_flow(job.windows, data, out, job.epoch_rows)
+
+
+def _objects(job: Job) -> MakeFlow:
+    def make(data: str, out: str) -> Dataflow:
+        return folding_flow(PickledSource(data, job.rows, job.epoch_rows), PickledSink(out))
+
+    return make
+
+
+def _streaming(job: Job, make: MakeFlow, to_the_last_window: bool) -> Figure:
+    spark = session(job)
+    scratch = Path(job.scratch)
+    run(
+        make(job.warm, f"{scratch}/warm"),
+        spark=spark,
+        recovery=RecoveryConfig(scratch / "first"),
+        system_time=START,
+    )
+    times, rows = EpochTimes(spark), Counter[int]()
+    times.taken()
+
+    def on_epoch(epoch: int, stats: Any, _feed: object) -> None:
+        rows[epoch] = stats.counts["events", "out"]
+
+    summary = run(
+        make(job.data, job.out),
+        spark=spark,
+        recovery=RecoveryConfig(scratch / "second"),
+        system_time=START,
+        on_epoch=on_epoch,
+    )
+    epochs = times.taken()
+    _check(sum(rows.values()), summary.count("windows", "late"), job.rows)
+    of_data = max(epoch for epoch, count in rows.items() if count)
+    last = epochs[-1].number if to_the_last_window else of_data
+    return Figure(span(epochs, last), {"epochs": [one.progress for one in epochs]})
+
+
+def _batch(job: Job, make: MakeFlow) -> Figure:
+    spark = session(job)
+    run(make(job.warm, f"{job.scratch}/warm"), spark=spark, engine="batch")
+    flow = make(job.data, job.out)
+    started = time.perf_counter()
+    summary = run(flow, spark=spark, engine="batch")
+    seconds = time.perf_counter() - started
+    _check(summary.count("events", "out"), summary.count("windows", "late"), job.rows)
+    return Figure(seconds)
+
+
+def _check(read: int, late: int, rows: int) -> None:
+    if read != rows or late:
+        raise SystemExit(f"{read} of {rows} rows were read, {late} were late: this is no benchmark")

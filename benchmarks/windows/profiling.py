@@ -1,0 +1,116 @@
+"""Where the time of a streaming epoch goes: Spark's account of it, and a look into the workers."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.windows.job import Figure, Job
+from benchmarks.windows.measuring import Bench
+from benchmarks.windows.sampling import FOLDER_VARIABLE, WAITING, Look, Seen, seen_in
+from benchmarks.windows.works import Contestant, Work
+
+PLACES = 15
+"""How many functions are shown."""
+
+DURATIONS = {
+    "latestOffset": "asking the sources how far to read",
+    "queryPlanning": "planning the query",
+    "walCommit": "writing the log of offsets",
+    "addBatch": "running the epoch",
+    "commitOffsets": "writing the log of commits",
+    "commitBatch": "telling the sources",
+}
+"""Spark's names of the parts of an epoch."""
+
+STATE = {
+    "allUpdatesTimeMs": "state tasks, until their rows are through",
+    "allRemovalsTimeMs": "state tasks, removing",
+    "commitTimeMs": "state tasks, committing the stores",
+}
+
+
+def profile_work(bench: Bench, work: Work) -> str:
+    """Run one of our streaming contestants once, watched, and say where its time went."""
+    ours = next((one for one in work.ours if one.name == "streaming"), None)
+    if ours is None:
+        return f"{work.name} has nothing that streams"
+    watched = Contestant(
+        ours.name, "profiling", "watched", settings={**ours.settings, "like": _place(ours)}
+    )
+    bench.say(f"{work.name}: {work.title}, watched")
+    job = bench.job(work, watched, bench.data_of(work.events))
+    return report(bench.run_contestant(watched, job))
+
+
+def _place(contestant: Contestant) -> list[str]:
+    return [contestant.module, contestant.function]
+
+
+def watched(job: Job) -> Figure:
+    """A measurement as another contestant makes it, with the workers looked at all the time."""
+    import importlib
+
+    folder = Path(job.scratch) / "samples"
+    folder.mkdir()
+    os.environ[FOLDER_VARIABLE] = str(folder)
+    module, function = job.settings["like"]
+    conf = {"spark.python.daemon.module": "benchmarks.windows.profiled_daemon"}
+    job.settings["conf"] = {**job.settings.get("conf", {}), **conf}
+    contestant = importlib.import_module(f"benchmarks.windows.{module}")
+    figure: Figure = getattr(contestant, function)(job)
+    seen = [[*look, *times] for look, times in seen_in(folder).items()]
+    return Figure(figure.value, {**figure.details, "seen": seen})
+
+
+def report(figure: Figure) -> str:
+    """What was found, as a few short tables."""
+    epochs = figure.details.get("epochs", [])
+    seen = {Look(*row[:2]): Seen(*row[2:]) for row in figure.details["seen"]}
+    return "\n".join([*_of_epochs(epochs), "", *_of_workers(seen), "", *_of_places(seen)])
+
+
+def _of_epochs(epochs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    took: Counter[str] = Counter()
+    for epoch in epochs:
+        took.update(epoch["durationMs"])
+        for operator in epoch["stateOperators"]:
+            took.update({name: operator[name] for name in STATE})
+    whole = took["triggerExecution"]
+    yield f"{len(epochs)} epochs took {whole / 1000:.2f} s, by Spark's account:"
+    for name, said in DURATIONS.items():
+        yield _line(said, took[name] / 1000, took[name] / whole if whole else 0)
+    yield "of which, added up over partitions and levels:"
+    for name, said in STATE.items():
+        yield _line(said, took[name] / 1000, None)
+
+
+def _of_workers(seen: Mapping[Look, Seen]) -> Iterator[str]:
+    wall, cpu = Counter[str](), Counter[str]()
+    for look, times in seen.items():
+        wall[look.purpose] += times.wall
+        cpu[look.purpose] += times.cpu
+    busy = cpu.total() - cpu[WAITING]
+    yield "In the Python workers, added up, with what was done to warm up; share of the work:"
+    yield f"  {'':48}{'working':>9}{'':8}{'passed':>9}"
+    for purpose, seconds in cpu.most_common():
+        if purpose != WAITING:
+            line = _line(purpose, seconds, seconds / busy if busy else 0)
+            yield f"{line}{wall[purpose]:>8.2f} s"
+
+
+def _of_places(seen: Mapping[Look, Seen]) -> Iterator[str]:
+    busy = sum(times.cpu for look, times in seen.items() if look.purpose != WAITING)
+    yield "The functions they worked longest in, with the libraries called from there:"
+    ordered = sorted(seen.items(), key=lambda one: -one[1].cpu)
+    working = [(look, times) for look, times in ordered if look.purpose != WAITING]
+    for look, times in working[:PLACES]:
+        yield _line(look.place or look.purpose, times.cpu, times.cpu / busy if busy else 0)
+
+
+def _line(said: str, seconds: float, share: float | None) -> str:
+    part = "" if share is None else f"{share:>7.1%} "
+    return f"  {said[-48:]:<48}{seconds:>7.2f} s{part}"

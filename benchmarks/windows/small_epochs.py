@@ -1,0 +1,56 @@
+"""The time an epoch takes when it holds a single item: what Spark and we take around the work."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+import flow.operators as op
+import flow_windowing as win
+from benchmarks.windows.data import START
+from benchmarks.windows.epochs import EpochTimes
+from benchmarks.windows.job import Figure, Job
+from benchmarks.windows.ours import session
+from flow import Dataflow, run
+from flow.connectors.files import ParquetSink
+from flow.testing import TestingSource
+from recovery import RecoveryConfig
+
+SKIPPED = 20
+"""Epochs at the start that are not timed: Spark has not got into its stride."""
+TIMED = 40
+
+
+def one_item(job: Job) -> Figure:
+    """Milliseconds of an epoch, the median of many; the setting `levels` says how many shuffles."""
+    spark = session(job)
+    times = EpochTimes(spark)
+    flow = _flow(int(job.settings["levels"]), job.out)
+    run(flow, spark=spark, recovery=RecoveryConfig(job.scratch), drain=False, system_time=START)
+    epochs = times.taken()[SKIPPED:]
+    milliseconds = [1000 * one.seconds for one in epochs]
+    return Figure(statistics.median(milliseconds), {"epochs": [one.progress for one in epochs]})
+
+
+def _flow(levels: int, out: str) -> Dataflow:
+    """Each item closes the window of the one before it, so that there is something to write."""
+    flow = Dataflow("small_epochs")
+    items = [(f"key-{number % 2}", _event(number)) for number in range(SKIPPED + TIMED)]
+    events = op.input("events", flow, TestingSource(items, batch_size=1))
+    clock, minutes = win.EventClock("ts", "0s"), win.TumblingWindower("1m")
+    totals: Any = win.aggregate_window("sum", events, clock, minutes, total=win.Sum("amount")).down
+    if levels > 1:
+        everything = op.key_on("again", totals, lambda _: "all")
+        totals = op.stateful_map("running", everything, _add)
+    op.output("out", totals, ParquetSink(out))
+    return flow
+
+
+def _event(number: int) -> dict[str, float]:
+    return {"ts": START.timestamp() + 60 * number, "amount": 1.0}
+
+
+def _add(total: float | None, window: Any) -> tuple[float, float]:
+    _, (_, figures) = window
+    new = (total or 0.0) + figures["total"]
+    return new, new

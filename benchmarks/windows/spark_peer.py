@@ -1,0 +1,98 @@
+"""Spark's own streaming windows, over the same files, in epochs of the same size.
+
+The state store is RocksDB with changelog checkpointing, as ours is. Each epoch is written by
+``foreachBatch`` as plain Parquet files, in one pass; Spark's file sink, which also keeps a log of
+its files, was not faster. There are as many shuffle partitions as cores, and the JVM's compilers
+are Spark's default: both are best for it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from benchmarks.windows.data import WAIT_SECONDS
+from benchmarks.windows.epochs import EpochTimes, span
+from benchmarks.windows.job import Figure, Job
+
+CONF = {
+    "spark.driver.memory": "4g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+    "spark.sql.streaming.numRecentProgressUpdates": "20",
+}
+
+
+def streaming(job: Job) -> Figure:
+    """Seconds from the start of the first epoch of data to the end of the last."""
+    spark = _session(job)
+    _run(spark, job, job.warm, f"{job.scratch}/warm", f"{job.scratch}/first")
+    times = EpochTimes(spark)
+    times.taken()
+    _run(spark, job, job.data, job.out, f"{job.scratch}/second")
+    epochs = times.taken()
+    read = sum(one.rows for one in epochs)
+    if read != job.rows:
+        raise SystemExit(f"Spark read {read} of {job.rows} rows")
+    of_data = max(one.number for one in epochs if one.rows)
+    return Figure(span(epochs, of_data), {"epochs": [one.progress for one in epochs]})
+
+
+def _session(job: Job) -> SparkSession:
+    builder = SparkSession.builder.appName("peer").master(f"local[{job.cores}]")
+    for name, value in {**CONF, "spark.sql.shuffle.partitions": str(job.cores)}.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def _run(spark: SparkSession, job: Job, data: str, out: str, checkpoint: str) -> None:
+    schema = spark.read.parquet(data).schema
+    reader = spark.readStream.schema(schema).option("pathGlobFilter", "*.parquet")
+    events = reader.option("maxFilesPerTrigger", job.files_per_epoch).parquet(data)
+    windows = _windows(events.withWatermark("ts", f"{WAIT_SECONDS} seconds"), job.windows)
+    _start(windows, out, checkpoint).awaitTermination()
+
+
+def _start(frame: DataFrame, out: str, checkpoint: str) -> StreamingQuery:
+    def write(epoch: DataFrame, number: int) -> None:
+        epoch.write.mode("overwrite").parquet(f"{out}/{number:06d}")
+
+    Path(out).mkdir(parents=True, exist_ok=True)
+    writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
+    return writer.outputMode("append").trigger(availableNow=True).start()
+
+
+def _windows(events: DataFrame, windows: str) -> DataFrame:
+    total = F.sum("amount").alias("total")
+    match windows:
+        case "tumbling":
+            return _by(events, F.window("ts", "1 minute"), total)
+        case "sliding":
+            window = F.window("ts", "1 minute", "15 seconds")
+            return _by(events, window, total, F.avg("amount").alias("mean"))
+        case "session":
+            window = F.session_window("ts", "30 seconds")
+            counted = _by(events, window, F.count("*").alias("n"))
+            # Spark's sessions end a gap after their last event, ours with it.
+            last = F.col("close_time") - F.expr("INTERVAL 30 SECONDS")
+            return counted.withColumn("close_time", last)
+    raise ValueError(f"there are no windows called {windows!r}")
+
+
+def _by(events: DataFrame, window: Column, *figures: Column) -> DataFrame:
+    grouped = events.groupBy("key", window.alias("w")).agg(*figures)
+    bounds = F.col("w.start").alias("open_time"), F.col("w.end").alias("close_time")
+    return grouped.select("key", *bounds, *grouped.columns[2:])

@@ -1,0 +1,82 @@
+"""The table of what was measured, as text or as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benchmarks.windows.measuring import Measured, Standing
+from benchmarks.windows.works import Contestant, Work
+
+HEADS = ("work", "who", "median", "rows/s", "ratio", "to reach", "reached")
+Line = tuple[str, ...]
+
+
+def lines_of(measured: Measured) -> list[Line]:
+    """A line for each contestant, ours first."""
+    work, standings = measured.work, measured.standings
+    best = min(_medians(work.against, standings), default=None)
+    lines = [
+        (contestant.name, *_figures(work, standings[contestant.name]))
+        + (_verdict(work, standings[contestant.name], best) if contestant in work.ours else NONE)
+        for contestant in work.contestants
+    ]
+    if measured.disagreement:
+        lines = [(*line[:-1], "ANSWERS DIFFER") for line in lines]
+    return [(work.title if not place else "", *line) for place, line in enumerate(lines)]
+
+
+NONE: Line = ("", "", "")
+
+
+def _medians(contestants: Sequence[Contestant], standings: dict[str, Standing]) -> list[float]:
+    medians = [standings[contestant.name].median for contestant in contestants]
+    return [median for median in medians if median is not None]
+
+
+def _figures(work: Work, standing: Standing) -> Line:
+    median = standing.median
+    if median is None:
+        return "failed", ""
+    shown = f"{median:,.2f} {work.unit}" if work.unit == "s" else f"{median:,.0f} {work.unit}"
+    is_rate = work.events is not None and median > 0
+    return shown, f"{work.events.rows / median:,.0f}" if is_rate and work.events else ""
+
+
+def _verdict(work: Work, standing: Standing, best: float | None) -> Line:
+    median = standing.median
+    if median is None:
+        return "", "" if work.target is None else str(work.target), ""
+    if work.target is None:
+        return ("" if best is None else f"{best / median:.2f}x"), "", ""
+    ratio, met = work.target.ratio(median, best), work.target.met(median, best)
+    said = {True: "yes", False: "no", None: ""}[met]
+    return "" if ratio is None else f"{ratio:.2f}x", str(work.target), said
+
+
+def as_text(all_measured: Sequence[Measured]) -> str:
+    """The table in columns, for a terminal."""
+    groups = [lines_of(one) for one in all_measured]
+    rows = [HEADS, *(line for group in groups for line in group)]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(HEADS))]
+    made = [_aligned(HEADS, widths), _aligned(["-" * width for width in widths], widths)]
+    for group in groups:
+        made += [_aligned(line, widths) for line in group]
+    return "\n".join(made)
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """Names to the left, figures to the right."""
+    cut = [
+        cell.rjust(width) if 2 <= place <= 4 else cell.ljust(width)
+        for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    ]
+    return "  ".join(cut).rstrip()
+
+
+def as_markdown(all_measured: Sequence[Measured], headline: str) -> str:
+    """The table for a document, with a line above it that says where it is from."""
+    rule = "|---|---|---:|---:|---:|---|---|"
+    rows = [line for one in all_measured for line in lines_of(one)]
+    cells = [HEADS, *rows]
+    lines = ["| " + " | ".join(row) + " |" for row in cells]
+    return "\n".join([headline, "", lines[0], rule, *lines[1:], ""])

@@ -1,0 +1,110 @@
+"""The contestants of the window benchmarks at work on a few events: they agree on every window."""
+
+from __future__ import annotations
+
+import importlib
+from collections import Counter
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from benchmarks.windows.answers import Answer, answer_in
+from benchmarks.windows.data import FILES, Events, Form, last_us, make
+from benchmarks.windows.job import Figure, Job
+from benchmarks.windows.works import FIGURES
+
+ROWS = 20_000
+COLUMNS = Events(ROWS, keys=5)
+OBJECTS = Events(ROWS, keys=5, form=Form.OBJECTS)
+
+
+class Place:
+    """A folder in which contestants run one after another, in this process."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._runs = 0
+
+    def run(
+        self, events: Events, module: str, function: str, **settings: Any
+    ) -> tuple[Figure, Answer]:
+        """What a contestant comes to, and what it has worked out."""
+        self._runs += 1
+        home = self._home / str(self._runs)
+        (home / "scratch").mkdir(parents=True)
+        data = make(events, self._home / "data")
+        warm = make(Events(100, events.keys, form=events.form), self._home / "data")
+        folders = str(data), str(warm), str(home / "out"), str(home / "scratch")
+        job = Job(*folders, events.rows, events.rows // 2, FILES // 2, 2, settings)
+        measure = getattr(importlib.import_module(f"benchmarks.windows.{module}"), function)
+        figure = measure(job)
+        windows = job.windows
+        return figure, answer_in(home / "out", FIGURES[windows], windows, last_us(data))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def minutes() -> tuple[int, float]:
+    """How many windows of a minute have closed, and what they hold, by plain Python."""
+    rows = [row for part in range(FILES) for row in COLUMNS.table(part).to_pylist()]
+    totals = Counter[tuple[str, datetime]]()
+    for row in rows:
+        totals[row["key"], row["ts"].replace(second=0, microsecond=0)] += row["amount"]
+    open_since = max(row["ts"] for row in rows) - timedelta(seconds=70)
+    closed = [total for (_, opened), total in totals.items() if opened <= open_since]
+    return len(closed), sum(closed)
+
+
+def test_the_driver_agrees_with_plain_python(place: Place, minutes: tuple[int, float]) -> None:
+    # 20,000 events last 144 s: two minutes have closed, and what the jitter put before the first.
+    figure, answer = place.run(OBJECTS, "ours", "in_process_objects")
+    assert figure.value > 0
+    assert minutes[0] in (10, 15)
+    assert (answer.windows, answer.sums["total"]) == minutes
+
+
+def test_bytewax_agrees(place: Place, minutes: tuple[int, float]) -> None:
+    pytest.importorskip("bytewax")
+    for wakes in (True, False):
+        _, answer = place.run(OBJECTS, "bytewax_peer", "fold", wakes=wakes)
+        assert (answer.windows, answer.sums["total"]) == minutes
+
+
+@pytest.mark.parametrize(
+    ("package", "module"), [("duckdb", "duckdb_peer"), ("polars", "polars_peer")]
+)
+def test_a_batch_peer_agrees(
+    place: Place, minutes: tuple[int, float], package: str, module: str
+) -> None:
+    pytest.importorskip(package)
+    _, answer = place.run(COLUMNS, module, "batch")
+    assert (answer.windows, answer.sums["total"]) == minutes
+
+
+@pytest.mark.spark
+def test_our_streaming_engine_agrees(
+    spark: SparkSession, place: Place, minutes: tuple[int, float]
+) -> None:
+    figure, answer = place.run(COLUMNS, "ours", "streaming")
+    assert (answer.windows, answer.sums["total"]) == minutes
+    # Two epochs of data, and the one that ends the input, which is not counted.
+    epochs = figure.details["epochs"]
+    took = [one["durationMs"]["triggerExecution"] / 1000 for one in epochs]
+    assert len(took) == 3
+    assert sum(took[:2]) <= figure.value + 0.01
+    assert figure.value < sum(took) + 1
+
+
+@pytest.mark.spark
+def test_our_batch_engine_agrees(
+    spark: SparkSession, place: Place, minutes: tuple[int, float]
+) -> None:
+    _, answer = place.run(OBJECTS, "ours", "batch_objects")
+    assert (answer.windows, answer.sums["total"]) == minutes

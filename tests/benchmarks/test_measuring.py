@@ -1,0 +1,72 @@
+"""Measurements in processes of their own, and what becomes of contestants that cannot run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.windows.measuring import Bench, as_json
+from benchmarks.windows.memory import WorkerMemory, descendants
+from benchmarks.windows.works import Contestant, Scale, Work
+
+ABSENT = Contestant("absent", "duckdb_peer", "batch", needs="no_such_package")
+BROKEN = Contestant("broken", "no_such_module", "batch")
+IN_PROCESS = Contestant("in process", "ours", "in_process_objects")
+
+
+def bench_at(home: Path, runs: int = 1) -> tuple[Bench, list[str]]:
+    said: list[str] = []
+    return Bench(home, Scale(rows=1_000), runs, said.append), said
+
+
+def test_a_peer_that_is_not_installed_is_left_out_and_says_so(tmp_path: Path) -> None:
+    bench, said = bench_at(tmp_path)
+    measured = bench.measure(Work("one", "one thing", (ABSENT,)))
+    assert measured.standings["absent"].problem == "no_such_package is not installed"
+    assert measured.standings["absent"].median is None
+    assert "no_such_package is not installed" in said[1]
+
+
+def test_a_contestant_that_fails_says_how_and_is_not_tried_again(tmp_path: Path) -> None:
+    bench, said = bench_at(tmp_path, runs=3)
+    measured = bench.measure(Work("one", "one thing", (BROKEN,)))
+    assert "No module named 'benchmarks.windows.no_such_module'" in (
+        measured.standings["broken"].problem
+    )
+    assert len(said) == 2
+
+
+def test_nothing_but_data_stays_behind(tmp_path: Path) -> None:
+    bench, _ = bench_at(tmp_path)
+    bench.measure(Work("one", "one thing", (BROKEN,)))
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_results_are_plain_enough_for_json(tmp_path: Path) -> None:
+    bench, _ = bench_at(tmp_path)
+    [found] = as_json([bench.measure(Work("one", "one thing", (ABSENT,)))])
+    assert found["work"] == "one"
+    assert found["contestants"]["absent"]["figures"] == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
+def test_the_memory_of_python_processes_below_this_one_is_seen() -> None:
+    program = "held = bytearray(80_000_000); print('held', flush=True); input()"
+    with (
+        WorkerMemory() as used,
+        subprocess.Popen(
+            [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as child,
+    ):
+        assert child.stdout is not None
+        child.stdout.readline()
+        seen = descendants(os.getpid())
+        while child.pid not in used.megabytes or used.megabytes[child.pid] < 76:
+            pass
+        child.communicate(b"\n")
+    assert child.pid in seen
+    assert 76 < used.largest_megabytes < 300

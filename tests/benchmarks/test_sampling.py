@@ -1,0 +1,90 @@
+"""What a worker is taken to be doing, by the stack that it is found in."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from benchmarks.windows.sampling import Look, Sampler, look_at, seen_in
+
+SPARK = "/venv/site-packages/pyspark"
+WORKER = f"{SPARK}/worker.py"
+SERIALIZER = f"{SPARK}/serializers.py"
+LEVEL = "/repo/flow/engine/level.py"
+DRIVER = "/repo/flow_windowing/driver.py"
+
+
+def stack(*files: str, name: str = "work") -> FrameType:
+    """The innermost frame of a stack of functions in these files, the outermost first."""
+
+    def inside() -> Any:
+        return sys._getframe()
+
+    call: Callable[[], Any] = inside
+    for file in reversed(files):
+        names: dict[str, Any] = {"call": call}
+        exec(compile(f"def {name}():\n    return call()", file, "exec"), names)
+        call = names[name]
+    frame: FrameType = call().f_back
+    return frame
+
+
+@pytest.mark.parametrize(
+    ("files", "purpose"),
+    [
+        ([WORKER, LEVEL, DRIVER], "windows"),
+        ([WORKER, LEVEL], "the rest of the engine"),
+        ([WORKER, "/repo/flow/engine/rows.py", "/venv/site-packages/pyarrow/x.py"], "packing"),
+        ([WORKER, "/repo/flow/connectors/files/parquet_source.py"], "reading"),
+        ([WORKER, "/repo/flow/connectors/files/column_sinks.py"], "sink"),
+        ([WORKER, DRIVER, "/repo/benchmarks/windows/flows.py"], "user functions"),
+        ([WORKER, SERIALIZER], "rows from and to Spark"),
+        # Rows are fetched while the engine asks for them.
+        ([WORKER, LEVEL, SERIALIZER], "rows from and to Spark"),
+        (
+            [
+                WORKER,
+                "/repo/flow/engine/state.py",
+                f"{SPARK}/sql/streaming/stateful_processor_api_client.py",
+                "/venv/site-packages/google/protobuf/x.py",
+                SERIALIZER,
+            ],
+            "state calls to Spark",
+        ),
+        (["/usr/lib/python3/threading.py"], "Python itself"),
+    ],
+)
+def test_the_innermost_frame_with_a_purpose_counts(files: list[str], purpose: str) -> None:
+    assert look_at(stack(*files)).purpose == purpose
+
+
+def test_the_place_is_a_function_of_ours_with_what_it_calls_in_libraries() -> None:
+    files = WORKER, "/repo/flow/engine/rows.py", "/venv/site-packages/pyarrow/x.py"
+    assert look_at(stack(*files)) == Look("packing", "engine/rows.py:work")
+
+
+def test_a_worker_without_a_task_waits() -> None:
+    files = WORKER, f"{SPARK}/messages/socket.py"
+    assert look_at(stack(*files, name="get_init_message")).purpose == "waiting for a task"
+
+
+def test_imports_belong_to_the_start_of_a_task() -> None:
+    assert look_at(stack(WORKER, LEVEL, name="_find_and_load")).purpose == "starting a task"
+
+
+@pytest.mark.skipif(not hasattr(__import__("signal"), "setitimer"), reason="there is no timer")
+def test_time_that_passes_and_time_at_work_are_told_apart(tmp_path: Path) -> None:
+    with Sampler(str(tmp_path)):
+        time.sleep(0.3)
+        end = time.process_time() + 0.3
+        while time.process_time() < end:
+            pass
+    seen = seen_in(tmp_path).values()
+    assert sum(times.wall for times in seen) >= 0.5
+    assert 0.25 <= sum(times.cpu for times in seen) <= 0.45
