@@ -51,7 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for number in range(1, options.runs + 1):
             for query in queries:
                 results[query.name].append(run_query(query, settings, number))
-    print(f"\n{options.events:,} events, {options.engine}, median of {options.runs} runs")
+    runs = "one run" if options.runs == 1 else f"median of {options.runs} runs"
+    print(f"\n{options.events:,} events, {options.engine}, {options.cores} cores, {runs}")
     print(table(results, QUERIES))
 
 
