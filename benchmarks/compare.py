@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.windows.machine import describe, headline
 from benchmarks.windows.measuring import ROOT, Bench, Measured, Say, as_json
 from benchmarks.windows.profiling import profile_work
-from benchmarks.windows.table import as_markdown, as_text
+from benchmarks.windows.table import as_markdown, as_text, put_into
 from benchmarks.windows.works import Scale, Work, all_works
 
 
@@ -62,11 +62,17 @@ def _measure(bench: Bench, works: Sequence[Work], options: argparse.Namespace) -
         results.parent.mkdir(parents=True, exist_ok=True)
         results.write_text(json.dumps(found, indent=1))
         if options.markdown:
-            said = headline(machine, bench.scale.rows, bench.runs)
-            Path(options.markdown).write_text(as_markdown(measured, said))
+            _write_markdown(
+                Path(options.markdown),
+                as_markdown(measured, headline(machine, bench.scale.rows, bench.runs)),
+            )
     print(as_text(measured), f"\nall figures: {results}")
     failed = any(standing.problem for one in measured for standing in one.standings.values())
     return int(failed or any(one.disagreement for one in measured))
+
+
+def _write_markdown(path: Path, table: str) -> None:
+    path.write_text(put_into(path.read_text("utf-8") if path.exists() else "", table), "utf-8")
 
 
 def _said() -> Say:
@@ -84,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cores", type=int, default=2, help="how many cores contestants use")
     parser.add_argument("--folder", help="where to keep the data; else they are made each time")
     parser.add_argument("--json", default="out/compare.json", help="the results file to write")
-    parser.add_argument("--markdown", metavar="FILE", help="write the table as Markdown, too")
+    parser.add_argument("--markdown", metavar="FILE", help="put the table into a document")
     parser.add_argument("--profile", metavar="WORK", help="show where an epoch's time goes")
     return parser
 

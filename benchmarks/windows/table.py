@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from benchmarks.windows.measuring import Measured, Standing
 from benchmarks.windows.works import Contestant, Work
 
+BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
+"""Where the table stands in a document."""
+
 HEADS = ("work", "who", "median", "rows/s", "ratio", "to reach", "reached")
 Line = tuple[str, ...]
 
@@ -80,3 +83,12 @@ def as_markdown(all_measured: Sequence[Measured], headline: str) -> str:
     cells = [HEADS, *rows]
     lines = ["| " + " | ".join(row) + " |" for row in cells]
     return "\n".join([headline, "", lines[0], rule, *lines[1:], ""])
+
+
+def put_into(document: str, table: str) -> str:
+    """A document with another table in the place of the one it has, or else the table alone."""
+    before, begin, rest = document.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        return table
+    return f"{before}{BEGIN}\n{table}{END}{after}"

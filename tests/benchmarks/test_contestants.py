@@ -89,6 +89,7 @@ def test_a_batch_peer_agrees(
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_our_streaming_engine_agrees(
     spark: SparkSession, place: Place, minutes: tuple[int, float]
 ) -> None:

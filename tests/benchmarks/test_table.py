@@ -6,7 +6,7 @@ from benchmarks.windows.answers import Answer
 from benchmarks.windows.data import Events
 from benchmarks.windows.job import Figure
 from benchmarks.windows.measuring import Measured, Standing
-from benchmarks.windows.table import as_markdown, as_text, lines_of
+from benchmarks.windows.table import as_markdown, as_text, lines_of, put_into
 from benchmarks.windows.works import Contestant, Rule, Target, Work
 
 OURS, PEER = Contestant("ours", "ours", "streaming"), Contestant("peer", "spark_peer", "streaming")
@@ -101,3 +101,15 @@ def test_markdown_has_a_headline_and_a_row_for_each_line() -> None:
         "|---|---|---:|---:|---:|---|---|",
         "| one item | ours | 7 ms |  |  | at most 300 | yes |",
     ]
+
+
+def test_a_table_takes_the_place_of_the_last_one_in_a_document() -> None:
+    document = "# Speed\n<!-- figures -->\nold\n<!-- end of figures -->\nThe end.\n"
+    assert put_into(document, "new\n") == (
+        "# Speed\n<!-- figures -->\nnew\n<!-- end of figures -->\nThe end.\n"
+    )
+
+
+def test_a_file_without_a_place_for_it_holds_the_table_alone() -> None:
+    assert put_into("", "new\n") == "new\n"
+    assert put_into("an older table\n", "new\n") == "new\n"
