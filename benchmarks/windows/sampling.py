@@ -146,9 +146,7 @@ def look_at(frame: FrameType | None) -> Look:
         path = outer.f_code.co_filename
         if "site-packages/pyspark/" in path:
             purpose = STATE_CALLS if _is_state_call(outer) else ROWS
-        elif "site-packages" in path:
-            continue
-        else:
+        else:  # most libraries have none, and what they do is their caller's
             purpose = _purpose_of(path)
         if purpose:
             return Look(purpose, f"{'/'.join(path.split('/')[-2:])}:{outer.f_code.co_name}")
