@@ -49,10 +49,10 @@ def _batches(folder: str) -> list[list[Any]]:
 
 
 def _run(batches: list[list[Any]], wakes: bool) -> list[Any]:
-    settings = {} if wakes else {"to_system_utc": lambda _: None}
-    clock = EventClock(itemgetter(0), WAIT, **settings)
+    settings: dict[str, Any] = {} if wakes else {"to_system_utc": lambda _: None}
+    clock: EventClock[Any] = EventClock(itemgetter(0), WAIT, **settings)
     minutes = TumblingWindower(length=timedelta(microseconds=MINUTE_US), align_to=START)
-    flow, closed = Dataflow("folding"), []
+    flow, closed = Dataflow("folding"), list[Any]()
     events = op.input("events", flow, _Ready(batches))
     made = fold_window("windows", events, clock, minutes, float, _add, float.__add__)
     op.output("out", made.down, _Kept(closed))
@@ -69,7 +69,7 @@ def _plain(item: Any) -> tuple[str, int, int, float]:
     return key, window_id * MINUTE_US, (window_id + 1) * MINUTE_US, total
 
 
-class _Ready(DynamicSource):
+class _Ready(DynamicSource[Any]):
     """Batches that are there already."""
 
     def __init__(self, batches: list[list[Any]]) -> None:
@@ -80,7 +80,7 @@ class _Ready(DynamicSource):
         return _ReadyPartition(self._batches)
 
 
-class _ReadyPartition(StatelessSourcePartition):
+class _ReadyPartition(StatelessSourcePartition[Any]):
     def __init__(self, batches: list[list[Any]]) -> None:
         self._batches = iter(batches)
 
@@ -89,7 +89,7 @@ class _ReadyPartition(StatelessSourcePartition):
         return next(self._batches)
 
 
-class _Kept(DynamicSink):
+class _Kept(DynamicSink[Any]):
     """Keeps what it gets in a list."""
 
     def __init__(self, items: list[Any]) -> None:
@@ -100,7 +100,7 @@ class _Kept(DynamicSink):
         return _KeptPartition(self._items)
 
 
-class _KeptPartition(StatelessSinkPartition):
+class _KeptPartition(StatelessSinkPartition[Any]):
     def __init__(self, items: list[Any]) -> None:
         self._items = items
 

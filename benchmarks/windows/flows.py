@@ -40,7 +40,7 @@ def columns_flow(windows: str, source: Source[Any], sink: Sink[Any]) -> Dataflow
     """Windows of records, by a key and a time that are columns."""
     flow = Dataflow("windows")
     keyed = op.key_on("by_key", op.input("events", flow, source), "key")
-    clock = win.EventClock("ts", wait_for_system_duration=WAIT)
+    clock: win.EventClock[Any] = win.EventClock("ts", wait_for_system_duration=WAIT)
     made = win.aggregate_window("windows", keyed, clock, WINDOWERS[windows], **FIGURES[windows])
     op.output("out", made.down, sink)
     return flow
@@ -56,7 +56,7 @@ def folding_flow(source: Source[Any], sink: Sink[Any]) -> Dataflow:
     """Windows of Python objects, folded by Python functions."""
     flow = Dataflow("folding")
     events = op.input("events", flow, source)
-    clock = win.EventClock(itemgetter(0), wait_for_system_duration=WAIT)
+    clock: win.EventClock[Any] = win.EventClock(itemgetter(0), wait_for_system_duration=WAIT)
     made = win.fold_window(
         "windows", events, clock, WINDOWERS["tumbling"], float, add, float.__add__
     )

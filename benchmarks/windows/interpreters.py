@@ -16,6 +16,9 @@ from pathlib import Path
 OWN_ENVIRONMENTS = {"bytewax": (("python3.12", "python3.11"), "bytewax==0.21.1")}
 """For peers that need another Python: the commands to try, and what to install."""
 
+WITH_WHEELS = ((3, 11), (3, 12))
+"""The versions of Python that can have all peers themselves."""
+
 
 @functools.cache
 def interpreter_with(package: str, home: Path) -> str | None:
@@ -28,7 +31,7 @@ def interpreter_with(package: str, home: Path) -> str | None:
     if not package or importlib.util.find_spec(package) is not None:
         return sys.executable
     # Where this Python could have it, not having it is the user's choice.
-    if package not in OWN_ENVIRONMENTS or sys.version_info < (3, 13):
+    if package not in OWN_ENVIRONMENTS or sys.version_info[:2] in WITH_WHEELS:
         return None
     commands, requirement = OWN_ENVIRONMENTS[package]
     found = next(filter(None, map(shutil.which, commands)), None)
@@ -37,7 +40,7 @@ def interpreter_with(package: str, home: Path) -> str | None:
 
 def _environment(python: str, requirement: str, folder: Path) -> str | None:
     made = folder / "bin" / "python"
-    install = [made, "-m", "pip", "install", "--quiet", requirement, "typing-extensions"]
+    install = [str(made), "-m", "pip", "install", "--quiet", requirement, "typing-extensions"]
     try:
         if not made.exists():
             subprocess.run([python, "-m", "venv", folder], check=True)

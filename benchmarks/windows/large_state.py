@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -108,7 +109,8 @@ def _run(job: Job, source: Touches) -> None:
     """A window of a day, which does not close: all keys stay in state."""
     flow = Dataflow("large_state")
     keyed = op.key_on("by_key", op.input("events", flow, source), "key")
-    clock, days = win.EventClock("ts", "10s"), win.TumblingWindower("1d")
+    clock: win.EventClock[Any] = win.EventClock("ts", "10s")
+    days = win.TumblingWindower("1d")
     made = win.aggregate_window("windows", keyed, clock, days, total=win.Sum("amount"))
     op.output("out", made.down, ParquetSink(job.out))
     summary = run(flow, recovery=RecoveryConfig(job.scratch), drain=False, system_time=START)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -89,14 +89,14 @@ def _of_epochs(epochs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _of_workers(seen: Mapping[Look, Seen]) -> Iterator[str]:
-    wall, cpu = Counter[str](), Counter[str]()
+    wall, cpu = defaultdict[str, float](float), defaultdict[str, float](float)
     for look, times in seen.items():
         wall[look.purpose] += times.wall
         cpu[look.purpose] += times.cpu
-    busy = cpu.total() - cpu[WAITING]
+    busy = sum(cpu.values()) - cpu[WAITING]
     yield "In the Python workers, added up, with what was done to warm up; share of the work:"
     yield f"  {'':48}{'working':>9}{'':8}{'passed':>9}"
-    for purpose, seconds in cpu.most_common():
+    for purpose, seconds in sorted(cpu.items(), key=lambda one: -one[1]):
         if purpose != WAITING:
             line = _line(purpose, seconds, seconds / busy if busy else 0)
             yield f"{line}{wall[purpose]:>8.2f} s"

@@ -10,7 +10,7 @@ import json
 import signal
 import time
 import uuid
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -92,8 +92,8 @@ class Sampler:
 
     def __init__(self, folder: str) -> None:
         self._file = Path(folder) / f"{uuid.uuid4().hex}.json"
-        self._wall: Counter[Look] = Counter()
-        self._cpu: Counter[Look] = Counter()
+        self._wall = defaultdict[Look, float](float)
+        self._cpu = defaultdict[Look, float](float)
         self._last = _clocks()
         self._put_down = self._last.wall
         self._looking = False
@@ -176,7 +176,7 @@ def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
 
 def seen_in(folder: Path) -> dict[Look, Seen]:
     """What all workers were seen doing, and how long."""
-    wall, cpu = Counter[Look](), Counter[Look]()
+    wall, cpu = defaultdict[Look, float](float), defaultdict[Look, float](float)
     for path in folder.glob("*.json"):
         for purpose, place, seconds, busy in json.loads(path.read_text()):
             wall[Look(purpose, place)] += seconds

@@ -37,7 +37,8 @@ def _flow(levels: int, out: str) -> Dataflow:
     flow = Dataflow("small_epochs")
     items = [(f"key-{number % 2}", _event(number)) for number in range(SKIPPED + TIMED)]
     events = op.input("events", flow, TestingSource(items, batch_size=1))
-    clock, minutes = win.EventClock("ts", "0s"), win.TumblingWindower("1m")
+    clock: win.EventClock[Any] = win.EventClock("ts", "0s")
+    minutes = win.TumblingWindower("1m")
     totals: Any = win.aggregate_window("sum", events, clock, minutes, total=win.Sum("amount")).down
     if levels > 1:
         everything = op.key_on("again", totals, lambda _: "all")
