@@ -34,11 +34,16 @@ def interpreter_with(package: str, home: Path) -> str | None:
     if package not in OWN_ENVIRONMENTS or sys.version_info[:2] in WITH_WHEELS:
         return None
     commands, requirement = OWN_ENVIRONMENTS[package]
-    found = next(filter(None, map(shutil.which, commands)), None)
-    return None if found is None else _environment(found, requirement, home / f"python-{package}")
+    made = (
+        _environment(path, requirement, home / f"{command}-{package}")
+        for command in commands
+        if (path := shutil.which(command)) is not None
+    )
+    return next((python for python in made if python is not None), None)
 
 
 def _environment(python: str, requirement: str, folder: Path) -> str | None:
+    """A virtual environment with a package, made if needed; ``None`` where that fails."""
     made = folder / "bin" / "python"
     install = [str(made), "-m", "pip", "install", "--quiet", requirement, "typing-extensions"]
     try:
