@@ -93,10 +93,13 @@ def _last_logs(checkpoint: KeptCheckpoint) -> Iterator[Problem]:
     newest = checkpoint.committed[-1] if checkpoint.committed else -1
     for epoch in checkpoint.logged[-2:]:
         if epoch != newest:
-            try:
-                checkpoint.log(epoch)
-            except CheckpointError as error:
-                yield _of_log(checkpoint, error, epoch, newest)
+            # Spark begins an epoch when the one before is done: that one has a commit.
+            done = newest < epoch < (checkpoint.begun or 0)
+            for read in (checkpoint.log, checkpoint.commit) if done else (checkpoint.log,):
+                try:
+                    read(epoch)
+                except CheckpointError as error:
+                    yield _of_log(checkpoint, error, epoch, newest)
 
 
 def _about(error: CheckpointError, name: str, files: CheckpointFiles) -> str:

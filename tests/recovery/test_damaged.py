@@ -55,6 +55,11 @@ def remove(file: Path) -> None:
     file.unlink()
 
 
+def remove_it_and_the_next(file: Path) -> None:
+    file.unlink()
+    (file.parent / str(int(file.name) + 1)).unlink()
+
+
 def newer(file: Path) -> None:
     kept = json.loads(file.read_text())
     file.write_text(json.dumps({**kept, "version": 99}))
@@ -77,6 +82,7 @@ CASES: list[tuple[str, Damage, str]] = [
     ("spark/offsets/newest", cut_off, "spark/offsets/"),
     ("spark/offsets/2", cut_off, "spark/offsets/2 "),
     ("spark/commits/newest", cut_off, "spark/commits/"),
+    ("spark/commits/1", remove_it_and_the_next, "spark/commits/1 is missing"),
     ("changelog", cut_off, ".changelog "),
     ("changelog", remove, ".changelog is missing"),
     ("flow.json", remove, "has a Spark checkpoint but no flow.json"),
