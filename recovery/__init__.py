@@ -7,6 +7,7 @@ and set it back, and are commands too: ``python -m recovery --help``.
 from recovery.exporting import Export, export
 from recovery.inspecting import KeyState, StepState, inspect
 from recovery.overview import CheckpointStatus, SourceStatus, StepStatus, status
+from recovery.relocating import Relocation, relocate
 from recovery.rescaling import Rescaled, rescale
 from recovery.rewinding import Rewind, rewind
 from recovery.seeding import seed
@@ -19,6 +20,7 @@ __all__ = [
     "KeyState",
     "Problem",
     "RecoveryConfig",
+    "Relocation",
     "Rescaled",
     "Rewind",
     "SourceStatus",
@@ -26,6 +28,7 @@ __all__ = [
     "StepStatus",
     "export",
     "inspect",
+    "relocate",
     "rescale",
     "rewind",
     "seed",

@@ -20,6 +20,7 @@ from recovery.exporting import export
 from recovery.importing import read_states
 from recovery.inspecting import LIMIT, inspect
 from recovery.overview import status
+from recovery.relocating import relocate
 from recovery.rescaling import rescale
 from recovery.rewinding import rewind
 from recovery.seeding import seed
@@ -107,9 +108,14 @@ def _add_rewind(commands: Any) -> None:
     text = "set a checkpoint back, so that the next run goes on after an earlier epoch"
     parser = _new(commands, "rewind", text, _rewind)
     parser.add_argument("--epoch", type=_number, required=True, help="the epoch to go on after")
-    parser.add_argument(
-        "--yes", action="store_true", help="do it; else only say what would be done"
-    )
+    _add_yes(parser)
+    _add_json(parser)
+
+
+def _add_relocate(commands: Any) -> None:
+    text = "tell a checkpoint that was moved or copied where it is, so that a run can go on"
+    parser = _new(commands, "relocate", text, _relocate)
+    _add_yes(parser)
     _add_json(parser)
 
 
@@ -154,6 +160,11 @@ def _add_epoch(parser: _Parser) -> None:
     parser.add_argument("--epoch", type=_number, help=text)
 
 
+def _add_yes(parser: _Parser) -> None:
+    text = "do it; else only say what would be done"
+    parser.add_argument("--yes", action="store_true", help=text)
+
+
 def _add_json(parser: _Parser) -> None:
     parser.add_argument("--json", action="store_true", help="answer in JSON, for programs")
 
@@ -183,6 +194,10 @@ def _inspect(options: argparse.Namespace) -> int:
 
 def _rewind(options: argparse.Namespace) -> int:
     return _answer(rewind(options.path, options.epoch, yes=options.yes), options)
+
+
+def _relocate(options: argparse.Namespace) -> int:
+    return _answer(relocate(options.path, yes=options.yes), options)
 
 
 def _verify(options: argparse.Namespace) -> int:
@@ -219,6 +234,7 @@ _COMMANDS = (
     _add_status,
     _add_inspect,
     _add_rewind,
+    _add_relocate,
     _add_verify,
     _add_rescale,
     _add_export,

@@ -43,19 +43,31 @@ class CheckpointFiles(Storage):
             raise FileProblem(name, f"is not text: {first_line(error)}") from error
 
     def write_text(self, name: str, text: str) -> None:
-        """Write a text file.
+        """Write a text file in the place of what there was, whole or not at all.
 
         Raises:
-            CheckpointError: when it cannot be written.
+            CheckpointError: when it cannot be written; what there was is still there.
         """
+        path = self._path(name)
+        folder, slash, last = name.rpartition("/")
         try:
-            stream = self._fs.create(self._path(name), True)
+            self._files.mkdirs(path.getParent())
+            # The checksum that Hadoop keeps of what there was would make another file unreadable.
+            self._fs.delete(self._path(f"{folder}{slash}.{last}.crc"), False)
+            stream = self._files.createAtomic(path, True)
             try:
                 stream.write(text.encode())
-            finally:
                 stream.close()
+            except Exception:
+                stream.cancel()
+                raise
         except Exception as error:
-            raise CheckpointError(f"{self._path(name).toString()}: {java_reason(error)}") from error
+            raise CheckpointError(f"{path.toString()}: {java_reason(error)}") from error
+
+    @property
+    def uri(self) -> str:
+        """The directory as Spark writes it into files: with its file system."""
+        return str(self._fs.makeQualified(self._path("")).toString())
 
     def has(self, uri: str) -> bool:
         """Whether there is a file at a place that need not be below this directory."""

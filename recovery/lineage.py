@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING
 
 from flow.errors import CheckpointError, first_line
 from recovery.checkpoint import KeptCheckpoint
+from recovery.places import Here, lost
 from recovery.problems import FileProblem
 
 if TYPE_CHECKING:
     from recovery.epochs import CommitLog
-
-
-_MOVED = "Spark reads a checkpoint only in the place where it was made"
 
 
 @dataclass
@@ -73,7 +71,7 @@ class StateFiles:
     def _schema_problem(self, name: str) -> FileProblem | None:
         """What is wrong with an operator's metadata, or with the schemas that it names.
 
-        It names them by their whole paths: Spark finds them only where the checkpoint was made.
+        It names them by their whole paths, which are others once the checkpoint has been moved.
         """
         files = self.checkpoint.files
         try:
@@ -81,9 +79,7 @@ class StateFiles:
             for store in content["stateStoreInfo"]:
                 for uri in store["stateSchemaFilePaths"]:
                     if not files.has(uri):
-                        place = uri.partition(f"/{self.checkpoint.identity.spark}/state/")[0]
-                        problem = f"names {uri}, which is not there: {_MOVED}"
-                        return FileProblem(name, problem, f"move it back to {place}")
+                        return lost(files, name, uri, moved=Here(files).path(uri) != uri)
         except FileProblem as problem:
             return problem
         except (ValueError, KeyError, TypeError) as error:

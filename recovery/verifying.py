@@ -10,6 +10,7 @@ from flow.errors import CheckpointError, first_line
 from recovery.checkpoint import KeptCheckpoint, PathLike, open_checkpoint, open_files
 from recovery.kept_state import KeptKey, KeptState, decode_segment, load_snapshot
 from recovery.lineage import StateFiles, newest_whole
+from recovery.places import lost_inputs
 from recovery.problems import FileProblem, java_reason
 
 if TYPE_CHECKING:
@@ -79,7 +80,12 @@ def check(path: PathLike, spark: SparkSession) -> None:
         CheckpointError: when one is missing, cut off or changed; it says what may be done.
     """
     checkpoint = open_checkpoint(path, spark)
-    problems = [*_last_logs(checkpoint), *_seed(checkpoint), *_state_files(checkpoint)]
+    problems = [
+        *_last_logs(checkpoint),
+        *_lost(checkpoint.files),
+        *_seed(checkpoint),
+        *_state_files(checkpoint),
+    ]
     if problems:
         lines = [f"checkpoint {checkpoint.root} is not whole:", *(f"  {one}" for one in problems)]
         raise CheckpointError("\n".join(lines))
@@ -140,6 +146,13 @@ def _beside(files: CheckpointFiles) -> Iterator[Problem]:
     for name in files.names("inputs"):
         for part in files.names(f"inputs/{name}"):
             yield from _checked(files, f"inputs/{name}/{part}")
+    yield from _lost(files)
+
+
+def _lost(files: CheckpointFiles) -> Iterator[Problem]:
+    """Lists of files that name another place."""
+    for one in lost_inputs(files):
+        yield Problem(one.file, one.problem, one.way_out or FROM_A_COPY)
 
 
 def _seed(checkpoint: KeptCheckpoint) -> Iterator[Problem]:

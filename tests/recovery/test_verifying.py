@@ -211,13 +211,20 @@ def test_what_says_how_the_state_is_kept(copied: Path, spark: SparkSession) -> N
     assert only(verify(copied, spark=spark)).problem == "is missing"
 
     described = json.loads(content)
-    place = "file:/elsewhere/checkpoint"
-    schema = f"{place}/spark/state/0/_stateSchema/default/0_x"
-    described["stateStoreInfo"][0]["stateSchemaFilePaths"] = [schema]
-    replace(file, f"{version}\n{json.dumps(described)}")
-    problem = only(verify(copied, spark=spark))
-    assert problem.problem.startswith(f"names {schema}, which is not there")
-    assert problem.way_out == f"move it back to {place}"
+    store = described["stateStoreInfo"][0]
+    (uri,) = store["stateSchemaFilePaths"]
+    schema = uri.rpartition("/")[2]
+    # Another place has this file, once; and one of which nothing is here.
+    for name, way_out in (
+        (schema, f"python -m recovery relocate {copied}"),
+        ("0_x", "put it back from a copy of the checkpoint, or start over on another one"),
+    ):
+        path = f"file:/elsewhere/checkpoint/spark/state/0/_stateSchema/default/{name}"
+        store["stateSchemaFilePaths"] = [path]
+        replace(file, f"{version}\n{json.dumps(described)}")
+        problem = only(verify(copied, spark=spark))
+        assert problem.problem.startswith(f"names {path}, which is not there")
+        assert problem.way_out == way_out
 
 
 def test_the_state_that_a_new_generation_starts_with(copied: Path, spark: SparkSession) -> None:
