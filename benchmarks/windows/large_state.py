@@ -29,6 +29,8 @@ TOUCHED = 1_000
 TOUCHES = 20
 SKIPPED = 5
 """Of the epochs that touch few keys, how many are not timed."""
+MORE_LOADS = 5
+"""Epochs of the size of those that brought the keys, while memory is watched."""
 PARTITIONS = 2
 
 
@@ -98,7 +100,7 @@ def few_keys(job: Job) -> Figure:
 def memory(job: Job) -> Figure:
     """Megabytes of the largest Python worker at its peak."""
     per_epoch = int(job.settings["per_epoch"])
-    source = Touches(int(job.settings["keys"]), per_epoch, per_epoch, TOUCHES)
+    source = Touches(int(job.settings["keys"]), per_epoch, per_epoch, MORE_LOADS)
     session(job)
     with WorkerMemory() as used:
         _run(job, source)
