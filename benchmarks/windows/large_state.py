@@ -117,5 +117,5 @@ def _run(job: Job, source: Touches) -> None:
     op.output("out", made.down, ParquetSink(job.out))
     summary = run(flow, recovery=RecoveryConfig(job.scratch), drain=False, system_time=START)
     kept = summary.gauges["windows", "keys"]
-    if kept != source.keys:
+    if kept != source.keys or summary.stopped:
         raise SystemExit(f"there should be {source.keys} keys in state, there are {kept}")

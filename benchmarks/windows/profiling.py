@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,10 +35,8 @@ STATE = {
 
 
 def profile_work(bench: Bench, work: Work) -> str:
-    """Run one of our streaming contestants once, watched, and say where its time went."""
-    ours = next((one for one in work.ours if one.name == "streaming"), None)
-    if ours is None:
-        return f"{work.name} has nothing that streams"
+    """Run our side of a work once, streaming if it does, and say where its time went."""
+    ours = next((one for one in work.ours if one.name == "streaming"), work.ours[-1])
     watched = Contestant(
         ours.name, "profiling", "watched", settings={**ours.settings, "like": _place(ours)}
     )
@@ -52,8 +51,6 @@ def _place(contestant: Contestant) -> list[str]:
 
 def watched(job: Job) -> Figure:
     """A measurement as another contestant makes it, with the workers looked at all the time."""
-    import importlib
-
     folder = Path(job.scratch) / "samples"
     folder.mkdir()
     os.environ[FOLDER_VARIABLE] = str(folder)
@@ -70,7 +67,9 @@ def report(figure: Figure) -> str:
     """What was found, as a few short tables."""
     epochs = figure.details.get("epochs", [])
     seen = {Look(*row[:2]): Seen(*row[2:]) for row in figure.details["seen"]}
-    return "\n".join([*_of_epochs(epochs), "", *_of_workers(seen), "", *_of_places(seen)])
+    parts = [_of_epochs(epochs)] if epochs else []
+    parts += [_of_workers(seen), _of_places(seen)]
+    return "\n\n".join("\n".join(lines) for lines in parts)
 
 
 def _of_epochs(epochs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
