@@ -13,7 +13,7 @@ import bisect
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
@@ -30,8 +30,10 @@ from flow.operators.logic import (
     Progress,
     StatefulBatchLogic,
 )
+from flow.operators.shards import ShardLogicBuilder
 from flow_windowing.aggregators import Arrival
 from flow_windowing.clocks import Clock, DroppedValue
+from flow_windowing.columnar import window_view as _window_view  # noqa: F401  (it is registered)
 from flow_windowing.logic import EpochWindowLogic, WindowLogic
 from flow_windowing.metadata import LateReason, LateValue, Retracted, WindowMetadata
 from flow_windowing.waiting import Waiting, WaitQueue, WaitState
@@ -89,6 +91,23 @@ class DriverBuilder:
     def progress(self) -> Progress | None:
         """How the engine is to measure the stream's progress, if the clock follows that."""
         return self.clock.progress
+
+    @property
+    def shard_logic(self) -> ShardLogicBuilder | None:
+        """What runs the step over many keys at once; ``None`` where that cannot be."""
+        # Imported late: it is made of this module's parts.
+        from flow_windowing.columnar.planning import plan_of
+        from flow_windowing.columnar.shard import ShardWindows
+
+        plan = plan_of(self)
+        return None if plan is None else partial(ShardWindows, plan)
+
+    def snapshots_in(self, content: bytes) -> Iterable[tuple[str, DriverState, int]]:
+        """The keys in a segment that was written over many keys at once."""
+        from flow_windowing.columnar.segments import Kept
+        from flow_windowing.columnar.snapshots import snapshots_of_kept
+
+        return snapshots_of_kept(Kept.decode(content))
 
     @cached_property
     def retracts(self) -> bool:

@@ -9,7 +9,10 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from flow.connectors.files.places import explained, locate
+from flow.engine.state import FORMAT_OF_SHARDS
 from flow.errors import CheckpointError
+from flow_windowing.columnar.segments import Kept
+from flow_windowing.columnar.snapshots import snapshots_of_kept
 
 
 def read_states(file: str | os.PathLike[str], *, trust: bool = False) -> dict[str, Any]:
@@ -39,10 +42,18 @@ def read_states(file: str | os.PathLike[str], *, trust: bool = False) -> dict[st
     keys = table.column("key").to_pylist()
     if trust and "snapshot" in names:
         snapshots = table.column("snapshot").to_pylist()
-        return {key: pickle.loads(content) for key, content in zip(keys, snapshots, strict=True)}
+        return {key: _snapshot(content) for key, content in zip(keys, snapshots, strict=True)}
     if "state" not in names:
         raise CheckpointError(
             f"{where} holds pickled snapshots alone, which may run any code when they are read: "
             "if you have exported it yourself, say so with --trust"
         )
     return dict(zip(keys, table.column("state").to_pylist(), strict=True))
+
+
+def _snapshot(content: bytes) -> Any:
+    """A snapshot, of a step that runs key by key or over many keys at once."""
+    if content[:1] != bytes([FORMAT_OF_SHARDS]):
+        return pickle.loads(content)
+    ((_, state, _),) = snapshots_of_kept(Kept.decode(content))
+    return state

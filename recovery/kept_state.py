@@ -12,9 +12,11 @@ import numpy as np
 
 from flow.engine.chunks import key_array
 from flow.engine.shards import hash_keys, shard_of
-from flow.engine.state import PROGRESS_SEGMENT, Header, check_format
+from flow.engine.state import FORMAT_OF_SHARDS, PROGRESS_SEGMENT, Header, check_format
 from flow.errors import CheckpointError
 from flow.instants import NEVER
+from flow_windowing.columnar.segments import Kept
+from flow_windowing.columnar.snapshots import snapshots_of_kept, split
 from recovery.checkpoint import KeptCheckpoint
 from recovery.inert import load_inert
 from recovery.problems import java_reason
@@ -30,7 +32,7 @@ class KeptKey(NamedTuple):
 
     Attributes:
         key: the key.
-        snapshot: a pickle of its logic's snapshot.
+        snapshot: a pickle of its logic's snapshot, or a segment in columns of this key alone.
         due_us: when it is due; `NEVER` when it is not.
         shard: the shard it is in.
     """
@@ -178,8 +180,10 @@ def decode_segment(content: bytes, shard: int, number: int, step_id: str) -> lis
     Raises:
         CheckpointError: when it cannot be read, or was written in another format.
     """
-    check_format(content, step_id)
     where = f"the state of step {step_id!r}: segment {number} of shard {shard}"
+    if content[:1] == bytes([FORMAT_OF_SHARDS]):
+        return [KeptKey(*kept, shard) for kept in _apart(content, where)]
+    check_format(content, step_id)
     try:
         keys, snapshots, dues = load_inert(memoryview(content)[1:])
         due_list = np.frombuffer(dues, "<i8").tolist()
@@ -190,6 +194,14 @@ def decode_segment(content: bytes, shard: int, number: int, step_id: str) -> lis
     return kept
 
 
+def _apart(content: bytes, where: str) -> list[tuple[str, bytes, int]]:
+    """The keys of a segment in columns, each with a segment of its own."""
+    try:
+        return list(split(Kept.decode(content, load_inert)))
+    except (pickle.UnpicklingError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{where} cannot be read: {error}") from error
+
+
 def load_snapshot(kept: KeptKey, step_id: str) -> Any:
     """A key's snapshot; what is not plain is an `Inert`.
 
@@ -197,6 +209,10 @@ def load_snapshot(kept: KeptKey, step_id: str) -> Any:
         CheckpointError: when it cannot be read.
     """
     try:
+        if kept.snapshot[:1] == bytes([FORMAT_OF_SHARDS]):
+            columns = Kept.decode(kept.snapshot, load_inert)
+            ((_, state, _),) = snapshots_of_kept(columns, load_inert)
+            return state
         return load_inert(kept.snapshot)
     except pickle.UnpicklingError as error:
         problem = f"the state of step {step_id!r}: key {kept.key!r} cannot be read: {error}"

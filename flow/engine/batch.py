@@ -21,6 +21,7 @@ from flow.engine.context import Control, Stats
 from flow.engine.epochs import EpochOutputs
 from flow.engine.feed import SystemTime, plan_everything, wall_time
 from flow.engine.foreign import foreign_packets
+from flow.engine.keyed_state import live_states
 from flow.engine.level import run_level
 from flow.engine.local import DEFAULT_SHARDS
 from flow.engine.packets import CONTROL, PACKET_DDL, Packet
@@ -29,13 +30,13 @@ from flow.engine.plan import Plan
 from flow.engine.reading import Reading, read_split, share
 from flow.engine.rows import Layout
 from flow.engine.session import SPARK_LOG, query_conf
+from flow.engine.shard_table import ShardTable
 from flow.engine.shipping import ShippedPlan
 from flow.engine.sources import is_foreign, planner_of, source_of
-from flow.engine.state import LiveStates
+from flow.engine.state import KeyStates
 from flow.engine.summary import Summary
 from flow.errors import EngineError, FlowBuildError, FlowError, first_line
 from flow.instants import Moment
-from flow.operators.logic import Stateful
 
 
 @dataclass(frozen=True)
@@ -208,12 +209,12 @@ def _run_shard(
     packets: Iterator[Packet],
 ) -> Iterator[Packet]:
     """Slice after slice, then, at the control packet, the end of input."""
-    states: dict[str, LiveStates] = {}
+    states: dict[str, KeyStates | ShardTable] = {}
 
-    def states_of(step: Step) -> LiveStates:
-        if not isinstance(step.operator, Stateful):
-            raise EngineError(f"step {step.step_id!r} is not a keyed step")
-        return states.setdefault(step.step_id, LiveStates())
+    def states_of(step: Step) -> KeyStates | ShardTable:
+        if step.step_id not in states:
+            states[step.step_id] = live_states(step)
+        return states[step.step_id]
 
     running = Control(control.moment)
     for number, of_slice in itertools.groupby(packets, key=_slice_of):

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flow.engine.row_views import view_of
 from flow.errors import step_error
 
 Positions: TypeAlias = npt.NDArray[np.int64]
@@ -88,6 +89,12 @@ def positions(slice_number: int, order: int, first_row: int, count: int) -> Posi
     return np.arange(base + first_row, base + first_row + count, dtype=np.int64)
 
 
+def rows_of(batch: pa.RecordBatch) -> list[Any]:
+    """The rows of a batch as Python values: dicts, unless they stand for something else."""
+    view = view_of(batch)
+    return rows_as_dicts(batch) if view is None else view.values(batch)
+
+
 def rows_as_dicts(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """The rows of a batch as dicts, each value a Python object."""
     names = batch.schema.names
@@ -105,9 +112,9 @@ def as_items(chunk: Chunk) -> Items:
         case Pairs(keys, values, pos):
             return Items(list(zip(keys, values, strict=True)), pos)
         case Records(batch, pos):
-            return Items(rows_as_dicts(batch), pos)
+            return Items(rows_of(batch), pos)
         case KeyedRecords(keys, batch, pos):
-            return Items(list(zip(keys.to_pylist(), rows_as_dicts(batch), strict=True)), pos)
+            return Items(list(zip(keys.to_pylist(), rows_of(batch), strict=True)), pos)
 
 
 def as_pairs(chunk: Chunk, step_id: str) -> Pairs:
@@ -120,11 +127,11 @@ def as_pairs(chunk: Chunk, step_id: str) -> Pairs:
         case Pairs():
             return chunk
         case KeyedRecords(keys, batch, pos):
-            return Pairs(keys.to_pylist(), rows_as_dicts(batch), pos)
+            return Pairs(keys.to_pylist(), rows_of(batch), pos)
         case Items(items, pos):
             return _split_pairs(items, pos, step_id)
         case Records(batch, pos):
-            return _split_pairs(rows_as_dicts(batch), pos, step_id)
+            return _split_pairs(rows_of(batch), pos, step_id)
 
 
 def take(chunk: Chunk, mask: npt.NDArray[np.bool_]) -> Chunk:
@@ -192,7 +199,7 @@ def _alike(left: Chunk, right: Chunk) -> bool:
     if type(left) is not type(right):
         return False
     if isinstance(left, (Records, KeyedRecords)) and isinstance(right, (Records, KeyedRecords)):
-        return bool(left.batch.schema.equals(right.batch.schema))
+        return bool(left.batch.schema.equals(right.batch.schema, check_metadata=True))
     return True
 
 

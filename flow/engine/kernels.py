@@ -27,10 +27,12 @@ from flow.engine.chunks import (
     checked_keys,
     null_mask,
     rows_as_dicts,
+    rows_of,
     take,
 )
 from flow.engine.context import TaskContext
 from flow.engine.failures import portable
+from flow.engine.row_views import view_of
 from flow.errors import EngineError, StepError, brief, shorten, step_error
 from flow.operators.stateless import (
     Branch,
@@ -246,7 +248,7 @@ def _decide(
     """What the predicate says of each item of a chunk."""
     keys: list[str] | None = None
     if on_value and isinstance(chunk, KeyedRecords):
-        inputs = rows_as_dicts(chunk.batch)
+        inputs = rows_of(chunk.batch)
     elif on_value:
         pairs = as_pairs(chunk, step_id)
         inputs, keys = pairs.values, pairs.keys
@@ -267,7 +269,7 @@ def _decide(
 
 def _column_keys(path: str, step_id: str, batch: pa.RecordBatch) -> pa.Array | None:
     """The key column, or ``None`` when the path is not that of a text column."""
-    if path not in batch.schema.names:
+    if path not in batch.schema.names or view_of(batch) is not None:
         return None
     column = batch.column(path)
     if pa.types.is_dictionary(column.type):

@@ -30,6 +30,7 @@ from flow.operators.logic import (
     StatefulBatchLogic,
     StatefulLogic,
 )
+from flow.operators.shards import KeyFailure
 
 Logic = Any
 
@@ -184,7 +185,7 @@ class KeyedRun:
             try:
                 values = list(logic.on_epoch_end(self._moment))
             except Exception as error:
-                raise self._failed("on_epoch_end", error, key) from _cause(error)
+                raise self._failed("on_epoch_end", error, key) from cause_of(error)
             self._emitted.add(key, values, [AFTER_ITEMS] * len(values))
             due_us = self._due(key, logic)
         self._keep(key, logic, due_us)
@@ -210,7 +211,7 @@ class KeyedRun:
         try:
             made, keep = logic.on_run(run.values, self._moment)
         except Exception as error:
-            raise self._failed("on_run", error, key, run.values) from _cause(error)
+            raise self._failed("on_run", error, key, run.values) from cause_of(error)
         self._emitted.add(key, made, run.pos)
         return logic if keep is KEEP else None
 
@@ -231,7 +232,7 @@ class KeyedRun:
         except StepError:
             raise
         except Exception as error:
-            raise self._failed("on_item", error, key, value) from _cause(error)
+            raise self._failed("on_item", error, key, value) from cause_of(error)
         self._emitted.add(key, values, pos)
         return logic
 
@@ -257,7 +258,7 @@ class KeyedRun:
         except StepError:
             raise
         except Exception as error:
-            raise self._failed(what, error, key, *args[:-1]) from _cause(error)
+            raise self._failed(what, error, key, *args[:-1]) from cause_of(error)
 
     def _checked(self, keep: Any, logic: Logic) -> Logic | None:
         if keep is DISCARD:
@@ -334,6 +335,15 @@ def _plain(item: Any) -> Any:
     return item.value if isinstance(item, Stamped) else item
 
 
-def _cause(error: Exception) -> BaseException | None:
+def cause_of(error: Exception) -> BaseException | None:
     """What to chain: the exception itself, or what made a logic reject a value."""
     return error.__cause__ if isinstance(error, RejectedValue) else error
+
+
+def failed_at(step_id: str, failure: KeyFailure) -> StepError:
+    """The error of a step that runs many keys at once."""
+    cause = failure.cause
+    if isinstance(cause, RejectedValue):
+        return step_error(step_id, cause.problem, key=failure.key, item=cause.value)
+    problem = f"on_batch raised {brief(cause)}"
+    return step_error(step_id, problem, key=failure.key, item=failure.value)

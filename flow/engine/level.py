@@ -10,19 +10,22 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from flow.dataflow import Step
+from flow.dataflow import Step, StreamId
 from flow.engine.chunks import Chunk
 from flow.engine.context import Control, Stats, TaskContext
 from flow.engine.failures import encode_failure
-from flow.engine.keyed import KeyedRun, gather
+from flow.engine.gathering import gather_rows
+from flow.engine.keyed import KeyedRun, cause_of, failed_at, gather
 from flow.engine.meter import Marks, Partition
 from flow.engine.packets import CONTROL, ERROR, PROGRESS, STATS, Packet, sorted_chunks
 from flow.engine.pipeline import Pipeline
 from flow.engine.plan import Edge, Plan
 from flow.engine.progress import timeline_of
+from flow.engine.shard_table import ShardTable
 from flow.engine.state import KeyStates
 from flow.errors import EngineError, FlowError
-from flow.operators.logic import Stateful
+from flow.operators.logic import Counted, Stateful
+from flow.operators.shards import KeyFailure
 
 LEVEL_BITS = 24
 """A level's origins stand above those of the tasks of stage 0, and of the levels before it, so that
@@ -41,8 +44,8 @@ class Arrived:
         (self.marks if packet.dest == PROGRESS else self.items).append(packet)
 
 
-StatesOf: TypeAlias = Callable[[Step], KeyStates]
-"""Gives the key states of a keyed step in the shard at hand."""
+StatesOf: TypeAlias = Callable[[Step], "KeyStates | ShardTable"]
+"""Gives the state of a keyed step in the shard at hand."""
 
 
 def run_level(
@@ -128,14 +131,17 @@ class _LevelRun:
 
     def _run_step(self, step: Step, arrived: Arrived, states_of: StatesOf) -> None:
         if isinstance(step.operator, Stateful):
-            made = self._run_keyed(step, arrived, states_of(step))
-            sent = list(zip(step.downs, made, strict=True))
+            states = states_of(step)
+            if isinstance(states, ShardTable):
+                sent = self._run_shard(step, arrived, states)
+            else:
+                made = self._run_keyed(step, arrived, states)
+                sent = list(zip(step.downs, made, strict=True))
         else:
             sent = [(step.downs[0], chunk) for chunk in sorted_chunks(arrived.items)]
             self._context.count(step.step_id, "in", sum(len(chunk) for _, chunk in sent))
         for down, chunk in sent:
-            what = "out" if down == step.downs[0] else down.port
-            self._context.count(step.step_id, what, len(chunk))
+            self._context.count(step.step_id, _counted_as(step, down), len(chunk))
             self._pipeline.push(down, chunk)
 
     def _run_keyed(self, step: Step, arrived: Arrived, states: KeyStates) -> list[Chunk]:
@@ -151,8 +157,38 @@ class _LevelRun:
         self._context.stats.due_us = min(self._context.stats.due_us, due_us)
         self._context.stats.gauges[step.step_id, "keys"] += states.count()
         made, counted = emitted.by_port(len(step.downs))
+        self._count(step, counted)
+        return made
+
+    def _run_shard(
+        self, step: Step, arrived: Arrived, table: ShardTable
+    ) -> list[tuple[StreamId, Chunk]]:
+        """Run a step over all keys at once; returns what goes down which stream."""
+        (edge,) = self._plan.edges_into(step.step_id)
+        rows = gather_rows(edge, arrived.items) if arrived.items else None
+        self._context.count(step.step_id, "in", 0 if rows is None else len(rows.pos))
+        downs = step.downs
+        wanted = frozenset(at for at, down in enumerate(downs) if self._plan.hops_of(down))
+        try:
+            made = table.run(rows, self._control, wanted)
+            due_us = table.flush()
+        except KeyFailure as failure:
+            raise failed_at(step.step_id, failure) from cause_of(failure.cause)
+        self._context.stats.due_us = min(self._context.stats.due_us, due_us)
+        self._context.stats.gauges[step.step_id, "keys"] += table.count()
+        self._count(step, made.counted)
+        for down, unwanted in zip(downs, made.unwanted, strict=False):
+            self._context.count(step.step_id, _counted_as(step, down), unwanted)
+        pairs = zip(downs, made.chunks, strict=False)
+        return [(down, chunk) for down, chunks in pairs for chunk in chunks]
+
+    def _count(self, step: Step, counted: list[Counted]) -> None:
         for one in counted:
             self._context.count(step.step_id, one.what, one.amount)
             if one.note:
                 self._context.stats.note(f"step {step.step_id!r} {one.note}")
-        return made
+
+
+def _counted_as(step: Step, down: StreamId) -> str:
+    """What the items of one of a step's streams are counted as."""
+    return "out" if down == step.downs[0] else down.port

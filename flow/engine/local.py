@@ -16,16 +16,17 @@ from flow.dataflow import Dataflow, Step
 from flow.engine.chunks import Items, Positions, Records, as_items, positions
 from flow.engine.context import Control, Stats, TaskContext
 from flow.engine.failures import decode_failure
+from flow.engine.keyed_state import states_in
 from flow.engine.level import run_level
 from flow.engine.meter import Partition
 from flow.engine.packets import ERROR, PRINTED, STATS, Packet, sorted_chunks
 from flow.engine.pipeline import Pipeline
 from flow.engine.plan import Plan, compile_flow
 from flow.engine.reading import shard_of_partition
-from flow.engine.state import MemoryStore, SegmentedStates
-from flow.errors import FlowBuildError, FlowError
+from flow.engine.shard_table import ShardTable
+from flow.engine.state import KeyStates, MemoryStore
+from flow.errors import FlowBuildError
 from flow.operators.edges import Input
-from flow.operators.logic import Stateful
 
 DEFAULT_SHARDS = 32
 
@@ -100,8 +101,8 @@ class LocalEngine:
         for shard, received in by_shard.items():
             store = stores.setdefault((level, shard), MemoryStore())
 
-            def states_of(step: Step, store: MemoryStore = store) -> SegmentedStates:
-                return SegmentedStates(store, step.step_id, builder_of(step))
+            def states_of(step: Step, store: MemoryStore = store) -> KeyStates | ShardTable:
+                return states_in(store, step)
 
             made += run_level(
                 self.plan, level, self._shards, shard, received, states_of, control=control
@@ -127,13 +128,6 @@ class LocalEngine:
             items = [item for chunk in chunks for item in as_items(chunk).items]
             result.outputs.setdefault(edge.step_id, []).extend(items)
         return result
-
-
-def builder_of(step: Step) -> Any:
-    """The builder of a keyed step's logics."""
-    if not isinstance(step.operator, Stateful):
-        raise FlowError(f"step {step.step_id!r} is not a keyed step")
-    return step.operator.builder
 
 
 def _read_part(

@@ -252,7 +252,8 @@ def _ipc(batch: pa.RecordBatch, pos: Positions, keys: pa.Array | None) -> bytes:
     extra = [(_POS, pa.array(pos))] + ([] if keys is None else [(_KEY, keys)])
     fields = [*batch.schema, *(pa.field(name, array.type) for name, array in extra)]
     whole = pa.RecordBatch.from_arrays(
-        [*batch.columns, *(array for _, array in extra)], schema=pa.schema(fields)
+        [*batch.columns, *(array for _, array in extra)],
+        schema=pa.schema(fields, batch.schema.metadata),
     )
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, whole.schema) as writer:

@@ -27,8 +27,11 @@ from flow.engine.chunks import key_array
 from flow.engine.shards import Hashes, hash_keys, segment_of
 from flow.errors import CheckpointError, step_error
 from flow.instants import NEVER
+from flow.operators.shards import SnapshotsIn
 
 FORMAT = 1
+FORMAT_OF_SHARDS = 2
+"""The version byte of a segment whose content is a `ShardLogic`'s own."""
 TARGET_BYTES = 10_000
 """What a segment should weigh: about where a state call costs as much as the bytes it moves."""
 PROGRESS_SEGMENT = -1
@@ -162,10 +165,21 @@ class Segment:
         return bytes([FORMAT]) + pickle.dumps(content, 5)
 
     @classmethod
-    def decode(cls, content: bytes | None, step_id: str) -> Segment:
-        """The segment in bytes made by `encode`."""
+    def decode(
+        cls, content: bytes | None, step_id: str, snapshots_in: SnapshotsIn | None = None
+    ) -> Segment:
+        """The segment in bytes made by `encode`, or by a `ShardLogic` of the step.
+
+        Args:
+            content: the bytes; ``None`` for an empty segment.
+            step_id: the step, for errors.
+            snapshots_in: what finds the keys in a segment that a `ShardLogic` has made.
+        """
         if content is None:
             return cls()
+        if content[:1] == bytes([FORMAT_OF_SHARDS]) and snapshots_in is not None:
+            found = snapshots_in(content)
+            return cls({key: (pickle.dumps(state, 5), due) for key, state, due in found})
         check_format(content, step_id)
         keys, snapshots, dues = pickle.loads(memoryview(content)[1:])
         due_list = np.frombuffer(dues, "<i8").tolist()
@@ -327,7 +341,9 @@ class SegmentedStates(KeyStates):
         segment = self._loaded.get(number)
         if segment is None:
             content = self._store.read_segment(self._step_id, number)
-            segment = self._loaded[number] = Segment.decode(content, self._step_id)
+            snapshots_in = getattr(self._builder, "snapshots_in", None)
+            segment = Segment.decode(content, self._step_id, snapshots_in)
+            self._loaded[number] = segment
         return segment
 
     def _hash(self, keys: list[str]) -> Hashes:
@@ -346,17 +362,15 @@ class SegmentedStates(KeyStates):
 
     def _fit(self) -> None:
         """Split or join segments until they weigh about what they should."""
-        wanted = max(1, -(-self._header.size // TARGET_BYTES))
         now = self._header.segments
-        if wanted > now:
-            self._relay(range(now, wanted), wanted)
-        elif wanted < now // 4:
-            self._relay(range(wanted, now), wanted)
+        wanted = segments_for(self._header.size, now)
+        if wanted != now:
+            self._relay(range(min(now, wanted), max(now, wanted)), wanted)
 
     def _relay(self, moved: Iterable[int], wanted: int) -> None:
         """Go to `wanted` segments: those that gain or lose keys by it are loaded and dealt anew."""
         before = self._header.segments
-        touched = {_parent(number, min(before, wanted)) for number in moved}
+        touched = {parent_of(number, min(before, wanted)) for number in moved}
         touched.update(range(wanted, before))
         segments = [self._segment(number) for number in sorted(touched)]
         kept = {key: value for segment in segments for key, value in segment.kept.items()}
@@ -374,7 +388,13 @@ class SegmentedStates(KeyStates):
             del self._loaded[number]
 
 
-def _parent(number: int, limit: int) -> int:
+def segments_for(size: int, now: int) -> int:
+    """In how many segments so many bytes should lie, if they lie in so many now."""
+    wanted = max(1, -(-size // TARGET_BYTES))
+    return wanted if wanted > now or wanted < now // 4 else now
+
+
+def parent_of(number: int, limit: int) -> int:
     """The segment below `limit` that a segment's keys come from, or go to."""
     while number >= limit:
         number &= (1 << (number.bit_length() - 1)) - 1

@@ -24,18 +24,19 @@ from flow.engine.context import Stats
 from flow.engine.epochs import EpochOutputs
 from flow.engine.feed import EpochOffset, Feed, Origin, StopFlag, SystemTime, wall_time
 from flow.engine.foreign import foreign_packets
+from flow.engine.keyed_state import states_in
 from flow.engine.level import run_level
-from flow.engine.local import builder_of
 from flow.engine.lock import CheckpointLock
 from flow.engine.packets import PACKET_DDL, Packet
 from flow.engine.plan import Plan
 from flow.engine.rows import Layout
 from flow.engine.seeding import put_seeds
 from flow.engine.session import SPARK_LOG, query_conf
+from flow.engine.shard_table import ShardTable
 from flow.engine.shipping import ShippedPlan
 from flow.engine.sources import is_foreign, keep_static_frames, planners_of
 from flow.engine.spark_failures import NO_SPACE, spark_problem
-from flow.engine.state import PROGRESS_SEGMENT, Header, SegmentedStates
+from flow.engine.state import PROGRESS_SEGMENT, Header, KeyStates
 from flow.engine.storage import Storage
 from flow.engine.summary import Summary
 from flow.engine.ticker import FeedServer, ticker_source
@@ -357,8 +358,8 @@ class LevelProcessor(StatefulProcessor):
             self._store.drop(name)
         packets = put_seeds(packets, plan, self._level, self._store.put)
 
-        def states_of(step: Step) -> SegmentedStates:
-            return SegmentedStates(self._store, step.step_id, builder_of(step))
+        def states_of(step: Step) -> KeyStates | ShardTable:
+            return states_in(self._store, step)
 
         made = run_level(plan, self._level, self._layout.shards, shard, packets, states_of)
         for dest, to_shard, origin, seq, payload in made:

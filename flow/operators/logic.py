@@ -23,13 +23,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from typing_extensions import override
 
 from flow.dataflow import Operator
 from flow.errors import FlowError
 from flow.instants import NEVER, Moment, datetime_us
+
+if TYPE_CHECKING:
+    from flow.operators.shards import ShardLogicBuilder
 
 V = TypeVar("V")
 W = TypeVar("W")
@@ -222,6 +225,12 @@ class Stateful(Operator):
         """How to measure how far the step's input has come, if that is to be known."""
         found = getattr(self.builder, "progress", None)
         return found if isinstance(found, Progress) else None
+
+    @property
+    def shard_logic(self) -> ShardLogicBuilder | None:
+        """What runs the step over many keys at once, if it can; see `flow.operators.shards`."""
+        found = getattr(self.builder, "shard_logic", None)
+        return found if callable(found) else None
 
     @property
     @override

@@ -11,11 +11,12 @@ from flow import Dataflow, EngineError
 from flow.engine.chunks import Pairs
 from flow.engine.context import Control
 from flow.engine.failures import decode_failure
+from flow.engine.keyed_state import states_in
 from flow.engine.level import run_level
-from flow.engine.local import builder_of
 from flow.engine.packets import ERROR, STATS, Packet, encode_whole
 from flow.engine.plan import Plan, compile_flow
-from flow.engine.state import MemoryStore, SegmentedStates
+from flow.engine.shard_table import ShardTable
+from flow.engine.state import KeyStates, MemoryStore
 from flow.instants import Moment
 from flow.testing import TestingSink, TestingSource
 
@@ -33,8 +34,8 @@ def counting() -> tuple[Plan, Packet]:
 def play(plan: Plan, packets: list[Packet], control: Control | None) -> list[Packet]:
     store = MemoryStore()
 
-    def states_of(step: Any) -> SegmentedStates:
-        return SegmentedStates(store, step.step_id, builder_of(step))
+    def states_of(step: Any) -> KeyStates | ShardTable:
+        return states_in(store, step)
 
     return list(run_level(plan, 1, 1, 0, packets, states_of, control=control))
 

@@ -1,0 +1,177 @@
+"""The state of a keyed step that runs many keys at once: its `ShardLogic`, and where it is kept.
+
+Keys lie in segments as those of other steps do (see `flow.engine.state`); the logic itself says
+what a segment holds.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from typing_extensions import override
+
+from flow.engine.context import Control
+from flow.engine.shards import hash_keys, segment_of
+from flow.engine.state import TARGET_BYTES, Header, StateStore, parent_of
+from flow.instants import NEVER
+from flow.operators.shards import (
+    Dumped,
+    Ints,
+    ShardEpoch,
+    ShardLogicBuilder,
+    ShardMade,
+    ShardRows,
+)
+
+
+class ShardTable(ABC):
+    """A `ShardLogic` with its keys, as the engines see it."""
+
+    @abstractmethod
+    def run(self, rows: ShardRows | None, control: Control, wanted: frozenset[int]) -> ShardMade:
+        """Run an epoch over the shard."""
+
+    @abstractmethod
+    def flush(self) -> int:
+        """Write what changed; returns the least time at which a key is due."""
+
+    @abstractmethod
+    def count(self) -> int:
+        """How many keys are kept for a later epoch."""
+
+
+class LiveTable(ShardTable):
+    """Keys in memory, for a batch run."""
+
+    def __init__(self, builder: ShardLogicBuilder) -> None:
+        self._logic = builder()
+
+    @override
+    def run(self, rows: ShardRows | None, control: Control, wanted: frozenset[int]) -> ShardMade:
+        return self._logic.run(rows, ShardEpoch(control.moment, control.end_of_input, wanted))
+
+    @override
+    def flush(self) -> int:
+        return self._logic.due_us()
+
+    @override
+    def count(self) -> int:
+        return 0
+
+
+class _Segment(NamedTuple):
+    """What a segment was when it was loaded: how many keys, how many bytes."""
+
+    keys: int
+    size: int
+
+
+class SegmentedTable(ShardTable):
+    """Keys in a `StateStore`, of which an epoch loads the segments that it needs."""
+
+    def __init__(self, store: StateStore, step_id: str, builder: ShardLogicBuilder) -> None:
+        self._store = store
+        self._step_id = step_id
+        self._logic = builder()
+        content = store.read_header(step_id)
+        self._header = Header.empty() if content is None else Header.decode(content, step_id)
+        self._content = content
+        self._loaded: dict[int, _Segment] = {}
+        self._ran = False
+
+    @override
+    def run(self, rows: ShardRows | None, control: Control, wanted: frozenset[int]) -> ShardMade:
+        dues, end_of_input = self._header.dues, control.end_of_input
+        needed = np.flatnonzero((dues <= control.moment.now_us) | end_of_input)
+        if rows is not None:
+            needed = np.union1d(needed, self._numbers(rows.keys))
+        self._load(needed.tolist())
+        self._ran = bool(len(needed))
+        if not self._ran:
+            return ShardMade.nothing(0)
+        return self._logic.run(rows, ShardEpoch(control.moment, end_of_input, wanted))
+
+    @override
+    def flush(self) -> int:
+        if self._ran:
+            self._write(self._dumped())
+        content = self._header.encode()
+        if content != self._content and (self._content is not None or self._header.keys):
+            self._store.write_header(self._step_id, content)
+        return int(self._header.dues.min())
+
+    @override
+    def count(self) -> int:
+        return self._header.keys
+
+    def _load(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            content = self._store.read_segment(self._step_id, number)
+            if content is None:
+                self._loaded[number] = _Segment(0, 0)
+            else:
+                keys = self._logic.load(content)
+                self._loaded[number] = _Segment(keys, len(content))
+
+    def _numbers(self, keys: pa.Array) -> Ints:
+        return segment_of(hash_keys(keys), self._header.segments)
+
+    def _dumped(self) -> dict[int, Dumped]:
+        """The segments to write, laid out so that they weigh about what they should."""
+        numbers = self._numbers(self._logic.keys())
+        changed = np.unique(numbers[self._logic.changed()]).tolist()
+        dumped = self._dump(numbers, changed)
+        size = self._header.size + sum(
+            len(one.content or b"") - self._loaded[number].size for number, one in dumped.items()
+        )
+        now = self._header.segments
+        wanted = _segments_for(size, now)
+        if wanted == now:
+            return dumped
+        moved = self._relaid(now, wanted)
+        return self._dump(
+            self._numbers(self._logic.keys()),
+            sorted(number for number in {*changed, *moved} if number < wanted),
+        )
+
+    def _relaid(self, now: int, wanted: int) -> set[int]:
+        """Go from so many segments to so many; returns those that gain or lose keys by it."""
+        least, most = min(now, wanted), max(now, wanted)
+        touched = {*range(least, most), *(parent_of(one, least) for one in range(least, most))}
+        self._load(sorted(one for one in touched if one < now and one not in self._loaded))
+        dues = np.full(wanted, NEVER, np.int64)
+        dues[:least] = self._header.dues[:least]
+        self._header.dues = dues
+        for number in range(wanted, now):
+            self._store.write_segment(self._step_id, number, None)
+            self._account(number, _Segment(0, 0))
+        return touched
+
+    def _dump(self, numbers: Ints, wanted: list[int]) -> dict[int, Dumped]:
+        return dict(zip(wanted, self._logic.dump(numbers, wanted), strict=True))
+
+    def _write(self, dumped: dict[int, Dumped]) -> None:
+        for number, one in dumped.items():
+            self._store.write_segment(self._step_id, number, one.content)
+            self._account(number, _Segment(one.keys, len(one.content or b"")))
+            self._header.dues[number] = one.due_us
+
+    def _account(self, number: int, now: _Segment) -> None:
+        before = self._loaded.get(number, _Segment(0, 0))
+        self._header.keys += now.keys - before.keys
+        self._header.size += now.size - before.size
+        self._loaded[number] = now
+
+
+def _segments_for(size: int, now: int) -> int:
+    """In how many segments so many bytes should lie, if they lie in so many now.
+
+    As many as that, unless they are a quarter too heavy, or four times too light: what a segment
+    weighs besides its keys would make them split again and again.
+    """
+    wanted = max(1, -(-size // TARGET_BYTES))
+    return wanted if 4 * size > 5 * now * TARGET_BYTES or wanted < now // 4 else now

@@ -1,0 +1,107 @@
+"""One aggregate of many windows, in whichever form fits what has come so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from flow_windowing.aggregators import Aggregator
+from flow_windowing.columnar.figures import Figures, Groups, NotInColumns, ObjectFigures, Packed
+from flow_windowing.columnar.number_figures import KINDS, NumberFigures, form_for, from_states
+from flow_windowing.columnar.segmented import Ints, Mask
+
+
+class Aggregated:
+    """The states of an aggregate, by row: in columns while they fit there, else as objects.
+
+    Until the first value comes, no form is chosen: all that is known is how many rows there are.
+    """
+
+    def __init__(
+        self, aggregator: Aggregator[Any, Any, Any], figures: Figures | None = None, fresh: int = 0
+    ) -> None:
+        self._aggregator = aggregator
+        self._figures = figures
+        self._fresh = fresh
+
+    @classmethod
+    def unpacked(cls, aggregator: Aggregator[Any, Any, Any], parts: Sequence[Packed]) -> Aggregated:
+        """What several pieces of plain data hold, one after the other."""
+        if not parts:
+            return cls(aggregator)
+        if len({part[0] for part in parts}) == 1:
+            return cls(aggregator, _unpacked(aggregator, parts))
+        pieces = [_unpacked(aggregator, [part]).states() for part in parts]
+        states = [state for piece in pieces for state in piece]
+        return cls(aggregator, ObjectFigures(aggregator, states))
+
+    def __len__(self) -> int:
+        return self._fresh if self._figures is None else len(self._figures)
+
+    def take(self, rows: Ints | Mask) -> Aggregated:
+        """Those of some rows, in the order given."""
+        if self._figures is None:
+            return Aggregated(self._aggregator, None, len(np.arange(self._fresh)[rows]))
+        return Aggregated(self._aggregator, self._figures.take(rows))
+
+    def extended(self, count: int) -> Aggregated:
+        """These, followed by so many windows that have had no value."""
+        if self._figures is None:
+            return Aggregated(self._aggregator, None, self._fresh + count)
+        return Aggregated(self._aggregator, self._figures.extended(count))
+
+    def followed_by(self, other: Aggregated) -> Aggregated:
+        """These, and others after them."""
+        if not len(other):
+            return self
+        if not len(self):
+            return other
+        parts = [one.packed(0, len(one)) for one in (self, other)]
+        return Aggregated.unpacked(self._aggregator, parts)
+
+    def add(self, rows: Ints, groups: Groups) -> None:
+        """Add a group of values to each of some rows, no row twice."""
+        self._figures = self._in_form(form_for(self._aggregator, groups.values))
+        try:
+            self._figures.add(rows, groups)
+        except NotInColumns:
+            self._figures = self._in_form(None)
+            self._figures.add(rows, groups)
+
+    def results(self, rows: Ints) -> pa.Array | list[Any]:
+        """The figure in each of some rows."""
+        return self._known().results(rows)
+
+    def states(self) -> list[Any]:
+        """The aggregator's own state for each row."""
+        return self._known().states()
+
+    def packed(self, begin: int, end: int) -> Packed:
+        """The rows from `begin` to `end` as plain data."""
+        return self._known().packed(begin, end)
+
+    def _known(self) -> Figures:
+        """The figures, as objects where no form has been chosen."""
+        figures = self._figures
+        return self._in_form(None) if figures is None else figures
+
+    def _in_form(self, form: type[NumberFigures] | None) -> Figures:
+        """The figures in a form, or as objects, when they do not fit there or there is none."""
+        figures = self._figures
+        if figures is None:
+            return (form or ObjectFigures).empty(self._aggregator, self._fresh)
+        if isinstance(figures, form or ObjectFigures):
+            return figures
+        states = figures.states()
+        fitting = None if form is None else from_states(form, self._aggregator, states)
+        return ObjectFigures(self._aggregator, states) if fitting is None else fitting
+
+
+def _unpacked(aggregator: Aggregator[Any, Any, Any], parts: Sequence[Packed]) -> Figures:
+    kind = parts[0][0]
+    if kind == ObjectFigures.kind:
+        return ObjectFigures.unpacked(aggregator, parts)
+    return KINDS[kind].unpacked(aggregator, parts)

@@ -1,0 +1,156 @@
+"""What the windows of a shard send down its streams: figures of windows that close, late values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from flow.engine.chunks import Chunk, KeyedRecords, Pairs
+from flow.instants import MIN_US, NEVER
+from flow.operators.logic import Counted
+from flow.operators.shards import ShardEpoch, ShardMade
+from flow_windowing.columnar.open_windows import OpenWindows
+from flow_windowing.columnar.segmented import Ints, Mask
+from flow_windowing.columnar.window_view import Figure, WindowView, metadata_of
+from flow_windowing.driver import CLOSED, DOWN, LATE, PORTS
+from flow_windowing.metadata import LateReason, LateValue, WindowMetadata
+
+if TYPE_CHECKING:
+    from flow_windowing.columnar.planning import WindowPlan
+
+_METADATA = WindowView(None)
+
+
+class LateRows(NamedTuple):
+    """Values that miss a window each, in columns.
+
+    Attributes:
+        rows: which of the values at hand each is.
+        places: the place of its key.
+        times_us: its timestamp.
+        numbers: its number in order of arrival.
+        watermark_us: the watermark when it came.
+        ids: the window that it misses.
+        named: whether there is one that can be named.
+        reason: why it misses it.
+    """
+
+    rows: Ints
+    places: Ints
+    times_us: Ints
+    numbers: Ints
+    watermark_us: Ints
+    ids: Ints
+    named: Mask
+    reason: LateReason
+
+
+class Emitter:
+    """Gathers what a shard's part of an epoch makes.
+
+    Attributes:
+        made: what there is so far.
+    """
+
+    def __init__(self, plan: WindowPlan, epoch: ShardEpoch) -> None:
+        self.made = ShardMade.nothing(len(PORTS))
+        self._plan = plan
+        self._wanted = epoch.wanted
+        self._late: list[LateRows] = []
+
+    def count(self, what: str, amount: int, note: str = "") -> None:
+        """Count something that goes to no stream."""
+        if amount:
+            self.made.counted.append(Counted(what, amount, note))
+
+    def late(self, rows: LateRows) -> None:
+        """Note values that miss windows, to be sent by `send_late`."""
+        if len(rows.rows) and LATE in self._wanted:
+            self._late.append(rows)
+        else:
+            self.made.unwanted[LATE] += len(rows.rows)
+
+    def send_late(self, keys: pa.Array, one: Callable[[int], Any], pos_of_place: Ints) -> None:
+        """Send what was noted, each key's values as they came."""
+        lots, self._late = self._late, []
+        if not lots:
+            return
+        places = np.concatenate([lot.places for lot in lots])
+        numbers = np.concatenate([lot.numbers for lot in lots])
+        values = [value for lot in lots for value in self._late_values(lot, one)]
+        order = np.lexsort((numbers, places))
+        names = keys.take(pa.array(places[order])).to_pylist()
+        in_order = [values[at] for at in order.tolist()]
+        self.made.chunks[LATE].append(Pairs(names, in_order, pos_of_place[places[order]]))
+
+    def close(self, windows: OpenWindows, rows: Ints, keys: pa.Array, pos_of_place: Ints) -> None:
+        """Send the figures of windows that close, and that they have closed."""
+        places, ids = windows.places[rows], windows.ids[rows]
+        bounds_us = self._plan.index.bounds_us(ids)
+        timestamps_us = self._plan.timestamps_us(bounds_us, windows.latest_us[rows])
+        pos = pos_of_place[places]
+        names = keys.take(pa.array(places)) if self._wanted & {DOWN, CLOSED} else None
+        if DOWN in self._wanted:
+            figures = [figure.results(rows) for figure in windows.figures]
+            if all(isinstance(one, pa.Array) for one in figures):
+                view = WindowView(self._plan.figures)
+                batch = view.records(ids, bounds_us, timestamps_us, figures)
+                self._send(DOWN, KeyedRecords(names, batch, pos))
+            else:
+                batch = _METADATA.records(ids, bounds_us, timestamps_us)
+                values = list(zip(metadata_of(batch), self._values(figures), strict=True))
+                self._send(DOWN, Pairs(_texts(names), values, pos))
+        else:
+            self.made.unwanted[DOWN] += len(rows)
+        if CLOSED in self._wanted:
+            batch = _METADATA.records(ids, bounds_us, timestamps_us)
+            self._send(CLOSED, KeyedRecords(names, batch, pos))
+        else:
+            self.made.unwanted[CLOSED] += len(rows)
+
+    def _send(self, port: int, chunk: Chunk) -> None:
+        self.made.chunks[port].append(chunk)
+
+    def _values(self, figures: list[pa.Array | list[Any]]) -> list[Any]:
+        """The value of each window, of figures of which some are objects."""
+        columns = [
+            _objects(figure, column)
+            for figure, column in zip(self._plan.figures, figures, strict=True)
+        ]
+        if self._plan.figures[0].name is None:
+            return columns[0]
+        names = [figure.name for figure in self._plan.figures]
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def _late_values(self, lot: LateRows, one: Callable[[int], Any]) -> list[LateValue[Any]]:
+        bounds_us = self._plan.index.bounds_us(lot.ids)
+        columns = (lot.rows, lot.times_us, lot.watermark_us, lot.ids, lot.named, *bounds_us)
+        return [
+            LateValue.of_us(
+                one(row),
+                time_us,
+                watermark_us if watermark_us > -NEVER else MIN_US - 1,
+                WindowMetadata.of_us(number, open_us, close_us) if named else None,
+                lot.reason,
+            )
+            for row, time_us, watermark_us, number, named, open_us, close_us in zip(
+                *(column.tolist() for column in columns), strict=True
+            )
+        ]
+
+
+def _texts(names: pa.Array) -> list[str]:
+    found: list[str] = names.to_pylist()
+    return found
+
+
+def _objects(figure: Figure, column: pa.Array | list[Any]) -> list[Any]:
+    if isinstance(column, list):
+        return column
+    values: list[Any] = column.to_pylist()
+    if figure.of_nothing is None or not column.null_count:
+        return values
+    return [figure.of_nothing if value is None else value for value in values]

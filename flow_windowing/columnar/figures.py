@@ -1,0 +1,234 @@
+"""The states of an aggregate in many windows: a row for each window.
+
+`ObjectFigures` keeps what an aggregator of any kind makes, as Python objects, and calls it for each
+value. The figures of `flow_windowing.columnar.number_figures` keep numbers in columns instead. The
+two change into each other without loss, so that columns need to know no more than the usual.
+"""
+
+from __future__ import annotations
+
+import pickle
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, reduce
+from operator import length_hint
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from typing_extensions import override
+
+from flow_windowing.aggregators import Aggregator, Arrival
+from flow_windowing.columnar.segmented import Ints, Mask
+from flow_windowing.columnar.timestamps import Values
+from flow_windowing.folding import Fold
+
+Packed: TypeAlias = tuple[Any, ...]
+"""Figures as plain data, to be written down: their kind, the type of their aggregator, then what
+that kind needs."""
+
+
+class NotInColumns(Exception):
+    """These values, or what they come to, have no place in columns of numbers."""
+
+
+class FailedRow(Exception):
+    """A user's function raised at a row.
+
+    Attributes:
+        row: the row.
+        what: which function it was, or ``None`` for what raises errors of its own that say it.
+    """
+
+    def __init__(self, row: int, what: str | None = None) -> None:
+        self.row = row
+        self.what = what
+        super().__init__(row, what)
+
+
+class Groups:
+    """Values that enter windows, those of each window together, in order of entering.
+
+    Attributes:
+        values: all values of the epoch.
+        order: the row in `values` of each value that enters, window after window.
+        starts: where each window's values start in `order`.
+    """
+
+    def __init__(
+        self,
+        values: Values,
+        order: Ints,
+        starts: Ints,
+        objects: Callable[[Ints], list[Any]],
+        arrivals: Callable[[], tuple[Ints, Ints, Ints]],
+    ) -> None:
+        self.values = values
+        self.order = order
+        self.starts = starts
+        self._objects = objects
+        self._arrivals = arrivals
+
+    @cached_property
+    def counts(self) -> Ints:
+        """How many values each window gets."""
+        return np.diff(self.starts, append=len(self.order))
+
+    @cached_property
+    def objects(self) -> list[Any]:
+        """The values as Python objects, in the order of `order`."""
+        return self._objects(self.order)
+
+    @cached_property
+    def group_of_row(self) -> Ints:
+        """The number of each value's window."""
+        return np.repeat(np.arange(len(self.starts)), self.counts)
+
+    def arrivals(self) -> Iterator[Arrival]:
+        """When each value came, in the order of `order`."""
+        columns = [column[self.order].tolist() for column in self._arrivals()]
+        return map(Arrival, *columns)
+
+
+class Figures(ABC):
+    """The states of one aggregate by row, each row a window."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def take(self, rows: Ints | Mask) -> Figures:
+        """Those of some rows, in the order given."""
+
+    @abstractmethod
+    def extended(self, count: int) -> Figures:
+        """These, followed by so many windows that have had no value."""
+
+    @abstractmethod
+    def add(self, rows: Ints, groups: Groups) -> None:
+        """Add a group of values to each of some rows, no row twice.
+
+        Raises:
+            NotInColumns: when it cannot be done in this form; nothing has changed then.
+            FailedRow: when a user's function raised; its cause is what was raised.
+        """
+
+    @abstractmethod
+    def results(self, rows: Ints) -> pa.Array | list[Any]:
+        """The figure in each of some rows."""
+
+    @abstractmethod
+    def states(self) -> list[Any]:
+        """The aggregator's own state for each row."""
+
+    @abstractmethod
+    def packed(self, begin: int, end: int) -> Packed:
+        """The rows from `begin` to `end` as plain data."""
+
+
+class ObjectFigures(Figures):
+    """States of any kind. What came out of storage is unpickled when it is needed first."""
+
+    kind = "objects"
+
+    def __init__(self, aggregator: Aggregator[Any, Any, Any], states: list[Any]) -> None:
+        self._aggregator = aggregator
+        self._states = states
+
+    @classmethod
+    def empty(cls, aggregator: Aggregator[Any, Any, Any], count: int) -> ObjectFigures:
+        """Those of windows that have had no value."""
+        return cls(aggregator, [_FRESH] * count)
+
+    @classmethod
+    def unpacked(cls, aggregator: Aggregator[Any, Any, Any], parts: Sequence[Packed]) -> Figures:
+        """The figures in several pieces of plain data."""
+        return cls(aggregator, [_Pickled(one) for _, _, states in parts for one in states])
+
+    @override
+    def __len__(self) -> int:
+        return len(self._states)
+
+    @override
+    def take(self, rows: Ints | Mask) -> Figures:
+        chosen = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+        states = self._states
+        return ObjectFigures(self._aggregator, [states[row] for row in chosen.tolist()])
+
+    @override
+    def extended(self, count: int) -> Figures:
+        return ObjectFigures(self._aggregator, [*self._states, *([_FRESH] * count)])
+
+    @override
+    def add(self, rows: Ints, groups: Groups) -> None:
+        values, states = groups.objects, self._states
+        add = _adder(self._aggregator)
+        items: Sequence[Any] = values
+        if add is None:
+            items = list(zip(values, groups.arrivals(), strict=True))
+            add = _with_arrival(self._aggregator)
+        ends = [*groups.starts[1:].tolist(), len(items)]
+        start = 0
+        for row, end in zip(rows.tolist(), ends, strict=True):
+            remaining = iter(items[start:end])
+            try:
+                states[row] = reduce(add, remaining, self._state(row))
+            except Exception as error:
+                raise FailedRow(int(groups.order[end - length_hint(remaining) - 1])) from error
+            start = end
+
+    @override
+    def results(self, rows: Ints) -> list[Any]:
+        result = self._aggregator.result
+        return [result(self._state(row)) for row in rows.tolist()]
+
+    @override
+    def states(self) -> list[Any]:
+        return [self._state(row) for row in range(len(self._states))]
+
+    @override
+    def packed(self, begin: int, end: int) -> Packed:
+        states = [
+            one.content if type(one) is _Pickled else pickle.dumps(self._state(row), 5)
+            for row, one in enumerate(self._states[begin:end], begin)
+        ]
+        return self.kind, type(self._aggregator).__name__, states
+
+    def _state(self, row: int) -> Any:
+        state = self._states[row]
+        if state is _FRESH:
+            state = self._states[row] = self._aggregator.initialize()
+        elif type(state) is _Pickled:
+            state = self._states[row] = pickle.loads(state.content)
+        return state
+
+
+class _Pickled:
+    """A state as it was written down."""
+
+    __slots__ = ("content",)
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+
+_FRESH = object()
+"""The state of a window that has had no value."""
+
+
+def _adder(aggregator: Aggregator[Any, Any, Any]) -> Callable[[Any, Any], Any] | None:
+    """What adds a value to a state, where it need not know when the value came."""
+    if type(aggregator) is Fold:
+        return aggregator.folder
+    return aggregator.add if type(aggregator).add_at is Aggregator.add_at else None
+
+
+def _with_arrival(
+    aggregator: Aggregator[Any, Any, Any],
+) -> Callable[[Any, tuple[Any, Arrival]], Any]:
+    add_at = aggregator.add_at
+
+    def add(state: Any, item: tuple[Any, Arrival]) -> Any:
+        return add_at(state, item[0], item[1])
+
+    return add

@@ -1,0 +1,98 @@
+"""Which windowing steps can run on columns, and what there is to know of them there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flow_windowing.aggregates import Sum
+from flow_windowing.aggregators import Aggregator
+from flow_windowing.columnar.number_figures import has_columns
+from flow_windowing.columnar.segmented import Ints
+from flow_windowing.columnar.watermarks import WatermarkRule, rule_of
+from flow_windowing.columnar.window_view import Figure
+from flow_windowing.columnar.windows import WindowIndex, index_of
+from flow_windowing.driver import DriverBuilder, Timestamp
+from flow_windowing.folding import Fold, FoldingBuilder, Named, Reduce
+
+
+@dataclass(frozen=True)
+class WindowPlan:
+    """A windowing step, as it runs on columns.
+
+    Attributes:
+        rule: how watermarks come about.
+        index: which windows there are.
+        aggregators: what is worked out of each window.
+        figures: what the results of these are called.
+        named: whether they go by name, in a dict, even if it is one only.
+        waits: whether values wait until the watermark passes them.
+        timestamp: which timestamp metadata carries.
+    """
+
+    rule: WatermarkRule
+    index: WindowIndex
+    aggregators: tuple[Aggregator[Any, Any, Any], ...]
+    figures: tuple[Figure, ...]
+    named: bool
+    waits: bool
+    timestamp: Timestamp | None
+
+    @property
+    def keeps_latest(self) -> bool:
+        """Whether the greatest timestamp in each window is asked for."""
+        return self.timestamp == "last"
+
+    @property
+    def counts_arrivals(self) -> bool:
+        """Whether anything depends on which value came first."""
+        return self.waits or not all(_is_timeless(one) for one in self.aggregators)
+
+    def timestamps_us(self, bounds_us: tuple[Ints, Ints], latest_us: Ints) -> Ints | None:
+        """The timestamps that the metadata of windows carries."""
+        match self.timestamp:
+            case None:
+                return None
+            case "open":
+                return bounds_us[0]
+            case "close":
+                return bounds_us[1]
+            case "last":
+                # A window that was open before timestamps were asked for does not know.
+                known = latest_us > _UNKNOWN_US
+                return np.where(known, latest_us, bounds_us[1])
+
+
+_UNKNOWN_US = -(1 << 62)
+
+
+def plan_of(config: DriverBuilder) -> WindowPlan | None:
+    """The plan of a windowing step; ``None`` for one that has to run key by key."""
+    rule, index = rule_of(config.clock), index_of(config.windower)
+    folding = config.builder
+    if rule is None or index is None or not isinstance(folding, FoldingBuilder):
+        return None
+    if config.emit != "close" or folding.emit != "close" or config.sides != 1:
+        return None
+    aggregator = folding.aggregator
+    named = isinstance(aggregator, Named)
+    aggregators = aggregator.aggregators if isinstance(aggregator, Named) else (aggregator,)
+    names = aggregator.names if isinstance(aggregator, Named) else (None,)
+    # Numbers come to the same in whatever order they are added.
+    waits = config.ordered and not all(has_columns(one) for one in aggregators)
+    if (waits and not index.late_at_once) or (config.ordered and index.has_gaps):
+        return None
+    figures = tuple(
+        Figure(name, 0 if type(one) is Sum else None)
+        for name, one in zip(names, aggregators, strict=True)
+    )
+    return WindowPlan(rule, index, aggregators, figures, named, waits, config.timestamp)
+
+
+def _is_timeless(aggregator: Aggregator[Any, Any, Any]) -> bool:
+    """Whether an aggregator does the same whenever its values came."""
+    if isinstance(aggregator, (Fold, Reduce)) or has_columns(aggregator):
+        return True
+    return type(aggregator).add_at is Aggregator.add_at

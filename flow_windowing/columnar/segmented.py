@@ -1,0 +1,80 @@
+"""Arithmetic on columns that are cut into runs, such as the rows of each key."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+_ROOM = 1 << 62
+
+
+def starts_of(counts: Ints) -> Ints:
+    """Where runs of these lengths start.
+
+    >>> starts_of(np.array([2, 1, 3])).tolist()
+    [0, 2, 3]
+    """
+    ends = np.cumsum(counts)
+    return ends - counts
+
+
+def run_starts(sorted_ids: Ints) -> Ints:
+    """Where each run of equal numbers starts.
+
+    >>> run_starts(np.array([4, 4, 7, 9, 9])).tolist()
+    [0, 2, 3]
+    """
+    if not len(sorted_ids):
+        return np.empty(0, np.int64)
+    return np.concatenate([[0], np.flatnonzero(np.diff(sorted_ids)) + 1])
+
+
+def running_max(values: Ints, run_of_row: Ints) -> Ints:
+    """The greatest so far at each row, beginning afresh with each run.
+
+    Args:
+        values: a number for each row.
+        run_of_row: the number of each row's run, 0 for the first, in order.
+
+    >>> running_max(np.array([3, 1, 5, -2, 4, 0]), np.array([0, 0, 0, 1, 1, 1])).tolist()
+    [3, 3, 5, -2, 4, 4]
+    """
+    if not len(values):
+        return values
+    least = int(values.min())
+    span = int(values.max()) - least + 1
+    if span * (int(run_of_row[-1]) + 1) < _ROOM:
+        lifted = (values - least) + run_of_row * span
+        return np.maximum.accumulate(lifted) - run_of_row * span + least
+    # Too far apart to lie one above the other: their ranks do.
+    distinct, ranks = np.unique(values, return_inverse=True)
+    ranks = ranks.reshape(-1).astype(np.int64)
+    return distinct[running_max(ranks, run_of_row)]
+
+
+def stable_order(ids: Ints, below: int) -> Ints:
+    """The order that sorts natural numbers less than `below`, ties as they come.
+
+    >>> stable_order(np.array([2, 0, 2, 1]), 3).tolist()
+    [1, 3, 0, 2]
+    """
+    if below <= 1 << 16:  # sorted by digits, in linear time
+        return np.argsort(ids.astype(np.uint16), kind="stable")
+    low = np.argsort((ids & 0xFFFF).astype(np.uint16), kind="stable")
+    high = (ids >> 16)[low]
+    return low[stable_order(high, (below >> 16) + 1)]
+
+
+def ranges(firsts: Ints, counts: Ints) -> Ints:
+    """Counting up from each first, so many each.
+
+    >>> ranges(np.array([5, 1]), np.array([2, 3])).tolist()
+    [5, 6, 1, 2, 3]
+    """
+    within = np.arange(int(counts.sum())) - np.repeat(starts_of(counts), counts)
+    return np.repeat(firsts, counts) + within

@@ -1,0 +1,412 @@
+"""The windows of all keys of a shard: what `WindowDriver` does for one key, for many at once.
+
+An epoch is dealt with in three strokes. First the watermarks go to where the time that has passed
+has brought them, and windows close. Then the epoch's values come in, key by key in order of
+arrival, and the watermarks go to where they lead. Last, if the input ends, everything closes. In
+each stroke what waits and has been passed enters its windows, before those close.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from typing_extensions import override
+
+from flow.engine.chunks import AFTER_ITEMS, AT_END, BEFORE_ITEMS, pick, rows_of
+from flow.instants import NEVER
+from flow.operators.shards import (
+    Dumped,
+    KeyFailure,
+    ShardEpoch,
+    ShardLogic,
+    ShardMade,
+    ShardRows,
+)
+from flow_windowing.columnar.emitting import Emitter, LateRows
+from flow_windowing.columnar.figures import FailedRow, Groups
+from flow_windowing.columnar.holding import Holding
+from flow_windowing.columnar.kept_windows import joined_parts, segment_parts, write_segments
+from flow_windowing.columnar.open_windows import Rows, window_order
+from flow_windowing.columnar.segmented import (
+    Ints,
+    Mask,
+    ranges,
+    run_starts,
+    starts_of,
+)
+from flow_windowing.columnar.segments import Kept
+from flow_windowing.columnar.timestamps import Values
+from flow_windowing.columnar.waiting_values import WaitingValues
+from flow_windowing.columnar.watermarks import TimeRows, Times, UnreadableTime
+from flow_windowing.metadata import LateReason
+
+if TYPE_CHECKING:
+    from flow_windowing.columnar.planning import WindowPlan
+
+
+class Entering(NamedTuple):
+    """Values on their way into windows, key after key, in order of entering.
+
+    Attributes:
+        rows: which of the values at hand each is.
+        places: the place of its key.
+        times_us: its timestamp.
+        numbers: its number in order of arrival.
+        watermark_us: the watermark when it enters.
+    """
+
+    rows: Ints
+    places: Ints
+    times_us: Ints
+    numbers: Ints
+    watermark_us: Ints
+
+    def take(self, chosen: Ints | Mask) -> Entering:
+        """Some of them."""
+        return Entering(*(column[chosen] for column in self))
+
+
+class ShardWindows(ShardLogic):
+    """The clocks, open windows and waiting values of many keys."""
+
+    def __init__(self, plan: WindowPlan) -> None:
+        self._plan = plan
+        self._rule, self._index = plan.rule, plan.index
+        self._loaded: list[Kept] = []
+        self._held = Holding.nothing(plan.aggregators)
+        self._changed = np.empty(0, np.bool_)
+
+    @override
+    def load(self, content: bytes) -> int:
+        parts = list(segment_parts(self._plan, content))
+        self._loaded += parts
+        return sum(part.keys for part in parts)
+
+    @override
+    def keys(self) -> pa.Array:
+        self._add_loaded()
+        return self._held.keys
+
+    @override
+    def changed(self) -> Mask:
+        self._add_loaded()
+        return self._changed
+
+    @override
+    def run(self, rows: ShardRows | None, epoch: ShardEpoch) -> ShardMade:
+        self._add_loaded()
+        self._epoch = epoch
+        self._emitter = Emitter(self._plan, epoch)
+        self._pass_time()
+        if rows is not None:
+            self._take(rows)
+        if epoch.end_of_input:
+            count = self._held.count
+            self._advance(np.full(count, NEVER), np.full(count, AT_END))
+        return self._emitter.made
+
+    @override
+    def dump(self, numbers: Ints, wanted: list[int]) -> list[Dumped]:
+        self._add_loaded()
+        due_us = self._due_us()
+        return write_segments(self._plan, self._held, due_us, numbers, wanted)
+
+    @override
+    def due_us(self) -> int:
+        return int(self._due_us().min(initial=NEVER))
+
+    def _add_loaded(self) -> None:
+        """Take in, all at once, what was loaded."""
+        if self._loaded:
+            held = joined_parts(self._plan, self._loaded)
+            self._loaded = []
+            self._held = self._held.followed_by(held)
+            self._changed = np.concatenate([self._changed, np.zeros(held.count, np.bool_)])
+
+    def _pass_time(self) -> None:
+        """Let the time that has passed since the epoch before do what it does."""
+        held = self._held
+        if not held.count:
+            return
+        self._advance(
+            self._rule.now(held.clocks, self._epoch.moment), np.full(held.count, BEFORE_ITEMS)
+        )
+        self._forget()
+
+    def _forget(self) -> None:
+        """Forget keys that have been silent for long enough: they start afresh."""
+        after_us = self._rule.forget_after_us
+        if after_us >= NEVER:
+            return
+        held = self._held
+        silent = held.clocks.heard_us + after_us <= self._epoch.moment.running_us
+        gone = np.flatnonzero(silent & ~held.holds_values())
+        if len(gone):
+            held.forget(gone)
+            self._changed[gone] = True
+
+    def _take(self, rows: ShardRows) -> None:
+        """Let an epoch's rows come in."""
+        one = _value_reader(rows.values)
+        times = self._times(rows, one)
+        places = self._places_of(rows.keys)
+        self._changed[places] = True
+        pos_of_place = np.full(self._held.count, AFTER_ITEMS)
+        pos_of_place[places] = rows.pos[np.cumsum(rows.counts) - 1]
+        by_place = np.argsort(places)
+        counts = rows.counts[by_place]
+        order = rows.order[ranges(starts_of(rows.counts)[by_place], counts)]
+        places = places[by_place]
+        if times.dropped is not None:
+            left = ~times.dropped[order]
+            note = f"dropped a value: {times.note}"
+            self._emitter.count("dropped", int((~left).sum()), note)
+            run_of_row = np.repeat(np.arange(len(counts)), counts)
+            counts = np.bincount(run_of_row[left], minlength=len(counts))
+            order = order[left]
+            places, counts = places[counts > 0], counts[counts > 0]
+        if len(order):
+            arrived = _Arrived(rows.values, one, order, places, counts, times.us[order])
+            self._arrive(arrived, pos_of_place)
+            self._emitter.send_late(self._held.keys, one, pos_of_place)
+        self._forget()
+        self._held.settle()
+
+    def _times(self, rows: ShardRows, one: Callable[[int], Any]) -> Times:
+        """The timestamps of rows."""
+        try:
+            return self._rule.times(rows.values, self._epoch.moment, one)
+        except UnreadableTime as error:
+            at = int(np.flatnonzero(rows.order == error.row)[0])
+            run = int(np.searchsorted(np.cumsum(rows.counts), at, "right"))
+            key = rows.keys[run].as_py()
+            raise KeyFailure(key, one(error.row), error.rejected) from error.rejected
+
+    def _arrive(self, arrived: _Arrived, pos_of_place: Ints) -> None:
+        held, rule, moment = self._held, self._rule, self._epoch.moment
+        places, counts = arrived.places, arrived.counts
+        starts = starts_of(counts)
+        run_of_row = np.repeat(np.arange(len(counts)), counts)
+        place_of_row = places[run_of_row]
+        times_us = arrived.times_us
+        refused = rule.too_far_ahead(times_us, moment)
+        before_us = rule.now(held.clocks, moment)[places]
+        time_rows = TimeRows(run_of_row, times_us, starts)
+        watermark_us = rule.advanced(time_rows, before_us, refused)
+        after_us = watermark_us[starts + counts - 1]
+        numbers = held.arrived[place_of_row] + ranges(np.zeros(len(counts), np.int64), counts)
+        held.arrived[places] += counts
+        if rule.remembers:
+            heard = np.ones(len(places), np.bool_)
+            if refused is not None:
+                heard = np.add.reduceat(~refused, starts) > 0
+            held.advance(places, before_us, after_us, heard, moment)
+        entering = Entering(arrived.order, place_of_row, times_us, numbers, watermark_us)
+        entering = self._without_late(entering, refused)
+        if self._plan.waits:
+            self._wait(entering, arrived)
+        else:
+            self._enter(entering, arrived.values, arrived.one)
+        self._advance(rule.now(held.clocks, moment), pos_of_place)
+
+    def _without_late(self, entering: Entering, refused: Mask | None) -> Entering:
+        """Those that may enter windows; the others are late."""
+        if refused is not None:
+            out = entering.take(refused)
+            self._emitter.count(LateReason.TOO_FAR_AHEAD.value, len(out.rows))
+            self._miss_all(out, LateReason.TOO_FAR_AHEAD)
+            entering = entering.take(~refused)
+        if not self._index.late_at_once:
+            return entering
+        late = entering.times_us < entering.watermark_us
+        if not late.any():
+            return entering
+        rows = entering.take(late)
+        first, count = self._index.ids_at(rows.times_us)
+        self._miss_all(rows.take(count == 0), LateReason.LATE)
+        at = np.repeat(np.arange(len(count)), count)
+        self._miss(rows.take(at), ranges(first, count))
+        return entering.take(~late)
+
+    def _miss_all(self, rows: Entering, reason: LateReason) -> None:
+        """Values that enter no window, of which none can be named."""
+        nothing = np.zeros(len(rows.rows), np.int64)
+        self._emitter.late(LateRows(*rows, nothing, nothing > 0, reason))
+
+    def _miss(self, rows: Entering, ids: Ints) -> None:
+        """Values that miss a window each."""
+        self._emitter.late(LateRows(*rows, ids, np.ones(len(ids), np.bool_), LateReason.LATE))
+
+    def _wait(self, entering: Entering, arrived: _Arrived) -> None:
+        values = arrived.objects(entering.rows)
+        new = WaitingValues(entering.places, entering.times_us, entering.numbers, values)
+        self._held.waiting = self._held.waiting.joined(new)
+
+    def _advance(self, watermark_us: Ints, pos_of_place: Ints) -> None:
+        """Bring each place's watermark here: what waits enters, and windows close."""
+        held = self._held
+        if len(held.waiting):
+            passed = held.waiting.times_us <= watermark_us[held.waiting.places]
+            if passed.any():
+                self._release(passed)
+        windows = held.windows
+        closing = self._index.closed_at_us(windows.ids) <= watermark_us[windows.places]
+        if not closing.any():
+            return
+        rows = np.flatnonzero(closing)
+        self._changed[windows.places[rows]] = True
+        self._emitter.close(windows, rows, held.keys, pos_of_place)
+        held.windows = windows.take(~closing)
+
+    def _release(self, passed: Mask) -> None:
+        held = self._held
+        out, held.waiting = held.waiting.released(passed)
+        self._changed[out.places] = True
+        rows = np.arange(len(out))
+        entering = Entering(rows, out.places, out.times_us, out.numbers, out.times_us)
+        self._enter(entering, out.values, out.values.__getitem__)
+
+    def _enter(self, entering: Entering, values: Values, one: Callable[[int], Any]) -> None:
+        """Let values enter the windows that are open when they come."""
+        entered = self._entered_numbers(entering.places)
+        at, ids = self._windows_of(entering)
+        if not len(at):
+            return
+        places = entering.places[at]
+        order = window_order(places, ids)
+        if order is not None:
+            at, ids, places = at[order], ids[order], places[order]
+        starts = _group_starts(places, ids)
+
+        def arrivals() -> tuple[Ints, Ints, Ints]:
+            return _by_row(entering, entered, len(values))
+
+        groups = Groups(values, entering.rows[at], starts, _reader(values), arrivals)
+        latest_us = None
+        if self._plan.keeps_latest:
+            latest_us = np.maximum.reduceat(entering.times_us[at], starts)
+        held = self._held
+        try:
+            windows = Rows(places[starts], ids[starts])
+            held.windows = held.windows.entered(windows, groups, latest_us)
+        except FailedRow as error:
+            place = int(entering.places[np.flatnonzero(entering.rows == error.row)[0]])
+            cause = error.__cause__
+            if not isinstance(cause, Exception):
+                raise
+            raise KeyFailure(held.keys[place].as_py(), one(error.row), cause) from cause
+
+    def _windows_of(self, entering: Entering) -> tuple[Ints, Ints]:
+        """Which value enters which window; values that miss one are late for it."""
+        first, count = self._index.ids_at(entering.times_us)
+        if self._index.has_gaps:
+            fallen = entering.take(count == 0)
+            self._emitter.count(LateReason.GAP.value, len(fallen.rows))
+            self._miss_all(fallen, LateReason.GAP)
+        if (count == 1).all():
+            at, ids = np.arange(len(first)), first
+        else:
+            at, ids = np.repeat(np.arange(len(count)), count), ranges(first, count)
+        if self._index.late_at_once:
+            return at, ids
+        missed = self._index.closed_at_us(ids) <= entering.watermark_us[at]
+        if missed.any():
+            self._miss(entering.take(at[missed]), ids[missed])
+            at, ids = at[~missed], ids[~missed]
+        return at, ids
+
+    def _entered_numbers(self, places: Ints) -> Ints:
+        """The number of each value in the order in which its key's values enter windows."""
+        if not self._plan.counts_arrivals:
+            return places
+        held = self._held
+        starts = run_starts(places)
+        counts = np.diff(starts, append=len(places))
+        numbers = held.entered[places] + ranges(np.zeros(len(counts), np.int64), counts)
+        held.entered[places[starts]] += counts
+        return numbers
+
+    def _places_of(self, keys: pa.Array) -> Ints:
+        """The place of each key; keys that have none get one."""
+        held = self._held
+        keys = keys.cast(pa.large_string())
+        if not held.count:
+            new = np.arange(len(keys))
+            places = new
+        else:
+            found = pc.index_in(keys, value_set=held.keys)
+            unknown = found.is_null().to_numpy(zero_copy_only=False)
+            places = found.fill_null(0).to_numpy().astype(np.int64)
+            new = np.flatnonzero(unknown)
+            places[new] = held.count + np.arange(len(new))
+        if len(new):
+            self._held = held.followed_by(
+                Holding.fresh(keys.take(pa.array(new)), self._plan.aggregators)
+            )
+            self._changed = np.concatenate([self._changed, np.ones(len(new), np.bool_)])
+        return places
+
+    def _due_us(self) -> Ints:
+        """When each place is due."""
+        held, moment = self._held, self._epoch.moment
+        next_us = held.waiting.next_us(held.count)
+        if len(held.windows):
+            first = run_starts(held.windows.places)
+            places = held.windows.places[first]
+            close_us = self._index.closed_at_us(held.windows.ids[first])
+            next_us[places] = np.minimum(next_us[places], close_us)
+        due_us = self._rule.due_us(next_us, held.clocks, moment)
+        after_us = self._rule.forget_after_us
+        if after_us >= NEVER:
+            return due_us
+        forgotten_us = np.minimum(held.clocks.heard_us + after_us + moment.downtime_us, NEVER)
+        return np.where(held.holds_values(), due_us, forgotten_us)
+
+
+class _Arrived(NamedTuple):
+    """An epoch's rows, key after key in order of place, those without a timestamp left out."""
+
+    values: Values
+    one: Callable[[int], Any]
+    order: Ints
+    places: Ints
+    counts: Ints
+    times_us: Ints
+
+    def objects(self, rows: Ints) -> list[Any]:
+        """Values as Python objects."""
+        return _reader(self.values)(rows)
+
+
+def _reader(values: Values) -> Callable[[Ints], list[Any]]:
+    """What gives values, by row, as Python objects."""
+    if isinstance(values, pa.RecordBatch):
+        return lambda rows: rows_of(values.take(pa.array(rows)))
+    return lambda rows: pick(values, rows)
+
+
+def _value_reader(values: Values) -> Callable[[int], Any]:
+    """What gives one value, by row, as a Python object."""
+    if isinstance(values, pa.RecordBatch):
+        return lambda row: rows_of(values.slice(row, 1))[0]
+    return values.__getitem__
+
+
+def _by_row(entering: Entering, entered: Ints, count: int) -> tuple[Ints, Ints, Ints]:
+    """When values came, by their rows among the values at hand."""
+    columns = []
+    for column in (entering.times_us, entering.numbers, entered):
+        by_row = np.zeros(count, np.int64)
+        by_row[entering.rows] = column
+        columns.append(by_row)
+    return columns[0], columns[1], columns[2]
+
+
+def _group_starts(places: Ints, ids: Ints) -> Ints:
+    """Where the values of each window start."""
+    change = (places[1:] != places[:-1]) | (ids[1:] != ids[:-1])
+    return np.concatenate([[0], np.flatnonzero(change) + 1])

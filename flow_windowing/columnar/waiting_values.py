@@ -1,0 +1,89 @@
+"""Values that wait, of many keys, until the watermark passes them."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flow.instants import NEVER
+from flow_windowing.columnar.segmented import Ints, Mask
+
+
+@dataclass
+class WaitingValues:
+    """Values in columns, in order of place; those of a place in any order.
+
+    Attributes:
+        places: the place of each value's key.
+        times_us: its timestamp.
+        numbers: its number in order of arrival.
+        values: the value, or a `Pickled` one.
+    """
+
+    places: Ints
+    times_us: Ints
+    numbers: Ints
+    values: list[Any]
+
+    @classmethod
+    def none(cls) -> WaitingValues:
+        """No values."""
+        empty = np.empty(0, np.int64)
+        return cls(empty, empty, empty, [])
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, rows: Ints | Mask) -> WaitingValues:
+        """Some of them, in the order given."""
+        chosen = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+        values = [self.values[row] for row in chosen.tolist()]
+        return WaitingValues(
+            self.places[chosen], self.times_us[chosen], self.numbers[chosen], values
+        )
+
+    def joined(self, other: WaitingValues) -> WaitingValues:
+        """These and others, in order of place."""
+        if not len(self) or not len(other):
+            return other if not len(self) else self
+        both = WaitingValues(
+            np.concatenate([self.places, other.places]),
+            np.concatenate([self.times_us, other.times_us]),
+            np.concatenate([self.numbers, other.numbers]),
+            [*self.values, *other.values],
+        )
+        order = np.argsort(both.places, kind="stable")
+        return both.take(order)
+
+    def released(self, passed: Mask) -> tuple[WaitingValues, WaitingValues]:
+        """Those that have been passed, in order of place, time and arrival; and the rest."""
+        out = self.take(passed)
+        order = np.lexsort((out.numbers, out.times_us, out.places))
+        out = out.take(order)
+        out.values = [
+            pickle.loads(value.content) if type(value) is Pickled else value for value in out.values
+        ]
+        return out, self.take(~passed)
+
+    def next_us(self, places: int) -> Ints:
+        """The least timestamp that waits, by place; `NEVER` where nothing does."""
+        least = np.full(places, NEVER)
+        np.minimum.at(least, self.places, self.times_us)
+        return least
+
+
+class Pickled:
+    """A value as it was written down."""
+
+    __slots__ = ("content",)
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+
+def pickled(value: Any) -> bytes:
+    """A waiting value to be written down."""
+    return value.content if type(value) is Pickled else pickle.dumps(value, 5)
