@@ -177,7 +177,7 @@ def _rewritten(
 
 def _metadata(text: str, here: Here) -> str:
     """What says how an operator keeps its state: a line of version, and one of JSON."""
-    version, content = text.splitlines()
+    version, _, content = text.partition("\n")
     described = json.loads(content)
     for store in described["stateStoreInfo"]:
         store["stateSchemaFilePaths"] = [here.path(one) for one in store["stateSchemaFilePaths"]]
@@ -186,7 +186,7 @@ def _metadata(text: str, here: Here) -> str:
 
 def _offset(text: str, here: Here) -> str:
     """An epoch's log, in which the third line is the flow's own offset, after a name or none."""
-    lines = text.splitlines()
+    lines = text.split("\n")
     start = lines[2].index("{")
     lines[2] = lines[2][:start] + json.dumps(_moved(json.loads(lines[2][start:]), here))
     return "\n".join(lines)
