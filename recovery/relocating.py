@@ -114,13 +114,9 @@ def _lines(found: Relocation) -> Iterator[str]:
     if not found.files:
         yield f"all files of {found.path} say that it is there already: nothing to do"
         return
-    yield f"{found.path} was in {', '.join(found.places)}, as {_count(found)} of it say"
+    yield f"{found.path} was in {', '.join(found.places)}; files that say so: {len(found.files)}"
     if found.done:
-        yield f"  they say now that it is here; as they were, they are in {found.backup}"
+        yield f"  they have been written anew; as they were, they are in {found.backup}"
     else:
-        yield f"  they would say that it is here, and be kept as they are in {found.backup}"
+        yield f"  they would be written anew, and kept as they were in {found.backup}"
         yield "nothing has been changed: give --yes to do it"
-
-
-def _count(found: Relocation) -> str:
-    return f"{len(found.files)} file{'s' if len(found.files) > 1 else ''}"

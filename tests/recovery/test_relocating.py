@@ -104,31 +104,28 @@ def test_a_checkpoint_that_was_moved_is_refused_until_it_is_told_where_it_is(
     assert status(path, spark=spark).steps[0].keys == 2
 
 
-def test_what_was_written_anew_is_kept_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
-    case = Case(spark, [A])
-    case.run(tmp_path / "made")
-    path = moved(tmp_path / "made")
-    before = contents(path)
-
-    planned = relocate(path, spark=spark)
-    assert contents(path) == before
+def test_what_is_written_anew_is_kept_as_it_was(
+    spark: SparkSession, checkpoint: Path, copied: Path
+) -> None:
+    before = contents(copied)
+    planned = relocate(copied, spark=spark)
+    assert contents(copied) == before
     assert str(planned).splitlines() == [
-        f"{path} was in {tmp_path}/made, as {len(planned.files)} files of it say",
-        f"  they would say that it is here, and be kept as they are in {planned.backup}",
+        f"{copied} was in {checkpoint}; files that say so: 1",
+        f"  they would be written anew, and kept as they were in {planned.backup}",
         "nothing has been changed: give --yes to do it",
     ]
 
-    done = relocate(path, yes=True, spark=spark)
-    after = contents(path)
+    done = relocate(copied, yes=True, spark=spark)
+    after = contents(copied)
     changed = {name for name in before if after[name] != before[name]}
-    assert {name for name in changed if not name.endswith(".crc")} == {*planned.files}
-    for name in planned.files:
-        assert after[f"{done.backup}/{name}"] == before[name]
-    assert str(path) in (path / done.backup / "why-this-is-here.txt").read_text("utf-8")
+    assert {name for name in changed if not name.endswith(".crc")} == {*planned.files} == {METADATA}
+    assert after[f"{done.backup}/{METADATA}"] == before[METADATA]
+    assert str(copied) in (copied / done.backup / "why-this-is-here.txt").read_text("utf-8")
 
-    again = relocate(path, yes=True, spark=spark)
-    assert (again.files, contents(path)) == ((), after)
-    assert str(again) == f"all files of {path} say that it is there already: nothing to do"
+    again = relocate(copied, yes=True, spark=spark)
+    assert (again.files, contents(copied)) == ((), after)
+    assert str(again) == f"all files of {copied} say that it is there already: nothing to do"
 
 
 def test_an_epoch_that_was_to_read_a_frame_reads_it_in_the_new_place(
