@@ -18,6 +18,7 @@ import os
 import platform
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -188,8 +189,16 @@ def quietly(command: list[str]) -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Runs .venv's Python from the project's folder and returns its exit code."""
-    code = subprocess.run([str(VENV_PYTHON), *arguments], cwd=ROOT, env=environment()).returncode
+    """Runs .venv's Python from the project's folder and returns its exit code.
+
+    Ctrl-C reaches that process as it does this one: it is left to end in its own time.
+    """
+    with subprocess.Popen([str(VENV_PYTHON), *arguments], cwd=ROOT, env=environment()) as child:
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            code = child.wait()
+        finally:
+            signal.signal(signal.SIGINT, before)
     # A child that a signal ended has the negated signal, which no process can exit with.
     return code if code >= 0 else 128 - code
 
