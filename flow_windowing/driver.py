@@ -102,6 +102,14 @@ class DriverBuilder:
         plan = plan_of(self)
         return None if plan is None else partial(ShardWindows, plan)
 
+    def fields_needed(self, wanted: frozenset[int]) -> frozenset[str] | None:
+        """Which fields of records the step reads; ``None`` where it may be any of them."""
+        from flow_windowing.columnar.planning import fields_of, plan_of
+
+        plan = plan_of(self)
+        # A late value is the record itself.
+        return None if plan is None or LATE in wanted else fields_of(self, plan)
+
     def snapshots_in(self, content: bytes) -> Iterable[tuple[str, DriverState, int]]:
         """The keys in a segment that was written over many keys at once."""
         from flow_windowing.columnar.segments import Kept

@@ -49,9 +49,16 @@ Written: TypeAlias = "list[Any] | pa.RecordBatch"
 
 
 class Sink(ABC, Generic[X]):
-    """Something to write to, as configuration."""
+    """Something to write to, as configuration.
+
+    Attributes:
+        guarantee: what it promises when an epoch is run again.
+        lays_out: whether it writes items as rows of a table, laid out as `to_record` does. It may
+            then be given record batches that are laid out so already, instead of the items.
+    """
 
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
+    lays_out: bool = False
 
     def open(self, run_id: str, resuming: bool) -> None:
         """Called where the flow was started, once before the first epoch of a run.

@@ -5,13 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from flow.engine.chunks import Chunk, KeyedRecords, as_pairs, join_batches, key_array
+from flow.engine.chunks import (
+    Chunk,
+    KeyedRecords,
+    as_dictionary,
+    as_pairs,
+    join_batches,
+    key_array,
+    ordered_by,
+)
 from flow.engine.packets import Packet, decode
 from flow.engine.plan import Edge
 from flow.engine.row_views import view_of
 from flow.operators.shards import Ints, ShardRows
-
-_DIGITS = 1 << 16
 
 
 def gather_rows(edge: Edge, packets: list[Packet]) -> ShardRows | None:
@@ -47,12 +53,7 @@ def _positions(chunks: list[Chunk]) -> Ints:
 
 def _coded(columns: list[pa.Array]) -> tuple[pa.Array, Ints]:
     """The keys, each once, and which of them each row has."""
-    coded = pa.chunked_array(
-        [
-            column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-            for column in columns
-        ]
-    ).unify_dictionaries()
+    coded = pa.chunked_array([as_dictionary(column) for column in columns]).unify_dictionaries()
     codes = np.concatenate([chunk.indices.to_numpy() for chunk in coded.chunks])
     return coded.chunk(0).dictionary, codes.astype(np.int64)
 
@@ -65,19 +66,10 @@ def _by_key(
         used = np.flatnonzero(counts)
         rank = np.cumsum(counts > 0) - 1
         keys, codes, counts = keys.take(pa.array(used)), rank[codes], counts[used]
-    order = _sorted_by_code(codes, len(keys))
+    order = ordered_by(codes, len(keys))
     codes, pos = codes[order], pos[order]
     same = codes[1:] == codes[:-1]
     if (same & (pos[1:] < pos[:-1])).any():
         again = np.lexsort((pos, codes))
         order, pos = order[again], pos[again]
     return ShardRows(keys, counts, order, pos, values)
-
-
-def _sorted_by_code(codes: Ints, below: int) -> Ints:
-    """The order that sorts codes, ties as they come: digit by digit, in linear time."""
-    if below <= _DIGITS:
-        return np.argsort(codes.astype(np.uint16), kind="stable")
-    low = np.argsort((codes % _DIGITS).astype(np.uint16), kind="stable")
-    high = (codes // _DIGITS)[low]
-    return low[_sorted_by_code(high, (below >> 16) + 1)]

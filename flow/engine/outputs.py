@@ -7,12 +7,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from flow.connectors.sink import Sink, WriteContext, Written
-from flow.engine.chunks import Records, as_items
+from flow.engine.chunks import Chunk, KeyedRecords, Records, as_items
 from flow.engine.failures import encode_failure
 from flow.engine.packets import ERROR, Packet, sorted_chunks
 from flow.engine.pipeline import SLICE_BITS
 from flow.engine.plan import Edge, Plan
+from flow.engine.row_views import view_of
 from flow.errors import EngineError, FlowError, StepError, brief
 from flow.operators.edges import Output
 
@@ -62,7 +65,8 @@ def _write(plan: Plan, edge: Edge, writing: Writing, packets: list[Packet]) -> P
     context = WriteContext(edge.step_id, writing.epoch, writing.partition, writing.run_id)
     try:
         try:
-            message = sink_of(plan, edge).write(context, unpacked(packets))
+            sink = sink_of(plan, edge)
+            message = sink.write(context, unpacked(packets, sink.lays_out))
         except FlowError:
             raise
         except Exception as error:
@@ -73,11 +77,34 @@ def _write(plan: Plan, edge: Edge, writing: Writing, packets: list[Packet]) -> P
         return Packet(ERROR, 0, writing.partition, 0, encode_failure(error))
 
 
-def unpacked(packets: list[Packet]) -> Iterator[Written]:
-    """The items in packets of one output, slice by slice, each slice in order of position."""
+def unpacked(packets: list[Packet], lays_out: bool = False) -> Iterator[Written]:
+    """The items in packets of one output, slice by slice, each slice in order of position.
+
+    Args:
+        packets: the packets.
+        lays_out: whether items that are records with a key may come as one batch with the key in a
+            column, instead of as objects.
+    """
     by_slice: dict[int, list[Packet]] = {}
     for packet in packets:
         by_slice.setdefault(packet.seq >> SLICE_BITS, []).append(packet)
     for _, of_slice in sorted(by_slice.items()):
         for chunk in sorted_chunks(of_slice):
-            yield chunk.batch if isinstance(chunk, Records) else as_items(chunk).items
+            yield _written(chunk, lays_out)
+
+
+def _written(chunk: Chunk, lays_out: bool) -> Written:
+    if isinstance(chunk, Records) and view_of(chunk.batch) is None:
+        return chunk.batch
+    if lays_out and isinstance(chunk, (Records, KeyedRecords)):
+        return laid_out(chunk)
+    return as_items(chunk).items
+
+
+def laid_out(chunk: Records | KeyedRecords) -> pa.RecordBatch:
+    """The columns that `flow.connectors.sink.to_record` would make of each item."""
+    batch, view = chunk.batch, view_of(chunk.batch)
+    named = dict(zip(batch.schema.names, batch.columns, strict=True))
+    found = {"key": chunk.keys} if isinstance(chunk, KeyedRecords) else {}
+    found.update(named if view is None else view.columns(batch))
+    return pa.RecordBatch.from_arrays(list(found.values()), names=list(found))

@@ -28,12 +28,16 @@ from flow.engine.chunks import (
     Pairs,
     Positions,
     Records,
+    as_dictionary,
     as_pairs,
     in_order,
     key_array,
+    ordered_by,
     pick,
     reorder,
 )
+from flow.engine.plan import Edge
+from flow.engine.row_views import view_of
 from flow.engine.shards import hash_keys, shard_of
 from flow.errors import EngineError, step_error
 
@@ -124,14 +128,26 @@ def encode_spread(chunk: Chunk, shards: int, step_id: str) -> Iterator[tuple[int
         yield shard, encode_whole(part, step_id)
 
 
-def encode_keyed(
-    chunk: Chunk, shards: int, made_by: str, read_by: str
-) -> Iterator[tuple[int, bytes]]:
-    """Payloads of a keyed stream, one for each shard that has items; errors name the two steps."""
+def encode_keyed(chunk: Chunk, shards: int, edge: Edge) -> Iterator[tuple[int, bytes]]:
+    """Payloads of a keyed stream, one for each shard that has items.
+
+    Errors name the step that made the items and the one that reads them.
+    """
     if isinstance(chunk, KeyedRecords):
-        yield from _encode_keyed_records(chunk, shards)
+        yield from _encode_keyed_records(narrowed(chunk, edge.fields), shards)
     else:
-        yield from _encode_pairs(as_pairs(chunk, read_by), shards, made_by)
+        yield from _encode_pairs(as_pairs(chunk, edge.step_id), shards, edge.stream.step_id)
+
+
+def narrowed(chunk: KeyedRecords, fields: frozenset[str] | None) -> KeyedRecords:
+    """Records with those of some fields that they have."""
+    names = chunk.batch.schema.names
+    if fields is None or fields.issuperset(names) or view_of(chunk.batch) is not None:
+        return chunk
+    left = [at for at, name in enumerate(names) if name in fields]
+    if not left:  # a batch without columns would forget how many rows it has
+        left = [0]
+    return KeyedRecords(chunk.keys, chunk.batch.select(left), chunk.pos)
 
 
 def decode(payload: bytes) -> Chunk:
@@ -211,19 +227,26 @@ def _encode_pairs(chunk: Pairs, shards: int, step_id: str) -> Iterator[tuple[int
 
 
 def _encode_keyed_records(chunk: KeyedRecords, shards: int) -> Iterator[tuple[int, bytes]]:
-    coded = chunk.keys.dictionary_encode()
-    shard_of_row = shard_of(hash_keys(coded.dictionary), shards)[coded.indices.to_numpy()]
-    order = np.argsort(shard_of_row, kind="stable")
-    ends = np.cumsum(np.bincount(shard_of_row, minlength=shards)).tolist()
-    indices = pa.array(order)
-    keys, batch, pos = chunk.keys.take(indices), chunk.batch.take(indices), chunk.pos[order]
-    first = 0
-    for shard, last in enumerate(ends):
-        if last > first:
-            size = last - first
-            part = _ipc(batch.slice(first, size), pos[first:last], keys.slice(first, size))
+    """Each shard's rows with its keys, which are sent once each, and by number in the rows."""
+    coded = as_dictionary(chunk.keys)
+    codes, shard_of_key = coded.indices.to_numpy(), shard_of(hash_keys(coded.dictionary), shards)
+    keys_in_order = ordered_by(shard_of_key, shards)
+    shard_of_row = shard_of_key[codes]
+    order = ordered_by(shard_of_row, shards)
+    place_of_key = np.empty(len(keys_in_order), np.int32)
+    place_of_key[keys_in_order] = np.arange(len(keys_in_order))
+    places, pos = place_of_key[codes[order]], chunk.pos[order]
+    keys, batch = coded.dictionary.take(pa.array(keys_in_order)), chunk.batch.take(pa.array(order))
+    key_ends = np.cumsum(np.bincount(shard_of_key, minlength=shards)).tolist()
+    row_ends = np.cumsum(np.bincount(shard_of_row, minlength=shards)).tolist()
+    key = row = 0
+    for shard, (key_end, row_end) in enumerate(zip(key_ends, row_ends, strict=True)):
+        if row_end > row:
+            numbers = pa.array(places[row:row_end] - np.int32(key))
+            named = pa.DictionaryArray.from_arrays(numbers, keys.slice(key, key_end - key))
+            part = _ipc(batch.slice(row, row_end - row), pos[row:row_end], named)
             yield shard, b"K" + part
-        first = last
+        key, row = key_end, row_end
 
 
 def _pickled(content: Any, values: list[Any], step_id: str) -> bytes:

@@ -145,7 +145,7 @@ class Pipeline:
         made_by = edge.stream.step_id
         match edge.kind:
             case EdgeKind.KEYED:
-                return encode_keyed(chunk, self._shards, made_by, edge.step_id)
+                return encode_keyed(chunk, self._shards, edge)
             case EdgeKind.SPREAD:
                 return encode_spread(chunk, self._shards, made_by)
             case EdgeKind.OUTPUT:

@@ -40,6 +40,7 @@ class Edge:
         side: which of the step's upstreams it is.
         level: the level at which they are read; outputs lie one after the last.
         kind: how they are dealt out.
+        fields: which fields of records the step needs; ``None`` for all.
     """
 
     dest: int
@@ -48,6 +49,7 @@ class Edge:
     side: int
     level: int
     kind: EdgeKind
+    fields: frozenset[str] | None = None
 
 
 Hop: TypeAlias = "Step | Edge"
@@ -167,13 +169,15 @@ def assign_levels(plan: Plan) -> Plan:
 def draw_edges(plan: Plan) -> Plan:
     """Make an edge of every stream that is read after a shuffle or by an output."""
     level_of = {name: n for n, names in enumerate(plan.levels, 1) for name in names}
+    read = {up for step in plan.steps.values() for up in step.ups}
     edges: list[Edge] = []
     for name, step in plan.steps.items():
         kind = _edge_kind(step)
         if kind is not None:
             level = level_of.get(name, len(plan.levels) + 1)
+            fields = _fields_needed(step, read)
             for side, up in enumerate(step.ups):
-                edges.append(Edge(len(edges), up, name, side, level, kind))
+                edges.append(Edge(len(edges), up, name, side, level, kind, fields))
     outputs = tuple(edge for edge in edges if edge.kind is EdgeKind.OUTPUT)
     return replace(plan, edges=tuple(edges), outputs=outputs)
 
@@ -203,6 +207,14 @@ def _is_end(step: Step) -> bool:
 
 def _needs_shuffle(step: Step) -> bool:
     return isinstance(step.operator, (Stateful, Redistribute))
+
+
+def _fields_needed(step: Step, read: set[StreamId]) -> frozenset[str] | None:
+    """Which fields of records a step needs, given which streams anybody reads."""
+    if not isinstance(step.operator, Stateful):
+        return None
+    wanted = frozenset(at for at, down in enumerate(step.downs) if down in read)
+    return step.operator.fields_needed(wanted)
 
 
 def _edge_kind(step: Step) -> EdgeKind | None:

@@ -18,6 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 Hashes: TypeAlias = npt.NDArray[np.uint64]
+Text: TypeAlias = npt.NDArray[np.uint8]
+Places: TypeAlias = npt.NDArray[np.int64]
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xFF51AFD7ED558CCD)
@@ -38,14 +40,43 @@ def hash_keys(keys: pa.Array) -> Hashes:
     offsets = np.frombuffer(offset_buffer, np.int64, count + 1 + keys.offset)[keys.offset :]
     starts, lengths = offsets[:-1], np.diff(offsets)
     sums = np.zeros(count, np.uint64)
-    filled = lengths > 0
-    if filled.any():
-        bytes_ = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]].astype(np.uint64)
-        places = np.arange(len(bytes_)) - np.repeat(starts - offsets[0], lengths)
-        bytes_ += np.uint64(1)
-        bytes_ *= _powers(int(lengths.max()))[places]
-        sums[filled] = np.add.reduceat(bytes_, (starts - offsets[0])[filled])
+    if offsets[-1] > offsets[0]:
+        text = np.frombuffer(data, np.uint8)
+        long = lengths > _SHORT
+        if long.any():
+            sums[long] = _sums_of_long(text, starts[long], lengths[long])
+            sums[~long] = _sums_of_short(text, starts[~long], lengths[~long])
+        else:
+            sums = _sums_of_short(text, starts, lengths)
     return _mix(sums + lengths.astype(np.uint64) * _FACTOR + _FACTOR)
+
+
+_SHORT = 64
+"""Keys of no more bytes than this are summed up byte by byte, all keys at a time."""
+
+
+def _sums_of_short(text: Text, starts: Places, lengths: Places) -> Hashes:
+    """The polynomials of keys, the first byte of all of them, then the second, and so on."""
+    order = np.argsort((_SHORT - lengths).astype(np.uint16), kind="stable")  # the longest first
+    firsts = starts[order]
+    holding = np.cumsum(np.bincount(lengths, minlength=_SHORT + 1)[::-1])[::-1]
+    sums = np.zeros(len(starts), np.uint64)
+    powers = _powers(_SHORT)
+    for at in range(int(lengths.max(initial=0))):
+        some = int(holding[at + 1])
+        sums[:some] += (text[firsts[:some] + at].astype(np.uint64) + np.uint64(1)) * powers[at]
+    found = np.empty_like(sums)
+    found[order] = sums
+    return found
+
+
+def _sums_of_long(text: Text, starts: Places, lengths: Places) -> Hashes:
+    """The polynomials of keys, all bytes of all of them at a time."""
+    ends = np.cumsum(lengths)
+    places = np.arange(int(ends[-1])) - np.repeat(ends - lengths, lengths)
+    terms = text[np.repeat(starts, lengths) + places].astype(np.uint64) + np.uint64(1)
+    terms *= _powers(int(lengths.max()))[places]
+    return np.add.reduceat(terms, ends - lengths)
 
 
 def shard_of(hashes: Hashes, shards: int) -> npt.NDArray[np.int64]:

@@ -232,6 +232,17 @@ class Stateful(Operator):
         found = getattr(self.builder, "shard_logic", None)
         return found if callable(found) else None
 
+    def fields_needed(self, wanted: frozenset[int]) -> frozenset[str] | None:
+        """Which fields of records the step needs; ``None`` for all of them.
+
+        A builder says so in a method of this name.
+
+        Args:
+            wanted: which of the streams that it makes anybody reads, by number.
+        """
+        ask = getattr(self.builder, "fields_needed", None)
+        return ask(wanted) if callable(ask) else None
+
     @property
     @override
     def ports(self) -> tuple[str, ...]:

@@ -101,47 +101,68 @@ def write_segments(
 
 
 class _Writer:
-    """Writes runs of keys as segments; they lie in order of segment."""
+    """Writes runs of keys as segments; they lie in order of segment.
+
+    Columns become bytes once for all segments, which are cut from them.
+    """
 
     def __init__(self, plan: WindowPlan, held: Holding, due_us: Ints) -> None:
-        self._plan = plan
-        self._held = held
-        self._due_us = due_us
+        column, counts = segments.column, plan.counts_arrivals
+        windows, waiting, clocks = held.windows, held.waiting, held.clocks
+        self._named = plan.named
         self._text_ends, self._texts = _texts_of(held.keys)
-        self._windows_of = np.bincount(held.windows.places, minlength=held.count)
-        self._window_ends = np.concatenate([[0], np.cumsum(self._windows_of)])
-        self._waiting_of = np.bincount(held.waiting.places, minlength=held.count)
-        self._waiting_ends = np.concatenate([[0], np.cumsum(self._waiting_of)])
+        self._lengths = np.diff(self._text_ends).astype("<i4").tobytes()
+        self._base = column(clocks.base_us, NO_WATERMARK)
+        self._set_at = column(clocks.set_at_us, 0)
+        self._heard = b"" if plan.rule.forget_after_us >= NEVER else column(clocks.heard_us, 0)
+        self._arrived = column(held.arrived, 0) if counts else b""
+        self._entered = column(held.entered, 0) if counts else b""
+        self._due_us = due_us
+        self._due = due_us.astype("<i8").tobytes()
+        self._windows_of, self._window_ends = _counted(windows.places, held.count)
+        self._ids = windows.ids.astype("<i8").tobytes()
+        self._latest = column(windows.latest_us, -NEVER)
+        self._figures = windows.figures
+        self._waiting_of, self._waiting_ends = _counted(waiting.places, held.count)
+        self._times = waiting.times_us.astype("<i8").tobytes()
+        self._numbers = waiting.numbers.astype("<i8").tobytes()
+        self._values = waiting.values
 
     def segment(self, begin: int, end: int) -> Dumped:
         """The keys from `begin` to `end`."""
         if begin == end:
             return Dumped(None, 0, NEVER)
-        held, keys = self._held, slice(begin, end)
-        windows = slice(int(self._window_ends[begin]), int(self._window_ends[end]))
-        waiting = slice(int(self._waiting_ends[begin]), int(self._waiting_ends[end]))
-        ends = self._text_ends[begin : end + 1]
-        clocks, column = held.clocks, segments.column
+        keys, shorts = slice(begin * 8, end * 8), slice(begin * 4, end * 4)
+        first, last = self._window_ends[begin], self._window_ends[end]
+        windows = slice(first * 8, last * 8)
+        wait, waited = self._waiting_ends[begin], self._waiting_ends[end]
         kept = Kept(
-            np.diff(ends).astype("<i4").tobytes(),
-            self._texts[int(ends[0]) : int(ends[-1])],
-            column(clocks.base_us[keys], NO_WATERMARK),
-            column(clocks.set_at_us[keys], 0),
-            b"" if self._plan.rule.forget_after_us >= NEVER else column(clocks.heard_us[keys], 0),
-            column(held.arrived[keys], 0) if self._plan.counts_arrivals else b"",
-            column(held.entered[keys], 0) if self._plan.counts_arrivals else b"",
-            self._due_us[keys].astype("<i8").tobytes(),
-            self._windows_of[keys].astype("<i4").tobytes(),
-            held.windows.ids[windows].astype("<i8").tobytes(),
-            column(held.windows.latest_us[windows], -NEVER),
-            tuple(one.packed(windows.start, windows.stop) for one in held.windows.figures),
-            self._waiting_of[keys].astype("<i4").tobytes() if waiting.stop > waiting.start else b"",
-            held.waiting.times_us[waiting].astype("<i8").tobytes(),
-            held.waiting.numbers[waiting].astype("<i8").tobytes(),
-            [pickled(value) for value in held.waiting.values[waiting]],
-            self._plan.named,
+            lengths=self._lengths[shorts],
+            texts=self._texts[self._text_ends[begin] : self._text_ends[end]],
+            base_us=self._base[keys],
+            set_at_us=self._set_at[keys],
+            heard_us=self._heard[keys],
+            arrived=self._arrived[keys],
+            entered=self._entered[keys],
+            due_us=self._due[keys],
+            windows=self._windows_of[shorts],
+            ids=self._ids[windows],
+            latest_us=self._latest[windows],
+            figures=tuple(one.packed(first, last) for one in self._figures),
+            waiting=self._waiting_of[shorts] if waited > wait else b"",
+            times_us=self._times[wait * 8 : waited * 8],
+            numbers=self._numbers[wait * 8 : waited * 8],
+            values=[pickled(value) for value in self._values[wait:waited]],
+            named=self._named,
         )
-        return Dumped(kept.encode(), end - begin, int(self._due_us[keys].min()))
+        return Dumped(kept.encode(), end - begin, int(self._due_us[begin:end].min()))
+
+
+def _counted(places: Ints, count: int) -> tuple[bytes, list[int]]:
+    """How many rows each of so many places has, as bytes, and where the rows of each begin."""
+    counts = np.bincount(places, minlength=count)
+    ends: list[int] = np.concatenate([[0], np.cumsum(counts)]).tolist()
+    return counts.astype("<i4").tobytes(), ends
 
 
 def _texts_of(keys: pa.Array) -> tuple[Ints, Any]:

@@ -15,6 +15,7 @@ from flow_windowing.columnar.watermarks import WatermarkRule, rule_of
 from flow_windowing.columnar.window_view import Figure
 from flow_windowing.columnar.windows import WindowIndex, index_of
 from flow_windowing.driver import DriverBuilder, Timestamp
+from flow_windowing.event_clock import EventClock
 from flow_windowing.folding import Fold, FoldingBuilder, Named, Reduce
 
 
@@ -89,6 +90,22 @@ def plan_of(config: DriverBuilder) -> WindowPlan | None:
         for name, one in zip(names, aggregators, strict=True)
     )
     return WindowPlan(rule, index, aggregators, figures, named, waits, config.timestamp)
+
+
+def fields_of(config: DriverBuilder, plan: WindowPlan) -> frozenset[str] | None:
+    """Which fields of records a step reads; ``None`` where it may be any of them."""
+    paths: set[str] = set()
+    if isinstance(config.clock, EventClock):
+        if not isinstance(config.clock.ts_getter, str):
+            return None
+        paths.add(config.clock.ts_getter)
+    for one in plan.aggregators:
+        if not has_columns(one):
+            return None
+        field = getattr(one, "field", None)
+        paths |= {field} if isinstance(field, str) else set()
+    # A path may be a field's very name, or begin with one.
+    return frozenset(paths | {path.split(".")[0] for path in paths})
 
 
 def _is_timeless(aggregator: Aggregator[Any, Any, Any]) -> bool:

@@ -57,19 +57,6 @@ def running_max(values: Ints, run_of_row: Ints) -> Ints:
     return distinct[running_max(ranks, run_of_row)]
 
 
-def stable_order(ids: Ints, below: int) -> Ints:
-    """The order that sorts natural numbers less than `below`, ties as they come.
-
-    >>> stable_order(np.array([2, 0, 2, 1]), 3).tolist()
-    [1, 3, 0, 2]
-    """
-    if below <= 1 << 16:  # sorted by digits, in linear time
-        return np.argsort(ids.astype(np.uint16), kind="stable")
-    low = np.argsort((ids & 0xFFFF).astype(np.uint16), kind="stable")
-    high = (ids >> 16)[low]
-    return low[stable_order(high, (below >> 16) + 1)]
-
-
 def ranges(firsts: Ints, counts: Ints) -> Ints:
     """Counting up from each first, so many each.
 

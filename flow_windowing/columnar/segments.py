@@ -111,8 +111,3 @@ def filled(contents: list[bytes], counts: list[int], empty: int) -> Ints:
 def column(values: Ints, empty: int) -> bytes:
     """A column as bytes; none of them when it is this number throughout."""
     return b"" if (values == empty).all() else values.astype("<i8").tobytes()
-
-
-def counts_by(places: Ints, count: int) -> bytes:
-    """How many rows each of so many places has."""
-    return np.bincount(places, minlength=count).astype("<i4").tobytes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flow.dataflow import StreamId
 from flow.engine.chunks import Chunk, Items, KeyedRecords, Pairs, Records, as_items, as_pairs
 from flow.engine.packets import (
     PACKET_SCHEMA,
@@ -26,6 +28,7 @@ from flow.engine.packets import (
     sorted_chunks,
     to_batches,
 )
+from flow.engine.plan import Edge, EdgeKind
 from flow.engine.shards import hash_keys, shard_of
 from flow.errors import EngineError, StepError
 
@@ -36,6 +39,9 @@ FLIGHTS = pa.RecordBatch.from_pylist(
         {"origin": "JFK", "delay": 0, "legs": None},
     ]
 )
+
+
+EDGE = Edge(0, StreamId("maker", "down"), "reader", 0, 1, EdgeKind.KEYED)
 
 
 def at(*places: int) -> Any:
@@ -123,7 +129,7 @@ def test_pairs_go_to_the_shards_of_their_keys_and_keep_their_order(
 ) -> None:
     keys, values = map(list, zip(*pairs, strict=True))
     chunk = Pairs(keys, values, np.arange(len(pairs), dtype=np.int64))
-    placed = dict(encode_keyed(chunk, shards, "maker", "reader"))
+    placed = dict(encode_keyed(chunk, shards, EDGE))
     found: dict[str, list[int]] = {}
     for shard, payload in placed.items():
         for run in decode_runs(payload, "reader"):
@@ -140,8 +146,8 @@ def test_keyed_records_go_where_pairs_go(pairs: list[tuple[str, int]], shards: i
     values = [{"n": value % 2**31} for _, value in pairs]
     pos = np.arange(len(pairs), dtype=np.int64)
     records = KeyedRecords(pa.array(keys), pa.RecordBatch.from_pylist(values), pos)
-    of_pairs = dict(encode_keyed(Pairs(keys, values, pos), shards, "maker", "reader"))
-    of_records = dict(encode_keyed(records, shards, "maker", "reader"))
+    of_pairs = dict(encode_keyed(Pairs(keys, values, pos), shards, EDGE))
+    of_records = dict(encode_keyed(records, shards, EDGE))
     assert of_pairs.keys() == of_records.keys()
     for shard, payload in of_records.items():
         runs = {run.key: run for run in decode_runs(payload, "reader")}
@@ -149,7 +155,7 @@ def test_keyed_records_go_where_pairs_go(pairs: list[tuple[str, int]], shards: i
 
 
 def test_pairs_also_read_back_as_one_chunk() -> None:
-    ((_, payload),) = encode_keyed(SHAPES["pairs"](), 1, "maker", "reader")
+    ((_, payload),) = encode_keyed(SHAPES["pairs"](), 1, EDGE)
     pairs = as_pairs(decode(payload), "reader")
     assert sorted(zip(pairs.pos.tolist(), pairs.keys, pairs.values, strict=True), key=str) == [
         (7, "a", 1),
@@ -160,12 +166,12 @@ def test_pairs_also_read_back_as_one_chunk() -> None:
 
 def test_items_bound_for_a_keyed_step_must_be_pairs() -> None:
     with pytest.raises(StepError, match=r"step 'reader': needs \(key, value\) pairs, got int"):
-        list(encode_keyed(Items([1], at(0)), 4, "maker", "reader"))
+        list(encode_keyed(Items([1], at(0)), 4, EDGE))
 
 
 def test_a_value_that_cannot_be_pickled_is_the_maker_s_fault() -> None:
     with pytest.raises(StepError, match="step 'maker': made a value that cannot be pickled"):
-        list(encode_keyed(Pairs(["a"], [lambda: None], at(0)), 4, "maker", "reader"))
+        list(encode_keyed(Pairs(["a"], [lambda: None], at(0)), 4, EDGE))
 
 
 # --- several packets --------------------------------------------------------------------------
@@ -228,3 +234,26 @@ def test_a_payload_is_one_pickle_of_lists() -> None:
     payload = encode_whole(SHAPES["items"](), "step")
     pos, items = pickle.loads(payload[1:])
     assert (np.frombuffer(pos, np.int64).tolist(), items) == ([7, 8, 9], [1, None, {"x": (2,)}])
+
+
+# --- fields that nobody needs -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("needed", "sent"),
+    [
+        (None, ["origin", "delay", "legs"]),
+        (frozenset({"delay", "origin"}), ["origin", "delay"]),
+        (frozenset({"delay", "missing"}), ["delay"]),
+        (frozenset(), ["origin"]),
+    ],
+    ids=["all of them", "some", "one, and one that is not there", "none: then the first"],
+)
+def test_only_the_fields_that_the_step_needs_are_sent(
+    needed: frozenset[str] | None, sent: list[str]
+) -> None:
+    edge = replace(EDGE, fields=needed)
+    for _, payload in encode_keyed(SHAPES["keyed records"](), 4, edge):
+        chunk = decode(payload)
+        assert isinstance(chunk, KeyedRecords)
+        assert chunk.batch.schema.names == sent

@@ -57,6 +57,7 @@ class ParquetSink(DirectorySink[Any]):
     schema: Schema | None = None
 
     suffix = ".parquet"
+    lays_out = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
