@@ -312,9 +312,12 @@ def main(arguments: list[str]) -> int:
             recovery=RecoveryConfig(options.out / "checkpoint"),
             on_epoch=lambda epoch, stats, _: show_epoch(epoch, stats.counts["flights", "out"]),
         )
-    except KeyboardInterrupt:
-        print("\nStopped. Start it again and it goes on from the last epoch above.")
+    except KeyboardInterrupt:  # before the first epoch, while Spark starts
+        print("\nStopped. Start it again and it starts, or goes on, where it was.")
         return 130
+    if summary.stopped:
+        print("Stopped. Start it again and it goes on from the last epoch above.")
+        return 0
     if summary.epochs == 0:
         print("Everything is done already; --fresh starts over.")
     show_result(options.out)

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from examples import flights
+from flow.engine.summary import Summary
 from flow.testing import TestDriver
 
 SCRIPT = Path(flights.__file__)
@@ -250,6 +251,18 @@ def test_every_output_agrees_with_pandas_exactly(
     assert got.carriers.flights.sum() == 4 * 328_521
     assert driver.stats.counts["departed", "filtered"] == 8_255
     assert {step for step, what in driver.stats.counts if what == "late"} == {"hourly"}
+
+
+def test_a_run_that_was_stopped_shows_no_result(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopped = Summary("flights", "streaming", epochs=3, stopped=True)
+    monkeypatch.setattr(flights, "prepare", lambda data: False)
+    monkeypatch.setattr(flights, "run", lambda *_, **__: stopped)
+    assert flights.main(["--data", str(tmp_path), "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == (
+        "Stopped. Start it again and it goes on from the last epoch above.\n"
+    )
 
 
 class Start(Protocol):
