@@ -25,17 +25,17 @@ def one_item(job: Job) -> Figure:
     """Milliseconds of an epoch, the median of many; the setting `levels` says how many shuffles."""
     spark = session(job)
     times = EpochTimes(spark)
-    flow = _flow(int(job.settings["levels"]), job.out)
+    flow = flow_of_levels(int(job.settings["levels"]), job.out)
     run(flow, spark=spark, recovery=RecoveryConfig(job.scratch), drain=False, system_time=START)
     epochs = times.taken()[SKIPPED:]
     milliseconds = [1000 * one.seconds for one in epochs]
     return Figure(statistics.median(milliseconds), {"epochs": [one.progress for one in epochs]})
 
 
-def _flow(levels: int, out: str) -> Dataflow:
+def flow_of_levels(levels: int, out: str) -> Dataflow:
     """Each item closes the window of the one before it, so that there is something to write."""
     flow = Dataflow("small_epochs")
-    items = [(f"key-{number % 2}", _event(number)) for number in range(SKIPPED + TIMED)]
+    items = [("key", _event(number)) for number in range(SKIPPED + TIMED)]
     events = op.input("events", flow, TestingSource(items, batch_size=1))
     clock: win.EventClock[Any] = win.EventClock("ts", "0s")
     minutes = win.TumblingWindower("1m")

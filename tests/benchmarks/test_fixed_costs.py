@@ -1,0 +1,41 @@
+"""The flows whose epochs are timed for what does not grow with the work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.windows.large_state import Touches
+from benchmarks.windows.small_epochs import SKIPPED, TIMED, flow_of_levels
+from flow.operators.edges import Input
+from flow.testing import TestDriver, TestingSource, run_source
+
+
+def test_each_item_closes_the_window_of_the_one_before_it(tmp_path: Path) -> None:
+    for levels in (1, 2):
+        flow = flow_of_levels(levels, str(tmp_path / "out"))
+        operator = flow.step("events").operator
+        assert isinstance(operator, Input)
+        assert isinstance(operator.source, TestingSource)
+        items = operator.source.items
+        assert len(items) == SKIPPED + TIMED
+        with TestDriver(flow) as driver:
+            for item in items:
+                driver.send("events", [item])
+            assert len(driver.received("out")) == SKIPPED + TIMED - 1
+
+
+def test_the_second_level_adds_up_what_the_first_gives(tmp_path: Path) -> None:
+    flow = flow_of_levels(2, str(tmp_path / "out"))
+    with TestDriver(flow) as driver:
+        for minute in range(4):
+            driver.send("events", [("key", {"ts": 60.0 * minute, "amount": 1.0})])
+        assert driver.received("out") == [("all", 1.0), ("all", 2.0), ("all", 3.0)]
+
+
+def test_every_key_comes_once_before_some_are_touched_again() -> None:
+    source = Touches(keys=10, per_epoch=4, touched=3, touches=2)
+    assert source.loads == 3
+    keys = [row["key"] for row in run_source(source)]
+    assert sorted(keys[:10]) == sorted(f"key-{number}" for number in range(10))
+    assert len(keys) == 10 + 2 * 3
+    assert set(keys[10:]) <= set(keys[:10])
