@@ -89,7 +89,7 @@ def export(
     column of its own type if all keys have a number, a truth value, text or a time, and else as
     JSON. A windowing step has a row for each open window instead, with ``window_id``,
     ``open_time``, ``close_time`` and ``value`` as JSON, and one without a window for a key that has
-    none. ``snapshot`` is always the pickle that is kept of the key, from which nothing is lost.
+    none. ``snapshot`` is always what is kept of the key, as it is kept: nothing is lost of it.
 
     Args:
         path: the checkpoint's directory, as given to `RecoveryConfig`.
