@@ -9,14 +9,18 @@ import numpy as np
 
 from flow_windowing.aggregates import Sum
 from flow_windowing.aggregators import Aggregator
+from flow_windowing.aligned import SlidingWindower, TumblingWindower
+from flow_windowing.calendar import CalendarWindower
+from flow_windowing.columnar.calendar_windows import CalendarWindows
 from flow_windowing.columnar.number_figures import has_columns
 from flow_windowing.columnar.segmented import Ints
 from flow_windowing.columnar.watermarks import WatermarkRule, rule_of
 from flow_windowing.columnar.window_view import Figure
-from flow_windowing.columnar.windows import WindowIndex, index_of
+from flow_windowing.columnar.windows import AlignedWindows, WindowIndex
 from flow_windowing.driver import DriverBuilder, Timestamp
 from flow_windowing.event_clock import EventClock
 from flow_windowing.folding import Fold, FoldingBuilder, Named, Reduce
+from flow_windowing.windowers import Windower
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,13 @@ def plan_of(config: DriverBuilder) -> WindowPlan | None:
         for name, one in zip(names, aggregators, strict=True)
     )
     return WindowPlan(rule, index, aggregators, figures, named, waits, config.timestamp)
+
+
+def index_of(windower: Windower[Any]) -> WindowIndex | None:
+    """The windows of a windower, ``None`` for one that has to be asked key by key."""
+    if type(windower) in (TumblingWindower, SlidingWindower):
+        return AlignedWindows(windower)  # type: ignore[arg-type]
+    return CalendarWindows(windower) if type(windower) is CalendarWindower else None
 
 
 def fields_of(config: DriverBuilder, plan: WindowPlan) -> frozenset[str] | None:

@@ -65,3 +65,20 @@ def ranges(firsts: Ints, counts: Ints) -> Ints:
     """
     within = np.arange(int(counts.sum())) - np.repeat(starts_of(counts), counts)
     return np.repeat(firsts, counts) + within
+
+
+def distinct(values: Ints) -> Ints:
+    """The different numbers, in order.
+
+    >>> distinct(np.array([7, 4, 7, 5])).tolist()
+    [4, 5, 7]
+    """
+    if not len(values):
+        return values
+    least = int(values.min())
+    span = int(values.max()) - least + 1
+    if span > 2 * len(values) + 64:
+        return np.unique(values)
+    there = np.zeros(span, np.bool_)
+    there[values - least] = True
+    return np.flatnonzero(there) + least

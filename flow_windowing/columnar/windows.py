@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
 
 import numpy as np
 from typing_extensions import override
 
 from flow_windowing.aligned import SlidingWindower, TumblingWindower
 from flow_windowing.columnar.segmented import Ints
-from flow_windowing.windowers import Windower
 
 
 class WindowIndex(ABC):
@@ -69,10 +67,3 @@ class AlignedWindows(WindowIndex):
     @override
     def closed_at_us(self, window_ids: Ints) -> Ints:
         return self._closing_us + window_ids * self._offset_us
-
-
-def index_of(windower: Windower[Any]) -> WindowIndex | None:
-    """The windows of a windower, ``None`` for one that has to be asked key by key."""
-    if type(windower) in (TumblingWindower, SlidingWindower):
-        return AlignedWindows(windower)  # type: ignore[arg-type]
-    return None

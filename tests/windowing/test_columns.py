@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, TypeAlias
 from unittest import mock
 
@@ -22,6 +22,7 @@ from flow.engine.chunks import rows_as_dicts
 from flow.errors import StepError
 from flow.testing import TestDriver, TestingSink, TestingSource
 from flow_windowing import (
+    CalendarWindower,
     Collect,
     Count,
     Earliest,
@@ -188,6 +189,8 @@ clocks = st.one_of(
 )
 graces = st.sampled_from([None, "0s", "20s"])
 sides = st.sampled_from(["left", "right"])
+# In this zone a day starts at 10:30 UTC, where the rows are.
+NEW_DAY = timezone(timedelta(hours=13, minutes=30))
 windowers = st.one_of(
     st.builds(TumblingWindower, st.sampled_from(["10s", "1m"]), closed=sides, grace=graces),
     st.builds(
@@ -197,6 +200,7 @@ windowers = st.one_of(
         closed=sides,
         grace=graces,
     ),
+    st.builds(CalendarWindower, st.sampled_from(["day", "week"]), st.just(NEW_DAY), grace=graces),
 )
 steps = st.builds(
     Step,
