@@ -20,6 +20,7 @@ from flow_windowing.columnar.windows import AlignedWindows, WindowIndex
 from flow_windowing.driver import DriverBuilder, Timestamp
 from flow_windowing.event_clock import EventClock
 from flow_windowing.folding import Fold, FoldingBuilder, Named, Reduce
+from flow_windowing.kept_aggregates import Max, Min
 from flow_windowing.windowers import Windower
 
 
@@ -121,6 +122,8 @@ def fields_of(config: DriverBuilder, plan: WindowPlan) -> frozenset[str] | None:
 
 def _is_timeless(aggregator: Aggregator[Any, Any, Any]) -> bool:
     """Whether an aggregator does the same whenever its values came."""
+    if type(aggregator) in (Min, Max):
+        return False  # Of equals, such as 0.0 and -0.0, the first to come stays.
     if isinstance(aggregator, (Fold, Reduce)) or has_columns(aggregator):
         return True
     return type(aggregator).add_at is Aggregator.add_at

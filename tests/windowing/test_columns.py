@@ -326,6 +326,14 @@ def test_floats_of_very_different_size_add_up_exactly() -> None:
     assert "'total': 0.1}" in value
 
 
+@pytest.mark.parametrize("form", [as_dicts, as_records], ids=["objects", "records"])
+def test_of_equals_that_come_in_different_epochs_the_first_to_come_stays(form: Any) -> None:
+    step = Step(EventClock("ts", "1m"), TumblingWindower("1m"), {"low": Min("real")})
+    epochs = [Epoch([*some(3, real=None), *some(1, real=0.0)]), Epoch(some(2, real=-0.0))]
+    (value,) = outcome(step, epochs, form)["down"]["a"]
+    assert "{'low': 0.0}" in value
+
+
 def test_a_value_without_a_timestamp_stops_the_flow_and_is_named() -> None:
     step = Step(EventClock("ts", "5s"), TumblingWindower("1m"))
     rows = [*some(2), *some(1, user="b", ts=None)]
