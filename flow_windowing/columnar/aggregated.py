@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from flow_windowing.aggregators import Aggregator
-from flow_windowing.columnar.figures import Figures, Groups, NotInColumns, ObjectFigures, Packed
-from flow_windowing.columnar.number_figures import KINDS, NumberFigures, form_for, from_states
+from flow_windowing.aggregators import Aggregator, Arrival
+from flow_windowing.columnar.figures import (
+    Figures,
+    Groups,
+    NotInColumns,
+    ObjectFigures,
+    Packed,
+    Turn,
+)
+from flow_windowing.columnar.number_figures import (
+    KINDS,
+    NumberFigures,
+    form_for,
+    from_states,
+    has_columns,
+)
 from flow_windowing.columnar.segmented import Ints, Mask
 
 
@@ -18,12 +31,16 @@ class Aggregated:
     """The states of an aggregate, by row: in columns while they fit there, else as objects.
 
     Until the first value comes, no form is chosen: all that is known is how many rows there are.
+
+    Attributes:
+        in_any_order: whether it comes to the same in whatever order values and windows are joined.
     """
 
     def __init__(
         self, aggregator: Aggregator[Any, Any, Any], figures: Figures | None = None, fresh: int = 0
     ) -> None:
         self._aggregator = aggregator
+        self.in_any_order = has_columns(aggregator)
         self._figures = figures
         self._fresh = fresh
 
@@ -70,6 +87,23 @@ class Aggregated:
         except NotInColumns:
             self._figures = self._in_form(None)
             self._figures.add(rows, groups)
+
+    def merge(self, targets: Ints, originals: Ints) -> None:
+        """Let each of some rows take in what another has, no row twice among all of them."""
+        if self._figures is None:
+            return
+        try:
+            self._figures.merge(targets, originals)
+        except NotInColumns:
+            self._figures = self._in_form(None)
+            self._figures.merge(targets, originals)
+
+    def replay(self, turns: Iterable[Turn], values: list[Any], arrivals: list[Arrival]) -> None:
+        """Add values and merge windows in turn; see `ObjectFigures.replay`."""
+        figures = self._figures = self._in_form(None)
+        if not isinstance(figures, ObjectFigures):
+            raise TypeError(f"figures as objects are no {type(figures).__name__}")
+        figures.replay(turns, values, arrivals)
 
     def results(self, rows: Ints) -> pa.Array | list[Any]:
         """The figure in each of some rows."""

@@ -35,11 +35,11 @@ class CalendarWindows(WindowIndex):
         return ids[at], np.ones(len(time_us), np.int64)
 
     @override
-    def bounds_us(self, window_ids: Ints) -> tuple[Ints, Ints]:
+    def bounds_of(self, window_ids: Ints) -> tuple[Ints, Ints]:
         return self._starts_us(window_ids), self._starts_us(window_ids + 1)
 
     @override
-    def closed_at_us(self, window_ids: Ints) -> Ints:
+    def closes_of(self, window_ids: Ints) -> Ints:
         return self._starts_us(window_ids + 1) + self._grace_us
 
     @property

@@ -14,6 +14,7 @@ from flow.operators.logic import Counted
 from flow.operators.shards import ShardEpoch, ShardMade
 from flow_windowing.columnar.open_windows import OpenWindows
 from flow_windowing.columnar.segmented import Ints, Mask
+from flow_windowing.columnar.spans import Merged
 from flow_windowing.columnar.window_view import Figure, WindowView, metadata_of
 from flow_windowing.driver import CLOSED, DOWN, LATE, PORTS
 from flow_windowing.metadata import LateReason, LateValue, WindowMetadata
@@ -89,7 +90,8 @@ class Emitter:
     def close(self, windows: OpenWindows, rows: Ints, keys: pa.Array, pos_of_place: Ints) -> None:
         """Send the figures of windows that close, and that they have closed."""
         places, ids = windows.places[rows], windows.ids[rows]
-        bounds_us = self._plan.index.bounds_us(ids)
+        bounds_us = self._plan.windowing.bounds_us(windows, rows)
+        merged = self._merged(windows, rows)
         timestamps_us = self._plan.timestamps_us(bounds_us, windows.latest_us[rows])
         pos = pos_of_place[places]
         names = keys.take(pa.array(places)) if self._wanted & {DOWN, CLOSED} else None
@@ -97,19 +99,25 @@ class Emitter:
             figures = [figure.results(rows) for figure in windows.figures]
             if all(isinstance(one, pa.Array) for one in figures):
                 view = WindowView(self._plan.figures)
-                batch = view.records(ids, bounds_us, timestamps_us, figures)
+                batch = view.records(ids, bounds_us, timestamps_us, figures, merged)
                 self._send(DOWN, KeyedRecords(names, batch, pos))
             else:
-                batch = _METADATA.records(ids, bounds_us, timestamps_us)
+                batch = _METADATA.records(ids, bounds_us, timestamps_us, (), merged)
                 values = list(zip(metadata_of(batch), self._values(figures), strict=True))
                 self._send(DOWN, Pairs(_texts(names), values, pos))
         else:
             self.made.unwanted[DOWN] += len(rows)
         if CLOSED in self._wanted:
-            batch = _METADATA.records(ids, bounds_us, timestamps_us)
+            batch = _METADATA.records(ids, bounds_us, timestamps_us, (), merged)
             self._send(CLOSED, KeyedRecords(names, batch, pos))
         else:
             self.made.unwanted[CLOSED] += len(rows)
+
+    def _merged(self, windows: OpenWindows, rows: Ints) -> Merged | None:
+        """What has become part of windows, where windows may become one."""
+        if self._plan.windowing.kind != "sessions" or windows.spans is None:
+            return None
+        return windows.spans.merged[rows]
 
     def _send(self, port: int, chunk: Chunk) -> None:
         self.made.chunks[port].append(chunk)
@@ -126,7 +134,7 @@ class Emitter:
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def _late_values(self, lot: LateRows, one: Callable[[int], Any]) -> list[LateValue[Any]]:
-        bounds_us = self._plan.index.bounds_us(lot.ids)
+        bounds_us = self._plan.windowing.missed_bounds_us(lot.ids)
         columns = (lot.rows, lot.times_us, lot.watermark_us, lot.ids, lot.named, *bounds_us)
         return [
             LateValue.of_us(

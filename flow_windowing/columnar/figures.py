@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, reduce
 from operator import length_hint
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,20 @@ from flow_windowing.folding import Fold
 Packed: TypeAlias = tuple[Any, ...]
 """Figures as plain data, to be written down: their kind, the type of their aggregator, then what
 that kind needs."""
+
+
+class Turn(NamedTuple):
+    """A value enters a window, or makes two windows one.
+
+    Attributes:
+        target: the row of the window that takes something in.
+        original: the row of the one that it takes in; ``None`` when it is the value.
+        value: the number of the value.
+    """
+
+    target: int
+    original: int | None
+    value: int
 
 
 class NotInColumns(Exception):
@@ -114,6 +128,16 @@ class Figures(ABC):
         """
 
     @abstractmethod
+    def merge(self, targets: Ints, originals: Ints) -> None:
+        """Let each of some rows take in what another has, no row twice among all of them.
+
+        Raises:
+            NotInColumns: when it cannot be done in this form; nothing has changed then.
+            FailedRow: when the aggregator raised, with the number of the pair; its cause is what
+                was raised.
+        """
+
+    @abstractmethod
     def results(self, rows: Ints) -> pa.Array | list[Any]:
         """The figure in each of some rows."""
 
@@ -176,6 +200,40 @@ class ObjectFigures(Figures):
             except Exception as error:
                 raise FailedRow(int(groups.order[end - length_hint(remaining) - 1])) from error
             start = end
+
+    @override
+    def merge(self, targets: Ints, originals: Ints) -> None:
+        merge, states = self._aggregator.merge, self._states
+        for at, (target, original) in enumerate(
+            zip(targets.tolist(), originals.tolist(), strict=True)
+        ):
+            try:
+                states[target] = merge(self._state(target), self._state(original))
+            except Exception as error:
+                raise FailedRow(at) from error
+
+    def replay(self, turns: Iterable[Turn], values: list[Any], arrivals: list[Arrival]) -> None:
+        """Add values and merge windows in turn, as `WindowDriver` would.
+
+        Args:
+            turns: what to do.
+            values: the values.
+            arrivals: when each of them came.
+
+        Raises:
+            FailedRow: when a user's function raised, with the number of the value that was on its
+                way then; its cause is what was raised.
+        """
+        aggregator, states = self._aggregator, self._states
+        for target, original, value in turns:
+            state = self._state(target)
+            try:
+                if original is None:
+                    states[target] = aggregator.add_at(state, values[value], arrivals[value])
+                else:
+                    states[target] = aggregator.merge(state, self._state(original))
+            except Exception as error:
+                raise FailedRow(value) from error
 
     @override
     def results(self, rows: Ints) -> list[Any]:

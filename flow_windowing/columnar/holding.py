@@ -26,6 +26,7 @@ class Holding:
         clocks: what their clocks remember.
         arrived: how many values of each have come, since it last had nothing to remember them by.
         entered: how many of these have entered windows.
+        seen: how many values of each a windower has counted that counts them.
         windows: their open windows.
         waiting: their values that wait.
     """
@@ -34,6 +35,7 @@ class Holding:
     clocks: KeyClocks
     arrived: Ints
     entered: Ints
+    seen: Ints
     windows: OpenWindows
     waiting: WaitingValues
 
@@ -44,6 +46,7 @@ class Holding:
         return cls(
             keys,
             KeyClocks.fresh(count),
+            np.zeros(count, np.int64),
             np.zeros(count, np.int64),
             np.zeros(count, np.int64),
             OpenWindows.none(aggregators),
@@ -74,6 +77,7 @@ class Holding:
             self.clocks.followed_by(other.clocks),
             np.concatenate([self.arrived, other.arrived]),
             np.concatenate([self.entered, other.entered]),
+            np.concatenate([self.seen, other.seen]),
             self.windows.followed_by(windows) if len(windows) else self.windows,
             self.waiting.joined(waiting),
         )
@@ -96,6 +100,7 @@ class Holding:
             self.clocks.take(places),
             self.arrived[places],
             self.entered[places],
+            self.seen[places],
             windows,
             waiting,
         )
@@ -110,7 +115,7 @@ class Holding:
     def remembered(self) -> Mask:
         """By place, whether there is anything to remember."""
         known: Mask = self.clocks.base_us != NO_WATERMARK
-        return self.holds_values() | known
+        return self.holds_values() | known | (self.seen > 0)
 
     def settle(self) -> None:
         """Start counting values afresh where none of them is held."""
@@ -125,6 +130,7 @@ class Holding:
         self.clocks.heard_us[places] = 0
         self.arrived[places] = 0
         self.entered[places] = 0
+        self.seen[places] = 0
 
     def advance(
         self, places: Ints, before_us: Ints, after_us: Ints, heard: Mask, moment: Moment

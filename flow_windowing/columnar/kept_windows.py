@@ -19,6 +19,7 @@ from flow_windowing.columnar.open_windows import OpenWindows
 from flow_windowing.columnar.segmented import Ints
 from flow_windowing.columnar.segments import Kept
 from flow_windowing.columnar.snapshots import kept_of_snapshots
+from flow_windowing.columnar.spans import Spans, merged_of
 from flow_windowing.columnar.waiting_values import Pickled, WaitingValues, pickled
 from flow_windowing.columnar.watermarks import KeyClocks
 
@@ -67,11 +68,13 @@ def joined_parts(plan: WindowPlan, parts: list[Kept]) -> Holding:
         ),
         segments.filled([part.arrived for part in parts], counts, 0),
         segments.filled([part.entered for part in parts], counts, 0),
+        segments.filled([part.seen for part in parts], counts, 0),
         OpenWindows(
             np.repeat(places, windows_of),
             segments.numbers_of([part.ids for part in parts]),
             segments.filled([part.latest_us for part in parts], window_counts, -NEVER),
             figures,
+            None if plan.windowing.kind == "index" else _spans_of(parts, window_counts),
         ),
         WaitingValues(
             np.repeat(places, waiting_of),
@@ -79,6 +82,18 @@ def joined_parts(plan: WindowPlan, parts: list[Kept]) -> Holding:
             segments.numbers_of([part.numbers for part in parts]),
             [Pickled(one) for part in parts for one in part.values],
         ),
+    )
+
+
+def _spans_of(parts: list[Kept], counts: list[int]) -> Spans:
+    """The bounds of windows in parts of segments."""
+    merged: list[tuple[int, ...]] = []
+    for part, count in zip(parts, counts, strict=True):
+        merged += part.merged or [()] * count
+    return Spans(
+        segments.numbers_of([part.first_us for part in parts]),
+        segments.numbers_of([part.last_us for part in parts]),
+        merged_of(merged),
     )
 
 
@@ -109,7 +124,7 @@ class _Writer:
     def __init__(self, plan: WindowPlan, held: Holding, due_us: Ints) -> None:
         column, counts = segments.column, plan.counts_arrivals
         windows, waiting, clocks = held.windows, held.waiting, held.clocks
-        self._named = plan.named
+        self._named, self._kind = plan.named, plan.windowing.kind
         self._text_ends, self._texts = _texts_of(held.keys)
         self._lengths = np.diff(self._text_ends).astype("<i4").tobytes()
         self._base = column(clocks.base_us, NO_WATERMARK)
@@ -117,11 +132,13 @@ class _Writer:
         self._heard = b"" if plan.rule.forget_after_us >= NEVER else column(clocks.heard_us, 0)
         self._arrived = column(held.arrived, 0) if counts else b""
         self._entered = column(held.entered, 0) if counts else b""
+        self._seen = column(held.seen, 0)
         self._due_us = due_us
         self._due = due_us.astype("<i8").tobytes()
         self._windows_of, self._window_ends = _counted(windows.places, held.count)
         self._ids = windows.ids.astype("<i8").tobytes()
         self._latest = column(windows.latest_us, -NEVER)
+        self._first, self._last, self._merged = _columns_of(windows.spans)
         self._figures = windows.figures
         self._waiting_of, self._waiting_ends = _counted(waiting.places, held.count)
         self._times = waiting.times_us.astype("<i8").tobytes()
@@ -144,18 +161,32 @@ class _Writer:
             heard_us=self._heard[keys],
             arrived=self._arrived[keys],
             entered=self._entered[keys],
+            seen=self._seen[keys],
             due_us=self._due[keys],
             windows=self._windows_of[shorts],
             ids=self._ids[windows],
             latest_us=self._latest[windows],
+            first_us=self._first[windows],
+            last_us=self._last[windows],
+            merged=self._merged[first:last],
             figures=tuple(one.packed(first, last) for one in self._figures),
             waiting=self._waiting_of[shorts] if waited > wait else b"",
             times_us=self._times[wait * 8 : waited * 8],
             numbers=self._numbers[wait * 8 : waited * 8],
             values=[pickled(value) for value in self._values[wait:waited]],
             named=self._named,
+            kind=self._kind,
         )
         return Dumped(kept.encode(), end - begin, int(self._due_us[begin:end].min()))
+
+
+def _columns_of(spans: Spans | None) -> tuple[bytes, bytes, list[tuple[int, ...]]]:
+    """Bounds as bytes, and the ids that have become part of windows."""
+    if spans is None:
+        return b"", b"", []
+    first, last = (one.astype("<i8").tobytes() for one in (spans.first_us, spans.last_us))
+    merged = spans.merged.tolist()
+    return first, last, merged if any(merged) else []
 
 
 def _counted(places: Ints, count: int) -> tuple[bytes, list[int]]:

@@ -138,6 +138,14 @@ class NumberFigures(Figures):
     @override
     def add(self, rows: Ints, groups: Groups) -> None:
         rows, columns = self._grouped(rows, groups)
+        self._join(rows, columns)
+
+    @override
+    def merge(self, targets: Ints, originals: Ints) -> None:
+        self._join(targets, [column[originals] for column in self._columns])
+
+    def _join(self, rows: Ints, columns: list[Column]) -> None:
+        """Join columns to those of some rows."""
         if not len(rows):
             return
         before = [column[rows] for column in self._columns]

@@ -10,8 +10,8 @@ import numpy as np
 from flow.instants import NEVER
 from flow_windowing.aggregators import Aggregator
 from flow_windowing.columnar.aggregated import Aggregated
-from flow_windowing.columnar.figures import Groups
 from flow_windowing.columnar.segmented import Ints, Mask
+from flow_windowing.columnar.spans import Spans
 
 _ROOM = 1 << 62
 
@@ -39,12 +39,14 @@ class OpenWindows:
         ids: each window's id.
         latest_us: the greatest timestamp in each window; all `-NEVER` where it is not asked for.
         figures: the states of each aggregate.
+        spans: the bounds of each; ``None`` where they follow from the id, or there is no window.
     """
 
     places: Ints
     ids: Ints
     latest_us: Ints
     figures: list[Aggregated]
+    spans: Spans | None = None
 
     @classmethod
     def none(cls, aggregators: tuple[Aggregator[Any, Any, Any], ...]) -> OpenWindows:
@@ -58,7 +60,8 @@ class OpenWindows:
     def take(self, rows: Ints | Mask) -> OpenWindows:
         """Some of them; the rows must be in order."""
         figures = [one.take(rows) for one in self.figures]
-        return OpenWindows(self.places[rows], self.ids[rows], self.latest_us[rows], figures)
+        spans = None if self.spans is None else self.spans.take(rows)
+        return OpenWindows(self.places[rows], self.ids[rows], self.latest_us[rows], figures, spans)
 
     def followed_by(self, other: OpenWindows) -> OpenWindows:
         """These, and those of places after them."""
@@ -67,18 +70,21 @@ class OpenWindows:
             np.concatenate([self.ids, other.ids]),
             np.concatenate([self.latest_us, other.latest_us]),
             [a.followed_by(b) for a, b in zip(self.figures, other.figures, strict=True)],
+            _joined(self.spans, other.spans),
         )
 
-    def entered(self, windows: Rows, groups: Groups, latest_us: Ints | None) -> OpenWindows:
-        """These windows, with a group of values in each of some, which are opened if need be."""
-        opened, rows = self._opened(windows)
-        for figure in opened.figures:
-            figure.add(rows, groups)
-        if latest_us is not None:
-            opened.latest_us[rows] = np.maximum(opened.latest_us[rows], latest_us)
-        return opened
+    def known_spans(self) -> Spans:
+        """The bounds of windows that have them, also while there is no window."""
+        if self.spans is None:
+            self.spans = Spans.fresh(len(self))
+        return self.spans
 
-    def _opened(self, windows: Rows) -> tuple[OpenWindows, Ints]:
+    def rows_of(self, windows: Rows) -> Ints:
+        """The rows of some of these windows, which may be given in any order."""
+        mine, theirs = comparable(self, windows)
+        return np.searchsorted(mine, theirs)
+
+    def opened(self, windows: Rows) -> tuple[OpenWindows, Ints]:
         """All windows with these among them, and the rows of these."""
         mine, theirs = comparable(self, windows)
         at = np.searchsorted(mine, theirs)
@@ -94,6 +100,7 @@ class OpenWindows:
             np.concatenate([self.ids, windows.ids[new]]),
             np.concatenate([self.latest_us, np.full(len(new), -NEVER)]),
             [one.extended(len(new)) for one in self.figures],
+            None if self.spans is None else self.spans.followed_by(Spans.fresh(len(new))),
         )
         # Two runs that are in order each: merged in linear time.
         order = np.argsort(np.concatenate([mine, theirs[new]]), kind="stable")
@@ -104,6 +111,12 @@ class OpenWindows:
         rows[new] = at[new] + np.arange(len(new))
         rows[there] = at[there] + np.searchsorted(new, np.flatnonzero(there))
         return grown, rows
+
+
+def _joined(spans: Spans | None, others: Spans | None) -> Spans | None:
+    if spans is None or others is None:
+        return others if spans is None else spans
+    return spans.followed_by(others)
 
 
 def comparable(mine: OpenWindows, theirs: Rows) -> tuple[Ints, Ints]:

@@ -14,13 +14,15 @@ from flow_windowing.calendar import CalendarWindower
 from flow_windowing.columnar.calendar_windows import CalendarWindows
 from flow_windowing.columnar.number_figures import has_columns
 from flow_windowing.columnar.segmented import Ints
+from flow_windowing.columnar.sessions import Sessions
 from flow_windowing.columnar.watermarks import WatermarkRule, rule_of
 from flow_windowing.columnar.window_view import Figure
-from flow_windowing.columnar.windows import AlignedWindows, WindowIndex
+from flow_windowing.columnar.windows import AlignedWindows, Windowing
 from flow_windowing.driver import DriverBuilder, Timestamp
 from flow_windowing.event_clock import EventClock
 from flow_windowing.folding import Fold, FoldingBuilder, Named, Reduce
 from flow_windowing.kept_aggregates import Max, Min
+from flow_windowing.sessions import SessionWindower
 from flow_windowing.windowers import Windower
 
 
@@ -30,7 +32,7 @@ class WindowPlan:
 
     Attributes:
         rule: how watermarks come about.
-        index: which windows there are.
+        windowing: which windows there are.
         aggregators: what is worked out of each window.
         figures: what the results of these are called.
         named: whether they go by name, in a dict, even if it is one only.
@@ -39,7 +41,7 @@ class WindowPlan:
     """
 
     rule: WatermarkRule
-    index: WindowIndex
+    windowing: Windowing
     aggregators: tuple[Aggregator[Any, Any, Any], ...]
     figures: tuple[Figure, ...]
     named: bool
@@ -76,9 +78,9 @@ _UNKNOWN_US = -(1 << 62)
 
 def plan_of(config: DriverBuilder) -> WindowPlan | None:
     """The plan of a windowing step; ``None`` for one that has to run key by key."""
-    rule, index = rule_of(config.clock), index_of(config.windower)
+    rule, windowing = rule_of(config.clock), windowing_of(config.windower)
     folding = config.builder
-    if rule is None or index is None or not isinstance(folding, FoldingBuilder):
+    if rule is None or windowing is None or not isinstance(folding, FoldingBuilder):
         return None
     if config.emit != "close" or folding.emit != "close" or config.sides != 1:
         return None
@@ -87,21 +89,24 @@ def plan_of(config: DriverBuilder) -> WindowPlan | None:
     aggregators = aggregator.aggregators if isinstance(aggregator, Named) else (aggregator,)
     names = aggregator.names if isinstance(aggregator, Named) else (None,)
     # Numbers come to the same in whatever order they are added.
-    waits = config.ordered and not all(has_columns(one) for one in aggregators)
-    if (waits and not index.late_at_once) or (config.ordered and index.has_gaps):
+    in_any_order = not windowing.in_turn and all(has_columns(one) for one in aggregators)
+    waits = config.ordered and not in_any_order
+    if (waits and not windowing.late_at_once) or (config.ordered and windowing.has_gaps):
         return None
     figures = tuple(
         Figure(name, 0 if type(one) is Sum else None)
         for name, one in zip(names, aggregators, strict=True)
     )
-    return WindowPlan(rule, index, aggregators, figures, named, waits, config.timestamp)
+    return WindowPlan(rule, windowing, aggregators, figures, named, waits, config.timestamp)
 
 
-def index_of(windower: Windower[Any]) -> WindowIndex | None:
+def windowing_of(windower: Windower[Any]) -> Windowing | None:
     """The windows of a windower, ``None`` for one that has to be asked key by key."""
     if type(windower) in (TumblingWindower, SlidingWindower):
         return AlignedWindows(windower)  # type: ignore[arg-type]
-    return CalendarWindows(windower) if type(windower) is CalendarWindower else None
+    if type(windower) is CalendarWindower:
+        return CalendarWindows(windower)
+    return Sessions(windower) if type(windower) is SessionWindower else None
 
 
 def fields_of(config: DriverBuilder, plan: WindowPlan) -> frozenset[str] | None:

@@ -7,7 +7,7 @@ a `Kept`, in its order. Columns of numbers are little-endian; one that says noth
 from __future__ import annotations
 
 import pickle
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,10 @@ FORMAT = 2
 """The version byte of what a `ShardLogic` has made; segments of keys one by one have 1."""
 
 
+WindowerKind: TypeAlias = Literal["index", "sessions", "counts"]
+"""Windows whose bounds follow from their ids; sessions; windows of a number of values."""
+
+
 class Kept(NamedTuple):
     """What a segment holds, column by column.
 
@@ -29,15 +33,20 @@ class Kept(NamedTuple):
         base_us, set_at_us, heard_us: what each key's clock remembers; empty for system time.
         arrived, entered: how many values of each key have come, and entered windows; empty when
             nobody asks.
+        seen: how many values of each key a windower has counted that counts them; else empty.
         due_us: when each key is due.
         windows: how many windows each key has, 32 bits.
         ids: the windows' ids, key after key.
         latest_us: the greatest timestamp in each window; empty when nobody asks.
+        first_us, last_us: the least and greatest timestamp in each window, where these are its
+            bounds; else empty.
+        merged: the ids that have become part of each window, in order; empty when none has.
         figures: the states of each aggregate.
         waiting: how many values of each key wait, 32 bits; empty for none.
         times_us, numbers: their timestamps, and their numbers in order of arrival.
         values: a pickle of each of them.
         named: whether a window's snapshot is a list of states, one for each aggregate.
+        kind: what the windows are.
     """
 
     lengths: bytes
@@ -47,16 +56,21 @@ class Kept(NamedTuple):
     heard_us: bytes
     arrived: bytes
     entered: bytes
+    seen: bytes
     due_us: bytes
     windows: bytes
     ids: bytes
     latest_us: bytes
+    first_us: bytes
+    last_us: bytes
+    merged: list[tuple[int, ...]]
     figures: tuple[Packed, ...]
     waiting: bytes
     times_us: bytes
     numbers: bytes
     values: list[bytes]
     named: bool
+    kind: WindowerKind
 
     def encode(self) -> bytes:
         """The segment as bytes."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import override
 
-from flow.engine.chunks import AFTER_ITEMS, AT_END, BEFORE_ITEMS, pick, rows_of
+from flow.engine.chunks import AFTER_ITEMS, AT_END, BEFORE_ITEMS
 from flow.instants import NEVER
 from flow.operators.shards import (
     Dumped,
@@ -27,10 +27,10 @@ from flow.operators.shards import (
     ShardRows,
 )
 from flow_windowing.columnar.emitting import Emitter, LateRows
-from flow_windowing.columnar.figures import FailedRow, Groups
+from flow_windowing.columnar.entering import Entering, Newcomers, reader, value_reader
+from flow_windowing.columnar.figures import FailedRow
 from flow_windowing.columnar.holding import Holding
 from flow_windowing.columnar.kept_windows import joined_parts, segment_parts, write_segments
-from flow_windowing.columnar.open_windows import Rows, window_order
 from flow_windowing.columnar.segmented import (
     Ints,
     Mask,
@@ -48,34 +48,12 @@ if TYPE_CHECKING:
     from flow_windowing.columnar.planning import WindowPlan
 
 
-class Entering(NamedTuple):
-    """Values on their way into windows, key after key, in order of entering.
-
-    Attributes:
-        rows: which of the values at hand each is.
-        places: the place of its key.
-        times_us: its timestamp.
-        numbers: its number in order of arrival.
-        watermark_us: the watermark when it enters.
-    """
-
-    rows: Ints
-    places: Ints
-    times_us: Ints
-    numbers: Ints
-    watermark_us: Ints
-
-    def take(self, chosen: Ints | Mask) -> Entering:
-        """Some of them."""
-        return Entering(*(column[chosen] for column in self))
-
-
 class ShardWindows(ShardLogic):
     """The clocks, open windows and waiting values of many keys."""
 
     def __init__(self, plan: WindowPlan) -> None:
         self._plan = plan
-        self._rule, self._index = plan.rule, plan.index
+        self._rule, self._windowing = plan.rule, plan.windowing
         self._loaded: list[Kept] = []
         self._held = Holding.nothing(plan.aggregators)
         self._changed = np.empty(0, np.bool_)
@@ -151,7 +129,7 @@ class ShardWindows(ShardLogic):
 
     def _take(self, rows: ShardRows) -> None:
         """Let an epoch's rows come in."""
-        one = _value_reader(rows.values)
+        one = value_reader(rows.values)
         times = self._times(rows, one)
         places = self._places_of(rows.keys)
         self._changed[places] = True
@@ -220,13 +198,13 @@ class ShardWindows(ShardLogic):
             self._emitter.count(LateReason.TOO_FAR_AHEAD.value, len(out.rows))
             self._miss_all(out, LateReason.TOO_FAR_AHEAD)
             entering = entering.take(~refused)
-        if not self._index.late_at_once:
+        if not self._windowing.late_at_once:
             return entering
         late = entering.times_us < entering.watermark_us
         if not late.any():
             return entering
         rows = entering.take(late)
-        first, count = self._index.ids_at(rows.times_us)
+        first, count = self._windowing.missed_by(rows.times_us)
         self._miss_all(rows.take(count == 0), LateReason.LATE)
         at = np.repeat(np.arange(len(count)), count)
         self._miss(rows.take(at), ranges(first, count))
@@ -254,7 +232,7 @@ class ShardWindows(ShardLogic):
             if passed.any():
                 self._release(passed)
         windows = held.windows
-        closing = self._index.closed_at_us(windows.ids) <= watermark_us[windows.places]
+        closing = self._windowing.closed_at_us(held) <= watermark_us[windows.places]
         if not closing.any():
             return
         rows = np.flatnonzero(closing)
@@ -273,51 +251,19 @@ class ShardWindows(ShardLogic):
     def _enter(self, entering: Entering, values: Values, one: Callable[[int], Any]) -> None:
         """Let values enter the windows that are open when they come."""
         entered = self._entered_numbers(entering.places)
-        at, ids = self._windows_of(entering)
-        if not len(at):
-            return
-        places = entering.places[at]
-        order = window_order(places, ids)
-        if order is not None:
-            at, ids, places = at[order], ids[order], places[order]
-        starts = _group_starts(places, ids)
-
-        def arrivals() -> tuple[Ints, Ints, Ints]:
-            return _by_row(entering, entered, len(values))
-
-        groups = Groups(values, entering.rows[at], starts, _reader(values), arrivals)
-        latest_us = None
-        if self._plan.keeps_latest:
-            latest_us = np.maximum.reduceat(entering.times_us[at], starts)
         held = self._held
+        newcomers = Newcomers(entering, values, entered, self._plan.keeps_latest)
         try:
-            windows = Rows(places[starts], ids[starts])
-            held.windows = held.windows.entered(windows, groups, latest_us)
+            missing = self._windowing.enter(held, newcomers)
         except FailedRow as error:
             place = int(entering.places[np.flatnonzero(entering.rows == error.row)[0]])
             cause = error.__cause__
             if not isinstance(cause, Exception):
                 raise
             raise KeyFailure(held.keys[place].as_py(), one(error.row), cause) from cause
-
-    def _windows_of(self, entering: Entering) -> tuple[Ints, Ints]:
-        """Which value enters which window; values that miss one are late for it."""
-        first, count = self._index.ids_at(entering.times_us)
-        if self._index.has_gaps:
-            fallen = entering.take(count == 0)
-            self._emitter.count(LateReason.GAP.value, len(fallen.rows))
-            self._miss_all(fallen, LateReason.GAP)
-        if (count == 1).all():
-            at, ids = np.arange(len(first)), first
-        else:
-            at, ids = np.repeat(np.arange(len(count)), count), ranges(first, count)
-        if self._index.late_at_once:
-            return at, ids
-        missed = self._index.closed_at_us(ids) <= entering.watermark_us[at]
-        if missed.any():
-            self._miss(entering.take(at[missed]), ids[missed])
-            at, ids = at[~missed], ids[~missed]
-        return at, ids
+        self._emitter.count(LateReason.GAP.value, len(missing.fallen))
+        self._miss_all(entering.take(missing.fallen), LateReason.GAP)
+        self._miss(entering.take(missing.late), missing.ids)
 
     def _entered_numbers(self, places: Ints) -> Ints:
         """The number of each value in the order in which its key's values enter windows."""
@@ -357,7 +303,7 @@ class ShardWindows(ShardLogic):
         if len(held.windows):
             first = run_starts(held.windows.places)
             places = held.windows.places[first]
-            close_us = self._index.closed_at_us(held.windows.ids[first])
+            close_us = self._windowing.closed_at_us(held)[first]
             next_us[places] = np.minimum(next_us[places], close_us)
         due_us = self._rule.due_us(next_us, held.clocks, moment)
         after_us = self._rule.forget_after_us
@@ -379,34 +325,4 @@ class _Arrived(NamedTuple):
 
     def objects(self, rows: Ints) -> list[Any]:
         """Values as Python objects."""
-        return _reader(self.values)(rows)
-
-
-def _reader(values: Values) -> Callable[[Ints], list[Any]]:
-    """What gives values, by row, as Python objects."""
-    if isinstance(values, pa.RecordBatch):
-        return lambda rows: rows_of(values.take(pa.array(rows)))
-    return lambda rows: pick(values, rows)
-
-
-def _value_reader(values: Values) -> Callable[[int], Any]:
-    """What gives one value, by row, as a Python object."""
-    if isinstance(values, pa.RecordBatch):
-        return lambda row: rows_of(values.slice(row, 1))[0]
-    return values.__getitem__
-
-
-def _by_row(entering: Entering, entered: Ints, count: int) -> tuple[Ints, Ints, Ints]:
-    """When values came, by their rows among the values at hand."""
-    columns = []
-    for column in (entering.times_us, entering.numbers, entered):
-        by_row = np.zeros(count, np.int64)
-        by_row[entering.rows] = column
-        columns.append(by_row)
-    return columns[0], columns[1], columns[2]
-
-
-def _group_starts(places: Ints, ids: Ints) -> Ints:
-    """Where the values of each window start."""
-    change = (places[1:] != places[:-1]) | (ids[1:] != ids[:-1])
-    return np.concatenate([[0], np.flatnonzero(change) + 1])
+        return reader(self.values)(rows)

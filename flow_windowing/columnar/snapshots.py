@@ -12,7 +12,7 @@ from flow.instants import NEVER
 from flow_windowing.aggregates import Count, Mean, Sum
 from flow_windowing.aggregators import Aggregator
 from flow_windowing.clocks import NO_WATERMARK
-from flow_windowing.columnar import segments
+from flow_windowing.columnar import segments, windower_states
 from flow_windowing.columnar.figures import ObjectFigures, Packed
 from flow_windowing.columnar.number_figures import KINDS
 from flow_windowing.columnar.segmented import Ints
@@ -31,7 +31,13 @@ def kept_of_snapshots(
     """The states of keys as a segment in columns."""
     texts = [key.encode() for key in keys]
     clocks = [state.clock or (NO_WATERMARK, 0) for state in states]
+    kind = plan.windowing.kind
     windows = [sorted(state.windows.items()) for state in states]
+    bounds = [
+        one
+        for state, of_key in zip(states, windows, strict=True)
+        for one in windower_states.bounds_in(kind, state.windower, [one for one, _ in of_key])
+    ]
     waiting = [list(_waiting_of(state)) for state in states]
     snapshots = [snapshot for of_key in windows for _, snapshot in of_key]
     latest = [
@@ -50,10 +56,16 @@ def kept_of_snapshots(
         ),
         segments.column(_column([state.arrived for state in states]), 0),
         segments.column(_column([state.entered for state in states]), 0),
+        segments.column(
+            _column([windower_states.seen_by(kind, state.windower) for state in states]), 0
+        ),
         due_us.astype("<i8").tobytes(),
         np.array([len(of_key) for of_key in windows], "<i4").tobytes(),
         _column([number for of_key in windows for number, _ in of_key]).astype("<i8").tobytes(),
         segments.column(_column(latest), -NEVER),
+        _column([one.first_us for one in bounds]).astype("<i8").tobytes(),
+        _column([one.last_us for one in bounds]).astype("<i8").tobytes(),
+        [one.merged for one in bounds] if any(one.merged for one in bounds) else [],
         tuple(
             (
                 "objects",
@@ -67,6 +79,7 @@ def kept_of_snapshots(
         _column([one.number for one in waits]).astype("<i8").tobytes(),
         [pickle.dumps(one.value, 5) for one in waits],
         plan.named,
+        kind,
     )
 
 
@@ -85,9 +98,11 @@ def snapshots_of_kept(
         segments.filled([column], [count], empty).tolist()
         for column, empty in ((kept.base_us, NO_WATERMARK), (kept.set_at_us, 0), (kept.heard_us, 0))
     )
-    arrived, entered = (
-        segments.filled([column], [count], 0).tolist() for column in (kept.arrived, kept.entered)
+    arrived, entered, seen = (
+        segments.filled([column], [count], 0).tolist()
+        for column in (kept.arrived, kept.entered, kept.seen)
     )
+    bounds = windower_states.bounds_of_kept(kept)
     dues = segments.numbers_of([kept.due_us]).tolist()
     ids = segments.numbers_of([kept.ids]).tolist()
     latest = segments.filled([kept.latest_us], [len(ids)], -NEVER).tolist()
@@ -110,7 +125,7 @@ def snapshots_of_kept(
             clock = (base[at], set_at[at], heard[at]) if kept.heard_us else (base[at], set_at[at])
         state = DriverState(
             clock,
-            ids[begin:end] or None,
+            windower_states.state_of(kept.kind, seen[at], ids[begin:end], bounds[begin:end]),
             queue.snapshot() if queue else None,
             arrived[at],
             entered[at],
@@ -145,16 +160,21 @@ def split(kept: Kept) -> Iterator[tuple[str, bytes, int]]:
             heard_us=_cut(kept.heard_us, of_key),
             arrived=_cut(kept.arrived, of_key),
             entered=_cut(kept.entered, of_key),
+            seen=_cut(kept.seen, of_key),
             due_us=_cut(kept.due_us, of_key),
             windows=_cut(kept.windows, of_key, 4),
             ids=_cut(kept.ids, of_windows),
             latest_us=_cut(kept.latest_us, of_windows),
+            first_us=_cut(kept.first_us, of_windows),
+            last_us=_cut(kept.last_us, of_windows),
+            merged=kept.merged[of_windows],
             figures=tuple(_cut_figures(one, of_windows) for one in kept.figures),
             waiting=_cut(kept.waiting, of_key, 4),
             times_us=_cut(kept.times_us, of_waits),
             numbers=_cut(kept.numbers, of_waits),
             values=kept.values[of_waits],
             named=kept.named,
+            kind=kept.kind,
         )
         yield key, alone.encode(), dues[at]
         window, wait = window_end, wait_end

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,11 @@ from typing_extensions import override
 from flow.engine.row_views import RowView, register, viewed
 from flow.instants import MAX_US, MIN_US, from_us
 from flow_windowing.columnar.segmented import Ints
+from flow_windowing.columnar.spans import Merged
 from flow_windowing.metadata import WindowMetadata
 
 KIND = "window"
-_ID, _OPEN, _CLOSE, _TIMESTAMP = "id", "open", "close", "timestamp"
+_ID, _OPEN, _CLOSE, _MERGED, _TIMESTAMP = "id", "open", "close", "merged", "timestamp"
 _UTC = pa.timestamp("us", tz="UTC")
 
 
@@ -67,7 +68,7 @@ class WindowView(RowView):
             "window_id": batch.column(_ID),
             "open_time": batch.column(_OPEN).cast(_UTC),
             "close_time": batch.column(_CLOSE).cast(_UTC),
-            "merged_ids": _no_ids(batch.num_rows),
+            "merged_ids": _merged_in(batch),
         }
         if _TIMESTAMP in batch.schema.names:
             found["timestamp"] = batch.column(_TIMESTAMP).cast(_UTC)
@@ -97,9 +98,12 @@ class WindowView(RowView):
         bounds_us: tuple[Ints, Ints],
         timestamps_us: Ints | None,
         figures: Sequence[pa.Array] = (),
+        merged: Merged | None = None,
     ) -> pa.RecordBatch:
-        """Records that stand for windows."""
+        """Records that stand for windows; `merged` is for windows that may become one."""
         columns = {_ID: pa.array(ids), _OPEN: _held(bounds_us[0]), _CLOSE: _held(bounds_us[1])}
+        if merged is not None:
+            columns[_MERGED] = pa.array(merged.tolist(), pa.list_(pa.int64()))
         if timestamps_us is not None:
             columns[_TIMESTAMP] = _held(timestamps_us)
         columns.update((f"figure {at}", column) for at, column in enumerate(figures))
@@ -114,8 +118,19 @@ def metadata_of(batch: pa.RecordBatch) -> list[Any]:
     """The metadata of windows in columns; windows that are alike share one object."""
     names = [name for name in (_ID, _OPEN, _CLOSE, _TIMESTAMP) if name in batch.schema.names]
     rows = list(zip(*(batch.column(name).to_pylist() for name in names), strict=True))
+    if _MERGED in batch.schema.names:
+        return _with_merged(rows, batch.column(_MERGED).to_pylist())
     made = {row: _window(*row) for row in set(rows)}
     return [made[row] for row in rows]
+
+
+def _with_merged(rows: list[tuple[int, ...]], merged: list[list[int]]) -> list[Any]:
+    """Windows of which others may have become part; no two keys have many of them in common."""
+    windows = [_window(*row) for row in rows]
+    return [
+        replace(window, merged_ids=frozenset(ids)) if ids else window
+        for window, ids in zip(windows, merged, strict=True)
+    ]
 
 
 def _window(
@@ -136,6 +151,9 @@ def _held(micros: Ints) -> pa.Array:
     return pa.array(np.clip(micros, MIN_US, MAX_US))
 
 
-def _no_ids(count: int) -> pa.Array:
+def _merged_in(batch: pa.RecordBatch) -> pa.Array:
+    if _MERGED in batch.schema.names:
+        return batch.column(_MERGED)
+    count = batch.num_rows
     offsets = pa.array(np.zeros(count + 1, np.int32))
     return pa.ListArray.from_arrays(offsets, pa.nulls(0))

@@ -1,4 +1,4 @@
-"""Windows of many keys at once, for windowers whose windows have an index."""
+"""Windows of many keys at once: what every way of cutting values into windows has to say there."""
 
 from __future__ import annotations
 
@@ -8,31 +8,102 @@ import numpy as np
 from typing_extensions import override
 
 from flow_windowing.aligned import SlidingWindower, TumblingWindower
-from flow_windowing.columnar.segmented import Ints
+from flow_windowing.columnar.entering import Missing, Newcomers, gather, let_in
+from flow_windowing.columnar.holding import Holding
+from flow_windowing.columnar.open_windows import OpenWindows
+from flow_windowing.columnar.segmented import Ints, ranges
+from flow_windowing.columnar.segments import WindowerKind
 
 
-class WindowIndex(ABC):
-    """Windows with bounds that follow from their index, closing in order of it.
+class Windowing(ABC):
+    """A windower over many keys.
 
     Attributes:
+        kind: what its windows are, in a segment.
         late_at_once: whether a value behind the watermark is late, whatever its window.
-        has_gaps: whether a timestamp may be in no window.
+        has_gaps: whether a value may be in no window.
+        in_turn: whether windows depend on the order in which values enter.
     """
 
+    kind: WindowerKind
     late_at_once: bool
-    has_gaps: bool
+    has_gaps: bool = False
+    in_turn: bool = False
+
+    @abstractmethod
+    def missed_by(self, time_us: Ints) -> tuple[Ints, Ints]:
+        """The first window that each late timestamp misses, and how many from there on."""
+
+    @abstractmethod
+    def missed_bounds_us(self, window_ids: Ints) -> tuple[Ints, Ints]:
+        """When windows that were missed open and close."""
+
+    @abstractmethod
+    def bounds_us(self, windows: OpenWindows, rows: Ints) -> tuple[Ints, Ints]:
+        """When some of the open windows open and close."""
+
+    @abstractmethod
+    def closed_at_us(self, held: Holding) -> Ints:
+        """The watermark at which each open window closes, grace included.
+
+        It is never less in a later window of the same key.
+        """
+
+    @abstractmethod
+    def enter(self, held: Holding, newcomers: Newcomers) -> Missing:
+        """Let values into the windows that are open when they come; says which do not enter.
+
+        Raises:
+            FailedRow: when a user's function raised.
+        """
+
+
+class WindowIndex(Windowing):
+    """Windows with bounds that follow from their index, closing in order of it."""
+
+    kind = "index"
 
     @abstractmethod
     def ids_at(self, time_us: Ints) -> tuple[Ints, Ints]:
         """The first window of each timestamp, and in how many from there on it is."""
 
     @abstractmethod
-    def bounds_us(self, window_ids: Ints) -> tuple[Ints, Ints]:
+    def bounds_of(self, window_ids: Ints) -> tuple[Ints, Ints]:
         """When windows open and close."""
 
     @abstractmethod
-    def closed_at_us(self, window_ids: Ints) -> Ints:
+    def closes_of(self, window_ids: Ints) -> Ints:
         """The watermark at which each window closes, grace included."""
+
+    @override
+    def missed_by(self, time_us: Ints) -> tuple[Ints, Ints]:
+        return self.ids_at(time_us)
+
+    @override
+    def missed_bounds_us(self, window_ids: Ints) -> tuple[Ints, Ints]:
+        return self.bounds_of(window_ids)
+
+    @override
+    def bounds_us(self, windows: OpenWindows, rows: Ints) -> tuple[Ints, Ints]:
+        return self.bounds_of(windows.ids[rows])
+
+    @override
+    def closed_at_us(self, held: Holding) -> Ints:
+        return self.closes_of(held.windows.ids)
+
+    @override
+    def enter(self, held: Holding, newcomers: Newcomers) -> Missing:
+        entering, nothing = newcomers.entering, Missing.none()
+        first, count = self.ids_at(entering.times_us)
+        at, ids = spread(first, count)
+        late, missed = nothing.late, nothing.ids
+        if not self.late_at_once:
+            behind = self.closes_of(ids) <= entering.watermark_us[at]
+            late, missed = at[behind], ids[behind]
+            at, ids = at[~behind], ids[~behind]
+        held.windows = let_in(held.windows, newcomers, gather(entering, at, ids))
+        fallen = np.flatnonzero(count == 0) if self.has_gaps else nothing.fallen
+        return Missing(fallen, late, missed)
 
 
 class AlignedWindows(WindowIndex):
@@ -60,10 +131,17 @@ class AlignedWindows(WindowIndex):
         return first, last - first + 1
 
     @override
-    def bounds_us(self, window_ids: Ints) -> tuple[Ints, Ints]:
+    def bounds_of(self, window_ids: Ints) -> tuple[Ints, Ints]:
         open_us = self._align_us + window_ids * self._offset_us
         return open_us, open_us + self._length_us
 
     @override
-    def closed_at_us(self, window_ids: Ints) -> Ints:
+    def closes_of(self, window_ids: Ints) -> Ints:
         return self._closing_us + window_ids * self._offset_us
+
+
+def spread(first: Ints, count: Ints) -> tuple[Ints, Ints]:
+    """Which value is in which window, for values in so many windows from a first one on."""
+    if (count == 1).all():
+        return np.arange(len(first)), first
+    return np.repeat(np.arange(len(count)), count), ranges(first, count)

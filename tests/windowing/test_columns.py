@@ -31,6 +31,7 @@ from flow_windowing import (
     Max,
     Mean,
     Min,
+    SessionWindower,
     SlidingWindower,
     Sum,
     SystemClock,
@@ -201,6 +202,7 @@ windowers = st.one_of(
         grace=graces,
     ),
     st.builds(CalendarWindower, st.sampled_from(["day", "week"]), st.just(NEW_DAY), grace=graces),
+    st.builds(SessionWindower, st.sampled_from(["2s", "15s", "1m"]), st.booleans(), grace=graces),
 )
 steps = st.builds(
     Step,

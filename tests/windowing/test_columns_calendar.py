@@ -73,17 +73,17 @@ def test_ids_and_bounds_are_those_of_the_calendar(
     expected = [calendar.index_at(time) for time in times]
     assert ids.tolist() == expected
     assert counts.tolist() == [1] * len(times)
-    opens, closes = windows.bounds_us(ids)
+    opens, closes = windows.bounds_of(ids)
     assert opens.tolist() == [calendar.start_us(one) for one in expected]
     assert closes.tolist() == [calendar.start_us(one + 1) for one in expected]
     grace_us = windower.grace_us or 0
-    assert windows.closed_at_us(ids).tolist() == [one + grace_us for one in closes.tolist()]
+    assert windows.closes_of(ids).tolist() == [one + grace_us for one in closes.tolist()]
 
 
 def test_days_are_23_and_25_hours_long_where_the_clocks_change() -> None:
     windows = CalendarWindows(CalendarWindower("day", "Europe/Paris"))
     times = micros_of("2024-03-31T12:00Z", "2024-10-27T12:00Z", "2024-07-01T12:00Z")
-    opens, closes = windows.bounds_us(windows.ids_at(times)[0])
+    opens, closes = windows.bounds_of(windows.ids_at(times)[0])
     assert ((closes - opens) // HOUR).tolist() == [23, 25, 24]
 
 

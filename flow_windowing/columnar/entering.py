@@ -1,0 +1,165 @@
+"""Values on their way into windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from flow.engine.chunks import pick, rows_of
+from flow_windowing.aggregators import Arrival
+from flow_windowing.columnar.figures import Groups
+from flow_windowing.columnar.open_windows import OpenWindows, Rows, window_order
+from flow_windowing.columnar.segmented import Ints, Mask
+from flow_windowing.columnar.timestamps import Values
+
+
+class Entering(NamedTuple):
+    """Values on their way into windows, key after key, in order of entering.
+
+    Attributes:
+        rows: which of the values at hand each is.
+        places: the place of its key.
+        times_us: its timestamp.
+        numbers: its number in order of arrival.
+        watermark_us: the watermark when it enters.
+    """
+
+    rows: Ints
+    places: Ints
+    times_us: Ints
+    numbers: Ints
+    watermark_us: Ints
+
+    def take(self, chosen: Ints | Mask) -> Entering:
+        """Some of them."""
+        return Entering(*(column[chosen] for column in self))
+
+
+class Newcomers(NamedTuple):
+    """Values on their way into windows, with what there is to know of them.
+
+    Attributes:
+        entering: when each came.
+        values: all values at hand.
+        entered: the number of each one's entering.
+        keeps_latest: whether the greatest timestamp in each window is asked for.
+    """
+
+    entering: Entering
+    values: Values
+    entered: Ints
+    keeps_latest: bool
+
+    def groups(self, gathered: Gathered) -> Groups:
+        """Values, window after window, to be added to aggregates."""
+        rows = self.entering.rows[gathered.at]
+        return Groups(self.values, rows, gathered.starts, reader(self.values), self._arrivals)
+
+    def objects(self, at: Ints) -> tuple[list[Any], list[Arrival]]:
+        """Some of the values as Python objects, and when they came."""
+        entering = self.entering
+        columns = (entering.times_us[at], entering.numbers[at], self.entered[at])
+        arrivals = map(Arrival, *(column.tolist() for column in columns))
+        return reader(self.values)(entering.rows[at]), list(arrivals)
+
+    def note_latest(self, windows: OpenWindows, rows: Ints, gathered: Gathered) -> None:
+        """Note the greatest timestamp in windows, where that is asked for."""
+        if self.keeps_latest and len(rows):
+            times_us = self.entering.times_us[gathered.at]
+            latest_us = np.maximum.reduceat(times_us, gathered.starts)
+            windows.latest_us[rows] = np.maximum(windows.latest_us[rows], latest_us)
+
+    def _arrivals(self) -> tuple[Ints, Ints, Ints]:
+        """When the values came, by their rows among the values at hand."""
+        entering = self.entering
+        columns = []
+        for column in (entering.times_us, entering.numbers, self.entered):
+            by_row = np.zeros(len(self.values), np.int64)
+            by_row[entering.rows] = column
+            columns.append(by_row)
+        return columns[0], columns[1], columns[2]
+
+
+class Missing(NamedTuple):
+    """What does not enter.
+
+    Attributes:
+        fallen: which values are in no window.
+        late: which values miss a window that has closed, one for each window.
+        ids: these windows.
+    """
+
+    fallen: Ints
+    late: Ints
+    ids: Ints
+
+    @classmethod
+    def none(cls) -> Missing:
+        """Everything enters."""
+        nothing = np.empty(0, np.int64)
+        return cls(nothing, nothing, nothing)
+
+
+class Gathered(NamedTuple):
+    """Values by the window that they enter.
+
+    Attributes:
+        windows: the windows that get values.
+        at: the values, window after window, in order of entering.
+        starts: where those of each window start.
+    """
+
+    windows: Rows
+    at: Ints
+    starts: Ints
+
+
+def gather(entering: Entering, at: Ints, ids: Ints) -> Gathered:
+    """Bring values together by window.
+
+    Args:
+        entering: the values.
+        at: which of them enter, in order of place; a value may enter several windows.
+        ids: the window that each enters.
+    """
+    places = entering.places[at]
+    order = window_order(places, ids)
+    if order is not None:
+        at, ids, places = at[order], ids[order], places[order]
+    starts = run_starts_of(places, ids)
+    return Gathered(Rows(places[starts], ids[starts]), at, starts)
+
+
+def let_in(windows: OpenWindows, newcomers: Newcomers, gathered: Gathered) -> OpenWindows:
+    """The windows, with values in some of them, which are opened if need be."""
+    if not len(gathered.at):
+        return windows
+    opened, rows = windows.opened(gathered.windows)
+    groups = newcomers.groups(gathered)
+    for figure in opened.figures:
+        figure.add(rows, groups)
+    newcomers.note_latest(opened, rows, gathered)
+    return opened
+
+
+def reader(values: Values) -> Callable[[Ints], list[Any]]:
+    """What gives values, by row, as Python objects."""
+    if isinstance(values, pa.RecordBatch):
+        return lambda rows: rows_of(values.take(pa.array(rows)))
+    return lambda rows: pick(values, rows)
+
+
+def value_reader(values: Values) -> Callable[[int], Any]:
+    """What gives one value, by row, as a Python object."""
+    if isinstance(values, pa.RecordBatch):
+        return lambda row: rows_of(values.slice(row, 1))[0]
+    return values.__getitem__
+
+
+def run_starts_of(places: Ints, ids: Ints) -> Ints:
+    """Where each run of the same place and id starts."""
+    change = (places[1:] != places[:-1]) | (ids[1:] != ids[:-1])
+    return np.concatenate([np.zeros(min(len(ids), 1), np.int64), np.flatnonzero(change) + 1])

@@ -1,0 +1,123 @@
+"""Adding values to sessions, and sessions to one another."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from flow_windowing.columnar.aggregated import Aggregated
+from flow_windowing.columnar.entering import Gathered, Newcomers, gather
+from flow_windowing.columnar.figures import FailedRow, Turn
+from flow_windowing.columnar.open_windows import OpenWindows, Rows
+from flow_windowing.columnar.segmented import Ints, Mask, ranges, run_starts
+from flow_windowing.columnar.session_turns import Played, SessionKey
+from flow_windowing.columnar.spans import Spans
+
+
+class Entrance(NamedTuple):
+    """Where values go.
+
+    Attributes:
+        ids: the session that each value is part of in the end.
+        enters: which of the values enter.
+        plainly: which of the values go to a session that never was another one.
+        sessions: the sessions that get values, in order of place and id.
+        spans: their bounds.
+        played: what happened to the values that do not go plainly.
+    """
+
+    ids: Ints
+    enters: Mask
+    plainly: Mask
+    sessions: Rows
+    spans: Spans
+    played: Played
+
+
+class Additions:
+    """Adds values to sessions that are all open, and makes one of those that become one.
+
+    An aggregate that comes to the same in any order gets all values of a session together, after
+    what had been in the sessions that are part of it now. Any other gets those together that go
+    plainly to one session, and is led through the turns of the rest.
+    """
+
+    def __init__(self, windows: OpenWindows, newcomers: Newcomers, entrance: Entrance) -> None:
+        self._windows = windows
+        self._newcomers = newcomers
+        self._entrance = entrance
+        part_of = entrance.played.part_of
+        self._originals = list(part_of)
+        self._targets = [entrance.played.end_of(one) for one in part_of]
+        self._by = [value for _, value in part_of.values()]
+
+    def add(self) -> Mask:
+        """Do it; returns which sessions are no more."""
+        windows, entrance = self._windows, self._entrance
+        originals, targets = self._rows(self._originals), self._rows(self._targets)
+        np.maximum.at(windows.latest_us, targets, windows.latest_us[originals])
+        whole = self._gathered(entrance.enters)
+        plain = whole if entrance.plainly.all() else self._gathered(entrance.plainly)
+        self._newcomers.note_latest(windows, windows.rows_of(whole.windows), whole)
+        for figure in windows.figures:
+            if figure.in_any_order:
+                self._merge(figure, targets, originals)
+                self._add(figure, whole)
+            else:
+                self._add(figure, plain)
+        self._replay([figure for figure in windows.figures if not figure.in_any_order])
+        gone = np.zeros(len(windows), np.bool_)
+        gone[originals] = True
+        return gone
+
+    def _gathered(self, chosen: Mask) -> Gathered:
+        at = np.flatnonzero(chosen)
+        return gather(self._newcomers.entering, at, self._entrance.ids[at])
+
+    def _rows(self, sessions: list[SessionKey]) -> Ints:
+        """The rows of sessions, in whatever order these are."""
+        places = np.array([one.place for one in sessions], np.int64)
+        ids = np.array([one.id for one in sessions], np.int64)
+        return self._windows.rows_of(Rows(places, ids))
+
+    def _add(self, figure: Aggregated, gathered: Gathered) -> None:
+        if len(gathered.at):
+            rows = self._windows.rows_of(gathered.windows)
+            figure.add(rows, self._newcomers.groups(gathered))
+
+    def _merge(self, figure: Aggregated, targets: Ints, originals: Ints) -> None:
+        """Merge sessions, as many at a time as can be without one coming twice."""
+        order = np.argsort(targets, kind="stable")
+        begins = run_starts(targets[order])
+        counts = np.diff(begins, append=len(order))
+        turn = ranges(np.zeros(len(counts), np.int64), counts)
+        for number in range(int(counts.max(initial=0))):
+            pairs = order[turn == number]
+            try:
+                figure.merge(targets[pairs], originals[pairs])
+            except FailedRow as error:
+                value = self._by[int(pairs[error.row])]
+                raise FailedRow(self._row_of(value), error.what) from error.__cause__
+
+    def _replay(self, figures: list[Aggregated]) -> None:
+        turns = self._entrance.played.turns
+        if not figures or not turns:
+            return
+        targets = self._rows([turn.target for turn in turns]).tolist()
+        originals = self._rows([turn.original or turn.target for turn in turns]).tolist()
+        at = np.flatnonzero(~self._entrance.plainly)
+        number = dict(zip(at.tolist(), range(len(at)), strict=True))
+        by_rows = [
+            Turn(target, None if turn.original is None else original, number[turn.value])
+            for turn, target, original in zip(turns, targets, originals, strict=True)
+        ]
+        values, arrivals = self._newcomers.objects(at)
+        for figure in figures:
+            try:
+                figure.replay(by_rows, values, arrivals)
+            except FailedRow as error:
+                raise FailedRow(self._row_of(int(at[error.row]))) from error.__cause__
+
+    def _row_of(self, value: int) -> int:
+        return int(self._newcomers.entering.rows[value])

@@ -1,0 +1,149 @@
+"""Sessions of many keys at once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+from typing_extensions import override
+
+from flow_windowing.columnar.clusters import Chains, Clusters, chains_of, clusters_of
+from flow_windowing.columnar.entering import Entering, Missing, Newcomers
+from flow_windowing.columnar.holding import Holding
+from flow_windowing.columnar.open_windows import OpenWindows, Rows
+from flow_windowing.columnar.segmented import Ints, Mask
+from flow_windowing.columnar.session_additions import Additions, Entrance
+from flow_windowing.columnar.session_turns import Coming, Played, SessionKey, by_cluster
+from flow_windowing.columnar.spans import Spans, merged_of
+from flow_windowing.columnar.windows import Windowing
+from flow_windowing.sessions import SessionState, SessionWindower
+
+
+class Sessions(Windowing):
+    """Windows that last as long as values keep coming.
+
+    Ids of sessions are timestamps in them, and sessions of a key are apart, so that the order of
+    ids is the order of time, in which they close.
+    """
+
+    kind = "sessions"
+    in_turn = True
+
+    def __init__(self, windower: SessionWindower) -> None:
+        self._windower = windower
+        self._reach_us = windower.gap_us if windower.inclusive else windower.gap_us - 1
+        self._closing_us = self._reach_us + (windower.grace_us or 0) + 1
+        self.late_at_once = windower.grace_us is None
+
+    @override
+    def missed_by(self, time_us: Ints) -> tuple[Ints, Ints]:
+        return time_us, np.ones(len(time_us), np.int64)
+
+    @override
+    def missed_bounds_us(self, window_ids: Ints) -> tuple[Ints, Ints]:
+        return window_ids, window_ids
+
+    @override
+    def bounds_us(self, windows: OpenWindows, rows: Ints) -> tuple[Ints, Ints]:
+        spans = windows.known_spans()
+        return spans.first_us[rows], spans.last_us[rows]
+
+    @override
+    def closed_at_us(self, held: Holding) -> Ints:
+        return held.windows.known_spans().last_us + self._closing_us
+
+    @override
+    def enter(self, held: Holding, newcomers: Newcomers) -> Missing:
+        if not len(newcomers.entering.rows):
+            return Missing.none()
+        entrance = self._entrance(held.windows, newcomers.entering)
+        windows, _ = held.windows.opened(_all_sessions(entrance))
+        gone = Additions(windows, newcomers, entrance).add()
+        windows.known_spans().put(windows.rows_of(entrance.sessions), entrance.spans)
+        held.windows = windows.take(~gone) if gone.any() else windows
+        late = np.array(entrance.played.missed, np.int64)
+        return Missing(Missing.none().fallen, late, newcomers.entering.times_us[late])
+
+    def _entrance(self, windows: OpenWindows, entering: Entering) -> Entrance:
+        """Work out where values go."""
+        spans = windows.known_spans()
+        clusters = clusters_of(windows, spans, entering, self._reach_us)
+        chains = chains_of(clusters, windows, spans, entering, self._reach_us)
+        single = chains.single
+        if not self.late_at_once:
+            behind = entering.times_us < entering.watermark_us
+            single[clusters.of_value[behind]] = False
+        plainly = single[clusters.of_value]
+        ids = chains.ids[clusters.of_value]
+        enters = np.ones(len(ids), np.bool_)
+        played = Played()
+        if not plainly.all():
+            played = self._played(windows, clusters, single, entering)
+            enters[played.missed] = False
+            for value, session in played.sessions_of_values().items():
+                ids[value] = session.id
+        sessions, bounds = _finally(clusters, chains, spans, played)
+        return Entrance(ids, enters, plainly, sessions, bounds, played)
+
+    def _played(
+        self, windows: OpenWindows, clusters: Clusters, single: Mask, entering: Entering
+    ) -> Played:
+        """Let the values come one by one in clusters where that matters."""
+        values = np.flatnonzero(~single[clusters.of_value])
+        columns = (values, entering.times_us[values], entering.watermark_us[values])
+        coming = list(map(Coming, *(column.tolist() for column in columns)))
+        states = _states_of(windows, clusters, single)
+        played = Played()
+        for cluster, of_cluster in by_cluster(clusters.of_value[values].tolist(), coming).items():
+            place = int(clusters.places[cluster])
+            played.play(self._windower, place, states.get(cluster, []), of_cluster)
+        return played
+
+
+def _states_of(windows: OpenWindows, clusters: Clusters, single: Mask) -> dict[int, SessionState]:
+    """The open sessions of clusters in which values have to come one by one."""
+    spans = windows.known_spans()
+    chosen = ~single[clusters.of_session]
+    rows = clusters.sessions[chosen]
+    states: dict[int, SessionState] = defaultdict(list)
+    columns = (windows.ids, spans.first_us, spans.last_us, spans.merged)
+    sessions = zip(*(column[rows].tolist() for column in columns), strict=True)
+    for cluster, session in zip(clusters.of_session[chosen].tolist(), sessions, strict=True):
+        states[cluster].append(session)
+    return states
+
+
+def _finally(
+    clusters: Clusters, chains: Chains, spans: Spans, played: Played
+) -> tuple[Rows, Spans]:
+    """The sessions that there are in the end, in order of place and id, and their bounds."""
+    merged = Spans.fresh(len(clusters.places)).merged
+    merged[clusters.of_session] = spans.merged[clusters.sessions]
+    single = np.flatnonzero(chains.single)
+    more = Spans(
+        np.array([one.first_us for one in played.final.values()], np.int64),
+        np.array([one.last_us for one in played.final.values()], np.int64),
+        merged_of([one.merged for one in played.final.values()]),
+    )
+    places, ids = _columns_of(list(played.final))
+    places = np.concatenate([clusters.places[single], places])
+    ids = np.concatenate([chains.ids[single], ids])
+    bounds = Spans(chains.first_us[single], chains.last_us[single], merged[single])
+    order = np.lexsort((ids, places))
+    return Rows(places[order], ids[order]), bounds.followed_by(more).take(order)
+
+
+def _all_sessions(entrance: Entrance) -> Rows:
+    """The sessions that there are in the end, and those that become part of them."""
+    if not entrance.played.part_of:
+        return entrance.sessions
+    places, ids = _columns_of(list(entrance.played.part_of))
+    places = np.concatenate([entrance.sessions.places, places])
+    ids = np.concatenate([entrance.sessions.ids, ids])
+    order = np.lexsort((ids, places))
+    return Rows(places[order], ids[order])
+
+
+def _columns_of(sessions: list[SessionKey]) -> tuple[Ints, Ints]:
+    places = np.array([one.place for one in sessions], np.int64)
+    return places, np.array([one.id for one in sessions], np.int64)
