@@ -12,12 +12,14 @@ from flow_windowing.aggregators import Aggregator
 from flow_windowing.aligned import SlidingWindower, TumblingWindower
 from flow_windowing.calendar import CalendarWindower
 from flow_windowing.columnar.calendar_windows import CalendarWindows
+from flow_windowing.columnar.count_windows import CountWindows
 from flow_windowing.columnar.number_figures import has_columns
 from flow_windowing.columnar.segmented import Ints
 from flow_windowing.columnar.sessions import Sessions
 from flow_windowing.columnar.watermarks import WatermarkRule, rule_of
 from flow_windowing.columnar.window_view import Figure
 from flow_windowing.columnar.windows import AlignedWindows, Windowing
+from flow_windowing.counts import CountWindower
 from flow_windowing.driver import DriverBuilder, Timestamp
 from flow_windowing.event_clock import EventClock
 from flow_windowing.folding import Fold, FoldingBuilder, Named, Reduce
@@ -106,7 +108,13 @@ def windowing_of(windower: Windower[Any]) -> Windowing | None:
         return AlignedWindows(windower)  # type: ignore[arg-type]
     if type(windower) is CalendarWindower:
         return CalendarWindows(windower)
+    if type(windower) is CountWindower and windower.count <= _MOST_AT_ONCE * windower.step_count:
+        return CountWindows(windower)
     return Sessions(windower) if type(windower) is SessionWindower else None
+
+
+_MOST_AT_ONCE = 64
+"""A value that enters more windows of a number of values than this takes too much room."""
 
 
 def fields_of(config: DriverBuilder, plan: WindowPlan) -> frozenset[str] | None:

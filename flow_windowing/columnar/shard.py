@@ -238,6 +238,7 @@ class ShardWindows(ShardLogic):
         rows = np.flatnonzero(closing)
         self._changed[windows.places[rows]] = True
         self._emitter.close(windows, rows, held.keys, pos_of_place)
+        held.seen = self._windowing.seen_after(held, rows)
         held.windows = windows.take(~closing)
 
     def _release(self, passed: Mask) -> None:

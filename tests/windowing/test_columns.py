@@ -25,6 +25,7 @@ from flow_windowing import (
     CalendarWindower,
     Collect,
     Count,
+    CountWindower,
     Earliest,
     EventClock,
     Last,
@@ -202,6 +203,7 @@ windowers = st.one_of(
         grace=graces,
     ),
     st.builds(CalendarWindower, st.sampled_from(["day", "week"]), st.just(NEW_DAY), grace=graces),
+    st.builds(CountWindower, st.integers(1, 4), st.sampled_from([None, 1, 2, 3, 6]), st.booleans()),
     st.builds(SessionWindower, st.sampled_from(["2s", "15s", "1m"]), st.booleans(), grace=graces),
 )
 steps = st.builds(

@@ -1,0 +1,94 @@
+"""Windows of a number of values, of many keys at once."""
+
+from __future__ import annotations
+
+import numpy as np
+from typing_extensions import override
+
+from flow.instants import NEVER
+from flow_windowing.columnar.entering import Gathered, Missing, Newcomers, gather, let_in
+from flow_windowing.columnar.holding import Holding
+from flow_windowing.columnar.open_windows import OpenWindows
+from flow_windowing.columnar.segmented import Ints, Mask, ranges, run_starts
+from flow_windowing.columnar.windows import Windowing, spread
+from flow_windowing.counts import CountWindower
+
+
+class CountWindows(Windowing):
+    """Window i holds the values of a key from number i * step on, so many of them.
+
+    A full window closes at once. As windows fill up in the order of their ids, an epoch's values
+    may all enter before those close that have become full.
+    """
+
+    kind = "counts"
+    late_at_once = True
+    in_turn = True
+
+    def __init__(self, windower: CountWindower) -> None:
+        self._count = windower.count
+        self._step = windower.step_count
+        self._unfilled_us = NEVER if windower.partial else NEVER + 1
+        self.has_gaps = self._step > self._count
+
+    @override
+    def missed_by(self, time_us: Ints) -> tuple[Ints, Ints]:
+        nothing = np.zeros(len(time_us), np.int64)
+        return nothing, nothing
+
+    @override
+    def missed_bounds_us(self, window_ids: Ints) -> tuple[Ints, Ints]:
+        return window_ids, window_ids
+
+    @override
+    def bounds_us(self, windows: OpenWindows, rows: Ints) -> tuple[Ints, Ints]:
+        spans = windows.known_spans()
+        return spans.first_us[rows], spans.last_us[rows]
+
+    @override
+    def closed_at_us(self, held: Holding) -> Ints:
+        return np.where(self._full(held), -NEVER, self._unfilled_us)
+
+    @override
+    def enter(self, held: Holding, newcomers: Newcomers) -> Missing:
+        numbers = self._numbers(held, newcomers.entering.places)
+        first = np.maximum((numbers - self._count) // self._step + 1, 0)
+        count = numbers // self._step + 1 - first
+        gathered = gather(newcomers.entering, *spread(first, count))
+        held.windows.known_spans()
+        held.windows = let_in(held.windows, newcomers, gathered)
+        _widen(held.windows, newcomers, gathered)
+        nothing = Missing.none()
+        return Missing(np.flatnonzero(count == 0), nothing.late, nothing.ids)
+
+    @override
+    def seen_after(self, held: Holding, closing: Ints) -> Ints:
+        """None of the windows that close unfilled opens again: counting goes on at the next."""
+        seen = held.seen.copy()
+        unfilled = closing[~self._full(held)[closing]]
+        next_number = (held.windows.ids[unfilled] + 1) * self._step
+        np.maximum.at(seen, held.windows.places[unfilled], next_number)
+        return seen
+
+    def _full(self, held: Holding) -> Mask:
+        windows = held.windows
+        full: Mask = held.seen[windows.places] - windows.ids * self._step >= self._count
+        return full
+
+    def _numbers(self, held: Holding, places: Ints) -> Ints:
+        """The number of each value among those of its key, which are counted with it."""
+        begins = run_starts(places)
+        counts = np.diff(begins, append=len(places))
+        numbers: Ints = held.seen[places] + ranges(np.zeros(len(counts), np.int64), counts)
+        held.seen[places[begins]] += counts
+        return numbers
+
+
+def _widen(windows: OpenWindows, newcomers: Newcomers, gathered: Gathered) -> None:
+    """Let the bounds of windows take in the values that have entered."""
+    if len(gathered.at):
+        times_us, starts = newcomers.entering.times_us[gathered.at], gathered.starts
+        least_us = np.minimum.reduceat(times_us, starts)
+        greatest_us = np.maximum.reduceat(times_us, starts)
+        rows = windows.rows_of(gathered.windows)
+        windows.known_spans().widen(rows, least_us, greatest_us)
