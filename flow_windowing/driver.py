@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from operator import attrgetter
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from typing_extensions import override
 
@@ -38,6 +38,9 @@ from flow_windowing.logic import EpochWindowLogic, WindowLogic
 from flow_windowing.metadata import LateReason, LateValue, Retracted, WindowMetadata
 from flow_windowing.waiting import Waiting, WaitQueue, WaitState
 from flow_windowing.windowers import Filled, Opened, Windower
+
+if TYPE_CHECKING:
+    from flow_windowing.columnar.planning import WindowPlan
 
 PORTS = ("down", "late", "closed")
 DOWN, LATE, CLOSED = range(len(PORTS))
@@ -92,21 +95,27 @@ class DriverBuilder:
         """How the engine is to measure the stream's progress, if the clock follows that."""
         return self.clock.progress
 
+    @cached_property
+    def _columns(self) -> WindowPlan | None:
+        """How the step runs over many keys at once; ``None`` where it cannot."""
+        # Imported late: it is made of this module's parts.
+        from flow_windowing.columnar.planning import plan_of
+
+        return plan_of(self)
+
     @property
     def shard_logic(self) -> ShardLogicBuilder | None:
         """What runs the step over many keys at once; ``None`` where that cannot be."""
-        # Imported late: it is made of this module's parts.
-        from flow_windowing.columnar.planning import plan_of
         from flow_windowing.columnar.shard import ShardWindows
 
-        plan = plan_of(self)
+        plan = self._columns
         return None if plan is None else partial(ShardWindows, plan)
 
     def fields_needed(self, wanted: frozenset[int]) -> frozenset[str] | None:
         """Which fields of records the step reads; ``None`` where it may be any of them."""
-        from flow_windowing.columnar.planning import fields_of, plan_of
+        from flow_windowing.columnar.planning import fields_of
 
-        plan = plan_of(self)
+        plan = self._columns
         # A late value is the record itself.
         return None if plan is None or LATE in wanted else fields_of(self, plan)
 

@@ -16,6 +16,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -38,6 +39,15 @@ QUERY_CONF: Mapping[str, str] = {
 }
 """What a flow's query needs; set on the session for the time in which the query starts."""
 
+_ON_THIS_MACHINE: Mapping[str, str] = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing."
+        "FileSystemBasedCheckpointFileManager"
+    ),
+}
+"""For a checkpoint on a local file system, where a rename is atomic in either of Spark's managers,
+and the other one starts three processes for each file."""
+
 _BROADCAST_BEYOND = "spark.broadcast.UDFCompressionThreshold"
 _NEVER_BROADCAST = 2**31 - 1
 
@@ -46,9 +56,14 @@ _QUIET_CONF: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
 }
 
+# On a few cores, which Python needs, the JVM's second compiler takes more than it gives.
+_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
+if sys.platform == "linux":
+    # Hadoop starts a process for each file whose permissions it sets: let that cost little.
+    _JAVA_OPTIONS += " -Djdk.lang.Process.launchMechanism=VFORK"
+
 _LOCAL_CONF: Mapping[str, str] = {
-    # On a few cores, which Python needs, the JVM's second compiler takes more than it gives.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
     "spark.ui.enabled": "false",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.driver.memory": "4g",
@@ -56,6 +71,7 @@ _LOCAL_CONF: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 
+_PACKAGES = ("flow", "flow_windowing", "recovery")
 _QUIET_LEVELS = ("WARN", "ERROR", "FATAL", "OFF")
 LOG_LEVELS = ("ALL", "TRACE", "DEBUG", "INFO", *_QUIET_LEVELS)
 
@@ -133,8 +149,16 @@ def make_session(name: str, settings: SparkSettings) -> SparkSession:
     if settings.log_level.upper() in _QUIET_LEVELS:
         SPARK_LOG.remove_at_exit()
     spark.sparkContext.setLogLevel(settings.log_level.upper())
+    _quiet_accumulators(spark)
     _send_code(spark, settings)
     return spark
+
+
+def _quiet_accumulators(spark: SparkSession) -> None:
+    """Let PySpark's accumulators, of which flows use none, print no trace when a worker dies."""
+    server: Any = getattr(spark.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: None
 
 
 def _send_code(spark: SparkSession, settings: SparkSettings) -> None:
@@ -152,7 +176,7 @@ def _zip_packages() -> Path:
     home = Path(__file__).resolve().parents[2]
     path = Path(tempfile.mkdtemp(prefix="flow-code-")) / "flow_packages.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for package in ("flow", "flow_windowing", "recovery"):
+        for package in _PACKAGES:
             for file in sorted((home / package).rglob("*.py")):
                 archive.write(file, file.relative_to(home))
     atexit.register(shutil.rmtree, path.parent, ignore_errors=True)
@@ -167,16 +191,35 @@ def _conf(settings: SparkSettings) -> dict[str, str]:
     """What a new session is made with; workers come from our daemon where that is at hand."""
     if not _is_local(settings):
         return {**_QUIET_CONF, **settings.conf}
-    daemon = {"spark.python.daemon.module": "flow.engine.daemon"}
+    daemon = {
+        "spark.python.daemon.module": "flow.engine.daemon",
+        "spark.executorEnv.FLOW_PRELOAD": ",".join(_own_modules()),
+    }
     return {**_QUIET_CONF, **_LOCAL_CONF, **daemon, **settings.conf}
+
+
+def _own_modules() -> list[str]:
+    """The modules of this project that are in use here: workers will use them, too."""
+    return sorted(
+        name for name in sys.modules if name.split(".")[0] in _PACKAGES and "__main__" not in name
+    )
 
 
 @contextlib.contextmanager
 def query_conf(
-    spark: SparkSession, partitions: int, kept_epochs: int | None = None
+    spark: SparkSession, partitions: int, kept_epochs: int | None = None, local: bool = False
 ) -> Iterator[None]:
-    """Set what a flow's query needs, and put back what there was."""
+    """Set what a flow's query needs, and put back what there was.
+
+    Args:
+        spark: the session.
+        partitions: how many partitions each level has.
+        kept_epochs: how many epochs are kept; as the session has it when left out.
+        local: whether the checkpoint that is written is on a file system of this machine.
+    """
     wanted = {**QUERY_CONF, "spark.sql.shuffle.partitions": str(partitions)}
+    if local:
+        wanted.update(_ON_THIS_MACHINE)
     if kept_epochs is not None:
         wanted["spark.sql.streaming.minBatchesToRetain"] = str(kept_epochs)
     before = {name: spark.conf.get(name, None) for name in wanted}

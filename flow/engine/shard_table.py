@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from flow.operators.shards import (
     Dumped,
     Ints,
     ShardEpoch,
+    ShardLogic,
     ShardLogicBuilder,
     ShardMade,
     ShardRows,
@@ -76,12 +78,17 @@ class SegmentedTable(ShardTable):
     def __init__(self, store: StateStore, step_id: str, builder: ShardLogicBuilder) -> None:
         self._store = store
         self._step_id = step_id
-        self._logic = builder()
+        self._builder = builder
         content = store.read_header(step_id)
         self._header = Header.empty() if content is None else Header.decode(content, step_id)
         self._content = content
         self._loaded: dict[int, _Segment] = {}
         self._ran = False
+
+    @cached_property
+    def _logic(self) -> ShardLogic:
+        """Made when it is needed: in most epochs, most shards have nothing to do."""
+        return self._builder()
 
     @override
     def run(self, rows: ShardRows | None, control: Control, wanted: frozenset[int]) -> ShardMade:

@@ -37,6 +37,11 @@ class Storage:
             self._fs = self._path("").getFileSystem(conf)
             self._files = managers.CheckpointFileManager.create(self._path(""), conf)
 
+    @property
+    def is_local(self) -> bool:
+        """Whether it is on a file system of this machine."""
+        return str(self._fs.getScheme()) == "file"
+
     def exists(self, name: str) -> bool:
         """Whether there is a file or directory of this name."""
         return bool(self._fs.exists(self._path(name)))

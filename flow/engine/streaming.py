@@ -190,7 +190,8 @@ class StreamingRun:
                 self._failure = error
                 raise
 
-        with query_conf(self.spark, self._layout.partitions, self._kept_epochs()):
+        local = self._checkpoint.storage.is_local
+        with query_conf(self.spark, self._layout.partitions, self._kept_epochs(), local):
             named = not self._foreign()
             evolution = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
             self.spark.conf.set(evolution, str(named).lower())
