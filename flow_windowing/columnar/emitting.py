@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -89,29 +89,39 @@ class Emitter:
 
     def close(self, windows: OpenWindows, rows: Ints, keys: pa.Array, pos_of_place: Ints) -> None:
         """Send the figures of windows that close, and that they have closed."""
-        places, ids = windows.places[rows], windows.ids[rows]
-        bounds_us = self._plan.windowing.bounds_us(windows, rows)
-        merged = self._merged(windows, rows)
-        timestamps_us = self._plan.timestamps_us(bounds_us, windows.latest_us[rows])
-        pos = pos_of_place[places]
-        names = keys.take(pa.array(places)) if self._wanted & {DOWN, CLOSED} else None
-        if DOWN in self._wanted:
-            figures = [figure.results(rows) for figure in windows.figures]
-            if all(isinstance(one, pa.Array) for one in figures):
-                view = WindowView(self._plan.figures)
-                batch = view.records(ids, bounds_us, timestamps_us, figures, merged)
-                self._send(DOWN, KeyedRecords(names, batch, pos))
-            else:
-                batch = _METADATA.records(ids, bounds_us, timestamps_us, (), merged)
-                values = list(zip(metadata_of(batch), self._values(figures), strict=True))
-                self._send(DOWN, Pairs(_texts(names), values, pos))
-        else:
-            self.made.unwanted[DOWN] += len(rows)
-        if CLOSED in self._wanted:
-            batch = _METADATA.records(ids, bounds_us, timestamps_us, (), merged)
-            self._send(CLOSED, KeyedRecords(names, batch, pos))
-        else:
+        self.down(windows, rows, keys, pos_of_place)
+        if CLOSED not in self._wanted:
             self.made.unwanted[CLOSED] += len(rows)
+            return
+        batch = self._records(_METADATA, windows, rows)
+        self._send(
+            CLOSED,
+            KeyedRecords(_names(windows, rows, keys), batch, pos_of_place[windows.places[rows]]),
+        )
+
+    def down(self, windows: OpenWindows, rows: Ints, keys: pa.Array, pos_of_place: Ints) -> None:
+        """Send the figures of windows, in the order given."""
+        if DOWN not in self._wanted:
+            self.made.unwanted[DOWN] += len(rows)
+            return
+        names, pos = _names(windows, rows, keys), pos_of_place[windows.places[rows]]
+        figures = [figure.results(rows) for figure in windows.figures]
+        if all(isinstance(one, pa.Array) for one in figures):
+            batch = self._records(WindowView(self._plan.figures), windows, rows, figures)
+            self._send(DOWN, KeyedRecords(names, batch, pos))
+        else:
+            metadata = metadata_of(self._records(_METADATA, windows, rows))
+            values = list(zip(metadata, self._values(figures), strict=True))
+            self._send(DOWN, Pairs(names.to_pylist(), values, pos))
+
+    def _records(
+        self, view: WindowView, windows: OpenWindows, rows: Ints, figures: Sequence[pa.Array] = ()
+    ) -> pa.RecordBatch:
+        """Records that stand for windows."""
+        bounds_us = self._plan.windowing.bounds_us(windows, rows)
+        timestamps_us = self._plan.timestamps_us(bounds_us, windows.latest_us[rows])
+        merged = self._merged(windows, rows)
+        return view.records(windows.ids[rows], bounds_us, timestamps_us, figures, merged)
 
     def _merged(self, windows: OpenWindows, rows: Ints) -> Merged | None:
         """What has become part of windows, where windows may become one."""
@@ -150,9 +160,9 @@ class Emitter:
         ]
 
 
-def _texts(names: pa.Array) -> list[str]:
-    found: list[str] = names.to_pylist()
-    return found
+def _names(windows: OpenWindows, rows: Ints, keys: pa.Array) -> pa.Array:
+    """The keys of windows."""
+    return keys.take(pa.array(windows.places[rows]))
 
 
 def _objects(figure: Figure, column: pa.Array | list[Any]) -> list[Any]:

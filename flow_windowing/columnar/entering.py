@@ -65,8 +65,13 @@ class Newcomers(NamedTuple):
         arrivals = map(Arrival, *(column.tolist() for column in columns))
         return reader(self.values)(entering.rows[at]), list(arrivals)
 
-    def note_latest(self, windows: OpenWindows, rows: Ints, gathered: Gathered) -> None:
-        """Note the greatest timestamp in windows, where that is asked for."""
+    def note(self, windows: OpenWindows, rows: Ints, gathered: Gathered) -> None:
+        """Note that windows have changed, and the greatest timestamp in each, where one asks."""
+        if windows.changed is not None:
+            # Where several lots of values enter in an epoch they do so in order of time; then what
+            # an earlier lot changed, and has not closed, each later one changes first as well.
+            turns = gathered.at[gathered.starts]
+            windows.changed[rows] = np.minimum(windows.changed[rows], turns)
         if self.keeps_latest and len(rows):
             times_us = self.entering.times_us[gathered.at]
             latest_us = np.maximum.reduceat(times_us, gathered.starts)
@@ -141,7 +146,7 @@ def let_in(windows: OpenWindows, newcomers: Newcomers, gathered: Gathered) -> Op
     groups = newcomers.groups(gathered)
     for figure in opened.figures:
         figure.add(rows, groups)
-    newcomers.note_latest(opened, rows, gathered)
+    newcomers.note(opened, rows, gathered)
     return opened
 
 

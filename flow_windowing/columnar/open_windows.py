@@ -40,6 +40,8 @@ class OpenWindows:
         latest_us: the greatest timestamp in each window; all `-NEVER` where it is not asked for.
         figures: the states of each aggregate.
         spans: the bounds of each; ``None`` where they follow from the id, or there is no window.
+        changed: what orders windows by when they changed first in this epoch; `NEVER` where one
+            has not; ``None`` where nobody asks.
     """
 
     places: Ints
@@ -47,6 +49,7 @@ class OpenWindows:
     latest_us: Ints
     figures: list[Aggregated]
     spans: Spans | None = None
+    changed: Ints | None = None
 
     @classmethod
     def none(cls, aggregators: tuple[Aggregator[Any, Any, Any], ...]) -> OpenWindows:
@@ -61,7 +64,10 @@ class OpenWindows:
         """Some of them; the rows must be in order."""
         figures = [one.take(rows) for one in self.figures]
         spans = None if self.spans is None else self.spans.take(rows)
-        return OpenWindows(self.places[rows], self.ids[rows], self.latest_us[rows], figures, spans)
+        changed = None if self.changed is None else self.changed[rows]
+        return OpenWindows(
+            self.places[rows], self.ids[rows], self.latest_us[rows], figures, spans, changed
+        )
 
     def followed_by(self, other: OpenWindows) -> OpenWindows:
         """These, and those of places after them."""
@@ -72,6 +78,11 @@ class OpenWindows:
             [a.followed_by(b) for a, b in zip(self.figures, other.figures, strict=True)],
             _joined(self.spans, other.spans),
         )
+
+    def note_changes(self) -> None:
+        """Note which windows change from now on."""
+        if self.changed is None:
+            self.changed = np.full(len(self), NEVER)
 
     def known_spans(self) -> Spans:
         """The bounds of windows that have them, also while there is no window."""
@@ -101,6 +112,7 @@ class OpenWindows:
             np.concatenate([self.latest_us, np.full(len(new), -NEVER)]),
             [one.extended(len(new)) for one in self.figures],
             None if self.spans is None else self.spans.followed_by(Spans.fresh(len(new))),
+            None if self.changed is None else np.append(self.changed, np.full(len(new), NEVER)),
         )
         # Two runs that are in order each: merged in linear time.
         order = np.argsort(np.concatenate([mine, theirs[new]]), kind="stable")

@@ -40,6 +40,7 @@ class WindowPlan:
         named: whether they go by name, in a dict, even if it is one only.
         waits: whether values wait until the watermark passes them.
         timestamp: which timestamp metadata carries.
+        emits_changed: whether windows that change also emit as the epoch ends.
     """
 
     rule: WatermarkRule
@@ -49,6 +50,7 @@ class WindowPlan:
     named: bool
     waits: bool
     timestamp: Timestamp | None
+    emits_changed: bool = False
 
     @property
     def keeps_latest(self) -> bool:
@@ -84,14 +86,17 @@ def plan_of(config: DriverBuilder) -> WindowPlan | None:
     folding = config.builder
     if rule is None or windowing is None or not isinstance(folding, FoldingBuilder):
         return None
-    if config.emit != "close" or folding.emit != "close" or config.sides != 1:
+    if config.emit not in ("close", "epoch") or folding.emit != config.emit or config.sides != 1:
+        return None
+    if config.retracts:
         return None
     aggregator = folding.aggregator
     named = isinstance(aggregator, Named)
     aggregators = aggregator.aggregators if isinstance(aggregator, Named) else (aggregator,)
     names = aggregator.names if isinstance(aggregator, Named) else (None,)
-    # Numbers come to the same in whatever order they are added.
+    # Numbers come to the same in whatever order they are added, once all of them are.
     in_any_order = not windowing.in_turn and all(has_columns(one) for one in aggregators)
+    in_any_order &= config.emit == "close"
     waits = config.ordered and not in_any_order
     if (waits and not windowing.late_at_once) or (config.ordered and windowing.has_gaps):
         return None
@@ -99,7 +104,16 @@ def plan_of(config: DriverBuilder) -> WindowPlan | None:
         Figure(name, 0 if type(one) is Sum else None)
         for name, one in zip(names, aggregators, strict=True)
     )
-    return WindowPlan(rule, windowing, aggregators, figures, named, waits, config.timestamp)
+    return WindowPlan(
+        rule,
+        windowing,
+        aggregators,
+        figures,
+        named,
+        waits,
+        config.timestamp,
+        config.emit == "epoch",
+    )
 
 
 def windowing_of(windower: Windower[Any]) -> Windowing | None:

@@ -59,7 +59,7 @@ class Additions:
         np.maximum.at(windows.latest_us, targets, windows.latest_us[originals])
         whole = self._gathered(entrance.enters)
         plain = whole if entrance.plainly.all() else self._gathered(entrance.plainly)
-        self._newcomers.note_latest(windows, windows.rows_of(whole.windows), whole)
+        self._newcomers.note(windows, windows.rows_of(whole.windows), whole)
         for figure in windows.figures:
             if figure.in_any_order:
                 self._merge(figure, targets, originals)

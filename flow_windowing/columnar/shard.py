@@ -82,6 +82,7 @@ class ShardWindows(ShardLogic):
         self._pass_time()
         if rows is not None:
             self._take(rows)
+        self._end_epoch()
         if epoch.end_of_input:
             count = self._held.count
             self._advance(np.full(count, NEVER), np.full(count, AT_END))
@@ -104,6 +105,16 @@ class ShardWindows(ShardLogic):
             self._loaded = []
             self._held = self._held.followed_by(held)
             self._changed = np.concatenate([self._changed, np.zeros(held.count, np.bool_)])
+
+    def _end_epoch(self) -> None:
+        """Emit what has changed and is still open, in the order in which it changed."""
+        held, changed = self._held, self._held.windows.changed
+        if changed is None:
+            return
+        rows = np.flatnonzero(changed < NEVER)
+        rows = rows[np.lexsort((changed[rows], held.windows.places[rows]))]
+        held.windows.changed = None
+        self._emitter.down(held.windows, rows, held.keys, np.full(held.count, AFTER_ITEMS))
 
     def _pass_time(self) -> None:
         """Let the time that has passed since the epoch before do what it does."""
@@ -253,6 +264,8 @@ class ShardWindows(ShardLogic):
         """Let values enter the windows that are open when they come."""
         entered = self._entered_numbers(entering.places)
         held = self._held
+        if self._plan.emits_changed:
+            held.windows.note_changes()
         newcomers = Newcomers(entering, values, entered, self._plan.keeps_latest)
         try:
             missing = self._windowing.enter(held, newcomers)

@@ -72,6 +72,7 @@ class Step:
     aggregates: dict[str, Any] = field(default_factory=lambda: dict(NUMBERS))
     ordered: bool = False
     timestamp: Any = None
+    emit: Any = "close"
 
     def flow(self) -> Dataflow:
         made = Dataflow("columns")
@@ -83,6 +84,7 @@ class Step:
             self.windower,
             ordered=self.ordered,
             timestamp=self.timestamp,
+            emit=self.emit,
             **self.aggregates,
         )
         for port in PORTS:
@@ -213,6 +215,7 @@ steps = st.builds(
     st.sampled_from([NUMBERS, OTHERS]),
     st.booleans(),
     st.sampled_from([None, "open", "close", "last"]),
+    st.sampled_from(["close", "close", "epoch"]),
 )
 
 
