@@ -178,6 +178,10 @@ class Source(ABC, Generic[X]):
     def read(self, split: Split) -> Iterator[Batch]:
         """Read a split, in order, in a worker; the same items each time."""
 
+    def read_fields(self, split: Split, fields: frozenset[str]) -> Iterator[Batch]:  # noqa: ARG002
+        """As `read`, where nobody reads other fields of records: they may be left out."""
+        return self.read(split)
+
 
 class PartitionedSource(Source[X]):
     """A source of several partitions, each with offsets of its own: the base for one's own.

@@ -272,11 +272,13 @@ def _column_keys(path: str, step_id: str, batch: pa.RecordBatch) -> pa.Array | N
     if path not in batch.schema.names or view_of(batch) is not None:
         return None
     column = batch.column(path)
-    if pa.types.is_dictionary(column.type):
+    if pa.types.is_dictionary(column.type) and column.dictionary.null_count:
         column = column.dictionary_decode()
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+    coded = pa.types.is_dictionary(column.type)
+    kind = column.type.value_type if coded else column.type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         return None
     if column.null_count:
         row = batch.slice(int(np.flatnonzero(null_mask(column))[0]), 1)
         raise step_error(step_id, f"the key field {path!r} is null", item=rows_as_dicts(row)[0])
-    return column.cast(pa.string())
+    return column.cast(pa.dictionary(pa.int32(), pa.string()) if coded else pa.string())

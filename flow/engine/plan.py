@@ -18,7 +18,7 @@ from flow.dataflow import Dataflow, Step, StreamId
 from flow.errors import FlowBuildError, UnusedStepWarning
 from flow.operators.edges import Input, Output
 from flow.operators.logic import Stateful
-from flow.operators.stateless import Raises, Redistribute
+from flow.operators.stateless import KeyOn, Raises, Redistribute
 
 
 class EdgeKind(Enum):
@@ -71,6 +71,7 @@ class Plan:
         levels: the steps that run at each level; level 1 comes first.
         kept_as: the names under which steps keep state, where they are not the steps' ids.
         dropped: the names of state to be dropped.
+        fields_read: for inputs of whose records only some fields are read, which these are.
     """
 
     flow_id: str
@@ -83,6 +84,7 @@ class Plan:
     levels: tuple[tuple[str, ...], ...] = ()
     kept_as: Mapping[str, str] = field(default_factory=dict)
     dropped: tuple[str, ...] = ()
+    fields_read: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def kept_name(self, step_id: str) -> str:
         """The name under which a step keeps its state, or an input its offset."""
@@ -192,12 +194,36 @@ def route_streams(plan: Plan) -> Plan:
     return replace(plan, hops={stream: tuple(found) for stream, found in hops.items()})
 
 
+def find_fields_read(plan: Plan) -> Plan:
+    """Find inputs of whose records only some fields are read: all go straight to keyed steps."""
+    found: dict[str, frozenset[str]] = {}
+    for name in plan.inputs:
+        readers = plan.hops_of(plan.steps[name].downs[0])
+        uses = [_fields_read_by(plan, hop) for hop in readers]
+        fields = [use for use in uses if use is not None]
+        if uses and len(fields) == len(uses):
+            found[name] = frozenset().union(*fields)
+    return replace(plan, fields_read=found)
+
+
+def _fields_read_by(plan: Plan, hop: Hop) -> frozenset[str] | None:
+    """Which fields of an input's records a step after it reads; ``None`` for who knows which."""
+    if isinstance(hop, Edge) or not isinstance(hop.operator, KeyOn):
+        return None
+    key, edges = hop.operator.key, plan.hops_of(hop.downs[0])
+    fields = [edge.fields for edge in edges if isinstance(edge, Edge) and edge.fields is not None]
+    if not isinstance(key, str) or not edges or len(fields) < len(edges):
+        return None
+    return frozenset({key, key.split(".")[0]}).union(*fields)
+
+
 PASSES: tuple[Callable[[Plan], Plan], ...] = (
     check_ends,
     warn_of_unused,
     assign_levels,
     draw_edges,
     route_streams,
+    find_fields_read,
 )
 
 

@@ -57,7 +57,7 @@ def read_split(plan: Plan, shards: int, reading: Reading, moment: Moment) -> Ite
     if not isinstance(operator, Input):
         raise EngineError(f"step {step.step_id!r} is not an input")
     try:
-        batches = _guarded(operator.source, reading)
+        batches = _guarded(operator.source, reading, plan.fields_read.get(reading.step_id))
         for chunk in _chunks(batches, reading, operator.source, step, context):
             pipeline.push(*chunk)
             if pipeline.waiting_items >= FLUSH_ITEMS:
@@ -103,10 +103,13 @@ def read_batches(
     yield from pipeline.report()
 
 
-def _guarded(source: Source[object], reading: Reading) -> Iterator[Batch]:
+def _guarded(
+    source: Source[object], reading: Reading, fields: frozenset[str] | None
+) -> Iterator[Batch]:
     """The batches of a split; what a source raises that is no error of ours becomes one."""
+    split = reading.split
     try:
-        yield from source.read(reading.split)
+        yield from source.read(split) if fields is None else source.read_fields(split, fields)
     except FlowError:
         raise
     except Exception as error:

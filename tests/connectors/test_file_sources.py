@@ -621,6 +621,28 @@ def test_parquet_gives_the_columns_asked_for_in_that_order(tmp_path: Path) -> No
     assert batch.schema.metadata is None
 
 
+@pytest.mark.parametrize(
+    ("columns", "fields", "read"),
+    [
+        (None, {"b", "missing"}, ["b"]),
+        (["c", "a", "b"], {"a", "b"}, ["a", "b"]),
+        (None, {"missing"}, ["a"]),
+    ],
+    ids=["those there are", "of those asked for, in that order", "none: one, to count rows by"],
+)
+def test_parquet_columns_that_nobody_reads_are_left_out(
+    tmp_path: Path, columns: list[str] | None, fields: set[str], read: list[str]
+) -> None:
+    pq.write_table(pa.table({"a": [1, 2], "b": [3, 4], "c": [5, 6]}), tmp_path / "a.parquet")
+    source = ParquetSource(tmp_path, columns=columns)
+    planned = source.planner(MemoryLog(), 1).next(None)
+    assert planned is not None
+    batches = [
+        batch for split in planned.splits for batch in source.read_fields(split, frozenset(fields))
+    ]
+    assert [(batch.schema.names, batch.num_rows) for batch in batches] == [(read, 2)]  # type: ignore[union-attr,arg-type]
+
+
 @given(
     sizes=st.lists(st.tuples(st.integers(0, 40), st.integers(1, 15)), min_size=1, max_size=4),
     rows_per_epoch=st.integers(1, 50),

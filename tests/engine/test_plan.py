@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import flow.operators as op
+import flow_windowing as win
 from flow import Dataflow, FlowBuildError, Step, Stream, UnusedStepWarning
 from flow.dataflow import StreamId
 from flow.engine.plan import (
@@ -24,6 +25,7 @@ from flow.engine.plan import (
 )
 from flow.operators.stateless import Map
 from flow.testing import TestingSink, TestingSource
+from flow_windowing import Collect, Count, EventClock, Sum, SystemClock, TumblingWindower
 
 
 def source(flow: Dataflow, name: str = "in") -> Stream[Any]:
@@ -58,6 +60,7 @@ def test_the_passes_run_in_this_order() -> None:
         "assign_levels",
         "draw_edges",
         "route_streams",
+        "find_fields_read",
     ]
 
 
@@ -247,3 +250,53 @@ def test_steps_can_be_exchanged_without_changing_the_routes() -> None:
     assert other.hops_of(stream("in")) == (changed,)
     assert other.hops_of(stream("change")) == plan.hops_of(stream("change"))
     assert plan.hops_of(stream("in")) == (Step("change", Map(abs), (stream("in"),)),)
+
+
+# --- which fields of an input's records anybody reads ---------------------------------------------
+
+
+def hourly(flow: Dataflow, name: str, **figures: Any) -> Any:
+    keyed = op.key_on(f"{name}_key", source(flow, f"{name}_in"), "user.id")
+    clock: EventClock[Any] = EventClock("at", "0s")
+    return win.aggregate_window(name, keyed, clock, TumblingWindower("1h"), **figures)
+
+
+def test_columns_of_windows_are_all_that_is_read_of_an_input() -> None:
+    flow = Dataflow("f")
+    made = hourly(flow, "w", total=Sum("price.net"), n=Count())
+    sink("out", made.down)
+    plan = compile_flow(flow)
+    read = frozenset({"at", "price.net", "price"})
+    assert plan.edges_into("w")[0].fields == read
+    assert plan.fields_read == {"w_in": read | {"user.id", "user"}}
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [Collect(), Sum(lambda value: value["price"]), Sum()],
+    ids=["the value itself", "a function of it", "the value itself, added up"],
+)
+def test_what_may_read_any_field_has_all_of_them(figure: Any) -> None:
+    flow = Dataflow("f")
+    sink("out", hourly(flow, "w", figure=figure).down)
+    assert compile_flow(flow).fields_read == {}
+
+
+def test_late_values_are_whole() -> None:
+    flow = Dataflow("f")
+    made = hourly(flow, "w", n=Count())
+    sink("out", made.down)
+    sink("late", made.late)
+    plan = compile_flow(flow)
+    assert (plan.edges_into("w")[0].fields, plan.fields_read) == (None, {})
+
+
+def test_an_input_that_another_step_reads_has_all_fields() -> None:
+    flow = Dataflow("f")
+    events = source(flow)
+    keyed = op.key_on("key", events, "user")
+    made = win.count_window("n", events, SystemClock(), TumblingWindower("1h"), "user")
+    sink("out", made.down)
+    assert compile_flow(flow).fields_read == {"in": {"user"}}
+    sink("all", keyed)
+    assert compile_flow(flow).fields_read == {}

@@ -82,11 +82,25 @@ class ParquetSource(Source[Any]):
 
     @override
     def read(self, split: Split) -> Iterator[Batch]:
+        for piece, stream in self._pieces(split):
+            yield from _read_rows(_parquet_file(stream), piece, self.columns)
+
+    @override
+    def read_fields(self, split: Split, fields: frozenset[str]) -> Iterator[Batch]:
+        for piece, stream in self._pieces(split):
+            parquet = _parquet_file(stream)
+            _check_has(parquet, piece, self.columns)
+            columns = self.columns or parquet.schema_arrow.names
+            # A file without any of them still says how many rows there are.
+            fewer = [name for name in columns if name in fields] or list(columns[:1])
+            yield from _read_rows(parquet, piece, fewer)
+
+    def _pieces(self, split: Split) -> Iterator[tuple[Piece, Any]]:
         for entry in split.what:
             piece = Piece.from_json(entry)
             filesystem = connect(piece.file.store, path_list(self.path))
             with opened(filesystem, piece.file) as stream:
-                yield from _read_rows(_parquet_file(stream), piece, self.columns)
+                yield piece, stream
 
 
 class RowCuts(Cuts):
@@ -121,6 +135,14 @@ def _parquet_file(stream: Any) -> Any:
     return pq.ParquetFile(stream, buffer_size=_BUFFER)
 
 
+def _check_has(parquet: Any, piece: Piece, columns: Sequence[str] | None) -> None:
+    for name in columns or ():
+        if name not in parquet.schema_arrow.names:
+            raise SourceError(
+                f"{piece.file} has no column {name!r}: it has {shorten(parquet.schema_arrow.names)}"
+            )
+
+
 def _group_edges(metadata: Any) -> list[int]:
     groups = range(metadata.num_row_groups)
     return [0, *accumulate(metadata.row_group(group).num_rows for group in groups)]
@@ -130,11 +152,7 @@ def _read_rows(
     parquet: Any, piece: Piece, columns: Sequence[str] | None
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a piece. What comes before them in their row group has to be decoded, too."""
-    for name in columns or ():
-        if name not in parquet.schema_arrow.names:
-            raise SourceError(
-                f"{piece.file} has no column {name!r}: it has {shorten(parquet.schema_arrow.names)}"
-            )
+    _check_has(parquet, piece, columns)
     edges = _group_edges(parquet.metadata)
     first = bisect_right(edges, piece.start) - 1
     groups = range(first, bisect_left(edges, piece.end))
