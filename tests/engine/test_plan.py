@@ -294,9 +294,8 @@ def test_late_values_are_whole() -> None:
 def test_an_input_that_another_step_reads_has_all_fields() -> None:
     flow = Dataflow("f")
     events = source(flow)
-    keyed = op.key_on("key", events, "user")
     made = win.count_window("n", events, SystemClock(), TumblingWindower("1h"), "user")
     sink("out", made.down)
     assert compile_flow(flow).fields_read == {"in": {"user"}}
-    sink("all", keyed)
+    sink("all", op.key_on("key", events, "user"))
     assert compile_flow(flow).fields_read == {}
