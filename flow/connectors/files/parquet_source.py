@@ -82,25 +82,20 @@ class ParquetSource(Source[Any]):
 
     @override
     def read(self, split: Split) -> Iterator[Batch]:
-        for piece, stream in self._pieces(split):
-            yield from _read_rows(_parquet_file(stream), piece, self.columns)
+        return self._read(split, None)
 
     @override
     def read_fields(self, split: Split, fields: frozenset[str]) -> Iterator[Batch]:
-        for piece, stream in self._pieces(split):
-            parquet = _parquet_file(stream)
-            _check_has(parquet, piece, self.columns)
-            columns = self.columns or parquet.schema_arrow.names
-            # A file without any of them still says how many rows there are.
-            fewer = [name for name in columns if name in fields] or list(columns[:1])
-            yield from _read_rows(parquet, piece, fewer)
+        return self._read(split, fields)
 
-    def _pieces(self, split: Split) -> Iterator[tuple[Piece, Any]]:
+    def _read(self, split: Split, fields: frozenset[str] | None) -> Iterator[Batch]:
         for entry in split.what:
             piece = Piece.from_json(entry)
             filesystem = connect(piece.file.store, path_list(self.path))
             with opened(filesystem, piece.file) as stream:
-                yield piece, stream
+                parquet = _parquet_file(stream)
+                columns = _columns_to_read(parquet, piece, self.columns, fields)
+                yield from _read_rows(parquet, piece, columns)
 
 
 class RowCuts(Cuts):
@@ -135,12 +130,19 @@ def _parquet_file(stream: Any) -> Any:
     return pq.ParquetFile(stream, buffer_size=_BUFFER)
 
 
-def _check_has(parquet: Any, piece: Piece, columns: Sequence[str] | None) -> None:
+def _columns_to_read(
+    parquet: Any, piece: Piece, columns: Sequence[str] | None, fields: frozenset[str] | None
+) -> list[str] | None:
+    """The columns that are asked for and that anybody reads; ``None`` for all there are."""
+    names = parquet.schema_arrow.names
     for name in columns or ():
-        if name not in parquet.schema_arrow.names:
-            raise SourceError(
-                f"{piece.file} has no column {name!r}: it has {shorten(parquet.schema_arrow.names)}"
-            )
+        if name not in names:
+            raise SourceError(f"{piece.file} has no column {name!r}: it has {shorten(names)}")
+    if fields is None:
+        return None if columns is None else list(columns)
+    asked = names if columns is None else columns
+    # Without any of them, one still says how many rows there are.
+    return [name for name in asked if name in fields] or list(asked[:1])
 
 
 def _group_edges(metadata: Any) -> list[int]:
@@ -148,17 +150,14 @@ def _group_edges(metadata: Any) -> list[int]:
     return [0, *accumulate(metadata.row_group(group).num_rows for group in groups)]
 
 
-def _read_rows(
-    parquet: Any, piece: Piece, columns: Sequence[str] | None
-) -> Iterator[pa.RecordBatch]:
+def _read_rows(parquet: Any, piece: Piece, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
     """The rows of a piece. What comes before them in their row group has to be decoded, too."""
-    _check_has(parquet, piece, columns)
     edges = _group_edges(parquet.metadata)
     first = bisect_right(edges, piece.start) - 1
     groups = range(first, bisect_left(edges, piece.end))
     at = edges[first]
     for batch in parquet.iter_batches(
-        ROWS, row_groups=list(groups), columns=columns and list(columns), use_threads=False
+        ROWS, row_groups=list(groups), columns=columns, use_threads=False
     ):
         begin, end = max(piece.start - at, 0), min(piece.end - at, batch.num_rows)
         at += batch.num_rows
