@@ -23,6 +23,7 @@ from flow_windowing.columnar.number_figures import (
     form_for,
     from_states,
     has_columns,
+    tells_equals_apart,
 )
 from flow_windowing.columnar.segmented import Ints, Mask
 
@@ -81,7 +82,7 @@ class Aggregated:
 
     def add(self, rows: Ints, groups: Groups) -> None:
         """Add a group of values to each of some rows, no row twice."""
-        self._figures = self._in_form(form_for(self._aggregator, groups.values))
+        self._figures = self._in_form(self._form_for(groups))
         try:
             self._figures.add(rows, groups)
         except NotInColumns:
@@ -116,6 +117,12 @@ class Aggregated:
     def packed(self, begin: int, end: int) -> Packed:
         """The rows from `begin` to `end` as plain data."""
         return self._known().packed(begin, end)
+
+    def _form_for(self, groups: Groups) -> type[NumberFigures] | None:
+        """The form in which values can be added; ``None`` for as objects."""
+        if not groups.in_arrival_order and tells_equals_apart(self._aggregator):
+            return None  # Columns do not keep when a number came.
+        return form_for(self._aggregator, groups.values)
 
     def _known(self) -> Figures:
         """The figures, as objects where no form has been chosen."""

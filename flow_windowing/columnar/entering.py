@@ -46,17 +46,26 @@ class Newcomers(NamedTuple):
         values: all values at hand.
         entered: the number of each one's entering.
         keeps_latest: whether the greatest timestamp in each window is asked for.
+        in_arrival_order: whether they enter in the order in which they came.
     """
 
     entering: Entering
     values: Values
     entered: Ints
     keeps_latest: bool
+    in_arrival_order: bool
 
     def groups(self, gathered: Gathered) -> Groups:
         """Values, window after window, to be added to aggregates."""
         rows = self.entering.rows[gathered.at]
-        return Groups(self.values, rows, gathered.starts, reader(self.values), self._arrivals)
+        return Groups(
+            self.values,
+            rows,
+            gathered.starts,
+            reader(self.values),
+            self._arrivals,
+            self.in_arrival_order,
+        )
 
     def objects(self, at: Ints) -> tuple[list[Any], list[Arrival]]:
         """Some of the values as Python objects, and when they came."""

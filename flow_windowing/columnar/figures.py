@@ -67,6 +67,7 @@ class Groups:
         values: all values of the epoch.
         order: the row in `values` of each value that enters, window after window.
         starts: where each window's values start in `order`.
+        in_arrival_order: whether values enter in the order in which they came.
     """
 
     def __init__(
@@ -76,10 +77,12 @@ class Groups:
         starts: Ints,
         objects: Callable[[Ints], list[Any]],
         arrivals: Callable[[], tuple[Ints, Ints, Ints]],
+        in_arrival_order: bool,
     ) -> None:
         self.values = values
         self.order = order
         self.starts = starts
+        self.in_arrival_order = in_arrival_order
         self._objects = objects
         self._arrivals = arrivals
 

@@ -372,6 +372,11 @@ def has_columns(aggregator: Aggregator[Any, Any, Any]) -> bool:
     )
 
 
+def tells_equals_apart(aggregator: Aggregator[Any, Any, Any]) -> bool:
+    """Whether it matters which of equal numbers, such as 0.0 and -0.0, or 1 and 1.0, came first."""
+    return type(aggregator) in (Min, Max)
+
+
 def form_for(
     aggregator: Aggregator[Any, Any, Any], values: pa.RecordBatch | list[Any]
 ) -> type[NumberFigures] | None:

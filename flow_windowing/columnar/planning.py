@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from flow_windowing.aligned import SlidingWindower, TumblingWindower
 from flow_windowing.calendar import CalendarWindower
 from flow_windowing.columnar.calendar_windows import CalendarWindows
 from flow_windowing.columnar.count_windows import CountWindows
-from flow_windowing.columnar.number_figures import has_columns
+from flow_windowing.columnar.number_figures import has_columns, tells_equals_apart
 from flow_windowing.columnar.segmented import Ints
 from flow_windowing.columnar.sessions import Sessions
 from flow_windowing.columnar.watermarks import WatermarkRule, rule_of
@@ -23,7 +24,6 @@ from flow_windowing.counts import CountWindower
 from flow_windowing.driver import DriverBuilder, Timestamp
 from flow_windowing.event_clock import EventClock
 from flow_windowing.folding import Fold, FoldingBuilder, Named, Reduce
-from flow_windowing.kept_aggregates import Max, Min
 from flow_windowing.sessions import SessionWindower
 from flow_windowing.windowers import Windower
 
@@ -51,6 +51,18 @@ class WindowPlan:
     waits: bool
     timestamp: Timestamp | None
     emits_changed: bool = False
+
+    @cached_property
+    def fields(self) -> tuple[str, ...]:
+        """The fields that aggregates read, where all of them can be worked out in columns.
+
+        None when one reads a field within a field.
+        """
+        if not all(has_columns(one) for one in self.aggregators):
+            return ()
+        read = (getattr(one, "field", None) for one in self.aggregators)
+        fields = {field for field in read if isinstance(field, str)}
+        return () if any("." in field for field in fields) else tuple(sorted(fields))
 
     @property
     def keeps_latest(self) -> bool:
@@ -149,8 +161,8 @@ def fields_of(config: DriverBuilder, plan: WindowPlan) -> frozenset[str] | None:
 
 def _is_timeless(aggregator: Aggregator[Any, Any, Any]) -> bool:
     """Whether an aggregator does the same whenever its values came."""
-    if type(aggregator) in (Min, Max):
-        return False  # Of equals, such as 0.0 and -0.0, the first to come stays.
+    if tells_equals_apart(aggregator):
+        return False
     if isinstance(aggregator, (Fold, Reduce)) or has_columns(aggregator):
         return True
     return type(aggregator).add_at is Aggregator.add_at

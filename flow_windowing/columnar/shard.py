@@ -40,6 +40,7 @@ from flow_windowing.columnar.segmented import (
 )
 from flow_windowing.columnar.segments import Kept
 from flow_windowing.columnar.timestamps import Values
+from flow_windowing.columnar.waited import as_columns
 from flow_windowing.columnar.waiting_values import WaitingValues
 from flow_windowing.columnar.watermarks import TimeRows, Times, UnreadableTime
 from flow_windowing.metadata import LateReason
@@ -196,11 +197,11 @@ class ShardWindows(ShardLogic):
             held.advance(places, before_us, after_us, heard, moment)
         entering = Entering(arrived.order, place_of_row, times_us, numbers, watermark_us)
         entering = self._without_late(entering, refused)
+        watermark_us = rule.now(held.clocks, moment)
         if self._plan.waits:
-            self._wait(entering, arrived)
-        else:
-            self._enter(entering, arrived.values, arrived.one)
-        self._advance(rule.now(held.clocks, moment), pos_of_place)
+            entering = self._wait(entering, arrived, watermark_us)
+        self._enter(entering, arrived.values, arrived.one)
+        self._advance(watermark_us, pos_of_place)
 
     def _without_late(self, entering: Entering, refused: Mask | None) -> Entering:
         """Those that may enter windows; the others are late."""
@@ -230,18 +231,27 @@ class ShardWindows(ShardLogic):
         """Values that miss a window each."""
         self._emitter.late(LateRows(*rows, ids, np.ones(len(ids), np.bool_), LateReason.LATE))
 
-    def _wait(self, entering: Entering, arrived: _Arrived) -> None:
-        values = arrived.objects(entering.rows)
-        new = WaitingValues(entering.places, entering.times_us, entering.numbers, values)
-        self._held.waiting = self._held.waiting.joined(new)
+    def _wait(self, entering: Entering, arrived: _Arrived, watermark_us: Ints) -> Entering:
+        """Let values wait, and those that have waited enter that the watermark has passed.
+
+        Returns:
+            The values that need not wait, as they come after all of these: in order of time.
+        """
+        waiting = self._held.waiting
+        at_once = waiting.passed_before(entering.places, entering.times_us, watermark_us)
+        stays = entering.take(~at_once)
+        values = arrived.objects(stays.rows)
+        new = WaitingValues(stays.places, stays.times_us, stays.numbers, values)
+        self._held.waiting = waiting.joined(new)
+        self._release(watermark_us)
+        enters = entering.take(at_once)
+        enters = enters.take(np.lexsort((enters.times_us, enters.places)))
+        return enters._replace(watermark_us=enters.times_us)
 
     def _advance(self, watermark_us: Ints, pos_of_place: Ints) -> None:
         """Bring each place's watermark here: what waits enters, and windows close."""
+        self._release(watermark_us)
         held = self._held
-        if len(held.waiting):
-            passed = held.waiting.times_us <= watermark_us[held.waiting.places]
-            if passed.any():
-                self._release(passed)
         windows = held.windows
         closing = self._windowing.closed_at_us(held) <= watermark_us[windows.places]
         if not closing.any():
@@ -252,13 +262,18 @@ class ShardWindows(ShardLogic):
         held.seen = self._windowing.seen_after(held, rows)
         held.windows = windows.take(~closing)
 
-    def _release(self, passed: Mask) -> None:
+    def _release(self, watermark_us: Ints) -> None:
+        """Let enter what waits and has been passed."""
         held = self._held
+        passed = held.waiting.times_us <= watermark_us[held.waiting.places]
+        if not passed.any():
+            return
         out, held.waiting = held.waiting.released(passed)
         self._changed[out.places] = True
         rows = np.arange(len(out))
         entering = Entering(rows, out.places, out.times_us, out.numbers, out.times_us)
-        self._enter(entering, out.values, out.values.__getitem__)
+        values = as_columns(out.values, self._plan.fields)
+        self._enter(entering, values, out.values.__getitem__)
 
     def _enter(self, entering: Entering, values: Values, one: Callable[[int], Any]) -> None:
         """Let values enter the windows that are open when they come."""
@@ -266,7 +281,8 @@ class ShardWindows(ShardLogic):
         held = self._held
         if self._plan.emits_changed:
             held.windows.note_changes()
-        newcomers = Newcomers(entering, values, entered, self._plan.keeps_latest)
+        plan = self._plan
+        newcomers = Newcomers(entering, values, entered, plan.keeps_latest, not plan.waits)
         try:
             missing = self._windowing.enter(held, newcomers)
         except FailedRow as error:

@@ -68,6 +68,25 @@ class WaitingValues:
         ]
         return out, self.take(~passed)
 
+    def passed_before(self, places: Ints, times_us: Ints, watermark_us: Ints) -> Mask:
+        """Which new values the watermark has passed, and all that waits for it enters before.
+
+        Args:
+            places: the place of each value.
+            times_us: its timestamp.
+            watermark_us: each place's watermark.
+        """
+        passed: Mask = times_us <= watermark_us[places]
+        mine = self.times_us <= watermark_us[self.places]
+        if not mine.any():
+            return passed
+        newest_us = np.full(len(watermark_us), -NEVER)
+        np.maximum.at(newest_us, self.places[mine], self.times_us[mine])
+        oldest_us = np.full(len(watermark_us), NEVER)
+        np.minimum.at(oldest_us, places, times_us)
+        passed &= (newest_us <= oldest_us)[places]
+        return passed
+
     def next_us(self, places: int) -> Ints:
         """The least timestamp that waits, by place; `NEVER` where nothing does."""
         least = np.full(places, NEVER)
