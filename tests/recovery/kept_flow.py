@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def make_flow(directory: Path, values: list[Any]) -> Dataflow:
     session = SessionWindower("30m")
     numbers = op.map_value("numbers", stream, lambda one: one["n"])
     hourly = win.aggregate_window(
-        "hourly", stream, hold, hour, ordered=True, n=Count(), total=Sum("n")
+        "hourly", stream, hold, hour, ordered=True, n=Count(), total=Sum(itemgetter("n"))
     )
     outputs = {
         "hourly": hourly.down,

@@ -35,7 +35,7 @@ def make_flow(name: str = "damaged") -> Dataflow:
 
 @pytest.fixture(scope="module")
 def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint of three epochs."""
+    """A checkpoint of four epochs, 0 to 3."""
     path = tmp_path_factory.mktemp("whole") / "checkpoint"
     recovery = RecoveryConfig(path)
     run(make_flow(), spark=spark, recovery=recovery, drain=False, shards=2, partitions=1)
@@ -55,9 +55,9 @@ def remove(file: Path) -> None:
     file.unlink()
 
 
-def remove_it_and_the_next(file: Path) -> None:
+def remove_it_and_the_one_before(file: Path) -> None:
     file.unlink()
-    (file.parent / str(int(file.name) + 1)).unlink()
+    (file.parent / str(int(file.name) - 1)).unlink()
 
 
 def newer(file: Path) -> None:
@@ -82,7 +82,7 @@ CASES: list[tuple[str, Damage, str]] = [
     ("spark/offsets/newest", cut_off, "spark/offsets/"),
     ("spark/offsets/2", cut_off, "spark/offsets/2 "),
     ("spark/commits/newest", cut_off, "spark/commits/"),
-    ("spark/commits/1", remove_it_and_the_next, "spark/commits/1 is missing"),
+    ("spark/commits/newest", remove_it_and_the_one_before, "spark/commits/2 is missing"),
     ("changelog", cut_off, ".changelog "),
     ("changelog", remove, ".changelog is missing"),
     ("flow.json", remove, "has a Spark checkpoint but no flow.json"),
