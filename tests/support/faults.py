@@ -22,7 +22,9 @@ from pyspark.sql import SparkSession
 
 from flow import run
 from flow.engine.session import query_conf
-from flow.engine.state import Segment
+from flow.engine.state import FORMAT_OF_SHARDS, Segment
+from flow_windowing.columnar.segments import Kept
+from flow_windowing.columnar.snapshots import snapshots_of_kept
 from recovery import RecoveryConfig
 from tests.faults.shop import Size, make_flow
 from tests.faults.striking import NO_FAULT, Fault, Whom
@@ -309,6 +311,9 @@ def _is_victim(victims: Victims, is_driver: bool, is_jvm: bool) -> bool:
 
 
 def _kept(step: str, content: bytes) -> dict[tuple[str, str], Any]:
+    if content[:1] == bytes([FORMAT_OF_SHARDS]):
+        found = snapshots_of_kept(Kept.decode(content))
+        return {(step, key): (state, due) for key, state, due in found}
     segment = Segment.decode(content, step)
     return {(step, key): (pickle.loads(one), due) for key, (one, due) in segment.kept.items()}
 
