@@ -296,23 +296,14 @@ class StreamingRun:
 
 @contextlib.contextmanager
 def _quiet_callbacks() -> Iterator[None]:
-    """Py4J logs what a callback raises, with its trace; the run raises it itself, more clearly.
-
-    What it meets when it sends a command it logs as if it were the program itself.
-    """
-    logger, root = logging.getLogger("py4j.clientserver"), logging.getLogger()
+    """Py4J logs what a callback raises, with its trace; the run raises it itself, more clearly."""
+    logger = logging.getLogger("py4j.clientserver")
     before = logger.level
     logger.setLevel(logging.CRITICAL + 1)
-    root.addFilter(_not_of_py4j)
     try:
         yield
     finally:
-        root.removeFilter(_not_of_py4j)
         logger.setLevel(before)
-
-
-def _not_of_py4j(record: logging.LogRecord) -> bool:
-    return "py4j" not in record.pathname
 
 
 @contextlib.contextmanager
