@@ -23,7 +23,7 @@ from flow.engine.plan import Edge, Plan
 from flow.engine.progress import timeline_of
 from flow.engine.shard_table import ShardTable
 from flow.engine.state import KeyStates
-from flow.errors import EngineError, FlowError
+from flow.errors import EngineError, FlowError, brief, step_error
 from flow.operators.logic import Counted, Stateful
 from flow.operators.shards import KeyFailure
 
@@ -174,6 +174,11 @@ class _LevelRun:
             due_us = table.flush()
         except KeyFailure as failure:
             raise failed_at(step.step_id, failure) from cause_of(failure.cause)
+        except FlowError:
+            raise
+        except Exception as error:  # such as a state that pickle refuses, or a result that raises
+            problem = f"working out or keeping its results raised {brief(error)}"
+            raise step_error(step.step_id, problem, has_item=False) from error
         self._context.stats.due_us = min(self._context.stats.due_us, due_us)
         self._context.stats.gauges[step.step_id, "keys"] += table.count()
         self._count(step, made.counted)

@@ -397,3 +397,35 @@ def test_a_timestamp_inside_a_record_is_found_by_its_path() -> None:
         t.send("in", batch)
         t.end()
         assert sorted(key for key, _ in t.received("down")) == ["a", "b"]
+
+
+def test_a_state_that_cannot_be_kept_is_an_error_that_names_the_step() -> None:
+    step = Step(EventClock("ts", "5s"), TumblingWindower("1m"))
+    made = Dataflow("f")
+    keyed = op.key_on("key", op.input("in", made, TestingSource([])), "user")
+    folded = win.fold_window(
+        "w",
+        keyed,
+        step.clock,
+        step.windower,
+        lambda: lambda: None,
+        lambda kept, _: kept,
+        ordered=False,
+    )
+    op.output("out", folded.down, TestingSink([]))
+    with TestDriver(made, now=START) as t, pytest.raises(StepError, match="pickle") as raised:
+        t.send("in", as_records(some(1)))
+    assert raised.value.step_id == "w"
+
+
+def test_a_result_that_raises_is_an_error_that_names_the_step() -> None:
+    class Broken(Count):
+        def result(self, state: int) -> int:
+            raise ZeroDivisionError("no result")
+
+    step = Step(EventClock("ts", "5s"), TumblingWindower("1m"), {"broken": Broken()})
+    with TestDriver(step.flow(), now=START) as t:
+        t.send("in", as_records(some(1)))
+        with pytest.raises(StepError, match="ZeroDivisionError: no result") as raised:
+            t.end()
+    assert raised.value.step_id == "w"
