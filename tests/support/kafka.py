@@ -1,0 +1,361 @@
+"""An Apache Kafka broker of the tests' own: one node, without ZooKeeper, on this machine alone.
+
+Its program comes from Maven Central, once, into a cache: the folder that ``FLOW_KAFKA_JARS`` names,
+or one in the user's cache folder. It is started with the machine's Java, on free ports, and is
+stopped by its own process id.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flow.engine.java import check_java
+from flow.errors import EnvironmentProblem
+
+VERSION = "4.3.1"
+SCALA = "2.13"
+_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>flow.tests</groupId>
+  <artifactId>broker</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.kafka</groupId>
+      <artifactId>kafka_{SCALA}</artifactId>
+      <version>{VERSION}</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+_RESOLVING_SECONDS = 240
+_SECONDS = 60.0
+"""How long the broker may take to start or to stop."""
+
+# A shell that runs the broker until its own standard input ends: when stop() closes it, and also
+# when the test run is killed.
+_GUARDED = '"$@" </dev/null & broker=$!; echo $broker >pid; read line; kill $broker; wait $broker'
+_JAVA_OPTIONS = ("-Xmx384m", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+Header = tuple[str, "bytes | None"]
+
+
+class Broker:
+    """A broker, with what tests do to it.
+
+    Attributes:
+        servers: the address that clients are given.
+    """
+
+    def __init__(self, jars: Path, settings: Mapping[str, str] | None = None) -> None:
+        self._jars = jars
+        self._folder = Path(tempfile.mkdtemp(prefix="flow-kafka-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._kept_admin: Any = None
+        port, controller = _free_port(), _free_port()
+        self.servers = f"127.0.0.1:{port}"
+        self._write_settings(port, controller, settings or {})
+        self._format()
+        self.start()
+
+    def start(self) -> None:
+        """Start it, on the ports and the data that it had before, and wait until it answers."""
+        command = ["sh", "-c", _GUARDED, "sh", *self._java("kafka.Kafka", "server.properties")]
+        (self._folder / "pid").unlink(missing_ok=True)
+        with (self._folder / "output").open("ab") as output:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=output, stderr=output, cwd=self._folder
+            )
+        last = time.monotonic() + _SECONDS
+        while not self._answers():
+            if time.monotonic() > last or self._process.poll() is not None:
+                raise RuntimeError(f"the broker did not start:\n{self.output()[-4000:]}")
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        """Stop it as an administrator does."""
+        process, self._process = self._process, None
+        if process is not None and process.stdin is not None:
+            process.stdin.close()
+            process.wait(_SECONDS)
+
+    def kill(self) -> None:
+        """Kill it, as a power cut does; `start` brings it back."""
+        os.kill(int((self._folder / "pid").read_text()), signal.SIGKILL)
+        self.stop()
+
+    def remove(self) -> None:
+        """Stop it and delete its folder."""
+        self.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def output(self) -> str:
+        """What it printed."""
+        return (self._folder / "output").read_text("utf-8", "replace")
+
+    def topic(
+        self, name: str = "", partitions: int = 1, settings: Mapping[str, str] | None = None
+    ) -> str:
+        """Create a topic, with a name of its own if none is given; returns the name."""
+        from confluent_kafka.admin import NewTopic
+
+        name = name or f"topic-{uuid.uuid4().hex[:12]}"
+        new = NewTopic(name, partitions, 1, config=dict(settings or {}))
+        _done(self._admin().create_topics([new]))
+        last = time.monotonic() + _SECONDS
+        while self.partitions(name) != partitions and time.monotonic() < last:
+            time.sleep(0.02)
+        return name
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        """Let a topic have more partitions."""
+        from confluent_kafka.admin import NewPartitions
+
+        _done(self._admin().create_partitions([NewPartitions(topic, total)]))
+        last = time.monotonic() + _SECONDS
+        while self.partitions(topic) != total and time.monotonic() < last:
+            time.sleep(0.02)
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has; 0 where there is no such topic."""
+        found = self._admin().list_topics(timeout=10).topics.get(topic)
+        return 0 if found is None or found.error is not None else len(found.partitions)
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic."""
+        _done(self._admin().delete_topics([topic]))
+
+    def delete_records(self, topic: str, before: int, partition: int = 0) -> None:
+        """Delete the messages of a partition before an offset, as retention does."""
+        from confluent_kafka import TopicPartition
+
+        _done(self._admin().delete_records([TopicPartition(topic, partition, before)]))
+
+    def produce(self, topic: str, messages: Iterable[Mapping[str, Any]]) -> None:
+        """Write messages, given as arguments of `confluent_kafka.Producer.produce`, and wait."""
+        producer = self.producer()
+        for message in messages:
+            while True:
+                try:
+                    producer.produce(topic, **message)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        left = producer.flush(_SECONDS)
+        if left:
+            raise RuntimeError(f"{left} messages could not be written to {topic!r}")
+
+    def values(self, topic: str, values: Sequence[bytes | str], partition: int = 0) -> None:
+        """Write messages that have nothing but a value to a partition."""
+        self.produce(topic, ({"value": value, "partition": partition} for value in values))
+
+    def producer(self, **properties: Any) -> Any:
+        """A producer of a test's own."""
+        from confluent_kafka import Producer
+
+        names = {name.replace("_", "."): value for name, value in properties.items()}
+        return Producer(
+            {"bootstrap.servers": self.servers, "linger.ms": 5, "log_level": 0, **names}
+        )
+
+    def consume(self, topic: str, seconds: float = 30.0) -> list[Any]:
+        """All committed messages of a topic, partition by partition, up to its present end."""
+        from confluent_kafka import Consumer, TopicPartition
+
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.servers,
+                "group.id": uuid.uuid4().hex,
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+                "log_level": 0,
+            }
+        )
+        try:
+            count = self.partitions(topic)
+            consumer.assign([TopicPartition(topic, number, 0) for number in range(count)])
+            found: list[Any] = []
+            ended, last = 0, time.monotonic() + seconds
+            while ended < count and time.monotonic() < last:
+                for message in consumer.consume(10_000, 0.2):
+                    ended += _is_end(message)
+                    if message.error() is None:
+                        found.append(message)
+            return sorted(found, key=lambda one: (one.partition(), one.offset()))
+        finally:
+            consumer.close()
+
+    def _admin(self) -> Any:
+        """One client for all questions: its answers are lost when it is."""
+        from confluent_kafka.admin import AdminClient
+
+        if self._kept_admin is None:
+            self._kept_admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        return self._kept_admin
+
+    def _answers(self) -> bool:
+        from confluent_kafka import KafkaException
+
+        with contextlib.suppress(KafkaException, OSError):
+            host, port = self.servers.split(":")
+            socket.create_connection((host, int(port)), 1).close()
+            return bool(self._admin().list_topics(timeout=2).brokers)
+        return False
+
+    def _write_settings(self, port: int, controller: int, more: Mapping[str, str]) -> None:
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(self._folder / "data"),
+            "auto.create.topics.enable": "false",
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "transaction.state.log.num.partitions": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            # How long it waits, after it was killed, for the end of the one that it was before.
+            "broker.heartbeat.interval.ms": "200",
+            "broker.session.timeout.ms": "2000",
+            "num.network.threads": "2",
+            "num.io.threads": "4",
+            "log.cleaner.dedupe.buffer.size": str(8 << 20),
+            **more,
+        }
+        lines = [f"{name}={value}\n" for name, value in settings.items()]
+        (self._folder / "server.properties").write_text("".join(lines))
+
+    def _format(self) -> None:
+        cluster = "flowTestsOfKafka00000Q"
+        command = self._java(
+            "kafka.tools.StorageTool", "format", "-t", cluster, "-c", "server.properties"
+        )
+        done = subprocess.run(
+            command, cwd=self._folder, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise RuntimeError(
+                f"the broker's folder could not be made:\n{done.stdout}{done.stderr}"
+            )
+
+    def _java(self, *arguments: str) -> list[str]:
+        home = os.environ.get("JAVA_HOME")
+        java = os.path.join(home, "bin", "java") if home else "java"
+        return [java, *_JAVA_OPTIONS, "-cp", f"{self._jars}/*", *arguments]
+
+
+def running_broker() -> Broker:
+    """The broker of this test run, started when it is first asked for.
+
+    Where its program cannot be had, or there is no client, the test that asks is skipped.
+    """
+    pytest.importorskip("confluent_kafka", reason="no Kafka client: install confluent-kafka")
+    problem, jars = _resolved()
+    if problem:
+        pytest.skip(problem)
+    return _started(jars)
+
+
+def own_broker(**settings: str) -> Broker:
+    """A broker for one test, for what others must not meet; the test removes it."""
+    running_broker()
+    return Broker(_resolved()[1], {name.replace("_", "."): one for name, one in settings.items()})
+
+
+@functools.cache
+def _started(jars: Path) -> Broker:
+    broker = Broker(jars)
+    atexit.register(broker.remove)
+    return broker
+
+
+@functools.cache
+def _resolved() -> tuple[str, Path]:
+    """Why there is no program of a broker, if so, and the folder of its jars."""
+    jars = _cache() / f"kafka_{SCALA}-{VERSION}"
+    try:
+        check_java()
+    except EnvironmentProblem as error:
+        return f"no Kafka broker: {error}", jars
+    if jars.is_dir():
+        return "", jars
+    if shutil.which("mvn") is None:
+        return f"no Kafka broker: mvn, which fetches it, is not here, nor is {jars}", jars
+    return _fetch(jars), jars
+
+
+def _cache() -> Path:
+    given = os.environ.get("FLOW_KAFKA_JARS")
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(given) if given else caches / "flow-tests"
+
+
+def _fetch(jars: Path) -> str:
+    """Fetch the jars; returns why that failed, if it did."""
+    jars.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=jars.parent) as folder:
+        (Path(folder) / "pom.xml").write_text(_POM)
+        command = ["mvn", "-B", "-q", "-f", f"{folder}/pom.xml", _COPY]
+        command += ["-DincludeScope=runtime", f"-DoutputDirectory={folder}/jars"]
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=_RESOLVING_SECONDS,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"no Kafka broker: mvn did not fetch it: {error}"
+        if done.returncode:
+            lines = (done.stdout + done.stderr).strip().splitlines() or ["it said nothing"]
+            return f"no Kafka broker: mvn did not fetch it: {lines[0]}"
+        # At once, or not at all: another test run may be doing the same.
+        with contextlib.suppress(OSError):
+            (Path(folder) / "jars").rename(jars)
+    return "" if jars.is_dir() else f"no Kafka broker: {jars} could not be made"
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def _done(futures: Mapping[Any, Any]) -> None:
+    for future in futures.values():
+        future.result(_SECONDS)
+
+
+def _is_end(message: Any) -> bool:
+    from confluent_kafka import KafkaError
+
+    error = message.error()
+    return error is not None and error.code() == KafkaError._PARTITION_EOF
