@@ -22,6 +22,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from flow.engine.java import check_java
+from flow.engine.spark_home import quick_spark_home
 from flow.errors import EngineError, FlowBuildError, first_line, shorten
 
 QUERY_CONF: Mapping[str, str] = {
@@ -137,11 +138,13 @@ def make_session(name: str, settings: SparkSettings) -> SparkSession:
         return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
     check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    own_python = _is_local(settings) and os.environ["PYSPARK_PYTHON"] == sys.executable
+    quick_home = quick_spark_home() if own_python else contextlib.nullcontext()
     builder = SparkSession.builder.appName(name).master(settings.master or "local[*]")
     for key, value in _conf(settings).items():
         builder = builder.config(key, value)
     try:
-        with _output_to(SPARK_LOG.path):
+        with _output_to(SPARK_LOG.path), quick_home:
             spark = builder.getOrCreate()
     except Exception as error:
         problem = f"Spark did not start: {first_line(error)} (its log: {SPARK_LOG})"
