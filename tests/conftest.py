@@ -23,6 +23,15 @@ CONF = {
 }
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave what takes long out, unless it is asked for by its marker or its folder."""
+    if "faults" in config.option.markexpr or any("tests/faults" in name for name in config.args):
+        return
+    left_out = [item for item in items if item.get_closest_marker("faults")]
+    items[:] = [item for item in items if not item.get_closest_marker("faults")]
+    config.hook.pytest_deselected(items=left_out)
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     session = make_session("flow-tests", SparkSettings("local[2]", CONF))

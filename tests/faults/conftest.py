@@ -19,15 +19,6 @@ ALIKE = ("--now", STANDING, "--no-drain")
 """What a run in a process of its own needs to leave the state that one in this process does."""
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave what takes long out, unless it is asked for by its marker or its folder."""
-    if "faults" in config.option.markexpr or any("tests/faults" in name for name in config.args):
-        return
-    left_out = [item for item in items if item.get_closest_marker("faults")]
-    items[:] = [item for item in items if not item.get_closest_marker("faults")]
-    config.hook.pytest_deselected(items=left_out)
-
-
 @dataclass(frozen=True)
 class Golden:
     """What comes of a run that is left alone, its windows left open."""

@@ -1,0 +1,157 @@
+"""Dead letters: items that could not be used, as messages that say why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Protocol, runtime_checkable
+
+import flow.operators as op
+from flow.connectors.files.plain_values import instant_text
+from flow.connectors.kafka.records import KafkaRecord
+from flow.connectors.kafka.sink import KafkaSink
+from flow.connectors.source import BadInput
+from flow.dataflow import Stream
+from flow.errors import FlowTypeError, brief, shorten
+from flow.operators.stateless import ItemError
+
+PREFIX = "flow."
+"""What the names of the headers begin with that are added to those of the item."""
+
+_COORDINATES = ("topic", "partition", "offset")
+_READ_WITH = frozenset({*_COORDINATES, "key", "timestamp", "timestamp_type", "headers"})
+"""The fields that a record read from Kafka has beside those of its value."""
+
+
+@runtime_checkable
+class Late(Protocol):
+    """What a windowing operator sends to its late stream; see `flow_windowing.LateValue`."""
+
+    value: Any
+    timestamp: datetime
+    watermark: datetime | None
+    late_by: timedelta
+    window: Any
+    reason: Any
+
+
+@dataclass(frozen=True)
+class _Letter:
+    """What is found out of an item: the item that was meant, its key, and why it is here."""
+
+    item: Any
+    key: Any
+    why: dict[str, Any]
+
+
+def dead_letters(step_id: str, *streams: Stream[Any], sink: KafkaSink) -> None:
+    """Write streams of late and broken items to a topic, each item with why it is there.
+
+    A message's key and value are those of the item that was late or broken: of what came from Kafka
+    they are its own, and so are its headers and its time; anything else is written in the sink's
+    formats, a record as JSON by default. These headers are added, all of them text:
+
+    - ``flow.step``: the step that it left, by its id;
+    - ``flow.reason``: ``late``, ``gap`` or ``too_far_ahead``, or what was wrong with it;
+    - ``flow.late_by``: of a late value, how many seconds it was behind the watermark;
+      ``flow.timestamp`` and ``flow.watermark``, its time and the watermark when it came;
+      ``flow.window_open`` and ``flow.window_close``, the window that it missed;
+    - ``flow.where``: of input that could not be read, where it stands;
+    - ``flow.topic``, ``flow.partition`` and ``flow.offset``: where it was read, of an item that
+      came from Kafka: a message, or a record with these three fields.
+
+    Args:
+        step_id: the step's id; a step for each stream is made too, ``{step_id}.{stream}``.
+        streams: the streams: ``late`` of windowing operators, ``errors`` of `op.try_input` and
+            `op.try_map`, or any others, whose items are written as they are.
+        sink: where to; what it says of key, value, headers and timestamp is not asked.
+
+    >>> import flow.operators as op
+    >>> from flow import Dataflow
+    >>> from flow.connectors.kafka import KafkaSink, dead_letters
+    >>> from flow.testing import TestingSource
+    >>> flow = Dataflow("sums")
+    >>> numbers, broken = op.try_map("parse", op.input("in", flow, TestingSource(["1", "x"])), int)
+    >>> dead_letters("dead", broken, sink=KafkaSink("localhost:9092", "dead"))
+    """
+    if not isinstance(sink, KafkaSink):
+        raise FlowTypeError(f"step {step_id!r}: sink must be a KafkaSink, got {shorten(sink)}")
+    letters = [
+        op.map(f"{step_id}.{up.stream_id}", up, partial(dead_letter, up.stream_id.step_id))
+        for up in streams
+    ]
+    all_letters = letters[0] if len(letters) == 1 else op.merge(f"{step_id}.all", *letters)
+    op.output(step_id, all_letters, sink)
+
+
+def dead_letter(step_id: str, item: Any) -> KafkaRecord:
+    """The message of an item that left a step: see `dead_letters`."""
+    letter = _letter(item)
+    why = {"step": step_id, **letter.why, **_coordinates(letter.item)}
+    added = [(PREFIX + name, _text(value)) for name, value in why.items() if value is not None]
+    made = _message(letter.item)
+    key = letter.key if made.key is None else made.key
+    return replace(made, key=key, headers=[*made.headers, *added])
+
+
+def _letter(item: Any) -> _Letter:
+    key, value = item if _is_pair(item) else (None, item)
+    if isinstance(value, Late):
+        return _Letter(value.value, key, _why_late(value))
+    if isinstance(value, BadInput):
+        message = getattr(value, "message", value.text)
+        return _Letter(message, key, {"reason": value.reason, "where": value.where})
+    if isinstance(value, ItemError):
+        inner, original = value.item if _is_pair(value.item) else (key, value.item)
+        why = {"step": value.step_id, "reason": brief(value.exception)}
+        return _Letter(original, inner, why)
+    return _Letter(value, key, {})
+
+
+def _why_late(late: Late) -> dict[str, Any]:
+    window = late.window
+    return {
+        "reason": late.reason.value,
+        "late_by": late.late_by.total_seconds(),
+        "timestamp": late.timestamp,
+        "watermark": late.watermark,
+        "window_open": None if window is None else window.open_time,
+        "window_close": None if window is None else window.close_time,
+    }
+
+
+def _message(item: Any) -> KafkaRecord:
+    """What is written of an item: of one that came from Kafka, what it was there."""
+    if _is_message(item):
+        return KafkaRecord(item.value, item.key, item.headers, item.timestamp)
+    if not _is_read_record(item):
+        return KafkaRecord(item)
+    rest = {name: value for name, value in item.items() if name not in _READ_WITH}
+    headers = [(one["name"], one["value"]) for one in item.get("headers") or ()]
+    return KafkaRecord(rest, item.get("key"), headers, item.get("timestamp"))
+
+
+def _coordinates(item: Any) -> dict[str, Any]:
+    if _is_message(item):
+        return {name: getattr(item, name) for name in _COORDINATES}
+    if _is_read_record(item):
+        return {name: item[name] for name in _COORDINATES}
+    return {}
+
+
+def _is_message(item: Any) -> bool:
+    return all(hasattr(item, name) for name in (*_COORDINATES, "key", "value", "headers"))
+
+
+def _is_read_record(item: Any) -> bool:
+    return isinstance(item, Mapping) and all(name in item for name in _COORDINATES)
+
+
+def _is_pair(item: Any) -> bool:
+    return isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)
+
+
+def _text(value: Any) -> str:
+    return instant_text(value) if isinstance(value, datetime) else str(value)
