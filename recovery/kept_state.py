@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from flow.engine.chunks import key_array
+from flow.engine.packed import unpack
 from flow.engine.shards import hash_keys, shard_of
 from flow.engine.state import FORMAT_OF_SHARDS, PROGRESS_SEGMENT, Header, check_format
 from flow.errors import CheckpointError
@@ -129,7 +130,7 @@ class KeptState:
                 for operator in checkpoint.operators:
                     frame = self._frame(operator, variable)
                     for row in _chosen(frame, layout.group_of, name, shard, number):
-                        yield row[0], layout.shard_of(row[1]), row[2], bytes(row[3])
+                        yield row[0], layout.shard_of(row[1]), row[2], unpack(bytes(row[3]))
         except CheckpointError:
             raise
         except Exception as error:

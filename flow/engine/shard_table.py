@@ -7,7 +7,7 @@ what a segment holds.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -115,9 +115,9 @@ class SegmentedTable(ShardTable):
     def count(self) -> int:
         return self._header.keys
 
-    def _load(self, numbers: Iterable[int]) -> None:
-        for number in numbers:
-            content = self._store.read_segment(self._step_id, number)
+    def _load(self, numbers: Sequence[int]) -> None:
+        contents = self._store.read_segments(self._step_id, numbers)
+        for number, content in zip(numbers, contents, strict=True):
             if content is None:
                 self._loaded[number] = _Segment(0, 0)
             else:
@@ -153,8 +153,8 @@ class SegmentedTable(ShardTable):
         dues = np.full(wanted, NEVER, np.int64)
         dues[:least] = self._header.dues[:least]
         self._header.dues = dues
+        self._store.write_segments(self._step_id, dict.fromkeys(range(wanted, now)))
         for number in range(wanted, now):
-            self._store.write_segment(self._step_id, number, None)
             self._account(number, _Segment(0, 0))
         return touched
 
@@ -162,8 +162,9 @@ class SegmentedTable(ShardTable):
         return dict(zip(wanted, self._logic.dump(numbers, wanted), strict=True))
 
     def _write(self, dumped: dict[int, Dumped]) -> None:
+        contents = {number: one.content for number, one in dumped.items()}
+        self._store.write_segments(self._step_id, contents)
         for number, one in dumped.items():
-            self._store.write_segment(self._step_id, number, one.content)
             self._account(number, _Segment(one.keys, len(one.content or b"")))
             self._header.dues[number] = one.due_us
 

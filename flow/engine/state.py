@@ -15,7 +15,7 @@ from __future__ import annotations
 import pickle
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Any, Protocol
@@ -49,11 +49,11 @@ class StateStore(Protocol):
     def write_header(self, step_id: str, content: bytes) -> None:
         """Replace a step's header."""
 
-    def read_segment(self, step_id: str, number: int) -> bytes | None:
-        """A segment, ``None`` when it is empty."""
+    def read_segments(self, step_id: str, numbers: Sequence[int]) -> list[bytes | None]:
+        """The segments of these numbers, ``None`` for those that are empty."""
 
-    def write_segment(self, step_id: str, number: int, content: bytes | None) -> None:
-        """Replace a segment; ``None`` removes it."""
+    def write_segments(self, step_id: str, contents: Mapping[int, bytes | None]) -> None:
+        """Replace segments, by number; ``None`` removes one."""
 
 
 class MemoryStore:
@@ -76,14 +76,15 @@ class MemoryStore:
     def write_header(self, step_id: str, content: bytes) -> None:
         self._headers[step_id] = content
 
-    def read_segment(self, step_id: str, number: int) -> bytes | None:
-        return self._segments.get((step_id, number))
+    def read_segments(self, step_id: str, numbers: Sequence[int]) -> list[bytes | None]:
+        return [self._segments.get((step_id, number)) for number in numbers]
 
-    def write_segment(self, step_id: str, number: int, content: bytes | None) -> None:
-        if content is None:
-            self._segments.pop((step_id, number), None)
-        else:
-            self._segments[step_id, number] = content
+    def write_segments(self, step_id: str, contents: Mapping[int, bytes | None]) -> None:
+        for number, content in contents.items():
+            if content is None:
+                self._segments.pop((step_id, number), None)
+            else:
+                self._segments[step_id, number] = content
 
 
 @dataclass
@@ -269,8 +270,9 @@ class SegmentedStates(KeyStates):
         if not new:
             return
         numbers = segment_of(self._hash(new), self._header.segments).tolist()
+        self._load(numbers)
         for key, number in zip(new, numbers, strict=True):
-            self._home[key] = self._segment(number)
+            self._home[key] = self._loaded[number]
 
     def take(self, key: str) -> Any | None:
         kept = self._home[key].kept.get(key)
@@ -305,30 +307,34 @@ class SegmentedStates(KeyStates):
 
     def due(self, limit_us: int) -> list[str]:
         found: list[str] = []
-        for number in np.flatnonzero(self._header.dues <= limit_us).tolist():
-            segment = self._segment(number)
+        numbers = np.flatnonzero(self._header.dues <= limit_us).tolist()
+        self._load(numbers)
+        for number in numbers:
+            segment = self._loaded[number]
             found.extend(key for key, (_, due) in segment.kept.items() if due <= limit_us)
             self._home.update(dict.fromkeys(segment.kept, segment))
         return sorted(found)
 
     def all(self) -> list[str]:
-        for number in range(self._header.segments):
-            segment = self._segment(number)
+        self._load(range(self._header.segments))
+        for segment in self._loaded.values():
             self._home.update(dict.fromkeys(segment.kept, segment))
         return sorted(key for segment in self._loaded.values() for key in segment.kept)
 
     def progress(self) -> bytes | None:
-        return self._store.read_segment(self._step_id, PROGRESS_SEGMENT)
+        (content,) = self._store.read_segments(self._step_id, [PROGRESS_SEGMENT])
+        return content
 
     def keep_progress(self, content: bytes) -> None:
-        self._store.write_segment(self._step_id, PROGRESS_SEGMENT, content)
+        self._store.write_segments(self._step_id, {PROGRESS_SEGMENT: content})
 
     def flush(self) -> int:
         self._fit()
-        for number, segment in self._loaded.items():
-            if segment.changed:
-                self._store.write_segment(self._step_id, number, segment.encode())
-                self._header.dues[number] = segment.due_us
+        changed = {number: one for number, one in self._loaded.items() if one.changed}
+        contents = {number: segment.encode() for number, segment in changed.items()}
+        self._store.write_segments(self._step_id, contents)
+        for number, segment in changed.items():
+            self._header.dues[number] = segment.due_us
         content = self._header.encode()
         if content != self._content and (self._content is not None or self._header.keys):
             self._store.write_header(self._step_id, content)
@@ -337,14 +343,13 @@ class SegmentedStates(KeyStates):
     def count(self) -> int:
         return self._header.keys
 
-    def _segment(self, number: int) -> Segment:
-        segment = self._loaded.get(number)
-        if segment is None:
-            content = self._store.read_segment(self._step_id, number)
-            snapshots_in = getattr(self._builder, "snapshots_in", None)
-            segment = Segment.decode(content, self._step_id, snapshots_in)
-            self._loaded[number] = segment
-        return segment
+    def _load(self, numbers: Iterable[int]) -> None:
+        """Load segments, unless they are."""
+        missing = sorted(set(numbers).difference(self._loaded))
+        contents = self._store.read_segments(self._step_id, missing)
+        snapshots_in = getattr(self._builder, "snapshots_in", None)
+        for number, content in zip(missing, contents, strict=True):
+            self._loaded[number] = Segment.decode(content, self._step_id, snapshots_in)
 
     def _hash(self, keys: list[str]) -> Hashes:
         return hash_keys(key_array(keys, self._step_id))
@@ -372,7 +377,8 @@ class SegmentedStates(KeyStates):
         before = self._header.segments
         touched = {parent_of(number, min(before, wanted)) for number in moved}
         touched.update(range(wanted, before))
-        segments = [self._segment(number) for number in sorted(touched)]
+        self._load(touched)
+        segments = [self._loaded[number] for number in sorted(touched)]
         kept = {key: value for segment in segments for key, value in segment.kept.items()}
         dues = np.full(wanted, NEVER, np.int64)
         dues[: min(before, wanted)] = self._header.dues[:wanted]
@@ -383,8 +389,8 @@ class SegmentedStates(KeyStates):
             numbers = segment_of(self._hash(list(kept)), wanted).tolist()
             for number, (key, value) in zip(numbers, kept.items(), strict=True):
                 self._loaded[number].kept[key] = value
+        self._store.write_segments(self._step_id, dict.fromkeys(range(wanted, before)))
         for number in range(wanted, before):
-            self._store.write_segment(self._step_id, number, None)
             del self._loaded[number]
 
 

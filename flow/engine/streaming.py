@@ -7,7 +7,7 @@ import logging
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,7 +36,8 @@ from flow.engine.shard_table import ShardTable
 from flow.engine.shipping import ShippedPlan
 from flow.engine.sources import is_foreign, keep_static_frames, planners_of
 from flow.engine.spark_failures import NO_SPACE, spark_problem
-from flow.engine.state import PROGRESS_SEGMENT, Header, KeyStates
+from flow.engine.spark_store import SparkStore
+from flow.engine.state import KeyStates
 from flow.engine.storage import Storage
 from flow.engine.summary import Summary
 from flow.engine.ticker import FeedServer, ticker_source
@@ -344,7 +345,7 @@ class LevelProcessor(StatefulProcessor):
 
         The state variables are the same for every flow: a checkpoint outlives changes of its steps.
         """
-        self._store = _SparkStore(
+        self._store = SparkStore(
             handle.getMapState("headers", "step string", "content binary"),
             handle.getMapState("segments", "step string, number int", "content binary"),
             self._shipped.plan().kept_as,
@@ -371,49 +372,3 @@ class LevelProcessor(StatefulProcessor):
 
 
 _PACKET_ROW = Row("dest", "shard", "origin", "seq", "payload")
-
-
-class _SparkStore:
-    """A `StateStore` in Spark's state, where a step may keep its state under another name."""
-
-    def __init__(self, headers: Any, segments: Any, names: Mapping[str, str]) -> None:
-        self._headers = headers
-        self._segments = segments
-        self._names = names
-
-    def read_header(self, step_id: str) -> bytes | None:
-        return self._header_of(self._names.get(step_id, step_id))
-
-    def write_header(self, step_id: str, content: bytes) -> None:
-        self._headers.updateValue((self._names.get(step_id, step_id),), (content,))
-
-    def read_segment(self, step_id: str, number: int) -> bytes | None:
-        found = self._segments.getValue((self._names.get(step_id, step_id), number))
-        return None if found is None else bytes(found[0])
-
-    def write_segment(self, step_id: str, number: int, content: bytes | None) -> None:
-        key = (self._names.get(step_id, step_id), number)
-        if content is None:
-            self._segments.removeKey(key)
-        else:
-            self._segments.updateValue(key, (content,))
-
-    def put(self, name: str, number: int | None, content: bytes) -> None:
-        """Put a segment in place, or with no number a header, under the name it is kept by."""
-        if number is None:
-            self._headers.updateValue((name,), (content,))
-        else:
-            self._segments.updateValue((name, number), (content,))
-
-    def drop(self, name: str) -> None:
-        """Remove all that is kept under a name."""
-        header = self._header_of(name)
-        if header is None:
-            return
-        for number in (PROGRESS_SEGMENT, *range(Header.decode(header, name).segments)):
-            self._segments.removeKey((name, number))
-        self._headers.removeKey((name,))
-
-    def _header_of(self, name: str) -> bytes | None:
-        found = self._headers.getValue((name,))
-        return None if found is None else bytes(found[0])

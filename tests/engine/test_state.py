@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from heapq import heappop
@@ -48,13 +48,13 @@ class CountingStore(MemoryStore):
         self.calls["write_header"] += 1
         super().write_header(step_id, content)
 
-    def read_segment(self, step_id: str, number: int) -> bytes | None:
-        self.read.append(number)
-        return super().read_segment(step_id, number)
+    def read_segments(self, step_id: str, numbers: Sequence[int]) -> list[bytes | None]:
+        self.read += numbers
+        return super().read_segments(step_id, numbers)
 
-    def write_segment(self, step_id: str, number: int, content: bytes | None) -> None:
-        self.written.append(number)
-        super().write_segment(step_id, number, content)
+    def write_segments(self, step_id: str, contents: Mapping[int, bytes | None]) -> None:
+        self.written += contents
+        super().write_segments(step_id, contents)
 
 
 @contextmanager
@@ -152,7 +152,7 @@ def test_segments_are_neither_too_few_nor_far_too_many(
                 continue
             found = header(store)
             weights = [
-                Segment.decode(store.read_segment("step", number), "step").size
+                Segment.decode(store.read_segments("step", [number])[0], "step").size
                 for number in range(found.segments)
             ]
             assert found.size == sum(weights)
@@ -329,7 +329,7 @@ def test_a_step_whose_keys_have_all_gone_keeps_no_segment() -> None:
         one.drop(key)
     assert one.flush() == NEVER
     assert one.count() == 0
-    assert [store.read_segment("step", n) for n in range(header(store).segments)] == [None]
+    assert store.read_segments("step", range(header(store).segments)) == [None]
 
 
 def test_a_step_that_never_had_a_key_writes_nothing() -> None:

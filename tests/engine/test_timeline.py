@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,13 +125,13 @@ class CountingStore(MemoryStore):
         self.read: list[int] = []
         self.written: list[int] = []
 
-    def read_segment(self, step_id: str, number: int) -> bytes | None:
-        self.read.append(number)
-        return super().read_segment(step_id, number)
+    def read_segments(self, step_id: str, numbers: Sequence[int]) -> list[bytes | None]:
+        self.read += numbers
+        return super().read_segments(step_id, numbers)
 
-    def write_segment(self, step_id: str, number: int, content: bytes | None) -> None:
-        self.written.append(number)
-        super().write_segment(step_id, number, content)
+    def write_segments(self, step_id: str, contents: Mapping[int, bytes | None]) -> None:
+        self.written += contents
+        super().write_segments(step_id, contents)
 
 
 EDGE = Edge(0, StreamId("in", "down"), "travel", 0, 1, EdgeKind.KEYED)

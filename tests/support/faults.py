@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from flow import run
+from flow.engine.packed import unpack
 from flow.engine.session import query_conf
 from flow.engine.state import FORMAT_OF_SHARDS, Segment
 from flow_windowing.columnar.segments import Kept
@@ -130,7 +131,7 @@ class Shop:
                 reader = reader.option("stateVarName", "segments")
                 for row in reader.load(str(self.checkpoint / "spark")).collect():
                     key, value = row.user_map_key, row.user_map_value
-                    kept.update(_kept(key.step, bytes(value.content)))
+                    kept.update(_kept(key.step, unpack(bytes(value.content))))
         return kept
 
     def logged(self, log: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -96,18 +96,22 @@ def test_a_watermark_that_moves_a_little_reads_a_little(values_pickled: Counter[
 def segments(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
     """How many segments of state are read and written."""
     counted = Counter[str]()
-    read, write = MemoryStore.read_segment, MemoryStore.write_segment
+    read, write = MemoryStore.read_segments, MemoryStore.write_segments
 
-    def counting_read(self: MemoryStore, step_id: str, number: int) -> bytes | None:
-        counted["read"] += 1
-        return read(self, step_id, number)
+    def counting_read(
+        self: MemoryStore, step_id: str, numbers: Sequence[int]
+    ) -> list[bytes | None]:
+        counted.update("read" for _ in numbers)
+        return read(self, step_id, numbers)
 
-    def counting_write(self: MemoryStore, step_id: str, number: int, content: bytes | None) -> None:
-        counted["written"] += 1
-        write(self, step_id, number, content)
+    def counting_write(
+        self: MemoryStore, step_id: str, contents: Mapping[int, bytes | None]
+    ) -> None:
+        counted.update("written" for _ in contents)
+        write(self, step_id, contents)
 
-    monkeypatch.setattr(MemoryStore, "read_segment", counting_read)
-    monkeypatch.setattr(MemoryStore, "write_segment", counting_write)
+    monkeypatch.setattr(MemoryStore, "read_segments", counting_read)
+    monkeypatch.setattr(MemoryStore, "write_segments", counting_write)
     return counted
 
 

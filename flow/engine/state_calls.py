@@ -1,0 +1,96 @@
+"""Many calls of Spark's state at a time.
+
+PySpark's `MapState` sends a request to the JVM and waits for the answer, one key at a time, and
+most of that time goes by in waiting. The JVM answers requests in their order, so here they are sent
+ahead of the answers: that takes half the time for each call, and a quarter for small ones.
+
+It speaks PySpark 4.3's own protocol through the parts of its client, see
+`pyspark.sql.streaming.map_state_client`; another minor version may need another way.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+import pyspark.sql.streaming.proto.StateMessage_pb2 as messages
+
+from flow.errors import EngineError
+
+Key: TypeAlias = tuple[Any, ...]
+
+AHEAD = 32
+"""How many requests may wait for their answers.
+
+Answers to so many writes, a few bytes each, lie in the socket's buffer until they are read, and so
+do as many requests to read: neither side then waits for the other to read before it writes.
+"""
+_PROTOCOL = 0
+_HEAD = struct.Struct("!ii")
+
+
+class StateCalls:
+    """Reads and writes many keys of a `MapState` whose value is one column."""
+
+    def __init__(self, state: Any) -> None:
+        client = state._mapStateClient
+        self._client = client._stateful_processor_api_client
+        self._key_schema = client.user_key_schema
+        self._value_schema = client.value_schema
+        self._name: str = state._stateName
+
+    def get(self, keys: Iterable[Key]) -> list[Any | None]:
+        """The values of keys, in their order; ``None`` for those that have none."""
+        answers = self._answers(self._getting(key) for key in keys)
+        return [self._client._deserialize_from_bytes(one)[0] if one else None for one in answers]
+
+    def put(self, values: Iterable[tuple[Key, Any | None]]) -> None:
+        """Replace the values of keys; ``None`` removes a key."""
+        self._answers(self._putting(key, value) for key, value in values)
+
+    def _getting(self, key: Key) -> Any:
+        return messages.MapStateCall(
+            stateName=self._name, getValue=messages.GetValue(userKey=self._key(key))
+        )
+
+    def _putting(self, key: Key, value: Any | None) -> Any:
+        if value is None:
+            removal = messages.RemoveKey(userKey=self._key(key))
+            return messages.MapStateCall(stateName=self._name, removeKey=removal)
+        content = self._client._serialize_to_bytes(self._value_schema, (value,))
+        update = messages.UpdateValue(userKey=self._key(key), value=content)
+        return messages.MapStateCall(stateName=self._name, updateValue=update)
+
+    def _key(self, key: Key) -> bytes:
+        return bytes(self._client._serialize_to_bytes(self._key_schema, key))
+
+    def _answers(self, calls: Iterable[Any]) -> list[bytes]:
+        """Send calls, some of them ahead; returns the value in the answer to each.
+
+        Whatever goes wrong, no answer is left for the next call to take for its own.
+        """
+        found: list[bytes] = []
+        sent = 0
+        try:
+            for call in calls:
+                self._send(call)
+                sent += 1
+                if sent - len(found) == AHEAD:
+                    self._receive(found, AHEAD // 2)
+        finally:
+            self._receive(found, sent - len(found))
+        return found
+
+    def _send(self, call: Any) -> None:
+        variable = messages.StateVariableRequest(mapStateCall=call)
+        text = messages.StateRequest(stateVariableRequest=variable).SerializeToString()
+        self._client.sockfile.write(_HEAD.pack(_PROTOCOL, len(text)) + text)
+
+    def _receive(self, found: list[bytes], count: int) -> None:
+        self._client.sockfile.flush()
+        for _ in range(count):
+            status, problem, value = self._client._receive_proto_message()
+            found.append(value)
+            if status:
+                raise EngineError(f"Spark's state could not be reached: {problem}")
