@@ -110,7 +110,7 @@ def run(
     settings = SparkSettings(master, dict(conf or {}), log_level, tuple(py_files))
     with own_handlers_kept():
         session = spark or make_session(flow.flow_id, settings)
-    report = _reporting(plan, on_epoch)
+    report = _Reports(plan, on_epoch)
     started = time.monotonic()
     if batch:
         summary = _batch(plan, session, drain, time_of_day, shards, partitions, report)
@@ -129,6 +129,7 @@ def run(
         with _stop_flag(stop) as flag:
             summary = StreamingRun(plan, session, streaming, report, flag).run()
     summary.seconds = time.monotonic() - started
+    summary.behind = report.behind
     return summary
 
 
@@ -143,17 +144,26 @@ def _stop_flag(given: StopFlag | None) -> Iterator[StopFlag]:
         yield flag
 
 
-def _reporting(plan: Plan, on_epoch: EpochReport | None) -> EpochReport:
-    """What to call after each epoch: warnings of what was lost, then what was asked for."""
-    warn_of_drops, warn_of_late = DropWarnings(), LateWarnings(plan)
+class _Reports:
+    """What is done after each epoch: warnings of what was lost, then what was asked for.
 
-    def report(epoch: int, stats: Stats, feed: Feed | None) -> None:
-        warn_of_drops(stats)
-        warn_of_late(stats)
-        if on_epoch is not None:
-            on_epoch(epoch, stats, feed)
+    Attributes:
+        behind: how many items waited behind the last epoch, by input and source partition.
+    """
 
-    return report
+    def __init__(self, plan: Plan, on_epoch: EpochReport | None) -> None:
+        self._warn_of_drops = DropWarnings()
+        self._warn_of_late = LateWarnings(plan)
+        self._on_epoch = on_epoch
+        self.behind: dict[str, dict[str, int]] = {}
+
+    def __call__(self, epoch: int, stats: Stats, feed: Feed | None) -> None:
+        self._warn_of_drops(stats)
+        self._warn_of_late(stats)
+        if feed is not None:
+            self.behind = {step_id: one for step_id, one in feed.behind.items() if one}
+        if self._on_epoch is not None:
+            self._on_epoch(epoch, stats, feed)
 
 
 def _batch(

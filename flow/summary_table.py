@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from flow.dataflow import Dataflow, Step
 from flow.engine.plan import Plan
-from flow.engine.summary import Summary
+from flow.engine.summary import Summary, behind_text
 from flow.operators.edges import Input
 
 _COLUMNS = ("in", "out", "filtered", "late", "gap", "dropped", "invalid", "errors", "keys")
@@ -14,6 +14,7 @@ _ALWAYS = ("in", "out", "keys")
 """The columns that are there even when they are empty."""
 
 _LONGEST_ID = 40
+_PARTITIONS_SHOWN = 12
 
 
 def summary_table(flow: Dataflow | Plan, summary: Summary) -> str:
@@ -46,7 +47,12 @@ def summary_table(flow: Dataflow | Plan, summary: Summary) -> str:
     ]
     rows: list[tuple[str, ...]] = [("step", *columns)]
     rows += [(_short(step.step_id), *_cells(step, columns, summary)) for step in steps]
-    return "\n".join([*_aligned(rows), _total(steps, summary)])
+    behind = [
+        f"{step_id}: {behind_text(one, _PARTITIONS_SHOWN)}"
+        for step_id, one in summary.behind.items()
+        if any(one.values())
+    ]
+    return "\n".join([*_aligned(rows), _total(steps, summary), *behind])
 
 
 def _number(step: Step, column: str, summary: Summary) -> int:

@@ -196,7 +196,15 @@ PUBLIC: dict[str, list[str]] = {
         "TextSink",
         "TextSource",
     ],
-    "flow.connectors.kafka": ["Avro", "KafkaRecord", "KafkaSink", "dead_letters"],
+    "flow.connectors.kafka": [
+        "Avro",
+        "BadMessage",
+        "KafkaMessage",
+        "KafkaRecord",
+        "KafkaSink",
+        "KafkaSource",
+        "dead_letters",
+    ],
     "flow.connectors.sink": ["Guarantee", "Sink", "WriteContext", "to_record"],
     "flow.connectors.source": [
         "BadInput",

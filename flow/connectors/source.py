@@ -13,7 +13,7 @@ Most sources of one's own need only `PartitionedSource`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
@@ -140,6 +140,16 @@ class Planner(ABC):
     @abstractmethod
     def finished(self, start: Json | None) -> bool:
         """Whether nothing will come after `start` in this run."""
+
+    def stop_at_present(self) -> None:  # noqa: B027  (most sources say "nothing now" soon enough)
+        """Called before the first slice of a run that reads what there is and then ends.
+
+        Where more comes all the time, "what there is" is what there was at this moment.
+        """
+
+    def behind(self, start: Json | None) -> Mapping[str, int]:  # noqa: ARG002
+        """How many items wait behind `start`, by source partition; empty when not known."""
+        return {}
 
     def lag(self, start: Json | None) -> str:  # noqa: ARG002
         """How far behind the run is, in words, for the progress line; empty when not known."""

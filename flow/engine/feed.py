@@ -137,6 +137,7 @@ class Feed:
         aborted: whether the run must die in the epoch in hand.
         last: the epoch decided last.
         lag: how far behind each input is, in words.
+        behind: how many items wait behind it, by input and source partition, where that is known.
     """
 
     planners: Mapping[str, Planner]
@@ -153,6 +154,7 @@ class Feed:
     aborted: bool = False
     last: EpochOffset = field(default_factory=EpochOffset)
     lag: dict[str, str] = field(default_factory=dict)
+    behind: dict[str, dict[str, int]] = field(default_factory=dict)
     _downtime_us: int | None = None
     _advanced_us: int = 0
     _last_us: int = 0
@@ -191,10 +193,13 @@ class Feed:
         return replace(self._epoch(origin.start, {}), seed=origin.seed)
 
     def _begin(self, start: EpochOffset) -> None:
-        """Once a run: what time the flow has been down."""
+        """Once a run: what time the flow has been down, and whether to read what there is now."""
         if self._downtime_us is not None:
             return
         self._downtime_us = 0
+        if self.only_available:
+            for planner in self.planners.values():
+                planner.stop_at_present()
         if start.control is not None:
             before = start.control.moment
             self._last_us = before.now_us
@@ -252,10 +257,9 @@ class Feed:
         read = tuple((step_id, split) for step_id, one in slices.items() for split in one.splits)
         moment = Moment(self._last_us, self._downtime_us or 0)
         self.last = EpochOffset(Control(moment, end_of_input), at, read)
-        self.lag = {
-            name: planner.lag(self._offset(self.last, name))
-            for name, planner in self.planners.items()
-        }
+        offsets = {name: self._offset(self.last, name) for name in self.planners}
+        self.lag = {name: one.lag(offsets[name]) for name, one in self.planners.items()}
+        self.behind = {name: dict(one.behind(offsets[name])) for name, one in self.planners.items()}
         return self.last
 
     def _offset(self, offset: EpochOffset, step_id: str) -> Json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from flow.engine.context import Stats
@@ -22,6 +23,8 @@ class Summary:
         gauges: how much there was of something in the last epoch, by (step, what): ``keys``.
         stopped: whether it was asked to stop before its input ended.
         aborted: whether a test's ``ABORT`` ended it.
+        behind: how many items waited behind the last epoch, by input and source partition, for
+            inputs that know it, such as topics of Kafka.
     """
 
     flow_id: str
@@ -32,6 +35,7 @@ class Summary:
     gauges: Counter[tuple[str, str]] = field(default_factory=Counter)
     stopped: bool = False
     aborted: bool = False
+    behind: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def add(self, stats: Stats) -> None:
         """Add what an epoch counted."""
@@ -42,3 +46,16 @@ class Summary:
     def count(self, step_id: str, what: str) -> int:
         """How often something happened in a step."""
         return self.counts[step_id, what]
+
+
+def behind_text(behind: Mapping[str, int], most: int) -> str:
+    """How far behind an input is, with the worst of its partitions.
+
+    >>> behind_text({"orders/0": 1_000, "orders/1": 0, "orders/2": 20}, 3)
+    '1,020 behind (orders/0 1,000, orders/2 20)'
+    """
+    worst = sorted(behind.items(), key=lambda item: (-item[1], item[0]))
+    waiting = [f"{name} {count:,}" for name, count in worst if count]
+    more = ["…"] if len(waiting) > most else []
+    total = f"{sum(behind.values()):,} behind"
+    return f"{total} ({', '.join(waiting[:most] + more)})" if waiting else total

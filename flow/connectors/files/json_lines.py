@@ -65,11 +65,11 @@ class JsonLinesSource(LineSource[Any]):
         super().__post_init__()
         object.__setattr__(self, "schema", checked_schema(self.schema))
         if self.schema is not None:
-            _check_types(self.schema)
+            check_json_types(self.schema)
 
     @override
     def read_piece(self, filesystem: Any, piece: Piece) -> Iterator[Batch]:
-        parser = _ObjectParser() if self.schema is None else _ColumnParser(self.schema)
+        parser = _ObjectParser() if self.schema is None else ColumnParser(self.schema)
         return read_lines(LineRange(filesystem, piece), piece, parser)
 
 
@@ -99,14 +99,17 @@ def _value(line: str) -> Any:
     return json.loads(line)
 
 
-class _ColumnParser(LineParser):
+class ColumnParser(LineParser):
+    """Parses lines of one JSON object each to the columns of a schema."""
+
     blank = _WHITESPACE
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
         self._as_read = pa.schema([(field.name, _as_read(field.type)) for field in schema])
 
-    def parse(self, data: bytes, count: int | None = None) -> Parsed | None:  # noqa: ARG002
+    @override
+    def parse(self, data: bytes, count: int | None = None) -> Parsed | None:
         lines = _count_objects(data)
         if lines is None or not is_utf8(data):
             return None
@@ -118,6 +121,7 @@ class _ColumnParser(LineParser):
             return None
         return table if table.num_rows == lines else None
 
+    @override
     def reason(self, line: bytes) -> str:
         problem = _json_problem(line)
         if problem is not None:
@@ -126,7 +130,7 @@ class _ColumnParser(LineParser):
         if not isinstance(value, dict):
             return f"a JSON object is needed, got {type(value).__name__}"
         for field in self._schema:
-            alone = _ColumnParser(pa.schema([field]))
+            alone = ColumnParser(pa.schema([field]))
             if alone.parse(line + b"\n") is None:
                 got = shorten(value[field.name]) if field.name in value else "missing"
                 return f"field {field.name!r} does not fit {field.type}: {got}"
@@ -183,7 +187,8 @@ def _as_read(kind: Any) -> Any:
     return kind
 
 
-def _check_types(schema: pa.Schema) -> None:
+def check_json_types(schema: pa.Schema) -> None:
+    """Raise unless JSON can be read to columns of these types."""
     for field in schema:
         try:
             _read_json(b"{}\n", pa.schema([(field.name, _as_read(field.type))])).cast(

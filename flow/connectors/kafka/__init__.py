@@ -1,10 +1,20 @@
-"""Apache Kafka: topics as sinks."""
+"""Apache Kafka: topics as sources and as sinks."""
 
 from __future__ import annotations
 
 from flow.connectors.kafka.dead_letters import dead_letters
+from flow.connectors.kafka.message import BadMessage, KafkaMessage
 from flow.connectors.kafka.records import KafkaRecord
 from flow.connectors.kafka.serializers import Avro
 from flow.connectors.kafka.sink import KafkaSink
+from flow.connectors.kafka.source import KafkaSource
 
-__all__ = ["Avro", "KafkaRecord", "KafkaSink", "dead_letters"]
+__all__ = [
+    "Avro",
+    "BadMessage",
+    "KafkaMessage",
+    "KafkaRecord",
+    "KafkaSink",
+    "KafkaSource",
+    "dead_letters",
+]

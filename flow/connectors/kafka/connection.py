@@ -16,12 +16,24 @@ _SHOWN = frozenset(
     {
         "acks",
         "batch.size",
+        "broker.address.family",
+        "client.dns.lookup",
         "client.id",
+        "client.rack",
         "compression.type",
+        "fetch.max.bytes",
+        "fetch.message.max.bytes",
+        "fetch.min.bytes",
+        "fetch.wait.max.ms",
+        "group.id",
+        "isolation.level",
         "linger.ms",
+        "max.partition.fetch.bytes",
         "message.max.bytes",
         "message.timeout.ms",
         "partitioner",
+        "queued.max.messages.kbytes",
+        "queued.min.messages",
         "request.timeout.ms",
         "sasl.mechanism",
         "sasl.mechanisms",
@@ -31,8 +43,10 @@ _SHOWN = frozenset(
 )
 
 log = logging.getLogger("flow.kafka")
-# The client says again and again, on standard error, what an error of ours says once.
+# The client says again and again, on standard error, what an error of ours says once. Whoever looks
+# for a fault puts a handler on this logger.
 log.addHandler(logging.NullHandler())
+log.propagate = False
 
 
 def kafka() -> Any:
@@ -45,8 +59,8 @@ def kafka() -> Any:
         import confluent_kafka
     except ImportError as error:
         raise EnvironmentProblem(
-            f"KafkaSink needs confluent-kafka, which cannot be imported ({error}): install it with "
-            "pip install 'flow-windows[kafka]'"
+            f"Kafka needs confluent-kafka, which cannot be imported ({error}): install it with "
+            "pip install 'flow-windows[kafka]', where the flow is started and on its workers"
         ) from error
     return confluent_kafka
 
@@ -91,6 +105,18 @@ def shown(properties: Mapping[str, Any]) -> dict[str, Any]:
     {'linger.ms': 5, 'sasl.password': '***'}
     """
     return {name: value if name in _SHOWN else HIDDEN for name, value in properties.items()}
+
+
+def hidden(text: str, properties: Mapping[str, Any]) -> str:
+    """A text, of an error say, without the values of properties that may be secret.
+
+    >>> hidden("no login with s3cr3t", {"sasl.password": "s3cr3t"})
+    'no login with ***'
+    """
+    for name, value in properties.items():
+        if name not in _SHOWN and isinstance(value, str) and len(value) > 2:
+            text = text.replace(value, HIDDEN)
+    return text
 
 
 def errors() -> tuple[type[BaseException], ...]:
@@ -164,10 +190,7 @@ class Clients:
 
     def hidden(self, text: str) -> str:
         """A text without the values of properties that may be secret."""
-        for name, value in self.properties.items():
-            if name not in _SHOWN and isinstance(value, str) and len(value) > 3:
-                text = text.replace(value, HIDDEN)
-        return text
+        return hidden(text, self.properties)
 
     def _connecting(self) -> dict[str, Any]:
         """What every client needs; the others are properties of producers."""

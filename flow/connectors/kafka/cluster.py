@@ -1,0 +1,181 @@
+"""What a planner asks the brokers: which partitions there are, and how far each one reaches."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from flow.connectors.kafka.client import LastProblem, Properties, make_admin, settings
+from flow.errors import SourceError
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+ASKING_SECONDS = 5.0
+"""How long one question may take."""
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        """As offsets name it: topics have no slash in their names."""
+        return f"{self.topic}/{self.partition}"
+
+    @classmethod
+    def of(cls, name: str) -> TopicPartition:
+        """The partition that a name made by `str` is of."""
+        topic, _, number = name.rpartition("/")
+        return cls(topic, int(number))
+
+
+Ends: TypeAlias = "dict[TopicPartition, int]"
+"""Offsets by partition."""
+
+
+class Unreachable(Exception):
+    """No broker answers now; it may later."""
+
+
+class Cluster:
+    """The brokers, as a planner sees them.
+
+    Args:
+        servers: their addresses.
+        properties: the client's properties.
+    """
+
+    def __init__(self, servers: str, properties: Properties) -> None:
+        self._servers = servers
+        self._properties = properties
+        self._problem = LastProblem(properties)
+        self._committed_only = properties.get("isolation.level", "") != "read_uncommitted"
+        config = settings(servers, properties, self._problem, {})
+        self._client = make_admin(config, properties)
+
+    def partitions(self, topics: Collection[str], pattern: str | None) -> list[TopicPartition]:
+        """The partitions of the topics that are named, or that match a pattern, in order.
+
+        Topics that are not there are left out.
+        """
+        # Of all topics: a question for one may make it.
+        found = self._asked(lambda: self._client.list_topics(timeout=ASKING_SECONDS)).topics
+        wanted = [
+            name
+            for name in (sorted(found) if pattern is not None else topics)
+            if name in found and (pattern is None or _matches(pattern, name))
+        ]
+        return [
+            TopicPartition(name, number)
+            for name in wanted
+            for number in sorted(found[name].partitions)
+        ]
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> Ends:
+        """The offsets of the first messages that are still there."""
+        from confluent_kafka.admin import OffsetSpec
+
+        return self._offsets({one: OffsetSpec.earliest() for one in partitions})
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> Ends:
+        """The offsets after the last messages that may be read."""
+        from confluent_kafka.admin import OffsetSpec
+
+        return self._offsets({one: OffsetSpec.latest() for one in partitions})
+
+    def since(self, partitions: Iterable[TopicPartition], millis: int) -> Ends:
+        """The offsets of the first messages at or after a time; the latest where there is none."""
+        from confluent_kafka.admin import OffsetSpec
+
+        found = self._offsets({one: OffsetSpec.for_timestamp(millis) for one in partitions})
+        nothing = [one for one, offset in found.items() if offset < 0]
+        return {**found, **self.latest(nothing)}
+
+    def _offsets(self, specs: Mapping[TopicPartition, Any]) -> Ends:
+        """Offsets by partition; partitions that are not there are left out."""
+        from confluent_kafka import IsolationLevel
+        from confluent_kafka import TopicPartition as Theirs
+
+        if not specs:
+            return {}
+        level = (
+            IsolationLevel.READ_COMMITTED
+            if self._committed_only
+            else IsolationLevel.READ_UNCOMMITTED
+        )
+        futures = self._client.list_offsets(
+            {Theirs(one.topic, one.partition): spec for one, spec in specs.items()},
+            isolation_level=level,
+            request_timeout=ASKING_SECONDS,
+        )
+        found: Ends = {}
+        for one, future in futures.items():
+            offset = self._asked(partial(_offset_or_gone, future))
+            if offset is not None:
+                found[TopicPartition(one.topic, one.partition)] = offset
+        return found
+
+    def _asked(self, question: Callable[[], Any]) -> Any:
+        from confluent_kafka import KafkaException
+
+        try:
+            answer = question()
+        except KafkaException as error:
+            raise self._failure(error.args[0]) from None
+        finally:
+            self._client.poll(0)
+        return answer
+
+    def _failure(self, error: KafkaError) -> Exception:
+        """What a failed question means; what the client said meanwhile says it better."""
+        said = f"{self._properties.hide(error.str())}{self._problem}"
+        if self._problem.refused or not is_passing(error):
+            return SourceError(f"Kafka at {self._servers} refuses to answer: {said}")
+        return Unreachable(f"no Kafka broker answers at {self._servers}: {said}")
+
+
+def is_passing(error: KafkaError) -> bool:
+    """Whether an error may go away by itself, when a broker comes back, say."""
+    return bool(error.retriable()) or error.code() in (
+        error._TRANSPORT,
+        error._TIMED_OUT,
+        error._TIMED_OUT_QUEUE,
+        error._ALL_BROKERS_DOWN,
+        error._RESOLVE,
+        error._WAIT_COORD,
+        error._UNKNOWN_BROKER,
+        error.BROKER_NOT_AVAILABLE,
+        error.LEADER_NOT_AVAILABLE,
+        error.NOT_LEADER_FOR_PARTITION,
+        error.REPLICA_NOT_AVAILABLE,
+        error.REQUEST_TIMED_OUT,
+        error.NETWORK_EXCEPTION,
+        error.KAFKA_STORAGE_ERROR,
+        error.FENCED_LEADER_EPOCH,
+        error.UNKNOWN_LEADER_EPOCH,
+    )
+
+
+def _offset_or_gone(future: Any) -> int | None:
+    from confluent_kafka import KafkaError, KafkaException
+
+    try:
+        return int(future.result(2 * ASKING_SECONDS).offset)
+    except KafkaException as error:
+        if error.args[0].code() in (
+            KafkaError.UNKNOWN_TOPIC_OR_PART,
+            KafkaError._UNKNOWN_PARTITION,
+            KafkaError._UNKNOWN_TOPIC,
+        ):
+            return None
+        raise
+
+
+def _matches(pattern: str, topic: str) -> bool:
+    """Whether a whole name matches; names of Kafka's own topics never do."""
+    return not topic.startswith("__") and re.fullmatch(pattern, topic) is not None

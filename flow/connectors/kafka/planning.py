@@ -1,0 +1,270 @@
+"""Planning what each epoch reads of topics.
+
+The offset of a source maps partitions to the offsets of their next messages: ``{"orders/0": 17}``.
+A partition's place in it is its number as a source partition, so partitions are only ever added.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar
+
+from typing_extensions import override
+
+from flow.connectors.kafka.cluster import Cluster, Ends, TopicPartition, Unreachable
+from flow.connectors.kafka.losses import LossWatch, OnDataLoss
+from flow.connectors.kafka.positions import EARLIEST, LATEST, Position, milliseconds
+from flow.connectors.source import Json, Planner, Slice, Split
+from flow.engine.summary import behind_text
+from flow.errors import SourceError
+
+FIRST_SECONDS = 20.0
+"""How long a run waits for a broker that has never answered it."""
+LEAST_SPLIT = 20_000
+"""Messages; reading fewer takes less time than starting a task."""
+ASK_AGAIN_SECONDS = 0.2
+MOST_SHOWN = 3
+"""Partitions whose lag the progress line shows, at most."""
+
+Answer = TypeVar("Answer")
+
+logger = logging.getLogger("flow")
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What a planner is to read.
+
+    Attributes:
+        topics: the topics, by name.
+        pattern: what the names of topics match, instead.
+        start: where to start.
+        end: where to end; ``None`` for never.
+        per_epoch: how many messages an epoch reads, at most.
+        on_data_loss: what to do when messages are gone.
+        looking_seconds: how often to look for new partitions.
+        patience_seconds: how long to wait for brokers that do not answer.
+    """
+
+    topics: tuple[str, ...]
+    pattern: str | None
+    start: Position
+    end: Position | None
+    per_epoch: int
+    on_data_loss: OnDataLoss
+    looking_seconds: float
+    patience_seconds: float
+
+
+class KafkaPlanner(Planner):
+    """Plans epochs of at most so many messages over the partitions of topics.
+
+    Args:
+        reach: what to read.
+        cluster: the brokers.
+        parallelism: how many tasks can read at once.
+        clock: seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        reach: Reach,
+        cluster: Cluster,
+        parallelism: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._reach = reach
+        self._cluster = cluster
+        self._parallelism = max(1, parallelism)
+        self._clock = clock
+        self._until = reach.end
+        self._ends_here = False
+        self._losses = LossWatch(reach.on_data_loss, clock)
+        self._fixed: Ends | None = None
+        self._ends: Ends = {}
+        self._partitions: list[TopicPartition] = []
+        self._looked_at = float("-inf")
+        self._silent_since: float | None = None
+        self._answered = False
+
+    @override
+    def stop_at_present(self) -> None:
+        self._ends_here = True
+        if self._until is None:
+            self._until = LATEST
+
+    @override
+    def next(self, start: Json | None) -> Slice | None:
+        while True:
+            planned = self._patiently(lambda: self._next(start))
+            if planned is not None or not self._must_know:
+                return planned
+            time.sleep(ASK_AGAIN_SECONDS)
+
+    @override
+    def finished(self, start: Json | None) -> bool:
+        if self._reach.end is None or self._losses.in_doubt:
+            return False
+        return bool(self._patiently(lambda: self._is_finished(start)))
+
+    @property
+    def _must_know(self) -> bool:
+        """Whether "nothing to read" would end the run, and is not known to be so."""
+        return self._ends_here and (self._silent_since is not None or self._losses.in_doubt)
+
+    @override
+    def behind(self, start: Json | None) -> Mapping[str, int]:
+        at = _decoded(start)
+        return {str(one): max(0, end - at[one]) for one, end in self._ends.items() if one in at}
+
+    @override
+    def lag(self, start: Json | None) -> str:
+        behind = self.behind(start)
+        return behind_text(behind, MOST_SHOWN) if behind else ""
+
+    def _patiently(self, question: Callable[[], Answer]) -> Answer | None:
+        """Ask; while no broker answers there is no answer, for so long."""
+        asked_at = self._clock()
+        try:
+            answer = question()
+        except Unreachable as error:
+            if self._silent_since is None:
+                self._silent_since = asked_at
+                if self._answered:
+                    logger.warning("%s; waiting for it", error)
+            waited = self._clock() - self._silent_since
+            patience = self._reach.patience_seconds
+            if waited < (patience if self._answered else min(FIRST_SECONDS, patience)):
+                return None
+            raise SourceError(f"{error}; waited {waited:.0f} s") from None
+        if self._silent_since is not None and self._answered:
+            logger.warning("Kafka answers again")
+        self._silent_since, self._answered = None, True
+        return answer
+
+    def _next(self, start: Json | None) -> Slice | None:
+        known = _decoded(start)
+        at = {**known, **self._new(start, known)}
+        latest = self._cluster.latest(at)
+        self._ends = self._limited(latest, at)
+        backlog = self._backlog(at)
+        at |= self._losses.mended(at, latest, backlog, self._cluster.earliest)
+        shares = _shares(self._backlog(at), self._reach.per_epoch)
+        # With nothing to read, where to go on is worth an epoch if it is news.
+        if not shares and start is not None and at == known:
+            return None
+        ends = {str(one): offset + shares.get(one, 0) for one, offset in at.items()}
+        return Slice(ends, list(self._splits(at, shares)))
+
+    def _backlog(self, at: Ends) -> dict[TopicPartition, int]:
+        """How many messages there are to read, of partitions that have any."""
+        ends = self._ends
+        return {one: ends[one] - at[one] for one in at if ends.get(one, 0) > at[one]}
+
+    def _splits(self, at: Ends, shares: Mapping[TopicPartition, int]) -> Iterator[Split]:
+        numbers = {one: number for number, one in enumerate(at)}
+        pieces = max(1, self._parallelism // max(1, len(shares)))
+        for one, share in shares.items():
+            for order, (first, last) in enumerate(_cut(at[one], at[one] + share, pieces)):
+                yield Split([one.topic, one.partition, first, last], numbers[one], order)
+
+    def _new(self, start: Json | None, known: Ends) -> Ends:
+        """Where to start with partitions that have not been met.
+
+        Those that turn up after the flow has started are read from their beginning, and those that
+        turn up after the end of a run that has one was fixed are for the next run.
+        """
+        now = self._clock()
+        if now - self._looked_at >= self._reach.looking_seconds:
+            self._partitions = self._cluster.partitions(self._reach.topics, self._reach.pattern)
+            self._check_named()
+            self._looked_at = now
+        new = [
+            one
+            for one in self._partitions
+            if one not in known and (self._fixed is None or one in self._fixed)
+        ]
+        return self._positions(self._reach.start if start is None else EARLIEST, new)
+
+    def _check_named(self) -> None:
+        """A topic that is named must be there at the start; later, that it is not is a loss."""
+        missing = set(self._reach.topics) - {one.topic for one in self._partitions}
+        if missing and not self._answered:
+            listed = ", ".join(map(repr, sorted(missing)))
+            raise SourceError(f"there is no topic {listed} on the broker: create it first")
+
+    def _positions(self, position: Position, partitions: list[TopicPartition]) -> Ends:
+        if not partitions:
+            return {}
+        if position == LATEST:
+            return self._cluster.latest(partitions)
+        if isinstance(position, datetime):
+            return self._cluster.since(partitions, milliseconds(position))
+        found = self._cluster.earliest(partitions)
+        if isinstance(position, Mapping):
+            return {
+                one: position.get(one.topic, {}).get(one.partition, offset)
+                for one, offset in found.items()
+            }
+        return found
+
+    def _limited(self, latest: Ends, at: Ends) -> Ends:
+        """How far to read at most: up to the run's end, if it has one."""
+        if self._until is None:
+            return latest
+        if self._fixed is None:
+            self._fixed = self._end_of_run(latest)
+        return {one: min(offset, self._fixed.get(one, at[one])) for one, offset in latest.items()}
+
+    def _end_of_run(self, latest: Ends) -> Ends:
+        if isinstance(self._until, Mapping):
+            until = self._until
+            return {
+                one: until.get(one.topic, {}).get(one.partition, offset)
+                for one, offset in latest.items()
+            }
+        if isinstance(self._until, datetime):
+            return self._cluster.since(latest, milliseconds(self._until))
+        return latest
+
+    def _is_finished(self, start: Json | None) -> bool:
+        known = _decoded(start)
+        if self._fixed is None:
+            at = {**known, **self._new(start, known)}
+            self._ends = self._limited(self._cluster.latest(at), at)
+        ends = self._fixed or {}
+        if start is None and ends:
+            return False
+        return all(known.get(one, 0) >= end for one, end in ends.items())
+
+
+def _decoded(offset: Json | None) -> Ends:
+    return {TopicPartition.of(name): int(number) for name, number in (offset or {}).items()}
+
+
+def _shares(waiting: dict[TopicPartition, int], most: int) -> dict[TopicPartition, int]:
+    """How many messages an epoch reads of each partition that has any.
+
+    As much of each as there is of it among all: so partitions whose messages go back equally far
+    in time come forward together.
+    """
+    total = sum(waiting.values())
+    if total <= most:
+        return waiting
+    shares = {one: count * most // total for one, count in waiting.items()}
+    left = most - sum(shares.values())
+    # What rounding left over, one by one to those that got least of what they have.
+    for one in sorted(waiting, key=lambda one: (shares[one] / waiting[one], str(one)))[:left]:
+        shares[one] += 1
+    return {one: share for one, share in shares.items() if share}
+
+
+def _cut(start: int, end: int, most: int) -> list[tuple[int, int]]:
+    """Cut a range into at most so many of equal size, none of them small."""
+    count = max(1, min(most, (end - start) // LEAST_SPLIT))
+    size = end - start
+    return [(start + size * n // count, start + size * (n + 1) // count) for n in range(count)]

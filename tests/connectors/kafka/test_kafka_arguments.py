@@ -1,0 +1,170 @@
+"""What KafkaSource takes, what it refuses, and what it never shows. No broker here."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import flow.operators as op
+import flow_windowing as win
+from flow import Dataflow
+from flow.connectors.kafka import KafkaMessage, KafkaSource
+from flow.connectors.kafka.client import LastProblem, Properties
+from flow.errors import FlowBuildError, FlowTypeError
+from flow.testing import TestDriver, TestingSink
+
+PRICES = {"price": pa.float64()}
+PRICE_AVRO = {"type": "record", "name": "R", "fields": [{"name": "price", "type": "double"}]}
+UNION = {
+    "type": "record",
+    "name": "R",
+    "fields": [{"name": "x", "type": ["int", "string"]}],
+}
+
+
+def source(**arguments: Any) -> KafkaSource:
+    return KafkaSource("localhost:9092", **{"topics": "orders", **arguments})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"topics": None}, "either topics or a pattern"),
+        ({"pattern": "o.*"}, "either topics or a pattern"),
+        ({"topics": []}, "topics must be the name of a topic, or several"),
+        ({"topics": ["a", 1]}, "topics must be the name of a topic, or several"),
+        ({"topics": ["a", "a"]}, "a name twice"),
+        ({"topics": None, "pattern": "("}, r"pattern '\(' is not a regular expression"),
+        ({"topics": None, "pattern": 3}, "pattern must be the text of a regular expression, got"),
+        ({"start": "first"}, "start must be 'earliest', 'latest', an aware datetime"),
+        ({"end": "earliest"}, "end must be 'latest'"),
+        ({"start": datetime(2026, 1, 1)}, "start: .* is a naive datetime"),  # noqa: DTZ001
+        ({"start": 17}, "start must be text, an aware datetime or offsets, got int 17"),
+        ({"start": {"orders": 17}}, "offsets of a topic are a mapping of partitions to offsets"),
+        ({"start": {"orders": {0: -1}}}, "whole numbers from 0 on"),
+        ({"value": "xml"}, "value must be one of 'bytes', 'text', 'json', 'avro', got 'xml'"),
+        ({"schema": PRICES}, "schema is for value='json' or value='avro', got value='bytes'"),
+        ({"key_schema": PRICES}, "key_schema is for key='json' or key='avro'"),
+        ({"value": "avro"}, "value='avro' needs schema"),
+        ({"value": "json", "items": "records"}, "value='json' needs schema"),
+        ({"value": "json", "schema": PRICES, "items": "messages"}, "leave it out for messages"),
+        ({"value": "json", "schema": {"x": pa.null()}, "items": "rows"}, "items must be one of"),
+        ({"value": "json", "schema": {"x": pa.month_day_nano_interval()}}, "cannot be read from"),
+        ({"value": "avro", "schema": "{"}, "not an Avro schema"),
+        ({"value": "avro", "schema": {"type": "what"}}, "not an Avro schema"),
+        ({"value": "avro", "schema": UNION}, "a union of several types"),
+        ({"null_key": "drop"}, "null_key must be one of 'keep', 'invalid'"),
+        ({"on_invalid": "skip"}, "on_invalid must be one of"),
+        ({"on_data_loss": "ignore"}, "on_data_loss must be one of 'fail', 'warn'"),
+        ({"max_records_per_epoch": 0}, "max_records_per_epoch must be at least 1 record"),
+        ({"patience": "0s"}, "patience must be more than nothing"),
+        ({"discover_every": "0s"}, "discover_every must be more than nothing"),
+        ({"prefix": 1}, "prefix must be text"),
+        ({"properties": {"group.id": None}}, "'group.id' must be text, a number or a truth"),
+        ({"properties": {"auto.offset.reset": "latest"}}, "the arguments start and on_data_loss"),
+        ({"properties": {"bootstrap.servers": "x"}}, "it is the argument servers"),
+    ],
+)
+def test_what_does_not_fit_is_refused_when_the_source_is_made(
+    arguments: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(FlowBuildError, match=said):
+        source(**arguments)
+
+
+def test_servers_are_addresses_with_commas_between() -> None:
+    assert KafkaSource(" one:9092, two:9092 ", "orders").servers == "one:9092,two:9092"
+    with pytest.raises(FlowBuildError, match="addresses with commas between"):
+        KafkaSource("one:9092,", "orders")
+    with pytest.raises(FlowTypeError, match="servers must be text"):
+        KafkaSource(9092, "orders")  # type: ignore[arg-type]
+
+
+def test_a_source_has_an_end_where_one_is_given() -> None:
+    assert source().bounded is False
+    assert source(end="latest").bounded is True
+    assert source(end=datetime(2026, 1, 1, tzinfo=UTC)).bounded is True
+    assert source(end={"orders": {0: 5}}).bounded is True
+
+
+# --- the columns of records ---
+
+
+def test_records_have_the_fields_of_the_value_and_what_else_there_is_of_a_message() -> None:
+    beside = ["key", "topic", "partition", "offset", "timestamp", "timestamp_type", "headers"]
+    assert source(value="json", schema=PRICES).names == ["price", *beside]
+    assert source(value="avro", schema=PRICE_AVRO).names == ["price", *beside]
+    assert source(value="text", items="records").names == ["value", *beside]
+    assert source(value="text").names == []
+
+
+def test_a_field_of_the_value_cannot_take_the_name_of_another_column() -> None:
+    schema = {"timestamp": pa.string(), "key": pa.int64(), "price": pa.float64()}
+    with pytest.raises(FlowBuildError, match=r"has 'key', 'timestamp'.*prefix='kafka_'"):
+        source(value="json", schema=schema)
+    names = source(value="json", schema=schema, prefix="kafka_").names
+    assert names[:5] == ["timestamp", "key", "price", "kafka_key", "kafka_topic"]
+
+
+# --- secrets ---
+
+SECRETS = {
+    "security.protocol": "SASL_SSL",
+    "sasl.username": "ann",
+    "sasl.password": "hunter2",
+    "ssl.key.pem": "-----BEGIN",
+    "fetch.min.bytes": 5,
+}
+
+
+def test_no_secret_is_shown() -> None:
+    shown = repr(source(properties=SECRETS))
+    assert "'security.protocol': 'SASL_SSL'" in shown
+    assert "'fetch.min.bytes': 5" in shown
+    for secret in ("ann", "hunter2", "BEGIN"):
+        assert secret not in shown
+    with pytest.raises(FlowTypeError) as refused:
+        source(properties="sasl.password=hunter2")
+    assert "hunter2" not in str(refused.value)
+
+
+def test_what_the_client_says_is_shown_without_the_secrets_in_it() -> None:
+    properties = Properties(SECRETS)
+    assert properties.hide("no login of ann with hunter2") == "no login of *** with ***"
+    problem = LastProblem(properties)
+    assert str(problem) == ""
+
+
+def test_a_source_travels_to_workers_with_its_properties() -> None:
+    made = source(properties=SECRETS, value="avro", schema=PRICE_AVRO)
+    there = pickle.loads(pickle.dumps(made))
+    assert there == made
+    assert dict(there.properties) == SECRETS
+    assert there.names == made.names
+
+
+# --- in a test without Spark ---
+
+
+def test_a_test_sends_messages_and_a_clock_takes_their_time() -> None:
+    flow = Dataflow("orders")
+    orders = op.input("orders", flow, source(key="text", value="json"))
+    keyed = op.key_on("by_user", orders, "key")
+    clock = win.EventClock("timestamp", "0s")
+    hourly = win.aggregate_window(
+        "hourly", keyed, clock, win.TumblingWindower("1h"), total=win.Sum("value.price")
+    )
+    op.output("out", op.map("totals", hourly.down, lambda kv: kv[1][1]), TestingSink([]))
+
+    def at(hour: int, price: float) -> KafkaMessage:
+        time = datetime(2026, 1, 1, hour, tzinfo=UTC)
+        return KafkaMessage("ann", {"price": price}, "orders", timestamp=time)
+
+    with TestDriver(flow) as test:
+        test.send("orders", [at(10, 1.5), at(10, 2.0), at(11, 7.0)])
+        test.end()
+        assert test.received("out") == [{"total": 3.5}, {"total": 7.0}]

@@ -1,0 +1,347 @@
+"""What each epoch reads of topics, planned against brokers that a test makes up."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flow.connectors.kafka.cluster import Ends, TopicPartition, Unreachable
+from flow.connectors.kafka.planning import KafkaPlanner, Reach, _cut, _shares
+from flow.errors import SourceError
+
+
+@dataclass
+class Clock:
+    """Seconds, in the test's hands; some pass with each look at it."""
+
+    now: float = 0.0
+    passing: float = 0.0
+
+    def __call__(self) -> float:
+        self.now += self.passing
+        return self.now
+
+
+@dataclass
+class Brokers:
+    """Partitions by name, each with where it begins and ends."""
+
+    partitions_there: dict[str, tuple[int, int]]
+    silent: bool = False
+    looks: int = 0
+    times: dict[str, int] = field(default_factory=dict)
+
+    def partitions(self, topics: Collection[str], pattern: str | None) -> list[TopicPartition]:
+        self._answer()
+        self.looks += 1
+        return [TopicPartition.of(name) for name in self.partitions_there]
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> Ends:
+        return {one: self.partitions_there[str(one)][0] for one in self._there(partitions)}
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> Ends:
+        return {one: self.partitions_there[str(one)][1] for one in self._there(partitions)}
+
+    def since(self, partitions: Iterable[TopicPartition], millis: int) -> Ends:
+        return {one: self.times[str(one)] + millis for one in self._there(partitions)}
+
+    def _there(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        self._answer()
+        return [one for one in partitions if str(one) in self.partitions_there]
+
+    def _answer(self) -> None:
+        if self.silent:
+            raise Unreachable("no Kafka broker answers at here:9092: gone")
+
+
+def planner(brokers: Brokers, clock: Clock | None = None, cores: int = 1, **more: Any) -> Any:
+    settings: dict[str, Any] = {
+        "topics": ("t",),
+        "pattern": None,
+        "start": "earliest",
+        "end": None,
+        "per_epoch": 1_000_000,
+        "on_data_loss": "fail",
+        "looking_seconds": 10.0,
+        "patience_seconds": 60.0,
+    }
+    cluster: Any = brokers
+    return KafkaPlanner(Reach(**{**settings, **more}), cluster, cores, clock or Clock())
+
+
+def read(planned: Any) -> list[tuple[Any, int, int]]:
+    """What a slice reads: ranges, source partitions, and places among the splits of those."""
+    return [(split.what, split.partition, split.order) for split in planned.splits]
+
+
+# --- epochs ---
+
+
+def test_an_epoch_reads_all_that_is_new_and_says_where_to_go_on() -> None:
+    brokers = Brokers({"t/0": (0, 5), "t/1": (2, 2)})
+    plan = planner(brokers)
+    first = plan.next(None)
+    assert first.end == {"t/0": 5, "t/1": 2}
+    assert read(first) == [(["t", 0, 0, 5], 0, 0)]
+    assert plan.next(first.end) is None
+    brokers.partitions_there["t/1"] = (2, 3)
+    second = plan.next(first.end)
+    assert (second.end, read(second)) == ({"t/0": 5, "t/1": 3}, [(["t", 1, 2, 3], 1, 0)])
+
+
+def test_a_backlog_comes_in_epochs_of_bounded_size_dealt_out_by_what_waits() -> None:
+    plan = planner(Brokers({"t/0": (0, 90), "t/1": (0, 10), "t/2": (0, 1)}), per_epoch=20)
+    offset, epochs = None, []
+    while (planned := plan.next(offset)) is not None:
+        epochs.append(
+            {name: end - (offset or {}).get(name, 0) for name, end in planned.end.items()}
+        )
+        offset = planned.end
+    assert epochs[0] == {"t/0": 17, "t/1": 2, "t/2": 1}
+    assert [sum(epoch.values()) for epoch in epochs] == [20, 20, 20, 20, 20, 1]
+    assert offset == {"t/0": 90, "t/1": 10, "t/2": 1}
+
+
+@given(
+    st.dictionaries(
+        st.builds(TopicPartition, st.just("t"), st.integers(0, 20)), st.integers(1, 10**6)
+    ),
+    st.integers(1, 10**6),
+)
+def test_shares_add_up_to_the_limit_and_none_is_more_than_there_is(
+    waiting: dict[TopicPartition, int], most: int
+) -> None:
+    shares = _shares(waiting, most)
+    assert sum(shares.values()) == min(most, sum(waiting.values()))
+    assert all(0 < share <= waiting[one] for one, share in shares.items())
+
+
+def test_few_partitions_are_cut_up_so_that_all_cores_read() -> None:
+    plan = planner(Brokers({"t/0": (0, 100_000)}), cores=4)
+    assert [split for split, _, _ in read(plan.next(None))] == [
+        ["t", 0, 0, 25_000],
+        ["t", 0, 25_000, 50_000],
+        ["t", 0, 50_000, 75_000],
+        ["t", 0, 75_000, 100_000],
+    ]
+    assert _cut(0, 30_000, 4) == [(0, 30_000)]
+    assert _cut(7, 7 + 59_999, 4) == [(7, 30_006), (30_006, 60_006)]
+
+
+# --- where it starts ---
+
+
+def test_a_flow_that_starts_at_the_latest_remembers_where_that_was() -> None:
+    brokers = Brokers({"t/0": (0, 5)})
+    first = planner(brokers, start="latest").next(None)
+    assert (first.end, first.splits) == ({"t/0": 5}, [])
+    brokers.partitions_there["t/0"] = (0, 7)
+    assert read(planner(brokers, start="latest").next(first.end)) == [(["t", 0, 5, 7], 0, 0)]
+
+
+def test_a_time_is_asked_of_the_brokers_in_milliseconds_rounded_up() -> None:
+    brokers = Brokers({"t/0": (0, 10_000)}, times={"t/0": 7})
+    start = datetime.fromtimestamp(1.0001, UTC)
+    assert read(planner(brokers, start=start).next(None)) == [(["t", 0, 1_008, 10_000], 0, 0)]
+
+
+#  t/0   |--------->
+#  t/1             |----->   added while the flow runs: read whole, though it starts at the latest
+#  other topic            |-->
+def test_partitions_that_are_added_are_read_from_their_beginning_and_keep_their_numbers() -> None:
+    brokers, clock = Brokers({"t/0": (0, 5)}), Clock()
+    plan = planner(brokers, clock, start="latest")
+    offset = plan.next(None).end
+    brokers.partitions_there = {"a/0": (0, 1), "t/0": (0, 5), "t/1": (0, 3)}
+    assert plan.next(offset) is None
+    assert brokers.looks == 1
+    clock.now = 10.0
+    second = plan.next(offset)
+    assert list(second.end.items()) == [("t/0", 5), ("a/0", 1), ("t/1", 3)]
+    assert read(second) == [(["a", 0, 0, 1], 1, 0), (["t", 1, 0, 3], 2, 0)]
+
+
+def test_topics_that_turn_up_after_a_pattern_matched_none_are_read_whole() -> None:
+    brokers, clock = Brokers({}), Clock()
+    plan = planner(brokers, clock, start="latest", topics=(), pattern="t.*")
+    offset = plan.next(None).end
+    assert offset == {}
+    brokers.partitions_there, clock.now = {"t/0": (0, 2)}, 10.0
+    assert read(plan.next(offset)) == [(["t", 0, 0, 2], 0, 0)]
+
+
+# --- where it ends ---
+
+
+def test_a_run_with_an_end_reads_up_to_the_ends_there_were_at_its_start() -> None:
+    brokers, clock = Brokers({"t/0": (0, 5)}), Clock()
+    plan = planner(brokers, clock, end="latest")
+    assert plan.finished(None) is False
+    brokers.partitions_there = {"t/0": (0, 9), "t/1": (0, 3)}
+    clock.now = 10.0
+    first = plan.next(None)
+    assert first.end == {"t/0": 5}
+    assert plan.finished(first.end) is True
+    assert planner(brokers, end="latest").finished({"t/0": 5}) is False
+
+
+def test_a_run_that_reads_what_there_is_ends_though_more_comes() -> None:
+    brokers = Brokers({"t/0": (0, 5)})
+    plan = planner(brokers, per_epoch=3)
+    plan.stop_at_present()
+    first = plan.next(None)
+    brokers.partitions_there["t/0"] = (0, 9)
+    second = plan.next(first.end)
+    assert (first.end, second.end) == ({"t/0": 3}, {"t/0": 5})
+    assert plan.next(second.end) is None
+    assert plan.finished(second.end) is False
+
+
+def test_a_bounded_topic_that_is_empty_is_finished_once_that_is_noted() -> None:
+    plan = planner(Brokers({"t/0": (4, 4)}), end="latest")
+    assert plan.finished(None) is False
+    first = plan.next(None)
+    assert (first.end, first.splits) == ({"t/0": 4}, [])
+    assert plan.finished(first.end) is True
+
+
+# --- lag ---
+
+
+def test_lag_is_what_waits_behind_an_offset_by_partition() -> None:
+    plan = planner(Brokers({"t/0": (0, 5_000), "t/1": (0, 10)}), per_epoch=1_002)
+    first = plan.next(None)
+    assert plan.behind(first.end) == {"t/0": 4_000, "t/1": 8}
+    assert plan.lag(first.end) == "4,008 behind (t/0 4,000, t/1 8)"
+    assert plan.lag({"t/0": 5_000, "t/1": 10}) == "0 behind"
+    assert planner(Brokers({})).lag(None) == ""
+
+
+def test_the_lag_of_many_partitions_shows_the_worst() -> None:
+    plan = planner(Brokers({f"t/{n}": (0, n) for n in range(6)}), per_epoch=1)
+    assert plan.lag(plan.next(None).end).startswith("14 behind (t/5 ")
+    assert plan.lag(plan.next(None).end).endswith(", …)")
+
+
+# --- losses ---
+
+
+def test_deleted_messages_are_an_error_that_says_which() -> None:
+    plan = planner(Brokers({"t/0": (7, 9)}))
+    with pytest.raises(SourceError, match=r"messages 3 to 6 of t/0 were deleted .*='warn' goes"):
+        plan.next({"t/0": 3})
+
+
+def test_deleted_messages_that_were_read_are_no_loss() -> None:
+    assert planner(Brokers({"t/0": (7, 7)})).next({"t/0": 7}) is None
+
+
+def test_all_messages_deleted_are_a_loss_that_may_be_met_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    plan = planner(Brokers({"t/0": (9, 9)}), on_data_loss="warn")
+    planned = plan.next({"t/0": 3})
+    assert (planned.end, planned.splits) == ({"t/0": 9}, [])
+    assert [record.getMessage() for record in caplog.records] == [
+        "messages 3 to 8 of t/0 were deleted on the broker before the flow read them; "
+        "going on with what is left"
+    ]
+
+
+def test_a_topic_that_was_made_anew_is_a_loss_once_it_is_certain(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = Clock()
+    brokers = Brokers({"t/0": (0, 2)})
+    fails = planner(brokers, clock)
+    warns = planner(brokers, clock, on_data_loss="warn")
+    assert fails.next({"t/0": 8}) is None
+    assert warns.next({"t/0": 8}) is None
+    clock.now = 5.0
+    with pytest.raises(SourceError, match="t/0 ends at 2, and the flow has come to 8"):
+        fails.next({"t/0": 8})
+    assert read(warns.next({"t/0": 8})) == [(["t", 0, 0, 2], 0, 0)]
+    assert len(caplog.records) == 1
+
+
+def test_a_partition_that_is_gone_is_a_loss_once_it_is_certain() -> None:
+    clock, brokers = Clock(), Brokers({"t/0": (0, 2), "t/1": (0, 2)})
+    plan = planner(brokers, clock)
+    offset = plan.next(None).end
+    del brokers.partitions_there["t/1"]
+    assert plan.next(offset) is None
+    brokers.partitions_there["t/1"] = (0, 2)  # it was only slow to come back
+    assert plan.next(offset) is None
+    clock.now = 5.0
+    assert plan.next(offset) is None
+    del brokers.partitions_there["t/1"]
+    assert plan.next(offset) is None
+    clock.now = 10.0
+    with pytest.raises(SourceError, match="t/1 is not on the broker any more"):
+        plan.next(offset)
+
+
+def test_a_run_that_ends_by_itself_waits_until_it_is_certain() -> None:
+    plan = planner(Brokers({"t/0": (0, 2)}), Clock(passing=1.0))
+    plan.stop_at_present()
+    with pytest.raises(SourceError, match="t/0 ends at 2"):
+        plan.next({"t/0": 8})
+    bounded = planner(Brokers({"t/0": (0, 2)}), end="latest")
+    assert bounded.next({"t/0": 8}) is None
+    assert bounded.finished({"t/0": 8}) is False
+
+
+def test_a_named_topic_must_be_there_at_the_start() -> None:
+    with pytest.raises(SourceError, match="there is no topic 't' on the broker: create it first"):
+        planner(Brokers({})).next(None)
+
+
+# --- brokers that do not answer ---
+
+
+def test_a_broker_that_never_answered_is_waited_for_for_a_while() -> None:
+    clock = Clock()
+    plan = planner(Brokers({}, silent=True), clock)
+    assert plan.next(None) is None
+    clock.now = 20.0
+    with pytest.raises(SourceError, match="no Kafka broker answers at here:9092: gone; waited 20"):
+        plan.next(None)
+
+
+def test_a_broker_that_answers_no_more_is_waited_for_and_said_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING)
+    clock, brokers = Clock(), Brokers({"t/0": (0, 2)})
+    plan = planner(brokers, clock)
+    offset = plan.next(None).end
+    brokers.silent = True
+    for clock.now in (1.0, 59.0):
+        assert plan.next(offset) is None
+    brokers.silent = False
+    assert plan.next(offset) is None
+    assert [record.getMessage() for record in caplog.records] == [
+        "no Kafka broker answers at here:9092: gone; waiting for it",
+        "Kafka answers again",
+    ]
+    brokers.silent = True
+    clock.now = 100.0
+    assert plan.next(offset) is None
+    clock.now = 160.0
+    with pytest.raises(SourceError, match="waited 60 s"):
+        plan.next(offset)
+
+
+def test_a_run_that_ends_by_itself_does_not_take_silence_for_nothing_new() -> None:
+    brokers = Brokers({"t/0": (0, 2)}, silent=True)
+    plan = planner(brokers, Clock(passing=5.0))
+    plan.stop_at_present()
+    with pytest.raises(SourceError, match="no Kafka broker answers"):
+        plan.next(None)
