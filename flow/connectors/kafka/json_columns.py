@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flow.connectors.files.csv_text import instant_texts
 from flow.connectors.files.plain_values import json_text, naive_problem
 from flow.errors import SinkError, shorten
 
 _NULL = "null"
 _ESCAPED = r'["\\\x00-\x1f]'
-_MIDNIGHT = r"\.0+Z$"
 
 
 def json_objects(batch: pa.RecordBatch, step_id: str) -> pa.Array:
@@ -101,9 +101,7 @@ def _texts(column: pa.Array) -> pa.Array:
 def _instants(column: pa.Array) -> pa.Array:
     if column.type.tz is None:
         raise ValueError(naive_problem(str(column.type)))
-    texts = column.cast(pa.timestamp("us", "UTC")).cast(pa.string())
-    texts = pc.replace_substring(texts, " ", "T", max_replacements=1)
-    return _quoted(pc.replace_substring_regex(texts, _MIDNIGHT, "Z"))
+    return _quoted(instant_texts(column))
 
 
 def _dates(column: pa.Array) -> pa.Array:

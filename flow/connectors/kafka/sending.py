@@ -30,6 +30,8 @@ _PIECES = 30
 _WAIT = 0.05
 _BATCH_BYTES = 1_000_000
 _OVERHEAD = 512
+_NOW = 0
+"""The time by which the client means that of sending."""
 _FLUSH_SECONDS = 300.0
 _LEAST_LIMIT = 1000
 _TOO_LARGE = ("MSG_SIZE_TOO_LARGE", "_MSG_SIZE_TOO_LARGE")
@@ -47,6 +49,7 @@ class Sender:
         self._topic = topic
         self._failure: Any = None
         self._culprit = ""
+        self._dicts: list[dict[str, Any]] = []
         reports = {"on_delivery": self._reported}
         sizes = _sizes(Topic(clients, topic))
         self.producer = clients.producer({**SETTINGS, **sizes, **settings, **reports})
@@ -54,6 +57,7 @@ class Sender:
     def forget(self) -> None:
         """Forget what has become of messages so far."""
         self._failure, self._culprit = None, ""
+        self._dicts = []
 
     def send(self, batch: pa.RecordBatch) -> None:
         """Queue messages, in columns as `flow.connectors.kafka.records.SCHEMA` has them.
@@ -112,23 +116,37 @@ class Sender:
 
     def _send_plain(self, piece: pa.RecordBatch) -> None:
         keys, values = piece.column("key").to_pylist(), piece.column("value").to_pylist()
-        messages = [{"key": k, "value": v} for k, v in zip(keys, values, strict=True)]
+        messages = self._filled(keys, values)
         if self.producer.produce_batch(self._topic, messages) < len(messages):
             refused = next(message for message in messages if "_error" in message)
             self._accuse(refused["_error"], refused["key"], refused["value"])
             self.check()
 
+    def _filled(self, keys: list[Any], values: list[Any]) -> list[dict[str, Any]]:
+        """Messages as the client wants them, in dicts that are used again and again.
+
+        New ones would keep the garbage collector busy for longer than the client needs.
+        """
+        missing = len(keys) - len(self._dicts)
+        self._dicts += [{} for _ in range(missing)]
+        dicts = self._dicts if len(keys) == len(self._dicts) else self._dicts[: len(keys)]
+        for message, key, value in zip(dicts, keys, values, strict=True):
+            message["key"] = key
+            message["value"] = value
+        return dicts
+
     def _send_each(self, piece: pa.RecordBatch) -> None:
         columns = [piece.column(name).to_pylist() for name in piece.schema.names]
-        for key, value, time_ms, headers in zip(*columns, strict=True):
-            more = {} if time_ms is None else {"timestamp": time_ms}
-            if headers is not None:
-                more["headers"] = [(one["name"], one["value"]) for one in headers]
-            self._send_one(key, value, more)
-
-    def _send_one(self, key: Any, value: Any, more: dict[str, Any]) -> None:
+        headed = piece.column("headers").null_count < piece.num_rows
+        produce, topic = self.producer.produce, self._topic
+        key = value = None
         try:
-            self.producer.produce(self._topic, value, key, **more)
+            for key, value, time_ms, headers in zip(*columns, strict=True):
+                if headed:
+                    pairs = [(one["name"], one["value"]) for one in headers or ()]
+                    produce(topic, value, key, timestamp=time_ms or _NOW, headers=pairs)
+                else:
+                    produce(topic, value, key, timestamp=time_ms or _NOW)
         except kafka().KafkaException as error:
             self._accuse(error.args[0], key, value)
             raise
