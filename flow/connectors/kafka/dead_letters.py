@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import flow.operators as op
 from flow.connectors.files.plain_values import instant_text
+from flow.connectors.kafka.message import BadMessage, KafkaMessage
 from flow.connectors.kafka.records import KafkaRecord
 from flow.connectors.kafka.sink import KafkaSink
 from flow.connectors.source import BadInput
@@ -101,7 +102,7 @@ def _letter(item: Any) -> _Letter:
     if isinstance(value, Late):
         return _Letter(value.value, key, _why_late(value))
     if isinstance(value, BadInput):
-        message = getattr(value, "message", value.text)
+        message = value.message if isinstance(value, BadMessage) else value.text
         return _Letter(message, key, {"reason": value.reason, "where": value.where})
     if isinstance(value, ItemError):
         inner, original = value.item if _is_pair(value.item) else (key, value.item)
@@ -124,7 +125,7 @@ def _why_late(late: Late) -> dict[str, Any]:
 
 def _message(item: Any) -> KafkaRecord:
     """What is written of an item: of one that came from Kafka, what it was there."""
-    if _is_message(item):
+    if isinstance(item, KafkaMessage):
         return KafkaRecord(item.value, item.key, item.headers, item.timestamp)
     if not _is_read_record(item):
         return KafkaRecord(item)
@@ -134,15 +135,11 @@ def _message(item: Any) -> KafkaRecord:
 
 
 def _coordinates(item: Any) -> dict[str, Any]:
-    if _is_message(item):
+    if isinstance(item, KafkaMessage):
         return {name: getattr(item, name) for name in _COORDINATES}
     if _is_read_record(item):
         return {name: item[name] for name in _COORDINATES}
     return {}
-
-
-def _is_message(item: Any) -> bool:
-    return all(hasattr(item, name) for name in (*_COORDINATES, "key", "value", "headers"))
 
 
 def _is_read_record(item: Any) -> bool:

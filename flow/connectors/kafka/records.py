@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from flow.connectors.files.columns import gathered
 from flow.connectors.files.plain_values import json_text
+from flow.connectors.kafka.message import KafkaMessage
 from flow.connectors.kafka.serializers import Serializer
 from flow.connectors.sink import Written, to_record
 from flow.errors import FlowError, SinkError, TimestampError, brief, shorten, step_error
@@ -149,6 +150,8 @@ class Encoding:
     def _record(self, item: Any, step_id: str) -> KafkaRecord:
         if isinstance(item, KafkaRecord):
             return item
+        if isinstance(item, KafkaMessage):
+            return KafkaRecord(item.value, item.key, item.headers, item.timestamp)
         record = to_record(item)
         try:
             return KafkaRecord(

@@ -10,7 +10,8 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.connectors.files.checks import check_choice, check_count
-from flow.connectors.kafka.connection import SERVERS, Clients, checked_properties, shown
+from flow.connectors.kafka.client import as_properties
+from flow.connectors.kafka.connection import SERVERS, Clients
 from flow.connectors.kafka.epochs_topic import EPOCHS_TOPIC, EpochsTopic
 from flow.connectors.kafka.records import SCHEMA, Encoding, Getter, HeaderGetter
 from flow.connectors.kafka.sending import write_directly
@@ -142,7 +143,7 @@ class KafkaSink(Sink[Any]):
         if not isinstance(self.guarantee, Guarantee):
             check_choice("guarantee", self.guarantee, _PROMISES)
         object.__setattr__(self, "guarantee", Guarantee(self.guarantee))
-        object.__setattr__(self, "properties", checked_properties(self.properties, _RESERVED))
+        object.__setattr__(self, "properties", as_properties(self.properties, _RESERVED))
         object.__setattr__(self, "_encoding", self._made_encoding())
         object.__setattr__(self, "lays_out", self._encoding.columnar)
 
@@ -156,7 +157,6 @@ class KafkaSink(Sink[Any]):
                 if self._exactly_once:
                     continue
                 value = value.value
-            value = shown(value) if one.name == "properties" else value
             arguments.append(f"{one.name}={value!r}")
         return f"KafkaSink({', '.join(arguments)})"
 

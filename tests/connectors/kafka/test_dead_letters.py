@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,7 +13,7 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, FlowBuildError, run
 from flow.connectors.files import JsonLinesSink
-from flow.connectors.kafka import KafkaSink, dead_letters
+from flow.connectors.kafka import BadMessage, KafkaMessage, KafkaSink, dead_letters
 from flow.connectors.kafka.dead_letters import dead_letter
 from flow.connectors.kafka.records import KafkaRecord
 from flow.connectors.source import BadInput
@@ -25,25 +24,8 @@ NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 SINK = KafkaSink("nowhere:1", "dead")
 
 
-@dataclass(frozen=True)
-class Message:
-    """A message as a source of Kafka's gives it."""
-
-    key: Any
-    value: Any
-    topic: str = "orders"
-    partition: int = 3
-    offset: int = 17
-    timestamp: datetime | None = NOON
-    timestamp_type: str = "create"
-    headers: tuple[tuple[str, bytes | None], ...] = (("trace", b"1"),)
-
-
-@dataclass(frozen=True)
-class BadMessage(BadInput):
-    """A message that a source of Kafka's could not read."""
-
-    message: Message = Message(None, b"{")
+def message(key: Any, value: Any) -> KafkaMessage:
+    return KafkaMessage(key, value, "orders", 3, 17, NOON, "create", (("trace", b"1"),))
 
 
 COORDINATES = [("flow.topic", "orders"), ("flow.partition", "3"), ("flow.offset", "17")]
@@ -91,13 +73,13 @@ def test_late_and_broken_items_say_why_they_are_there() -> None:
 
 
 def test_a_message_stays_as_it_was_and_says_where_it_was_read() -> None:
-    made = dead_letter("parse", ("ann", op.ItemError(Message(b"k", b"v"), "parse", KeyError("a"))))
+    made = dead_letter("parse", ("ann", op.ItemError(message(b"k", b"v"), "parse", KeyError("a"))))
     reason = [("flow.step", "parse"), ("flow.reason", "KeyError: 'a'")]
     assert made == KafkaRecord(b"v", b"k", [("trace", b"1"), *reason, *COORDINATES], NOON)
 
 
 def test_a_message_that_could_not_be_read_stays_as_it_was() -> None:
-    bad = BadMessage("orders[3]@17", "{", "not JSON", Message(None, b"{"))
+    bad = BadMessage("orders[3]@17", "{", "not JSON", message(None, b"{"))
     why = [("flow.step", "in"), ("flow.reason", "not JSON"), ("flow.where", "orders[3]@17")]
     assert dead_letter("in", bad) == KafkaRecord(
         b"{", None, [("trace", b"1"), *why, *COORDINATES], NOON

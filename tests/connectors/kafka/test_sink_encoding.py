@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flow import FlowBuildError, SinkError, StepError
-from flow.connectors.kafka import Avro, KafkaRecord, KafkaSink
+from flow.connectors.kafka import Avro, KafkaMessage, KafkaRecord, KafkaSink
 from flow.connectors.sink import WriteContext, Written
 from flow.instants import from_us
 from flow_windowing import WindowMetadata
@@ -124,6 +124,13 @@ def test_a_kafka_record_says_all_itself() -> None:
     record = KafkaRecord({"n": 1}, key="k", headers={"h": "x"}, timestamp=NOON)
     assert messages([record], key="nothing", value="nothing") == [
         Message(b"k", b'{"n": 1}', NOON_MS, (("h", b"x"),))
+    ]
+
+
+def test_a_message_is_written_as_it_was_read() -> None:
+    read = KafkaMessage(b"k", b"{}", "t", 3, 7, NOON, "create", (("h", None), ("h", b"x")))
+    assert messages([read], key="offset") == [
+        Message(b"k", b"{}", NOON_MS, (("h", None), ("h", b"x")))
     ]
 
 
