@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 from pyarrow import fs
 
 from flow.connectors.files.places import locate
@@ -69,6 +68,9 @@ def seed_files(root: str) -> list[str]:
 
 def read_seeds(root: str, files: Iterable[str]) -> Iterator[Packet]:
     """The seeds in some files of a seed, as packets."""
+    # It imports pandas: every run would start the later for what few runs do.
+    import pyarrow.dataset as ds
+
     filesystem = locate(root).filesystem
     seq = 0
     for file in files:
