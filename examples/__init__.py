@@ -3,6 +3,8 @@
 - `flights`: a year of departures in windows of four kinds, joined with the weather; start here
 - `word_count`: steps that keep nothing, and a count at the end of the input
 - `traffic_lights`: figures of each hour of event time, with some patience for late lines
+- `kafka_traffic_lights`: the same over Kafka, with what cannot be used in a topic of its own
+- `kafka_broker`: a broker of one node, to try that on
 - `sensor_temperature`: tumbling, hopping and sliding windows side by side
 - `last_three_purchases`: windows of so many values, whatever their time
 - `visits`: sessions, kept up to date as they grow and merge

@@ -277,7 +277,7 @@ def running_broker() -> Broker:
     Where its program cannot be had, or there is no client, the test that asks is skipped.
     """
     pytest.importorskip("confluent_kafka", reason="no Kafka client: install confluent-kafka")
-    problem, jars = _resolved()
+    problem, jars = broker_program()
     if problem:
         pytest.skip(problem)
     return _started(jars)
@@ -286,7 +286,9 @@ def running_broker() -> Broker:
 def own_broker(**settings: str) -> Broker:
     """A broker for one test, for what others must not meet; the test removes it."""
     running_broker()
-    return Broker(_resolved()[1], {name.replace("_", "."): one for name, one in settings.items()})
+    return Broker(
+        broker_program()[1], {name.replace("_", "."): one for name, one in settings.items()}
+    )
 
 
 @functools.cache
@@ -297,7 +299,7 @@ def _started(jars: Path) -> Broker:
 
 
 @functools.cache
-def _resolved() -> tuple[str, Path]:
+def broker_program() -> tuple[str, Path]:
     """Why there is no program of a broker, if so, and the folder of its jars."""
     jars = _cache() / f"kafka_{SCALA}-{VERSION}"
     try:
