@@ -244,6 +244,8 @@ class Broker:
             # How long it waits, after it was killed, for the end of the one that it was before.
             "broker.heartbeat.interval.ms": "200",
             "broker.session.timeout.ms": "2000",
+            # Messages of tests may be as old as can be.
+            "log.retention.ms": "-1",
             "num.network.threads": "2",
             "num.io.threads": "4",
             "log.cleaner.dedupe.buffer.size": str(8 << 20),
