@@ -125,7 +125,7 @@ class JsonColumns(JsonForm):
         if None in data:
             return None
         lines = b"\n".join([*data, b""])  # type: ignore[list-item]
-        if lines.count(b"\n") > len(data) or lines.startswith(b"\n") or b"\n\n" in lines:
+        if lines.count(b"\n") > len(data):
             return self._of_uneven(data)
         table = self._parser.parse(lines)
         if not isinstance(table, pa.Table) or table.num_rows != len(data):
@@ -149,7 +149,7 @@ class JsonColumns(JsonForm):
         return self._parser.reason(json.dumps(value).encode())
 
     def _of_uneven(self, data: Data) -> Any | None:
-        """Values with line ends in them, which are white space there, or with nothing in them."""
+        """Values with line ends in them, which are white space there."""
         try:
             return self.column([json.dumps(self.read(one or b"")).encode() for one in data])
         except ValueError:

@@ -110,7 +110,10 @@ def test_a_backlog_is_read_in_bounded_epochs_and_memory(
         memory.append(workers_megabytes())
 
     recovery: Any = RecoveryConfig(tmp_path / "checkpoint")
-    run(flow, spark=spark, recovery=recovery, trigger="available", drain=True, on_epoch=on_epoch)
+    summary = run(
+        flow, spark=spark, recovery=recovery, trigger="available", drain=True, on_epoch=on_epoch
+    )
+    assert summary.count("hourly", "late") == 0
     assert sum(sizes) == count
     assert max(sizes) == per_epoch
     assert len([size for size in sizes if size]) == count // per_epoch
@@ -119,4 +122,3 @@ def test_a_backlog_is_read_in_bounded_epochs_and_memory(
         itertools.islice(itertools.cycle(range(7)), count)
     )
     assert max(memory) < MOST_MEGABYTES
-    print(f"most of a worker: {max(memory):.0f} MB")  # noqa: T201

@@ -239,8 +239,21 @@ def test_deleted_messages_are_an_error_that_says_which() -> None:
         plan.next({"t/0": 3})
 
 
-def test_deleted_messages_that_were_read_are_no_loss() -> None:
+def test_one_deleted_message_is_a_loss_and_those_that_were_read_are_none() -> None:
+    plan = planner(Brokers({"t/0": (7, 9)}))
+    with pytest.raises(SourceError, match="messages 6 to 6 of t/0 were deleted"):
+        plan.next({"t/0": 6})
+    assert read(plan.next({"t/0": 7})) == [(["t", 0, 7, 9], 0, 0)]
     assert planner(Brokers({"t/0": (7, 7)})).next({"t/0": 7}) is None
+
+
+def test_a_partition_that_is_gone_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    plan = planner(Brokers({"t/0": (0, 2)}), Clock(passing=5.0), on_data_loss="warn")
+    for _ in range(4):
+        assert plan.next({"t/0": 2, "t/1": 5}) is None
+    assert [record.getMessage() for record in caplog.records] == [
+        "t/1 is not on the broker any more; going on with what is left"
+    ]
 
 
 def test_all_messages_deleted_are_a_loss_that_may_be_met_with_a_warning(
