@@ -30,6 +30,7 @@ def main() -> int:
         with contextlib.suppress(KeyboardInterrupt):
             signal.pause()
     finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # let it be removed in peace
         broker.remove()
     return 0
 
