@@ -32,7 +32,7 @@ TIMEOUT = "transaction.timeout.ms"
 _DEFAULT_TIMEOUT_MS = 60_000
 _SECONDS = 60.0
 _ABORT_SECONDS = 5.0
-_FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "_STATE")
+_FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 
 
 class TransactionalWriter:
@@ -105,7 +105,7 @@ class TransactionalWriter:
             reason = reason_of(error)
             if time.monotonic() - began >= self._timeout:
                 raise SinkError(f"{where}: {self._why_so_long()}") from None
-            if reason.name() in _FENCED or reason.fatal():
+            if reason.name() in _FENCED:
                 raise SinkError(f"{where}: {_FENCED_PROBLEM}") from None
             raise SinkError(f"{where}: {self._sender.explanation(reason)}") from None
 

@@ -283,6 +283,29 @@ def test_a_topic_that_is_gone_is_an_error(broker: Broker, start: Start) -> None:
     assert "the topic is not there any more" in str(caught.value)
 
 
+def test_a_broker_that_is_killed_and_comes_back_has_the_epoch_once(
+    broker: Broker, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    epoch 1   sent ─── killed ─── started ─── flushed, committed
+    """
+    topic = broker.topic()
+    run = start(topic, "run")
+    run.write(0, [1])
+    sender = run.sink._run.writers["out"]._sender
+    flush = sender.flush
+
+    def interrupted(seconds: float) -> None:
+        broker.kill()
+        broker.start()
+        flush(seconds)
+
+    monkeypatch.setattr(sender, "flush", interrupted)
+    run.write(1, [2])
+    start(topic, "run").write(1, [2])
+    assert values(broker, topic) == numbers(1, 2)
+
+
 def test_brokers_that_cannot_be_reached_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flow.connectors.kafka.topics._SECONDS", 0.5)
     with pytest.raises(SinkError) as caught:
