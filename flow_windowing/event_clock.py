@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from typing_extensions import override
 
@@ -17,6 +17,11 @@ from flow.operators.logic import Progress
 from flow.paths import get_path
 from flow_windowing.clocks import NO_WATERMARK, Clock, ClockLogic, DroppedValue, Reading
 from flow_windowing.metadata import LateReason
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from flow.operators.shards import Ints
 
 V = TypeVar("V")
 
@@ -259,6 +264,13 @@ class _EventProgress(Progress):
         if timestamp_us - moment.now_us > self.clock.max_ahead_us:
             return None
         return timestamp_us - self.clock.wait_us
+
+    @override
+    def measure_rows(self, rows: pa.RecordBatch, moment: Moment) -> Ints | None:
+        # Imported late: most flows that use a clock have no stream to measure.
+        from flow_windowing.columnar.timestamps import measured_rows
+
+        return measured_rows(rows, self.clock, lambda row: self.measure(row, moment), moment)
 
 
 def _check_getter(ts_getter: object) -> None:

@@ -8,36 +8,66 @@ import pyarrow as pa
 from flow.engine.chunks import (
     Chunk,
     KeyedRecords,
+    Pairs,
     as_dictionary,
     as_pairs,
     join_batches,
     key_array,
     ordered_by,
 )
-from flow.engine.packets import Packet, decode
+from flow.engine.packets import REACHED, Packet, decode
 from flow.engine.plan import Edge
+from flow.engine.progress import Timeline
 from flow.engine.row_views import view_of
+from flow.errors import EngineError
 from flow.operators.shards import Ints, ShardRows
 
 
-def gather_rows(edge: Edge, packets: list[Packet]) -> ShardRows | None:
+def gather_rows(
+    edge: Edge, packets: list[Packet], timeline: Timeline | None = None
+) -> ShardRows | None:
     """The rows in all packets bound for a step, `None` when there are none.
 
     Rows of one schema stay columns; where there are others, all become Python objects.
+
+    Args:
+        edge: the edge that they came along.
+        packets: the packets.
+        timeline: for a step that measures progress, how far its stream comes in the epoch.
     """
     ordered = sorted(packets, key=lambda one: (one.origin, one.seq))
-    chunks = [chunk for chunk in (decode(one.payload) for one in ordered) if len(chunk)]
-    if not chunks:
+    arrived = [(one, chunk) for one in ordered if len(chunk := decode(one.payload))]
+    if not arrived:
         return None
+    chunks, reached = [chunk for _, chunk in arrived], None
+    if timeline is not None:
+        apart = [_unstamped(chunk) for chunk in chunks]
+        chunks = [chunk for chunk, _ in apart]
+        of_each = [
+            timeline.reached(edge.dest, packet.origin, chunk.pos, stamps)
+            for (packet, _), (chunk, stamps) in zip(arrived, apart, strict=True)
+        ]
+        reached = np.concatenate(of_each)
     records = [chunk for chunk in chunks if isinstance(chunk, KeyedRecords)]
     if len(records) == len(chunks) and _alike(records):
         keys, codes = _coded([chunk.keys for chunk in records])
         batch = join_batches([chunk.batch for chunk in records])
-        return _by_key(keys, codes, _positions(chunks), batch)
+        return _by_key(keys, codes, _positions(chunks), batch, reached)
     pairs = [as_pairs(chunk, edge.step_id) for chunk in chunks]
     keys, codes = _coded([key_array(one.keys, edge.step_id) for one in pairs])
     values = [value for one in pairs for value in one.values]
-    return _by_key(keys, codes, _positions(chunks), values)
+    return _by_key(keys, codes, _positions(chunks), values, reached)
+
+
+def _unstamped(chunk: Chunk) -> tuple[Chunk, Ints]:
+    """A chunk that a `Meter` has stamped, without its stamps, and these."""
+    if isinstance(chunk, KeyedRecords):
+        stamps = chunk.batch.column(REACHED).to_numpy()
+        return KeyedRecords(chunk.keys, chunk.batch.drop_columns([REACHED]), chunk.pos), stamps
+    if not isinstance(chunk, Pairs):
+        raise EngineError(f"{type(chunk).__name__} came without how far their stream had come")
+    values, reached = zip(*chunk.values, strict=True)
+    return Pairs(chunk.keys, list(values), chunk.pos), np.array(reached, np.int64)
 
 
 def _alike(chunks: list[KeyedRecords]) -> bool:
@@ -59,7 +89,11 @@ def _coded(columns: list[pa.Array]) -> tuple[pa.Array, Ints]:
 
 
 def _by_key(
-    keys: pa.Array, codes: Ints, pos: Ints, values: pa.RecordBatch | list[object]
+    keys: pa.Array,
+    codes: Ints,
+    pos: Ints,
+    values: pa.RecordBatch | list[object],
+    reached: Ints | None,
 ) -> ShardRows:
     counts = np.bincount(codes, minlength=len(keys))
     if not counts.all():  # a dictionary may hold keys that no row has
@@ -72,4 +106,24 @@ def _by_key(
     if (same & (pos[1:] < pos[:-1])).any():
         again = np.lexsort((pos, codes))
         order, pos = order[again], pos[again]
-    return ShardRows(keys, counts, order, pos, values)
+    if reached is not None:
+        reached = _rising(reached[order], counts)
+    return ShardRows(keys, counts, order, pos, values, reached)
+
+
+def _rising(reached: Ints, counts: Ints) -> Ints:
+    """How far a stream has come, for no row less far than for one of its key before it.
+
+    What several partitions send can lie at one position, where each knows its own items best.
+    """
+    less = np.flatnonzero(reached[1:] < reached[:-1]) + 1
+    starts = np.cumsum(counts) - counts
+    if np.isin(less, starts).all():
+        return reached
+    runs = np.repeat(np.arange(len(counts)), counts)
+    # Ranks instead of measures: those of one key lie above those of the keys before it.
+    ranks = np.empty(len(reached), np.int64)
+    by_measure = np.argsort(reached, kind="stable")
+    ranks[by_measure] = np.arange(len(reached))
+    highest = np.maximum.accumulate(runs * len(reached) + ranks) - runs * len(reached)
+    return reached[by_measure][highest]

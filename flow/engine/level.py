@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from flow.dataflow import Step, StreamId
@@ -20,12 +20,12 @@ from flow.engine.meter import Marks, Partition
 from flow.engine.packets import CONTROL, ERROR, PROGRESS, STATS, Packet, sorted_chunks
 from flow.engine.pipeline import Pipeline
 from flow.engine.plan import Edge, Plan
-from flow.engine.progress import timeline_of
+from flow.engine.progress import Timeline, timeline_of
 from flow.engine.shard_table import ShardTable
 from flow.engine.state import KeyStates
 from flow.errors import EngineError, FlowError, brief, step_error
 from flow.operators.logic import Counted, Stateful
-from flow.operators.shards import KeyFailure
+from flow.operators.shards import KeyFailure, ShardEpoch
 
 LEVEL_BITS = 24
 """A level's origins stand above those of the tasks of stage 0, and of the levels before it, so that
@@ -165,12 +165,13 @@ class _LevelRun:
     ) -> list[tuple[StreamId, Chunk]]:
         """Run a step over all keys at once; returns what goes down which stream."""
         (edge,) = self._plan.edges_into(step.step_id)
-        rows = gather_rows(edge, arrived.items) if arrived.items else None
+        timeline = timeline_of(step, (edge,), arrived.marks, table, self._control.moment)
+        rows = gather_rows(edge, arrived.items, timeline) if arrived.items else None
         self._context.count(step.step_id, "in", 0 if rows is None else len(rows.pos))
         downs = step.downs
         wanted = frozenset(at for at, down in enumerate(downs) if self._plan.hops_of(down))
         try:
-            made = table.run(rows, self._control, wanted)
+            made = table.run(rows, *self._asked_of_shard(wanted, timeline))
             due_us = table.flush()
         except KeyFailure as failure:
             raise failed_at(step.step_id, failure) from cause_of(failure.cause)
@@ -179,6 +180,8 @@ class _LevelRun:
         except Exception as error:  # such as a state that pickle refuses, or a result that raises
             problem = f"working out or keeping its results raised {brief(error)}"
             raise step_error(step.step_id, problem, has_item=False) from error
+        if timeline is not None:
+            due_us = timeline.due_us(due_us)
         self._context.stats.due_us = min(self._context.stats.due_us, due_us)
         self._context.stats.gauges[step.step_id, "keys"] += table.count()
         self._count(step, made.counted)
@@ -186,6 +189,17 @@ class _LevelRun:
             self._context.count(step.step_id, _counted_as(step, down), unwanted)
         pairs = zip(downs, made.chunks, strict=False)
         return [(down, chunk) for down, chunks in pairs for chunk in chunks]
+
+    def _asked_of_shard(
+        self, wanted: frozenset[int], timeline: Timeline | None
+    ) -> tuple[ShardEpoch, int]:
+        """What the epoch asks of a step's shard, and up to when its keys are due."""
+        moment, end_of_input = self._control.moment, self._control.end_of_input
+        if timeline is None:
+            return ShardEpoch(moment, moment, end_of_input, wanted), moment.now_us
+        before = replace(moment, progress_us=timeline.before_us)
+        after = replace(moment, progress_us=timeline.after_us)
+        return ShardEpoch(after, before, end_of_input, wanted), timeline.after_us
 
     def _count(self, step: Step, counted: list[Counted]) -> None:
         for one in counted:

@@ -11,9 +11,12 @@ import json
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
-from flow.engine.chunks import Chunk, Pairs, Positions, as_pairs
+from flow.engine.chunks import Chunk, KeyedRecords, Pairs, Positions, as_pairs
+from flow.engine.packets import REACHED
 from flow.engine.plan import Edge
+from flow.engine.row_views import view_of
 from flow.errors import brief, step_error
 from flow.instants import NEVER, NO_PROGRESS, Moment
 from flow.operators.logic import Progress
@@ -81,57 +84,89 @@ class Marks(NamedTuple):
 
 
 class Meter:
-    """Measures what one origin sends along one edge."""
+    """Measures what one origin sends along one edge.
 
-    def __init__(self, edge: Edge, progress: Progress, partition: Partition, moment: Moment):
+    Args:
+        edge: the edge.
+        progress: how to measure.
+        partition: what is sent belongs to.
+        moment: the epoch's system time.
+        in_columns: whether the step that reads the edge takes records as columns.
+    """
+
+    def __init__(
+        self,
+        edge: Edge,
+        progress: Progress,
+        partition: Partition,
+        moment: Moment,
+        in_columns: bool = False,
+    ) -> None:
         self._edge = edge
-        self._measure = progress.measure
+        self._progress = progress
         self._partition = partition
         self._moment = moment
+        self._in_columns = in_columns
         self._most = MOST_MARKS if partition.is_source else None
         self._run_bits = 0
         self._reached_us = NO_PROGRESS
-        self._marks: list[tuple[int, int]] = []
+        self._positions: Positions = np.empty(0, np.int64)
+        self._values: Positions = np.empty(0, np.int64)
 
-    def stamp(self, chunk: Chunk) -> Pairs:
-        """Measure items, which come in order; each value becomes ``(value, reached so far)``.
+    def stamp(self, chunk: Chunk) -> Chunk:
+        """Measure items, which come in order.
+
+        Returns:
+            The items with how far things had come with each: records in a column `REACHED`, others
+            as pairs whose values are ``(value, reached so far)``.
 
         Raises:
             StepError: when the measure raises.
         """
+        if self._in_columns and isinstance(chunk, KeyedRecords) and view_of(chunk.batch) is None:
+            measured = self._progress.measure_rows(chunk.batch, self._moment)
+            if measured is not None:
+                reached = pa.array(self._reach(measured, chunk.pos))
+                batch = chunk.batch.append_column(REACHED, reached)
+                return KeyedRecords(chunk.keys, batch, chunk.pos)
         pairs = as_pairs(chunk, self._edge.step_id)
-        stamped: list[Any] = []
-        for key, value, pos in zip(pairs.keys, pairs.values, pairs.pos.tolist(), strict=True):
-            self._meet(key, value, pos)
-            stamped.append((value, self._reached_us))
-        return Pairs(pairs.keys, stamped, pairs.pos)
+        each = map(self._measured, pairs.keys, pairs.values)
+        stamps = self._reach(np.fromiter(each, np.int64, len(pairs)), pairs.pos)
+        return Pairs(pairs.keys, list(zip(pairs.values, stamps.tolist(), strict=True)), pairs.pos)
 
     def marks(self) -> Marks:
         """How far the edge has come with all that was stamped."""
-        positions, values = np.array(self._marks, np.int64).reshape(-1, 2).T
-        return Marks(self._edge.dest, self._partition, positions, values)
+        return Marks(self._edge.dest, self._partition, self._positions, self._values)
 
-    def _meet(self, key: str, value: Any, pos: int) -> None:
+    def _measured(self, key: str, value: Any) -> int:
         try:
-            measured = self._measure(value, self._moment)
-            if measured is None or measured <= self._reached_us:
-                return
-            self._reached_us = min(int(measured), NEVER)
+            measured = self._progress.measure(value, self._moment)
+            return NO_PROGRESS if measured is None else max(NO_PROGRESS, min(int(measured), NEVER))
         except Exception as error:
             problem = f"measuring its progress raised {brief(error)}"
             raise step_error(self._edge.step_id, problem, key=key, item=value) from error
-        self._mark(pos)
 
-    def _mark(self, pos: int) -> None:
-        marks = self._marks
-        if len(marks) > 1 and marks[-1][0] >> self._run_bits == pos >> self._run_bits:
-            marks.pop()
-        marks.append((pos, self._reached_us))
-        while self._most is not None and len(marks) > self._most:
+    def _reach(self, measured: Positions, pos: Positions) -> Positions:
+        """How far things have come with each of some items, which is remembered."""
+        so_far = np.concatenate([[self._reached_us], np.minimum(measured, NEVER)])
+        reached = np.maximum.accumulate(so_far)
+        grown = np.flatnonzero(np.diff(reached))
+        self._mark(pos[grown], reached[grown + 1])
+        self._reached_us = int(reached[-1])
+        return reached[1:]
+
+    def _mark(self, positions: Positions, values: Positions) -> None:
+        positions = np.concatenate([self._positions, positions])
+        values = np.concatenate([self._values, values])
+        kept = self._thinned(positions)
+        while self._most is not None and len(kept) > self._most:
             self._run_bits += 1
-            marks = self._marks = self._thinned(marks)
+            kept = self._thinned(positions)
+        self._positions, self._values = positions[kept], values[kept]
 
-    def _thinned(self, marks: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """The first mark, and the last of each run of positions."""
-        last = {pos >> self._run_bits: (pos, value) for pos, value in marks[1:]}
-        return [marks[0], *last.values()]
+    def _thinned(self, positions: Positions) -> Positions:
+        """Which marks stay: the first, and the last of each run of positions."""
+        runs = positions >> self._run_bits
+        last = np.append(runs[1:] != runs[:-1], True)[: len(runs)]
+        last[:1] = True
+        return np.flatnonzero(last)

@@ -46,6 +46,8 @@ CONTROL, STATS, ERROR, PRINTED, PROGRESS, SEED = -1, -2, -3, -4, -5, -6
 far a stream has come."""
 
 _POS, _KEY = "__flow_pos__", "__flow_key__"
+REACHED = "__flow_reached__"
+"""The column of records that says how far what their origin sends has come with each of them."""
 _PROTOCOL = 5
 
 
@@ -144,7 +146,7 @@ def narrowed(chunk: KeyedRecords, fields: frozenset[str] | None) -> KeyedRecords
     names = chunk.batch.schema.names
     if fields is None or fields.issuperset(names) or view_of(chunk.batch) is not None:
         return chunk
-    left = [at for at, name in enumerate(names) if name in fields]
+    left = [at for at, name in enumerate(names) if name in fields or name == REACHED]
     if not left:  # a batch without columns would forget how many rows it has
         left = [0]
     return KeyedRecords(chunk.keys, chunk.batch.select(left), chunk.pos)

@@ -132,14 +132,15 @@ class Pipeline:
     def _meter(self, edge: Edge) -> Meter | None:
         """What measures an edge's items, if the step that reads them wants it."""
         if edge.dest not in self._meters:
-            operator = self._plan.steps[edge.step_id].operator
-            progress = operator.progress if isinstance(operator, Stateful) else None
-            self._meters[edge.dest] = (
-                None
-                if progress is None
-                else Meter(edge, progress, self._partition, self._context.moment)
-            )
+            self._meters[edge.dest] = self._made_meter(edge)
         return self._meters[edge.dest]
+
+    def _made_meter(self, edge: Edge) -> Meter | None:
+        operator = self._plan.steps[edge.step_id].operator
+        if not isinstance(operator, Stateful) or operator.progress is None:
+            return None
+        in_columns = operator.shard_logic is not None
+        return Meter(edge, operator.progress, self._partition, self._context.moment, in_columns)
 
     def _encode(self, edge: Edge, chunk: Chunk) -> Iterator[tuple[int, bytes]]:
         made_by = edge.stream.step_id

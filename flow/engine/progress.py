@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from flow.engine.chunks import Positions
 from flow.engine.meter import Marks
 from flow.engine.packets import Packet, Run
 from flow.engine.plan import Edge
-from flow.engine.state import FORMAT, KeyStates, check_format
+from flow.engine.state import FORMAT, check_format
 from flow.instants import NEVER, NO_PROGRESS, Moment
 from flow.operators.logic import Progress, Stamped, Stateful
 
@@ -191,11 +191,15 @@ class Timeline:
         """The values that one origin sent along an edge, as their logics are to get them."""
         pos = np.array([at for run in runs for at in run.pos], np.int64)
         stamps = np.array([stamp for run in runs for _, stamp in run.values], np.int64)
-        reached = iter(self.at(self._speakers.get((dest, origin)), pos, stamps).tolist())
+        reached = iter(self.reached(dest, origin, pos, stamps).tolist())
         return [
             run._replace(values=[Stamped(value, next(reached)) for value, _ in run.values])
             for run in runs
         ]
+
+    def reached(self, dest: int, origin: int, pos: Positions, stamps: Positions) -> Positions:
+        """How far the stream has come with each of the items that one origin sent along an edge."""
+        return self.at(self._speakers.get((dest, origin)), pos, stamps)
 
     def at(self, speaker: Speaker | None, pos: Positions, stamps: Positions) -> Positions:
         """How far the stream has come once items of one speaker have been counted.
@@ -235,8 +239,22 @@ class Timeline:
         return Reached(track.end_us, self._moment.running_us)
 
 
+class KeepsProgress(Protocol):
+    """What remembers how far a step's stream has come: its state in a shard."""
+
+    def progress(self) -> bytes | None:
+        """What is remembered."""
+
+    def keep_progress(self, content: bytes) -> None:
+        """Replace what is remembered."""
+
+
 def timeline_of(
-    step: Step, edges: tuple[Edge, ...], packets: list[Packet], states: KeyStates, moment: Moment
+    step: Step,
+    edges: tuple[Edge, ...],
+    packets: list[Packet],
+    states: KeepsProgress,
+    moment: Moment,
 ) -> Timeline | None:
     """The timeline of a step in an epoch, `None` for a step that does not measure progress.
 

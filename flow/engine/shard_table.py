@@ -15,9 +15,8 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
-from flow.engine.context import Control
 from flow.engine.shards import hash_keys, segment_of
-from flow.engine.state import TARGET_BYTES, Header, StateStore, parent_of
+from flow.engine.state import PROGRESS_SEGMENT, TARGET_BYTES, Header, StateStore, parent_of
 from flow.instants import NEVER
 from flow.operators.shards import (
     Dumped,
@@ -34,8 +33,22 @@ class ShardTable(ABC):
     """A `ShardLogic` with its keys, as the engines see it."""
 
     @abstractmethod
-    def run(self, rows: ShardRows | None, control: Control, wanted: frozenset[int]) -> ShardMade:
-        """Run an epoch over the shard."""
+    def run(self, rows: ShardRows | None, epoch: ShardEpoch, due_us: int) -> ShardMade:
+        """Run an epoch over the shard.
+
+        Args:
+            rows: what has arrived.
+            epoch: what the epoch asks.
+            due_us: keys that are due then, or before, have something to do.
+        """
+
+    @abstractmethod
+    def progress(self) -> bytes | None:
+        """What the step remembers of how far its stream has come, whatever the key."""
+
+    @abstractmethod
+    def keep_progress(self, content: bytes) -> None:
+        """Replace what the step remembers of how far its stream has come."""
 
     @abstractmethod
     def flush(self) -> int:
@@ -51,10 +64,19 @@ class LiveTable(ShardTable):
 
     def __init__(self, builder: ShardLogicBuilder) -> None:
         self._logic = builder()
+        self._progress: bytes | None = None
 
     @override
-    def run(self, rows: ShardRows | None, control: Control, wanted: frozenset[int]) -> ShardMade:
-        return self._logic.run(rows, ShardEpoch(control.moment, control.end_of_input, wanted))
+    def run(self, rows: ShardRows | None, epoch: ShardEpoch, due_us: int) -> ShardMade:
+        return self._logic.run(rows, epoch)
+
+    @override
+    def progress(self) -> bytes | None:
+        return self._progress
+
+    @override
+    def keep_progress(self, content: bytes) -> None:
+        self._progress = content
 
     @override
     def flush(self) -> int:
@@ -91,16 +113,24 @@ class SegmentedTable(ShardTable):
         return self._builder()
 
     @override
-    def run(self, rows: ShardRows | None, control: Control, wanted: frozenset[int]) -> ShardMade:
-        dues, end_of_input = self._header.dues, control.end_of_input
-        needed = np.flatnonzero((dues <= control.moment.now_us) | end_of_input)
+    def run(self, rows: ShardRows | None, epoch: ShardEpoch, due_us: int) -> ShardMade:
+        needed = np.flatnonzero((self._header.dues <= due_us) | epoch.end_of_input)
         if rows is not None:
             needed = np.union1d(needed, self._numbers(rows.keys))
         self._load(needed.tolist())
         self._ran = bool(len(needed))
         if not self._ran:
             return ShardMade.nothing(0)
-        return self._logic.run(rows, ShardEpoch(control.moment, end_of_input, wanted))
+        return self._logic.run(rows, epoch)
+
+    @override
+    def progress(self) -> bytes | None:
+        (content,) = self._store.read_segments(self._step_id, [PROGRESS_SEGMENT])
+        return content
+
+    @override
+    def keep_progress(self, content: bytes) -> None:
+        self._store.write_segments(self._step_id, {PROGRESS_SEGMENT: content})
 
     @override
     def flush(self) -> int:

@@ -32,7 +32,9 @@ from flow.errors import FlowError
 from flow.instants import NEVER, Moment, datetime_us
 
 if TYPE_CHECKING:
-    from flow.operators.shards import ShardLogicBuilder
+    import pyarrow as pa
+
+    from flow.operators.shards import Ints, ShardLogicBuilder
 
 V = TypeVar("V")
 W = TypeVar("W")
@@ -192,6 +194,15 @@ class Progress(ABC):
             Microseconds, such as a timestamp less how long to wait for those before it; ``None``
             when the value says nothing.
         """
+
+    def measure_rows(self, rows: pa.RecordBatch, moment: Moment) -> Ints | None:  # noqa: ARG002
+        """Say it of each row of a table, which `measure` would be given as a dict.
+
+        Returns:
+            Microseconds, `NO_PROGRESS` for rows that say nothing; ``None`` when they are to be
+            measured one by one.
+        """
+        return None
 
 
 class Stamped(NamedTuple):

@@ -39,6 +39,8 @@ class ShardRows(NamedTuple):
         order: which of `values` each row is.
         pos: each row's position in the epoch.
         values: rows of an Arrow schema, or Python objects.
+        reached_us: for a step that measures progress, how far its stream had come once each row was
+            counted; it grows from row to row of a key.
     """
 
     keys: pa.Array
@@ -46,19 +48,22 @@ class ShardRows(NamedTuple):
     order: Ints
     pos: Ints
     values: pa.RecordBatch | list[Any]
+    reached_us: Ints | None = None
 
 
 class ShardEpoch(NamedTuple):
     """What an epoch asks of a shard.
 
     Attributes:
-        moment: its system time.
+        moment: its system time, and how far the step's stream has come with all of the epoch.
+        before: the same, with how far the stream had come before the epoch's rows.
         end_of_input: whether nothing will come after it.
         wanted: which of the step's streams anybody reads, by number; what would go to another need
             only be counted.
     """
 
     moment: Moment
+    before: Moment
     end_of_input: bool
     wanted: frozenset[int]
 
@@ -152,7 +157,7 @@ class ShardLogic(ABC):
 
     @abstractmethod
     def due_us(self) -> int:
-        """The least time at which a key is due."""
+        """The least time at which a key is due; for a step that measures progress, in its units."""
 
 
 ShardLogicBuilder: TypeAlias = Callable[[], ShardLogic]

@@ -83,6 +83,9 @@ class ShardWindows(ShardLogic):
         self._pass_time()
         if rows is not None:
             self._take(rows)
+        if self._rule.follows_stream:
+            count = self._held.count
+            self._advance(np.full(count, epoch.moment.progress_us), np.full(count, AFTER_ITEMS))
         self._end_epoch()
         if epoch.end_of_input:
             count = self._held.count
@@ -123,7 +126,7 @@ class ShardWindows(ShardLogic):
         if not held.count:
             return
         self._advance(
-            self._rule.now(held.clocks, self._epoch.moment), np.full(held.count, BEFORE_ITEMS)
+            self._rule.now(held.clocks, self._epoch.before), np.full(held.count, BEFORE_ITEMS)
         )
         self._forget()
 
@@ -149,7 +152,9 @@ class ShardWindows(ShardLogic):
         pos_of_place[places] = rows.pos[np.cumsum(rows.counts) - 1]
         by_place = np.argsort(places)
         counts = rows.counts[by_place]
-        order = rows.order[ranges(starts_of(rows.counts)[by_place], counts)]
+        chosen = ranges(starts_of(rows.counts)[by_place], counts)
+        order = rows.order[chosen]
+        reached_us = None if rows.reached_us is None else rows.reached_us[chosen]
         places = places[by_place]
         if times.dropped is not None:
             left = ~times.dropped[order]
@@ -158,9 +163,11 @@ class ShardWindows(ShardLogic):
             run_of_row = np.repeat(np.arange(len(counts)), counts)
             counts = np.bincount(run_of_row[left], minlength=len(counts))
             order = order[left]
+            reached_us = None if reached_us is None else reached_us[left]
             places, counts = places[counts > 0], counts[counts > 0]
         if len(order):
-            arrived = _Arrived(rows.values, one, order, places, counts, times.us[order])
+            times_us = times.us[order]
+            arrived = _Arrived(rows.values, one, order, places, counts, times_us, reached_us)
             self._arrive(arrived, pos_of_place)
             self._emitter.send_late(self._held.keys, one, pos_of_place)
         self._forget()
@@ -184,8 +191,8 @@ class ShardWindows(ShardLogic):
         place_of_row = places[run_of_row]
         times_us = arrived.times_us
         refused = rule.too_far_ahead(times_us, moment)
-        before_us = rule.now(held.clocks, moment)[places]
-        time_rows = TimeRows(run_of_row, times_us, starts)
+        before_us = rule.now(held.clocks, self._epoch.before)[places]
+        time_rows = TimeRows(run_of_row, times_us, starts, arrived.reached_us)
         watermark_us = rule.advanced(time_rows, before_us, refused)
         after_us = watermark_us[starts + counts - 1]
         numbers = held.arrived[place_of_row] + ranges(np.zeros(len(counts), np.int64), counts)
@@ -197,7 +204,7 @@ class ShardWindows(ShardLogic):
             held.advance(places, before_us, after_us, heard, moment)
         entering = Entering(arrived.order, place_of_row, times_us, numbers, watermark_us)
         entering = self._without_late(entering, refused)
-        watermark_us = rule.now(held.clocks, moment)
+        watermark_us = rule.reached(held.clocks, places, after_us, self._epoch.before)
         if self._plan.waits:
             entering = self._wait(entering, arrived, watermark_us)
         self._enter(entering, arrived.values, arrived.one)
@@ -352,6 +359,7 @@ class _Arrived(NamedTuple):
     places: Ints
     counts: Ints
     times_us: Ints
+    reached_us: Ints | None
 
     def objects(self, rows: Ints) -> list[Any]:
         """Values as Python objects."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timezone
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flow.instants import MAX_US, MIN_US
+from flow.engine.chunks import rows_as_dicts
+from flow.instants import MAX_US, MIN_US, NO_PROGRESS, Moment
 from flow_windowing.columnar.segmented import Ints, Mask
+
+if TYPE_CHECKING:
+    from flow_windowing.event_clock import EventClock
 
 Values: TypeAlias = "pa.RecordBatch | list[Any]"
 """The values of a step: rows of an Arrow schema, or Python objects."""
@@ -34,6 +39,35 @@ def read_times(values: Values, getter: Any) -> tuple[Ints, Mask] | None:
         return _of_objects(list(map(getter, values)))
     except Exception:  # whatever it was, it is met again, and told, where each is read alone
         return None
+
+
+def measured_rows(
+    rows: pa.RecordBatch,
+    clock: EventClock[Any],
+    measure: Callable[[Any], int | None],
+    moment: Moment,
+) -> Ints | None:
+    """How far a stream has come with each row of a table: its timestamp, less the wait.
+
+    Args:
+        rows: the table.
+        clock: says what a row's timestamp is, and how long to wait.
+        measure: measures a row whose timestamp cannot be told in columns.
+        moment: the epoch's system time.
+
+    Returns:
+        `NO_PROGRESS` for rows that say nothing; ``None`` when all have to be measured one by one.
+    """
+    read = read_times(rows, clock.ts_getter)
+    if read is None:
+        return None
+    times, known = read
+    ahead = times - moment.now_us > clock.max_ahead_us
+    measured = np.where(known & ~ahead, times - clock.wait_us, NO_PROGRESS)
+    for row in np.flatnonzero(~known).tolist():
+        found = measure(rows_as_dicts(rows.slice(row, 1))[0])
+        measured[row] = NO_PROGRESS if found is None else found
+    return measured
 
 
 def column_at(batch: pa.RecordBatch, path: str) -> pa.Array | None:

@@ -90,11 +90,13 @@ class TimeRows(NamedTuple):
         run_of_row: the number of each row's key among the keys that have rows.
         time_us: each row's timestamp.
         starts: where each key's rows start.
+        reached_us: how far the stream had come with each row, where that is measured.
     """
 
     run_of_row: Ints
     time_us: Ints
     starts: Ints
+    reached_us: Ints | None = None
 
 
 class WatermarkRule:
@@ -102,10 +104,12 @@ class WatermarkRule:
 
     Attributes:
         remembers: whether keys keep anything of the clock between epochs.
+        follows_stream: whether the watermark is the stream's, which rows of any key move.
         forget_after_us: how long after its last value a key is forgotten, `NEVER` for never.
     """
 
     remembers: bool = False
+    follows_stream: bool = False
     forget_after_us: int = NEVER
 
     def times(self, values: Values, moment: Moment, one: Callable[[int], Any]) -> Times:  # noqa: ARG002
@@ -130,8 +134,22 @@ class WatermarkRule:
         """
         return before_us[rows.run_of_row]
 
+    def reached(self, clocks: KeyClocks, places: Ints, after_us: Ints, before: Moment) -> Ints:  # noqa: ARG002
+        """Each key's watermark once an epoch's rows have come, which its clock knows of by now.
+
+        Args:
+            clocks: the clocks of all keys.
+            places: the keys that have rows.
+            after_us: their watermarks after the last of these.
+            before: the epoch's system time.
+        """
+        return self.now(clocks, before)
+
     def due_us(self, close_us: Ints, clocks: KeyClocks, moment: Moment) -> Ints:  # noqa: ARG002
-        """The system time at which each key's watermark gets where it has something to do."""
+        """The system time at which each key's watermark gets where it has something to do.
+
+        Where the watermark is the stream's, how far that has to come.
+        """
         return close_us
 
 
@@ -201,10 +219,41 @@ class EventRule(WatermarkRule):
         return np.where(due, at, NEVER)
 
 
+class StreamRule(EventRule):
+    """An `EventClock` with one watermark for all keys, which the engine measures and keeps."""
+
+    remembers = False
+    follows_stream = True
+
+    def __init__(self, clock: EventClock[Any]) -> None:
+        super().__init__(clock)
+        self.forget_after_us = NEVER
+
+    @override
+    def now(self, clocks: KeyClocks, moment: Moment) -> Ints:
+        return np.full(len(clocks.base_us), moment.progress_us)
+
+    @override
+    def advanced(self, rows: TimeRows, before_us: Ints, refused: Mask | None) -> Ints:
+        if rows.reached_us is None:
+            raise TypeError("rows came without how far their stream had come")
+        return rows.reached_us
+
+    @override
+    def reached(self, clocks: KeyClocks, places: Ints, after_us: Ints, before: Moment) -> Ints:
+        watermark_us = self.now(clocks, before)
+        watermark_us[places] = after_us
+        return watermark_us
+
+    @override
+    def due_us(self, close_us: Ints, clocks: KeyClocks, moment: Moment) -> Ints:
+        return close_us
+
+
 def rule_of(clock: Clock[Any, Any]) -> WatermarkRule | None:
     """The rule of a clock, ``None`` for a clock that has to be asked key by key."""
     if type(clock) is SystemClock:
         return WatermarkRule()
-    if type(clock) is EventClock and clock.scope == "key":
-        return EventRule(clock)
+    if type(clock) is EventClock:
+        return EventRule(clock) if clock.scope == "key" else StreamRule(clock)
     return None

@@ -190,6 +190,14 @@ clocks = st.one_of(
         max_ahead=st.sampled_from([None, "30s"]),
         forget_after=st.sampled_from([None, "40s"]),
     ),
+    st.builds(
+        EventClock,
+        st.just("ts"),
+        waits,
+        scope=st.just("stream"),
+        on_idle=st.sampled_from(["advance", "hold"]),
+        max_ahead=st.sampled_from([None, "30s"]),
+    ),
 )
 graces = st.sampled_from([None, "0s", "20s"])
 sides = st.sampled_from(["left", "right"])
