@@ -32,7 +32,7 @@ from flow.connectors.kafka.items import METADATA, Items, ObjectItems, RecordItem
 from flow.connectors.kafka.losses import OnDataLoss
 from flow.connectors.kafka.planning import KafkaPlanner, Reach
 from flow.connectors.kafka.positions import EARLIEST, LATEST, Position, checked_position
-from flow.connectors.kafka.reading import Access, connection
+from flow.connectors.kafka.reading import Access, connection, no_collection
 from flow.connectors.source import Batch, OnInvalid, Planner, Source, SourceLog, Split
 from flow.durations import Duration, duration_us
 from flow.errors import FlowBuildError, FlowTypeError, shorten
@@ -195,7 +195,9 @@ class KafkaSource(Source[Any]):
         access = Access(self.servers, self._client_properties, self.on_data_loss, patience)
         with connection(access) as reader:
             for messages in reader.messages(TopicPartition(topic, number), start, end):
-                yield from self._reader.batches(messages, fields)
+                with no_collection():
+                    made = list(self._reader.batches(messages, fields))
+                yield from made
 
     @property
     def _client_properties(self) -> Properties:
