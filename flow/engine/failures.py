@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 from typing import TypeVar
 
-from flow.errors import FlowError
+from flow.errors import FlowError, SourceError
 
 ExceptionT = TypeVar("ExceptionT", bound=BaseException)
 
@@ -43,6 +43,12 @@ def user_trace(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if not frame.filename.startswith(_OWN)]
     return "".join(traceback.format_list(theirs)).rstrip()
+
+
+def naming(step_id: str, error: SourceError) -> SourceError:
+    """A source's error with the step that reads it, which a source does not know."""
+    prefix = f"step {step_id!r}: "
+    return error if str(error).startswith(prefix) else SourceError(f"{prefix}{error}")
 
 
 def portable(error: ExceptionT) -> ExceptionT | RuntimeError:

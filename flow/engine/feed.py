@@ -20,6 +20,7 @@ from typing import Any, TypeAlias, TypeVar
 from flow.connectors.source import Json, Planner, Slice, Split
 from flow.engine.chunks import MAX_SPLITS
 from flow.engine.context import Control
+from flow.engine.failures import naming
 from flow.engine.reading import Reading
 from flow.errors import FlowError, SourceError, StepError, brief
 from flow.instants import NEVER, Moment
@@ -300,6 +301,8 @@ def _asked(step_id: str, question: Callable[[Json], Answer], offset: Json) -> An
     """What a planner answers; what it raises that is no error of ours becomes one."""
     try:
         return question(offset)
+    except SourceError as error:
+        raise naming(step_id, error) from error.__cause__
     except FlowError:
         raise
     except Exception as error:

@@ -11,7 +11,7 @@ from flow.connectors.source import BadInput, Batch, Invalid, Source, Split
 from flow.dataflow import Step, StreamId
 from flow.engine.chunks import Items, Records, positions
 from flow.engine.context import TaskContext
-from flow.engine.failures import encode_failure
+from flow.engine.failures import encode_failure, naming
 from flow.engine.meter import Partition
 from flow.engine.packets import ERROR, Packet
 from flow.engine.pipeline import Pipeline
@@ -110,6 +110,8 @@ def _guarded(
     split = reading.split
     try:
         yield from source.read(split) if fields is None else source.read_fields(split, fields)
+    except SourceError as error:
+        raise naming(reading.step_id, error) from error.__cause__
     except FlowError:
         raise
     except Exception as error:

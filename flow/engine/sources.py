@@ -10,9 +10,10 @@ from flow.connectors.dataframe import DataFrameSource
 from flow.connectors.files import ParquetSource
 from flow.connectors.source import Planner, Source, SourceLog
 from flow.dataflow import Step
+from flow.engine.failures import naming
 from flow.engine.plan import Plan
 from flow.engine.storage import Storage
-from flow.errors import EngineError, FlowError, StepError, brief
+from flow.errors import EngineError, FlowError, SourceError, StepError, brief
 from flow.operators.edges import Input
 
 
@@ -54,6 +55,8 @@ def planner_of(step: Step, log: SourceLog, parallelism: int) -> Planner:
     """
     try:
         return source_of(step).planner(log, parallelism)
+    except SourceError as error:
+        raise naming(step.step_id, error) from error.__cause__
     except FlowError:
         raise
     except Exception as error:

@@ -408,3 +408,47 @@ def test_a_batch_waits_for_a_source_that_has_nothing_now_but_has_not_ended() -> 
         Split("piece 0"),
         Split("piece 1"),
     ]
+
+
+def test_a_planners_own_error_is_told_with_the_step_once() -> None:
+    class Broken(Planner):
+        def __init__(self, said: str) -> None:
+            self._said = said
+
+        def next(self, start: Any) -> Slice | None:
+            raise SourceError(self._said)
+
+        def finished(self, start: Any) -> bool:
+            return False
+
+    for said in ("the topic is gone", "step 'in': the topic is gone"):
+        with pytest.raises(SourceError) as raised:
+            Feed({"in": Broken(said)}, FixedTime(0)).next(EpochOffset())
+        assert str(raised.value) == "step 'in': the topic is gone"
+
+
+def test_planners_are_told_once_of_a_run_that_reads_what_there_is() -> None:
+    class Told(Planner):
+        told = 0
+
+        def stop_at_present(self) -> None:
+            self.told += 1
+
+        def next(self, start: Any) -> Slice | None:
+            return None if start == 1 else Slice(1)
+
+        def finished(self, start: Any) -> bool:
+            return False
+
+        def behind(self, start: Any) -> dict[str, int]:
+            return {"p/0": 5}
+
+    planner = Told()
+    feed = Feed({"in": planner}, FixedTime(0), only_available=True, drain=False)
+    offset = feed.next(EpochOffset())
+    assert feed.behind == {"in": {"p/0": 5}}
+    feed.next(offset)
+    assert planner.told == 1
+    unasked = Told()
+    Feed({"in": unasked}, FixedTime(0)).next(EpochOffset())
+    assert unasked.told == 0

@@ -259,7 +259,8 @@ def test_messages_that_were_deleted_while_a_flow_was_down_stop_it(
     with pytest.raises(SourceError) as raised:
         case.run()
     assert str(raised.value).startswith(
-        f"messages 10 to 14 of {topic}/0 were deleted on the broker before the flow read them "
+        f"step 'orders': messages 10 to 14 of {topic}/0 were deleted on the broker before the flow "
+        "read them "
         "(on_data_loss='warn' goes on with what is left;"
     )
 
