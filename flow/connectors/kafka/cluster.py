@@ -54,6 +54,7 @@ class Cluster:
         self._servers = servers
         self._properties = properties
         self._problem = LastProblem(properties)
+        self._admitted = False
         self._committed_only = properties.get("isolation.level", "") != "read_uncommitted"
         config = settings(servers, properties, self._problem, {})
         self._client = make_admin(config, properties)
@@ -129,12 +130,14 @@ class Cluster:
             raise self._failure(error.args[0]) from None
         finally:
             self._client.poll(0)
+        self._admitted = True
         return answer
 
     def _failure(self, error: KafkaError) -> Exception:
         """What a failed question means; what the client said meanwhile says it better."""
         said = f"{self._properties.hide(error.str())}{self._problem}"
-        if self._problem.refused or not is_passing(error):
+        # Who was let in before is turned away by a broker that is going down or coming up.
+        if not is_passing(error) or (self._problem.refused and not self._admitted):
             return SourceError(f"Kafka at {self._servers} refuses to answer: {said}")
         return Unreachable(f"no Kafka broker answers at {self._servers}: {said}")
 

@@ -352,3 +352,17 @@ def test_a_worker_keeps_its_connection_for_the_next_range(broker: Broker) -> Non
     assert values(reader) == [b"a", b"b"]
     assert time.monotonic() - started < 2
     assert [one for _, _, one in kafka_reading._idle] == [kept]
+
+
+def test_who_may_not_log_in_is_told_so_without_the_password(broker: Broker) -> None:
+    properties = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "ann",
+        "sasl.password": "hunter2",
+    }
+    started = time.monotonic()
+    with pytest.raises(SourceError, match=r"refuses to answer: .*SASL PLAIN") as raised:
+        run_source(source(broker, "t", properties=properties, patience="60s"))
+    assert time.monotonic() - started < 30
+    assert "hunter2" not in str(raised.value)
