@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
@@ -14,9 +14,10 @@ from flow.dataflow import KeyedStream
 from flow.errors import FlowBuildError, shorten
 from flow.operators.building import check_choice
 from flow.operators.joins import EMIT_MODES, INSERT_MODES, EmitMode, InsertMode
-from flow_windowing.aggregators import Arrival
+from flow_windowing.aggregators import Aggregator, Arrival
 from flow_windowing.clocks import Clock
 from flow_windowing.driver import Timestamp
+from flow_windowing.folding import FoldingBuilder
 from flow_windowing.logic import WindowLogic
 from flow_windowing.operators import WindowOut, add_window
 from flow_windowing.windowers import Windower
@@ -76,8 +77,65 @@ def join_window(
         raise FlowBuildError(
             f"step {shorten(step_id)}: a join needs two or more streams, got {len(sides)}"
         )
-    builder = _JoinBuilder(len(sides), insert_mode, emit_mode, ordered)
+    builder: Callable[[Any], WindowLogic[Any, Any, Any]]
+    if emit_mode == "final" and insert_mode != "product":
+        one_each = OneOfEachSide(len(sides), insert_mode, ordered)
+        builder = FoldingBuilder(one_each, "close")
+    else:
+        builder = _JoinBuilder(len(sides), insert_mode, emit_mode, ordered)
     return add_window(step_id, sides, clock, windower, builder, ordered, timestamp=timestamp)
+
+
+@dataclass(frozen=True)
+class OneOfEachSide(Aggregator[tuple[int, Any], "tuple[Entry | None, ...]", "tuple[Any, ...]"]):
+    """The first, or the last, value of each side, in a tuple: what most joins make of a window.
+
+    What it comes to does not depend on the order in which values enter the window.
+
+    Attributes:
+        sides: how many sides there are.
+        insert_mode: which value of a side stays, ``"first"`` or ``"last"``.
+        ordered: whether first and last go by timestamp, or else by arrival.
+    """
+
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({"insert_mode"})
+
+    sides: int
+    insert_mode: InsertMode
+    ordered: bool
+
+    @override
+    def initialize(self) -> tuple[Entry | None, ...]:
+        return (None,) * self.sides
+
+    @override
+    def add(
+        self, state: tuple[Entry | None, ...], value: tuple[int, Any]
+    ) -> tuple[Entry | None, ...]:
+        raise NotImplementedError("values come with their arrival")
+
+    @override
+    def add_at(
+        self, state: tuple[Entry | None, ...], value: tuple[int, Any], at: Arrival
+    ) -> tuple[Entry | None, ...]:
+        side, plain = value
+        new: Entry = ((at.timestamp_us if self.ordered else 0, at.number), plain)
+        return (*state[:side], self._chosen(state[side], new), *state[side + 1 :])
+
+    @override
+    def merge(
+        self, state: tuple[Entry | None, ...], other: tuple[Entry | None, ...]
+    ) -> tuple[Entry | None, ...]:
+        return tuple(map(self._chosen, state, other))
+
+    @override
+    def result(self, state: tuple[Entry | None, ...]) -> tuple[Any, ...]:
+        return tuple(None if entry is None else entry[1] for entry in state)
+
+    def _chosen(self, one: Entry | None, other: Entry | None) -> Entry | None:
+        if one is None or other is None:
+            return one or other
+        return other if (other[0] < one[0]) == (self.insert_mode == "first") else one
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,10 @@ def _folded(snapshot: Any, aggregator: Json) -> Any:
     if not isinstance(snapshot, tuple) or len(snapshot) != 1:
         return snapshot
     (state,) = snapshot
-    names = aggregator.get("names") if isinstance(aggregator, dict) else None
+    described = aggregator if isinstance(aggregator, dict) else {}
+    if described.get("type") == "OneOfEachSide":
+        return [None if entry is None else entry[1] for entry in state]
+    names = described.get("names")
     if isinstance(names, list) and isinstance(state, list) and len(names) == len(state):
         return dict(zip(names, state, strict=True))
     return state

@@ -24,14 +24,15 @@ from flow.operators.shards import Ints, ShardRows
 
 
 def gather_rows(
-    edge: Edge, packets: list[Packet], timeline: Timeline | None = None
+    edges: tuple[Edge, ...], packets: list[Packet], timeline: Timeline | None = None
 ) -> ShardRows | None:
     """The rows in all packets bound for a step, `None` when there are none.
 
-    Rows of one schema stay columns; where there are others, all become Python objects.
+    Rows of one schema stay columns; where there are others, all become Python objects. With several
+    edges each value becomes ``(side, value)``.
 
     Args:
-        edge: the edge that they came along.
+        edges: the edges that they came along.
         packets: the packets.
         timeline: for a step that measures progress, how far its stream comes in the epoch.
     """
@@ -44,18 +45,26 @@ def gather_rows(
         apart = [_unstamped(chunk) for chunk in chunks]
         chunks = [chunk for chunk, _ in apart]
         of_each = [
-            timeline.reached(edge.dest, packet.origin, chunk.pos, stamps)
+            timeline.reached(packet.dest, packet.origin, chunk.pos, stamps)
             for (packet, _), (chunk, stamps) in zip(arrived, apart, strict=True)
         ]
         reached = np.concatenate(of_each)
     records = [chunk for chunk in chunks if isinstance(chunk, KeyedRecords)]
-    if len(records) == len(chunks) and _alike(records):
+    if len(edges) == 1 and len(records) == len(chunks) and _alike(records):
         keys, codes = _coded([chunk.keys for chunk in records])
         batch = join_batches([chunk.batch for chunk in records])
         return _by_key(keys, codes, _positions(chunks), batch, reached)
-    pairs = [as_pairs(chunk, edge.step_id) for chunk in chunks]
-    keys, codes = _coded([key_array(one.keys, edge.step_id) for one in pairs])
-    values = [value for one in pairs for value in one.values]
+    step_id = edges[0].step_id
+    pairs = [as_pairs(chunk, step_id) for chunk in chunks]
+    keys, codes = _coded([key_array(one.keys, step_id) for one in pairs])
+    if len(edges) == 1:
+        values = [value for one in pairs for value in one.values]
+    else:
+        side_of = {edge.dest: edge.side for edge in edges}
+        sides = [side_of[packet.dest] for packet, _ in arrived]
+        values = [
+            (side, value) for side, one in zip(sides, pairs, strict=True) for value in one.values
+        ]
     return _by_key(keys, codes, _positions(chunks), values, reached)
 
 

@@ -164,9 +164,9 @@ class _LevelRun:
         self, step: Step, arrived: Arrived, table: ShardTable
     ) -> list[tuple[StreamId, Chunk]]:
         """Run a step over all keys at once; returns what goes down which stream."""
-        (edge,) = self._plan.edges_into(step.step_id)
-        timeline = timeline_of(step, (edge,), arrived.marks, table, self._control.moment)
-        rows = gather_rows(edge, arrived.items, timeline) if arrived.items else None
+        edges = self._plan.edges_into(step.step_id)
+        timeline = timeline_of(step, edges, arrived.marks, table, self._control.moment)
+        rows = gather_rows(edges, arrived.items, timeline) if arrived.items else None
         self._context.count(step.step_id, "in", 0 if rows is None else len(rows.pos))
         downs = step.downs
         wanted = frozenset(at for at, down in enumerate(downs) if self._plan.hops_of(down))

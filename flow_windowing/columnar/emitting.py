@@ -145,17 +145,23 @@ class Emitter:
 
     def _late_values(self, lot: LateRows, one: Callable[[int], Any]) -> list[LateValue[Any]]:
         bounds_us = self._plan.windowing.missed_bounds_us(lot.ids)
-        columns = (lot.rows, lot.times_us, lot.watermark_us, lot.ids, lot.named, *bounds_us)
+        columns = (lot.times_us, lot.watermark_us, lot.ids, lot.named, *bounds_us)
+        missed = zip(*(column.tolist() for column in columns), strict=True)
+        values = [one(row) for row in lot.rows.tolist()]
+        sides: list[int | None] = [None] * len(values)
+        if self._plan.sides > 1:
+            sides, values = [side for side, _ in values], [value for _, value in values]
         return [
             LateValue.of_us(
-                one(row),
+                value,
                 time_us,
                 watermark_us if watermark_us > -NEVER else MIN_US - 1,
                 WindowMetadata.of_us(number, open_us, close_us) if named else None,
                 lot.reason,
+                side,
             )
-            for row, time_us, watermark_us, number, named, open_us, close_us in zip(
-                *(column.tolist() for column in columns), strict=True
+            for value, side, (time_us, watermark_us, number, named, open_us, close_us) in zip(
+                values, sides, missed, strict=True
             )
         ]
 

@@ -24,6 +24,7 @@ from flow_windowing.counts import CountWindower
 from flow_windowing.driver import DriverBuilder, Timestamp
 from flow_windowing.event_clock import EventClock
 from flow_windowing.folding import Fold, FoldingBuilder, Named, Reduce
+from flow_windowing.joins import OneOfEachSide
 from flow_windowing.sessions import SessionWindower
 from flow_windowing.windowers import Windower
 
@@ -41,6 +42,7 @@ class WindowPlan:
         waits: whether values wait until the watermark passes them.
         timestamp: which timestamp metadata carries.
         emits_changed: whether windows that change also emit as the epoch ends.
+        sides: how many streams values come from; with more than one, they are ``(side, value)``.
     """
 
     rule: WatermarkRule
@@ -51,6 +53,7 @@ class WindowPlan:
     waits: bool
     timestamp: Timestamp | None
     emits_changed: bool = False
+    sides: int = 1
 
     @cached_property
     def fields(self) -> tuple[str, ...]:
@@ -98,16 +101,14 @@ def plan_of(config: DriverBuilder) -> WindowPlan | None:
     folding = config.builder
     if rule is None or windowing is None or not isinstance(folding, FoldingBuilder):
         return None
-    if config.emit not in ("close", "epoch") or folding.emit != config.emit or config.sides != 1:
-        return None
-    if config.retracts:
+    if config.emit not in ("close", "epoch") or folding.emit != config.emit or config.retracts:
         return None
     aggregator = folding.aggregator
     named = isinstance(aggregator, Named)
     aggregators = aggregator.aggregators if isinstance(aggregator, Named) else (aggregator,)
     names = aggregator.names if isinstance(aggregator, Named) else (None,)
     # Numbers come to the same in whatever order they are added, once all of them are.
-    in_any_order = not windowing.in_turn and all(has_columns(one) for one in aggregators)
+    in_any_order = not windowing.in_turn and all(map(_is_the_same_in_any_order, aggregators))
     in_any_order &= config.emit == "close"
     waits = config.ordered and not in_any_order
     if (waits and not windowing.late_at_once) or (config.ordered and windowing.has_gaps):
@@ -125,6 +126,7 @@ def plan_of(config: DriverBuilder) -> WindowPlan | None:
         waits,
         config.timestamp,
         config.emit == "epoch",
+        config.sides,
     )
 
 
@@ -157,6 +159,10 @@ def fields_of(config: DriverBuilder, plan: WindowPlan) -> frozenset[str] | None:
         paths |= {field} if isinstance(field, str) else set()
     # A path may be a field's very name, or begin with one.
     return frozenset(paths | {path.split(".")[0] for path in paths})
+
+
+def _is_the_same_in_any_order(aggregator: Aggregator[Any, Any, Any]) -> bool:
+    return has_columns(aggregator) or isinstance(aggregator, OneOfEachSide)
 
 
 def _is_timeless(aggregator: Aggregator[Any, Any, Any]) -> bool:

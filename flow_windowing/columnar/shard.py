@@ -175,13 +175,17 @@ class ShardWindows(ShardLogic):
 
     def _times(self, rows: ShardRows, one: Callable[[int], Any]) -> Times:
         """The timestamps of rows."""
+        values, plain = rows.values, one
+        if self._plan.sides > 1:
+            values = [value for _, value in values]
+            plain = values.__getitem__
         try:
-            return self._rule.times(rows.values, self._epoch.moment, one)
+            return self._rule.times(values, self._epoch.moment, plain)
         except UnreadableTime as error:
             at = int(np.flatnonzero(rows.order == error.row)[0])
             run = int(np.searchsorted(np.cumsum(rows.counts), at, "right"))
             key = rows.keys[run].as_py()
-            raise KeyFailure(key, one(error.row), error.rejected) from error.rejected
+            raise KeyFailure(key, plain(error.row), error.rejected) from error.rejected
 
     def _arrive(self, arrived: _Arrived, pos_of_place: Ints) -> None:
         held, rule, moment = self._held, self._rule, self._epoch.moment

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timezone
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -33,10 +34,11 @@ def read_times(values: Values, getter: Any) -> tuple[Ints, Mask] | None:
     if isinstance(values, pa.RecordBatch):
         column = column_at(values, getter) if isinstance(getter, str) else None
         return None if column is None else _of_column(column)
-    if isinstance(getter, str):
+    get = itemgetter(getter) if isinstance(getter, str) else getter
+    if isinstance(getter, str) and not all(type(value) is dict for value in values):
         return None
     try:
-        return _of_objects(list(map(getter, values)))
+        return _of_objects(list(map(get, values)))
     except Exception:  # whatever it was, it is met again, and told, where each is read alone
         return None
 

@@ -76,7 +76,14 @@ def test_windows_of_a_windower_that_is_not_known_have_no_bounds() -> None:
     assert step.view(driver_state(windows={7: (1,)}), NEVER)["windows"] == [{"id": 7, "value": [1]}]
 
 
-def test_a_joins_window_shows_the_values_of_each_side() -> None:
+def test_a_joins_window_shows_the_value_of_each_side() -> None:
+    config = {"type": "FoldingBuilder", "aggregator": {"type": "OneOfEachSide"}}
+    step = WindowingStep({"builder": config}, Moment(0))
+    (only,) = step.windows(driver_state(windows={7: ((((0, 1), "left"), None),)}))
+    assert only.value == ["left", None]
+
+
+def test_a_window_of_all_combinations_shows_the_values_of_each_side() -> None:
     step = WindowingStep({"builder": {"type": "_JoinBuilder"}}, Moment(0))
     sides = [[((0, 1), "left")], []]
     (only,) = step.windows(driver_state(windows={7: sides}))
