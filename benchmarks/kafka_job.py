@@ -1,0 +1,125 @@
+"""What each contestant of `benchmarks/kafka.py` is asked to do, and the topic that it reads.
+
+A message has a key, a time and a value, ``{"amount": 7}``. The amounts of each key are summed up in
+windows of ten seconds of the messages' time, and each sum becomes a message with the same key.
+After the last message comes one for each key hours later, which closes all windows before it;
+the windows of these are not compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+KEYS = 1_000
+START_MS = 1_700_000_000_000
+WINDOW_MS = 10_000
+GRACE_SECONDS = 5
+LATER_MS = 3_600_000
+PARTITIONS = 4
+EPOCH = 500_000
+"""Messages that an epoch, or a micro-batch, takes at most."""
+
+Answers = dict[tuple[str, int], int]
+"""The sum of each key and window, by when it opens."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a contestant.
+
+    Attributes:
+        servers: the brokers.
+        source: the topic to read.
+        sink: the topic to write to.
+        warm: a small topic of the same kind, to be read first.
+        messages: how many messages the topic has.
+        scratch: a folder for checkpoints.
+    """
+
+    servers: str
+    source: str
+    sink: str
+    warm: str
+    messages: int
+    scratch: str
+
+
+def run_as_asked(contestant: Callable[[Job], float]) -> None:
+    """Do the job on the command line, and print the seconds that it took."""
+    parser = argparse.ArgumentParser()
+    for name in ("servers", "source", "sink", "warm", "scratch"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--messages", type=int, required=True)
+    seconds = contestant(Job(**vars(parser.parse_args())))
+    print(json.dumps({"seconds": seconds}))
+
+
+def amounts(messages: int) -> list[tuple[str, int, int]]:
+    """Key, time in milliseconds and amount of each message."""
+    rng = random.Random(1)
+    found = [
+        (f"k{rng.randrange(KEYS)}", START_MS + number, rng.randrange(100))
+        for number in range(messages)
+    ]
+    later = found[-1][1] + 2 * LATER_MS
+    return found + [(f"k{number}", later, 0) for number in range(KEYS)]
+
+
+def answers_to(messages: int) -> Answers:
+    """What is to come of so many messages."""
+    answers: Answers = {}
+    for key, at, amount in amounts(messages)[:messages]:
+        window = key, at // WINDOW_MS * WINDOW_MS
+        answers[window] = answers.get(window, 0) + amount
+    return answers
+
+
+def fill(servers: str, topic: str, messages: int) -> int:
+    """Write the messages to a topic; returns how many there are."""
+    from confluent_kafka import Producer
+
+    producer = Producer(
+        {
+            "bootstrap.servers": servers,
+            "linger.ms": 50,
+            "partitioner": "murmur2_random",
+            "queue.buffering.max.messages": 10_000_000,
+            "compression.type": "lz4",
+        }
+    )
+    found = amounts(messages)
+    for key, at, amount in found:
+        producer.produce(topic, f'{{"amount": {amount}}}', key, timestamp=at)
+    if producer.flush(300):
+        sys.exit(f"{topic} could not be filled")
+    return len(found)
+
+
+def read_answers(messages: list[Any], opens: Callable[[dict[str, Any]], int], sum_: str) -> Answers:
+    """The sums that a contestant has written, without those of the last windows.
+
+    Args:
+        messages: what is in its topic.
+        opens: when a window opens, in milliseconds, by a message's value.
+        sum_: the field of the sum.
+    """
+    answers: Answers = {}
+    for message in messages:
+        value = json.loads(message.value())
+        answers[message.key().decode(), opens(value)] = value[sum_]
+    later = START_MS + LATER_MS
+    return {window: total for window, total in answers.items() if window[1] < later}
+
+
+def seconds_of(call: Callable[[], Any]) -> float:
+    """How long a call takes."""
+    began = time.monotonic()
+    call()
+    return time.monotonic() - began

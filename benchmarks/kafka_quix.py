@@ -1,0 +1,45 @@
+"""Quix Streams at work on `benchmarks.kafka_job`: at least once, its default, in one process."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+import warnings
+from datetime import timedelta
+
+from quixstreams import Application
+
+from benchmarks.kafka_job import GRACE_SECONDS, WINDOW_MS, Job, answers_to, run_as_asked, seconds_of
+
+
+def work(job: Job) -> float:
+    """Seconds of a whole run."""
+    logging.disable(logging.WARNING)
+    # Its libraries warn of each other.
+    warnings.simplefilter("ignore")
+    app = Application(
+        broker_address=job.servers,
+        consumer_group=uuid.uuid4().hex,
+        auto_offset_reset="earliest",
+        state_dir=f"{job.scratch}/state",
+        loglevel=None,
+    )
+    source = app.topic(job.source, value_deserializer="json", key_deserializer="str")
+    sink = app.topic(job.sink, value_serializer="json", key_serializer="str")
+    frame = app.dataframe(source)
+    (
+        frame.apply(lambda value: value["amount"])
+        .tumbling_window(
+            timedelta(milliseconds=WINDOW_MS), grace_ms=timedelta(seconds=GRACE_SECONDS)
+        )
+        .sum()
+        .final()
+        .to_topic(sink)
+    )
+    # What is counted are results, each of a window that has closed.
+    results = len(answers_to(job.messages))
+    return seconds_of(lambda: app.run(count=results, collect=False))
+
+
+if __name__ == "__main__":
+    run_as_asked(work)
