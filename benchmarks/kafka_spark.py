@@ -1,10 +1,13 @@
 """Spark SQL at work on `benchmarks.kafka_job`: at least once, which is what its Kafka sink can do.
 
 State store, partitions and compilers are as in `benchmarks.windows.spark_peer`. Its connector comes
-from Maven Central.
+from Maven Central, or from the jars that the environment variable SPARK_KAFKA_JARS lists, with
+commas between.
 """
 
 from __future__ import annotations
+
+import os
 
 import pyspark
 from pyspark.sql import SparkSession
@@ -16,15 +19,23 @@ from benchmarks.windows.spark_peer import CONF
 
 def work(job: Job) -> float:
     """Seconds from the start of the query to its end, Spark being warm."""
-    connector = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
     builder = SparkSession.builder.appName("peer").master("local[2]")
-    own = {"spark.sql.shuffle.partitions": "2", "spark.jars.packages": connector}
+    own = {"spark.sql.shuffle.partitions": "2", **_connector()}
     for name, value in {**CONF, **own}.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     _run(spark, job, job.warm, f"{job.sink}-warm", "warm")
     return seconds_of(lambda: _run(spark, job, job.source, job.sink, "work"))
+
+
+def _connector() -> dict[str, str]:
+    """Where Spark finds its connector: in the jars that SPARK_KAFKA_JARS lists, or fetched."""
+    jars = os.environ.get("SPARK_KAFKA_JARS")
+    if jars:
+        return {"spark.jars": jars}
+    coordinates = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+    return {"spark.jars.packages": coordinates}
 
 
 def _run(spark: SparkSession, job: Job, source: str, sink: str, name: str) -> None:
