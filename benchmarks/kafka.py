@@ -1,12 +1,13 @@
 """Kafka → tumbling sum → Kafka: ours, Spark SQL and Quix Streams on the same broker.
 
-    python benchmarks/kafka.py [--messages N] [--runs N] [--quix PYTHON]
+    python benchmarks/kafka.py [--messages N] [--runs N] [--spark PYTHON] [--quix PYTHON]
 
 A broker is started as the tests do, with Maven and Java. Each contestant runs
 in a process of its own, one after the other, in turns; what is timed is a whole run, from the start
 of the query or the application to its end, with Spark itself started and warm. Answers are compared
 with those that plain Python gives. ``--quix`` is an interpreter that has Quix Streams, which asks
-for another version of the client than ours may use.
+for another version of the client than ours may use, and ``--spark`` one that has a version of Spark
+whose connector for Kafka can be had.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--messages", type=int, default=2_000_000)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--spark", default=sys.executable)
     parser.add_argument("--quix", default=sys.executable)
     parser.add_argument("--only", nargs="*", choices=CONTESTANTS, default=list(CONTESTANTS))
     options = parser.parse_args()
@@ -54,7 +56,7 @@ def main() -> int:
         seconds: dict[str, list[float]] = {who: [] for who in options.only}
         for _ in range(options.runs):
             for who in options.only:
-                python = options.quix if who == "quix" else sys.executable
+                python = getattr(options, who, sys.executable)
                 took = one_run(broker, who, python, (source, warm), options.messages, expected)
                 print(f"{CONTESTANTS[who]}: {took:.1f} s", flush=True)
                 seconds[who].append(took)
