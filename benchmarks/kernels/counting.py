@@ -1,0 +1,95 @@
+"""Counting the instructions of kernels, with Valgrind's Callgrind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.kernels.counted import GATE
+from benchmarks.kernels.kernels import Kernel
+
+ROOT = Path(__file__).resolve().parents[2]
+_MOST_SECONDS = 280
+
+# One thread, one hash seed, and the allocator that Valgrind knows: so counts repeat.
+_STEADY = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "PYTHONHASHSEED": "0",
+}
+
+
+class CountingError(Exception):
+    """Instructions could not be counted; the message says why, and what to do."""
+
+
+def can_count() -> bool:
+    """Whether Valgrind is installed."""
+    return shutil.which("valgrind") is not None and shutil.which("vgdb") is not None
+
+
+def count(kernels: Sequence[Kernel]) -> dict[str, float]:
+    """How many instructions kernels take for each of their rows, by name.
+
+    Raises:
+        CountingError: when Valgrind is missing, or has not counted them all.
+    """
+    if not can_count():
+        raise CountingError("Valgrind is not installed: 'apt-get install valgrind' gets it")
+    with tempfile.TemporaryDirectory(prefix="flow-kernels-") as folder:
+        _run([one.name for one in kernels], Path(folder))
+        totals = _totals(Path(folder))
+    counted = sum(total > 0 for total in totals)
+    if not counted == len(totals) == len(kernels):
+        raise CountingError(
+            f"Callgrind has {counted} counts of {len(kernels)} kernels: it tells them apart by "
+            f"calls of {GATE}, which it finds where Python uses libffi as a shared library; take a "
+            "Python that does, such as the system's"
+        )
+    pairs = zip(kernels, totals, strict=True)
+    return {one.name: total / one.rows for one, total in pairs}
+
+
+def _run(names: list[str], folder: Path) -> None:
+    vgdb_prefix = folder / "vgdb"
+    valgrind = [
+        *["valgrind", "--tool=callgrind", "--quiet", "--instr-atstart=no"],
+        *[f"--toggle-collect={GATE}", f"--dump-after={GATE}"],
+        *[f"--callgrind-out-file={folder / 'counts'}", f"--vgdb-prefix={vgdb_prefix}"],
+    ]
+    command = [sys.executable, "-m", "benchmarks.kernels.counted", str(vgdb_prefix), *names]
+    try:
+        done = subprocess.run(
+            [*valgrind, *command],
+            cwd=ROOT,
+            env={**os.environ, **_STEADY, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=_MOST_SECONDS,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise CountingError(
+            f"counting took more than {_MOST_SECONDS} seconds: try again when the machine has time"
+        ) from error
+    if done.returncode:
+        said = "\n".join(done.stdout.splitlines()[-15:])
+        raise CountingError(f"counting ended with exit code {done.returncode}, saying:\n{said}")
+
+
+def _totals(folder: Path) -> list[int]:
+    """What was counted each time that the gate was passed."""
+    totals: list[int] = []
+    while (part := folder / f"counts.{len(totals) + 1}").exists():
+        lines = part.read_text().splitlines()
+        (total,) = (line.split()[1] for line in lines if line.startswith("totals:"))
+        totals.append(int(total))
+    return totals

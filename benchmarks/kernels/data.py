@@ -1,0 +1,44 @@
+"""Events for the kernels: keyed records, the same whenever they are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from flow.engine.chunks import KeyedRecords, positions
+
+ROWS = 20_000
+FEW_KEYS = 1_000
+
+START_US = 1_700_000_000_000_000
+_JITTER_US = 5_000_000
+
+
+@dataclass(frozen=True)
+class Events:
+    """Epochs of events, `ROWS` each.
+
+    Attributes:
+        keys: how many keys there are; where there are as many as rows, each comes once an epoch.
+        epoch_us: how much time an epoch's events span.
+    """
+
+    keys: int
+    epoch_us: int
+
+    def epoch(self, number: int) -> KeyedRecords:
+        """The events of an epoch, about in order of time."""
+        rng = np.random.default_rng([self.keys, number])
+        passed_us = np.arange(ROWS) * self.epoch_us // ROWS
+        times_us = START_US + number * self.epoch_us + passed_us
+        times_us -= rng.integers(0, _JITTER_US, ROWS)
+        ids = rng.permutation(ROWS) if self.keys == ROWS else rng.integers(0, self.keys, ROWS)
+        keys = pa.array([f"user-{one}" for one in ids.tolist()])
+        columns = {
+            "user": keys,
+            "ts": pa.array(times_us, pa.timestamp("us", tz="UTC")),
+            "amount": pa.array(rng.random(ROWS) * 100),
+        }
+        return KeyedRecords(keys, pa.RecordBatch.from_pydict(columns), positions(0, 0, 0, ROWS))

@@ -1,0 +1,266 @@
+"""The kernels: each a piece of an epoch's work on columns, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+import flow.operators as op
+import flow_windowing as win
+from benchmarks.kernels.data import FEW_KEYS, ROWS, START_US, Events
+from flow import Dataflow
+from flow.engine.chunks import KeyedRecords
+from flow.engine.gathering import gather_rows
+from flow.engine.meter import Meter, Partition
+from flow.engine.packed import pack, unpack
+from flow.engine.packets import Packet, encode_keyed
+from flow.engine.plan import Edge, compile_flow
+from flow.engine.shards import hash_keys, segment_of
+from flow.instants import Moment
+from flow.operators.logic import Stateful
+from flow.operators.shards import Dumped, Ints, ShardEpoch, ShardLogic, ShardRows
+from flow.testing import TestingSink, TestingSource
+from flow_windowing import (
+    CalendarWindower,
+    Count,
+    CountWindower,
+    EventClock,
+    Max,
+    Mean,
+    Min,
+    SessionWindower,
+    SlidingWindower,
+    Sum,
+    TumblingWindower,
+)
+from flow_windowing.columnar.exact_sums import group_totals
+from flow_windowing.columnar.segmented import running_max
+from flow_windowing.windowers import Windower
+
+Work: TypeAlias = Callable[[], object]
+"""What is counted. It may be called once: it changes what it works on."""
+
+SHARDS, SEGMENTS, ORIGINS = 32, 64, 4
+MINUTE_US = 60_000_000
+FIVE_MINUTES_US, FOUR_DAYS_US = 5 * MINUTE_US, 4 * 24 * 60 * MINUTE_US
+# System time stands still, so that windows close by events alone, and no event is late.
+NOW = Moment(START_US)
+ASKED = ShardEpoch(NOW, NOW, end_of_input=False, wanted=frozenset({0}))
+MANY = Events(ROWS, FIVE_MINUTES_US)
+KEYS = (("1k", FEW_KEYS), ("20k", ROWS))
+"""How many keys there are, and what that is called in the names of kernels."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A piece of work on columns.
+
+    Attributes:
+        name: what it is called.
+        prepare: gets all ready, and gives the work itself, done once.
+        rows: how many rows, or keys, the work is about.
+    """
+
+    name: str
+    prepare: Callable[[], Work]
+    rows: int = ROWS
+
+
+@dataclass(frozen=True)
+class WindowStep:
+    """A step that adds numbers up by window, for what an engine would call it with.
+
+    Attributes:
+        edge: the edge that it reads.
+        operator: the step.
+    """
+
+    edge: Edge
+    operator: Stateful
+
+    @classmethod
+    def of(cls, clock: EventClock[Any], windower: Windower[Any]) -> WindowStep:
+        """The step with this clock and these windows."""
+        flow = Dataflow("kernels")
+        events: TestingSource[Any] = TestingSource([])
+        keyed = op.key_on("key", op.input("in", flow, events), "user")
+        figures: dict[str, Any] = {
+            "count": Count(),
+            "total": Sum("amount"),
+            "mean": Mean("amount"),
+            "least": Min("amount"),
+            "most": Max("amount"),
+        }
+        out = win.aggregate_window("windows", keyed, clock, windower, **figures)
+        op.output("out", out.down, TestingSink([]))
+        plan = compile_flow(flow)
+        operator = plan.steps["windows"].operator
+        if not isinstance(operator, Stateful) or operator.shard_logic is None:
+            raise TypeError(f"{windower!r} does not run on columns, so that there is no kernel")
+        (edge,) = plan.edges_into("windows")
+        return cls(edge, operator)
+
+    def logic(self) -> ShardLogic:
+        """The windows of no key yet."""
+        if self.operator.shard_logic is None:
+            raise TypeError("the step does not run on columns")
+        return self.operator.shard_logic()
+
+
+CLOCK: EventClock[Any] = EventClock("ts", "10s")
+TUMBLING = WindowStep.of(CLOCK, TumblingWindower("1m"))
+WINDOWS: dict[str, tuple[Windower[Any], int]] = {
+    "tumbling": (TumblingWindower("1m"), FIVE_MINUTES_US),
+    "sliding": (SlidingWindower("1m", "20s"), FIVE_MINUTES_US),
+    "session": (SessionWindower("10s"), FIVE_MINUTES_US),
+    "count": (CountWindower(2), FIVE_MINUTES_US),
+    "calendar": (CalendarWindower("day", "Europe/Paris"), FOUR_DAYS_US),
+}
+"""Windows, and how much time an epoch spans in which some of them close and others stay open."""
+
+
+def all_kernels() -> dict[str, Kernel]:
+    """The kernels, by name."""
+    return {one.name: one for one in _kernels()}
+
+
+def _kernels() -> Iterator[Kernel]:
+    yield Kernel("hash-keys", _hash_keys)
+    for called, keys in KEYS:
+        events = Events(keys, FIVE_MINUTES_US)
+        yield Kernel(f"pack-records-{called}", partial(_pack_records, events))
+        yield Kernel(f"gather-rows-{called}", partial(_gather_rows, events))
+        yield Kernel(f"running-max-{called}", partial(_running_max, events))
+        yield Kernel(f"exact-sums-{called}", partial(_exact_sums, events))
+    for name, (windower, epoch_us) in WINDOWS.items():
+        for called, keys in KEYS:
+            events = Events(keys, epoch_us)
+            yield Kernel(f"{name}-windows-{called}", partial(_windows, events, windower))
+    yield Kernel("dump-segments", _dump_segments)
+    yield Kernel("load-segments", _load_segments)
+    yield Kernel("pack-segments", _pack_segments)
+    yield Kernel("unpack-segments", _unpack_segments)
+    yield Kernel("stamp-records", _stamp_records)
+
+
+def _hash_keys() -> Work:
+    return partial(hash_keys, MANY.epoch(0).keys)
+
+
+def _pack_records(events: Events) -> Work:
+    chunk = events.epoch(0)
+    return lambda: list(encode_keyed(chunk, SHARDS, TUMBLING.edge))
+
+
+def _gather_rows(events: Events) -> Work:
+    return partial(gather_rows, (TUMBLING.edge,), _packets(events.epoch(0)))
+
+
+def _running_max(events: Events) -> Work:
+    """Watermarks, without the clock around them: the latest of each key's times so far."""
+    rows = _arrived(events, 0)
+    times_us = _column(rows, "ts").cast(pa.int64()).to_numpy()[rows.order]
+    return partial(running_max, times_us, np.repeat(np.arange(len(rows.counts)), rows.counts))
+
+
+def _exact_sums(events: Events) -> Work:
+    rows = _arrived(events, 0)
+    amounts = _column(rows, "amount").to_numpy()[rows.order]
+    # A pair of rows each where keys come once: a sum of one number is that number.
+    counts = rows.counts if len(rows.counts) < ROWS else np.full(ROWS // 2, 2)
+    return partial(group_totals, amounts, np.cumsum(counts) - counts)
+
+
+def _windows(events: Events, windower: Windower[Any]) -> Work:
+    """An epoch of windows that an epoch before has left open."""
+    step = WindowStep.of(CLOCK, windower)
+    logic = step.logic()
+    logic.run(_arrived(events, 0), ASKED)
+    return partial(logic.run, _arrived(events, 1), ASKED)
+
+
+def _dump_segments() -> Work:
+    logic, numbers = _held()
+    return partial(logic.dump, numbers, list(range(SEGMENTS)))
+
+
+def _load_segments() -> Work:
+    contents, logic = _segments(), TUMBLING.logic()
+
+    def load() -> pa.Array:
+        for content in contents:
+            logic.load(content)
+        # What was loaded is put together when it is first asked for.
+        return logic.keys()
+
+    return load
+
+
+def _pack_segments() -> Work:
+    contents = _segments()
+    return lambda: [pack(content) for content in contents]
+
+
+def _unpack_segments() -> Work:
+    packed = [pack(content) for content in _segments()]
+    return lambda: [unpack(content) for content in packed]
+
+
+def _stamp_records() -> Work:
+    """What a step whose clock has ``scope="stream"`` asks of those who send to it."""
+    of_stream = replace(CLOCK, scope="stream")
+    step = WindowStep.of(of_stream, TumblingWindower("1m"))
+    progress = step.operator.progress
+    if progress is None:
+        raise TypeError(f"{of_stream!r} measures no progress")
+    meter = Meter(step.edge, progress, Partition("in", 0), NOW, in_columns=True)
+    return partial(meter.stamp, MANY.epoch(0))
+
+
+def _packets(chunk: KeyedRecords) -> list[Packet]:
+    """An epoch's events as one shard gets them from several splits."""
+    size = len(chunk) // ORIGINS
+    return [
+        Packet(TUMBLING.edge.dest, 0, origin, origin, payload)
+        for origin in range(ORIGINS)
+        for _, payload in encode_keyed(_part(chunk, origin * size, size), 1, TUMBLING.edge)
+    ]
+
+
+def _part(chunk: KeyedRecords, start: int, count: int) -> KeyedRecords:
+    pos = chunk.pos[start : start + count]
+    return KeyedRecords(chunk.keys.slice(start, count), chunk.batch.slice(start, count), pos)
+
+
+@cache
+def _arrived(events: Events, epoch: int) -> ShardRows:
+    """An epoch's events, key by key: steps read them and leave them as they are."""
+    rows = gather_rows((TUMBLING.edge,), _packets(events.epoch(epoch)))
+    if rows is None:
+        raise ValueError("an epoch has no rows")
+    return rows
+
+
+def _column(rows: ShardRows, name: str) -> pa.Array:
+    if isinstance(rows.values, list):
+        raise TypeError("the rows have come as objects")
+    return rows.values.column(name)
+
+
+def _held() -> tuple[ShardLogic, Ints]:
+    """The open windows of as many keys as an epoch has rows, and each key's segment."""
+    logic = TUMBLING.logic()
+    logic.run(_arrived(MANY, 0), ASKED)
+    return logic, segment_of(hash_keys(logic.keys()), SEGMENTS)
+
+
+@cache
+def _segments() -> list[bytes]:
+    logic, numbers = _held()
+    dumped: list[Dumped] = logic.dump(numbers, list(range(SEGMENTS)))
+    return [one.content for one in dumped if one.content is not None]

@@ -1,0 +1,104 @@
+"""What the columnar kernels cost, in instructions a row, beside what they may.
+
+::
+
+    python benchmarks/kernels/run.py [KERNEL ...]            # needs Valgrind
+    python benchmarks/kernels/run.py --write [KERNEL ...]    # and renew the budgets
+    python benchmarks/kernels/run.py --time [KERNEL ...]     # in million rows a second, without it
+
+It ends with 1 when a kernel takes more than twice its budget.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from benchmarks.kernels.budgets import Budgets, Setting
+from benchmarks.kernels.counting import CountingError, count
+from benchmarks.kernels.kernels import Kernel, all_kernels
+
+REPEATS = 7
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Count or time kernels, and print the table."""
+    options = _parser().parse_args(arguments)
+    known = all_kernels()
+    unknown = [name for name in options.kernels if name not in known]
+    if unknown:
+        names = ", ".join(known)
+        print(f"there is no kernel called {', '.join(unknown)}: they are {names}", file=sys.stderr)
+        return 2
+    chosen = [known[name] for name in options.kernels or known]
+    if options.time:
+        print(times(chosen))
+        return 0
+    try:
+        counts = count(chosen)
+    except CountingError as error:
+        print(error, file=sys.stderr)
+        return 2
+    budgets = Budgets.read()
+    print(table(chosen, counts, budgets))
+    if options.write:
+        kept = {name: budgets.by_kernel[name] for name in known if name in budgets.by_kernel}
+        Budgets(Setting.here(), {**kept, **counts}).write()
+        return 0
+    problems = filter(None, (budgets.problem(*one) for one in counts.items()))
+    print(*(said := list(problems)), sep="\n", end="\n" if said else "", file=sys.stderr)
+    return 1 if said else 0
+
+
+def table(kernels: Sequence[Kernel], counts: Mapping[str, float], budgets: Budgets) -> str:
+    """Instructions a row beside their budgets, as text."""
+    lines = [f"{'kernel':22} {'rows':>8} {'instructions a row':>20} {'budget':>10} {'ratio':>6}"]
+    for one in kernels:
+        counted, budget = counts[one.name], budgets.by_kernel.get(one.name)
+        ratio = budgets.ratio(one.name, counted)
+        lines.append(
+            f"{one.name:22} {one.rows:>8,} {counted:>20,.1f} "
+            f"{'' if budget is None else f'{budget:,.1f}':>10} "
+            f"{'' if ratio is None else f'{ratio:.2f}':>6}"
+        )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def times(kernels: Sequence[Kernel]) -> str:
+    """Million rows a second, the best of several times, as text."""
+    lines = [f"{'kernel':22} {'rows':>8} {'million rows a second':>22}"]
+    lines += [
+        f"{one.name:22} {one.rows:>8,} {one.rows / seconds(one) / 1e6:>22,.2f}" for one in kernels
+    ]
+    return "\n".join(lines)
+
+
+def seconds(kernel: Kernel) -> float:
+    """The least time that a kernel's work has taken."""
+    taken = []
+    for _ in range(REPEATS):
+        work = kernel.prepare()
+        gc.collect()
+        began = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - began)
+    return min(taken)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("kernels", nargs="*", metavar="KERNEL", help="some of them; else all")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--time", action="store_true", help="measure time instead, without Valgrind")
+    how.add_argument("--write", action="store_true", help="renew the budgets")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""No columnar kernel takes more than twice the instructions that it may."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import pytest
+
+from benchmarks.kernels import run
+from benchmarks.kernels.budgets import Budgets, Setting
+from benchmarks.kernels.counting import CountingError, can_count, count
+from benchmarks.kernels.kernels import Kernel, all_kernels
+
+KERNELS = all_kernels()
+BUDGETS = Budgets.read()
+SETTING = Setting("a machine", "3.11.7", "2.4.6", "26.0.1")
+
+needs_valgrind = pytest.mark.skipif(not can_count(), reason="Valgrind is not installed")
+needs_this_machine = pytest.mark.skipif(
+    platform.machine() != BUDGETS.setting.machine,
+    reason=f"instructions were counted on {BUDGETS.setting.machine}",
+)
+
+
+@pytest.fixture(scope="module")
+def counts() -> dict[str, float]:
+    return count(list(KERNELS.values()))
+
+
+@needs_valgrind
+@needs_this_machine
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_kernel_takes_at_most_twice_its_budget(kernel: str, counts: dict[str, float]) -> None:
+    if problem := BUDGETS.problem(kernel, counts[kernel]):
+        pytest.fail(problem, pytrace=False)
+
+
+def test_every_budget_is_that_of_a_kernel() -> None:
+    assert sorted(BUDGETS.by_kernel) == sorted(KERNELS)
+
+
+@needs_valgrind
+@pytest.mark.slow
+def test_what_a_kernel_raises_is_said() -> None:
+    with pytest.raises(
+        CountingError, match=r"exit code 1, saying:\n[^$]*KeyError: 'no-such-kernel'"
+    ):
+        count([Kernel("no-such-kernel", lambda: dict)])
+
+
+def test_twice_the_budget_is_allowed_and_more_is_not() -> None:
+    budgets = Budgets(SETTING, {"sums": 100.0})
+    assert budgets.problem("sums", 200.0) is None
+    assert budgets.problem("sums", 200.1) == (
+        "the kernel sums takes 200.1 instructions a row, 2.00 times its budget of 100.0, and may "
+        "take 2 times that (counted with Python 3.11.7, numpy 2.4.6, pyarrow 26.0.1; now with "
+        f"{Setting.here()}): make it cheaper, or, where it has to cost as much, renew its budget "
+        "with 'python benchmarks/kernels/run.py --write sums'"
+    )
+
+
+def test_a_kernel_without_a_budget_is_a_problem() -> None:
+    assert Budgets(SETTING, {}).problem("sums", 200.0) == (
+        "the kernel sums takes 200.0 instructions a row and has no budget: write one with 'python "
+        "benchmarks/kernels/run.py --write sums'"
+    )
+
+
+def test_budgets_are_read_as_they_were_written(tmp_path: Path) -> None:
+    file = tmp_path / "budgets.json"
+    Budgets(SETTING, {"sums": 12.34, "hashes": 5.0}).write(file)
+    assert Budgets.read(file) == Budgets(SETTING, {"sums": 12.3, "hashes": 5.0})
+
+
+def test_the_table_has_a_line_for_each_kernel() -> None:
+    kernels = [Kernel("sums", lambda: dict), Kernel("hashes", lambda: dict, 500)]
+    text = run.table(kernels, {"sums": 1_500.0, "hashes": 7.0}, Budgets(SETTING, {"sums": 1e3}))
+    assert [line.split() for line in text.splitlines()] == [
+        ["kernel", "rows", "instructions", "a", "row", "budget", "ratio"],
+        ["sums", "20,000", "1,500.0", "1,000.0", "1.50"],
+        ["hashes", "500", "7.0"],
+    ]
+
+
+def test_unknown_kernels_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.main(["hash-keys", "nonsense"]) == 2
+    assert capsys.readouterr().err.startswith("there is no kernel called nonsense: they are hash-")
+
+
+def test_every_kernel_can_be_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "REPEATS", 1)
+    lines = run.times(list(KERNELS.values())).splitlines()
+    assert [line.split()[0] for line in lines] == ["kernel", *KERNELS]
