@@ -139,7 +139,7 @@ def run(logic: ShardLogic, at_second: int, *seconds: int) -> list[tuple[int, int
     order = np.arange(len(seconds))
     rows = ShardRows(pa.array(["a"]), np.array([len(seconds)]), order, order, values)
     moment = Moment(int((START + timedelta(seconds=at_second)).timestamp() * 1_000_000))
-    made = logic.run(rows, ShardEpoch(moment, False, frozenset({DOWN})))
+    made = logic.run(rows, ShardEpoch(moment, moment, False, frozenset({DOWN})))
     return [
         ((one.open_time - START) // timedelta(seconds=1), value)
         for chunk in made.chunks[DOWN]
