@@ -19,7 +19,7 @@ class DataFrameSource(Source[dict[str, Any]]):
 
     A static data frame is bounded. In a streaming run it is first written below the checkpoint, so
     that every epoch can be read again. A streaming data frame keeps its own offsets in the
-    checkpoint; its partitions are the source partitions.
+    checkpoint. Either counts as one source partition, however many Spark reads it in.
 
     Args:
         frame: the data frame, static or streaming.
