@@ -1,9 +1,14 @@
-"""Where Spark is started from: the installed PySpark, less its zipped copy of itself.
+"""Where Spark is started from: the installed PySpark, less what makes it slow to start.
 
 Spark has its Python processes import PySpark from ``python/lib/pyspark.zip`` in its home. Python
 keeps no compiled form of what it imports from a zip, so that each process compiles PySpark anew,
 which takes it most of a second, and a flow starts with five of them. The same PySpark is installed
 beside that zip as a package. So the JVM is started from a folder of links that leaves the zip out.
+
+Then the JVM reads, checks and links thousands of Spark's classes. Java can keep classes in an
+archive, ready to be mapped into memory (`Application Class-Data Sharing`, JEP 310 and JEP 350).
+`prepare_home` makes one in the Python environment, for all runs from then on; a JVM that finds it
+to be of another Java, or of other jars, starts without it.
 """
 
 from __future__ import annotations
@@ -13,57 +18,164 @@ import contextlib
 import os
 import shutil
 import site
+import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyspark
+from pyspark import SparkContext
+
+from flow.errors import EnvironmentProblem
 
 _HOME = "SPARK_HOME"
+_JAVA_OPTIONS = "SPARK_SUBMIT_OPTS"
 _WITH_THE_ZIP = "python"
 _NEEDED = ("bin", "jars")
+_ARCHIVE = "classes.jsa"
+_PATIENCE_SECONDS = 120
 
 
 @contextlib.contextmanager
 def quick_spark_home() -> Iterator[None]:
-    """Let a JVM that is started now have a home that Python processes start quickly from.
+    """Let a JVM that is started now have a home that it and Python processes start quickly from.
 
     Nothing changes where the user names a home, and where Python processes would not find PySpark
     without the zip.
     """
-    home = None if _HOME in os.environ else _linked(Path(pyspark.__file__).parent)
-    if home is None:
+    if _HOME in os.environ or not _found_by_others(_installed()):
         yield
         return
+    if _is_prepared(prepared_home()):
+        options = f'"-XX:SharedArchiveFile={prepared_home() / _ARCHIVE}" -Xlog:cds=off'
+        with _started_from(prepared_home(), options):
+            yield
+        return
+    home = _temporary_home()
+    with _started_from(home) if home else contextlib.nullcontext():
+        yield
+
+
+def prepared_home() -> Path:
+    """The folder, in this Python environment, in which `prepare_home` keeps what it makes."""
+    return Path(sys.prefix) / "share" / "flow" / f"spark-{pyspark.__version__}"
+
+
+def prepare_home(use_spark: Callable[[], Any]) -> Path:
+    """Make the home that later runs of this Python environment start quickly from.
+
+    Args:
+        use_spark: starts Spark, and has it load the classes that a run needs.
+
+    Returns:
+        The archive of classes, a file of some 200 MB.
+
+    Raises:
+        EnvironmentProblem: when this environment is not one that can be prepared, or Java makes
+            no archive.
+    """
+    _check_fitness()
+    home = prepared_home()
+    archive = home / _ARCHIVE
+    new = archive.with_suffix(".new")
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        _link(home)
+        new.unlink(missing_ok=True)
+    except OSError as error:
+        problem = f"{home} cannot be written: {error.strerror}; prepare it as its owner"
+        raise EnvironmentProblem(problem) from error
+    with _started_from(home, f'"-XX:ArchiveClassesAtExit={new}"'):
+        use_spark()
+    _end_java()
+    if not new.exists():
+        raise EnvironmentProblem("Java has made no archive of its classes: try another Java")
+    new.replace(archive)
+    return archive
+
+
+def _check_fitness() -> None:
+    if _HOME in os.environ:
+        home = os.environ[_HOME]
+        raise EnvironmentProblem(
+            f"{_HOME} names {home!r}, and flows start Spark from there: unset it to prepare "
+            "PySpark's own"
+        )
+    if not _found_by_others(_installed()):
+        raise EnvironmentProblem(
+            f"PySpark is in {_installed()}, where only this process finds it: install it into a "
+            "Python environment"
+        )
+    if SparkContext._gateway is not None:
+        raise EnvironmentProblem("Spark runs in this process: prepare its home in another one")
+
+
+def _end_java() -> None:
+    """End the JVM, as it ends with this process, and wait until it has gone."""
+    if SparkContext._active_spark_context is not None:
+        SparkContext._active_spark_context.stop()
+    gateway: Any = SparkContext._gateway
+    if gateway is not None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(_PATIENCE_SECONDS)
+
+
+@contextlib.contextmanager
+def _started_from(home: Path, java_options: str = "") -> Iterator[None]:
+    """Let a JVM that is started now have that home, and these options beside the user's own."""
+    own_options = os.environ.get(_JAVA_OPTIONS)
     os.environ[_HOME] = str(home)
+    if java_options:
+        os.environ[_JAVA_OPTIONS] = " ".join(filter(None, [own_options, java_options]))
     try:
         yield
     finally:
         del os.environ[_HOME]
+        if java_options:
+            del os.environ[_JAVA_OPTIONS]
+        if own_options is not None:
+            os.environ[_JAVA_OPTIONS] = own_options
 
 
-def _linked(installed: Path) -> Path | None:
-    """A folder of links to an installation; none where it cannot do instead of it."""
-    folders = [path for path in installed.iterdir() if path.is_dir()]
-    if not {*_NEEDED} <= {path.name for path in folders} or not _found_by_others(installed):
-        return None
+def _temporary_home() -> Path | None:
+    """A folder of links to the installation, for this process; none where there can be none."""
     home = Path(tempfile.mkdtemp(prefix="flow-spark-home-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     try:
-        for folder in folders:
-            if folder.name != _WITH_THE_ZIP:
-                (home / folder.name).symlink_to(folder, target_is_directory=True)
+        _link(home)
     except OSError:  # a file system, or a user, without links
         return None
     return home
 
 
+def _link(home: Path) -> None:
+    """Fill a home with links to the installation's folders, over those that are there."""
+    for folder in _installed().iterdir():
+        if folder.is_dir() and folder.name != _WITH_THE_ZIP:
+            link = home / folder.name
+            link.unlink(missing_ok=True)
+            link.symlink_to(folder, target_is_directory=True)
+
+
+def _is_prepared(home: Path) -> bool:
+    """Whether a home has an archive, and leads to what is installed now."""
+    links = all((home / name).resolve() == (_installed() / name).resolve() for name in _NEEDED)
+    return links and (home / _ARCHIVE).is_file()
+
+
+def _installed() -> Path:
+    return Path(pyspark.__file__).parent
+
+
 def _found_by_others(installed: Path) -> bool:
-    """Whether other processes of this Python import a package from where it is installed."""
+    """Whether other processes of this Python import a whole PySpark from where it is installed."""
     paths = sysconfig.get_paths()
     known = [paths["purelib"], paths["platlib"], *site.getsitepackages()]
     if site.ENABLE_USER_SITE:
         known.append(site.getusersitepackages())
     known += [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    return installed.parent.resolve() in {Path(path).resolve() for path in known}
+    whole = all((installed / name).is_dir() for name in _NEEDED)
+    return whole and installed.parent.resolve() in {Path(path).resolve() for path in known}
