@@ -89,6 +89,15 @@ class Aggregated:
             self._figures = self._in_form(None)
             self._figures.add(rows, groups)
 
+    def add_each(self, rows: Ints, groups: Groups) -> pa.Array | list[Any]:
+        """`add`, and the figure after each value, in order of group and value."""
+        self._figures = self._in_form(self._form_for(groups))
+        try:
+            return self._figures.add_each(rows, groups)
+        except NotInColumns:
+            self._figures = self._in_form(None)
+            return self._figures.add_each(rows, groups)
+
     def merge(self, targets: Ints, originals: Ints) -> None:
         """Let each of some rows take in what another has, no row twice among all of them."""
         if self._figures is None:

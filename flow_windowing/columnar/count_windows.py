@@ -6,10 +6,11 @@ import numpy as np
 from typing_extensions import override
 
 from flow.instants import NEVER
-from flow_windowing.columnar.entering import Gathered, Missing, Newcomers, gather, let_in
+from flow_windowing.columnar.entering import Gathered, Missing, Newcomers, gather
 from flow_windowing.columnar.holding import Holding
 from flow_windowing.columnar.open_windows import OpenWindows
 from flow_windowing.columnar.segmented import Ints, Mask, ranges, run_starts
+from flow_windowing.columnar.updates import greatest_so_far
 from flow_windowing.columnar.windows import Windowing, spread
 from flow_windowing.counts import CountWindower
 
@@ -56,10 +57,18 @@ class CountWindows(Windowing):
         count = numbers // self._step + 1 - first
         gathered = gather(newcomers.entering, *spread(first, count))
         held.windows.known_spans()
-        held.windows = let_in(held.windows, newcomers, gathered)
+        self.let_in(held, newcomers, gathered)
         _widen(held.windows, newcomers, gathered)
         nothing = Missing.none()
         return Missing(np.flatnonzero(count == 0), nothing.late, nothing.ids)
+
+    @override
+    def bounds_with_each(
+        self, windows: OpenWindows, rows: Ints, newcomers: Newcomers, gathered: Gathered
+    ) -> tuple[Ints, Ints]:
+        spans, times_us = windows.known_spans(), newcomers.entering.times_us[gathered.at]
+        least_us = -greatest_so_far(-spans.first_us[rows], -times_us, gathered.counts)
+        return least_us, greatest_so_far(spans.last_us[rows], times_us, gathered.counts)
 
     @override
     def seen_after(self, held: Holding, closing: Ints) -> Ints:

@@ -15,6 +15,7 @@ from flow.operators.shards import ShardEpoch, ShardMade
 from flow_windowing.columnar.open_windows import OpenWindows
 from flow_windowing.columnar.segmented import Ints, Mask
 from flow_windowing.columnar.spans import Merged
+from flow_windowing.columnar.updates import Update
 from flow_windowing.columnar.window_view import Figure, WindowView, metadata_of
 from flow_windowing.driver import CLOSED, DOWN, LATE, PORTS
 from flow_windowing.metadata import LateReason, LateValue, WindowMetadata
@@ -47,6 +48,24 @@ class LateRows(NamedTuple):
     ids: Ints
     named: Mask
     reason: LateReason
+
+
+class _Shown(NamedTuple):
+    """What metadata says of windows, in columns.
+
+    Attributes:
+        places: the place of each one's key.
+        ids: its id.
+        bounds_us: when it opens and closes.
+        latest_us: the greatest timestamp in it; all `-NEVER` where it is not asked for.
+        merged: what has become part of it; ``None`` where windows do not become one.
+    """
+
+    places: Ints
+    ids: Ints
+    bounds_us: tuple[Ints, Ints]
+    latest_us: Ints
+    merged: Merged | None
 
 
 class Emitter:
@@ -88,46 +107,69 @@ class Emitter:
         self.made.chunks[LATE].append(Pairs(names, in_order, pos_of_place[places[order]]))
 
     def close(self, windows: OpenWindows, rows: Ints, keys: pa.Array, pos_of_place: Ints) -> None:
-        """Send the figures of windows that close, and that they have closed."""
-        self.down(windows, rows, keys, pos_of_place)
+        """Send that windows have closed, and their figures, unless these have been sent before."""
+        if self._plan.emit != "update":
+            self.down(windows, rows, keys, pos_of_place)
         if CLOSED not in self._wanted:
             self.made.unwanted[CLOSED] += len(rows)
             return
-        batch = self._records(_METADATA, windows, rows)
-        self._send(
-            CLOSED,
-            KeyedRecords(_names(windows, rows, keys), batch, pos_of_place[windows.places[rows]]),
-        )
+        shown = self._shown(windows, rows)
+        batch, pos = self._records(_METADATA, shown), pos_of_place[shown.places]
+        self._send(CLOSED, KeyedRecords(_names(shown, keys), batch, pos))
 
     def down(self, windows: OpenWindows, rows: Ints, keys: pa.Array, pos_of_place: Ints) -> None:
         """Send the figures of windows, in the order given."""
         if DOWN not in self._wanted:
             self.made.unwanted[DOWN] += len(rows)
             return
-        names, pos = _names(windows, rows, keys), pos_of_place[windows.places[rows]]
         figures = [figure.results(rows) for figure in windows.figures]
+        self._send_figures(self._shown(windows, rows), figures, keys, pos_of_place)
+
+    def updated(self, updates: list[Update], keys: pa.Array, pos_of_place: Ints) -> None:
+        """Send what each value has made of its windows, in the order given."""
+        for update in updates:
+            if DOWN not in self._wanted:
+                self.made.unwanted[DOWN] += len(update.ids)
+                continue
+            shown = _Shown(update.places, update.ids, update.bounds_us, update.latest_us, None)
+            self._send_figures(shown, update.figures, keys, pos_of_place)
+
+    def _send_figures(
+        self,
+        shown: _Shown,
+        figures: list[pa.Array | list[Any]],
+        keys: pa.Array,
+        pos_of_place: Ints,
+    ) -> None:
+        names, pos = _names(shown, keys), pos_of_place[shown.places]
         if all(isinstance(one, pa.Array) for one in figures):
-            batch = self._records(WindowView(self._plan.figures), windows, rows, figures)
+            batch = self._records(WindowView(self._plan.figures), shown, figures)
             self._send(DOWN, KeyedRecords(names, batch, pos))
         else:
-            metadata = metadata_of(self._records(_METADATA, windows, rows))
+            metadata = metadata_of(self._records(_METADATA, shown))
             values = list(zip(metadata, self._values(figures), strict=True))
             self._send(DOWN, Pairs(names.to_pylist(), values, pos))
 
     def _records(
-        self, view: WindowView, windows: OpenWindows, rows: Ints, figures: Sequence[pa.Array] = ()
+        self, view: WindowView, shown: _Shown, figures: Sequence[pa.Array] = ()
     ) -> pa.RecordBatch:
         """Records that stand for windows."""
-        bounds_us = self._plan.windowing.bounds_us(windows, rows)
-        timestamps_us = self._plan.timestamps_us(bounds_us, windows.latest_us[rows])
-        merged = self._merged(windows, rows)
-        return view.records(windows.ids[rows], bounds_us, timestamps_us, figures, merged)
+        timestamps_us = self._plan.timestamps_us(shown.bounds_us, shown.latest_us)
+        return view.records(shown.ids, shown.bounds_us, timestamps_us, figures, shown.merged)
 
-    def _merged(self, windows: OpenWindows, rows: Ints) -> Merged | None:
-        """What has become part of windows, where windows may become one."""
-        if self._plan.windowing.kind != "sessions" or windows.spans is None:
-            return None
-        return windows.spans.merged[rows]
+    def _shown(self, windows: OpenWindows, rows: Ints) -> _Shown:
+        """What metadata says of some windows."""
+        windowing, spans = self._plan.windowing, windows.spans
+        merged = None
+        if windowing.kind == "sessions" and spans is not None:
+            merged = spans.merged[rows]
+        return _Shown(
+            windows.places[rows],
+            windows.ids[rows],
+            windowing.bounds_us(windows, rows),
+            windows.latest_us[rows],
+            merged,
+        )
 
     def _send(self, port: int, chunk: Chunk) -> None:
         self.made.chunks[port].append(chunk)
@@ -166,9 +208,9 @@ class Emitter:
         ]
 
 
-def _names(windows: OpenWindows, rows: Ints, keys: pa.Array) -> pa.Array:
+def _names(shown: _Shown, keys: pa.Array) -> pa.Array:
     """The keys of windows."""
-    return keys.take(pa.array(windows.places[rows]))
+    return keys.take(pa.array(shown.places))
 
 
 def _objects(figure: Figure, column: pa.Array | list[Any]) -> list[Any]:

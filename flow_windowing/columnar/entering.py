@@ -14,6 +14,7 @@ from flow_windowing.columnar.figures import Groups
 from flow_windowing.columnar.open_windows import OpenWindows, Rows, window_order
 from flow_windowing.columnar.segmented import Ints, Mask
 from flow_windowing.columnar.timestamps import Values
+from flow_windowing.columnar.updates import Update
 
 
 class Entering(NamedTuple):
@@ -47,6 +48,7 @@ class Newcomers(NamedTuple):
         entered: the number of each one's entering.
         keeps_latest: whether the greatest timestamp in each window is asked for.
         in_arrival_order: whether they enter in the order in which they came.
+        updates: takes what each value makes of its windows; ``None`` where nobody asks.
     """
 
     entering: Entering
@@ -54,6 +56,7 @@ class Newcomers(NamedTuple):
     entered: Ints
     keeps_latest: bool
     in_arrival_order: bool
+    updates: list[Update] | None = None
 
     def groups(self, gathered: Gathered) -> Groups:
         """Values, window after window, to be added to aggregates."""
@@ -130,6 +133,11 @@ class Gathered(NamedTuple):
     at: Ints
     starts: Ints
 
+    @property
+    def counts(self) -> Ints:
+        """How many values each window gets."""
+        return np.diff(self.starts, append=len(self.at))
+
 
 def gather(entering: Entering, at: Ints, ids: Ints) -> Gathered:
     """Bring values together by window.
@@ -145,18 +153,6 @@ def gather(entering: Entering, at: Ints, ids: Ints) -> Gathered:
         at, ids, places = at[order], ids[order], places[order]
     starts = run_starts_of(places, ids)
     return Gathered(Rows(places[starts], ids[starts]), at, starts)
-
-
-def let_in(windows: OpenWindows, newcomers: Newcomers, gathered: Gathered) -> OpenWindows:
-    """The windows, with values in some of them, which are opened if need be."""
-    if not len(gathered.at):
-        return windows
-    opened, rows = windows.opened(gathered.windows)
-    groups = newcomers.groups(gathered)
-    for figure in opened.figures:
-        figure.add(rows, groups)
-    newcomers.note(opened, rows, gathered)
-    return opened
 
 
 def reader(values: Values) -> Callable[[Ints], list[Any]]:

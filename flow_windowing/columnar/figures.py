@@ -86,6 +86,13 @@ class Groups:
         self._objects = objects
         self._arrivals = arrivals
 
+    def one_by_one(self) -> Groups:
+        """The same values, each by itself."""
+        starts = np.arange(len(self.order))
+        return Groups(
+            self.values, self.order, starts, self._objects, self._arrivals, self.in_arrival_order
+        )
+
     @cached_property
     def counts(self) -> Ints:
         """How many values each window gets."""
@@ -124,6 +131,15 @@ class Figures(ABC):
     @abstractmethod
     def add(self, rows: Ints, groups: Groups) -> None:
         """Add a group of values to each of some rows, no row twice.
+
+        Raises:
+            NotInColumns: when it cannot be done in this form; nothing has changed then.
+            FailedRow: when a user's function raised; its cause is what was raised.
+        """
+
+    @abstractmethod
+    def add_each(self, rows: Ints, groups: Groups) -> pa.Array | list[Any]:
+        """`add`, and the figure after each value, in order of group and value.
 
         Raises:
             NotInColumns: when it cannot be done in this form; nothing has changed then.
@@ -188,12 +204,8 @@ class ObjectFigures(Figures):
 
     @override
     def add(self, rows: Ints, groups: Groups) -> None:
-        values, states = groups.objects, self._states
-        add = _adder(self._aggregator)
-        items: Sequence[Any] = values
-        if add is None:
-            items = list(zip(values, groups.arrivals(), strict=True))
-            add = _with_arrival(self._aggregator)
+        states = self._states
+        items, add = self._to_add(groups)
         ends = [*groups.starts[1:].tolist(), len(items)]
         start = 0
         for row, end in zip(rows.tolist(), ends, strict=True):
@@ -203,6 +215,20 @@ class ObjectFigures(Figures):
             except Exception as error:
                 raise FailedRow(int(groups.order[end - length_hint(remaining) - 1])) from error
             start = end
+
+    @override
+    def add_each(self, rows: Ints, groups: Groups) -> list[Any]:
+        result, states = self._aggregator.result, self._states
+        items, add = self._to_add(groups)
+        windows = np.repeat(rows, groups.counts).tolist()
+        figures = []
+        for at, (row, item) in enumerate(zip(windows, items, strict=True)):
+            try:
+                states[row] = add(self._state(row), item)
+                figures.append(result(states[row]))
+            except Exception as error:
+                raise FailedRow(int(groups.order[at])) from error
+        return figures
 
     @override
     def merge(self, targets: Ints, originals: Ints) -> None:
@@ -254,6 +280,14 @@ class ObjectFigures(Figures):
             for row, one in enumerate(self._states[begin:end], begin)
         ]
         return self.kind, type(self._aggregator).__name__, states
+
+    def _to_add(self, groups: Groups) -> tuple[Sequence[Any], Callable[[Any, Any], Any]]:
+        """What is added, value by value, and the function that adds it to a state."""
+        add = _adder(self._aggregator)
+        if add is not None:
+            return groups.objects, add
+        items = list(zip(groups.objects, groups.arrivals(), strict=True))
+        return items, _with_arrival(self._aggregator)
 
     def _state(self, row: int) -> Any:
         state = self._states[row]

@@ -21,7 +21,7 @@ from flow_windowing.columnar.watermarks import WatermarkRule, rule_of
 from flow_windowing.columnar.window_view import Figure
 from flow_windowing.columnar.windows import AlignedWindows, Windowing
 from flow_windowing.counts import CountWindower
-from flow_windowing.driver import DriverBuilder, Timestamp
+from flow_windowing.driver import DriverBuilder, Emit, Timestamp
 from flow_windowing.event_clock import EventClock
 from flow_windowing.folding import Fold, FoldingBuilder, Named, Reduce
 from flow_windowing.joins import OneOfEachSide
@@ -41,7 +41,7 @@ class WindowPlan:
         named: whether they go by name, in a dict, even if it is one only.
         waits: whether values wait until the watermark passes them.
         timestamp: which timestamp metadata carries.
-        emits_changed: whether windows that change also emit as the epoch ends.
+        emit: when windows emit.
         sides: how many streams values come from; with more than one, they are ``(side, value)``.
     """
 
@@ -52,7 +52,7 @@ class WindowPlan:
     named: bool
     waits: bool
     timestamp: Timestamp | None
-    emits_changed: bool = False
+    emit: Emit = "close"
     sides: int = 1
 
     @cached_property
@@ -101,7 +101,7 @@ def plan_of(config: DriverBuilder) -> WindowPlan | None:
     folding = config.builder
     if rule is None or windowing is None or not isinstance(folding, FoldingBuilder):
         return None
-    if config.emit not in ("close", "epoch") or folding.emit != config.emit or config.retracts:
+    if folding.emit != config.emit or config.retracts:
         return None
     aggregator = folding.aggregator
     named = isinstance(aggregator, Named)
@@ -125,7 +125,7 @@ def plan_of(config: DriverBuilder) -> WindowPlan | None:
         named,
         waits,
         config.timestamp,
-        config.emit == "epoch",
+        config.emit,
         config.sides,
     )
 

@@ -8,7 +8,7 @@ import numpy as np
 from typing_extensions import override
 
 from flow_windowing.columnar.clusters import Chains, Clusters, chains_of, clusters_of
-from flow_windowing.columnar.entering import Entering, Missing, Newcomers
+from flow_windowing.columnar.entering import Entering, Gathered, Missing, Newcomers
 from flow_windowing.columnar.holding import Holding
 from flow_windowing.columnar.open_windows import OpenWindows, Rows
 from flow_windowing.columnar.segmented import Ints, Mask
@@ -63,6 +63,12 @@ class Sessions(Windowing):
         held.windows = windows.take(~gone) if gone.any() else windows
         late = np.array(entrance.played.missed, np.int64)
         return Missing(Missing.none().fallen, late, newcomers.entering.times_us[late])
+
+    @override
+    def bounds_with_each(
+        self, windows: OpenWindows, rows: Ints, newcomers: Newcomers, gathered: Gathered
+    ) -> tuple[Ints, Ints]:
+        raise NotImplementedError("what sessions emit before they close may be taken back")
 
     def _entrance(self, windows: OpenWindows, entering: Entering) -> Entrance:
         """Work out where values go."""

@@ -40,6 +40,7 @@ from flow_windowing.columnar.segmented import (
 )
 from flow_windowing.columnar.segments import Kept
 from flow_windowing.columnar.timestamps import Values
+from flow_windowing.columnar.updates import Update
 from flow_windowing.columnar.waited import as_columns
 from flow_windowing.columnar.waiting_values import WaitingValues
 from flow_windowing.columnar.watermarks import TimeRows, Times, UnreadableTime
@@ -210,8 +211,8 @@ class ShardWindows(ShardLogic):
         entering = self._without_late(entering, refused)
         watermark_us = rule.reached(held.clocks, places, after_us, self._epoch.before)
         if self._plan.waits:
-            entering = self._wait(entering, arrived, watermark_us)
-        self._enter(entering, arrived.values, arrived.one)
+            entering = self._wait(entering, arrived, watermark_us, pos_of_place)
+        self._enter(entering, arrived.values, arrived.one, pos_of_place)
         self._advance(watermark_us, pos_of_place)
 
     def _without_late(self, entering: Entering, refused: Mask | None) -> Entering:
@@ -242,7 +243,9 @@ class ShardWindows(ShardLogic):
         """Values that miss a window each."""
         self._emitter.late(LateRows(*rows, ids, np.ones(len(ids), np.bool_), LateReason.LATE))
 
-    def _wait(self, entering: Entering, arrived: _Arrived, watermark_us: Ints) -> Entering:
+    def _wait(
+        self, entering: Entering, arrived: _Arrived, watermark_us: Ints, pos_of_place: Ints
+    ) -> Entering:
         """Let values wait, and those that have waited enter that the watermark has passed.
 
         Returns:
@@ -254,14 +257,14 @@ class ShardWindows(ShardLogic):
         values = arrived.objects(stays.rows)
         new = WaitingValues(stays.places, stays.times_us, stays.numbers, values)
         self._held.waiting = waiting.joined(new)
-        self._release(watermark_us)
+        self._release(watermark_us, pos_of_place)
         enters = entering.take(at_once)
         enters = enters.take(np.lexsort((enters.times_us, enters.places)))
         return enters._replace(watermark_us=enters.times_us)
 
     def _advance(self, watermark_us: Ints, pos_of_place: Ints) -> None:
         """Bring each place's watermark here: what waits enters, and windows close."""
-        self._release(watermark_us)
+        self._release(watermark_us, pos_of_place)
         held = self._held
         windows = held.windows
         closing = self._windowing.closed_at_us(held) <= watermark_us[windows.places]
@@ -273,7 +276,7 @@ class ShardWindows(ShardLogic):
         held.seen = self._windowing.seen_after(held, rows)
         held.windows = windows.take(~closing)
 
-    def _release(self, watermark_us: Ints) -> None:
+    def _release(self, watermark_us: Ints, pos_of_place: Ints) -> None:
         """Let enter what waits and has been passed."""
         held = self._held
         passed = held.waiting.times_us <= watermark_us[held.waiting.places]
@@ -284,16 +287,18 @@ class ShardWindows(ShardLogic):
         rows = np.arange(len(out))
         entering = Entering(rows, out.places, out.times_us, out.numbers, out.times_us)
         values = as_columns(out.values, self._plan.fields)
-        self._enter(entering, values, out.values.__getitem__)
+        self._enter(entering, values, out.values.__getitem__, pos_of_place)
 
-    def _enter(self, entering: Entering, values: Values, one: Callable[[int], Any]) -> None:
+    def _enter(
+        self, entering: Entering, values: Values, one: Callable[[int], Any], pos_of_place: Ints
+    ) -> None:
         """Let values enter the windows that are open when they come."""
         entered = self._entered_numbers(entering.places)
-        held = self._held
-        if self._plan.emits_changed:
+        held, plan = self._held, self._plan
+        if plan.emit == "epoch":
             held.windows.note_changes()
-        plan = self._plan
-        newcomers = Newcomers(entering, values, entered, plan.keeps_latest, not plan.waits)
+        updates: list[Update] | None = [] if plan.emit == "update" else None
+        newcomers = Newcomers(entering, values, entered, plan.keeps_latest, not plan.waits, updates)
         try:
             missing = self._windowing.enter(held, newcomers)
         except FailedRow as error:
@@ -302,6 +307,7 @@ class ShardWindows(ShardLogic):
             if not isinstance(cause, Exception):
                 raise
             raise KeyFailure(held.keys[place].as_py(), one(error.row), cause) from cause
+        self._emitter.updated(updates or [], held.keys, pos_of_place)
         self._emitter.count(LateReason.GAP.value, len(missing.fallen))
         self._miss_all(entering.take(missing.fallen), LateReason.GAP)
         self._miss(entering.take(missing.late), missing.ids)

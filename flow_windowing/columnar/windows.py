@@ -8,11 +8,12 @@ import numpy as np
 from typing_extensions import override
 
 from flow_windowing.aligned import SlidingWindower, TumblingWindower
-from flow_windowing.columnar.entering import Missing, Newcomers, gather, let_in
+from flow_windowing.columnar.entering import Gathered, Missing, Newcomers, gather
 from flow_windowing.columnar.holding import Holding
 from flow_windowing.columnar.open_windows import OpenWindows
 from flow_windowing.columnar.segmented import Ints, ranges
 from flow_windowing.columnar.segments import WindowerKind
+from flow_windowing.columnar.updates import Update, greatest_so_far
 
 
 class Windowing(ABC):
@@ -56,6 +57,46 @@ class Windowing(ABC):
         Raises:
             FailedRow: when a user's function raised.
         """
+
+    @abstractmethod
+    def bounds_with_each(
+        self, windows: OpenWindows, rows: Ints, newcomers: Newcomers, gathered: Gathered
+    ) -> tuple[Ints, Ints]:
+        """When the window of each value opens and closes, with the value and those before it.
+
+        Args:
+            windows: the windows, as they are before these values.
+            rows: the rows of those that get values.
+            newcomers: the values.
+            gathered: the values by window.
+        """
+
+    def let_in(self, held: Holding, newcomers: Newcomers, gathered: Gathered) -> None:
+        """Let values into windows, which are opened if need be.
+
+        Raises:
+            FailedRow: when a user's function raised.
+        """
+        if not len(gathered.at):
+            return
+        held.windows, rows = held.windows.opened(gathered.windows)
+        windows, groups = held.windows, newcomers.groups(gathered)
+        if newcomers.updates is None:
+            for figure in windows.figures:
+                figure.add(rows, groups)
+        else:
+            figures = [figure.add_each(rows, groups) for figure in windows.figures]
+            counts, times_us = gathered.counts, newcomers.entering.times_us[gathered.at]
+            update = Update(
+                gathered.at,
+                np.repeat(gathered.windows.places, counts),
+                np.repeat(gathered.windows.ids, counts),
+                self.bounds_with_each(windows, rows, newcomers, gathered),
+                greatest_so_far(windows.latest_us[rows], times_us, counts),
+                figures,
+            )
+            newcomers.updates.append(update.in_turn())
+        newcomers.note(windows, rows, gathered)
 
     def seen_after(self, held: Holding, closing: Ints) -> Ints:  # noqa: ARG002
         """How many values of each key count as seen once some of the open windows close."""
@@ -105,9 +146,15 @@ class WindowIndex(Windowing):
             behind = self.closes_of(ids) <= entering.watermark_us[at]
             late, missed = at[behind], ids[behind]
             at, ids = at[~behind], ids[~behind]
-        held.windows = let_in(held.windows, newcomers, gather(entering, at, ids))
+        self.let_in(held, newcomers, gather(entering, at, ids))
         fallen = np.flatnonzero(count == 0) if self.has_gaps else nothing.fallen
         return Missing(fallen, late, missed)
+
+    @override
+    def bounds_with_each(
+        self, windows: OpenWindows, rows: Ints, newcomers: Newcomers, gathered: Gathered
+    ) -> tuple[Ints, Ints]:
+        return self.bounds_of(np.repeat(gathered.windows.ids, gathered.counts))
 
 
 class AlignedWindows(WindowIndex):

@@ -223,7 +223,7 @@ steps = st.builds(
     st.sampled_from([NUMBERS, OTHERS]),
     st.booleans(),
     st.sampled_from([None, "open", "close", "last"]),
-    st.sampled_from(["close", "close", "epoch"]),
+    st.sampled_from(["close", "close", "epoch", "update"]),
 )
 
 

@@ -1,4 +1,4 @@
-"""Over whole columns too, windows that change emit once as the epoch ends."""
+"""Over whole columns too, windows emit before they close: once an epoch, or at every value."""
 
 from __future__ import annotations
 
@@ -41,12 +41,24 @@ OTHERS = {"n": Count(), "numbers": Collect("n")}
 
 
 def emitting(
-    clock: Any, windower: Any, aggregates: dict[str, Any], ordered: bool = False
+    clock: Any,
+    windower: Any,
+    aggregates: dict[str, Any],
+    ordered: bool = False,
+    emit: Any = "epoch",
+    timestamp: Any = None,
 ) -> Dataflow:
     made = Dataflow("emitting")
     stream = op.key_on("key", op.input("in", made, TestingSource([])), "user")
     out = win.aggregate_window(
-        "w", stream, clock, windower, ordered=ordered, emit="epoch", **aggregates
+        "w",
+        stream,
+        clock,
+        windower,
+        ordered=ordered,
+        emit=emit,
+        timestamp=timestamp,
+        **aggregates,
     )
     for port in ("down", "late", "closed"):
         op.output(port, getattr(out, port), TestingSink([]))
@@ -86,6 +98,8 @@ flows = st.builds(
     ),
     st.sampled_from([NUMBERS, OTHERS]),
     st.booleans(),
+    st.sampled_from(["epoch", "update"]),
+    st.sampled_from([None, "last"]),
 )
 
 
@@ -124,6 +138,24 @@ def test_a_window_that_closes_in_the_epoch_that_changed_it_emits_once() -> None:
     with TestDriver(emitting(AT_ONCE, TumblingWindower("10s"), NUMBERS), now=START) as t:
         assert emitted(t, 1, 12) == [(0, 1), (10, 12)]
         assert emitted(t, 15, 25) == [(10, 27), (20, 25)]
+
+
+def test_every_value_emits_what_it_makes_of_its_windows_one_after_the_other() -> None:
+    flow = emitting(PATIENT, SlidingWindower("20s", "10s"), NUMBERS, emit="update")
+    with TestDriver(flow, now=START) as t:
+        assert emitted(t, 25, 12) == [(10, 25), (20, 25), (0, 12), (10, 37)]
+        assert emitted(t, 15) == [(0, 27), (10, 52)]
+        t.end()
+        assert t.received("down") == []
+
+
+def test_a_value_that_is_not_the_latest_leaves_the_timestamp_of_its_window() -> None:
+    flow = emitting(PATIENT, TumblingWindower("10s"), NUMBERS, emit="update", timestamp="last")
+    with TestDriver(flow, now=START) as t:
+        t.send("in", records([("a", second) for second in (5, 3, 7)]))
+        t.send("in", records([("a", 1)]))
+        last = [(one.timestamp - START).seconds for _, (one, _) in t.received("down")]
+    assert last == [5, 5, 7, 7]
 
 
 def test_in_order_of_time_only_what_the_watermark_has_passed_has_changed_a_window() -> None:
@@ -170,7 +202,9 @@ def test_values_released_by_time_and_by_values_of_one_epoch_change_a_window_once
         (TumblingWindower("10s"), "epoch", True),
         (CountWindower(3), "epoch", True),
         (SessionWindower("10s"), "epoch", False),
-        (TumblingWindower("10s"), "update", False),
+        (TumblingWindower("10s"), "update", True),
+        (CountWindower(3), "update", True),
+        (SessionWindower("10s"), "update", False),
     ],
 )
 def test_which_steps_run_over_many_keys(windower: Any, emit: Any, at_once: bool) -> None:

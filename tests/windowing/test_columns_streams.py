@@ -39,7 +39,11 @@ stream_clocks = st.builds(
     max_ahead=st.sampled_from([None, "30s"]),
 )
 steps = st.builds(
-    Step, stream_clocks, windowers, ordered=st.booleans(), emit=st.sampled_from(["close", "epoch"])
+    Step,
+    stream_clocks,
+    windowers,
+    ordered=st.booleans(),
+    emit=st.sampled_from(["close", "epoch", "update"]),
 )
 epochs_of_splits = st.lists(
     st.tuples(
