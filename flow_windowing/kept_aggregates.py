@@ -28,7 +28,7 @@ _place = itemgetter(0)
 
 
 @dataclass(frozen=True, repr=False)
-class _Edge(FieldAggregator[Placed, Any]):
+class Edge(FieldAggregator[Placed, Any]):
     """The first or the last value in some order of arrivals: (what decides, value)."""
 
     _by_time: ClassVar[bool]
@@ -56,7 +56,7 @@ class _Edge(FieldAggregator[Placed, Any]):
 
 
 @dataclass(frozen=True, repr=False)
-class First(_Edge):
+class First(Edge):
     """The value that came first.
 
     That is the order of arrival, whatever the values' timestamps: for those see `Earliest`. Of
@@ -75,7 +75,7 @@ class First(_Edge):
 
 
 @dataclass(frozen=True, repr=False)
-class Last(_Edge):
+class Last(Edge):
     """The value that came last.
 
     That is the order of arrival, whatever the values' timestamps: for those see `Latest`. Of
@@ -94,7 +94,7 @@ class Last(_Edge):
 
 
 @dataclass(frozen=True, repr=False)
-class Earliest(_Edge):
+class Earliest(Edge):
     """The value with the least timestamp; of several, the first to arrive.
 
     Of nothing it is ``None``. Memory: one value.
@@ -112,7 +112,7 @@ class Earliest(_Edge):
 
 
 @dataclass(frozen=True, repr=False)
-class Latest(_Edge):
+class Latest(Edge):
     """The value with the greatest timestamp; of several, the last to arrive.
 
     Of nothing it is ``None``. Memory: one value.

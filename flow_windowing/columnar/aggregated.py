@@ -17,14 +17,14 @@ from flow_windowing.columnar.figures import (
     Packed,
     Turn,
 )
-from flow_windowing.columnar.number_figures import (
+from flow_windowing.columnar.forms import (
     KINDS,
-    NumberFigures,
     form_for,
     from_states,
     has_columns,
     tells_equals_apart,
 )
+from flow_windowing.columnar.number_figures import NumberFigures
 from flow_windowing.columnar.segmented import Ints, Mask
 
 

@@ -1,7 +1,7 @@
 """The states of an aggregate in many windows: a row for each window.
 
 `ObjectFigures` keeps what an aggregator of any kind makes, as Python objects, and calls it for each
-value. The figures of `flow_windowing.columnar.number_figures` keep numbers in columns instead. The
+value. The figures of `flow_windowing.columnar.forms` keep numbers in columns instead. The
 two change into each other without loss, so that columns need to know no more than the usual.
 """
 
@@ -104,14 +104,19 @@ class Groups:
         return self._objects(self.order)
 
     @cached_property
+    def arrival_columns(self) -> tuple[Ints, Ints, Ints]:
+        """When each value came, in the order of `order`: timestamp, arrival, entering."""
+        times_us, numbers, entered = self._arrivals()
+        return times_us[self.order], numbers[self.order], entered[self.order]
+
+    @cached_property
     def group_of_row(self) -> Ints:
         """The number of each value's window."""
         return np.repeat(np.arange(len(self.starts)), self.counts)
 
     def arrivals(self) -> Iterator[Arrival]:
         """When each value came, in the order of `order`."""
-        columns = [column[self.order].tolist() for column in self._arrivals()]
-        return map(Arrival, *columns)
+        return map(Arrival, *(column.tolist() for column in self.arrival_columns))
 
 
 class Figures(ABC):

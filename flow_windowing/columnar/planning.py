@@ -14,7 +14,7 @@ from flow_windowing.aligned import SlidingWindower, TumblingWindower
 from flow_windowing.calendar import CalendarWindower
 from flow_windowing.columnar.calendar_windows import CalendarWindows
 from flow_windowing.columnar.count_windows import CountWindows
-from flow_windowing.columnar.number_figures import has_columns, tells_equals_apart
+from flow_windowing.columnar.forms import goes_by_arrival, has_columns, tells_equals_apart
 from flow_windowing.columnar.segmented import Ints
 from flow_windowing.columnar.sessions import Sessions
 from flow_windowing.columnar.watermarks import WatermarkRule, rule_of
@@ -167,7 +167,7 @@ def _is_the_same_in_any_order(aggregator: Aggregator[Any, Any, Any]) -> bool:
 
 def _is_timeless(aggregator: Aggregator[Any, Any, Any]) -> bool:
     """Whether an aggregator does the same whenever its values came."""
-    if tells_equals_apart(aggregator):
+    if tells_equals_apart(aggregator) or goes_by_arrival(aggregator):
         return False
     if isinstance(aggregator, (Fold, Reduce)) or has_columns(aggregator):
         return True

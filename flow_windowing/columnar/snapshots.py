@@ -14,11 +14,11 @@ from flow_windowing.aggregators import Aggregator
 from flow_windowing.clocks import NO_WATERMARK
 from flow_windowing.columnar import segments, windower_states
 from flow_windowing.columnar.figures import ObjectFigures, Packed
-from flow_windowing.columnar.number_figures import KINDS
+from flow_windowing.columnar.forms import KINDS
 from flow_windowing.columnar.segmented import Ints
 from flow_windowing.columnar.segments import Kept
 from flow_windowing.driver import DriverState
-from flow_windowing.kept_aggregates import Max, Min
+from flow_windowing.kept_aggregates import Earliest, First, Last, Latest, Max, Min
 from flow_windowing.waiting import Waiting, WaitQueue
 
 if TYPE_CHECKING:
@@ -200,6 +200,10 @@ _STAND_INS: dict[str, Aggregator[Any, Any, Any]] = {
     "Mean": Mean(),
     "Min": Min(),
     "Max": Max(),
+    "First": First(),
+    "Last": Last(),
+    "Earliest": Earliest(),
+    "Latest": Latest(),
 }
 """One of each type of aggregator whose states may be columns of numbers."""
 

@@ -28,7 +28,9 @@ from flow_windowing import (
     CountWindower,
     Earliest,
     EventClock,
+    First,
     Last,
+    Latest,
     Max,
     Mean,
     Min,
@@ -103,12 +105,19 @@ NUMBERS: dict[str, Any] = {
     "most": Max("real"),
     "low": Min("real"),
 }
+EDGES: dict[str, Any] = {
+    "first": First("whole"),
+    "last": Last("real"),
+    "earliest": Earliest("real"),
+    "latest": Latest("whole"),
+    "n": Count(),
+}
 OTHERS: dict[str, Any] = {
     "n": Count(),
     "total": Sum("whole"),
     "texts": Collect("text"),
     "last": Last("whole"),
-    "first": Earliest("real"),
+    "texts_first": Earliest("text"),
     "top": Max("text"),
 }
 
@@ -220,7 +229,7 @@ steps = st.builds(
     Step,
     clocks,
     windowers,
-    st.sampled_from([NUMBERS, OTHERS]),
+    st.sampled_from([NUMBERS, OTHERS, EDGES]),
     st.booleans(),
     st.sampled_from([None, "open", "close", "last"]),
     st.sampled_from(["close", "close", "epoch", "update"]),
