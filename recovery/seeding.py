@@ -39,7 +39,7 @@ def seed(
         flow: the flow.
         states: for each keyed step, each key's state, as the step's logic snapshots it: of
             `stateful_map` the state itself; of `reduce_final` and `fold_final` a tuple with it.
-        shards: how many slices the key space is to have; 32 when left out.
+        shards: how many slices the key space is to have; 16 when left out.
         partitions: how many partitions each level is to have; as many as Spark has cores when left
             out.
         spark: the session to use; else the one there is, else a local one is made.

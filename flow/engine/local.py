@@ -28,7 +28,7 @@ from flow.engine.state import KeyStates, MemoryStore
 from flow.errors import FlowBuildError
 from flow.operators.edges import Input
 
-DEFAULT_SHARDS = 32
+DEFAULT_SHARDS = 16
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,15 @@ if sys.platform == "linux":
     # Hadoop starts a process for each file whose permissions it sets: let that cost little.
     _JAVA_OPTIONS += " -Djdk.lang.Process.launchMechanism=VFORK"
 
+# On one machine what is shuffled stays in its page cache: to pack it costs more than it saves. And
+# no stage is run again for an executor that is lost, which is what rows are hashed for.
+_SHUFFLE_CONF: Mapping[str, str] = {
+    "spark.shuffle.compress": "false",
+    "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
+}
+
 _LOCAL_CONF: Mapping[str, str] = {
+    **_SHUFFLE_CONF,
     "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
     "spark.ui.enabled": "false",
     "spark.python.unix.domain.socket.enabled": "true",
