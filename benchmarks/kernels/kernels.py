@@ -20,6 +20,7 @@ from flow.engine.meter import Meter, Partition
 from flow.engine.packed import pack, unpack
 from flow.engine.packets import Packet, encode_keyed
 from flow.engine.plan import Edge, compile_flow
+from flow.engine.segmented import running_max
 from flow.engine.shards import hash_keys, segment_of
 from flow.instants import Moment
 from flow.operators.logic import Stateful
@@ -39,7 +40,6 @@ from flow_windowing import (
     TumblingWindower,
 )
 from flow_windowing.columnar.exact_sums import group_totals
-from flow_windowing.columnar.segmented import running_max
 from flow_windowing.windowers import Windower
 
 Work: TypeAlias = Callable[[], object]

@@ -19,6 +19,7 @@ from flow.engine.packets import REACHED, Packet, decode
 from flow.engine.plan import Edge
 from flow.engine.progress import Timeline
 from flow.engine.row_views import view_of
+from flow.engine.segmented import running_max
 from flow.errors import EngineError
 from flow.operators.shards import Ints, ShardRows
 
@@ -116,23 +117,6 @@ def _by_key(
         again = np.lexsort((pos, codes))
         order, pos = order[again], pos[again]
     if reached is not None:
-        reached = _rising(reached[order], counts)
+        # What several partitions send can lie at one position, where each knows its own items best.
+        reached = running_max(reached[order], np.repeat(np.arange(len(counts)), counts))
     return ShardRows(keys, counts, order, pos, values, reached)
-
-
-def _rising(reached: Ints, counts: Ints) -> Ints:
-    """How far a stream has come, for no row less far than for one of its key before it.
-
-    What several partitions send can lie at one position, where each knows its own items best.
-    """
-    less = np.flatnonzero(reached[1:] < reached[:-1]) + 1
-    starts = np.cumsum(counts) - counts
-    if np.isin(less, starts).all():
-        return reached
-    runs = np.repeat(np.arange(len(counts)), counts)
-    # Ranks instead of measures: those of one key lie above those of the keys before it.
-    ranks = np.empty(len(reached), np.int64)
-    by_measure = np.argsort(reached, kind="stable")
-    ranks[by_measure] = np.arange(len(reached))
-    highest = np.maximum.accumulate(runs * len(reached) + ranks) - runs * len(reached)
-    return reached[by_measure][highest]

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from flow.engine.chunks import Chunk, KeyedRecords, Pairs, Positions, as_pairs
-from flow.engine.packets import REACHED
+from flow.engine.packets import REACHED, check_free
 from flow.engine.plan import Edge
 from flow.engine.row_views import view_of
 from flow.errors import brief, step_error
@@ -126,6 +126,7 @@ class Meter:
         if self._in_columns and isinstance(chunk, KeyedRecords) and view_of(chunk.batch) is None:
             measured = self._progress.measure_rows(chunk.batch, self._moment)
             if measured is not None:
+                check_free(chunk.batch, REACHED)
                 reached = pa.array(self._reach(measured, chunk.pos))
                 batch = chunk.batch.append_column(REACHED, reached)
                 return KeyedRecords(chunk.keys, batch, chunk.pos)

@@ -274,6 +274,7 @@ def _check_pickle(value: Any, step_id: str) -> None:
 
 
 def _ipc(batch: pa.RecordBatch, pos: Positions, keys: pa.Array | None) -> bytes:
+    check_free(batch, _POS, _KEY)
     extra = [(_POS, pa.array(pos))] + ([] if keys is None else [(_KEY, keys)])
     fields = [*batch.schema, *(pa.field(name, array.type) for name, array in extra)]
     whole = pa.RecordBatch.from_arrays(
@@ -285,6 +286,17 @@ def _ipc(batch: pa.RecordBatch, pos: Positions, keys: pa.Array | None) -> bytes:
         writer.write_batch(whole)
     content: bytes = sink.getvalue().to_pybytes()
     return content
+
+
+def check_free(batch: pa.RecordBatch, *names: str) -> None:
+    """Make sure that records have no columns that are to be called so.
+
+    Raises:
+        EngineError: when they have one, with its name.
+    """
+    for name in names:
+        if name in batch.schema.names:
+            raise EngineError(f"records have a column {name!r}, a name that is kept: rename it")
 
 
 def _from_ipc(body: memoryview) -> Chunk:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from flow.engine.segmented import Ints, Mask
 from flow_windowing.aggregators import Aggregator, Arrival
 from flow_windowing.columnar.figures import (
     Figures,
@@ -25,7 +26,6 @@ from flow_windowing.columnar.forms import (
     tells_equals_apart,
 )
 from flow_windowing.columnar.number_figures import NumberFigures
-from flow_windowing.columnar.segmented import Ints, Mask
 
 
 class Aggregated:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from typing_extensions import override
 
+from flow.engine.segmented import Ints, distinct
 from flow_windowing.calendar import Calendar, CalendarWindower
-from flow_windowing.columnar.segmented import Ints, distinct
 from flow_windowing.columnar.windows import WindowIndex
 
 _DAY_US = 86_400_000_000

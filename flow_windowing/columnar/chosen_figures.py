@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
+from flow.engine.segmented import Ints
 from flow.instants import NEVER
 from flow_windowing.aggregators import Aggregator
 from flow_windowing.columnar.figures import Groups, NotInColumns
 from flow_windowing.columnar.number_figures import Column, NumberFigures, at_rows, masked
-from flow_windowing.columnar.segmented import Ints
 from flow_windowing.kept_aggregates import Edge, Max
 
 _MOST = 1 << 63

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from flow.engine.segmented import Ints, Mask, run_starts, running_max
 from flow_windowing.columnar.entering import Entering
 from flow_windowing.columnar.open_windows import OpenWindows
-from flow_windowing.columnar.segmented import Ints, Mask, run_starts, running_max
 from flow_windowing.columnar.spans import Spans
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from typing_extensions import override
 
+from flow.engine.segmented import Ints, Mask, ranges, run_starts
 from flow.instants import NEVER
 from flow_windowing.columnar.entering import Gathered, Missing, Newcomers, gather
 from flow_windowing.columnar.holding import Holding
 from flow_windowing.columnar.open_windows import OpenWindows
-from flow_windowing.columnar.segmented import Ints, Mask, ranges, run_starts
 from flow_windowing.columnar.updates import greatest_so_far
 from flow_windowing.columnar.windows import Windowing, spread
 from flow_windowing.counts import CountWindower

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from flow.engine.chunks import Chunk, KeyedRecords, Pairs
+from flow.engine.segmented import Ints, Mask
 from flow.instants import MIN_US, NEVER
 from flow.operators.logic import Counted
 from flow.operators.shards import ShardEpoch, ShardMade
 from flow_windowing.columnar.open_windows import OpenWindows
-from flow_windowing.columnar.segmented import Ints, Mask
 from flow_windowing.columnar.spans import Merged
 from flow_windowing.columnar.updates import Update
 from flow_windowing.columnar.window_view import Figure, WindowView, metadata_of

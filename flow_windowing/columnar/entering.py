@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from flow.engine.chunks import pick, rows_of
+from flow.engine.segmented import Ints, Mask
 from flow_windowing.aggregators import Arrival
 from flow_windowing.columnar.figures import Groups
 from flow_windowing.columnar.open_windows import OpenWindows, Rows, window_order
-from flow_windowing.columnar.segmented import Ints, Mask
 from flow_windowing.columnar.timestamps import Values
 from flow_windowing.columnar.updates import Update
 

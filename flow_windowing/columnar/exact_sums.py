@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from flow_windowing.columnar.segmented import Ints, Mask
+from flow.engine.segmented import Ints, Mask
 
 Reals: TypeAlias = npt.NDArray[np.float64]
 

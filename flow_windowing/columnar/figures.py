@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
+from flow.engine.segmented import Ints, Mask
 from flow_windowing.aggregators import Aggregator, Arrival
-from flow_windowing.columnar.segmented import Ints, Mask
 from flow_windowing.columnar.timestamps import Values
 from flow_windowing.folding import Fold
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from flow.engine.segmented import Ints, Mask
 from flow.instants import Moment
 from flow_windowing.aggregators import Aggregator
 from flow_windowing.clocks import NO_WATERMARK
 from flow_windowing.columnar.open_windows import OpenWindows
-from flow_windowing.columnar.segmented import Ints, Mask
 from flow_windowing.columnar.waiting_values import WaitingValues
 from flow_windowing.columnar.watermarks import KeyClocks
 

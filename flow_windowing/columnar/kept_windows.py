@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from flow.engine.segmented import Ints
 from flow.instants import NEVER
 from flow.operators.shards import Dumped
 from flow_windowing.clocks import NO_WATERMARK
@@ -16,7 +17,6 @@ from flow_windowing.columnar import segments
 from flow_windowing.columnar.aggregated import Aggregated
 from flow_windowing.columnar.holding import Holding
 from flow_windowing.columnar.open_windows import OpenWindows
-from flow_windowing.columnar.segmented import Ints
 from flow_windowing.columnar.segments import Kept
 from flow_windowing.columnar.snapshots import kept_of_snapshots
 from flow_windowing.columnar.spans import Spans, merged_of

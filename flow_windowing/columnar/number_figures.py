@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from typing_extensions import override
 
+from flow.engine.segmented import Ints, Mask, run_starts
 from flow_windowing.aggregators import Aggregator
 from flow_windowing.columnar.figures import Figures, Groups, NotInColumns, Packed
-from flow_windowing.columnar.segmented import Ints, Mask, run_starts
 from flow_windowing.columnar.timestamps import column_at
 
 Column: TypeAlias = npt.NDArray[Any]

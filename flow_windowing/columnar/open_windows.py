@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from flow.engine.segmented import Ints, Mask
 from flow.instants import NEVER
 from flow_windowing.aggregators import Aggregator
 from flow_windowing.columnar.aggregated import Aggregated
-from flow_windowing.columnar.segmented import Ints, Mask
 from flow_windowing.columnar.spans import Spans
 
 _ROOM = 1 << 62

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from flow.engine.segmented import Ints
 from flow_windowing.aggregates import Sum
 from flow_windowing.aggregators import Aggregator
 from flow_windowing.aligned import SlidingWindower, TumblingWindower
@@ -15,7 +16,6 @@ from flow_windowing.calendar import CalendarWindower
 from flow_windowing.columnar.calendar_windows import CalendarWindows
 from flow_windowing.columnar.count_windows import CountWindows
 from flow_windowing.columnar.forms import goes_by_arrival, has_columns, tells_equals_apart
-from flow_windowing.columnar.segmented import Ints
 from flow_windowing.columnar.sessions import Sessions
 from flow_windowing.columnar.watermarks import WatermarkRule, rule_of
 from flow_windowing.columnar.window_view import Figure

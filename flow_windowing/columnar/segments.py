@@ -12,9 +12,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from flow.engine.segmented import Ints
 from flow.errors import CheckpointError
 from flow_windowing.columnar.figures import Packed
-from flow_windowing.columnar.segmented import Ints
 
 FORMAT = 2
 """The version byte of what a `ShardLogic` has made; segments of keys one by one have 1."""

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from flow.engine.segmented import Ints, Mask, ranges, run_starts
 from flow_windowing.columnar.aggregated import Aggregated
 from flow_windowing.columnar.entering import Gathered, Newcomers, gather
 from flow_windowing.columnar.figures import FailedRow, Turn
 from flow_windowing.columnar.open_windows import OpenWindows, Rows
-from flow_windowing.columnar.segmented import Ints, Mask, ranges, run_starts
 from flow_windowing.columnar.session_turns import Played, SessionKey
 from flow_windowing.columnar.spans import Spans
 

@@ -7,11 +7,11 @@ from collections import defaultdict
 import numpy as np
 from typing_extensions import override
 
+from flow.engine.segmented import Ints, Mask
 from flow_windowing.columnar.clusters import Chains, Clusters, chains_of, clusters_of
 from flow_windowing.columnar.entering import Entering, Gathered, Missing, Newcomers
 from flow_windowing.columnar.holding import Holding
 from flow_windowing.columnar.open_windows import OpenWindows, Rows
-from flow_windowing.columnar.segmented import Ints, Mask
 from flow_windowing.columnar.session_additions import Additions, Entrance
 from flow_windowing.columnar.session_turns import Coming, Played, SessionKey, by_cluster
 from flow_windowing.columnar.spans import Spans, merged_of

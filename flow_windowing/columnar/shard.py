@@ -17,6 +17,13 @@ import pyarrow.compute as pc
 from typing_extensions import override
 
 from flow.engine.chunks import AFTER_ITEMS, AT_END, BEFORE_ITEMS
+from flow.engine.segmented import (
+    Ints,
+    Mask,
+    ranges,
+    run_starts,
+    starts_of,
+)
 from flow.instants import NEVER
 from flow.operators.shards import (
     Dumped,
@@ -31,13 +38,6 @@ from flow_windowing.columnar.entering import Entering, Newcomers, reader, value_
 from flow_windowing.columnar.figures import FailedRow
 from flow_windowing.columnar.holding import Holding
 from flow_windowing.columnar.kept_windows import joined_parts, segment_parts, write_segments
-from flow_windowing.columnar.segmented import (
-    Ints,
-    Mask,
-    ranges,
-    run_starts,
-    starts_of,
-)
 from flow_windowing.columnar.segments import Kept
 from flow_windowing.columnar.timestamps import Values
 from flow_windowing.columnar.updates import Update

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flow.engine.segmented import Ints
 from flow.instants import NEVER
 from flow_windowing.aggregates import Count, Mean, Sum
 from flow_windowing.aggregators import Aggregator
@@ -15,7 +16,6 @@ from flow_windowing.clocks import NO_WATERMARK
 from flow_windowing.columnar import segments, windower_states
 from flow_windowing.columnar.figures import ObjectFigures, Packed
 from flow_windowing.columnar.forms import KINDS
-from flow_windowing.columnar.segmented import Ints
 from flow_windowing.columnar.segments import Kept
 from flow_windowing.driver import DriverState
 from flow_windowing.kept_aggregates import Earliest, First, Last, Latest, Max, Min

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from flow.engine.segmented import Ints, Mask
 from flow.instants import NEVER
-from flow_windowing.columnar.segmented import Ints, Mask
 
 Merged: TypeAlias = npt.NDArray[np.object_]
 """Tuples of ids, in order."""

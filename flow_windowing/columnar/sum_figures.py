@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
+from flow.engine.segmented import Ints
 from flow_windowing import exact_totals
 from flow_windowing.aggregates import Sum
 from flow_windowing.aggregators import Aggregator
@@ -17,7 +18,6 @@ from flow_windowing.columnar import exact_sums
 from flow_windowing.columnar.exact_sums import Totals
 from flow_windowing.columnar.figures import Groups, NotInColumns
 from flow_windowing.columnar.number_figures import Column, NumberFigures, masked
-from flow_windowing.columnar.segmented import Ints
 from flow_windowing.columnar.timestamps import column_at
 from flow_windowing.exact_totals import Floats
 

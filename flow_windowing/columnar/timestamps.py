@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flow.engine.chunks import rows_as_dicts
+from flow.engine.segmented import Ints, Mask
 from flow.instants import MAX_US, MIN_US, NO_PROGRESS, Moment
-from flow_windowing.columnar.segmented import Ints, Mask
 
 if TYPE_CHECKING:
     from flow_windowing.event_clock import EventClock

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from flow_windowing.columnar.segmented import Ints, running_max
+from flow.engine.segmented import Ints, running_max
 
 
 class Update(NamedTuple):

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from flow.engine.segmented import Ints, Mask
 from flow.instants import NEVER
-from flow_windowing.columnar.segmented import Ints, Mask
 
 
 @dataclass

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from typing_extensions import override
 
+from flow.engine.segmented import Ints, Mask, running_max
 from flow.instants import NEVER, Moment
 from flow.operators.logic import RejectedValue
 from flow_windowing.clocks import NO_WATERMARK, Clock, DroppedValue, SystemClock
-from flow_windowing.columnar.segmented import Ints, Mask, running_max
 from flow_windowing.columnar.timestamps import Values, read_times
 from flow_windowing.event_clock import EventClock
 

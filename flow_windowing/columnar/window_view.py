@@ -11,8 +11,8 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.engine.row_views import RowView, register, viewed
+from flow.engine.segmented import Ints
 from flow.instants import MAX_US, MIN_US, from_us
-from flow_windowing.columnar.segmented import Ints
 from flow_windowing.columnar.spans import Merged
 from flow_windowing.metadata import WindowMetadata
 

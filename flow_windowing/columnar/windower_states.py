@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from flow.engine.segmented import Ints
 from flow_windowing.columnar import segments
-from flow_windowing.columnar.segmented import Ints
 from flow_windowing.columnar.segments import Kept, WindowerKind
 
 

@@ -7,11 +7,11 @@ from abc import ABC, abstractmethod
 import numpy as np
 from typing_extensions import override
 
+from flow.engine.segmented import Ints, ranges
 from flow_windowing.aligned import SlidingWindower, TumblingWindower
 from flow_windowing.columnar.entering import Gathered, Missing, Newcomers, gather
 from flow_windowing.columnar.holding import Holding
 from flow_windowing.columnar.open_windows import OpenWindows
-from flow_windowing.columnar.segmented import Ints, ranges
 from flow_windowing.columnar.segments import WindowerKind
 from flow_windowing.columnar.updates import Update, greatest_so_far
 

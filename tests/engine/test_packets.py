@@ -13,6 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import flow.operators as op
+import flow_windowing as win
+from flow import Dataflow
 from flow.dataflow import StreamId
 from flow.engine.chunks import Chunk, Items, KeyedRecords, Pairs, Records, as_items, as_pairs
 from flow.engine.packets import (
@@ -31,6 +34,8 @@ from flow.engine.packets import (
 from flow.engine.plan import Edge, EdgeKind
 from flow.engine.shards import hash_keys, shard_of
 from flow.errors import EngineError, StepError
+from flow.testing import TestDriver, TestingSink, TestingSource
+from flow_windowing import Count, EventClock, TumblingWindower
 
 FLIGHTS = pa.RecordBatch.from_pylist(
     [
@@ -257,3 +262,25 @@ def test_only_the_fields_that_the_step_needs_are_sent(
         chunk = decode(payload)
         assert isinstance(chunk, KeyedRecords)
         assert chunk.batch.schema.names == sent
+
+
+@pytest.mark.parametrize(
+    ("name", "scope"),
+    [("__flow_pos__", "key"), ("__flow_key__", "key"), ("__flow_reached__", "stream")],
+)
+def test_a_column_with_a_name_of_the_engines_is_an_error_that_names_it(
+    name: str, scope: Any
+) -> None:
+    flow = Dataflow("names")
+    stream = op.key_on("key", op.input("in", flow, TestingSource([])), "user")
+    clock = EventClock("ts", "1s", scope=scope)
+    out = win.aggregate_window("w", stream, clock, TumblingWindower("1m"), n=Count())
+    op.output("down", out.down, TestingSink([]))
+    op.output("late", out.late, TestingSink([]))  # then whole records are on the way
+    at = pa.array([0], pa.timestamp("us", tz="UTC"))
+    batch = pa.record_batch({"user": ["a"], "ts": at, name: [1]})
+    with (
+        TestDriver(flow, now="2024-01-01T00:00Z") as t,
+        pytest.raises(EngineError, match=rf"a column '{name}', a name that is kept: rename it"),
+    ):
+        t.send("in", batch)
