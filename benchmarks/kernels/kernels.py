@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, TypeAlias
@@ -30,7 +30,11 @@ from flow_windowing import (
     CalendarWindower,
     Count,
     CountWindower,
+    Earliest,
     EventClock,
+    First,
+    Last,
+    Latest,
     Max,
     Mean,
     Min,
@@ -40,6 +44,7 @@ from flow_windowing import (
     TumblingWindower,
 )
 from flow_windowing.columnar.exact_sums import group_totals
+from flow_windowing.driver import Emit
 from flow_windowing.windowers import Windower
 
 Work: TypeAlias = Callable[[], object]
@@ -71,6 +76,21 @@ class Kernel:
     rows: int = ROWS
 
 
+NUMBERS: Mapping[str, Any] = {
+    "count": Count(),
+    "total": Sum("amount"),
+    "mean": Mean("amount"),
+    "least": Min("amount"),
+    "most": Max("amount"),
+}
+EDGES: Mapping[str, Any] = {
+    "first": First("amount"),
+    "last": Last("amount"),
+    "earliest": Earliest("amount"),
+    "latest": Latest("amount"),
+}
+
+
 @dataclass(frozen=True)
 class WindowStep:
     """A step that adds numbers up by window, for what an engine would call it with.
@@ -84,19 +104,18 @@ class WindowStep:
     operator: Stateful
 
     @classmethod
-    def of(cls, clock: EventClock[Any], windower: Windower[Any]) -> WindowStep:
-        """The step with this clock and these windows."""
+    def of(
+        cls,
+        clock: EventClock[Any],
+        windower: Windower[Any],
+        figures: Mapping[str, Any] = NUMBERS,
+        emit: Emit = "close",
+    ) -> WindowStep:
+        """The step with this clock, these windows and these figures."""
         flow = Dataflow("kernels")
         events: TestingSource[Any] = TestingSource([])
         keyed = op.key_on("key", op.input("in", flow, events), "user")
-        figures: dict[str, Any] = {
-            "count": Count(),
-            "total": Sum("amount"),
-            "mean": Mean("amount"),
-            "least": Min("amount"),
-            "most": Max("amount"),
-        }
-        out = win.aggregate_window("windows", keyed, clock, windower, **figures)
+        out = win.aggregate_window("windows", keyed, clock, windower, emit=emit, **figures)
         op.output("out", out.down, TestingSink([]))
         plan = compile_flow(flow)
         operator = plan.steps["windows"].operator
@@ -140,7 +159,14 @@ def _kernels() -> Iterator[Kernel]:
     for name, (windower, epoch_us) in WINDOWS.items():
         for called, keys in KEYS:
             events = Events(keys, epoch_us)
-            yield Kernel(f"{name}-windows-{called}", partial(_windows, events, windower))
+            step = partial(WindowStep.of, CLOCK, windower)
+            yield Kernel(f"{name}-windows-{called}", partial(_windows, events, step))
+    for called, keys in KEYS:
+        events, minutes = Events(keys, FIVE_MINUTES_US), TumblingWindower("1m")
+        edges = partial(WindowStep.of, CLOCK, minutes, EDGES)
+        yield Kernel(f"tumbling-edges-{called}", partial(_windows, events, edges))
+        updates = partial(WindowStep.of, CLOCK, minutes, NUMBERS, "update")
+        yield Kernel(f"tumbling-updates-{called}", partial(_windows, events, updates))
     yield Kernel("dump-segments", _dump_segments)
     yield Kernel("load-segments", _load_segments)
     yield Kernel("pack-segments", _pack_segments)
@@ -176,10 +202,9 @@ def _exact_sums(events: Events) -> Work:
     return partial(group_totals, amounts, np.cumsum(counts) - counts)
 
 
-def _windows(events: Events, windower: Windower[Any]) -> Work:
+def _windows(events: Events, step: Callable[[], WindowStep]) -> Work:
     """An epoch of windows that an epoch before has left open."""
-    step = WindowStep.of(CLOCK, windower)
-    logic = step.logic()
+    logic = step().logic()
     logic.run(_arrived(events, 0), ASKED)
     return partial(logic.run, _arrived(events, 1), ASKED)
 
