@@ -57,6 +57,23 @@ def running_max(values: Ints, run_of_row: Ints) -> Ints:
     return distinct[running_max(ranks, run_of_row)]
 
 
+def order_by(runs: Ints, values: Ints) -> Ints:
+    """What brings rows into order of run, then of value, ties as they come.
+
+    What consists of a few stretches that are in order takes linear time.
+
+    >>> order_by(np.array([1, 0, 1, 0]), np.array([5, 9, 2, 9])).tolist()
+    [1, 3, 2, 0]
+    """
+    if not len(values):
+        return np.empty(0, np.int64)
+    least = int(values.min())
+    span = int(values.max()) - least + 1
+    if span * (int(runs.max()) + 1) < _ROOM:
+        return np.argsort(runs * span + (values - least), kind="stable")
+    return np.lexsort((values, runs))
+
+
 def ranges(firsts: Ints, counts: Ints) -> Ints:
     """Counting up from each first, so many each.
 

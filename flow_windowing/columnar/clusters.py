@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flow.engine.segmented import Ints, Mask, run_starts, running_max
+from flow.engine.segmented import Ints, Mask, order_by, run_starts, running_max
 from flow_windowing.columnar.entering import Entering
 from flow_windowing.columnar.open_windows import OpenWindows
 from flow_windowing.columnar.spans import Spans
@@ -59,7 +59,7 @@ def clusters_of(windows: OpenWindows, spans: Spans, entering: Entering, reach_us
     places = np.concatenate([windows.places[sessions], entering.places])
     first_us = np.concatenate([spans.first_us[sessions], entering.times_us])
     last_us = np.concatenate([spans.last_us[sessions], entering.times_us])
-    order = np.lexsort((first_us, places))
+    order = order_by(places, first_us)
     apart = _apart(places[order], first_us[order], last_us[order], reach_us)
     cluster = np.empty(len(order), np.int64)
     cluster[order] = np.cumsum(apart) - 1

@@ -92,6 +92,8 @@ class OpenWindows:
 
     def rows_of(self, windows: Rows) -> Ints:
         """The rows of some of these windows, which may be given in any order."""
+        if not len(windows.ids):
+            return windows.ids
         mine, theirs = comparable(self, windows)
         return np.searchsorted(mine, theirs)
 

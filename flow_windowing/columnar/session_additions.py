@@ -9,7 +9,7 @@ import numpy as np
 from flow.engine.segmented import Ints, Mask, ranges, run_starts
 from flow_windowing.columnar.aggregated import Aggregated
 from flow_windowing.columnar.entering import Gathered, Newcomers, gather
-from flow_windowing.columnar.figures import FailedRow, Turn
+from flow_windowing.columnar.figures import FailedRow, Groups, Turn
 from flow_windowing.columnar.open_windows import OpenWindows, Rows
 from flow_windowing.columnar.session_turns import Played, SessionKey
 from flow_windowing.columnar.spans import Spans
@@ -58,14 +58,21 @@ class Additions:
         originals, targets = self._rows(self._originals), self._rows(self._targets)
         np.maximum.at(windows.latest_us, targets, windows.latest_us[originals])
         whole = self._gathered(entrance.enters)
-        plain = whole if entrance.plainly.all() else self._gathered(entrance.plainly)
-        self._newcomers.note(windows, windows.rows_of(whole.windows), whole)
+        rows = windows.rows_of(whole.windows)
+        plain, plain_rows = whole, rows
+        if not entrance.plainly.all():
+            plain = self._gathered(entrance.plainly)
+            plain_rows = windows.rows_of(plain.windows)
+        self._newcomers.note(windows, rows, whole)
+        of_whole = of_plain = self._newcomers.groups(whole)
+        if plain is not whole:
+            of_plain = self._newcomers.groups(plain)
         for figure in windows.figures:
             if figure.in_any_order:
                 self._merge(figure, targets, originals)
-                self._add(figure, whole)
+                _add(figure, rows, of_whole)
             else:
-                self._add(figure, plain)
+                _add(figure, plain_rows, of_plain)
         self._replay([figure for figure in windows.figures if not figure.in_any_order])
         gone = np.zeros(len(windows), np.bool_)
         gone[originals] = True
@@ -80,11 +87,6 @@ class Additions:
         places = np.array([one.place for one in sessions], np.int64)
         ids = np.array([one.id for one in sessions], np.int64)
         return self._windows.rows_of(Rows(places, ids))
-
-    def _add(self, figure: Aggregated, gathered: Gathered) -> None:
-        if len(gathered.at):
-            rows = self._windows.rows_of(gathered.windows)
-            figure.add(rows, self._newcomers.groups(gathered))
 
     def _merge(self, figure: Aggregated, targets: Ints, originals: Ints) -> None:
         """Merge sessions, as many at a time as can be without one coming twice."""
@@ -121,3 +123,8 @@ class Additions:
 
     def _row_of(self, value: int) -> int:
         return int(self._newcomers.entering.rows[value])
+
+
+def _add(figure: Aggregated, rows: Ints, groups: Groups) -> None:
+    if len(rows):
+        figure.add(rows, groups)

@@ -7,7 +7,7 @@ from collections import defaultdict
 import numpy as np
 from typing_extensions import override
 
-from flow.engine.segmented import Ints, Mask
+from flow.engine.segmented import Ints, Mask, order_by
 from flow_windowing.columnar.clusters import Chains, Clusters, chains_of, clusters_of
 from flow_windowing.columnar.entering import Entering, Gathered, Missing, Newcomers
 from flow_windowing.columnar.holding import Holding
@@ -57,9 +57,11 @@ class Sessions(Windowing):
         if not len(newcomers.entering.rows):
             return Missing.none()
         entrance = self._entrance(held.windows, newcomers.entering)
-        windows, _ = held.windows.opened(_all_sessions(entrance))
+        windows, rows = held.windows.opened(_all_sessions(entrance))
         gone = Additions(windows, newcomers, entrance).add()
-        windows.known_spans().put(windows.rows_of(entrance.sessions), entrance.spans)
+        if entrance.played.part_of:
+            rows = windows.rows_of(entrance.sessions)
+        windows.known_spans().put(rows, entrance.spans)
         held.windows = windows.take(~gone) if gone.any() else windows
         late = np.array(entrance.played.missed, np.int64)
         return Missing(Missing.none().fallen, late, newcomers.entering.times_us[late])
@@ -135,7 +137,7 @@ def _finally(
     places = np.concatenate([clusters.places[single], places])
     ids = np.concatenate([chains.ids[single], ids])
     bounds = Spans(chains.first_us[single], chains.last_us[single], merged[single])
-    order = np.lexsort((ids, places))
+    order = order_by(places, ids)
     return Rows(places[order], ids[order]), bounds.followed_by(more).take(order)
 
 
@@ -146,7 +148,7 @@ def _all_sessions(entrance: Entrance) -> Rows:
     places, ids = _columns_of(list(entrance.played.part_of))
     places = np.concatenate([entrance.sessions.places, places])
     ids = np.concatenate([entrance.sessions.ids, ids])
-    order = np.lexsort((ids, places))
+    order = order_by(places, ids)
     return Rows(places[order], ids[order])
 
 

@@ -20,6 +20,7 @@ from flow.engine.chunks import AFTER_ITEMS, AT_END, BEFORE_ITEMS
 from flow.engine.segmented import (
     Ints,
     Mask,
+    order_by,
     ranges,
     run_starts,
     starts_of,
@@ -117,7 +118,7 @@ class ShardWindows(ShardLogic):
         if changed is None:
             return
         rows = np.flatnonzero(changed < NEVER)
-        rows = rows[np.lexsort((changed[rows], held.windows.places[rows]))]
+        rows = rows[order_by(held.windows.places[rows], changed[rows])]
         held.windows.changed = None
         self._emitter.down(held.windows, rows, held.keys, np.full(held.count, AFTER_ITEMS))
 
@@ -259,7 +260,7 @@ class ShardWindows(ShardLogic):
         self._held.waiting = waiting.joined(new)
         self._release(watermark_us, pos_of_place)
         enters = entering.take(at_once)
-        enters = enters.take(np.lexsort((enters.times_us, enters.places)))
+        enters = enters.take(order_by(enters.places, enters.times_us))
         return enters._replace(watermark_us=enters.times_us)
 
     def _advance(self, watermark_us: Ints, pos_of_place: Ints) -> None:
