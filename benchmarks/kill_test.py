@@ -75,9 +75,14 @@ class Hunt:
         while len(self.tally.kills) < self.kills:
             number = next(self._numbers)
             shop = _new_shop(self.folder / f"flow-{number:03d}")
-            with no_leftovers() as children:
-                kill_until_done(shop, killer, children, self.tally, self.kills, self._report)
-            assert_same(shop.results(), self.golden)
+            try:
+                with no_leftovers() as children:
+                    kill_until_done(shop, killer, children, self.tally, self.kills, self._report)
+                assert_same(shop.results(), self.golden)
+            except BaseException as error:
+                self.kills = 0  # Other threads end with the flow that they are at.
+                print(f"flow {number}, in {shop.home}: {error}", flush=True)
+                raise
             shutil.rmtree(shop.home)
             print(f"flow {number}: equal", flush=True)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,8 @@ from pyspark.sql import SparkSession
 
 from flow.connectors.source import Json
 from flow.errors import CheckpointError, first_line
+
+_UNFINISHED = re.compile(r"\..*\.tmp")
 
 
 class Storage:
@@ -47,11 +50,16 @@ class Storage:
         return bool(self._fs.exists(self._path(name)))
 
     def names(self, name: str) -> list[str]:
-        """The names in a directory, sorted; none when there is no such directory."""
+        """The names in a directory, sorted; none when there is no such directory.
+
+        Spark writes a file as ``.<name>.<uuid>.tmp`` and renames it. What a process that died has
+        left under such a name is no part of a checkpoint.
+        """
         path = self._path(name)
         if not self._fs.exists(path):
             return []
-        return sorted(status.getPath().getName() for status in self._fs.listStatus(path))
+        names = (status.getPath().getName() for status in self._fs.listStatus(path))
+        return sorted(name for name in names if not _UNFINISHED.fullmatch(name))
 
     def read(self, name: str) -> Json:
         """Read a JSON file.

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 import flow.operators as op
 from flow import CheckpointError, Dataflow, run
 from flow.testing import EOF, TestingSink, TestingSource
-from recovery import RecoveryConfig
+from recovery import RecoveryConfig, verify
 from tests.recovery.damage import cut_off, state_file
 
 pytestmark = pytest.mark.spark
@@ -107,6 +107,25 @@ def test_a_run_refuses_what_is_not_whole_and_changes_nothing(
             run(make_flow(), spark=spark, recovery=RecoveryConfig(whole), drain=False)
         assert said in str(caught.value)
         assert content(whole) == before
+    finally:
+        shutil.rmtree(whole)
+        aside.rename(whole)
+
+
+def test_files_that_were_never_finished_are_no_part_of_a_checkpoint(
+    whole: Path, spark: SparkSession
+) -> None:
+    aside = whole.with_name("aside")
+    shutil.copytree(whole, aside)
+    try:
+        folders = [one for one in sorted(whole.rglob("*")) if one.is_dir()]
+        for folder in folders:
+            # As Spark calls a file until it is whole.
+            (folder / ".9.ba0d684b-a06c-4a17-a57c-aeac7ee1d144.tmp").touch()
+        assert whole / "spark/state/0/_metadata/v2" in folders
+        assert verify(whole, spark=spark) == []
+        summary = run(make_flow(), spark=spark, recovery=RecoveryConfig(whole), drain=False)
+        assert summary.count("total", "in") == 1
     finally:
         shutil.rmtree(whole)
         aside.rename(whole)
