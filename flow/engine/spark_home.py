@@ -18,6 +18,7 @@ import contextlib
 import os
 import shutil
 import site
+import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -120,7 +121,11 @@ def _end_java() -> None:
     if gateway is not None:
         gateway.shutdown()
         gateway.proc.stdin.close()
-        gateway.proc.wait(_PATIENCE_SECONDS)
+        try:
+            gateway.proc.wait(_PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            problem = f"Java has not ended within {_PATIENCE_SECONDS} s: try again"
+            raise EnvironmentProblem(problem) from error
 
 
 @contextlib.contextmanager

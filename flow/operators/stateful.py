@@ -181,7 +181,7 @@ def count_final(step_id: str, up: Stream[X], key: Callable[[X], str]) -> KeyedSt
     Example:
         >>> import flow.operators as op
         >>> from flow.testing import run_once
-        >>> run_once(["a", "b", "a"], lambda s: op.count_final("n", s, lambda x: x))
+        >>> sorted(run_once(["a", "b", "a"], lambda s: op.count_final("n", s, lambda x: x)))
         [('a', 2), ('b', 1)]
     """
     check_callable(step_id, "key", key)
