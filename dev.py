@@ -141,16 +141,7 @@ def set_up(extras: set[str]) -> None:
 def prepare() -> None:
     """Has Spark start faster from .venv; where that cannot be, it only starts slower."""
     say("having Spark start faster ...")
-    done = subprocess.run(
-        [str(VENV_PYTHON), "-m", "flow.prepare"],
-        cwd=ROOT,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    )
+    done = captured([str(VENV_PYTHON), "-m", "flow.prepare"], environment())
     if done.returncode:
         say(f"it does not: {done.stdout.strip()}")
 
@@ -192,18 +183,26 @@ def venv_works() -> bool:
 
 def quietly(command: list[str]) -> None:
     """Runs a command and shows its output only when it fails."""
-    done = subprocess.run(
+    done = captured(command)
+    if done.returncode:
+        say(done.stdout)
+        raise SetupError(f"this command failed, see above: {' '.join(command)}")
+
+
+def captured(
+    command: list[str], env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command from the project's folder, and keeps what it says."""
+    return subprocess.run(
         command,
         cwd=ROOT,
+        env=env,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
     )
-    if done.returncode:
-        say(done.stdout)
-        raise SetupError(f"this command failed, see above: {' '.join(command)}")
 
 
 def run(arguments: list[str]) -> int:

@@ -131,18 +131,19 @@ def _end_java() -> None:
 @contextlib.contextmanager
 def _started_from(home: Path, java_options: str = "") -> Iterator[None]:
     """Let a JVM that is started now have that home, and these options beside the user's own."""
-    own_options = os.environ.get(_JAVA_OPTIONS)
-    os.environ[_HOME] = str(home)
+    wanted = {_HOME: str(home)}
     if java_options:
-        os.environ[_JAVA_OPTIONS] = " ".join(filter(None, [own_options, java_options]))
+        options = (os.environ.get(_JAVA_OPTIONS), java_options)
+        wanted[_JAVA_OPTIONS] = " ".join(filter(None, options))
+    before = {name: os.environ.pop(name, None) for name in wanted}
+    os.environ.update(wanted)
     try:
         yield
     finally:
-        del os.environ[_HOME]
-        if java_options:
-            del os.environ[_JAVA_OPTIONS]
-        if own_options is not None:
-            os.environ[_JAVA_OPTIONS] = own_options
+        for name, value in before.items():
+            del os.environ[name]
+            if value is not None:
+                os.environ[name] = value
 
 
 def _temporary_home() -> Path | None:
