@@ -35,7 +35,7 @@ _HOME = "SPARK_HOME"
 _JAVA_OPTIONS = "SPARK_SUBMIT_OPTS"
 _WITH_THE_ZIP = "python"
 _NEEDED = ("bin", "jars")
-_ARCHIVE = "classes.jsa"
+_ARCHIVE, _SIZE = "classes.jsa", "classes.size"
 _PATIENCE_SECONDS = 120
 
 
@@ -94,6 +94,7 @@ def prepare_home(use_spark: Callable[[], Any]) -> Path:
     if not new.exists():
         raise EnvironmentProblem("Java has made no archive of its classes: try another Java")
     new.replace(archive)
+    (home / _SIZE).write_text(str(archive.stat().st_size))
     return archive
 
 
@@ -167,9 +168,16 @@ def _link(home: Path) -> None:
 
 
 def _is_prepared(home: Path) -> bool:
-    """Whether a home has an archive, and leads to what is installed now."""
-    links = all((home / name).resolve() == (_installed() / name).resolve() for name in _NEEDED)
-    return links and (home / _ARCHIVE).is_file()
+    """Whether a home has an archive, whole, and leads to what is installed now.
+
+    Java leaves an archive alone that is none, but does not start from one that was cut off.
+    """
+    if not all((home / name).resolve() == (_installed() / name).resolve() for name in _NEEDED):
+        return False
+    try:
+        return (home / _SIZE).read_text() == str((home / _ARCHIVE).stat().st_size)
+    except (OSError, ValueError):
+        return False
 
 
 def _installed() -> Path:

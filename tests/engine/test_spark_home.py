@@ -33,7 +33,8 @@ def make_prepared(jars: Path = INSTALLED / "jars") -> Path:
     home.mkdir(parents=True)
     (home / "bin").symlink_to(INSTALLED / "bin")
     (home / "jars").symlink_to(jars)
-    (home / "classes.jsa").touch()
+    (home / "classes.jsa").write_bytes(b"classes")
+    (home / "classes.size").write_text("7")
     return home
 
 
@@ -108,6 +109,14 @@ def test_the_users_own_options_for_java_stay(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_home_without_its_archive_is_not_taken() -> None:
     home = make_prepared()
     (home / "classes.jsa").unlink()
+    with quick_spark_home():
+        assert os.environ["SPARK_HOME"] != str(home)
+        assert "SPARK_SUBMIT_OPTS" not in os.environ
+
+
+def test_an_archive_that_was_cut_off_is_not_taken() -> None:
+    home = make_prepared()
+    (home / "classes.jsa").write_bytes(b"class")
     with quick_spark_home():
         assert os.environ["SPARK_HOME"] != str(home)
         assert "SPARK_SUBMIT_OPTS" not in os.environ
