@@ -155,7 +155,8 @@ class DriverState(NamedTuple):
         entered: how many of them have entered windows.
         windows: a snapshot of each open window's logic, by id.
         kept: the values kept for windows that open over them later, in order of time.
-        shown: what each open window has emitted last, where it may have to be taken back.
+        shown: what each open window has emitted last, where it may have to be taken back; ``None``
+            for what it has come to.
         latest: the greatest timestamp in each open window, where it is asked for.
     """
 
@@ -166,7 +167,7 @@ class DriverState(NamedTuple):
     entered: int
     windows: dict[int, Any]
     kept: tuple[Kept, ...]
-    shown: dict[int, tuple[WindowMetadata, Any]]
+    shown: dict[int, tuple[WindowMetadata, Any] | None]
     latest: dict[int, int]
 
 
@@ -186,8 +187,8 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         self._arrived, self._entered = state.arrived, state.entered
         self._windows = {number: config.builder(one) for number, one in state.windows.items()}
         self._kept = list(state.kept)
-        self._shown = dict(state.shown)
         self._latest = dict(state.latest)
+        self._shown = {one: last or self._as_it_is(one) for one, last in state.shown.items()}
         self._changed: dict[int, None] = {}
         self._counts: Counter[str] = Counter()
         self._note = ""
@@ -387,6 +388,14 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
             self._out.append((DOWN, (dated, value)))
             if self._config.retracts:
                 self._shown[metadata.window_id] = (dated, value)
+
+    def _as_it_is(self, window_id: int) -> tuple[WindowMetadata, Any]:
+        """What an open window would emit now."""
+        logic = self._windows[window_id]
+        if not isinstance(logic, EpochWindowLogic):
+            raise TypeError(f"what a {type(logic).__name__} has emitted has to be remembered")
+        (value,) = logic.on_epoch_end()
+        return self._dated(self._windower.metadata(window_id)), value
 
     def _dated(self, metadata: WindowMetadata) -> WindowMetadata:
         """The metadata with the timestamp that was asked for."""

@@ -59,10 +59,11 @@ class WindowMetadata:
         return WindowMetadata, parts
 
     def __repr__(self) -> str:
-        """What could be typed to make it, without what it says by default."""
+        """What could be typed to make it, without what it says by default; ids are in order."""
         shown = [f"{self.window_id}", f"{self.open_time!r}", f"{self.close_time!r}"]
         if self.merged_ids:
-            shown.append(f"merged_ids={self.merged_ids!r}")
+            ids = ", ".join(map(str, sorted(self.merged_ids)))
+            shown.append(f"merged_ids=frozenset({{{ids}}})")
         if self.timestamp is not None:
             shown.append(f"timestamp={self.timestamp!r}")
         return f"WindowMetadata({', '.join(shown)})"

@@ -89,7 +89,10 @@ class WindowingStep:
         if state.kept:
             shown["kept"] = [_timed(one.timestamp_us, one.value) for one in state.kept]
         if state.shown:
-            shown["emitted"] = {str(one): plain(value) for one, (_, value) in state.shown.items()}
+            shown["emitted"] = {
+                str(one): plain(last[1] if last else self._value(state.windows[one]))
+                for one, last in state.shown.items()
+            }
         return shown
 
     def _value(self, snapshot: Any) -> Any:

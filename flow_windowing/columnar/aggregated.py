@@ -115,6 +115,22 @@ class Aggregated:
             raise TypeError(f"figures as objects are no {type(figures).__name__}")
         figures.replay(turns, values, arrivals)
 
+    def replay_each(
+        self, turns: Sequence[Turn], values: list[Any], arrivals: list[Arrival]
+    ) -> list[Any]:
+        """`replay`, and a figure for each turn; see `ObjectFigures.replay_each`."""
+        figures = self._known()
+        rows = sorted({row for turn in turns for row in turn[:2] if row is not None})
+        number = dict(zip(rows, range(len(rows)), strict=True))
+        part = ObjectFigures(self._aggregator, figures.take(np.array(rows, np.int64)).states())
+        among = [
+            Turn(number[target], None if original is None else number[original], value)
+            for target, original, value in turns
+        ]
+        made = part.replay_each(among, values, arrivals)
+        self._figures = _with(figures, rows, part, self._aggregator)
+        return made
+
     def results(self, rows: Ints) -> pa.Array | list[Any]:
         """The figure in each of some rows."""
         return self._known().results(rows)
@@ -148,6 +164,21 @@ class Aggregated:
         states = figures.states()
         fitting = None if form is None else from_states(form, self._aggregator, states)
         return ObjectFigures(self._aggregator, states) if fitting is None else fitting
+
+
+def _with(
+    figures: Figures, rows: list[int], part: ObjectFigures, aggregator: Aggregator[Any, Any, Any]
+) -> Figures:
+    """Figures of which some rows are others."""
+    if isinstance(figures, NumberFigures):
+        fitting = from_states(type(figures), aggregator, part.states())
+        if fitting is not None:
+            figures.put(rows, fitting)
+            return figures
+    states = figures.states()
+    for row, state in zip(rows, part.states(), strict=True):
+        states[row] = state
+    return ObjectFigures(aggregator, states)
 
 
 def _unpacked(aggregator: Aggregator[Any, Any, Any], parts: Sequence[Packed]) -> Figures:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,11 +14,10 @@ from flow.instants import MIN_US, NEVER
 from flow.operators.logic import Counted
 from flow.operators.shards import ShardEpoch, ShardMade
 from flow_windowing.columnar.open_windows import OpenWindows
-from flow_windowing.columnar.spans import Merged
 from flow_windowing.columnar.updates import Update
 from flow_windowing.columnar.window_view import Figure, WindowView, metadata_of
 from flow_windowing.driver import CLOSED, DOWN, LATE, PORTS
-from flow_windowing.metadata import LateReason, LateValue, WindowMetadata
+from flow_windowing.metadata import LateReason, LateValue, Retracted, WindowMetadata
 
 if TYPE_CHECKING:
     from flow_windowing.columnar.planning import WindowPlan
@@ -50,24 +49,6 @@ class LateRows(NamedTuple):
     reason: LateReason
 
 
-class _Shown(NamedTuple):
-    """What metadata says of windows, in columns.
-
-    Attributes:
-        places: the place of each one's key.
-        ids: its id.
-        bounds_us: when it opens and closes.
-        latest_us: the greatest timestamp in it; all `-NEVER` where it is not asked for.
-        merged: what has become part of it; ``None`` where windows do not become one.
-    """
-
-    places: Ints
-    ids: Ints
-    bounds_us: tuple[Ints, Ints]
-    latest_us: Ints
-    merged: Merged | None
-
-
 class Emitter:
     """Gathers what a shard's part of an epoch makes.
 
@@ -80,6 +61,7 @@ class Emitter:
         self._plan = plan
         self._wanted = epoch.wanted
         self._late: list[LateRows] = []
+        self._taken_back: list[Update] = []
 
     def count(self, what: str, amount: int, note: str = "") -> None:
         """Count something that goes to no stream."""
@@ -106,70 +88,123 @@ class Emitter:
         in_order = [values[at] for at in order.tolist()]
         self.made.chunks[LATE].append(Pairs(names, in_order, pos_of_place[places[order]]))
 
-    def close(self, windows: OpenWindows, rows: Ints, keys: pa.Array, pos_of_place: Ints) -> None:
-        """Send that windows have closed, and their figures, unless these have been sent before."""
-        if self._plan.emit != "update":
-            self.down(windows, rows, keys, pos_of_place)
-        if CLOSED not in self._wanted:
-            self.made.unwanted[CLOSED] += len(rows)
-            return
-        shown = self._shown(windows, rows)
-        batch, pos = self._records(_METADATA, shown), pos_of_place[shown.places]
-        self._send(CLOSED, KeyedRecords(_names(shown, keys), batch, pos))
-
-    def down(self, windows: OpenWindows, rows: Ints, keys: pa.Array, pos_of_place: Ints) -> None:
-        """Send the figures of windows, in the order given."""
-        if DOWN not in self._wanted:
-            self.made.unwanted[DOWN] += len(rows)
-            return
-        figures = [figure.results(rows) for figure in windows.figures]
-        self._send_figures(self._shown(windows, rows), figures, keys, pos_of_place)
-
-    def updated(self, updates: list[Update], keys: pa.Array, pos_of_place: Ints) -> None:
-        """Send what each value has made of its windows, in the order given."""
-        for update in updates:
-            if DOWN not in self._wanted:
-                self.made.unwanted[DOWN] += len(update.ids)
-                continue
-            shown = _Shown(update.places, update.ids, update.bounds_us, update.latest_us, None)
-            self._send_figures(shown, update.figures, keys, pos_of_place)
-
-    def _send_figures(
+    def close(
         self,
-        shown: _Shown,
-        figures: list[pa.Array | list[Any]],
+        windows: OpenWindows,
+        rows: Ints,
+        closed_at_us: Ints,
         keys: pa.Array,
         pos_of_place: Ints,
     ) -> None:
-        names, pos = _names(shown, keys), pos_of_place[shown.places]
-        if all(isinstance(one, pa.Array) for one in figures):
-            batch = self._records(WindowView(self._plan.figures), shown, figures)
-            self._send(DOWN, KeyedRecords(names, batch, pos))
-        else:
-            metadata = metadata_of(self._records(_METADATA, shown))
-            values = list(zip(metadata, self._values(figures), strict=True))
-            self._send(DOWN, Pairs(names.to_pylist(), values, pos))
+        """Send that windows have closed, and their figures, unless these have been sent before.
 
-    def _records(
-        self, view: WindowView, shown: _Shown, figures: Sequence[pa.Array] = ()
-    ) -> pa.RecordBatch:
-        """Records that stand for windows."""
-        timestamps_us = self._plan.timestamps_us(shown.bounds_us, shown.latest_us)
-        return view.records(shown.ids, shown.bounds_us, timestamps_us, figures, shown.merged)
+        Args:
+            windows: the open windows.
+            rows: the rows of those that close, in order of place and closing.
+            closed_at_us: the watermark at which each closes.
+            keys: the key of each place.
+            pos_of_place: where in the epoch what a place sends belongs.
+        """
+        if self._plan.emit != "update":
+            taken_back, self._taken_back = self._taken_back, []
+            updates = [*self._standing(windows, rows, closed_at_us), *taken_back]
+            self.updated(updates, keys, pos_of_place)
+        if CLOSED not in self._wanted:
+            self.made.unwanted[CLOSED] += len(rows)
+        elif len(rows):
+            closed = self._update(windows, rows, closed_at_us, [])
+            batch = self._records(_METADATA, closed)
+            self._send(
+                CLOSED, KeyedRecords(_names(closed, keys), batch, pos_of_place[closed.places])
+            )
 
-    def _shown(self, windows: OpenWindows, rows: Ints) -> _Shown:
-        """What metadata says of some windows."""
+    def down(self, windows: OpenWindows, rows: Ints, keys: pa.Array, pos_of_place: Ints) -> None:
+        """Send the figures of windows, in the order given."""
+        self.updated(self._standing(windows, rows, np.arange(len(rows))), keys, pos_of_place)
+
+    def take_back(self, updates: list[Update]) -> None:
+        """Note what sessions take back, to be sent among what closes, in turn of the watermark."""
+        self._taken_back += updates
+
+    def updated(self, updates: list[Update], keys: pa.Array, pos_of_place: Ints) -> None:
+        """Send what windows have come to, and take back what they had: each key's in turn.
+
+        Each lot is in turn already; of what has the same turn, an earlier lot's goes first.
+        """
+        if DOWN not in self._wanted:
+            self.made.unwanted[DOWN] += sum(len(update.ids) for update in updates)
+            return
+        mixed = [update.places for update in updates if update.taken_back is not None]
+        if mixed:
+            among = np.zeros(len(pos_of_place), np.bool_)
+            among[np.concatenate(mixed)] = True
+            by_turn = [update.take(np.flatnonzero(among[update.places])) for update in updates]
+            self._send_in_turn(by_turn, keys, pos_of_place)
+            updates = [update.take(np.flatnonzero(~among[update.places])) for update in updates]
+        for update in updates:
+            if len(update.ids):
+                self._send_figures(update, keys, pos_of_place)
+
+    def _standing(self, windows: OpenWindows, rows: Ints, turns: Ints) -> list[Update]:
+        """What some windows have come to, if that is to be sent."""
+        if not len(rows):
+            return []
+        figures: list[pa.Array | list[Any]] = []
+        if DOWN in self._wanted:
+            figures = [figure.results(rows) for figure in windows.figures]
+        return [self._update(windows, rows, turns, figures)]
+
+    def _update(
+        self, windows: OpenWindows, rows: Ints, turns: Ints, figures: list[pa.Array | list[Any]]
+    ) -> Update:
         windowing, spans = self._plan.windowing, windows.spans
         merged = None
         if windowing.kind == "sessions" and spans is not None:
             merged = spans.merged[rows]
-        return _Shown(
+        return Update(
+            turns,
             windows.places[rows],
             windows.ids[rows],
             windowing.bounds_us(windows, rows),
             windows.latest_us[rows],
+            figures,
             merged,
         )
+
+    def _send_figures(self, update: Update, keys: pa.Array, pos_of_place: Ints) -> None:
+        names, pos = _names(update, keys), pos_of_place[update.places]
+        if all(isinstance(one, pa.Array) for one in update.figures):
+            batch = self._records(WindowView(self._plan.figures), update)
+            self._send(DOWN, KeyedRecords(names, batch, pos))
+        else:
+            self._send(DOWN, Pairs(names.to_pylist(), self._items(update), pos))
+
+    def _send_in_turn(self, updates: list[Update], keys: pa.Array, pos_of_place: Ints) -> None:
+        places = np.concatenate([update.places for update in updates])
+        turns = np.concatenate([update.turns for update in updates])
+        items = [item for update in updates for item in self._items(update)]
+        order = np.lexsort((turns, places))
+        names = keys.take(pa.array(places[order])).to_pylist()
+        in_order = [items[at] for at in order.tolist()]
+        self._send(DOWN, Pairs(names, in_order, pos_of_place[places[order]]))
+
+    def _items(self, update: Update) -> list[Any]:
+        """The metadata and value of each window."""
+        metadata = metadata_of(self._records(_METADATA, update))
+        values = self._values(update.figures)
+        if update.taken_back is not None:
+            back = update.taken_back.tolist()
+            values = [
+                Retracted(value) if of_value else value
+                for value, of_value in zip(values, back, strict=True)
+            ]
+        return list(zip(metadata, values, strict=True))
+
+    def _records(self, view: WindowView, update: Update) -> pa.RecordBatch:
+        """Records that stand for windows, with their figures where the view has them."""
+        timestamps_us = self._plan.timestamps_us(update.bounds_us, update.latest_us)
+        figures = () if view.figures is None else update.figures
+        return view.records(update.ids, update.bounds_us, timestamps_us, figures, update.merged)
 
     def _send(self, port: int, chunk: Chunk) -> None:
         self.made.chunks[port].append(chunk)
@@ -208,9 +243,9 @@ class Emitter:
         ]
 
 
-def _names(shown: _Shown, keys: pa.Array) -> pa.Array:
+def _names(update: Update, keys: pa.Array) -> pa.Array:
     """The keys of windows."""
-    return keys.take(pa.array(shown.places))
+    return keys.take(pa.array(update.places))
 
 
 def _objects(figure: Figure, column: pa.Array | list[Any]) -> list[Any]:

@@ -15,6 +15,7 @@ from flow_windowing.columnar.figures import Groups
 from flow_windowing.columnar.open_windows import OpenWindows, Rows, window_order
 from flow_windowing.columnar.timestamps import Values
 from flow_windowing.columnar.updates import Update
+from flow_windowing.driver import Emit
 
 
 class Entering(NamedTuple):
@@ -48,7 +49,9 @@ class Newcomers(NamedTuple):
         entered: the number of each one's entering.
         keeps_latest: whether the greatest timestamp in each window is asked for.
         in_arrival_order: whether they enter in the order in which they came.
-        updates: takes what each value makes of its windows; ``None`` where nobody asks.
+        emit: when windows emit.
+        updates: takes what windows emit as values enter: what each value makes of its windows, and
+            what is taken back.
     """
 
     entering: Entering
@@ -56,7 +59,8 @@ class Newcomers(NamedTuple):
     entered: Ints
     keeps_latest: bool
     in_arrival_order: bool
-    updates: list[Update] | None = None
+    emit: Emit
+    updates: list[Update]
 
     def groups(self, gathered: Gathered) -> Groups:
         """Values, window after window, to be added to aggregates."""
@@ -77,12 +81,21 @@ class Newcomers(NamedTuple):
         arrivals = map(Arrival, *(column.tolist() for column in columns))
         return reader(self.values)(entering.rows[at]), list(arrivals)
 
-    def note(self, windows: OpenWindows, rows: Ints, gathered: Gathered) -> None:
-        """Note that windows have changed, and the greatest timestamp in each, where one asks."""
+    def note(
+        self, windows: OpenWindows, rows: Ints, gathered: Gathered, turns: Ints | None = None
+    ) -> None:
+        """Note that windows have changed, and the greatest timestamp in each, where one asks.
+
+        Args:
+            windows: the open windows.
+            rows: the rows of those that get values.
+            gathered: the values by window.
+            turns: the value at which each changed first; by default the first that it gets.
+        """
         if windows.changed is not None:
             # Where several lots of values enter in an epoch they do so in order of time; then what
             # an earlier lot changed, and has not closed, each later one changes first as well.
-            turns = gathered.at[gathered.starts]
+            turns = gathered.at[gathered.starts] if turns is None else turns
             windows.changed[rows] = np.minimum(windows.changed[rows], turns)
         if self.keeps_latest and len(rows):
             times_us = self.entering.times_us[gathered.at]

@@ -269,6 +269,28 @@ class ObjectFigures(Figures):
             except Exception as error:
                 raise FailedRow(value) from error
 
+    def replay_each(
+        self, turns: Iterable[Turn], values: list[Any], arrivals: list[Arrival]
+    ) -> list[Any]:
+        """`replay`, and a figure for each turn.
+
+        It is that of the window after the value, or that of the one that is taken in, before it is.
+        """
+        result, figures = self._aggregator.result, []
+        for turn in turns:
+            target, original, value = turn
+            try:
+                if original is not None:
+                    figures.append(result(self._state(original)))
+                self.replay([turn], values, arrivals)
+                if original is None:
+                    figures.append(result(self._states[target]))
+            except FailedRow:
+                raise
+            except Exception as error:
+                raise FailedRow(value) from error
+        return figures
+
     @override
     def results(self, rows: Ints) -> list[Any]:
         result = self._aggregator.result

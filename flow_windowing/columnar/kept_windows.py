@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from flow.engine.segmented import Ints
+from flow.engine.segmented import Ints, Mask
 from flow.instants import NEVER
 from flow.operators.shards import Dumped
 from flow_windowing.clocks import NO_WATERMARK
@@ -75,6 +75,7 @@ def joined_parts(plan: WindowPlan, parts: list[Kept]) -> Holding:
             segments.filled([part.latest_us for part in parts], window_counts, -NEVER),
             figures,
             None if plan.windowing.kind == "index" else _spans_of(parts, window_counts),
+            shown=_shown_of(parts, window_counts),
         ),
         WaitingValues(
             np.repeat(places, waiting_of),
@@ -95,6 +96,14 @@ def _spans_of(parts: list[Kept], counts: list[int]) -> Spans:
         segments.numbers_of([part.last_us for part in parts]),
         merged_of(merged),
     )
+
+
+def _shown_of(parts: list[Kept], counts: list[int]) -> Mask | None:
+    """Which windows in parts of segments have emitted what they have come to."""
+    if not any(part.shown for part in parts):
+        return None
+    shown = (part.shown or bytes(count) for part, count in zip(parts, counts, strict=True))
+    return np.frombuffer(b"".join(shown), np.bool_).copy()
 
 
 def write_segments(
@@ -139,6 +148,8 @@ class _Writer:
         self._ids = windows.ids.astype("<i8").tobytes()
         self._latest = column(windows.latest_us, -NEVER)
         self._first, self._last, self._merged = _columns_of(windows.spans)
+        shown = windows.shown
+        self._shown = b"" if shown is None or not shown.any() else shown.tobytes()
         self._figures = windows.figures
         self._waiting_of, self._waiting_ends = _counted(waiting.places, held.count)
         self._times = waiting.times_us.astype("<i8").tobytes()
@@ -169,6 +180,7 @@ class _Writer:
             first_us=self._first[windows],
             last_us=self._last[windows],
             merged=self._merged[first:last],
+            shown=self._shown[first:last],
             figures=tuple(one.packed(first, last) for one in self._figures),
             waiting=self._waiting_of[shorts] if waited > wait else b"",
             times_us=self._times[wait * 8 : waited * 8],

@@ -190,6 +190,11 @@ class NumberFigures(Figures):
                 column[both] = of_both
         return made
 
+    def put(self, rows: list[int], others: NumberFigures) -> None:
+        """Let some rows be others, of the same class."""
+        for column, other in zip(self._columns, others._columns, strict=True):
+            column[rows] = other
+
     @override
     def packed(self, begin: int, end: int) -> Packed:
         columns = (one[begin:end].tobytes() for one in self._columns)

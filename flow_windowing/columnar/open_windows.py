@@ -42,6 +42,8 @@ class OpenWindows:
         spans: the bounds of each; ``None`` where they follow from the id, or there is no window.
         changed: what orders windows by when they changed first in this epoch; `NEVER` where one
             has not; ``None`` where nobody asks.
+        shown: whether each has emitted what it has come to, or, where it has changed since, what it
+            had come to when this epoch began; ``None`` where none has or nobody asks.
     """
 
     places: Ints
@@ -50,6 +52,7 @@ class OpenWindows:
     figures: list[Aggregated]
     spans: Spans | None = None
     changed: Ints | None = None
+    shown: Mask | None = None
 
     @classmethod
     def none(cls, aggregators: tuple[Aggregator[Any, Any, Any], ...]) -> OpenWindows:
@@ -65,8 +68,9 @@ class OpenWindows:
         figures = [one.take(rows) for one in self.figures]
         spans = None if self.spans is None else self.spans.take(rows)
         changed = None if self.changed is None else self.changed[rows]
+        shown = None if self.shown is None else self.shown[rows]
         return OpenWindows(
-            self.places[rows], self.ids[rows], self.latest_us[rows], figures, spans, changed
+            self.places[rows], self.ids[rows], self.latest_us[rows], figures, spans, changed, shown
         )
 
     def followed_by(self, other: OpenWindows) -> OpenWindows:
@@ -77,7 +81,13 @@ class OpenWindows:
             np.concatenate([self.latest_us, other.latest_us]),
             [a.followed_by(b) for a, b in zip(self.figures, other.figures, strict=True)],
             _joined(self.spans, other.spans),
+            shown=self._shown_or_not(other),
         )
+
+    def _shown_or_not(self, other: OpenWindows) -> Mask | None:
+        if self.shown is None and other.shown is None:
+            return None
+        return np.concatenate([self.known_shown(), other.known_shown()])
 
     def note_changes(self) -> None:
         """Note which windows change from now on."""
@@ -89,6 +99,12 @@ class OpenWindows:
         if self.spans is None:
             self.spans = Spans.fresh(len(self))
         return self.spans
+
+    def known_shown(self) -> Mask:
+        """Which have emitted what they have come to, kept from now on."""
+        if self.shown is None:
+            self.shown = np.zeros(len(self), np.bool_)
+        return self.shown
 
     def rows_of(self, windows: Rows) -> Ints:
         """The rows of some of these windows, which may be given in any order."""
@@ -115,6 +131,7 @@ class OpenWindows:
             [one.extended(len(new)) for one in self.figures],
             None if self.spans is None else self.spans.followed_by(Spans.fresh(len(new))),
             None if self.changed is None else np.append(self.changed, np.full(len(new), NEVER)),
+            None if self.shown is None else np.append(self.shown, np.zeros(len(new), np.bool_)),
         )
         # Two runs that are in order each: merged in linear time.
         order = np.argsort(np.concatenate([mine, theirs[new]]), kind="stable")

@@ -101,7 +101,7 @@ def plan_of(config: DriverBuilder) -> WindowPlan | None:
     folding = config.builder
     if rule is None or windowing is None or not isinstance(folding, FoldingBuilder):
         return None
-    if folding.emit != config.emit or config.retracts:
+    if folding.emit != config.emit:
         return None
     aggregator = folding.aggregator
     named = isinstance(aggregator, Named)

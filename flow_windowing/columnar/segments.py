@@ -41,6 +41,8 @@ class Kept(NamedTuple):
         first_us, last_us: the least and greatest timestamp in each window, where these are its
             bounds; else empty.
         merged: the ids that have become part of each window, in order; empty when none has.
+        shown: whether each window has emitted what it has come to, a byte each; empty when none has
+            or nobody asks.
         figures: the states of each aggregate.
         waiting: how many values of each key wait, 32 bits; empty for none.
         times_us, numbers: their timestamps, and their numbers in order of arrival.
@@ -64,6 +66,7 @@ class Kept(NamedTuple):
     first_us: bytes
     last_us: bytes
     merged: list[tuple[int, ...]]
+    shown: bytes
     figures: tuple[Packed, ...]
     waiting: bytes
     times_us: bytes

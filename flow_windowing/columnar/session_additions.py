@@ -11,7 +11,7 @@ from flow_windowing.columnar.aggregated import Aggregated
 from flow_windowing.columnar.entering import Gathered, Newcomers, gather
 from flow_windowing.columnar.figures import FailedRow, Groups, Turn
 from flow_windowing.columnar.open_windows import OpenWindows, Rows
-from flow_windowing.columnar.session_turns import Played, SessionKey
+from flow_windowing.columnar.session_turns import Played, SessionKey, SessionTurn
 from flow_windowing.columnar.spans import Spans
 
 
@@ -52,10 +52,11 @@ class Additions:
         self._targets = [entrance.played.end_of(one) for one in part_of]
         self._by = [value for _, value in part_of.values()]
 
-    def add(self) -> Mask:
-        """Do it; returns which sessions are no more."""
+    def add(self) -> None:
+        """Do it."""
         windows, entrance = self._windows, self._entrance
-        originals, targets = self._rows(self._originals), self._rows(self._targets)
+        originals = rows_of_sessions(windows, self._originals)
+        targets = rows_of_sessions(windows, self._targets)
         np.maximum.at(windows.latest_us, targets, windows.latest_us[originals])
         whole = self._gathered(entrance.enters)
         rows = windows.rows_of(whole.windows)
@@ -63,7 +64,7 @@ class Additions:
         if not entrance.plainly.all():
             plain = self._gathered(entrance.plainly)
             plain_rows = windows.rows_of(plain.windows)
-        self._newcomers.note(windows, rows, whole)
+        self._newcomers.note(windows, rows, whole, self._changed_at(whole, rows))
         of_whole = of_plain = self._newcomers.groups(whole)
         if plain is not whole:
             of_plain = self._newcomers.groups(plain)
@@ -74,19 +75,22 @@ class Additions:
             else:
                 _add(figure, plain_rows, of_plain)
         self._replay([figure for figure in windows.figures if not figure.in_any_order])
-        gone = np.zeros(len(windows), np.bool_)
-        gone[originals] = True
-        return gone
 
     def _gathered(self, chosen: Mask) -> Gathered:
         at = np.flatnonzero(chosen)
         return gather(self._newcomers.entering, at, self._entrance.ids[at])
 
-    def _rows(self, sessions: list[SessionKey]) -> Ints:
-        """The rows of sessions, in whatever order these are."""
-        places = np.array([one.place for one in sessions], np.int64)
-        ids = np.array([one.id for one in sessions], np.int64)
-        return self._windows.rows_of(Rows(places, ids))
+    def _changed_at(self, whole: Gathered, rows: Ints) -> Ints:
+        """The value at which each session changed first, not counting those that it took in."""
+        turns = whole.at[whole.starts]
+        part_of = self._entrance.played.part_of
+        first: dict[SessionKey, int] = {}
+        for target, _, value in self._entrance.played.turns:
+            if target not in part_of:
+                first[target] = min(first.get(target, value), value)
+        changed = np.searchsorted(rows, rows_of_sessions(self._windows, list(first)))
+        turns[changed] = list(first.values())
+        return turns
 
     def _merge(self, figure: Aggregated, targets: Ints, originals: Ints) -> None:
         """Merge sessions, as many at a time as can be without one coming twice."""
@@ -106,14 +110,8 @@ class Additions:
         turns = self._entrance.played.turns
         if not figures or not turns:
             return
-        targets = self._rows([turn.target for turn in turns]).tolist()
-        originals = self._rows([turn.original or turn.target for turn in turns]).tolist()
         at = np.flatnonzero(~self._entrance.plainly)
-        number = dict(zip(at.tolist(), range(len(at)), strict=True))
-        by_rows = [
-            Turn(target, None if turn.original is None else original, number[turn.value])
-            for turn, target, original in zip(turns, targets, originals, strict=True)
-        ]
+        by_rows = turns_by_row(self._windows, turns, at)
         values, arrivals = self._newcomers.objects(at)
         for figure in figures:
             try:
@@ -123,6 +121,25 @@ class Additions:
 
     def _row_of(self, value: int) -> int:
         return int(self._newcomers.entering.rows[value])
+
+
+def rows_of_sessions(windows: OpenWindows, sessions: list[SessionKey]) -> Ints:
+    """The rows of sessions, in whatever order these are."""
+    places = np.array([one.place for one in sessions], np.int64)
+    ids = np.array([one.id for one in sessions], np.int64)
+    return windows.rows_of(Rows(places, ids))
+
+
+def turns_by_row(windows: OpenWindows, turns: list[SessionTurn], at: Ints) -> list[Turn]:
+    """Turns of sessions as turns of their rows, of values by their place in `at`."""
+    targets = rows_of_sessions(windows, [turn.target for turn in turns]).tolist()
+    taken_in = [turn.original or turn.target for turn in turns]
+    originals = rows_of_sessions(windows, taken_in).tolist()
+    number = dict(zip(at.tolist(), range(len(at)), strict=True))
+    return [
+        Turn(target, None if turn.original is None else original, number[turn.value])
+        for turn, target, original in zip(turns, targets, originals, strict=True)
+    ]
 
 
 def _add(figure: Aggregated, rows: Ints, groups: Groups) -> None:

@@ -9,13 +9,16 @@ from typing_extensions import override
 
 from flow.engine.segmented import Ints, Mask, order_by
 from flow_windowing.columnar.clusters import Chains, Clusters, chains_of, clusters_of
-from flow_windowing.columnar.entering import Entering, Gathered, Missing, Newcomers
+from flow_windowing.columnar.entering import Entering, Gathered, Missing, Newcomers, gather
 from flow_windowing.columnar.holding import Holding
 from flow_windowing.columnar.open_windows import OpenWindows, Rows
-from flow_windowing.columnar.session_additions import Additions, Entrance
+from flow_windowing.columnar.session_additions import Additions, Entrance, rows_of_sessions
 from flow_windowing.columnar.session_turns import Coming, Played, SessionKey, by_cluster
-from flow_windowing.columnar.spans import Spans, merged_of
+from flow_windowing.columnar.session_updates import played_out, taken_back
+from flow_windowing.columnar.spans import Merged, Spans, merged_of
+from flow_windowing.columnar.updates import greatest_so_far
 from flow_windowing.columnar.windows import Windowing
+from flow_windowing.driver import Emit
 from flow_windowing.sessions import SessionState, SessionWindower
 
 
@@ -28,6 +31,7 @@ class Sessions(Windowing):
 
     kind = "sessions"
     in_turn = True
+    may_merge = True
 
     def __init__(self, windower: SessionWindower) -> None:
         self._windower = windower
@@ -58,11 +62,21 @@ class Sessions(Windowing):
             return Missing.none()
         entrance = self._entrance(held.windows, newcomers.entering)
         windows, rows = held.windows.opened(_all_sessions(entrance))
-        gone = Additions(windows, newcomers, entrance).add()
-        if entrance.played.part_of:
+        held.windows = windows
+        if newcomers.emit == "update":
+            self._update_each(held, newcomers, entrance)
+        else:
+            newcomers.updates.extend(taken_back(windows, newcomers.entering, entrance.played))
+            Additions(windows, newcomers, entrance).add()
+        part_of = entrance.played.part_of
+        if part_of:
             rows = windows.rows_of(entrance.sessions)
         windows.known_spans().put(rows, entrance.spans)
-        held.windows = windows.take(~gone) if gone.any() else windows
+        _note_shown(windows, rows, newcomers.emit)
+        if part_of:
+            stays = np.ones(len(windows), np.bool_)
+            stays[rows_of_sessions(windows, list(part_of))] = False
+            held.windows = windows.take(stays)
         late = np.array(entrance.played.missed, np.int64)
         return Missing(Missing.none().fallen, late, newcomers.entering.times_us[late])
 
@@ -70,7 +84,23 @@ class Sessions(Windowing):
     def bounds_with_each(
         self, windows: OpenWindows, rows: Ints, newcomers: Newcomers, gathered: Gathered
     ) -> tuple[Ints, Ints]:
-        raise NotImplementedError("what sessions emit before they close may be taken back")
+        spans, counts = windows.known_spans(), gathered.counts
+        times_us = newcomers.entering.times_us[gathered.at]
+        first_us = -greatest_so_far(-spans.first_us[rows], -times_us, counts)
+        return first_us, greatest_so_far(spans.last_us[rows], times_us, counts)
+
+    @override
+    def merged_with_each(self, windows: OpenWindows, rows: Ints, counts: Ints) -> Merged:
+        return np.repeat(windows.known_spans().merged[rows], counts)
+
+    def _update_each(self, held: Holding, newcomers: Newcomers, entrance: Entrance) -> None:
+        """Let values into sessions, and say what each makes of its own."""
+        at = np.flatnonzero(entrance.plainly)
+        self.let_in(held, newcomers, gather(newcomers.entering, at, entrance.ids[at]))
+        newcomers.updates.extend(played_out(held.windows, newcomers, entrance))
+        if newcomers.keeps_latest:
+            rows = held.windows.rows_of(entrance.sessions)
+            held.windows.latest_us[rows] = entrance.spans.last_us
 
     def _entrance(self, windows: OpenWindows, entering: Entering) -> Entrance:
         """Work out where values go."""
@@ -106,6 +136,14 @@ class Sessions(Windowing):
             place = int(clusters.places[cluster])
             played.play(self._windower, place, states.get(cluster, []), of_cluster)
         return played
+
+
+def _note_shown(windows: OpenWindows, rows: Ints, emit: Emit) -> None:
+    """Note of sessions that have changed whether that has been emitted."""
+    if emit == "update":
+        windows.known_shown()[rows] = True
+    elif emit == "close" and windows.shown is not None:
+        windows.shown[rows] = False
 
 
 def _states_of(windows: OpenWindows, clusters: Clusters, single: Mask) -> dict[int, SessionState]:

@@ -41,7 +41,6 @@ from flow_windowing.columnar.holding import Holding
 from flow_windowing.columnar.kept_windows import joined_parts, segment_parts, write_segments
 from flow_windowing.columnar.segments import Kept
 from flow_windowing.columnar.timestamps import Values
-from flow_windowing.columnar.updates import Update
 from flow_windowing.columnar.waited import as_columns
 from flow_windowing.columnar.waiting_values import WaitingValues
 from flow_windowing.columnar.watermarks import TimeRows, Times, UnreadableTime
@@ -120,6 +119,8 @@ class ShardWindows(ShardLogic):
         rows = np.flatnonzero(changed < NEVER)
         rows = rows[order_by(held.windows.places[rows], changed[rows])]
         held.windows.changed = None
+        if self._windowing.may_merge:
+            held.windows.known_shown()[rows] = True
         self._emitter.down(held.windows, rows, held.keys, np.full(held.count, AFTER_ITEMS))
 
     def _pass_time(self) -> None:
@@ -268,12 +269,13 @@ class ShardWindows(ShardLogic):
         self._release(watermark_us, pos_of_place)
         held = self._held
         windows = held.windows
-        closing = self._windowing.closed_at_us(held) <= watermark_us[windows.places]
-        if not closing.any():
-            return
+        closed_at_us = self._windowing.closed_at_us(held)
+        closing = closed_at_us <= watermark_us[windows.places]
         rows = np.flatnonzero(closing)
+        self._emitter.close(windows, rows, closed_at_us[rows], held.keys, pos_of_place)
+        if not len(rows):
+            return
         self._changed[windows.places[rows]] = True
-        self._emitter.close(windows, rows, held.keys, pos_of_place)
         held.seen = self._windowing.seen_after(held, rows)
         held.windows = windows.take(~closing)
 
@@ -298,8 +300,9 @@ class ShardWindows(ShardLogic):
         held, plan = self._held, self._plan
         if plan.emit == "epoch":
             held.windows.note_changes()
-        updates: list[Update] | None = [] if plan.emit == "update" else None
-        newcomers = Newcomers(entering, values, entered, plan.keeps_latest, not plan.waits, updates)
+        newcomers = Newcomers(
+            entering, values, entered, plan.keeps_latest, not plan.waits, plan.emit, []
+        )
         try:
             missing = self._windowing.enter(held, newcomers)
         except FailedRow as error:
@@ -308,7 +311,10 @@ class ShardWindows(ShardLogic):
             if not isinstance(cause, Exception):
                 raise
             raise KeyFailure(held.keys[place].as_py(), one(error.row), cause) from cause
-        self._emitter.updated(updates or [], held.keys, pos_of_place)
+        if plan.emit == "update":
+            self._emitter.updated(newcomers.updates, held.keys, pos_of_place)
+        else:
+            self._emitter.take_back(newcomers.updates)
         self._emitter.count(LateReason.GAP.value, len(missing.fallen))
         self._miss_all(entering.take(missing.fallen), LateReason.GAP)
         self._miss(entering.take(missing.late), missing.ids)

@@ -66,6 +66,7 @@ def kept_of_snapshots(
         _column([one.first_us for one in bounds]).astype("<i8").tobytes(),
         _column([one.last_us for one in bounds]).astype("<i8").tobytes(),
         [one.merged for one in bounds] if any(one.merged for one in bounds) else [],
+        _shown_in(states, windows),
         tuple(
             (
                 "objects",
@@ -106,6 +107,7 @@ def snapshots_of_kept(
     dues = segments.numbers_of([kept.due_us]).tolist()
     ids = segments.numbers_of([kept.ids]).tolist()
     latest = segments.filled([kept.latest_us], [len(ids)], -NEVER).tolist()
+    shown = kept.shown or bytes(len(ids))
     states = [_states_in(figures, load) for figures in kept.figures]
     rows = list(zip(*states, strict=True))
     times, numbers = (segments.numbers_of([one]).tolist() for one in (kept.times_us, kept.numbers))
@@ -131,7 +133,7 @@ def snapshots_of_kept(
             entered[at],
             windows,
             (),
-            {},
+            {ids[row]: None for row in range(begin, end) if shown[row]},
             {ids[row]: latest[row] for row in range(begin, end) if latest[row] > -NEVER},
         )
         yield key, state, dues[at]
@@ -168,6 +170,7 @@ def split(kept: Kept) -> Iterator[tuple[str, bytes, int]]:
             first_us=_cut(kept.first_us, of_windows),
             last_us=_cut(kept.last_us, of_windows),
             merged=kept.merged[of_windows],
+            shown=kept.shown[of_windows],
             figures=tuple(_cut_figures(one, of_windows) for one in kept.figures),
             waiting=_cut(kept.waiting, of_key, 4),
             times_us=_cut(kept.times_us, of_waits),
@@ -220,6 +223,16 @@ def _waiting_of(state: DriverState) -> Iterator[Waiting]:
     queue = WaitQueue(state.waiting)
     while queue:
         yield queue.pop()
+
+
+def _shown_in(states: list[DriverState], windows: list[list[tuple[int, Any]]]) -> bytes:
+    """Whether each window has emitted what it has come to; empty when none has."""
+    shown = bytes(
+        number in state.shown
+        for state, of_key in zip(states, windows, strict=True)
+        for number, _ in of_key
+    )
+    return shown if any(shown) else b""
 
 
 def _state_of(snapshot: Any, named: bool, at: int) -> Any:

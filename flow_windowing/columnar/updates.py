@@ -1,4 +1,4 @@
-"""Windows as each value leaves them, for steps that emit after every value."""
+"""What windows emit before they close, and what sessions take back of that."""
 
 from __future__ import annotations
 
@@ -7,19 +7,23 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from flow.engine.segmented import Ints, running_max
+from flow.engine.segmented import Ints, Mask, running_max
+from flow_windowing.columnar.spans import Merged
 
 
 class Update(NamedTuple):
-    """A lot of values in windows, window after window, with what each has made of its window.
+    """What windows have come to at some time, to be emitted or taken back.
 
     Attributes:
-        turns: the number of each value among those that enter.
+        turns: what orders each among all that its key emits.
         places: the place of the key.
         ids: the window.
         bounds_us: when it opens and closes.
         latest_us: the greatest timestamp in it; all `-NEVER` where it is not asked for.
         figures: the figure of each aggregate.
+        merged: what has become part of it; ``None`` where windows do not become one.
+        taken_back: whether it is what the window has emitted last, and is taken back; ``None``
+            where nothing is.
     """
 
     turns: Ints
@@ -28,19 +32,26 @@ class Update(NamedTuple):
     bounds_us: tuple[Ints, Ints]
     latest_us: Ints
     figures: list[pa.Array | list[Any]]
+    merged: Merged | None = None
+    taken_back: Mask | None = None
 
-    def in_turn(self) -> Update:
-        """The same in order of value; those of a value in order of window."""
-        order = np.argsort(self.turns, kind="stable")
+    def take(self, rows: Ints) -> Update:
+        """Some of it, in the order given."""
         open_us, close_us = self.bounds_us
         return Update(
-            self.turns[order],
-            self.places[order],
-            self.ids[order],
-            (open_us[order], close_us[order]),
-            self.latest_us[order],
-            [_taken(figure, order) for figure in self.figures],
+            self.turns[rows],
+            self.places[rows],
+            self.ids[rows],
+            (open_us[rows], close_us[rows]),
+            self.latest_us[rows],
+            [_taken(figure, rows) for figure in self.figures],
+            None if self.merged is None else self.merged[rows],
+            None if self.taken_back is None else self.taken_back[rows],
         )
+
+    def in_turn(self) -> Update:
+        """The same in order of turn; those of a turn as they are."""
+        return self.take(np.argsort(self.turns, kind="stable"))
 
 
 def greatest_so_far(before: Ints, values: Ints, counts: Ints) -> Ints:

@@ -17,6 +17,16 @@ class Bounds(NamedTuple):
     last_us: int
     merged: tuple[int, ...] = ()
 
+    def with_value(self, time_us: int) -> Bounds:
+        """The bounds once a value has entered."""
+        return Bounds(min(self.first_us, time_us), max(self.last_us, time_us), self.merged)
+
+    def with_session(self, number: int, other: Bounds) -> Bounds:
+        """The bounds once another window, of this id, has become part of it."""
+        merged = tuple(sorted({*self.merged, *other.merged, number}))
+        first_us, last_us = min(self.first_us, other.first_us), max(self.last_us, other.last_us)
+        return Bounds(first_us, last_us, merged)
+
 
 def seen_by(kind: WindowerKind, state: Any) -> int:
     """How many values a windower has counted."""

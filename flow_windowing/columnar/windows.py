@@ -13,6 +13,7 @@ from flow_windowing.columnar.entering import Gathered, Missing, Newcomers, gathe
 from flow_windowing.columnar.holding import Holding
 from flow_windowing.columnar.open_windows import OpenWindows
 from flow_windowing.columnar.segments import WindowerKind
+from flow_windowing.columnar.spans import Merged
 from flow_windowing.columnar.updates import Update, greatest_so_far
 
 
@@ -24,12 +25,14 @@ class Windowing(ABC):
         late_at_once: whether a value behind the watermark is late, whatever its window.
         has_gaps: whether a value may be in no window.
         in_turn: whether windows depend on the order in which values enter.
+        may_merge: whether two windows may become one.
     """
 
     kind: WindowerKind
     late_at_once: bool
     has_gaps: bool = False
     in_turn: bool = False
+    may_merge: bool = False
 
     @abstractmethod
     def missed_by(self, time_us: Ints) -> tuple[Ints, Ints]:
@@ -71,6 +74,10 @@ class Windowing(ABC):
             gathered: the values by window.
         """
 
+    def merged_with_each(self, windows: OpenWindows, rows: Ints, counts: Ints) -> Merged | None:  # noqa: ARG002
+        """What has become part of the window of each value; ``None`` where windows do not merge."""
+        return None
+
     def let_in(self, held: Holding, newcomers: Newcomers, gathered: Gathered) -> None:
         """Let values into windows, which are opened if need be.
 
@@ -81,7 +88,7 @@ class Windowing(ABC):
             return
         held.windows, rows = held.windows.opened(gathered.windows)
         windows, groups = held.windows, newcomers.groups(gathered)
-        if newcomers.updates is None:
+        if newcomers.emit != "update":
             for figure in windows.figures:
                 figure.add(rows, groups)
         else:
@@ -94,6 +101,7 @@ class Windowing(ABC):
                 self.bounds_with_each(windows, rows, newcomers, gathered),
                 greatest_so_far(windows.latest_us[rows], times_us, counts),
                 figures,
+                self.merged_with_each(windows, rows, counts),
             )
             newcomers.updates.append(update.in_turn())
         newcomers.note(windows, rows, gathered)

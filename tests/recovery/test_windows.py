@@ -8,6 +8,7 @@ import pytest
 
 from flow.instants import NEVER, Moment
 from flow_windowing.driver import DriverState
+from flow_windowing.metadata import WindowMetadata
 from flow_windowing.waiting import Waiting, WaitQueue
 from recovery.windows import WindowingStep, waiting_values, windower_of
 
@@ -74,6 +75,14 @@ def test_windows_of_a_windower_that_is_not_known_have_no_bounds() -> None:
     (only,) = step.windows(driver_state(windows={7: (1,)}))
     assert only == (7, None, (1,))
     assert step.view(driver_state(windows={7: (1,)}), NEVER)["windows"] == [{"id": 7, "value": [1]}]
+
+
+def test_what_a_window_has_emitted_is_shown_also_where_that_is_what_it_has_come_to() -> None:
+    config = {"type": "FoldingBuilder", "aggregator": {"type": "Count"}}
+    step = WindowingStep({"builder": config}, Moment(0))
+    window = WindowMetadata.of_us(7, 7, 7)
+    state = driver_state(windows={7: (3,), 9: (2,)}, shown={7: (window, 1), 9: None})
+    assert step.view(state, NEVER)["emitted"] == {"7": 1, "9": 2}
 
 
 def test_a_joins_window_shows_the_value_of_each_side() -> None:

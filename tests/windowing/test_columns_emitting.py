@@ -94,6 +94,8 @@ flows = st.builds(
             SlidingWindower("20s", "5s"),
             SlidingWindower("20s", "5s", grace="5s"),
             CountWindower(3, 2),
+            SessionWindower("4s"),
+            SessionWindower("4s", inclusive=False, grace="5s"),
         ]
     ),
     st.sampled_from([NUMBERS, OTHERS]),
@@ -201,10 +203,10 @@ def test_values_released_by_time_and_by_values_of_one_epoch_change_a_window_once
     [
         (TumblingWindower("10s"), "epoch", True),
         (CountWindower(3), "epoch", True),
-        (SessionWindower("10s"), "epoch", False),
+        (SessionWindower("10s"), "epoch", True),
         (TumblingWindower("10s"), "update", True),
         (CountWindower(3), "update", True),
-        (SessionWindower("10s"), "update", False),
+        (SessionWindower("10s"), "update", True),
     ],
 )
 def test_which_steps_run_over_many_keys(windower: Any, emit: Any, at_once: bool) -> None:
