@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import pickle
 import tempfile
 import threading
 import uuid
@@ -12,9 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from py4j.protocol import Py4JNetworkError
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from flow.dataflow import Step
 from flow.engine.admission import Recovery
@@ -24,20 +24,16 @@ from flow.engine.context import Stats
 from flow.engine.epochs import EpochOutputs
 from flow.engine.feed import EpochOffset, Feed, Origin, StopFlag, SystemTime, wall_time
 from flow.engine.foreign import foreign_packets
-from flow.engine.keyed_state import states_in
-from flow.engine.level import run_level
+from flow.engine.level_processor import LevelProcessor
 from flow.engine.lock import CheckpointLock
-from flow.engine.packets import PACKET_DDL, Packet
+from flow.engine.packets import PACKET_DDL
 from flow.engine.plan import Plan
 from flow.engine.rows import Layout
-from flow.engine.seeding import put_seeds
 from flow.engine.session import SPARK_LOG, query_conf
-from flow.engine.shard_table import ShardTable
 from flow.engine.shipping import ShippedPlan
 from flow.engine.sources import is_foreign, keep_static_frames, planners_of
 from flow.engine.spark_failures import NO_SPACE, spark_problem
-from flow.engine.spark_store import SparkStore
-from flow.engine.state import KeyStates
+from flow.engine.spark_level import SparkLevel
 from flow.engine.storage import Storage
 from flow.engine.summary import Summary
 from flow.engine.ticker import FeedServer, ticker_source
@@ -215,7 +211,7 @@ class StreamingRun:
         for number, step in enumerate(self._foreign()):
             frame = frame.union(foreign_packets(step, number, self._shipped, self._layout))
         for level in range(1, self._layout.levels + 1):
-            processor = LevelProcessor(self._shipped, self._layout, level)
+            processor = LevelProcessor(pickle.dumps(SparkLevel(self._shipped, self._layout, level)))
             frame = frame.groupBy("shard").transformWithState(
                 processor, PACKET_DDL, "Append", "None"
             )
@@ -330,45 +326,3 @@ def _answers(spark: SparkSession) -> bool:
 
 class Aborted(Exception):
     """A test's ABORT: the run dies here as if it were killed."""
-
-
-class LevelProcessor(StatefulProcessor):
-    """A level of the plan as Spark runs it: once an epoch for each shard."""
-
-    def __init__(self, shipped: ShippedPlan, layout: Layout, level: int) -> None:
-        self._shipped = shipped
-        self._layout = layout
-        self._level = level
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        """Called by Spark before the first shard.
-
-        The state variables are the same for every flow: a checkpoint outlives changes of its steps.
-        """
-        self._store = SparkStore(
-            handle.getMapState("headers", "step string", "content binary"),
-            handle.getMapState("segments", "step string, number int", "content binary"),
-            self._shipped.plan().kept_as,
-        )
-
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: ARG002
-        """Called by Spark with a shard's packets."""
-        shard = self._layout.shard_of(key[0])
-        plan = self._shipped.plan()
-        packets = [Packet(row.dest, shard, row.origin, row.seq, bytes(row.payload)) for row in rows]
-        for name in plan.dropped:
-            self._store.drop(name)
-        packets = put_seeds(packets, plan, self._level, self._store.put)
-
-        def states_of(step: Step) -> KeyStates | ShardTable:
-            return states_in(self._store, step)
-
-        made = run_level(plan, self._level, self._layout.shards, shard, packets, states_of)
-        for dest, to_shard, origin, seq, payload in made:
-            yield _PACKET_ROW(dest, self._layout.group_of(to_shard), origin, seq, payload)
-
-    def close(self) -> None:
-        """Called by Spark after the last shard."""
-
-
-_PACKET_ROW = Row("dest", "shard", "origin", "seq", "payload")
