@@ -81,6 +81,8 @@ class CountDistinct(FieldAggregator[set[Any], int]):
     2
     """
 
+    by_arrival: ClassVar[bool] = False
+
     @override
     def initialize(self) -> set[Any]:
         return set()
@@ -200,6 +202,7 @@ class StdDev(FieldAggregator[tuple[int, float, float], float | None]):
     (1.0, 1.0)
     """
 
+    by_arrival: ClassVar[bool] = False
     _by_place: ClassVar[int] = 1
 
     sample: bool = True
@@ -264,6 +267,8 @@ class Quantile(FieldAggregator["array[float]", float | None]):
     >>> aggregate(Quantile(q=0.9), range(11))
     9.0
     """
+
+    by_arrival: ClassVar[bool] = False
 
     q: float = None  # type: ignore[assignment]  # what comes after `field` needs a default
 

@@ -176,6 +176,8 @@ class FieldAggregator(Aggregator[Any, S, R]):
 
     # How many arguments a repr shows by place; the rest go by name.
     _by_place: ClassVar[int] = 2
+    # Whether `_take` asks when a value came.
+    by_arrival: ClassVar[bool] = True
 
     field: Field = None
 
@@ -213,20 +215,29 @@ class FieldAggregator(Aggregator[Any, S, R]):
 
     @override
     def add_at(self, state: S, value: Any, at: Arrival) -> S:
-        found = self._find(value)
-        if found is None:
-            return state
         try:
-            return self._take(state, found, at)
+            return self.add_found(state, self._find(value), at)
         except UnfitError as error:
-            raise RejectedValue(value, f"{self!r} {error.problem}") from error.__cause__
+            raise self.rejected(value, error) from error.__cause__
+
+    def add_found(self, state: S, found: Any, at: Arrival) -> S:
+        """Return the state with what was found in a value that came at `at`, if anything was.
+
+        Raises:
+            UnfitError: when it cannot be aggregated.
+        """
+        return state if found is None else self._take(state, found, at)
+
+    def rejected(self, value: Any, error: UnfitError) -> RejectedValue:
+        """What is raised for a value in which something unfit was found."""
+        return RejectedValue(value, f"{self!r} {error.problem}")
 
     @override
     def merge(self, state: S, other: S) -> S:
         try:
             return self._join(state, other)
         except UnfitError as error:
-            raise RejectedValue(error.found, f"{self!r} {error.problem}") from error.__cause__
+            raise self.rejected(error.found, error) from error.__cause__
 
     @abstractmethod
     def _take(self, state: S, found: Any, at: Arrival) -> S: ...

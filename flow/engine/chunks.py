@@ -101,11 +101,11 @@ def rows_as_dicts(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     names = batch.schema.names
     if not names:
         return [{} for _ in range(batch.num_rows)]
-    columns = [_as_objects(column) for column in batch.columns]
+    columns = [as_objects(column) for column in batch.columns]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _as_objects(column: pa.Array) -> list[Any]:
+def as_objects(column: pa.Array) -> list[Any]:
     """The values of a column as Python objects."""
     kind = column.type
     if pa.types.is_timestamp(kind) and kind.tz == "UTC" and kind.unit == "us":

@@ -18,8 +18,15 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
+from flow.engine.chunks import as_objects
 from flow.engine.segmented import Ints, Mask
-from flow_windowing.aggregators import Aggregator, Arrival
+from flow_windowing.aggregators import (
+    AT_ONCE,
+    Aggregator,
+    Arrival,
+    FieldAggregator,
+    UnfitError,
+)
 from flow_windowing.columnar.timestamps import Values
 from flow_windowing.folding import Fold
 
@@ -102,6 +109,21 @@ class Groups:
     def objects(self) -> list[Any]:
         """The values as Python objects, in the order of `order`."""
         return self._objects(self.order)
+
+    def found(self, field: str) -> list[Any] | None:
+        """What a field of the values holds, as Python objects, in the order of `order`.
+
+        It is ``None`` where the values are no records, or have no field of that name.
+        """
+        values = self.values
+        if not isinstance(values, pa.RecordBatch) or field not in values.schema.names:
+            return None
+        return as_objects(values.column(field).take(pa.array(self.order)))
+
+    def value_at(self, at: int) -> Any:
+        """One of the values as a Python object, by its place in `order`."""
+        (value,) = self._objects(self.order[at : at + 1])
+        return value
 
     @cached_property
     def arrival_columns(self) -> tuple[Ints, Ints, Ints]:
@@ -218,7 +240,8 @@ class ObjectFigures(Figures):
             try:
                 states[row] = reduce(add, remaining, self._state(row))
             except Exception as error:
-                raise FailedRow(int(groups.order[end - length_hint(remaining) - 1])) from error
+                at = end - length_hint(remaining) - 1
+                raise FailedRow(int(groups.order[at])) from self._cause(error, groups, at)
             start = end
 
     @override
@@ -232,7 +255,7 @@ class ObjectFigures(Figures):
                 states[row] = add(self._state(row), item)
                 figures.append(result(states[row]))
             except Exception as error:
-                raise FailedRow(int(groups.order[at])) from error
+                raise FailedRow(int(groups.order[at])) from self._cause(error, groups, at)
         return figures
 
     @override
@@ -310,11 +333,29 @@ class ObjectFigures(Figures):
 
     def _to_add(self, groups: Groups) -> tuple[Sequence[Any], Callable[[Any, Any], Any]]:
         """What is added, value by value, and the function that adds it to a state."""
-        add = _adder(self._aggregator)
+        aggregator = self._aggregator
+        add = _adder(aggregator)
         if add is not None:
             return groups.objects, add
-        items = list(zip(groups.objects, groups.arrivals(), strict=True))
-        return items, _with_arrival(self._aggregator)
+        add_at: Callable[[Any, Any, Arrival], Any]
+        found = _found(aggregator, groups)
+        if found is None or not isinstance(aggregator, FieldAggregator):
+            add_at, found = aggregator.add_at, groups.objects
+        elif aggregator.by_arrival:
+            add_at = aggregator.add_found
+        else:
+            add_found = aggregator.add_found
+            return found, lambda state, value: add_found(state, value, AT_ONCE)
+        items = list(zip(found, groups.arrivals(), strict=True))
+        return items, lambda state, item: add_at(state, item[0], item[1])
+
+    def _cause(self, error: Exception, groups: Groups, at: int) -> Exception:
+        """What adding a value raised, by the value's place in `order`, as `add_at` would."""
+        if not isinstance(error, UnfitError) or not isinstance(self._aggregator, FieldAggregator):
+            return error
+        rejected = self._aggregator.rejected(groups.value_at(at), error)
+        rejected.__cause__ = error.__cause__
+        return rejected
 
     def _state(self, row: int) -> Any:
         state = self._states[row]
@@ -345,12 +386,9 @@ def _adder(aggregator: Aggregator[Any, Any, Any]) -> Callable[[Any, Any], Any] |
     return aggregator.add if type(aggregator).add_at is Aggregator.add_at else None
 
 
-def _with_arrival(
-    aggregator: Aggregator[Any, Any, Any],
-) -> Callable[[Any, tuple[Any, Arrival]], Any]:
-    add_at = aggregator.add_at
-
-    def add(state: Any, item: tuple[Any, Arrival]) -> Any:
-        return add_at(state, item[0], item[1])
-
-    return add
+def _found(aggregator: Aggregator[Any, Any, Any], groups: Groups) -> list[Any] | None:
+    """What an aggregator would find in values; ``None`` where it has to look into each."""
+    if not isinstance(aggregator, FieldAggregator) or not isinstance(aggregator.field, str):
+        return None
+    overridden = type(aggregator).add_at is not FieldAggregator.add_at
+    return None if overridden else groups.found(aggregator.field)

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from flow_windowing.aggregates import Count, Mean, Sum
-from flow_windowing.aggregators import Aggregator
+from flow_windowing.aggregates import Count, CountDistinct, Mean, Quantile, Sum
+from flow_windowing.aggregators import Aggregator, FieldAggregator
 from flow_windowing.columnar.chosen_figures import (
     RealEdges,
     RealExtremes,
@@ -18,7 +18,20 @@ from flow_windowing.columnar.chosen_figures import (
 from flow_windowing.columnar.number_figures import NumberFigures
 from flow_windowing.columnar.sum_figures import Counts, RealSums, WholeSums
 from flow_windowing.columnar.timestamps import column_at
-from flow_windowing.kept_aggregates import Earliest, Edge, First, Last, Latest, Max, Min
+from flow_windowing.kept_aggregates import (
+    Earliest,
+    Edge,
+    First,
+    Last,
+    Latest,
+    Max,
+    MaxK,
+    MaxKUnique,
+    Min,
+    MinK,
+    MinKUnique,
+    TopK,
+)
 
 
 class _Forms(NamedTuple):
@@ -51,6 +64,28 @@ def has_columns(aggregator: Aggregator[Any, Any, Any]) -> bool:
     return (kind is Count and field is None) or (
         (kind is Count or kind in _FORMS) and isinstance(field, str)
     )
+
+
+def reads_a_field(aggregator: Aggregator[Any, Any, Any]) -> bool:
+    """Whether all that an aggregate asks of a value is what it has in a field, or nothing."""
+    if has_columns(aggregator):
+        return True
+    return (
+        isinstance(aggregator, FieldAggregator)
+        and isinstance(aggregator.field, str)
+        and type(aggregator).add_at is FieldAggregator.add_at
+    )
+
+
+def comes_out_the_same(aggregator: Aggregator[Any, Any, Any]) -> bool:
+    """Whether a built-in aggregate of a field is the same in whatever order values enter."""
+    return has_columns(aggregator) or (
+        type(aggregator) in _IN_ANY_ORDER and reads_a_field(aggregator)
+    )
+
+
+_IN_ANY_ORDER = (CountDistinct, Quantile, TopK, MaxK, MinK, MaxKUnique, MinKUnique)
+"""Aggregates that go by value and arrival, never by the order in which values enter windows."""
 
 
 def tells_equals_apart(aggregator: Aggregator[Any, Any, Any]) -> bool:

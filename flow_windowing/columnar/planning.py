@@ -15,7 +15,13 @@ from flow_windowing.aligned import SlidingWindower, TumblingWindower
 from flow_windowing.calendar import CalendarWindower
 from flow_windowing.columnar.calendar_windows import CalendarWindows
 from flow_windowing.columnar.count_windows import CountWindows
-from flow_windowing.columnar.forms import goes_by_arrival, has_columns, tells_equals_apart
+from flow_windowing.columnar.forms import (
+    comes_out_the_same,
+    goes_by_arrival,
+    has_columns,
+    reads_a_field,
+    tells_equals_apart,
+)
 from flow_windowing.columnar.sessions import Sessions
 from flow_windowing.columnar.watermarks import WatermarkRule, rule_of
 from flow_windowing.columnar.window_view import Figure
@@ -153,7 +159,7 @@ def fields_of(config: DriverBuilder, plan: WindowPlan) -> frozenset[str] | None:
             return None
         paths.add(config.clock.ts_getter)
     for one in plan.aggregators:
-        if not has_columns(one):
+        if not reads_a_field(one):
             return None
         field = getattr(one, "field", None)
         paths |= {field} if isinstance(field, str) else set()
@@ -162,7 +168,7 @@ def fields_of(config: DriverBuilder, plan: WindowPlan) -> frozenset[str] | None:
 
 
 def _is_the_same_in_any_order(aggregator: Aggregator[Any, Any, Any]) -> bool:
-    return has_columns(aggregator) or isinstance(aggregator, OneOfEachSide)
+    return comes_out_the_same(aggregator) or isinstance(aggregator, OneOfEachSide)
 
 
 def _is_timeless(aggregator: Aggregator[Any, Any, Any]) -> bool:

@@ -24,7 +24,9 @@ from flow.testing import TestDriver, TestingSink, TestingSource
 from flow_windowing import (
     CalendarWindower,
     Collect,
+    CollectUnique,
     Count,
+    CountDistinct,
     CountWindower,
     Earliest,
     EventClock,
@@ -32,12 +34,17 @@ from flow_windowing import (
     Last,
     Latest,
     Max,
+    MaxK,
     Mean,
     Min,
+    MinKUnique,
+    Quantile,
     SessionWindower,
     SlidingWindower,
+    StdDev,
     Sum,
     SystemClock,
+    TopK,
     TumblingWindower,
 )
 from flow_windowing.driver import DriverBuilder
@@ -119,6 +126,15 @@ OTHERS: dict[str, Any] = {
     "last": Last("whole"),
     "texts_first": Earliest("text"),
     "top": Max("text"),
+}
+PICKED: dict[str, Any] = {
+    "texts": CountDistinct("text"),
+    "median": Quantile("real", 0.5),
+    "often": TopK("text", 1),
+    "most": MaxK("real", 2),
+    "least": MinKUnique("whole", 2),
+    "different": CollectUnique("whole"),
+    "spread": StdDev("whole"),
 }
 
 
@@ -229,7 +245,7 @@ steps = st.builds(
     Step,
     clocks,
     windowers,
-    st.sampled_from([NUMBERS, OTHERS, EDGES]),
+    st.sampled_from([NUMBERS, OTHERS, EDGES, PICKED]),
     st.booleans(),
     st.sampled_from([None, "open", "close", "last"]),
     st.sampled_from(["close", "close", "epoch", "update"]),
