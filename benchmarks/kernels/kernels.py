@@ -29,6 +29,7 @@ from flow.testing import TestingSink, TestingSource
 from flow_windowing import (
     CalendarWindower,
     Count,
+    CountDistinct,
     CountWindower,
     Earliest,
     EventClock,
@@ -38,9 +39,11 @@ from flow_windowing import (
     Max,
     Mean,
     Min,
+    Quantile,
     SessionWindower,
     SlidingWindower,
     Sum,
+    TopK,
     TumblingWindower,
 )
 from flow_windowing.columnar.exact_sums import group_totals
@@ -82,6 +85,11 @@ NUMBERS: Mapping[str, Any] = {
     "mean": Mean("amount"),
     "least": Min("amount"),
     "most": Max("amount"),
+}
+PICKED: Mapping[str, Any] = {
+    "different": CountDistinct("amount"),
+    "often": TopK("amount", 3),
+    "median": Quantile("amount", 0.5),
 }
 EDGES: Mapping[str, Any] = {
     "first": First("amount"),
@@ -167,6 +175,12 @@ def _kernels() -> Iterator[Kernel]:
         yield Kernel(f"tumbling-edges-{called}", partial(_windows, events, edges))
         updates = partial(WindowStep.of, CLOCK, minutes, NUMBERS, "update")
         yield Kernel(f"tumbling-updates-{called}", partial(_windows, events, updates))
+        picked = partial(WindowStep.of, CLOCK, minutes, PICKED)
+        yield Kernel(f"tumbling-picked-{called}", partial(_windows, events, picked))
+        gap = SessionWindower("10s")
+        for emit in ("epoch", "update"):
+            said = partial(WindowStep.of, CLOCK, gap, NUMBERS, emit)
+            yield Kernel(f"session-{emit}s-{called}", partial(_windows, events, said))
     yield Kernel("dump-segments", _dump_segments)
     yield Kernel("load-segments", _load_segments)
     yield Kernel("pack-segments", _pack_segments)
