@@ -36,7 +36,7 @@ from flow.engine.spark_failures import NO_SPACE, spark_problem
 from flow.engine.spark_level import SparkLevel
 from flow.engine.storage import Storage
 from flow.engine.summary import Summary
-from flow.engine.ticker import FeedServer, ticker_source
+from flow.engine.ticker import FeedServer, TickReading
 from flow.errors import EngineError, FlowError, first_line
 
 DEFAULT_KEPT_EPOCHS = 100
@@ -151,10 +151,10 @@ class StreamingRun:
         )
         self._feed = feed
         self.stop.watch(feed)
-        server = FeedServer(feed)
+        server = FeedServer(feed, parallelism)
         query = None
         try:
-            query = self._started(outputs, server, parallelism)
+            query = self._started(outputs, server)
             self._wait(query, feed, server)
         finally:
             if query is not None and query.isActive:
@@ -172,11 +172,10 @@ class StreamingRun:
             problem = f"the streaming query did not start: {first_line(error)} ({SPARK_LOG})"
             raise EngineError(problem) from error
 
-    def _start(self, outputs: EpochOutputs, server: FeedServer, parallelism: int) -> StreamingQuery:
+    def _start(self, outputs: EpochOutputs, server: FeedServer) -> StreamingQuery:
         name = f"flow_{uuid.uuid4().hex}"
-        self.spark.dataSource.register(
-            ticker_source(name, server.address, self._shipped, self._layout, parallelism)
-        )
+        reading = TickReading(self._shipped, self._layout)
+        self.spark.dataSource.register(server.source(name, reading))
 
         first_epoch = self._checkpoint.identity.first_epoch
 

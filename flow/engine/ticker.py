@@ -1,23 +1,26 @@
 """The ticker: the feed as a Spark source.
 
-Spark asks its source's offsets of a Python process of its own, which asks the feed, where the flow
-was started, over a local connection; what an epoch reads is read, and packed, by Spark's tasks.
+Spark asks for offsets, and for an epoch's tasks, in a Python process of its own, which asks here,
+where the flow was started, over a local connection (`flow.engine.ticker_source`); what an epoch
+reads is read, and packed, by Spark's tasks.
 """
 
 from __future__ import annotations
 
+import base64
 import json
+import pickle
 import secrets
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing.connection import Connection, Listener
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, SupportsTriggerAvailableNow
+from pyspark.sql.datasource import DataSource
 
+from flow.connectors.source import Json
 from flow.engine.context import Control
 from flow.engine.feed import EpochOffset, Feed
 from flow.engine.packets import CONTROL, PACKET_DDL, Packet
@@ -25,24 +28,30 @@ from flow.engine.reading import Reading, read_split, share
 from flow.engine.rows import Layout
 from flow.engine.seeding import read_seeds, seed_files
 from flow.engine.shipping import ShippedPlan
-
-_HOST = "127.0.0.1"
+from flow.engine.ticker_source import HOST, Ticker, ticker_source
 
 
 class FeedServer:
-    """Answers the ticker's questions from the feed."""
+    """Answers the ticker's questions from the feed.
 
-    def __init__(self, feed: Feed) -> None:
+    Args:
+        feed: where offsets come from.
+        tasks: how many tasks an epoch has at the most.
+    """
+
+    def __init__(self, feed: Feed, tasks: int) -> None:
         self._feed = feed
+        self._tasks = tasks
         self._key = secrets.token_bytes(32)
-        self._listener = Listener((_HOST, 0), authkey=self._key)
+        self._listener = Listener((HOST, 0), authkey=self._key)
         self.failure: BaseException | None = None
         threading.Thread(target=self._accept, name="flow-feed", daemon=True).start()
 
-    @property
-    def address(self) -> FeedAddress:
-        """Where the feed answers."""
-        return FeedAddress(int(self._listener.address[1]), self._key)
+    def source(self, name: str, reading: TickReading) -> type[DataSource]:
+        """The Spark source that asks here, under a name of its own."""
+        port, first_offset = int(self._listener.address[1]), dict(EpochOffset().to_json())
+        ticker = Ticker(name, PACKET_DDL, port, self._key, first_offset, pickle.dumps(reading))
+        return ticker_source(ticker)
 
     def close(self) -> None:
         """Stop answering, and let go of whoever waits for an answer."""
@@ -65,10 +74,11 @@ class FeedServer:
         with connection:
             while True:
                 try:
-                    start = EpochOffset.from_json(json.loads(connection.recv_bytes()))
-                    answer = {"offset": self._feed.next(start).to_json()}
+                    question = json.loads(connection.recv_bytes())
                 except (EOFError, OSError):
                     return
+                try:
+                    answer = self._answer_to(question)
                 except BaseException as error:  # carried to where the run waits
                     self.failure = error
                     self._feed.end.done.set()
@@ -78,13 +88,11 @@ class FeedServer:
                 except (OSError, BrokenPipeError):
                     return
 
-
-@dataclass(frozen=True)
-class FeedAddress:
-    """Where a feed answers, and the key that opens it."""
-
-    port: int
-    key: bytes
+    def _answer_to(self, question: Json) -> Json:
+        if "tasks of" in question:
+            tasks = tasks_of(EpochOffset.from_json(question["tasks of"]), self._tasks)
+            return {"tasks": [task.encode() for task in tasks]}
+        return {"offset": self._feed.next(EpochOffset.from_json(question["after"])).to_json()}
 
 
 @dataclass(frozen=True)
@@ -97,95 +105,60 @@ class TickTask:
     seed: str = ""
     seed_files: tuple[str, ...] = ()
 
+    def encode(self) -> str:
+        """The task as text."""
+        return base64.b64encode(pickle.dumps(self)).decode()
 
-class TickerReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Spark's side of the feed: offsets in the driver's process, packets in the workers."""
 
-    def __init__(
-        self, address: FeedAddress, shipped: ShippedPlan, layout: Layout, tasks: int
-    ) -> None:
-        self._address = address
-        self._shipped = shipped
-        self._layout = layout
-        self._tasks = tasks
-        self._connection: Connection[Any, Any] | None = None
+def tasks_of(epoch: EpochOffset, most: int) -> list[TickTask]:
+    """The tasks of an epoch.
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_connection": None}
+    Args:
+        epoch: the offset that it ends with.
+        most: how many tasks there are at the most.
+    """
+    if epoch.control is None:
+        return []
+    readings = epoch.readings()
+    seed = epoch.seed or ""
+    files = seed_files(seed) if seed else []
+    count = max(1, min(most, len(readings) + len(files)))
+    return [
+        TickTask(
+            epoch.control,
+            number == 0,
+            tuple(readings[share(number, count, len(readings))]),
+            seed,
+            tuple(files[share(number, count, len(files))]),
+        )
+        for number in range(count)
+    ]
 
-    def initialOffset(self) -> dict[str, Any]:
-        return dict(EpochOffset().to_json())
 
-    def getDefaultReadLimit(self) -> ReadAllAvailable:
-        return ReadAllAvailable()
+@dataclass(frozen=True)
+class TickReading:
+    """What one task of stage 0 needs to know of the flow.
 
-    def prepareForTriggerAvailableNow(self) -> None:
-        pass
+    Attributes:
+        shipped: the plan.
+        layout: how it is laid out over Spark.
+    """
 
-    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: ARG002
-        if self._connection is None:
-            address = (_HOST, self._address.port)
-            self._connection = Client(address, authkey=self._address.key)
-        self._connection.send_bytes(json.dumps(start).encode())
-        answer = json.loads(self._connection.recv_bytes())
-        if "failed" in answer:
-            raise RuntimeError(answer["failed"])
-        return dict(answer["offset"])
+    shipped: ShippedPlan
+    layout: Layout
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:  # noqa: ARG002
-        epoch = EpochOffset.from_json(end)
-        if epoch.control is None:
-            return []
-        readings = epoch.readings()
-        seed = epoch.seed or ""
-        files = seed_files(seed) if seed else []
-        count = max(1, min(self._tasks, len(readings) + len(files)))
-        return [
-            InputPartition(
-                TickTask(
-                    epoch.control,
-                    number == 0,
-                    tuple(readings[share(number, count, len(readings))]),
-                    seed,
-                    tuple(files[share(number, count, len(files))]),
-                )
-            )
-            for number in range(count)
-        ]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return self._layout.to_batches(self._packets(partition.value))
-
-    def commit(self, end: dict[str, Any]) -> None:
-        pass
+    def read(self, task: bytes) -> Iterator[pa.RecordBatch]:
+        """The rows of a pickled `TickTask`."""
+        return self.layout.to_batches(self._packets(pickle.loads(task)))
 
     def _packets(self, task: TickTask) -> Iterator[Packet]:
-        shards = self._layout.shards
-        if task.tells_time and self._layout.levels:
+        shards = self.layout.shards
+        if task.tells_time and self.layout.levels:
             content = task.control.encode()
             for shard in range(shards):
                 yield Packet(CONTROL, shard, -1, 0, content)
         if task.seed_files:
             yield from read_seeds(task.seed, task.seed_files)
-        plan = self._shipped.plan()
+        plan = self.shipped.plan()
         for reading in task.readings:
             yield from read_split(plan, shards, reading, task.control.moment)
-
-
-def ticker_source(
-    name: str, address: FeedAddress, shipped: ShippedPlan, layout: Layout, tasks: int
-) -> type[DataSource]:
-    """A Spark data source, made for one run: a class, because that is what Spark takes."""
-
-    class Ticker(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return name
-
-        def schema(self) -> str:
-            return PACKET_DDL
-
-        def streamReader(self, schema: Any) -> TickerReader:  # noqa: ARG002
-            return TickerReader(address, shipped, layout, tasks)
-
-    return Ticker

@@ -1,0 +1,109 @@
+"""The ticker as a Spark source: it asks the feed, where the flow was started.
+
+Before a query's first epoch Spark starts a new Python process for its source, and waits for that.
+So the source travels with its code, and imports nothing of this project where it only asks: what
+the answers mean is known to those who read them, in Spark's tasks.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Client, Connection
+from typing import TYPE_CHECKING, Any
+
+from pyspark import cloudpickle as untyped_cloudpickle
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, SupportsTriggerAvailableNow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+cloudpickle: Any = untyped_cloudpickle
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Ticker:
+    """What the source works with.
+
+    Attributes:
+        name: what the source is called.
+        schema: the schema of its rows.
+        port: where the feed answers.
+        key: what opens it.
+        first_offset: the offset before the first epoch.
+        reader: a pickle of what reads a task: its ``read`` takes the task's bytes.
+    """
+
+    name: str
+    schema: str
+    port: int
+    key: bytes
+    first_offset: dict[str, Any]
+    reader: bytes
+
+
+class TickerReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Spark's side of the feed: offsets in the driver's process, packets in the workers."""
+
+    def __init__(self, ticker: Ticker) -> None:
+        self._ticker = ticker
+        self._connection: Connection[Any, Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_connection": None}
+
+    def initialOffset(self) -> dict[str, Any]:
+        return self._ticker.first_offset
+
+    def getDefaultReadLimit(self) -> ReadAllAvailable:
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        pass
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: ARG002
+        return dict(self._answer({"after": start})["offset"])
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:  # noqa: ARG002
+        tasks = self._answer({"tasks of": end})["tasks"]
+        return [InputPartition(base64.b64decode(task)) for task in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        yield from pickle.loads(self._ticker.reader).read(partition.value)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        pass
+
+    def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
+        if self._connection is None:
+            self._connection = Client((HOST, self._ticker.port), authkey=self._ticker.key)
+        self._connection.send_bytes(json.dumps(question).encode())
+        answer: dict[str, Any] = json.loads(self._connection.recv_bytes())
+        if "failed" in answer:
+            raise RuntimeError(answer["failed"])
+        return answer
+
+
+def ticker_source(ticker: Ticker) -> type[DataSource]:
+    """A Spark data source, made for one run: a class, because that is what Spark takes."""
+
+    class TickerSource(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return ticker.name
+
+        def schema(self) -> str:
+            return ticker.schema
+
+        def streamReader(self, schema: Any) -> TickerReader:  # noqa: ARG002
+            return TickerReader(ticker)
+
+    return TickerSource

@@ -1,0 +1,105 @@
+"""Spark's source of epochs, in a process of its own, and what it asks of the feed."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from base64 import b64decode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from flow.connectors.source import Split
+from flow.engine.context import Control
+from flow.engine.feed import EpochOffset, Feed, FeedEnd
+from flow.engine.rows import Layout
+from flow.engine.shipping import ShippedPlan
+from flow.engine.ticker import FeedServer, TickReading, TickTask, tasks_of
+from flow.engine.ticker_source import cloudpickle
+from flow.errors import SourceError
+from flow.instants import Moment
+
+CONTROL = Control(Moment(7), False)
+READ = tuple(("in", Split({"file": number})) for number in range(3))
+
+ASK = """
+import json, pickle, sys
+import pyspark.sql.datasource, pyspark.sql.streaming.datasource
+before = set(sys.modules)
+source = pickle.load(open(sys.argv[1], "rb"))
+reader = source({}).streamReader(source({}).schema())
+start = reader.initialOffset()
+try:
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    answer = {"end": end, "tasks": [len(one.value) > 0 for one in reader.partitions(start, end)]}
+except RuntimeError as error:
+    answer = {"failed": str(error)}
+imported = {name.split(".")[0] for name in set(sys.modules) - before}
+print(json.dumps({**answer, "ours": sorted(imported & {"flow", "flow_windowing", "pyarrow"})}))
+"""
+
+
+class StandIn:
+    """A feed that has one epoch, or fails."""
+
+    def __init__(self, epoch: EpochOffset | None) -> None:
+        self.end = FeedEnd()
+        self.epoch = epoch
+
+    def next(self, start: EpochOffset) -> EpochOffset:
+        assert start == EpochOffset()
+        if self.epoch is None:
+            raise SourceError("the shelf is empty")
+        return self.epoch
+
+
+@pytest.fixture
+def servers() -> Iterator[list[FeedServer]]:
+    opened: list[FeedServer] = []
+    yield opened
+    for server in opened:
+        server.close()
+
+
+def asked(server: FeedServer, folder: Path) -> dict[str, Any]:
+    """What a process of Spark's gets to hear, and what it had to import for that."""
+    shipped = ShippedPlan("plan", b"not to be read there", ())
+    source = server.source("ticker", TickReading(shipped, Layout(4, 2, 1)))
+    (folder / "source").write_bytes(cloudpickle.dumps(source))
+    command = [sys.executable, "-I", "-c", ASK, str(folder / "source")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    return cast("dict[str, Any]", json.loads(done.stdout))
+
+
+def test_it_asks_for_offsets_and_tasks_without_anything_of_this_project(
+    tmp_path: Path, servers: list[FeedServer]
+) -> None:
+    epoch = EpochOffset(CONTROL, {"in": {"file": 3}}, READ)
+    servers.append(FeedServer(cast("Feed", StandIn(epoch)), 2))
+    told = asked(servers[0], tmp_path)
+    assert told == {"end": epoch.to_json(), "tasks": [True, True], "ours": []}
+
+
+def test_what_fails_in_the_feed_is_told_and_ends_the_run(
+    tmp_path: Path, servers: list[FeedServer]
+) -> None:
+    feed = StandIn(None)
+    servers.append(FeedServer(cast("Feed", feed), 2))
+    assert asked(servers[0], tmp_path)["failed"] == "SourceError: the shelf is empty"
+    assert isinstance(servers[0].failure, SourceError)
+    assert feed.end.done.is_set()
+
+
+def test_tasks_share_what_an_epoch_reads_and_one_tells_the_time() -> None:
+    epoch = EpochOffset(CONTROL, {}, READ)
+    tasks = [pickle.loads(b64decode(task.encode())) for task in tasks_of(epoch, 2)]
+    assert all(isinstance(task, TickTask) for task in tasks)
+    assert [task.tells_time for task in tasks] == [True, False]
+    read = [reading.split for task in tasks for reading in task.readings]
+    assert read == [split for _, split in READ]
+    assert tasks_of(EpochOffset(), 2) == []
+    assert len(tasks_of(EpochOffset(CONTROL), 2)) == 1
