@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import functools
 import os
 import shutil
@@ -317,7 +318,10 @@ def broker_program() -> tuple[str, Path]:
         return "", jars
     if shutil.which("mvn") is None:
         return f"no Kafka broker: mvn, which fetches it, is not here, nor is {jars}", jars
-    return _fetch(jars), jars
+    jars.parent.mkdir(parents=True, exist_ok=True)
+    with (jars.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # Maven's own cache does not bear two of it.
+        return ("" if jars.is_dir() else _fetch(jars)), jars
 
 
 def _cache() -> Path:
@@ -328,7 +332,6 @@ def _cache() -> Path:
 
 def _fetch(jars: Path) -> str:
     """Fetch the jars; returns why that failed, if it did."""
-    jars.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=jars.parent) as folder:
         (Path(folder) / "pom.xml").write_text(_POM)
         command = ["mvn", "-B", "-q", "-f", f"{folder}/pom.xml", _COPY]
@@ -347,7 +350,7 @@ def _fetch(jars: Path) -> str:
         if done.returncode:
             lines = (done.stdout + done.stderr).strip().splitlines() or ["it said nothing"]
             return f"no Kafka broker: mvn did not fetch it: {lines[0]}"
-        # At once, or not at all: another test run may be doing the same.
+        # At once, or not at all.
         with contextlib.suppress(OSError):
             (Path(folder) / "jars").rename(jars)
     return "" if jars.is_dir() else f"no Kafka broker: {jars} could not be made"
