@@ -26,6 +26,7 @@ from flow.engine.reading import shard_of_partition
 from flow.engine.shard_table import ShardTable
 from flow.engine.state import KeyStates, MemoryStore
 from flow.errors import FlowBuildError
+from flow.garbage import collecting_seldom
 from flow.operators.edges import Input
 
 DEFAULT_SHARDS = 16
@@ -65,11 +66,12 @@ class LocalEngine:
         Raises:
             StepError: when a step failed; the epoch has then changed nothing.
         """
-        packets = list(self._read(parts, control))
-        stores = {place: store.copied() for place, store in self._stores.items()}
-        for level in range(1, len(self.plan.levels) + 1):
-            packets = self._level(level, packets, control, stores)
-        result = self._finish(packets)
+        with collecting_seldom():
+            packets = list(self._read(parts, control))
+            stores = {place: store.copied() for place, store in self._stores.items()}
+            for level in range(1, len(self.plan.levels) + 1):
+                packets = self._level(level, packets, control, stores)
+            result = self._finish(packets)
         self._stores = stores
         return result
 

@@ -10,6 +10,7 @@ from pyspark import cloudpickle as untyped_cloudpickle
 
 from flow.engine.plan import Plan
 from flow.errors import FlowBuildError, shorten
+from flow.garbage import collect_seldom
 
 cloudpickle: Any = untyped_cloudpickle
 _read: dict[str, Plan] = {}
@@ -49,10 +50,11 @@ class ShippedPlan:
         return cls(plan.plan_id, content, tuple(path for path in sys.path if path))
 
     def plan(self) -> Plan:
-        """The plan, read at most once in each process."""
+        """The plan, read at most once in each process: a worker's, which then works for it."""
         plan = _read.get(self.plan_id)
         if plan is None:
             sys.path.extend(path for path in self.search_path if path not in sys.path)
+            collect_seldom()
             plan, classes = cloudpickle.loads(self.content)
             _put_in_main(classes)
             while len(_read) >= _KEPT_PLANS:

@@ -7,7 +7,6 @@ one for each source that it reads, from one epoch to the next.
 from __future__ import annotations
 
 import contextlib
-import gc
 import logging
 import os
 import threading
@@ -20,6 +19,7 @@ from flow.connectors.kafka.client import LastProblem, Properties, make_consumer,
 from flow.connectors.kafka.cluster import TopicPartition, is_passing
 from flow.connectors.kafka.losses import OnDataLoss
 from flow.errors import SourceError
+from flow.garbage import no_collection
 
 Message = Any
 """A message as the client has it."""
@@ -156,21 +156,6 @@ class Connection:
         logger.warning("messages %d to %d of %s are gone", at, reached - 1, partition)
         self._assign(partition, reached)
         return reached
-
-
-@contextlib.contextmanager
-def no_collection() -> Iterator[None]:
-    """Look for no garbage while many messages are made, of which none can be in a cycle.
-
-    Else the interpreter looks through them all again and again, which takes half of the time.
-    """
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 _idle: list[tuple[Access, int, Connection]] = []

@@ -32,10 +32,11 @@ from flow.connectors.kafka.items import METADATA, Items, ObjectItems, RecordItem
 from flow.connectors.kafka.losses import OnDataLoss
 from flow.connectors.kafka.planning import KafkaPlanner, Reach
 from flow.connectors.kafka.positions import EARLIEST, LATEST, Position, checked_position
-from flow.connectors.kafka.reading import Access, connection, no_collection
+from flow.connectors.kafka.reading import Access, connection
 from flow.connectors.source import Batch, OnInvalid, Planner, Source, SourceLog, Split
 from flow.durations import Duration, duration_us
 from flow.errors import FlowBuildError, FlowTypeError, shorten
+from flow.garbage import no_collection
 
 FormName: TypeAlias = Literal["bytes", "text", "json", "avro"]
 """How the bytes of keys or values are read."""
