@@ -10,15 +10,14 @@ from __future__ import annotations
 import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property, reduce
-from operator import length_hint
+from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
-from flow.engine.chunks import as_objects
+from flow.engine.chunks import as_objects, pick
 from flow.engine.segmented import Ints, Mask
 from flow_windowing.aggregators import (
     AT_ONCE,
@@ -27,6 +26,7 @@ from flow_windowing.aggregators import (
     FieldAggregator,
     UnfitError,
 )
+from flow_windowing.columnar.folds import FailedAt, folded
 from flow_windowing.columnar.timestamps import Values
 from flow_windowing.folding import Fold
 
@@ -231,18 +231,20 @@ class ObjectFigures(Figures):
 
     @override
     def add(self, rows: Ints, groups: Groups) -> None:
-        states = self._states
         items, add = self._to_add(groups)
-        ends = [*groups.starts[1:].tolist(), len(items)]
-        start = 0
-        for row, end in zip(rows.tolist(), ends, strict=True):
-            remaining = iter(items[start:end])
-            try:
-                states[row] = reduce(add, remaining, self._state(row))
-            except Exception as error:
-                at = end - length_hint(remaining) - 1
-                raise FailedRow(int(groups.order[at])) from self._cause(error, groups, at)
-            start = end
+        before: list[Any] = []
+        try:
+            before.extend(self._known(rows))
+        except Exception as error:
+            at = int(groups.starts[len(before)])
+            raise FailedRow(int(groups.order[at])) from self._cause(error, groups, at)
+        try:
+            after = folded(add, before, items, groups.starts)
+        except FailedAt as failed:
+            cause = self._cause(failed.__cause__, groups, failed.at)
+            raise FailedRow(int(groups.order[failed.at])) from cause
+        for row, state in zip(rows.tolist(), after, strict=True):
+            self._states[row] = state
 
     @override
     def add_each(self, rows: Ints, groups: Groups) -> list[Any]:
@@ -316,8 +318,7 @@ class ObjectFigures(Figures):
 
     @override
     def results(self, rows: Ints) -> list[Any]:
-        result = self._aggregator.result
-        return [result(self._state(row)) for row in rows.tolist()]
+        return list(map(self._aggregator.result, self._known(rows)))
 
     @override
     def states(self) -> list[Any]:
@@ -349,13 +350,23 @@ class ObjectFigures(Figures):
         items = list(zip(found, groups.arrivals(), strict=True))
         return items, lambda state, item: add_at(state, item[0], item[1])
 
-    def _cause(self, error: Exception, groups: Groups, at: int) -> Exception:
+    def _cause(self, error: BaseException | None, groups: Groups, at: int) -> BaseException | None:
         """What adding a value raised, by the value's place in `order`, as `add_at` would."""
         if not isinstance(error, UnfitError) or not isinstance(self._aggregator, FieldAggregator):
             return error
         rejected = self._aggregator.rejected(groups.value_at(at), error)
         rejected.__cause__ = error.__cause__
         return rejected
+
+    def _known(self, rows: Ints) -> Iterator[Any]:
+        """The states of some rows, one after the other."""
+        for state in pick(self._states, rows):
+            if state is _FRESH:
+                yield self._aggregator.initialize()
+            elif type(state) is _Pickled:
+                yield pickle.loads(state.content)
+            else:
+                yield state
 
     def _state(self, row: int) -> Any:
         state = self._states[row]
