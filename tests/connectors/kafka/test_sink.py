@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from flow import SinkError
-from flow.connectors.kafka import KafkaRecord, KafkaSink
+from flow.connectors.kafka import KafkaRecord, KafkaSink, sending
 from flow.connectors.sink import WriteContext, Written
 from tests.support.kafka import Broker
 
@@ -183,7 +183,9 @@ def test_two_outputs_and_two_runs_share_a_topic(broker: Broker, start: Start) ->
     for run, number in ((one, 1), (two, 2), (other, 3)):
         run.write(0, [number])
         run.write(0, [number])
-    assert sorted(one["value"] for one in values(broker, topic)) == [1, 2, 3]
+    for run, number in ((one, 4), (two, 5), (other, 6)):  # nobody has fenced anybody
+        run.write(1, [number])
+    assert sorted(one["value"] for one in values(broker, topic)) == [1, 2, 3, 4, 5, 6]
 
 
 def test_another_flows_open_transaction_does_not_hide_what_was_written(
@@ -354,6 +356,49 @@ def test_at_least_once_says_what_could_not_be_written(broker: Broker, start: Sta
     assert "a record is too large (key b'k', 9001 bytes)" in str(caught.value)
     run.write(4, ["small"])
     assert len(broker.consume(topic)) == 1
+
+
+@pytest.mark.parametrize("guarantee", ["exactly once", "at least once"])
+def test_what_only_the_brokers_refuse_is_an_error_that_names_it(
+    broker: Broker, start: Start, guarantee: str
+) -> None:
+    topic = broker.topic(settings={"max.message.bytes": "2000"})
+    large = {"message.max.bytes": 1_000_000}  # of which the client thinks that brokers take it
+    run = start(topic, guarantee=guarantee, value_format="text", properties=large)
+    with pytest.raises(SinkError) as caught:
+        run.write(0, [("k", "x" * 9000)])
+    assert "a record is too large (key b'k', 9001 bytes)" in str(caught.value)
+    assert broker.consume(topic) == []
+
+
+class Stuck:
+    """A producer that never gets rid of its last message."""
+
+    def __init__(self, producer: Any) -> None:
+        self._producer = producer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._producer, name)
+
+    def __len__(self) -> int:
+        return len(self._producer)
+
+    def flush(self, _seconds: float) -> int:
+        return 1
+
+
+def test_at_least_once_says_what_was_not_written_in_time(
+    broker: Broker, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = broker.topic()
+    run = start(topic, guarantee="at least once")
+    run.write(0, [1])
+    (sender,) = [one for one in sending._senders.values() if one._topic == topic]
+    monkeypatch.setattr(sender, "producer", Stuck(sender.producer))
+    with pytest.raises(SinkError, match=r"epoch 1 could not be written.* cannot be reached"):
+        run.write(1, [2])
+    run.write(1, [2])
+    assert values(broker, topic)[-1:] == numbers(2)
 
 
 def test_a_transaction_that_takes_too_long_says_so_and_the_next_run_goes_on(
