@@ -16,6 +16,8 @@ import pytest
 
 from flow import SinkError
 from flow.connectors.kafka import KafkaRecord, KafkaSink, sending
+from flow.connectors.kafka.connection import Clients
+from flow.connectors.kafka.topics import Topic
 from flow.connectors.sink import WriteContext, Written
 from tests.support.kafka import Broker
 
@@ -78,6 +80,12 @@ def test_key_value_time_and_headers_arrive(broker: Broker, start: Start) -> None
     assert with_all.timestamp() == (1, 1_714_564_800_000)
     assert (plain.key(), plain.value(), plain.headers()) == (b"j", b'{"value": 2}', None)
     assert abs(plain.timestamp()[1] / 1000 - time.time()) < 60
+
+
+def test_headers_arrive_where_no_message_says_its_time(broker: Broker, start: Start) -> None:
+    topic = broker.topic()
+    start(topic).write(0, [KafkaRecord(1, "k", {"a": "x"}), KafkaRecord(2, "k")])
+    assert [one.headers() for one in broker.consume(topic)] == [[("a", b"x")], None]
 
 
 def test_columns_arrive_as_their_records_do(broker: Broker, start: Start) -> None:
@@ -163,6 +171,41 @@ def test_what_was_cut_off_is_not_seen_and_is_written_by_the_next_run(
     assert values(broker, topic) == numbers(1, 2)
 
 
+class Interrupted:
+    """A producer whose process dies with all sent, and nothing committed."""
+
+    def __init__(self, producer: Any) -> None:
+        self._producer = producer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._producer, name)
+
+    def __len__(self) -> int:
+        return len(self._producer)
+
+    def commit_transaction(self, _seconds: float) -> None:
+        self._producer.flush(30)
+        raise KeyboardInterrupt
+
+
+def test_a_number_that_was_not_committed_does_not_count(
+    broker: Broker, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    first run    0 · 1, its number sent, too ·· killed before the commit
+    second run                                    1 · is written
+    """
+    topic = broker.topic()
+    first = start(topic, "run")
+    first.write(0, [0])
+    sender = first.sink._run.writers["out"]._sender
+    monkeypatch.setattr(sender, "producer", Interrupted(sender.producer))
+    with pytest.raises(KeyboardInterrupt):
+        first.write(1, [1])
+    start(topic, "run").write(1, [1])
+    assert values(broker, topic) == numbers(0, 1)
+
+
 def test_a_run_that_was_taken_over_from_can_write_no_more(broker: Broker, start: Start) -> None:
     topic = broker.topic()
     zombie = start(topic, "run")
@@ -242,6 +285,13 @@ def test_a_topic_is_made_where_that_was_asked_for(broker: Broker, start: Start) 
     start(topic, partitions=3).write(0, [1])
     assert broker.partitions(topic) == 3
     assert values(broker, topic) == numbers(1)
+
+
+def test_a_topic_that_somebody_else_has_made_by_now_is_taken(broker: Broker) -> None:
+    topic = Topic(Clients(broker.servers, {}), f"made-{uuid.uuid4().hex}")
+    topic.make(2)
+    topic.make(3)
+    assert broker.partitions(topic.name) == 2
 
 
 def test_a_topic_of_epochs_that_forgets_is_refused(broker: Broker, start: Start) -> None:
@@ -337,6 +387,8 @@ def test_no_error_shows_a_secret(broker: Broker, start: Start) -> None:
         start(broker.topic(), properties=secret)
     assert "cannot be opened" in str(caught.value)
     assert "s3cr3t" not in str(caught.value)
+    with pytest.raises(SinkError, match=r'Invalid value "\*\*\*"'):
+        start(broker.topic(), properties={"compression.codec": "s3cr3t"})
 
 
 def test_at_least_once_writes_again_what_is_done_again(broker: Broker, start: Start) -> None:
