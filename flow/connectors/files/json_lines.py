@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.json
 from typing_extensions import override
@@ -27,6 +28,7 @@ from flow.errors import FlowBuildError, shorten
 
 _WHITESPACE = b" \t\r"
 _BLANK = _WHITESPACE.decode()
+_LINE_END, _OPENS, _CLOSES = b"\n{}"
 
 
 @dataclass(frozen=True)
@@ -145,9 +147,11 @@ def _count_objects(data: bytes) -> int | None:
     line is one object: a line cannot start with a brace inside an object whose last line ended with
     one.
     """
-    count = data.count(b"\n")
-    if data.startswith(b"{") and data.endswith(b"}\n") and data.count(b"}\n{") == count - 1:
-        return count
+    if data.startswith(b"{") and data.endswith(b"}\n"):
+        text = np.frombuffer(data, np.uint8)
+        ends = np.flatnonzero(text == _LINE_END)
+        if (text[ends - 1] == _CLOSES).all() and (text[ends[:-1] + 1] == _OPENS).all():
+            return len(ends)
     lines = [line for line in map(_strip, data.split(b"\n")) if line]
     if all(line.startswith(b"{") and line.endswith(b"}") for line in lines):
         return len(lines)
