@@ -5,7 +5,7 @@ A packet's payload is one byte that says the form, then:
 - ``I`` items: a pickle of ``(positions, items)``;
 - ``Q`` pairs as they come: a pickle of ``(positions, keys, values)``;
 - ``P`` pairs, grouped by key: a pickle of ``(keys, counts, positions, values)``, where ``counts``
-  says how many of the values are each key's;
+  says how many of the values are each key's; values that are plain are in columns;
 - ``R`` records, ``K`` keyed records: an Arrow IPC stream with the position, and the key, as
   columns.
 
@@ -36,6 +36,7 @@ from flow.engine.chunks import (
     pick,
     reorder,
 )
+from flow.engine.plain_columns import Plain, PlainColumns
 from flow.engine.plan import Edge
 from flow.engine.row_views import view_of
 from flow.engine.shards import hash_keys, shard_of
@@ -162,7 +163,8 @@ def decode(payload: bytes) -> Chunk:
         pos, keys, values = pickle.loads(body)
         return Pairs(keys, values, np.frombuffer(pos, np.int64))
     if form == b"P":
-        keys, counts, pos, values = pickle.loads(body)
+        keys, counts, pos, content = pickle.loads(body)
+        values = _values(content)
         repeats = np.frombuffer(counts, np.int64).tolist()
         spread = [key for key, count in zip(keys, repeats, strict=True) for _ in range(count)]
         return Pairs(spread, values, np.frombuffer(pos, np.int64))
@@ -185,7 +187,8 @@ def decode_runs(payload: bytes, step_id: str) -> Iterator[Run]:
         chunk = as_pairs(decode(payload), step_id)
         yield from _group(chunk)
         return
-    keys, counts, pos_bytes, values = pickle.loads(memoryview(payload)[1:])
+    keys, counts, pos_bytes, content = pickle.loads(memoryview(payload)[1:])
+    values = _values(content)
     pos = np.frombuffer(pos_bytes, np.int64).tolist()
     start = 0
     for key, count in zip(keys, np.frombuffer(counts, np.int64).tolist(), strict=True):
@@ -214,7 +217,12 @@ def _encode_pairs(chunk: Pairs, shards: int, step_id: str) -> Iterator[tuple[int
     keys = pick(keys, np.argsort(shard_of_key, kind="stable"))
     ranks = key_rank[codes]
     order = np.argsort(ranks, kind="stable")
-    values, pos = pick(chunk.values, order), chunk.pos[order]
+    # Dicts are pickled in less time than columns take.
+    columns = None if type(chunk.values[0]) is dict else PlainColumns.of(chunk.values)
+    if columns is not None:
+        columns = columns.take(order)
+    values = pick(chunk.values, order) if columns is None else []
+    pos = chunk.pos[order]
     counts = np.bincount(ranks, minlength=len(keys)).astype(np.int64)
     key_ends = np.cumsum(np.bincount(shard_of_key, minlength=shards))
     value_ends = np.concatenate([[0], np.cumsum(counts)])
@@ -223,9 +231,14 @@ def _encode_pairs(chunk: Pairs, shards: int, step_id: str) -> Iterator[tuple[int
         if last > first:
             start, end = int(value_ends[first]), int(value_ends[last])
             part = values[start:end]
+            plain = part if columns is None else columns.take(slice(start, end)).encoded()
             content = (keys[first:last], counts[first:last].tobytes(), pos[start:end].tobytes())
-            yield shard, b"P" + _pickled((*content, part), part, step_id)
+            yield shard, b"P" + _pickled((*content, plain), part, step_id)
         first = last
+
+
+def _values(content: list[Any] | Plain) -> list[Any]:
+    return content if isinstance(content, list) else PlainColumns.decoded(content).values()
 
 
 def _encode_keyed_records(chunk: KeyedRecords, shards: int) -> Iterator[tuple[int, bytes]]:

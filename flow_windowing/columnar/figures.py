@@ -7,7 +7,6 @@ two change into each other without loss, so that columns need to know no more th
 
 from __future__ import annotations
 
-import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
@@ -28,6 +27,7 @@ from flow_windowing.aggregators import (
 )
 from flow_windowing.columnar.folds import FailedAt, folded
 from flow_windowing.columnar.timestamps import Values
+from flow_windowing.columnar.written import Pickled, Stored, held, known, written
 from flow_windowing.folding import Fold
 
 Packed: TypeAlias = tuple[Any, ...]
@@ -213,7 +213,7 @@ class ObjectFigures(Figures):
     @classmethod
     def unpacked(cls, aggregator: Aggregator[Any, Any, Any], parts: Sequence[Packed]) -> Figures:
         """The figures in several pieces of plain data."""
-        return cls(aggregator, [_Pickled(one) for _, _, states in parts for one in states])
+        return cls(aggregator, [one for _, _, states in parts for one in held(states)])
 
     @override
     def __len__(self) -> int:
@@ -327,10 +327,10 @@ class ObjectFigures(Figures):
     @override
     def packed(self, begin: int, end: int) -> Packed:
         states = [
-            one.content if type(one) is _Pickled else pickle.dumps(self._state(row), 5)
+            self._state(row) if one is _FRESH else one
             for row, one in enumerate(self._states[begin:end], begin)
         ]
-        return self.kind, type(self._aggregator).__name__, states
+        return self.kind, type(self._aggregator).__name__, written(states)
 
     def _to_add(self, groups: Groups) -> tuple[Sequence[Any], Callable[[Any, Any], Any]]:
         """What is added, value by value, and the function that adds it to a state."""
@@ -360,30 +360,17 @@ class ObjectFigures(Figures):
 
     def _known(self, rows: Ints) -> Iterator[Any]:
         """The states of some rows, one after the other."""
-        for state in pick(self._states, rows):
-            if state is _FRESH:
-                yield self._aggregator.initialize()
-            elif type(state) is _Pickled:
-                yield pickle.loads(state.content)
-            else:
-                yield state
+        for state in known(pick(self._states, rows)):
+            yield self._aggregator.initialize() if state is _FRESH else state
 
     def _state(self, row: int) -> Any:
         state = self._states[row]
         if state is _FRESH:
             state = self._states[row] = self._aggregator.initialize()
-        elif type(state) is _Pickled:
-            state = self._states[row] = pickle.loads(state.content)
+        elif type(state) in (Pickled, Stored):
+            (state,) = known([state])
+            self._states[row] = state
         return state
-
-
-class _Pickled:
-    """A state as it was written down."""
-
-    __slots__ = ("content",)
-
-    def __init__(self, content: bytes) -> None:
-        self.content = content
 
 
 _FRESH = object()

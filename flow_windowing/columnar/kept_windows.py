@@ -20,8 +20,9 @@ from flow_windowing.columnar.open_windows import OpenWindows
 from flow_windowing.columnar.segments import Kept
 from flow_windowing.columnar.snapshots import kept_of_snapshots
 from flow_windowing.columnar.spans import Spans, merged_of
-from flow_windowing.columnar.waiting_values import Pickled, WaitingValues, pickled
+from flow_windowing.columnar.waiting_values import WaitingValues
 from flow_windowing.columnar.watermarks import KeyClocks
+from flow_windowing.columnar.written import Written, held, in_columns, pickles
 
 if TYPE_CHECKING:
     from flow_windowing.columnar.planning import WindowPlan
@@ -81,7 +82,7 @@ def joined_parts(plan: WindowPlan, parts: list[Kept]) -> Holding:
             np.repeat(places, waiting_of),
             segments.numbers_of([part.times_us for part in parts]),
             segments.numbers_of([part.numbers for part in parts]),
-            [Pickled(one) for part in parts for one in part.values],
+            [value for part in parts for value in held(part.values)],
         ),
     )
 
@@ -155,6 +156,7 @@ class _Writer:
         self._times = waiting.times_us.astype("<i8").tobytes()
         self._numbers = waiting.numbers.astype("<i8").tobytes()
         self._values = waiting.values
+        self._columns = in_columns(waiting.values)
 
     def segment(self, begin: int, end: int) -> Dumped:
         """The keys from `begin` to `end`."""
@@ -185,11 +187,19 @@ class _Writer:
             waiting=self._waiting_of[shorts] if waited > wait else b"",
             times_us=self._times[wait * 8 : waited * 8],
             numbers=self._numbers[wait * 8 : waited * 8],
-            values=[pickled(value) for value in self._values[wait:waited]],
+            values=self._written(wait, waited),
             named=self._named,
             kind=self._kind,
         )
         return Dumped(kept.encode(), end - begin, int(self._due_us[begin:end].min()))
+
+    def _written(self, begin: int, end: int) -> Written:
+        """The waiting values from `begin` to `end`."""
+        if begin == end:
+            return []
+        if self._columns is None:
+            return pickles(self._values[begin:end])
+        return self._columns.take(slice(begin, end)).encoded()
 
 
 def _columns_of(spans: Spans | None) -> tuple[bytes, bytes, list[tuple[int, ...]]]:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from flow.engine.segmented import Ints
 from flow.errors import CheckpointError
 from flow_windowing.columnar.figures import Packed
+from flow_windowing.columnar.written import Written
 
 FORMAT = 2
 """The version byte of what a `ShardLogic` has made; segments of keys one by one have 1."""
@@ -46,7 +47,7 @@ class Kept(NamedTuple):
         figures: the states of each aggregate.
         waiting: how many values of each key wait, 32 bits; empty for none.
         times_us, numbers: their timestamps, and their numbers in order of arrival.
-        values: a pickle of each of them.
+        values: the values themselves.
         named: whether a window's snapshot is a list of states, one for each aggregate.
         kind: what the windows are.
     """
@@ -71,7 +72,7 @@ class Kept(NamedTuple):
     waiting: bytes
     times_us: bytes
     numbers: bytes
-    values: list[bytes]
+    values: Written
     named: bool
     kind: WindowerKind
 

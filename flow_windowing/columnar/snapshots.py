@@ -17,6 +17,7 @@ from flow_windowing.columnar import segments, windower_states
 from flow_windowing.columnar.figures import ObjectFigures, Packed
 from flow_windowing.columnar.forms import KINDS
 from flow_windowing.columnar.segments import Kept
+from flow_windowing.columnar.written import cut, read, written
 from flow_windowing.driver import DriverState
 from flow_windowing.kept_aggregates import Earliest, First, Last, Latest, Max, Min
 from flow_windowing.waiting import Waiting, WaitQueue
@@ -69,16 +70,16 @@ def kept_of_snapshots(
         _shown_in(states, windows),
         tuple(
             (
-                "objects",
+                ObjectFigures.kind,
                 type(aggregator).__name__,
-                [pickle.dumps(_state_of(one, plan.named, at), 5) for one in snapshots],
+                written([_state_of(one, plan.named, at) for one in snapshots]),
             )
             for at, aggregator in enumerate(plan.aggregators)
         ),
         np.array([len(of_key) for of_key in waiting], "<i4").tobytes() if waits else b"",
         _column([one.timestamp_us for one in waits]).astype("<i8").tobytes(),
         _column([one.number for one in waits]).astype("<i8").tobytes(),
-        [pickle.dumps(one.value, 5) for one in waits],
+        written([one.value for one in waits]),
         plan.named,
         kind,
     )
@@ -111,6 +112,7 @@ def snapshots_of_kept(
     states = [_states_in(figures, load) for figures in kept.figures]
     rows = list(zip(*states, strict=True))
     times, numbers = (segments.numbers_of([one]).tolist() for one in (kept.times_us, kept.numbers))
+    values = read(kept.values, load)
     ends = _ends(kept.windows, count), _ends(kept.waiting, count)
     begin = wait = 0
     for at, key in enumerate(keys):
@@ -121,7 +123,7 @@ def snapshots_of_kept(
         }
         queue = WaitQueue()
         for row in range(wait, wait_end):
-            queue.push(Waiting(times[row], numbers[row], load(kept.values[row])))
+            queue.push(Waiting(times[row], numbers[row], values[row]))
         clock: Any = None
         if base[at] != NO_WATERMARK:
             clock = (base[at], set_at[at], heard[at]) if kept.heard_us else (base[at], set_at[at])
@@ -175,7 +177,7 @@ def split(kept: Kept) -> Iterator[tuple[str, bytes, int]]:
             waiting=_cut(kept.waiting, of_key, 4),
             times_us=_cut(kept.times_us, of_waits),
             numbers=_cut(kept.numbers, of_waits),
-            values=kept.values[of_waits],
+            values=cut(kept.values, of_waits),
             named=kept.named,
             kind=kept.kind,
         )
@@ -189,12 +191,14 @@ def _cut(column: bytes, rows: slice, size: int = 8) -> bytes:
 
 def _cut_figures(figures: Packed, rows: slice) -> Packed:
     kind, name, *columns = figures
-    sizes = [8] if kind == "objects" else [int(one[-1]) for one in KINDS[kind].types]
-    cut = [
+    if kind == ObjectFigures.kind:
+        return kind, name, cut(columns[0], rows)
+    sizes = [int(one[-1]) for one in KINDS[kind].types]
+    pieces = [
         column[rows] if isinstance(column, list) else _cut(column, rows, size)
         for column, size in zip(columns, sizes, strict=True)
     ]
-    return kind, name, *cut
+    return kind, name, *pieces
 
 
 _STAND_INS: dict[str, Aggregator[Any, Any, Any]] = {
@@ -215,7 +219,7 @@ def _states_in(figures: Packed, load: Callable[[bytes], Any]) -> list[Any]:
     """The states of an aggregate, one for each window."""
     kind, name, *columns = figures
     if kind == ObjectFigures.kind:
-        return [load(state) for state in columns[0]]
+        return read(columns[0], load)
     return KINDS[kind].unpacked(_STAND_INS[name], [figures]).states()
 
 

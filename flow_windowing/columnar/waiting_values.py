@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from flow.engine.segmented import Ints, Mask
 from flow.instants import NEVER
+from flow_windowing.columnar.written import known
 
 
 @dataclass
@@ -20,7 +20,7 @@ class WaitingValues:
         places: the place of each value's key.
         times_us: its timestamp.
         numbers: its number in order of arrival.
-        values: the value, or a `Pickled` one.
+        values: the value, which may be as it was written down: see `written`.
     """
 
     places: Ints
@@ -63,9 +63,7 @@ class WaitingValues:
         out = self.take(passed)
         order = np.lexsort((out.numbers, out.times_us, out.places))
         out = out.take(order)
-        out.values = [
-            pickle.loads(value.content) if type(value) is Pickled else value for value in out.values
-        ]
+        out.values = known(out.values)
         return out, self.take(~passed)
 
     def passed_before(self, places: Ints, times_us: Ints, watermark_us: Ints) -> Mask:
@@ -92,17 +90,3 @@ class WaitingValues:
         least = np.full(places, NEVER)
         np.minimum.at(least, self.places, self.times_us)
         return least
-
-
-class Pickled:
-    """A value as it was written down."""
-
-    __slots__ = ("content",)
-
-    def __init__(self, content: bytes) -> None:
-        self.content = content
-
-
-def pickled(value: Any) -> bytes:
-    """A waiting value to be written down."""
-    return value.content if type(value) is Pickled else pickle.dumps(value, 5)

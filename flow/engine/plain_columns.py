@@ -1,0 +1,194 @@
+"""Python values of one plain shape, such as pairs of a time and a number, as columns.
+
+Values that are alike, made of times, numbers and texts alone, take a tenth of the time that a
+pickle of each would, and a third of that of a pickle of all; any of them can be cut out without
+reading the others, and reading them runs no code. All other values are pickled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from operator import attrgetter
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from flow.engine.segmented import Ints, Mask
+
+Column: TypeAlias = npt.NDArray[Any]
+Shape: TypeAlias = "int | tuple[str, ...] | None"
+"""What a value is: a tuple of so many, a dict with these keys in this order, or the one itself."""
+Plain: TypeAlias = tuple[Shape, str, tuple[Any, ...]]
+"""Columns as plain data, to be written down: the shape, a letter for each column, their bytes."""
+
+_MOST_COLUMNS = 16
+_TIME = "V10"
+_WIDTHS = {"t": _TIME, "f": "<f8", "i": "<i8", "b": "?"}
+_LETTERS: dict[type, str] = {datetime: "t", float: "f", int: "i", bool: "b", str: "s"}
+
+
+@dataclass(frozen=True, eq=False)
+class PlainColumns:
+    """Values of one shape, in columns.
+
+    Attributes:
+        shape: what each of them is.
+        letters: what each column holds: ``t`` times in UTC, as `datetime` pickles them, ``f``
+            floats, ``i`` whole numbers of 64 bits, ``b`` truth values, ``s`` texts.
+        columns: the columns; texts are Python objects.
+    """
+
+    shape: Shape
+    letters: str
+    columns: tuple[Column, ...]
+
+    @classmethod
+    def of(cls, values: Sequence[Any]) -> PlainColumns | None:
+        """Values as columns; ``None`` where they are not alike, or not plain.
+
+        >>> pairs = [("a", 1.5), ("b", 2.5)]
+        >>> PlainColumns.of(pairs).values() == pairs
+        True
+        >>> PlainColumns.of([1, "a"]) is None
+        True
+        """
+        if not values:
+            return None
+        shape, fields = _fields_of(values)
+        if fields is None:
+            return None
+        letters, columns = "", []
+        for field in fields:
+            letter = _letter_of(field)
+            column = None if letter is None else _COLUMNS[letter](field)
+            if letter is None or column is None:
+                return None
+            letters += letter
+            columns.append(column)
+        return cls(shape, letters, tuple(columns))
+
+    @classmethod
+    def decoded(cls, plain: Plain) -> PlainColumns:
+        """The columns in plain data made by `encoded`."""
+        shape, letters, contents = plain
+        columns = (
+            _texts(*content) if letter == "s" else np.frombuffer(content, _WIDTHS[letter])
+            for letter, content in zip(letters, contents, strict=True)
+        )
+        return cls(shape, letters, tuple(columns))
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def like(self, other: PlainColumns) -> bool:
+        """Whether others have the same shape, so that both can be joined."""
+        return (self.shape, self.letters) == (other.shape, other.letters)
+
+    def take(self, rows: Ints | Mask | slice) -> PlainColumns:
+        """Some of them, in the order given."""
+        return PlainColumns(self.shape, self.letters, tuple(one[rows] for one in self.columns))
+
+    def joined(self, others: Sequence[PlainColumns]) -> PlainColumns:
+        """These and others of the same shape, one after the other."""
+        columns = zip(self.columns, *(other.columns for other in others), strict=True)
+        return PlainColumns(self.shape, self.letters, tuple(map(np.concatenate, columns)))
+
+    def values(self) -> list[Any]:
+        """The values, made anew."""
+        fields = [
+            _times(column) if letter == "t" else column.tolist()
+            for letter, column in zip(self.letters, self.columns, strict=True)
+        ]
+        if self.shape is None:
+            only: list[Any] = fields[0]
+            return only
+        rows = zip(*fields, strict=True)
+        if isinstance(self.shape, int):
+            return list(rows)
+        return [dict(zip(self.shape, row, strict=True)) for row in rows]
+
+    def encoded(self) -> Plain:
+        """The columns as plain data."""
+        contents = (
+            _bytes_of_texts(column.tolist()) if letter == "s" else column.tobytes()
+            for letter, column in zip(self.letters, self.columns, strict=True)
+        )
+        return self.shape, self.letters, tuple(contents)
+
+
+def _fields_of(values: Sequence[Any]) -> tuple[Shape, list[Sequence[Any]] | None]:
+    """The shape of values, and what each of their fields holds; ``None`` for no shape."""
+    kinds = set(map(type, values))
+    if kinds == {tuple}:
+        (size, *other_sizes) = set(map(len, values))
+        if other_sizes or not 1 <= size <= _MOST_COLUMNS:
+            return None, None
+        return size, list(zip(*values, strict=True))
+    if kinds == {dict}:
+        (names, *others) = set(map(tuple, values))
+        if others or not 1 <= len(names) <= _MOST_COLUMNS or set(map(type, names)) != {str}:
+            return None, None
+        return names, list(zip(*map(dict.values, values), strict=True))
+    return None, [values]
+
+
+def _letter_of(field: Sequence[Any]) -> str | None:
+    (kind, *others) = set(map(type, field))
+    return None if others else _LETTERS.get(kind)
+
+
+def _column_of_times(field: Sequence[Any]) -> Column | None:
+    zones = set(map(id, map(_zone_of, field)))
+    if zones != {id(UTC)}:
+        return None
+    content = b"".join([time.__reduce_ex__(5)[1][0] for time in field])
+    return np.frombuffer(content, _TIME)
+
+
+_zone_of = attrgetter("tzinfo")
+
+
+def _column_of_numbers(field: Sequence[Any]) -> Column | None:
+    try:
+        return np.array(field, np.int64)
+    except OverflowError:  # more than 64 bits
+        return None
+
+
+def _column_of_texts(field: Sequence[Any]) -> Column:
+    column = np.empty(len(field), object)
+    column[:] = field
+    return column
+
+
+_COLUMNS: dict[str, Callable[[Sequence[Any]], Column | None]] = {
+    "t": _column_of_times,
+    "f": lambda field: np.array(field, np.float64),
+    "i": _column_of_numbers,
+    "b": lambda field: np.array(field, np.bool_),
+    "s": _column_of_texts,
+}
+
+
+def _times(column: Column) -> list[Any]:
+    """Times, each made of its ten bytes as when it is unpickled."""
+    content = column.tobytes()
+    starts = range(0, len(content), 10)
+    made: Any = datetime
+    return [made(content[start : start + 10], UTC) for start in starts]
+
+
+def _bytes_of_texts(texts: list[str]) -> tuple[bytes, bytes]:
+    """How many characters each text has, 32 bits, and all of them; any text Python can hold."""
+    lengths = np.fromiter(map(len, texts), "<i4", len(texts))
+    return lengths.tobytes(), "".join(texts).encode("utf-8", "surrogatepass")
+
+
+def _texts(lengths: bytes, content: bytes) -> Column:
+    text = content.decode("utf-8", "surrogatepass")
+    ends = np.cumsum(np.frombuffer(lengths, "<i4"), dtype=np.int64).tolist()
+    return _column_of_texts([text[start:end] for start, end in pairwise([0, *ends])])

@@ -1,0 +1,125 @@
+"""Python values as a segment holds them: in columns where they are plain, else a pickle of each.
+
+A value that was written down is read when it is needed first; until then it is `Stored` or
+`Pickled`, and can be written down again as it is.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from flow.engine.plain_columns import Plain, PlainColumns
+
+Written: TypeAlias = "list[bytes] | Plain"
+"""Values as plain data."""
+
+
+class Pickled:
+    """A value as it was pickled."""
+
+    __slots__ = ("content",)
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+
+class Stored:
+    """A value that is a row of columns."""
+
+    __slots__ = ("columns", "row")
+
+    def __init__(self, columns: PlainColumns, row: int) -> None:
+        self.columns = columns
+        self.row = row
+
+
+def written(values: Sequence[Any]) -> Written:
+    """Values as plain data; some of them may have been written before."""
+    columns = in_columns(values)
+    return pickles(values) if columns is None else columns.encoded()
+
+
+def pickles(values: Sequence[Any]) -> list[bytes]:
+    """A pickle of each value."""
+    return [one.content if type(one) is Pickled else pickle.dumps(_plain(one), 5) for one in values]
+
+
+def in_columns(values: Sequence[Any]) -> PlainColumns | None:
+    """Values as columns; ``None`` where they are not alike, or not plain."""
+    fresh = [at for at, value in enumerate(values) if type(value) is not Stored]
+    parts = [] if not fresh else [PlainColumns.of([values[at] for at in fresh])]
+    order = [fresh]
+    for columns, places, rows in _by_columns(values):
+        parts.append(columns.take(np.array(rows)))
+        order.append(places)
+    first, *others = parts or [None]
+    if first is None:
+        return None
+    alike = [one for one in others if one is not None and one.like(first)]
+    if len(alike) < len(others):
+        return None
+    joined = first.joined(alike) if alike else first
+    places_now = np.concatenate([np.array(places, np.int64) for places in order])
+    return joined.take(np.argsort(places_now, kind="stable"))
+
+
+def held(content: Written) -> list[Any]:
+    """Values that were written down, each to be read when it is needed."""
+    if isinstance(content, list):
+        return [Pickled(one) for one in content]
+    columns = PlainColumns.decoded(content)
+    return [Stored(columns, row) for row in range(len(columns))]
+
+
+def known(values: Sequence[Any]) -> list[Any]:
+    """Values as they are, those that were written down read."""
+    found = [pickle.loads(one.content) if type(one) is Pickled else one for one in values]
+    for columns, places, rows in _by_columns(values):
+        for at, value in zip(places, columns.take(np.array(rows)).values(), strict=True):
+            found[at] = value
+    return found
+
+
+def read(content: Written, load: Callable[[bytes], Any] = pickle.loads) -> list[Any]:
+    """All values that were written down.
+
+    Args:
+        content: what `written` has made.
+        load: what reads a pickle.
+    """
+    if isinstance(content, list):
+        return [load(one) for one in content]
+    return PlainColumns.decoded(content).values()
+
+
+def cut(content: Written, rows: slice) -> Written:
+    """Some of the values that were written down, none of which is read."""
+    if isinstance(content, list):
+        return content[rows]
+    if rows.start == rows.stop:
+        return []
+    return PlainColumns.decoded(content).take(rows).encoded()
+
+
+def _by_columns(values: Sequence[Any]) -> list[tuple[PlainColumns, list[int], list[int]]]:
+    """The values that are rows of columns: for each of these, which they are, and their rows."""
+    found: dict[int, tuple[PlainColumns, list[int], list[int]]] = {}
+    for at, value in enumerate(values):
+        if type(value) is Stored:
+            entry = found.get(id(value.columns))
+            if entry is None:
+                entry = found[id(value.columns)] = (value.columns, [], [])
+            entry[1].append(at)
+            entry[2].append(value.row)
+    return list(found.values())
+
+
+def _plain(value: Any) -> Any:
+    if type(value) is not Stored:
+        return value
+    (one,) = value.columns.take(slice(value.row, value.row + 1)).values()
+    return one
