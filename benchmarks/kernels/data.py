@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from flow.engine.chunks import KeyedRecords, positions
+from flow.engine.chunks import KeyedRecords, Pairs, as_objects, positions
 
 ROWS = 20_000
 FEW_KEYS = 1_000
@@ -42,3 +42,9 @@ class Events:
             "amount": pa.array(rng.random(ROWS) * 100),
         }
         return KeyedRecords(keys, pa.RecordBatch.from_pydict(columns), positions(0, 0, 0, ROWS))
+
+    def objects(self, number: int) -> Pairs:
+        """The same events as Python objects: pairs of a time and an amount."""
+        records = self.epoch(number)
+        times, amounts = (as_objects(records.batch.column(name)) for name in ("ts", "amount"))
+        return Pairs(records.keys.to_pylist(), list(zip(times, amounts, strict=True)), records.pos)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,7 +14,7 @@ import pyarrow as pa
 import flow.operators as op
 import flow_windowing as win
 from benchmarks.kernels.data import FEW_KEYS, ROWS, START_US, Events
-from flow import Dataflow
+from flow import Dataflow, KeyedStream
 from flow.engine.chunks import KeyedRecords
 from flow.engine.gathering import gather_rows
 from flow.engine.meter import Meter, Partition
@@ -125,10 +126,26 @@ class WindowStep:
         keyed = op.key_on("key", op.input("in", flow, events), "user")
         out = win.aggregate_window("windows", keyed, clock, windower, emit=emit, **figures)
         op.output("out", out.down, TestingSink([]))
+        return cls._of(flow)
+
+    @classmethod
+    def folding(cls) -> WindowStep:
+        """A step that folds pairs of a time and an amount by a Python function."""
+        flow = Dataflow("kernels")
+        pairs: KeyedStream[tuple[Any, float]] = op.input("in", flow, TestingSource([]))
+        clock: EventClock[Any] = EventClock(itemgetter(0), "10s")
+        minutes = TumblingWindower("1m")
+        out = win.fold_window("windows", pairs, clock, minutes, float, _added, float.__add__)
+        op.output("out", out.down, TestingSink([]))
+        return cls._of(flow)
+
+    @classmethod
+    def _of(cls, flow: Dataflow) -> WindowStep:
+        """The windowing step of a flow."""
         plan = compile_flow(flow)
         operator = plan.steps["windows"].operator
         if not isinstance(operator, Stateful) or operator.shard_logic is None:
-            raise TypeError(f"{windower!r} does not run on columns, so that there is no kernel")
+            raise TypeError("the step does not run on columns, so that there is no kernel")
         (edge,) = plan.edges_into("windows")
         return cls(edge, operator)
 
@@ -139,8 +156,14 @@ class WindowStep:
         return self.operator.shard_logic()
 
 
+def _added(total: float, pair: tuple[Any, float]) -> float:
+    """What folds."""
+    return total + pair[1]
+
+
 CLOCK: EventClock[Any] = EventClock("ts", "10s")
 TUMBLING = WindowStep.of(CLOCK, TumblingWindower("1m"))
+FOLDING = WindowStep.folding()
 WINDOWS: dict[str, tuple[Windower[Any], int]] = {
     "tumbling": (TumblingWindower("1m"), FIVE_MINUTES_US),
     "sliding": (SlidingWindower("1m", "20s"), FIVE_MINUTES_US),
@@ -181,6 +204,11 @@ def _kernels() -> Iterator[Kernel]:
         for emit in ("epoch", "update"):
             said = partial(WindowStep.of, CLOCK, gap, NUMBERS, emit)
             yield Kernel(f"session-{emit}s-{called}", partial(_windows, events, said))
+    for called, keys in KEYS:
+        events = Events(keys, FIVE_MINUTES_US)
+        yield Kernel(f"pack-objects-{called}", partial(_pack_objects, events))
+        yield Kernel(f"fold-windows-{called}", partial(_folds, events))
+    yield Kernel("dump-objects", _dump_objects)
     yield Kernel("dump-segments", _dump_segments)
     yield Kernel("load-segments", _load_segments)
     yield Kernel("pack-segments", _pack_segments)
@@ -221,6 +249,25 @@ def _windows(events: Events, step: Callable[[], WindowStep]) -> Work:
     logic = step().logic()
     logic.run(_arrived(events, 0), ASKED)
     return partial(logic.run, _arrived(events, 1), ASKED)
+
+
+def _pack_objects(events: Events) -> Work:
+    chunk = events.objects(0)
+    return lambda: list(encode_keyed(chunk, SHARDS, FOLDING.edge))
+
+
+def _folds(events: Events) -> Work:
+    """An epoch of windows over objects that an epoch before has left open, some of them waiting."""
+    logic = FOLDING.logic()
+    logic.run(_arrived_objects(events, 0), ASKED)
+    return partial(logic.run, _arrived_objects(events, 1), ASKED)
+
+
+def _dump_objects() -> Work:
+    """Windows over objects, and objects that wait."""
+    logic = FOLDING.logic()
+    logic.run(_arrived_objects(MANY, 0), ASKED)
+    return partial(logic.dump, segment_of(hash_keys(logic.keys()), SEGMENTS), list(range(SEGMENTS)))
 
 
 def _dump_segments() -> Work:
@@ -280,6 +327,19 @@ def _part(chunk: KeyedRecords, start: int, count: int) -> KeyedRecords:
 def _arrived(events: Events, epoch: int) -> ShardRows:
     """An epoch's events, key by key: steps read them and leave them as they are."""
     rows = gather_rows((TUMBLING.edge,), _packets(events.epoch(epoch)))
+    if rows is None:
+        raise ValueError("an epoch has no rows")
+    return rows
+
+
+@cache
+def _arrived_objects(events: Events, epoch: int) -> ShardRows:
+    """The same as Python objects."""
+    packets = [
+        Packet(FOLDING.edge.dest, 0, 0, 0, payload)
+        for _, payload in encode_keyed(events.objects(epoch), 1, FOLDING.edge)
+    ]
+    rows = gather_rows((FOLDING.edge,), packets)
     if rows is None:
         raise ValueError("an epoch has no rows")
     return rows
