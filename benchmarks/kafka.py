@@ -30,7 +30,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.kafka_job import PARTITIONS, Answers, answers_to, fill, read_answers  # noqa: E402
 from tests.support.kafka import Broker, broker_program  # noqa: E402
 
-WARM = 50_000
+WARM = 500_000
 CONTESTANTS = {"ours": "flow-windows", "spark": "Spark SQL", "quix": "Quix Streams"}
 
 

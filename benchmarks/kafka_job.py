@@ -1,7 +1,8 @@
 """What each contestant of `benchmarks/kafka.py` is asked to do, and the topic that it reads.
 
-A message has a key, a time and a value, ``{"amount": 7}``. The amounts of each key are summed up in
-windows of ten seconds of the messages' time, and each sum becomes a message with the same key.
+A message has a key, a time and a value, a JSON object of some 130 bytes, such as an order may be.
+The amounts of each key are summed up in windows of ten seconds of the messages' time, and each sum
+becomes a message with the same key.
 After the last message comes one for each key hours later, which closes all windows before it;
 the windows of these are not compared.
 """
@@ -20,10 +21,10 @@ from typing import Any
 KEYS = 1_000
 START_MS = 1_700_000_000_000
 WINDOW_MS = 10_000
-GRACE_SECONDS = 5
+GRACE_SECONDS = 60
 LATER_MS = 3_600_000
 PARTITIONS = 4
-EPOCH = 500_000
+EPOCH = 1_000_000
 """Messages that an epoch, or a micro-batch, takes at most."""
 
 Answers = dict[tuple[str, int], int]
@@ -72,6 +73,14 @@ def amounts(messages: int) -> list[tuple[str, int, int]]:
     return found + [(f"k{number}", later, 0) for number in range(KEYS)]
 
 
+def order(key: str, at: int, amount: int) -> str:
+    """A message's value."""
+    return (
+        f'{{"order": "{at:x}-{key}", "shop": "{key}", "placed": {at}, "amount": {amount}, '
+        f'"currency": "EUR", "paid": {"true" if amount % 3 else "false"}, "items": {amount % 7}}}'
+    )
+
+
 def answers_to(messages: int) -> Answers:
     """What is to come of so many messages."""
     answers: Answers = {}
@@ -96,7 +105,8 @@ def fill(servers: str, topic: str, messages: int) -> int:
     )
     found = amounts(messages)
     for key, at, amount in found:
-        producer.produce(topic, f'{{"amount": {amount}}}', key, timestamp=at)
+        producer.produce(topic, order(key, at, amount), key, timestamp=at)
+        producer.poll(0)
     if producer.flush(300):
         sys.exit(f"{topic} could not be filled")
     return len(found)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -127,12 +127,12 @@ def _fields_of(values: Sequence[Any]) -> tuple[Shape, list[Sequence[Any]] | None
         (size, *other_sizes) = set(map(len, values))
         if other_sizes or not 1 <= size <= _MOST_COLUMNS:
             return None, None
-        return size, list(zip(*values, strict=True))
+        return size, [list(map(itemgetter(place), values)) for place in range(size)]
     if kinds == {dict}:
         (names, *others) = set(map(tuple, values))
         if others or not 1 <= len(names) <= _MOST_COLUMNS or set(map(type, names)) != {str}:
             return None, None
-        return names, list(zip(*map(dict.values, values), strict=True))
+        return names, [list(map(itemgetter(name), values)) for name in names]
     return None, [values]
 
 
