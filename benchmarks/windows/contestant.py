@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -18,9 +19,19 @@ from benchmarks.windows.job import Figure, Job
 def main(module: str, function: str, job_file: str, figure_file: str) -> None:
     """Measure once."""
     job = Job(**json.loads(Path(job_file).read_text()))
+    _stay_on(job.cores)
     measure = getattr(importlib.import_module(f"benchmarks.windows.{module}"), function)
     figure: Figure = measure(job)
     Path(figure_file).write_text(json.dumps(asdict(figure)))
+
+
+def _stay_on(cores: int) -> None:
+    """Use so many cores and no others: the JVM has threads beside those that run tasks.
+
+    Only Linux can be told so.
+    """
+    if sys.platform == "linux":
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
 
 
 if __name__ == "__main__":
