@@ -60,8 +60,10 @@ def in_columns(values: Sequence[Any]) -> PlainColumns | None:
     if first is None:
         return None
     alike = [one for one in others if one is not None and one.like(first)]
-    if len(alike) < len(others):
+    if None in others:
         return None
+    if len(alike) < len(others):  # all of them together may be of one shape
+        return PlainColumns.of(known(values))
     joined = first.joined(alike) if alike else first
     places_now = np.concatenate([np.array(places, np.int64) for places in order])
     return joined.take(np.argsort(places_now, kind="stable"))

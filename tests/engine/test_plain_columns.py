@@ -29,10 +29,11 @@ fields: dict[type, st.SearchStrategy[Any]] = {
 def plain_values(draw: st.DrawFn) -> list[Any]:
     """Values of one plain shape."""
     kinds = draw(st.lists(st.sampled_from(list(fields)), min_size=1, max_size=4))
-    rows = st.tuples(*(fields[kind] for kind in kinds))
+    some = [st.none() | fields[kind] if draw(st.booleans()) else fields[kind] for kind in kinds]
+    rows = st.tuples(*some)
     match draw(st.sampled_from(["alone", "tuple", "dict"])):
         case "alone":
-            return draw(st.lists(fields[kinds[0]], min_size=1, max_size=8))
+            return draw(st.lists(some[0], min_size=1, max_size=8))
         case "tuple":
             return draw(st.lists(rows, min_size=1, max_size=8))
         case _:
@@ -83,9 +84,9 @@ NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
     "values",
     [
         [],
-        [None],
-        [1, None],
         [1, 1.0],
+        [None, 1, 1.0],
+        [None, b"bytes"],
         [True, 1],
         [(1,), (1, 2)],
         [()],
@@ -115,6 +116,12 @@ def test_an_hour_that_comes_twice_is_told_apart() -> None:
     second = NOON.replace(fold=1)
     (found,) = in_columns([second]).values()
     assert (found, found.fold) == (second, 1)
+
+
+def test_what_is_not_there_is_nothing() -> None:
+    assert in_columns([None, 1]).letters == "?i"
+    assert in_columns([None]).values() == [None]
+    assert in_columns([{"a": None, "b": NOON}, {"a": 1, "b": NOON}]).letters == "?it"
 
 
 def test_what_is_no_number_stays_so() -> None:

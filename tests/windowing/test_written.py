@@ -77,6 +77,14 @@ def test_they_stay_in_order_among_new_ones() -> None:
     assert columns.values() == [(7, 7.0), (2, 2.0), (8, 8.0), (0, 0.0)]
 
 
+def test_values_some_of_which_are_not_there_join_others() -> None:
+    old = held(written([(1, None), (2, 2.0)]))
+    columns = in_columns([old[0], (3, 3.0)])
+    assert columns is not None
+    assert columns.values() == [(1, None), (3, 3.0)]
+    assert in_columns([old[0], "another shape"]) is None
+
+
 @pytest.mark.parametrize("values", [PAIRS, SETS], ids=["columns", "pickles"])
 def test_some_are_cut_out(values: list[Any]) -> None:
     assert read(cut(written(values), slice(1, 3))) == values[1:3]
