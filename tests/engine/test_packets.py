@@ -142,6 +142,8 @@ def test_pairs_go_to_the_shards_of_their_keys_and_keep_their_order(
             assert run.key not in found
             assert [values[place] for place in run.pos] == run.values
             found[run.key] = run.values
+        whole = as_pairs(decode(payload), "reader")
+        assert whole.values == [values[place] for place in whole.pos.tolist()]
     assert found == {key: [v for k, v in pairs if k == key] for key in dict.fromkeys(keys)}
 
 

@@ -124,6 +124,11 @@ def test_what_is_not_there_is_nothing() -> None:
     assert in_columns([{"a": None, "b": NOON}, {"a": 1, "b": NOON}]).letters == "?it"
 
 
+def test_half_of_a_pair_of_surrogates_is_text_too() -> None:
+    plain = in_columns(["a", "\ud800", "ß"]).encoded()
+    assert PlainColumns.decoded(plain).values() == ["a", "\ud800", "ß"]
+
+
 def test_what_is_no_number_stays_so() -> None:
     (found,) = in_columns([math.nan]).values()
     assert math.isnan(found)
