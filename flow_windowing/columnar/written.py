@@ -51,22 +51,17 @@ def pickles(values: Sequence[Any]) -> list[bytes]:
 def in_columns(values: Sequence[Any]) -> PlainColumns | None:
     """Values as columns; ``None`` where they are not alike, or not plain."""
     fresh = [at for at, value in enumerate(values) if type(value) is not Stored]
-    parts = [] if not fresh else [PlainColumns.of([values[at] for at in fresh])]
-    order = [fresh]
+    lots = [(PlainColumns.of([values[at] for at in fresh]), fresh)] if fresh else []
     for columns, places, rows in _by_columns(values):
-        parts.append(columns.take(np.array(rows)))
-        order.append(places)
-    first, *others = parts or [None]
-    if first is None:
+        lots.append((columns.take(np.array(rows)), places))
+    parts = [columns for columns, _ in lots if columns is not None]
+    if not parts or len(parts) < len(lots):
         return None
-    alike = [one for one in others if one is not None and one.like(first)]
-    if None in others:
-        return None
-    if len(alike) < len(others):  # all of them together may be of one shape
+    first, *others = parts
+    if not all(map(first.like, others)):  # all of them together may be of one shape
         return PlainColumns.of(known(values))
-    joined = first.joined(alike) if alike else first
-    places_now = np.concatenate([np.array(places, np.int64) for places in order])
-    return joined.take(np.argsort(places_now, kind="stable"))
+    order = np.concatenate([np.array(places, np.int64) for _, places in lots])
+    return first.joined(others).take(np.argsort(order, kind="stable"))
 
 
 def held(content: Written) -> list[Any]:

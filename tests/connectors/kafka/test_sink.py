@@ -171,8 +171,8 @@ def test_what_was_cut_off_is_not_seen_and_is_written_by_the_next_run(
     assert values(broker, topic) == numbers(1, 2)
 
 
-class Interrupted:
-    """A producer whose process dies with all sent, and nothing committed."""
+class Wrapped:
+    """A producer that does all but one thing as ever."""
 
     def __init__(self, producer: Any) -> None:
         self._producer = producer
@@ -182,6 +182,10 @@ class Interrupted:
 
     def __len__(self) -> int:
         return len(self._producer)
+
+
+class Interrupted(Wrapped):
+    """A producer whose process dies with all sent, and nothing committed."""
 
     def commit_transaction(self, _seconds: float) -> None:
         self._producer.flush(30)
@@ -423,17 +427,8 @@ def test_what_only_the_brokers_refuse_is_an_error_that_names_it(
     assert broker.consume(topic) == []
 
 
-class Stuck:
+class Stuck(Wrapped):
     """A producer that never gets rid of its last message."""
-
-    def __init__(self, producer: Any) -> None:
-        self._producer = producer
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._producer, name)
-
-    def __len__(self) -> int:
-        return len(self._producer)
 
     def flush(self, _seconds: float) -> int:
         return 1
