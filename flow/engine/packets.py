@@ -218,7 +218,8 @@ def _encode_pairs(chunk: Pairs, shards: int, step_id: str) -> Iterator[tuple[int
     ranks = key_rank[codes]
     order = np.argsort(ranks, kind="stable")
     # Dicts are pickled in less time than columns take.
-    columns = None if type(chunk.values[0]) is dict else PlainColumns.of(chunk.values)
+    pickles = any(type(value) is dict for value in chunk.values[:1])
+    columns = None if pickles else PlainColumns.of(chunk.values)
     if columns is not None:
         columns = columns.take(order)
     values = pick(chunk.values, order) if columns is None else []

@@ -322,7 +322,8 @@ class ObjectFigures(Figures):
 
     @override
     def states(self) -> list[Any]:
-        return [self._state(row) for row in range(len(self._states))]
+        self._states = list(self._known(np.arange(len(self._states))))
+        return list(self._states)
 
     @override
     def packed(self, begin: int, end: int) -> Packed:
@@ -368,8 +369,7 @@ class ObjectFigures(Figures):
         if state is _FRESH:
             state = self._states[row] = self._aggregator.initialize()
         elif type(state) in (Pickled, Stored):
-            (state,) = known([state])
-            self._states[row] = state
+            state = self._states[row] = state.value()
         return state
 
 

@@ -26,6 +26,10 @@ class Pickled:
     def __init__(self, content: bytes) -> None:
         self.content = content
 
+    def value(self) -> Any:
+        """The value, read anew."""
+        return pickle.loads(self.content)
+
 
 class Stored:
     """A value that is a row of columns."""
@@ -36,6 +40,10 @@ class Stored:
         self.columns = columns
         self.row = row
 
+    def value(self) -> Any:
+        """The value, made anew."""
+        return self.columns.value(self.row)
+
 
 def written(values: Sequence[Any]) -> Written:
     """Values as plain data; some of them may have been written before."""
@@ -45,7 +53,12 @@ def written(values: Sequence[Any]) -> Written:
 
 def pickles(values: Sequence[Any]) -> list[bytes]:
     """A pickle of each value."""
-    return [one.content if type(one) is Pickled else pickle.dumps(_plain(one), 5) for one in values]
+    return [
+        one.content
+        if type(one) is Pickled
+        else pickle.dumps(one.value() if type(one) is Stored else one, 5)
+        for one in values
+    ]
 
 
 def in_columns(values: Sequence[Any]) -> PlainColumns | None:
@@ -74,7 +87,7 @@ def held(content: Written) -> list[Any]:
 
 def known(values: Sequence[Any]) -> list[Any]:
     """Values as they are, those that were written down read."""
-    found = [pickle.loads(one.content) if type(one) is Pickled else one for one in values]
+    found = [one.value() if type(one) is Pickled else one for one in values]
     for columns, places, rows in _by_columns(values):
         for at, value in zip(places, columns.take(np.array(rows)).values(), strict=True):
             found[at] = value
@@ -113,10 +126,3 @@ def _by_columns(values: Sequence[Any]) -> list[tuple[PlainColumns, list[int], li
             entry[1].append(at)
             entry[2].append(value.row)
     return list(found.values())
-
-
-def _plain(value: Any) -> Any:
-    if type(value) is not Stored:
-        return value
-    (one,) = value.columns.take(slice(value.row, value.row + 1)).values()
-    return one

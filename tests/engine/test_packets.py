@@ -286,3 +286,7 @@ def test_a_column_with_a_name_of_the_engines_is_an_error_that_names_it(
         pytest.raises(EngineError, match=rf"a column '{name}', a name that is kept: rename it"),
     ):
         t.send("in", batch)
+
+
+def test_no_pairs_make_no_packets() -> None:
+    assert list(encode_keyed(Pairs([], [], np.empty(0, np.int64)), 4, EDGE)) == []

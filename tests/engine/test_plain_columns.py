@@ -57,6 +57,7 @@ def in_columns(values: list[Any]) -> PlainColumns:
 def test_values_come_back_as_they_were(values: list[Any]) -> None:
     columns = in_columns(values)
     assert exactly(columns.values()) == exactly(values)
+    assert exactly([columns.value(row) for row in range(len(values))]) == exactly(values)
     again = PlainColumns.decoded(pickle.loads(pickle.dumps(columns.encoded(), 5)))
     assert exactly(again.values()) == exactly(values)
     assert len(again) == len(values)

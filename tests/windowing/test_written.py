@@ -43,6 +43,8 @@ def test_values_of_any_history_come_back_as_they_were(parts: list[list[Any]], ra
     random.shuffle(mixed)
     expected, found = [one for one, _ in mixed], [one for _, one in mixed]
     assert known(found) == expected
+    single = [one.value() if isinstance(one, (Pickled, Stored)) else one for one in found]
+    assert single == expected
     assert read(written(found)) == expected
     assert known(held(written(found))) == expected
 
@@ -66,6 +68,7 @@ def test_what_has_not_been_read_is_written_as_it_is(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("flow_windowing.columnar.written.pickle.loads", None)
     monkeypatch.setattr("flow_windowing.columnar.written.pickle.dumps", None)
     monkeypatch.setattr("flow.engine.plain_columns.PlainColumns.values", None)
+    monkeypatch.setattr("flow.engine.plain_columns.PlainColumns.value", None)
     assert written([pairs[3], pairs[1]]) == written([PAIRS[3], PAIRS[1]])
     assert written(sets[1:3]) == [sets[1].content, sets[2].content]
 
