@@ -1,8 +1,8 @@
 """A daemon for Spark's Python workers that looks, many times a second, at what each is doing.
 
-Spark starts it in place of the usual one when ``spark.python.daemon.module`` says so, and forks the
-workers from it. The engine is not changed and not asked: a timer interrupts each worker, and the
-stack it is interrupted in says what the time is spent for (`sampling`).
+Spark starts it in place of `flow.engine.daemon` when ``spark.python.daemon.module`` says so, and
+forks the workers from it. The engine is not changed and not asked: a timer interrupts each worker,
+and the stack it is interrupted in says what the time is spent for (`sampling`).
 """
 
 from __future__ import annotations
@@ -10,13 +10,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import numpy  # noqa: F401  (imported before the workers are forked, as the usual daemon does)
-import pandas  # noqa: F401
-import pyarrow.compute
-import pyarrow.ipc  # noqa: F401
 from pyspark import daemon
 
 from benchmarks.windows.sampling import FOLDER_VARIABLE, Sampler
+from flow.engine.daemon import prepare
 
 _worker = daemon.worker
 
@@ -28,5 +25,6 @@ def sampled_worker(*arguments: Any) -> Any:
 
 
 if __name__ == "__main__":
+    prepare()
     daemon.worker = sampled_worker
     daemon.manager()

@@ -22,11 +22,17 @@ from pyspark.daemon import manager
 PRELOAD = "FLOW_PRELOAD"
 """The environment variable that names more modules, with commas between them."""
 
-if __name__ == "__main__":
+
+def prepare() -> None:
+    """Import what else the flow's workers need, and freeze all that is imported."""
     for name in os.environ.get(PRELOAD, "").split(","):
         # What is missing here is missed, and reported, where it is needed.
         with contextlib.suppress(Exception):
             importlib.import_module(name)
     gc.collect()
     gc.freeze()
+
+
+if __name__ == "__main__":
+    prepare()
     manager()
