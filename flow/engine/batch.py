@@ -24,6 +24,7 @@ from flow.engine.foreign import foreign_packets
 from flow.engine.keyed_state import live_states
 from flow.engine.level import run_level
 from flow.engine.local import DEFAULT_SHARDS
+from flow.engine.outputs import write_outputs
 from flow.engine.packets import CONTROL, PACKET_DDL, Packet
 from flow.engine.pipeline import SLICE_BITS
 from flow.engine.plan import Plan
@@ -35,6 +36,7 @@ from flow.engine.shipping import ShippedPlan
 from flow.engine.sources import is_foreign, planner_of, source_of
 from flow.engine.state import KeyStates
 from flow.engine.summary import Summary
+from flow.engine.task_writing import TaskWriting, write_partition
 from flow.errors import EngineError, FlowBuildError, FlowError, first_line
 from flow.instants import Moment
 
@@ -81,12 +83,13 @@ def run_batch(
         summary.add(stats)
         on_epoch(epoch, stats)
 
-    outputs = EpochOutputs(plan, shipped, layout, uuid.uuid4().hex, lambda: None, count)
+    outputs = EpochOutputs(plan, layout, uuid.uuid4().hex, lambda: None, count)
+    writing = TaskWriting(outputs.run_id, outputs.left_out(), is_batch=True)
     control = Control(Moment(settings.system_time()), settings.drain)
     outputs.open(resuming=False)
     try:
         with query_conf(spark, partitions):
-            outputs.write(_chain(plan, spark, shipped, layout, control, cores), 0)
+            outputs.write(_chain(plan, spark, shipped, layout, control, cores, writing), 0)
     except FlowError:
         raise
     except Exception as error:
@@ -119,13 +122,18 @@ def _chain(
     layout: Layout,
     control: Control,
     cores: int,
+    writing: TaskWriting,
 ) -> DataFrame:
     frame = _read(plan, spark, shipped, layout, control, cores)
     foreign = [plan.steps[name] for name in plan.inputs if is_foreign(plan.steps[name])]
     for number, step in enumerate(foreign):
         frame = frame.union(foreign_packets(step, number, shipped, layout))
-    for level in range(1, layout.levels + 1):
-        task = partial(_level_partition, shipped, layout, level, control)
+    last = layout.levels
+    if not last:
+        return frame.mapInArrow(partial(write_partition, shipped, layout, writing), PACKET_DDL)
+    for level in range(1, last + 1):
+        written = writing if level == last else None
+        task = partial(_level_partition, shipped, layout, level, control, written)
         dealt = frame.repartition(layout.partitions, "shard").sortWithinPartitions("shard", "seq")
         frame = dealt.mapInArrow(task, PACKET_DDL)
     return frame
@@ -188,6 +196,7 @@ def _level_partition(
     layout: Layout,
     level: int,
     control: Control,
+    writing: TaskWriting | None,
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     plan = shipped.plan()
@@ -197,7 +206,9 @@ def _level_partition(
         for shard, of_shard in itertools.groupby(packets, key=lambda packet: packet.shard):
             yield from _run_shard(plan, layout, level, control, shard, of_shard)
 
-    return layout.to_batches(made())
+    if writing is None:
+        return layout.to_batches(made())
+    return layout.to_batches(write_outputs(plan, writing.of_task(), made()))
 
 
 def _run_shard(

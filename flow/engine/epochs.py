@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from pyspark import TaskContext as SparkTask
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -20,11 +19,10 @@ from flow.connectors.sink import Sink, to_record
 from flow.engine.chunks import as_items
 from flow.engine.context import Stats
 from flow.engine.failures import decode_failure
-from flow.engine.outputs import Writing, sink_of, write_outputs
-from flow.engine.packets import ERROR, PACKET_DDL, PRINTED, STATS, Packet, sorted_chunks
+from flow.engine.outputs import sink_of
+from flow.engine.packets import ERROR, PRINTED, STATS, Packet, sorted_chunks
 from flow.engine.plan import Edge, Plan
 from flow.engine.rows import Layout
-from flow.engine.shipping import ShippedPlan
 from flow.errors import FlowError, StepError, first_line
 
 EpochHook = Callable[[int, Stats], None]
@@ -33,11 +31,10 @@ EpochHook = Callable[[int, Stats], None]
 
 @dataclass
 class EpochOutputs:
-    """Writes and commits the outputs of epochs, and hands on what was counted.
+    """Has epochs write their outputs, commits these, and hands on what was counted.
 
     Attributes:
         plan: the compiled flow, with its sinks as they were given.
-        shipped: the plan as workers get it.
         layout: where Spark puts packets.
         run_id: what the checkpoint is known by.
         on_written: called before the outputs of an epoch are committed.
@@ -45,7 +42,6 @@ class EpochOutputs:
     """
 
     plan: Plan
-    shipped: ShippedPlan
     layout: Layout
     run_id: str
     on_written: Callable[[], None]
@@ -70,22 +66,26 @@ class EpochOutputs:
         for edge in self.plan.outputs:
             sink_of(self.plan, edge).close()
 
+    def left_out(self) -> frozenset[int]:
+        """The edges whose sinks take Spark data frames: no task writes them."""
+        return frozenset(edge.dest for edge in self._frames())
+
     def write(self, frame: DataFrame, epoch: int) -> None:
-        """Run an epoch: everything it computes is computed here, in one pass.
+        """Run an epoch: everything it computes and writes is done here, in one pass.
+
+        Args:
+            frame: what the last stage sends when it has written the outputs (`task_writing`).
+            epoch: the epoch's number.
 
         Raises:
             FlowError: when a step, a source or a sink failed; nothing is committed then.
         """
-        frames = {edge: sink for edge, sink in self._sinks() if isinstance(sink, DataFrameSink)}
+        frames = self._frames()
         if frames:
             frame = frame.persist()
         try:
-            left_out = frozenset(edge.dest for edge in frames)
-            task = partial(
-                _write_partition, self.shipped, self.layout, self.run_id, epoch, left_out
-            )
-            packets = _collected(frame.mapInArrow(task, PACKET_DDL))
-            stats, messages = self._sort_out(packets)
+            to_here = frame.filter(~F.col("dest").isin(*self.left_out())) if frames else frame
+            stats, messages = self._sort_out(_collected(to_here))
             self.on_written()
             for edge, sink in frames.items():
                 self._hand_over(frame, edge, sink, epoch)
@@ -95,8 +95,9 @@ class EpochOutputs:
         self._commit(epoch, messages)
         self.on_epoch(epoch, stats)
 
-    def _sinks(self) -> list[tuple[Edge, Any]]:
-        return [(edge, sink_of(self.plan, edge)) for edge in self.plan.outputs]
+    def _frames(self) -> dict[Edge, DataFrameSink]:
+        sinks = {edge: sink_of(self.plan, edge) for edge in self.plan.outputs}
+        return {edge: sink for edge, sink in sinks.items() if isinstance(sink, DataFrameSink)}
 
     def _sort_out(self, packets: list[Packet]) -> tuple[Stats, dict[int, list[Any]]]:
         stats = Stats()
@@ -149,20 +150,6 @@ def _commit_to(sink: Sink[Any], epoch: int, messages: list[Any]) -> None:
 def _collected(frame: DataFrame) -> list[Packet]:
     table: pa.Table = frame.toArrow()
     return [Packet(*row) for row in zip(*(column.to_pylist() for column in table.columns))]  # noqa: B905
-
-
-def _write_partition(
-    shipped: ShippedPlan,
-    layout: Layout,
-    run_id: str,
-    epoch: int,
-    left_out: frozenset[int],
-    batches: Iterator[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    task = SparkTask.get()
-    writing = Writing(run_id, epoch, task.partitionId() if task else 0)
-    packets = layout.from_batches(batches)
-    return layout.to_batches(write_outputs(shipped.plan(), writing, packets, left_out))
 
 
 def _arrow_schema(schema: StructType | str) -> pa.Schema:

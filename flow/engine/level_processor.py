@@ -48,3 +48,5 @@ class LevelProcessor(StatefulProcessor):
 
     def close(self) -> None:
         """Called by Spark after the last shard."""
+        if self._level is not None:
+            self._level.close()

@@ -22,11 +22,19 @@ from flow.operators.edges import Output
 
 @dataclass(frozen=True)
 class Writing:
-    """One task's writing: which epoch and partition of which run."""
+    """One task's writing.
+
+    Attributes:
+        run_id: what the checkpoint is known by.
+        epoch: the epoch's number.
+        partition: the number of the Spark partition.
+        left_out: edges whose sinks are written elsewhere, as Spark data frames.
+    """
 
     run_id: str
     epoch: int
     partition: int
+    left_out: frozenset[int] = frozenset()
 
 
 def sink_of(plan: Plan, edge: Edge) -> Sink[Any]:
@@ -37,28 +45,53 @@ def sink_of(plan: Plan, edge: Edge) -> Sink[Any]:
     return operator.sink
 
 
-def write_outputs(
-    plan: Plan, writing: Writing, packets: Iterable[Packet], left_out: frozenset[int]
-) -> Iterator[Packet]:
+class OutputTask:
+    """Keeps what is bound for sinks until a task has made all of it, and writes it then.
+
+    Args:
+        plan: the compiled flow.
+        writing: which piece this is.
+    """
+
+    def __init__(self, plan: Plan, writing: Writing) -> None:
+        self._plan = plan
+        self._writing = writing
+        self._kept: dict[int, list[Packet]] = {}
+        self._failed = False
+
+    def keep(self, packets: Iterable[Packet]) -> Iterator[Packet]:
+        """Keep packets that are bound for sinks; yields all others."""
+        for packet in packets:
+            if packet.dest >= 0 and packet.dest not in self._writing.left_out:
+                self._kept.setdefault(packet.dest, []).append(packet)
+            else:
+                self._failed = self._failed or packet.dest == ERROR
+                yield packet
+
+    def write(self) -> Iterator[Packet]:
+        """Write what was kept, unless the task has failed; yields each sink's message."""
+        kept, self._kept = self._kept, {}
+        for dest, bound in sorted(kept.items()):
+            if not self._failed:
+                yield _write(self._plan, self._plan.edges[dest], self._writing, bound)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all that was kept is written."""
+        return not self._kept
+
+
+def write_outputs(plan: Plan, writing: Writing, packets: Iterable[Packet]) -> Iterator[Packet]:
     """Write what is bound for sinks; yields a packet with each sink's message, and all others.
 
     Args:
         plan: the compiled flow.
         writing: which piece this is.
         packets: all packets of the Spark partition.
-        left_out: edges whose sinks are written elsewhere, as Spark data frames.
     """
-    arrived: dict[int, list[Packet]] = {}
-    failed = False
-    for packet in packets:
-        if packet.dest >= 0:
-            arrived.setdefault(packet.dest, []).append(packet)
-        else:
-            failed = failed or packet.dest == ERROR
-            yield packet
-    for dest, bound in sorted(arrived.items()):
-        if not failed and dest not in left_out:
-            yield _write(plan, plan.edges[dest], writing, bound)
+    task = OutputTask(plan, writing)
+    yield from task.keep(packets)
+    yield from task.write()
 
 
 def _write(plan: Plan, edge: Edge, writing: Writing, packets: list[Packet]) -> Packet:

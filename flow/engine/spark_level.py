@@ -1,8 +1,12 @@
-"""A level over Spark's rows: packets come and leave as rows, and state is Spark's."""
+"""A level over Spark's rows: packets come and leave as rows, and state is Spark's.
+
+The last level's tasks also write what it makes for sinks, so that it need not go through the JVM to
+another Python process. An epoch calls every shard of a partition, so the last of them is known.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pyspark.sql import Row
@@ -10,6 +14,7 @@ from pyspark.sql import Row
 from flow.dataflow import Step
 from flow.engine.keyed_state import states_in
 from flow.engine.level import run_level
+from flow.engine.outputs import OutputTask
 from flow.engine.packets import Packet
 from flow.engine.rows import Layout
 from flow.engine.seeding import put_seeds
@@ -17,22 +22,63 @@ from flow.engine.shard_table import ShardTable
 from flow.engine.shipping import ShippedPlan
 from flow.engine.spark_store import SparkStore
 from flow.engine.state import KeyStates
+from flow.engine.task_writing import TaskWriting
+from flow.errors import EngineError
 
 
 class SparkLevel:
-    """A level of a plan, for all shards of a task."""
+    """A level of a plan, for all shards of a task.
 
-    def __init__(self, shipped: ShippedPlan, layout: Layout, number: int) -> None:
+    Args:
+        shipped: the plan.
+        layout: where Spark puts packets.
+        number: which level it is.
+        writing: for the last level, how its tasks write the outputs.
+    """
+
+    def __init__(
+        self, shipped: ShippedPlan, layout: Layout, number: int, writing: TaskWriting | None = None
+    ) -> None:
         self._shipped = shipped
         self._layout = layout
         self._number = number
+        self._writing = writing
+        self._outputs: OutputTask | None = None
+        self._to_come = 0
 
     def open(self, headers: Any, segments: Any) -> None:
         """Take the state variables of the task."""
         self._store = SparkStore(headers, segments, self._shipped.plan().kept_as)
+        if self._writing is not None:
+            self._outputs = self._writing.new_task(self._shipped)
+            partition = self._writing.of_task().partition
+            self._to_come = len(range(partition, self._layout.shards, self._layout.partitions))
+
+    def close(self) -> None:
+        """Make sure that nothing was left unwritten.
+
+        Raises:
+            EngineError: when it was, as a shard was not called.
+        """
+        if self._outputs is not None and not self._outputs.is_done:
+            raise EngineError(f"an epoch did not call {self._to_come} of the shards of a partition")
 
     def run(self, group: int, rows: Iterator[Row]) -> Iterator[Row]:
         """Run the level on the packets of a shard, which Spark knows by its grouping key."""
+        for dest, shard, origin, seq, payload in self._written(self._made(group, rows)):
+            yield _PACKET_ROW(dest, self._layout.group_of(shard), origin, seq, payload)
+
+    def _written(self, made: Iterable[Packet]) -> Iterable[Packet]:
+        """What leaves the task of what a shard has made."""
+        if self._outputs is None:
+            yield from made
+            return
+        yield from self._outputs.keep(made)
+        self._to_come -= 1
+        if not self._to_come:
+            yield from self._outputs.write()
+
+    def _made(self, group: int, rows: Iterator[Row]) -> Iterator[Packet]:
         shard = self._layout.shard_of(group)
         plan = self._shipped.plan()
         packets = [Packet(row.dest, shard, row.origin, row.seq, bytes(row.payload)) for row in rows]
@@ -43,9 +89,7 @@ class SparkLevel:
         def states_of(step: Step) -> KeyStates | ShardTable:
             return states_in(self._store, step)
 
-        made = run_level(plan, self._number, self._layout.shards, shard, packets, states_of)
-        for dest, to_shard, origin, seq, payload in made:
-            yield _PACKET_ROW(dest, self._layout.group_of(to_shard), origin, seq, payload)
+        return run_level(plan, self._number, self._layout.shards, shard, packets, states_of)
 
 
 _PACKET_ROW = Row("dest", "shard", "origin", "seq", "payload")

@@ -10,6 +10,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from py4j.protocol import Py4JNetworkError
@@ -36,6 +37,7 @@ from flow.engine.spark_failures import NO_SPACE, spark_problem
 from flow.engine.spark_level import SparkLevel
 from flow.engine.storage import Storage
 from flow.engine.summary import Summary
+from flow.engine.task_writing import TaskWriting, write_partition
 from flow.engine.ticker import FeedServer, TickReading
 from flow.errors import EngineError, FlowError, first_line
 
@@ -117,7 +119,6 @@ class StreamingRun:
         self._feed: Feed | None = None
         outputs = EpochOutputs(
             self.plan,
-            self._shipped,
             self._layout,
             identity.run_id,
             self._check_abort,
@@ -192,7 +193,7 @@ class StreamingRun:
             evolution = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
             self.spark.conf.set(evolution, str(named).lower())
             try:
-                frame = self._chain(name, named)
+                frame = self._chain(name, named, outputs.left_out())
                 writer = frame.writeStream.queryName(self.plan.flow_id).foreachBatch(write)
                 writer = writer.option("checkpointLocation", self._spark_checkpoint())
                 if self.settings.only_available and self._foreign():
@@ -203,14 +204,22 @@ class StreamingRun:
             finally:
                 self.spark.conf.unset(evolution)
 
-    def _chain(self, ticker: str, named: bool) -> DataFrame:
-        """All sources in one, then level after level."""
+    def _chain(self, ticker: str, named: bool, left_out: frozenset[int]) -> DataFrame:
+        """All sources in one, then level after level; the last of these stages writes outputs."""
+        identity, last = self._checkpoint.identity, self._layout.levels
+        writing = TaskWriting(identity.run_id, left_out, identity.first_epoch)
         reader = self.spark.readStream.format(ticker)
         frame = (reader.name("ticker") if named else reader).load()
         for number, step in enumerate(self._foreign()):
             frame = frame.union(foreign_packets(step, number, self._shipped, self._layout))
-        for level in range(1, self._layout.levels + 1):
-            processor = LevelProcessor(pickle.dumps(SparkLevel(self._shipped, self._layout, level)))
+        if not last:
+            task = partial(write_partition, self._shipped, self._layout, writing)
+            return frame.mapInArrow(task, PACKET_DDL)
+        for number in range(1, last + 1):
+            level = SparkLevel(
+                self._shipped, self._layout, number, writing if number == last else None
+            )
+            processor = LevelProcessor(pickle.dumps(level))
             frame = frame.groupBy("shard").transformWithState(
                 processor, PACKET_DDL, "Append", "None"
             )

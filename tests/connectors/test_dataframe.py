@@ -204,3 +204,22 @@ def test_a_sink_s_function_that_raised_is_named(spark: SparkSession) -> None:
     with pytest.raises(StepError, match="step 'out': its function raised OSError: disk full") as e:
         run(flow, spark=spark)
     assert isinstance(e.value.__cause__, OSError)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("engine", ["streaming", "batch"])
+def test_a_sink_may_stand_beside_others_after_a_keyed_step(
+    spark: SparkSession, engine: Any
+) -> None:
+    handed: list[Any] = []
+
+    def keep(frame: DataFrame, _epoch: int) -> None:
+        handed.extend(tuple(row) for row in frame.collect())
+
+    flow = Dataflow("beside")
+    items = [(f"k{number % 7}", 1) for number in range(21)]
+    counted = op.reduce_final("sum", op.input("in", flow, TestingSource(items)), add)
+    op.output("frame", counted, DataFrameSink(keep, "key string, value int"))
+    op.output("copy", counted, TestingSink(copy := list[Any]()))
+    run(flow, spark=spark, engine=engine)
+    assert sorted(handed) == sorted(copy) == [(f"k{number}", 3) for number in range(7)]
