@@ -28,7 +28,9 @@ STEP_US = 7_200
 JITTER_US = 5_000_000
 WAIT_SECONDS = 10
 FILES = 20
-_MANIFEST = "_manifest.json"
+HANDS = 2
+"""Pickled events also lie dealt out to so many files, for as many readers at a time."""
+_MANIFEST = "_events.json"
 """Readers of the folder leave out what begins like this."""
 
 
@@ -121,7 +123,19 @@ def _write(table: pa.Table, form: Form, path: Path) -> None:
     if form is Form.PARQUET:
         pq.write_table(table, path, row_group_size=max(1, (table.num_rows + 1) // 2))
     else:
-        path.write_bytes(pickle.dumps(as_objects(table), pickle.HIGHEST_PROTOCOL))
+        events = as_objects(table)
+        _pickle(events, path)
+        for hand in range(HANDS):
+            _pickle(events[hand::HANDS], dealt(path, hand))
+
+
+def _pickle(events: list[Any], path: Path) -> None:
+    path.write_bytes(pickle.dumps(events, pickle.HIGHEST_PROTOCOL))
+
+
+def dealt(path: Path, hand: int) -> Path:
+    """Where those of a file's pickled events are that a reader is dealt."""
+    return path.with_name(f"{path.name}-{hand}")
 
 
 def as_objects(table: pa.Table) -> list[tuple[str, tuple[datetime, float]]]:

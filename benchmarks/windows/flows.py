@@ -15,7 +15,7 @@ from typing_extensions import override
 
 import flow.operators as op
 import flow_windowing as win
-from benchmarks.windows.data import WAIT_SECONDS
+from benchmarks.windows.data import HANDS, WAIT_SECONDS, dealt
 from flow import Dataflow
 from flow.connectors.files import ParquetSink, ParquetSource
 from flow.connectors.sink import Sink, WriteContext, Written
@@ -71,7 +71,7 @@ def add(total: float, value: tuple[datetime, float]) -> float:
 
 @dataclass(frozen=True)
 class PickledSource(PartitionedSource[Any]):
-    """Reads files that hold a pickled list each, one after another.
+    """Reads files that hold a pickled list each, one after another, in as many partitions as hands.
 
     Args:
         folder: where they are.
@@ -85,7 +85,7 @@ class PickledSource(PartitionedSource[Any]):
 
     @override
     def partitions(self) -> Sequence[str]:
-        return ["files"]
+        return [str(hand) for hand in range(HANDS)]
 
     @override
     def first_offset(self, partition: str) -> int:
@@ -100,7 +100,7 @@ class PickledSource(PartitionedSource[Any]):
     @override
     def read_partition(self, partition: str, start: int, end: int) -> Iterator[list[Any]]:
         for path in self._files()[start:end]:
-            yield pickle.loads(path.read_bytes())
+            yield pickle.loads(dealt(path, int(partition)).read_bytes())
 
     def _files(self) -> list[Path]:
         return sorted(Path(self.folder).glob("*.objects"))

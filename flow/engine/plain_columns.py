@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from itertools import pairwise
-from operator import attrgetter, itemgetter
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise, repeat
+from operator import attrgetter, is_, itemgetter
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from flow.engine.segmented import Ints, Mask
+from flow.instants import EPOCH
 
 Column: TypeAlias = npt.NDArray[Any]
 Shape: TypeAlias = "int | tuple[str, ...] | None"
@@ -26,11 +28,10 @@ Plain: TypeAlias = tuple[Shape, str, tuple[Any, ...]]
 """Columns as plain data, to be written down: the shape, a letter for each column, their bytes."""
 
 _MOST_COLUMNS = 16
-_TIME = "V10"
-_WIDTHS = {"t": _TIME, "f": "<f8", "i": "<i8", "b": "?", "?": "?"}
-_LETTERS: dict[type, str] = {datetime: "t", float: "f", int: "i", bool: "b", str: "s"}
+_WIDTHS = {"m": "<i8", "f": "<f8", "i": "<i8", "b": "?", "?": "?"}
+_LETTERS: dict[type, str] = {datetime: "m", float: "f", int: "i", bool: "b", str: "s"}
 _ANY: dict[str, Any] = {
-    "t": datetime(1970, 1, 1, tzinfo=UTC),
+    "m": EPOCH,
     "f": 0.0,
     "i": 0,
     "b": False,
@@ -45,7 +46,7 @@ class PlainColumns:
 
     Attributes:
         shape: what each of them is.
-        letters: what each column holds: ``t`` times in UTC, as `datetime` pickles them, ``f``
+        letters: what each column holds: ``m`` times in UTC, as microseconds since 1970, ``f``
             floats, ``i`` whole numbers of 64 bits, ``b`` truth values, ``s`` texts, and ``?``
             which values of the next column are there: the others are ``None``.
         columns: the columns; texts are Python objects.
@@ -145,7 +146,7 @@ class PlainColumns:
             if letter == "?":
                 there = column.tolist()
                 continue
-            field = _times(column) if letter == "t" else column.tolist()
+            field = _times(column) if letter == "m" else column.tolist()
             if there is not None:
                 field = [value if one else None for value, one in zip(field, there, strict=True)]
                 there = None
@@ -188,14 +189,25 @@ def _letter_of(field: Sequence[Any]) -> tuple[str | None, bool]:
 
 
 def _column_of_times(field: Sequence[Any]) -> Column | None:
-    zones = set(map(id, map(_zone_of, field)))
-    if zones != {id(UTC)}:
+    if any(map(_fold_of, field)):  # which means nothing in UTC, and would be lost
         return None
-    content = b"".join([time.__reduce_ex__(5)[1][0] for time in field])
-    return np.frombuffer(content, _TIME)
+    return microseconds_of(field)
 
 
-_zone_of = attrgetter("tzinfo")
+_zone_of, _fold_of = attrgetter("tzinfo"), attrgetter("fold")
+
+
+def microseconds_of(times: Sequence[Any]) -> Ints | None:
+    """Datetimes as microseconds since 1970; ``None`` unless all of them are in `datetime.UTC`.
+
+    Differences of datetimes are made, and read by Arrow, in a quarter of the time that it takes to
+    read the datetimes.
+    """
+    if not all(map(is_, map(_zone_of, times), repeat(UTC))):
+        return None
+    since = pa.array([time - EPOCH for time in times], pa.duration("us"))
+    numbers: Ints = since.cast(pa.int64()).to_numpy()
+    return numbers
 
 
 def _column_of_numbers(field: Sequence[Any]) -> Column | None:
@@ -212,7 +224,7 @@ def _column_of_texts(field: Sequence[Any]) -> Column:
 
 
 _COLUMNS: dict[str, Callable[[Sequence[Any]], Column | None]] = {
-    "t": _column_of_times,
+    "m": _column_of_times,
     "f": lambda field: np.array(field, np.float64),
     "i": _column_of_numbers,
     "b": lambda field: np.array(field, np.bool_),
@@ -220,19 +232,14 @@ _COLUMNS: dict[str, Callable[[Sequence[Any]], Column | None]] = {
 }
 
 
-def _times(column: Column) -> list[Any]:
-    """Times, each made of its ten bytes as when it is unpickled."""
-    content = column.tobytes()
-    starts = range(0, len(content), 10)
-    made: Any = datetime
-    return [made(content[start : start + 10], UTC) for start in starts]
+def _times(column: Column) -> list[datetime]:
+    return [EPOCH + since for since in column.view("m8[us]").tolist()]
 
 
 def _single(letter: str, cell: Any) -> Any:
     if letter == "s":
         return cell
-    made: Any = datetime
-    return made(cell.tobytes(), UTC) if letter == "t" else cell.item()
+    return EPOCH + timedelta(microseconds=int(cell)) if letter == "m" else cell.item()
 
 
 def _bytes_of_texts(texts: list[str]) -> tuple[bytes, bytes]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import repeat, starmap
+from operator import is_
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -318,7 +320,10 @@ class ObjectFigures(Figures):
 
     @override
     def results(self, rows: Ints) -> list[Any]:
-        return list(map(self._aggregator.result, self._known(rows)))
+        aggregator, states = self._aggregator, self._known(rows)
+        if type(aggregator) is Fold and not aggregator.copies:
+            return list(states)
+        return list(map(aggregator.result, states))
 
     @override
     def states(self) -> list[Any]:
@@ -361,8 +366,14 @@ class ObjectFigures(Figures):
 
     def _known(self, rows: Ints) -> Iterator[Any]:
         """The states of some rows, one after the other."""
-        for state in known(pick(self._states, rows)):
-            yield self._aggregator.initialize() if state is _FRESH else state
+        states = known(pick(self._states, rows))
+        fresh = list(map(is_, states, repeat(_FRESH)))
+        if not any(fresh):
+            return iter(states)
+        initialize = _initializer(self._aggregator)
+        if all(fresh):
+            return starmap(initialize, repeat((), len(states)))
+        return (initialize() if one else state for state, one in zip(states, fresh, strict=True))
 
     def _state(self, row: int) -> Any:
         state = self._states[row]
@@ -375,6 +386,11 @@ class ObjectFigures(Figures):
 
 _FRESH = object()
 """The state of a window that has had no value."""
+
+
+def _initializer(aggregator: Aggregator[Any, Any, Any]) -> Callable[[], Any]:
+    """What makes the state of a window that has had no value."""
+    return aggregator.builder if type(aggregator) is Fold else aggregator.initialize
 
 
 def _adder(aggregator: Aggregator[Any, Any, Any]) -> Callable[[Any, Any], Any] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timezone
+from datetime import datetime
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flow.engine.chunks import rows_as_dicts
+from flow.engine.plain_columns import microseconds_of
 from flow.engine.segmented import Ints, Mask
 from flow.instants import MAX_US, MIN_US, NO_PROGRESS, Moment
 
@@ -135,8 +136,9 @@ def _known(column: pa.Array) -> Mask:
 def _of_objects(found: list[Any]) -> tuple[Ints, Mask] | None:
     """Timestamps that are all UTC datetimes, or all whole or all floating seconds."""
     kinds = set(map(type, found))
-    if kinds == {datetime} and {time.tzinfo for time in found} == {timezone.utc}:  # noqa: UP017
-        return _of_column(pa.array(found, pa.timestamp("us", tz="UTC")))
+    if kinds == {datetime}:
+        numbers = microseconds_of(found)
+        return None if numbers is None else (numbers, np.ones(len(numbers), np.bool_))
     if kinds == {float}:
         return _of_floats(pa.array(found, pa.float64()))
     if kinds == {int} and all(-(1 << 62) < number < (1 << 62) for number in found):

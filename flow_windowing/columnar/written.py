@@ -87,6 +87,9 @@ def held(content: Written) -> list[Any]:
 
 def known(values: Sequence[Any]) -> list[Any]:
     """Values as they are, those that were written down read."""
+    kinds = set(map(type, values))
+    if Pickled not in kinds and Stored not in kinds:
+        return list(values)
     found = [one.value() if type(one) is Pickled else one for one in values]
     for columns, places, rows in _by_columns(values):
         for at, value in zip(places, columns.take(np.array(rows)).values(), strict=True):
