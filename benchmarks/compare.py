@@ -26,7 +26,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.windows.machine import describe, headline
-from benchmarks.windows.measuring import ROOT, Bench, Measured, Say, as_json
+from benchmarks.windows.measuring import PATIENCE, ROOT, Bench, Measured, Say, as_json
 from benchmarks.windows.profiling import profile_work
 from benchmarks.windows.table import as_markdown, as_text, put_into
 from benchmarks.windows.works import Scale, Work, all_works
@@ -45,7 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"there is no work called {', '.join(unknown)}: see --list", file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory(prefix="flow-benchmark-") as temporary:
-        bench = Bench(Path(options.folder or temporary), scale, options.runs, _said())
+        home = Path(options.folder or temporary)
+        bench = Bench(home, scale, options.runs, _said(), options.patience)
         if options.profile:
             print(profile_work(bench, works[options.profile]))
             return 0
@@ -67,7 +68,7 @@ def _measure(bench: Bench, works: Sequence[Work], options: argparse.Namespace) -
                 as_markdown(measured, headline(machine, bench.scale.rows, bench.runs)),
             )
     print(as_text(measured), f"\nall figures: {results}")
-    failed = any(standing.problem for one in measured for standing in one.standings.values())
+    failed = any(standing.failed for one in measured for standing in one.standings.values())
     return int(failed or any(one.disagreement for one in measured))
 
 
@@ -87,6 +88,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--list", action="store_true", help="show what can be measured")
     parser.add_argument("--rows", type=int, default=5_000_000, help="how many events there are")
     parser.add_argument("--runs", type=int, default=3, help="how often each is measured")
+    patience = f"stop a contestant after so many seconds; {PATIENCE:g} when left out"
+    parser.add_argument("--patience", type=float, default=PATIENCE, help=patience)
     parser.add_argument("--cores", type=int, default=2, help="how many cores contestants use")
     parser.add_argument("--folder", help="where to keep the data; else they are made each time")
     parser.add_argument("--json", default="out/compare.json", help="the results file to write")

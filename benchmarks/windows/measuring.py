@@ -21,12 +21,17 @@ from benchmarks.windows.works import Contestant, Scale, Work
 
 ROOT = Path(__file__).resolve().parents[2]
 WARM_ROWS = 20_000
-LONGEST_SECONDS = 3_600
+PATIENCE = 600.0
+"""Seconds after which a contestant is stopped."""
 Say = Callable[[str], None]
 
 
 class MeasurementError(Exception):
     """A contestant did not come to a figure."""
+
+
+class StoppedError(MeasurementError):
+    """A contestant took longer than anybody wants to wait for."""
 
 
 @dataclass
@@ -37,11 +42,18 @@ class Standing:
         figures: one for each run.
         answer: what it worked out, of the first run.
         problem: why there is nothing, or not all.
+        stopped_after: the seconds after which it was stopped, if it was.
     """
 
     figures: list[Figure] = field(default_factory=list)
     answer: Answer | None = None
     problem: str = ""
+    stopped_after: float | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it did not do what it was asked to, for another reason than time."""
+        return bool(self.problem) and self.stopped_after is None
 
     @property
     def median(self) -> float | None:
@@ -76,12 +88,14 @@ class Bench:
         scale: how large everything is.
         runs: how often each contestant is measured.
         say: told of each step.
+        patience: the seconds after which a contestant is stopped.
     """
 
     home: Path
     scale: Scale
     runs: int
     say: Say
+    patience: float = PATIENCE
 
     def measure(self, work: Work) -> Measured:
         """Let all contestants do a work, in turn, as often as there are runs."""
@@ -101,6 +115,7 @@ class Bench:
         """Let a contestant do a job in a process of its own.
 
         Raises:
+            StoppedError: when it takes too long.
             MeasurementError: when it fails; it says how.
         """
         python = python or interpreter_with(contestant.needs, self.home)
@@ -120,9 +135,11 @@ class Bench:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     stdin=subprocess.DEVNULL,
-                    timeout=LONGEST_SECONDS,
+                    timeout=self.patience,
                     check=True,
                 )
+            except subprocess.TimeoutExpired as error:
+                raise StoppedError(f"over {self.patience:g} s, stopped") from error
             except subprocess.SubprocessError as error:
                 raise MeasurementError(f"it failed:\n{_last_lines(log)}") from error
         return Figure(**json.loads(told.read_text()))
@@ -172,6 +189,8 @@ class Bench:
             said = f"{standing.figures[-1].value:,.2f} {work.unit}"
         except MeasurementError as error:
             standing.problem = said = str(error)
+            if isinstance(error, StoppedError):
+                standing.stopped_after = self.patience
         shutil.rmtree(Path(job.scratch).parent, ignore_errors=True)
         self.say(f"  {contestant.name}: {said} ({time.monotonic() - started:.0f} s in all)")
 

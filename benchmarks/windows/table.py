@@ -17,10 +17,10 @@ Line = tuple[str, ...]
 def lines_of(measured: Measured) -> list[Line]:
     """A line for each contestant, ours first."""
     work, standings = measured.work, measured.standings
-    best = min(_medians(work.against, standings), default=None)
+    best = _best(work.against, standings)
     lines = [
         (contestant.name, *_figures(work, standings[contestant.name]))
-        + (_verdict(work, standings[contestant.name], best) if contestant in work.ours else NONE)
+        + (_verdict(work, standings[contestant.name], *best) if contestant in work.ours else NONE)
         for contestant in work.contestants
     ]
     if measured.disagreement:
@@ -31,29 +31,41 @@ def lines_of(measured: Measured) -> list[Line]:
 NONE: Line = ("", "", "")
 
 
-def _medians(contestants: Sequence[Contestant], standings: dict[str, Standing]) -> list[float]:
-    medians = [standings[contestant.name].median for contestant in contestants]
-    return [median for median in medians if median is not None]
+def _best(
+    contestants: Sequence[Contestant], standings: dict[str, Standing]
+) -> tuple[float | None, bool]:
+    """The best figure of some, and whether it is only known to be over that, as all were stopped.
+
+    Those that were stopped in a work where others came to an end were slower than these.
+    """
+    found = [standings[contestant.name] for contestant in contestants]
+    medians = [one.median for one in found if one.median is not None]
+    if medians:
+        return min(medians), False
+    stopped = [one.stopped_after for one in found if one.stopped_after is not None]
+    return min(stopped, default=None), bool(stopped)
 
 
 def _figures(work: Work, standing: Standing) -> Line:
     median = standing.median
     if median is None:
-        return "failed", ""
+        stopped = standing.stopped_after
+        return ("failed" if stopped is None else f"over {stopped:,.0f} s"), ""
     shown = f"{median:,.2f} {work.unit}" if work.unit == "s" else f"{median:,.0f} {work.unit}"
     is_rate = work.events is not None and median > 0
     return shown, f"{work.events.rows / median:,.0f}" if is_rate and work.events else ""
 
 
-def _verdict(work: Work, standing: Standing, best: float | None) -> Line:
+def _verdict(work: Work, standing: Standing, best: float | None, is_over: bool) -> Line:
     median = standing.median
     if median is None:
         return "", "" if work.target is None else str(work.target), ""
+    over = "over " if is_over else ""
     if work.target is None:
-        return ("" if best is None else f"{best / median:.2f}x"), "", ""
+        return ("" if best is None else f"{over}{best / median:.2f}x"), "", ""
     ratio, met = work.target.ratio(median, best), work.target.met(median, best)
-    said = {True: "yes", False: "no", None: ""}[met]
-    return "" if ratio is None else f"{ratio:.2f}x", str(work.target), said
+    said = {True: "yes", False: "" if is_over else "no", None: ""}[met]
+    return "" if ratio is None else f"{over}{ratio:.2f}x", str(work.target), said
 
 
 def as_text(all_measured: Sequence[Measured]) -> str:

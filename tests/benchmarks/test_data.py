@@ -10,7 +10,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchmarks.windows.data import FILES, Events, Form, Spread, as_objects, last_us, make
+from benchmarks.windows.data import (
+    FILES,
+    HANDS,
+    Events,
+    Form,
+    Spread,
+    as_objects,
+    dealt,
+    last_us,
+    make,
+)
 
 
 def test_every_row_is_written_once_in_files_of_equal_size(tmp_path: Path) -> None:
@@ -65,7 +75,13 @@ def test_objects_hold_the_same_events_as_columns(tmp_path: Path) -> None:
 
     events = Events(200, 10, form=Form.OBJECTS)
     folder = make(events, tmp_path)
-    assert pickle.loads((folder / "part-07.objects").read_bytes()) == as_objects(events.table(7))
+    path = folder / "part-07.objects"
+    written = pickle.loads(path.read_bytes())
+    assert written == as_objects(events.table(7))
+    assert [pickle.loads(dealt(path, hand).read_bytes()) for hand in range(HANDS)] == [
+        written[0::2],
+        written[1::2],
+    ]
 
 
 def test_files_are_as_old_as_their_place_says_and_nothing_else_is_read(tmp_path: Path) -> None:

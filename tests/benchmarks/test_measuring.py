@@ -37,6 +37,18 @@ def test_a_contestant_that_fails_says_how_and_is_not_tried_again(tmp_path: Path)
     assert "No module named 'benchmarks.windows.no_such_module'" in (
         measured.standings["broken"].problem
     )
+    assert measured.standings["broken"].failed
+    assert len(said) == 2
+
+
+def test_a_contestant_that_takes_too_long_is_stopped_and_that_is_no_failure(tmp_path: Path) -> None:
+    said: list[str] = []
+    bench = Bench(tmp_path, Scale(rows=1_000), 3, said.append, patience=0.001)
+    measured = bench.measure(Work("one", "one thing", (BROKEN,)))
+    standing = measured.standings["broken"]
+    assert standing.problem == "over 0.001 s, stopped"
+    assert standing.stopped_after == 0.001
+    assert not standing.failed
     assert len(said) == 2
 
 
