@@ -49,6 +49,10 @@ _ON_THIS_MACHINE: Mapping[str, str] = {
 """For a checkpoint on a local file system, where a rename is atomic in either of Spark's managers,
 and the other one starts three processes for each file."""
 
+_FEW_ROWS: Mapping[str, str] = {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""For packets, of which there are few: code to turn rows into others, which Spark generates anew in
+each task, takes longer than it saves."""
+
 _BROADCAST_BEYOND = "spark.broadcast.UDFCompressionThreshold"
 _NEVER_BROADCAST = 2**31 - 1
 
@@ -218,7 +222,11 @@ def _own_modules() -> list[str]:
 
 @contextlib.contextmanager
 def query_conf(
-    spark: SparkSession, partitions: int, kept_epochs: int | None = None, local: bool = False
+    spark: SparkSession,
+    partitions: int,
+    kept_epochs: int | None = None,
+    local: bool = False,
+    only_packets: bool = False,
 ) -> Iterator[None]:
     """Set what a flow's query needs, and put back what there was.
 
@@ -227,10 +235,13 @@ def query_conf(
         partitions: how many partitions each level has.
         kept_epochs: how many epochs are kept; as the session has it when left out.
         local: whether the checkpoint that is written is on a file system of this machine.
+        only_packets: whether all rows that Spark meets are packets.
     """
     wanted = {**QUERY_CONF, "spark.sql.shuffle.partitions": str(partitions)}
     if local:
         wanted.update(_ON_THIS_MACHINE)
+    if only_packets:
+        wanted.update(_FEW_ROWS)
     if kept_epochs is not None:
         wanted["spark.sql.streaming.minBatchesToRetain"] = str(kept_epochs)
     before = {name: spark.conf.get(name, None) for name in wanted}

@@ -188,8 +188,9 @@ class StreamingRun:
                 raise
 
         local = self._checkpoint.storage.is_local
-        with query_conf(self.spark, self._layout.partitions, self._kept_epochs(), local):
-            named = not self._foreign()
+        named, kept = not self._foreign(), self._kept_epochs()
+        only_packets = named and not outputs.left_out()
+        with query_conf(self.spark, self._layout.partitions, kept, local, only_packets):
             evolution = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
             self.spark.conf.set(evolution, str(named).lower())
             try:
