@@ -88,7 +88,7 @@ def run_batch(
     control = Control(Moment(settings.system_time()), settings.drain)
     outputs.open(resuming=False)
     try:
-        with query_conf(spark, partitions):
+        with query_conf(spark, partitions, only_packets=_only_packets(plan, writing)):
             outputs.write(_chain(plan, spark, shipped, layout, control, cores, writing), 0)
     except FlowError:
         raise
@@ -98,6 +98,12 @@ def run_batch(
     finally:
         outputs.close()
     return summary
+
+
+def _only_packets(plan: Plan, writing: TaskWriting) -> bool:
+    """Whether Spark itself works on no rows but packets."""
+    foreign = any(is_foreign(plan.steps[step_id]) for step_id in plan.inputs)
+    return not foreign and not writing.left_out
 
 
 def _check_bounded(plan: Plan) -> None:

@@ -50,9 +50,9 @@ class SparkLevel:
         """Take the state variables of the task."""
         self._store = SparkStore(headers, segments, self._shipped.plan().kept_as)
         if self._writing is not None:
-            self._outputs = self._writing.new_task(self._shipped)
-            partition = self._writing.of_task().partition
-            self._to_come = len(range(partition, self._layout.shards, self._layout.partitions))
+            writing, layout = self._writing.of_task(), self._layout
+            self._outputs = OutputTask(self._shipped.plan(), writing)
+            self._to_come = len(range(writing.partition, layout.shards, layout.partitions))
 
     def close(self) -> None:
         """Make sure that nothing was left unwritten.

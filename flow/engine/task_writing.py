@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark import TaskContext as SparkTask
 
-from flow.engine.outputs import OutputTask, Writing, write_outputs
+from flow.engine.outputs import Writing, write_outputs
 from flow.engine.rows import Layout
 from flow.engine.shipping import ShippedPlan
 from flow.errors import EngineError
@@ -42,10 +42,6 @@ class TaskWriting:
         if number < 0:
             raise EngineError("Spark did not tell a task which epoch it belongs to")
         return Writing(self.run_id, self.first_epoch + number, task.partitionId(), self.left_out)
-
-    def new_task(self, shipped: ShippedPlan) -> OutputTask:
-        """What keeps and writes the outputs of the task that this is called in."""
-        return OutputTask(shipped.plan(), self.of_task())
 
 
 def write_partition(

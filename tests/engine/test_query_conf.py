@@ -67,3 +67,18 @@ def test_code_is_generated_for_rows_of_data_frames(spark: SparkSession, tmp_path
     assert code_in(spark, source, TestingSink([]), trigger="available") == GENERATED
     sink = DataFrameSink(keep, "value int")
     assert code_in(spark, TestingSource([1]), sink) == GENERATED
+
+
+def code_in_batch(spark: SparkSession, source: Any) -> str:
+    """How the rows of a batch are worked on, where nothing else takes data frames."""
+    found: list[str] = []
+    flow = Dataflow("coded")
+    op.output("out", op.input("in", flow, source), TestingSink([]))
+    run(flow, spark=spark, engine="batch", on_epoch=lambda *_: found.append(spark.conf.get(CODE)))
+    return found[0]
+
+
+def test_a_batch_is_no_other(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(1,)], "n int")
+    assert code_in_batch(spark, TestingSource([1])) == INTERPRETED
+    assert code_in_batch(spark, DataFrameSource(frame)) == GENERATED
