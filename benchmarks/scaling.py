@@ -36,6 +36,7 @@ import flow_windowing as win
 from benchmarks.windows.memory import descendants
 from flow import Dataflow, run
 from flow.connectors.files import ParquetSink, ParquetSource
+from flow.engine.local import DEFAULT_SHARDS
 from flow.engine.session import SparkSettings, make_session
 from recovery import RecoveryConfig
 
@@ -63,7 +64,7 @@ class Case:
     keys: int = 10_000
     windows: int = 1
     levels: int = 1
-    shards: int = 32
+    shards: int = DEFAULT_SHARDS
     cores: int = 2
 
 
@@ -74,7 +75,7 @@ CASES: dict[str, list[Case]] = {
     "windows": [replace(Case(), windows=windows) for windows in (1, 4, 16)],
     "levels": [replace(SMALL, levels=levels) for levels in (1, 2, 3)],
     "shards": [
-        replace(case, shards=shards) for case in (SMALL, Case()) for shards in (8, 32, 128, 512)
+        replace(case, shards=shards) for case in (SMALL, Case()) for shards in (8, 16, 128, 512)
     ],
     "cores": [replace(Case(), cores=cores) for cores in (1, 2)],
 }
