@@ -90,13 +90,15 @@ class PlainColumns:
 
     @classmethod
     def decoded(cls, plain: Plain) -> PlainColumns:
-        """The columns in plain data made by `encoded`."""
+        """The columns in plain data made by `encoded`, also as it was when times were ``t``."""
         shape, letters, contents = plain
         columns = (
-            _texts(*content) if letter == "s" else np.frombuffer(content, _WIDTHS[letter])
+            _READERS[letter](content)
+            if letter in _READERS
+            else np.frombuffer(content, _WIDTHS[letter])
             for letter, content in zip(letters, contents, strict=True)
         )
-        return cls(shape, letters, tuple(columns))
+        return cls(shape, letters.replace("t", "m"), tuple(columns))
 
     def __len__(self) -> int:
         return len(self.columns[0])
@@ -248,7 +250,20 @@ def _bytes_of_texts(texts: list[str]) -> tuple[bytes, bytes]:
     return lengths.tobytes(), "".join(texts).encode("utf-8", "surrogatepass")
 
 
-def _texts(lengths: bytes, content: bytes) -> Column:
+def _texts(written: tuple[bytes, bytes]) -> Column:
+    lengths, content = written
     text = content.decode("utf-8", "surrogatepass")
     ends = np.cumsum(np.frombuffer(lengths, "<i4"), dtype=np.int64).tolist()
     return _column_of_texts([text[start:end] for start, end in pairwise([0, *ends])])
+
+
+def _times_of_pickles(content: bytes) -> Column:
+    """Times as they were written at first: ten bytes each, as `datetime` pickles them."""
+    made: Any = datetime
+    starts = range(0, len(content), 10)
+    times = microseconds_of([made(content[start : start + 10], UTC) for start in starts])
+    return np.zeros(0, np.int64) if times is None else times
+
+
+_READERS: dict[str, Callable[[Any], Column]] = {"s": _texts, "t": _times_of_pickles}
+"""What reads the letters whose bytes are not those of a column."""

@@ -136,3 +136,12 @@ def test_only_those_of_one_shape_are_alike() -> None:
     assert not pairs.like(in_columns([(3, 4)]))
     assert not in_columns([1]).like(in_columns([(1,)]))
     assert not in_columns([{"a": 1}]).like(in_columns([{"b": 1}]))
+
+
+def test_times_written_as_pickles_of_them_are_still_read() -> None:
+    times = [NOON, datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)]
+    content = b"".join(time.__reduce_ex__(5)[1][0] for time in times)
+    amounts = np.array([1.5, -2.0, 0.0])
+    columns = PlainColumns.decoded((2, "tf", (content, amounts.tobytes())))
+    assert columns.values() == list(zip(times, amounts.tolist(), strict=True))
+    assert columns.like(in_columns([(NOON, 1.0)]))
