@@ -14,10 +14,17 @@ import numpy  # noqa: F401
 import pandas  # noqa: F401
 import pyarrow.compute
 import pyarrow.ipc
+import pyarrow.pandas_compat
 import pyarrow.parquet  # noqa: F401
+import pyspark.sql.streaming.proto.StateMessage_pb2
 import pyspark.sql.streaming.stateful_processor_api_client
+import pyspark.sql.worker.plan_data_source_read
 import pyspark.worker  # noqa: F401
 from pyspark.daemon import manager
+
+import flow.engine.spark_level
+import flow.engine.task_writing
+import flow.engine.ticker  # noqa: F401
 
 PRELOAD = "FLOW_PRELOAD"
 """The environment variable that names more modules, with commas between them."""

@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 
 from flow.engine.java import check_java
 from flow.engine.spark_home import quick_spark_home
+from flow.engine.storage import LOCAL_FILES
 from flow.errors import EngineError, FlowBuildError, first_line, shorten
 
 QUERY_CONF: Mapping[str, str] = {
@@ -39,15 +40,6 @@ QUERY_CONF: Mapping[str, str] = {
     "spark.sql.adaptive.enabled": "false",
 }
 """What a flow's query needs; set on the session for the time in which the query starts."""
-
-_ON_THIS_MACHINE: Mapping[str, str] = {
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing."
-        "FileSystemBasedCheckpointFileManager"
-    ),
-}
-"""For a checkpoint on a local file system, where a rename is atomic in either of Spark's managers,
-and the other one starts three processes for each file."""
 
 _FEW_ROWS: Mapping[str, str] = {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 """For packets, of which there are few: code to turn rows into others, which Spark generates anew in
@@ -85,6 +77,9 @@ _LOCAL_CONF: Mapping[str, str] = {
 }
 
 _PACKAGES = ("flow", "flow_windowing", "recovery")
+_IN_WORKERS = ("flow_windowing.columnar.planning", "flow_windowing.columnar.shard")
+"""What is imported in workers alone, if anything of its package is in use."""
+
 _QUIET_LEVELS = ("WARN", "ERROR", "FATAL", "OFF")
 LOG_LEVELS = ("ALL", "TRACE", "DEBUG", "INFO", *_QUIET_LEVELS)
 
@@ -214,10 +209,11 @@ def _conf(settings: SparkSettings) -> dict[str, str]:
 
 
 def _own_modules() -> list[str]:
-    """The modules of this project that are in use here: workers will use them, too."""
-    return sorted(
+    """The modules of this project that are in use here, and those that workers use besides."""
+    used = {
         name for name in sys.modules if name.split(".")[0] in _PACKAGES and "__main__" not in name
-    )
+    }
+    return sorted(used.union(name for name in _IN_WORKERS if name.split(".")[0] in used))
 
 
 @contextlib.contextmanager
@@ -239,7 +235,7 @@ def query_conf(
     """
     wanted = {**QUERY_CONF, "spark.sql.shuffle.partitions": str(partitions)}
     if local:
-        wanted.update(_ON_THIS_MACHINE)
+        wanted.update(LOCAL_FILES)
     if only_packets:
         wanted.update(_FEW_ROWS)
     if kept_epochs is not None:

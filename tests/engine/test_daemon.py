@@ -1,0 +1,85 @@
+"""Workers are forked from a process that has imported what they use."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from typing_extensions import override
+
+import flow.operators as op
+import flow_windowing as win
+from flow import Dataflow, run
+from flow.connectors.sink import Sink, WriteContext, Written
+from flow.engine.daemon import PRELOAD
+from flow.testing import TestingSource
+
+pytestmark = pytest.mark.spark
+
+PACKAGES = ("flow", "flow_windowing", "recovery", "pyspark", "google")
+
+
+def note_modules(path: str) -> None:
+    names = [name for name in sys.modules if name.split(".")[0] in PACKAGES]
+    Path(path).write_text("\n".join(names))
+
+
+@dataclass(frozen=True)
+class NotingSink(Sink[Any]):
+    path: str
+
+    @override
+    def write(self, context: WriteContext, batches: Iterator[Written]) -> None:
+        if sum(map(len, batches)):
+            note_modules(self.path)
+
+
+def count(counted: int, _value: object) -> int:
+    return counted + 1
+
+
+def noting_flow(reader: str, writer: str) -> Dataflow:
+    def note(item: Any) -> Any:
+        note_modules(reader)
+        return item
+
+    items = [("key", (datetime(2024, 1, 1, 0, minute, tzinfo=UTC), 1)) for minute in range(3)]
+    flow = Dataflow("noting")
+    read = op.map("note", op.input("in", flow, TestingSource(items)), note)
+    clock: win.EventClock[Any] = win.EventClock(itemgetter(0), wait_for_system_duration="0s")
+    windower = win.TumblingWindower("1m")
+    counted = win.fold_window("windows", read, clock, windower, int, count, int.__add__)
+    op.output("out", op.key_rm("values", counted.down), NotingSink(writer))
+    return flow
+
+
+def imported_beforehand(spark: SparkSession) -> set[str]:
+    """What the process has imported that workers are forked from, as this session starts it."""
+    conf = spark.sparkContext.getConf()
+    asked = conf.get(f"spark.executorEnv.{PRELOAD}")
+    code = "import sys, flow.engine.daemon as d; d.prepare(); print(*sys.modules)"
+    environment = {**os.environ, PRELOAD: str(asked)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_a_worker_imports_nothing_when_its_first_task_comes(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    reader, writer = str(tmp_path / "reader"), str(tmp_path / "writer")
+    run(noting_flow(reader, writer), spark=spark, engine="streaming")
+    beforehand = imported_beforehand(spark)
+    for path in (reader, writer):
+        used = set(Path(path).read_text().split())
+        assert "flow.engine.reading" in used
+        assert sorted(used - beforehand - {"flow.testing"}) == []
