@@ -26,6 +26,7 @@ from typing_extensions import override
 from flow.errors import FlowBuildError, FlowTypeError, brief, shorten
 from flow.instants import Instant, instant_us
 from flow.operators import RejectedValue
+from flow.operators.logic import FailedCall
 from flow.paths import get_path
 
 V = TypeVar("V")
@@ -77,6 +78,9 @@ class Aggregator(ABC, Generic[V, S, R]):
         >>> aggregate(Product(), [2, 3, 4])
         24
     """
+
+    FUNCTIONS: ClassVar[Mapping[str, str]] = {}
+    """What errors call the functions behind its methods, where these were given by a user."""
 
     @abstractmethod
     def initialize(self) -> S:
@@ -141,6 +145,43 @@ def aggregate(
     for number, (value, timestamp_us) in enumerate(zip(held, stamps, strict=True)):
         state = aggregator.add_at(state, value, Arrival(timestamp_us, number, number))
     return aggregator.result(state)
+
+
+def called(aggregator: Aggregator[Any, Any, Any], method: str, *arguments: Any) -> Any:
+    """Call a method of an aggregator; where it raises, the error says whose fault that is.
+
+    Raises:
+        RejectedValue: when it cannot aggregate the value.
+        FailedCall: when it raised something without having been given a value.
+    """
+    try:
+        return getattr(aggregator, method)(*arguments)
+    except Exception as error:
+        value = arguments[1:2] if method == "add_at" else ()
+        failure = failure_of(aggregator, method, error, *value)
+        raise failure from failure.__cause__
+
+
+def failure_of(
+    aggregator: Aggregator[Any, Any, Any], method: str, error: Exception, *value: Any
+) -> Exception:
+    """What to raise because of what a method of an aggregator raised, unless that says enough.
+
+    Args:
+        aggregator: whose method it is.
+        method: its name.
+        error: what it raised.
+        value: the value that it was given, if it was one.
+    """
+    if isinstance(error, (RejectedValue, FailedCall, UnfitError)):
+        return error
+    name = method.removesuffix("_at")
+    what = aggregator.FUNCTIONS.get(name, f"{type(aggregator).__name__}.{name}")
+    failure = (
+        RejectedValue(value[0], f"{what} raised {brief(error)}") if value else FailedCall(what)
+    )
+    failure.__cause__ = error
+    return failure
 
 
 class UnfitError(Exception):

@@ -34,7 +34,7 @@ from flow.operators.shards import ShardLogicBuilder
 from flow_windowing.aggregators import Arrival
 from flow_windowing.clocks import Clock, DroppedValue
 from flow_windowing.columnar import window_view as _window_view  # noqa: F401  (it is registered)
-from flow_windowing.logic import EpochWindowLogic, WindowLogic
+from flow_windowing.logic import Calling, EpochWindowLogic, WindowLogic
 from flow_windowing.metadata import LateReason, LateValue, Retracted, WindowMetadata
 from flow_windowing.waiting import Waiting, WaitQueue, WaitState
 from flow_windowing.windowers import Filled, Opened, Windower
@@ -308,8 +308,9 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
             self._fill(one, Kept(timestamp_us, at, value))
         for window_id in opened.ids:
             if window_id not in filled:
-                made = self._logic(window_id).on_value_at(value, at)
-                self._touched(window_id, timestamp_us, made)
+                logic = self._logic(window_id)
+                with Calling(logic, "on_value", value):
+                    self._touched(window_id, timestamp_us, logic.on_value_at(value, at))
         self._miss(opened, value, timestamp_us, watermark_us)
         if self._keep_us is not None:
             bisect.insort(self._kept, Kept(timestamp_us, at, value), key=_turn_of)
@@ -330,8 +331,10 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         if filled.first_us <= newest.timestamp_us <= filled.last_us:
             values.append(newest)
         values.sort(key=lambda kept: kept.at.entered)
-        made = self._logic(filled.window_id).on_fill([(kept.value, kept.at) for kept in values])
-        self._touched(filled.window_id, max(kept.timestamp_us for kept in values), made)
+        logic, latest_us = self._logic(filled.window_id), max(kept.timestamp_us for kept in values)
+        with Calling(logic, "on_fill"):
+            made = logic.on_fill([(kept.value, kept.at) for kept in values])
+            self._touched(filled.window_id, latest_us, made)
 
     def _logic(self, window_id: int) -> WindowLogic[Any, Any, Any]:
         logic = self._windows.get(window_id)
@@ -355,7 +358,9 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         if original in self._shown:
             metadata, value = self._shown.pop(original)
             self._out.append((DOWN, (metadata, Retracted(value))))
-        self._touched(target, latest_us, self._logic(target).on_merge(consumed))
+        logic = self._logic(target)
+        with Calling(logic, "on_merge"):
+            self._touched(target, latest_us, logic.on_merge(consumed))
 
     def _close_passed(self, watermark_us: int) -> None:
         if self._windower.next_close_us() <= watermark_us:
@@ -365,7 +370,8 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
     def _close(self, metadata: WindowMetadata) -> None:
         logic = self._windows.pop(metadata.window_id)
         self._changed.pop(metadata.window_id, None)
-        self._down(metadata, logic.on_close())
+        with Calling(logic, "on_close"):
+            self._down(metadata, logic.on_close())
         self._out.append((CLOSED, self._dated(metadata)))
         self._shown.pop(metadata.window_id, None)
         self._latest.pop(metadata.window_id, None)

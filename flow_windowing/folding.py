@@ -6,13 +6,13 @@ Each of them is an `Aggregator`; `FoldingLogic` runs it in one window, and emits
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from flow_windowing.aggregators import Aggregator, Arrival
+from flow_windowing.aggregators import Aggregator, Arrival, called
 from flow_windowing.driver import Emit
 from flow_windowing.logic import EpochWindowLogic
 
@@ -39,7 +39,7 @@ class FoldingLogic(EpochWindowLogic[Any, Any, tuple[Any]]):
     def __init__(self, config: FoldingBuilder, state: tuple[Any] | None) -> None:
         self._aggregator = config.aggregator
         self._emit = config.emit
-        self.state = config.aggregator.initialize() if state is None else state[0]
+        self.state = called(config.aggregator, "initialize") if state is None else state[0]
 
     @override
     def on_value(self, value: Any) -> Iterable[Any]:
@@ -47,19 +47,19 @@ class FoldingLogic(EpochWindowLogic[Any, Any, tuple[Any]]):
 
     @override
     def on_value_at(self, value: Any, at: Arrival) -> Iterable[Any]:
-        self.state = self._aggregator.add_at(self.state, value, at)
+        self.state = called(self._aggregator, "add_at", self.state, value, at)
         return (self._result(),) if self._emit == "update" else ()
 
     @override
     def on_fill(self, values: list[tuple[Any, Arrival]]) -> Iterable[Any]:
         for value, at in values:
-            self.state = self._aggregator.add_at(self.state, value, at)
+            self.state = called(self._aggregator, "add_at", self.state, value, at)
         return (self._result(),) if self._emit == "update" else ()
 
     @override
     def on_merge(self, original: FoldingLogic) -> Iterable[Any]:
         """Nothing is emitted: the value that made the two windows one comes next."""
-        self.state = self._aggregator.merge(self.state, original.state)
+        self.state = called(self._aggregator, "merge", self.state, original.state)
         return ()
 
     @override
@@ -77,7 +77,7 @@ class FoldingLogic(EpochWindowLogic[Any, Any, tuple[Any]]):
         return (copy.copy(self.state),)
 
     def _result(self) -> Any:
-        return self._aggregator.result(self.state)
+        return called(self._aggregator, "result", self.state)
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,12 @@ class Fold(Aggregator[Any, Any, Any]):
     """
 
     HARMLESS: ClassVar[frozenset[str]] = frozenset({"copies"})
+    FUNCTIONS: ClassVar[Mapping[str, str]] = {
+        "initialize": "the builder",
+        "add": "the folder",
+        "merge": "the merger",
+        "result": "copying the result",
+    }
 
     builder: Callable[[], Any]
     folder: Callable[[Any, Any], Any]
@@ -122,6 +128,11 @@ class Reduce(Aggregator[Any, Any, Any]):
     """What `reduce_window` is given, as an aggregator; the state is a tuple, empty at first."""
 
     HARMLESS: ClassVar[frozenset[str]] = frozenset({"copies"})
+    FUNCTIONS: ClassVar[Mapping[str, str]] = {
+        "add": "the reducer",
+        "merge": "the reducer",
+        "result": "copying the result",
+    }
 
     reducer: Callable[[Any, Any], Any]
     copies: bool
@@ -152,7 +163,7 @@ class Named(Aggregator[Any, list[Any], dict[str, Any]]):
 
     @override
     def initialize(self) -> list[Any]:
-        return [one.initialize() for one in self.aggregators]
+        return [called(one, "initialize") for one in self.aggregators]
 
     @override
     def add(self, state: list[Any], value: Any) -> list[Any]:
@@ -160,16 +171,15 @@ class Named(Aggregator[Any, list[Any], dict[str, Any]]):
 
     @override
     def add_at(self, state: list[Any], value: Any, at: Arrival) -> list[Any]:
-        return [
-            one.add_at(kept, value, at) for one, kept in zip(self.aggregators, state, strict=True)
-        ]
+        pairs = zip(self.aggregators, state, strict=True)
+        return [called(one, "add_at", kept, value, at) for one, kept in pairs]
 
     @override
     def merge(self, state: list[Any], other: list[Any]) -> list[Any]:
         pairs = zip(self.aggregators, state, other, strict=True)
-        return [one.merge(kept, more) for one, kept, more in pairs]
+        return [called(one, "merge", kept, more) for one, kept, more in pairs]
 
     @override
     def result(self, state: list[Any]) -> dict[str, Any]:
         figures = zip(self.names, self.aggregators, state, strict=True)
-        return {name: one.result(kept) for name, one, kept in figures}
+        return {name: called(one, "result", kept) for name, one, kept in figures}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
+from flow.errors import brief
+from flow.operators.logic import FailedCall, RejectedValue
 from flow_windowing.aggregators import Arrival
 
 V = TypeVar("V")
@@ -50,3 +52,31 @@ class EpochWindowLogic(WindowLogic[V, W, S]):
     @abstractmethod
     def on_epoch_end(self) -> Iterable[W]:
         """Called once at the end of an epoch in which the window changed, if it is still open."""
+
+
+class Calling:
+    """A call of a user's logic: what it raises says which method of which class that was.
+
+    Args:
+        logic: the logic.
+        method: the name of the method.
+        value: the value that it is called with, if it is one.
+    """
+
+    __slots__ = ("_logic", "_method", "_value")
+
+    def __init__(self, logic: WindowLogic[Any, Any, Any], method: str, *value: Any) -> None:
+        self._logic = logic
+        self._method = method
+        self._value = value
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if not isinstance(error, Exception) or isinstance(error, (RejectedValue, FailedCall)):
+            return
+        what = f"{type(self._logic).__name__}.{self._method}"
+        if self._value:
+            raise RejectedValue(self._value[0], f"{what} raised {brief(error)}") from error
+        raise FailedCall(what) from error

@@ -23,6 +23,7 @@ from flow.operators.logic import (
     DISCARD,
     KEEP,
     Counted,
+    FailedCall,
     OneToOneLogic,
     RejectedValue,
     Stamped,
@@ -325,7 +326,7 @@ class KeyedRun:
         return step_error(self._step_id, problem, key=key, item=shown, has_item=bool(item))
 
     def _problem(self, what: str, error: Exception) -> str:
-        return f"{what} raised {brief(error)}"
+        return _raised(what, error)
 
 
 def _plain(item: Any) -> Any:
@@ -336,8 +337,15 @@ def _plain(item: Any) -> Any:
 
 
 def cause_of(error: Exception) -> BaseException | None:
-    """What to chain: the exception itself, or what made a logic reject a value."""
-    return error.__cause__ if isinstance(error, RejectedValue) else error
+    """What to chain: the exception itself, or what made a logic raise it."""
+    return error.__cause__ if isinstance(error, (RejectedValue, FailedCall)) else error
+
+
+def _raised(what: str, error: Exception) -> str:
+    """What has raised, as far as is known, and what."""
+    if isinstance(error, FailedCall) and error.__cause__ is not None:
+        return f"{error.what} raised {brief(error.__cause__)}"
+    return f"{what} raised {brief(error)}"
 
 
 def failed_at(step_id: str, failure: KeyFailure) -> StepError:
@@ -345,5 +353,5 @@ def failed_at(step_id: str, failure: KeyFailure) -> StepError:
     cause = failure.cause
     if isinstance(cause, RejectedValue):
         return step_error(step_id, cause.problem, key=failure.key, item=cause.value)
-    problem = f"on_batch raised {brief(cause)}"
+    problem = _raised("on_batch", cause)
     return step_error(step_id, problem, key=failure.key, item=failure.value)

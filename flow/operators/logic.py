@@ -83,6 +83,18 @@ class RejectedValue(FlowError, ValueError):
         super().__init__(problem)
 
 
+class FailedCall(FlowError):
+    """Raised by a logic to say which of the functions given to it raised; its cause is what.
+
+    Attributes:
+        what: the function, as who wrote it knows it.
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        super().__init__(f"{what} raised")
+
+
 class _Logic(ABC, Generic[W, S]):
     """What the two kinds of logic have in common."""
 

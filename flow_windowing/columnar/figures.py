@@ -20,12 +20,15 @@ from typing_extensions import override
 
 from flow.engine.chunks import as_objects, pick
 from flow.engine.segmented import Ints, Mask
+from flow.operators.logic import FailedCall
 from flow_windowing.aggregators import (
     AT_ONCE,
     Aggregator,
     Arrival,
     FieldAggregator,
     UnfitError,
+    called,
+    failure_of,
 )
 from flow_windowing.columnar.folds import FailedAt, folded
 from flow_windowing.columnar.timestamps import Values
@@ -60,13 +63,11 @@ class FailedRow(Exception):
 
     Attributes:
         row: the row.
-        what: which function it was, or ``None`` for what raises errors of its own that say it.
     """
 
-    def __init__(self, row: int, what: str | None = None) -> None:
+    def __init__(self, row: int) -> None:
         self.row = row
-        self.what = what
-        super().__init__(row, what)
+        super().__init__(row)
 
 
 class Groups:
@@ -239,37 +240,44 @@ class ObjectFigures(Figures):
             before.extend(self._known(rows))
         except Exception as error:
             at = int(groups.starts[len(before)])
-            raise FailedRow(int(groups.order[at])) from self._cause(error, groups, at)
+            cause = failure_of(self._aggregator, "initialize", error)
+            raise FailedRow(int(groups.order[at])) from cause
         try:
             after = folded(add, before, items, groups.starts)
         except FailedAt as failed:
-            cause = self._cause(failed.__cause__, groups, failed.at)
+            cause = self._not_added(failed.error, groups, failed.at)
             raise FailedRow(int(groups.order[failed.at])) from cause
         for row, state in zip(rows.tolist(), after, strict=True):
             self._states[row] = state
 
     @override
     def add_each(self, rows: Ints, groups: Groups) -> list[Any]:
-        result, states = self._aggregator.result, self._states
+        aggregator, states = self._aggregator, self._states
         items, add = self._to_add(groups)
         windows = np.repeat(rows, groups.counts).tolist()
         figures = []
         for at, (row, item) in enumerate(zip(windows, items, strict=True)):
             try:
-                states[row] = add(self._state(row), item)
-                figures.append(result(states[row]))
-            except Exception as error:
-                raise FailedRow(int(groups.order[at])) from self._cause(error, groups, at)
+                state = self._state(row)
+                try:
+                    states[row] = add(state, item)
+                except Exception as error:
+                    cause = self._not_added(error, groups, at)
+                    raise FailedRow(int(groups.order[at])) from cause
+                figures.append(called(aggregator, "result", states[row]))
+            except FailedCall as error:
+                raise FailedRow(int(groups.order[at])) from error
         return figures
 
     @override
     def merge(self, targets: Ints, originals: Ints) -> None:
-        merge, states = self._aggregator.merge, self._states
+        aggregator, states = self._aggregator, self._states
         for at, (target, original) in enumerate(
             zip(targets.tolist(), originals.tolist(), strict=True)
         ):
             try:
-                states[target] = merge(self._state(target), self._state(original))
+                pair = self._state(target), self._state(original)
+                states[target] = called(aggregator, "merge", *pair)
             except Exception as error:
                 raise FailedRow(at) from error
 
@@ -287,12 +295,13 @@ class ObjectFigures(Figures):
         """
         aggregator, states = self._aggregator, self._states
         for target, original, value in turns:
-            state = self._state(target)
             try:
+                state = self._state(target)
                 if original is None:
-                    states[target] = aggregator.add_at(state, values[value], arrivals[value])
+                    new = values[value], arrivals[value]
+                    states[target] = called(aggregator, "add_at", state, *new)
                 else:
-                    states[target] = aggregator.merge(state, self._state(original))
+                    states[target] = called(aggregator, "merge", state, self._state(original))
             except Exception as error:
                 raise FailedRow(value) from error
 
@@ -303,15 +312,15 @@ class ObjectFigures(Figures):
 
         It is that of the window after the value, or that of the one that is taken in, before it is.
         """
-        result, figures = self._aggregator.result, []
+        aggregator, figures = self._aggregator, []
         for turn in turns:
             target, original, value = turn
             try:
                 if original is not None:
-                    figures.append(result(self._state(original)))
+                    figures.append(called(aggregator, "result", self._state(original)))
                 self.replay([turn], values, arrivals)
                 if original is None:
-                    figures.append(result(self._states[target]))
+                    figures.append(called(aggregator, "result", self._states[target]))
             except FailedRow:
                 raise
             except Exception as error:
@@ -356,13 +365,14 @@ class ObjectFigures(Figures):
         items = list(zip(found, groups.arrivals(), strict=True))
         return items, lambda state, item: add_at(state, item[0], item[1])
 
-    def _cause(self, error: BaseException | None, groups: Groups, at: int) -> BaseException | None:
-        """What adding a value raised, by the value's place in `order`, as `add_at` would."""
-        if not isinstance(error, UnfitError) or not isinstance(self._aggregator, FieldAggregator):
-            return error
-        rejected = self._aggregator.rejected(groups.value_at(at), error)
-        rejected.__cause__ = error.__cause__
-        return rejected
+    def _not_added(self, error: Exception, groups: Groups, at: int) -> Exception:
+        """What `add_at` would raise of what adding a value raised, by its place in `order`."""
+        aggregator, value = self._aggregator, groups.value_at(at)
+        if isinstance(error, UnfitError) and isinstance(aggregator, FieldAggregator):
+            failure: Exception = aggregator.rejected(value, error)
+            failure.__cause__ = error.__cause__
+            return failure
+        return failure_of(aggregator, "add", error, value)
 
     def _known(self, rows: Ints) -> Iterator[Any]:
         """The states of some rows, one after the other."""
@@ -378,7 +388,7 @@ class ObjectFigures(Figures):
     def _state(self, row: int) -> Any:
         state = self._states[row]
         if state is _FRESH:
-            state = self._states[row] = self._aggregator.initialize()
+            state = self._states[row] = called(self._aggregator, "initialize")
         elif type(state) in (Pickled, Stored):
             state = self._states[row] = state.value()
         return state

@@ -17,15 +17,17 @@ _FEW = 8
 
 
 class FailedAt(Exception):
-    """A function raised; its cause is what was raised.
+    """A function raised.
 
     Attributes:
         at: which item it was called with.
+        error: what it raised.
     """
 
-    def __init__(self, at: int) -> None:
+    def __init__(self, at: int, error: Exception) -> None:
         self.at = at
-        super().__init__(at)
+        self.error = error
+        super().__init__(at, error)
 
 
 def folded(
@@ -60,7 +62,7 @@ def folded(
         try:
             made.extend(map(add, pick(after, chosen), pick(items, places)))
         except Exception as error:
-            raise FailedAt(int(places[len(made)])) from error
+            raise FailedAt(int(places[len(made)]), error) from error
         for state, one in zip(chosen.tolist(), made, strict=True):
             after[state] = one
     for state in np.flatnonzero(counts > _FEW).tolist():
@@ -70,5 +72,5 @@ def folded(
         try:
             after[state] = reduce(add, remaining, after[state])
         except Exception as error:
-            raise FailedAt(end - length_hint(remaining) - 1) from error
+            raise FailedAt(end - length_hint(remaining) - 1, error) from error
     return after

@@ -104,7 +104,7 @@ class Additions:
                 figure.merge(targets[pairs], originals[pairs])
             except FailedRow as error:
                 value = self._by[int(pairs[error.row])]
-                raise FailedRow(self._row_of(value), error.what) from error.__cause__
+                raise FailedRow(self._row_of(value)) from error.__cause__
 
     def _replay(self, figures: list[Aggregated]) -> None:
         turns = self._entrance.played.turns

@@ -1,0 +1,239 @@
+"""What a user is told when a function of theirs raises in a window: which one, and of which value.
+
+It is the same over many keys at once and key by key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from operator import itemgetter
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+import flow.operators as op
+import flow_windowing as win
+from flow import Dataflow, StepError
+from flow.testing import TestDriver, TestingSink, TestingSource
+
+START = datetime(2024, 5, 1, tzinfo=UTC)
+CLOCK: win.EventClock[Any] = win.EventClock(itemgetter(0), "30s")
+MINUTE = win.TumblingWindower("1m")
+SESSIONS = win.SessionWindower("10s")
+
+
+def value(second: int) -> tuple[datetime, int]:
+    return START + timedelta(seconds=second), second
+
+
+def fail(*_: Any) -> Any:
+    raise ZeroDivisionError("not today")
+
+
+def fail_at_two(state: Any, one: Any) -> Any:
+    return fail() if one[1] == 2 else one
+
+
+def keep(_state: Any, one: Any) -> Any:
+    return one
+
+
+class Fails:
+    """Raises when it is copied."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def __deepcopy__(self, _memo: object) -> Any:
+        return fail()
+
+
+class Spread(win.Aggregator[Any, Any, Any]):
+    """Does nothing, but for the method that fails."""
+
+    def __init__(self, failing: str) -> None:
+        self.failing = failing
+
+    def _done(self, method: str, state: Any) -> Any:
+        return fail() if method == self.failing else state
+
+    @override
+    def initialize(self) -> Any:
+        return self._done("initialize", 0)
+
+    @override
+    def add(self, state: Any, value: Any) -> Any:
+        return self._done("add" if value[1] == 2 else "", state)
+
+    @override
+    def merge(self, state: Any, other: Any) -> Any:
+        return self._done("merge", state)
+
+    @override
+    def result(self, state: Any) -> Any:
+        return self._done("result", state)
+
+
+class Visit(win.WindowLogic[Any, Any, None]):
+    """Emits nothing, but for the method that fails: some before they are asked, some after."""
+
+    failing = ""
+
+    @override
+    def on_value(self, value: Any) -> Iterable[Any]:
+        if self.failing == "on_value" and value[1] == 2:
+            yield fail()
+
+    @override
+    def on_merge(self, original: Any) -> Iterable[Any]:
+        return fail() if self.failing == "on_merge" else ()
+
+    @override
+    def on_close(self) -> Iterable[Any]:
+        return fail() if self.failing == "on_close" else ()
+
+    @override
+    def snapshot(self) -> None:
+        return None
+
+
+def visit(failing: str) -> Callable[[Any], Visit]:
+    kind = type("Visit", (Visit,), {"failing": failing})
+    return lambda _state: kind()
+
+
+Step = Callable[[Any], Any]
+ADDING: dict[str, tuple[Step, str]] = {
+    "fold": (
+        lambda up: win.fold_window("windows", up, CLOCK, MINUTE, int, fail_at_two),
+        "the folder",
+    ),
+    "fold, sessions": (
+        lambda up: win.fold_window("windows", up, CLOCK, SESSIONS, int, fail_at_two, keep),
+        "the folder",
+    ),
+    "fold, updates": (
+        lambda up: win.fold_window(
+            "windows", up, CLOCK, MINUTE, int, fail_at_two, emit="update", ordered=False
+        ),
+        "the folder",
+    ),
+    "reduce": (
+        lambda up: win.reduce_window("windows", up, CLOCK, MINUTE, fail_at_two),
+        "the reducer",
+    ),
+    "own": (
+        lambda up: win.aggregate_window("windows", up, CLOCK, MINUTE, spread=Spread("add")),
+        "Spread.add",
+    ),
+    "own, sessions": (
+        lambda up: win.aggregate_window("windows", up, CLOCK, SESSIONS, spread=Spread("add")),
+        "Spread.add",
+    ),
+    "logic": (
+        lambda up: win.window("windows", up, CLOCK, MINUTE, visit("on_value")),
+        "Visit.on_value",
+    ),
+}
+"""Steps that fail when the value 2 is added, and what they say has failed."""
+
+OTHERS: dict[str, tuple[Step, str]] = {
+    "builder": (
+        lambda up: win.fold_window("windows", up, CLOCK, MINUTE, fail, keep),
+        "the builder",
+    ),
+    "builder, updates": (
+        lambda up: win.fold_window(
+            "windows", up, CLOCK, MINUTE, fail, keep, emit="update", ordered=False
+        ),
+        "the builder",
+    ),
+    "merger": (
+        lambda up: win.fold_window("windows", up, CLOCK, SESSIONS, int, keep, fail, ordered=False),
+        "the merger",
+    ),
+    "copy": (
+        lambda up: win.fold_window(
+            "windows", up, CLOCK, MINUTE, int, Fails, emit="update", ordered=False
+        ),
+        "copying the result",
+    ),
+    "own beginning": (
+        lambda up: win.aggregate_window("windows", up, CLOCK, MINUTE, spread=Spread("initialize")),
+        "Spread.initialize",
+    ),
+    "own merge": (
+        lambda up: win.aggregate_window("windows", up, CLOCK, SESSIONS, spread=Spread("merge")),
+        "Spread.merge",
+    ),
+    "own result": (
+        lambda up: win.aggregate_window(
+            "windows", up, CLOCK, MINUTE, spread=Spread("result"), emit="update"
+        ),
+        "Spread.result",
+    ),
+    "logic's merge": (
+        lambda up: win.window("windows", up, CLOCK, SESSIONS, visit("on_merge"), ordered=False),
+        "Visit.on_merge",
+    ),
+    "logic's end": (
+        lambda up: win.window("windows", up, CLOCK, MINUTE, visit("on_close")),
+        "Visit.on_close",
+    ),
+}
+"""Steps that fail otherwise."""
+
+BOTH_WAYS = pytest.mark.parametrize("at_once", [True, False], ids=["at once", "key by key"])
+
+
+def failure_of(step: Step) -> StepError:
+    flow = Dataflow("failing")
+    op.output("out", step(op.input("in", flow, TestingSource([]))).down, TestingSink([]))
+    # The session that comes first and the one after it become one by what comes last.
+    seconds = (1, 2, 18, 9, 200)
+    items = [("a", value(second)) for second in seconds]
+
+    def play(driver: TestDriver) -> None:
+        driver.send("in", items)
+        driver.end()
+
+    with TestDriver(flow, shards=1) as driver, pytest.raises(StepError) as caught:
+        play(driver)
+    return caught.value
+
+
+def key_by_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flow_windowing.columnar.planning.plan_of", lambda _config: None)
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("name", ADDING)
+def test_what_fails_on_a_value_is_named_with_the_value(
+    name: str, at_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not at_once:
+        key_by_key(monkeypatch)
+    step, function = ADDING[name]
+    error = failure_of(step)
+    assert str(error) == (
+        f"step 'windows': {function} raised ZeroDivisionError: not today\n"
+        f"  key:  'a'\n  item: {value(2)!r}"
+    )
+    assert isinstance(error.__cause__, ZeroDivisionError)
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_fails_without_a_value_is_named(
+    name: str, at_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not at_once:
+        key_by_key(monkeypatch)
+    step, function = OTHERS[name]
+    error = failure_of(step)
+    first, second, *_ = str(error).splitlines()
+    assert first == f"step 'windows': {function} raised ZeroDivisionError: not today"
+    assert second == "  key:  'a'"
+    assert isinstance(error.__cause__, ZeroDivisionError)
