@@ -21,10 +21,17 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from flow.engine.early_workers import start_workers_early
 from flow.engine.java import check_java
 from flow.engine.spark_home import quick_spark_home
 from flow.engine.storage import LOCAL_FILES
 from flow.errors import EngineError, FlowBuildError, first_line, shorten
+
+_ONE_DAEMON: Mapping[str, str] = {
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
+}
+"""Where it is true, tasks that keep no state are given an environment variable that those that do
+are not, and Spark has workers with different environments come from different processes."""
 
 QUERY_CONF: Mapping[str, str] = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -35,7 +42,7 @@ QUERY_CONF: Mapping[str, str] = {
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
+    **_ONE_DAEMON,
     "spark.sql.streaming.numRecentProgressUpdates": "20",
     "spark.sql.adaptive.enabled": "false",
 }
@@ -161,6 +168,8 @@ def make_session(name: str, settings: SparkSettings) -> SparkSession:
     spark.sparkContext.setLogLevel(settings.log_level.upper())
     _quiet_accumulators(spark)
     _send_code(spark, settings)
+    if _is_local(settings):
+        start_workers_early(spark)
     return spark
 
 
@@ -205,7 +214,7 @@ def _conf(settings: SparkSettings) -> dict[str, str]:
         "spark.python.daemon.module": "flow.engine.daemon",
         "spark.executorEnv.FLOW_PRELOAD": ",".join(_own_modules()),
     }
-    return {**_QUIET_CONF, **_LOCAL_CONF, **daemon, **settings.conf}
+    return {**_QUIET_CONF, **_LOCAL_CONF, **_ONE_DAEMON, **daemon, **settings.conf}
 
 
 def _own_modules() -> list[str]:

@@ -1,4 +1,4 @@
-"""Workers are forked from a process that has imported what they use."""
+"""Workers are forked from one process, which starts early and has imported what they use."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ import flow_windowing as win
 from flow import Dataflow, run
 from flow.connectors.sink import Sink, WriteContext, Written
 from flow.engine.daemon import PRELOAD
+from flow.engine.early_workers import JOB_GROUP, start_workers_early
 from flow.testing import TestingSource
 
 pytestmark = pytest.mark.spark
@@ -29,8 +30,9 @@ PACKAGES = ("flow", "flow_windowing", "recovery", "pyspark", "google")
 
 
 def note_modules(path: str) -> None:
+    """Write down where this worker comes from, and what it has imported."""
     names = [name for name in sys.modules if name.split(".")[0] in PACKAGES]
-    Path(path).write_text("\n".join(names))
+    Path(path).write_text("\n".join([str(os.getppid()), *names]))
 
 
 @dataclass(frozen=True)
@@ -73,13 +75,47 @@ def imported_beforehand(spark: SparkSession) -> set[str]:
     return set(done.stdout.split())
 
 
+@pytest.fixture(scope="module")
+def workers(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, tuple[int, set[str]]]:
+    """The process that a reading and a writing worker come from, and what they have imported."""
+    folder = tmp_path_factory.mktemp("workers")
+    paths = {name: folder / name for name in ("reading", "writing")}
+    run(noting_flow(*map(str, paths.values())), spark=spark, engine="streaming")
+    noted = {name: path.read_text().split() for name, path in paths.items()}
+    return {name: (int(parent), set(names)) for name, (parent, *names) in noted.items()}
+
+
 def test_a_worker_imports_nothing_when_its_first_task_comes(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, workers: dict[str, tuple[int, set[str]]]
 ) -> None:
-    reader, writer = str(tmp_path / "reader"), str(tmp_path / "writer")
-    run(noting_flow(reader, writer), spark=spark, engine="streaming")
     beforehand = imported_beforehand(spark)
-    for path in (reader, writer):
-        used = set(Path(path).read_text().split())
+    for _, used in workers.values():
         assert "flow.engine.reading" in used
         assert sorted(used - beforehand - {"flow.testing"}) == []
+
+
+def test_workers_that_keep_state_and_others_come_from_one_process(
+    workers: dict[str, tuple[int, set[str]]],
+) -> None:
+    (reading, _), (writing, _) = workers.values()
+    assert reading == writing
+
+
+def test_a_session_has_workers_start_at_once(spark: SparkSession) -> None:
+    tracker = spark.sparkContext.statusTracker()
+    before = set(tracker.getJobIdsForGroup(JOB_GROUP))
+    start_workers_early(spark).join(60)
+    (job,) = set(tracker.getJobIdsForGroup(JOB_GROUP)) - before
+    found = tracker.getJobInfo(job)
+    assert found is not None
+    assert found.status == "SUCCEEDED"
+
+
+def test_workers_that_cannot_start_early_are_no_problem_yet(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    nothing: Any = None
+    start_workers_early(nothing).join(60)
+    assert capsys.readouterr() == ("", "")
