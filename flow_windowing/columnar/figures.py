@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from flow.engine.chunks import as_objects, pick
 from flow.engine.segmented import Ints, Mask
-from flow.operators.logic import FailedCall
+from flow.operators.logic import FailedCall, RejectedValue
 from flow_windowing.aggregators import (
     AT_ONCE,
     Aggregator,
@@ -265,7 +265,7 @@ class ObjectFigures(Figures):
                     cause = self._not_added(error, groups, at)
                     raise FailedRow(int(groups.order[at])) from cause
                 figures.append(called(aggregator, "result", states[row]))
-            except FailedCall as error:
+            except (FailedCall, RejectedValue) as error:
                 raise FailedRow(int(groups.order[at])) from error
         return figures
 
