@@ -24,7 +24,6 @@ from pyspark.sql import SparkSession
 from flow.engine.early_workers import start_workers_early
 from flow.engine.java import check_java
 from flow.engine.spark_home import quick_spark_home
-from flow.engine.storage import LOCAL_FILES
 from flow.errors import EngineError, FlowBuildError, first_line, shorten
 
 _ONE_DAEMON: Mapping[str, str] = {
@@ -47,6 +46,15 @@ QUERY_CONF: Mapping[str, str] = {
     "spark.sql.adaptive.enabled": "false",
 }
 """What a flow's query needs; set on the session for the time in which the query starts."""
+
+_ON_THIS_MACHINE: Mapping[str, str] = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing."
+        "FileSystemBasedCheckpointFileManager"
+    ),
+}
+"""For a checkpoint on a local file system, where a rename is atomic in either of Spark's managers,
+and the other one starts three processes for each file."""
 
 _FEW_ROWS: Mapping[str, str] = {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 """For packets, of which there are few: code to turn rows into others, which Spark generates anew in
@@ -244,7 +252,7 @@ def query_conf(
     """
     wanted = {**QUERY_CONF, "spark.sql.shuffle.partitions": str(partitions)}
     if local:
-        wanted.update(LOCAL_FILES)
+        wanted.update(_ON_THIS_MACHINE)
     if only_packets:
         wanted.update(_FEW_ROWS)
     if kept_epochs is not None:

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -15,15 +15,6 @@ from pyspark.sql import SparkSession
 from flow.connectors.source import Json
 from flow.errors import CheckpointError, first_line
 
-LOCAL_FILES: Mapping[str, str] = {
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing."
-        "FileSystemBasedCheckpointFileManager"
-    ),
-}
-"""For a checkpoint on a local file system, where a rename is atomic in either of Spark's managers,
-and the other one starts three processes for each file."""
-
 _UNFINISHED = re.compile(r"\..*\.tmp")
 
 
@@ -31,7 +22,8 @@ class Storage:
     """Reads and writes small files below one directory, each whole or not at all.
 
     It goes through Spark's own manager of checkpoint files, which knows how to put a file in its
-    place at once on each kind of file system.
+    place at once on each kind of file system. On a local one that is not the manager that a query's
+    own files go through: that one leaves a file that is there as it is, and does not say so.
 
     Args:
         spark: the session whose Hadoop configuration is used.
@@ -47,10 +39,6 @@ class Storage:
         managers = jvm.org.apache.spark.sql.execution.streaming.checkpointing
         with _explained("opened", self.root):
             self._fs = self._path("").getFileSystem(conf)
-            if self.is_local:
-                conf = jvm.org.apache.hadoop.conf.Configuration(conf)
-                for key, value in LOCAL_FILES.items():
-                    conf.set(key, value)
             self._files = managers.CheckpointFileManager.create(self._path(""), conf)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -22,10 +23,12 @@ from flow import Dataflow, run
 from flow.connectors.sink import Sink, WriteContext, Written
 from flow.engine.daemon import PRELOAD
 from flow.engine.early_workers import JOB_GROUP, start_workers_early
+from flow.engine.session import SparkSettings, make_session
 from flow.testing import TestingSource
 
 pytestmark = pytest.mark.spark
 
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("flow", "flow_windowing", "recovery", "pyspark", "google")
 
 
@@ -64,42 +67,43 @@ def noting_flow(reader: str, writer: str) -> Dataflow:
     return flow
 
 
-def imported_beforehand(spark: SparkSession) -> set[str]:
-    """What the process has imported that workers are forked from, as this session starts it."""
-    conf = spark.sparkContext.getConf()
-    asked = conf.get(f"spark.executorEnv.{PRELOAD}")
+def worked(flow: Dataflow, spark: SparkSession, *paths: Path) -> list[tuple[int, set[str]]]:
+    """Run a flow; the process that each worker comes from, and what it has imported."""
+    run(flow, spark=spark, engine="streaming")
+    noted = [path.read_text().split() for path in paths]
+    return [(int(parent), set(names)) for parent, *names in noted]
+
+
+def say_what_is_imported(folder: str) -> None:
+    """Run a flow in workers that nobody else has used; print what is preloaded, and what is not."""
+    spark = make_session("daemon", SparkSettings("local[2]"))
+    asked = str(spark.sparkContext.getConf().get(f"spark.executorEnv.{PRELOAD}"))
     code = "import sys, flow.engine.daemon as d; d.prepare(); print(*sys.modules)"
-    environment = {**os.environ, PRELOAD: str(asked)}
+    environment = {**os.environ, PRELOAD: asked}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    return set(done.stdout.split())
+    beforehand = set(done.stdout.split())
+    reader, writer = Path(folder) / "reader", Path(folder) / "writer"
+    found = worked(noting_flow(str(reader), str(writer)), spark, reader, writer)
+    used = set.union(*(names for _, names in found))
+    later = sorted(used - beforehand - {"flow.testing"})
+    sys.stdout.write(json.dumps({"beforehand": sorted(used & beforehand), "later": later}))
 
 
-@pytest.fixture(scope="module")
-def workers(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, tuple[int, set[str]]]:
-    """The process that a reading and a writing worker come from, and what they have imported."""
-    folder = tmp_path_factory.mktemp("workers")
-    paths = {name: folder / name for name in ("reading", "writing")}
-    run(noting_flow(*map(str, paths.values())), spark=spark, engine="streaming")
-    noted = {name: path.read_text().split() for name, path in paths.items()}
-    return {name: (int(parent), set(names)) for name, (parent, *names) in noted.items()}
-
-
-def test_a_worker_imports_nothing_when_its_first_task_comes(
-    spark: SparkSession, workers: dict[str, tuple[int, set[str]]]
-) -> None:
-    beforehand = imported_beforehand(spark)
-    for _, used in workers.values():
-        assert "flow.engine.reading" in used
-        assert sorted(used - beforehand - {"flow.testing"}) == []
+@pytest.mark.slow
+def test_a_worker_imports_nothing_when_its_first_task_comes(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.engine.test_daemon", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    said = json.loads(done.stdout)
+    assert said["later"] == []
+    assert {"flow.engine.reading", "flow_windowing.columnar.shard"} <= set(said["beforehand"])
 
 
 def test_workers_that_keep_state_and_others_come_from_one_process(
-    workers: dict[str, tuple[int, set[str]]],
+    spark: SparkSession, tmp_path: Path
 ) -> None:
-    (reading, _), (writing, _) = workers.values()
+    paths = tmp_path / "reader", tmp_path / "writer"
+    (reading, _), (writing, _) = worked(noting_flow(*map(str, paths)), spark, *paths)
     assert reading == writing
 
 
@@ -119,3 +123,7 @@ def test_workers_that_cannot_start_early_are_no_problem_yet(
     nothing: Any = None
     start_workers_early(nothing).join(60)
     assert capsys.readouterr() == ("", "")
+
+
+if __name__ == "__main__":
+    say_what_is_imported(sys.argv[1])
