@@ -93,6 +93,9 @@ def _positions(chunks: list[Chunk]) -> Ints:
 
 def _coded(columns: list[pa.Array]) -> tuple[pa.Array, Ints]:
     """The keys, each once, and which of them each row has."""
+    if not any(pa.types.is_dictionary(column.type) for column in columns):
+        whole = pa.concat_arrays(columns).dictionary_encode()
+        return whole.dictionary, whole.indices.to_numpy().astype(np.int64)
     coded = pa.chunked_array([as_dictionary(column) for column in columns]).unify_dictionaries()
     codes = np.concatenate([chunk.indices.to_numpy() for chunk in coded.chunks])
     return coded.chunk(0).dictionary, codes.astype(np.int64)

@@ -243,7 +243,13 @@ def _values(content: list[Any] | Plain) -> list[Any]:
 
 
 def _encode_keyed_records(chunk: KeyedRecords, shards: int) -> Iterator[tuple[int, bytes]]:
-    """Each shard's rows with its keys, which are sent once each, and by number in the rows."""
+    """Each shard's rows with its keys, which are sent once each, and by number in the rows.
+
+    Where few keys come twice, numbering them takes longer than sending them as they are.
+    """
+    if _mostly_differ(chunk.keys):
+        yield from _encode_each_key(chunk, shards)
+        return
     coded = as_dictionary(chunk.keys)
     codes, shard_of_key = coded.indices.to_numpy(), shard_of(hash_keys(coded.dictionary), shards)
     keys_in_order = ordered_by(shard_of_key, shards)
@@ -263,6 +269,32 @@ def _encode_keyed_records(chunk: KeyedRecords, shards: int) -> Iterator[tuple[in
             part = _ipc(batch.slice(row, row_end - row), pos[row:row_end], named)
             yield shard, b"K" + part
         key, row = key_end, row_end
+
+
+_SAMPLE = 16_384
+"""How many rows are looked at to see whether their keys differ."""
+
+
+def _mostly_differ(keys: pa.Array) -> bool:
+    """Whether the first of many keys differ, three in four of them."""
+    if pa.types.is_dictionary(keys.type) or len(keys) < 2 * _SAMPLE:
+        return False
+    return 4 * len(keys[:_SAMPLE].unique()) > 3 * _SAMPLE
+
+
+def _encode_each_key(chunk: KeyedRecords, shards: int) -> Iterator[tuple[int, bytes]]:
+    """Each shard's rows, each with its key."""
+    shard_of_row = shard_of(hash_keys(chunk.keys), shards)
+    rows = ordered_by(shard_of_row, shards)
+    order, pos = pa.array(rows), chunk.pos[rows]
+    keys, batch = chunk.keys.take(order), chunk.batch.take(order)
+    start = 0
+    for shard, end in enumerate(np.cumsum(np.bincount(shard_of_row, minlength=shards)).tolist()):
+        if end > start:
+            count = end - start
+            part = _ipc(batch.slice(start, count), pos[start:end], keys.slice(start, count))
+            yield shard, b"K" + part
+        start = end
 
 
 def _pickled(content: Any, values: list[Any], step_id: str) -> bytes:

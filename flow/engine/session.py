@@ -79,6 +79,7 @@ if sys.platform == "linux":
 _SHUFFLE_CONF: Mapping[str, str] = {
     "spark.shuffle.compress": "false",
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
 }
 
 _LOCAL_CONF: Mapping[str, str] = {

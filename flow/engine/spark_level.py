@@ -14,6 +14,7 @@ from pyspark.sql import Row
 from flow.dataflow import Step
 from flow.engine.keyed_state import states_in
 from flow.engine.level import run_level
+from flow.engine.local_copies import worker_folder
 from flow.engine.outputs import OutputTask
 from flow.engine.packets import Packet
 from flow.engine.rows import Layout
@@ -33,22 +34,30 @@ class SparkLevel:
         shipped: the plan.
         layout: where Spark puts packets.
         number: which level it is.
+        run_id: what the checkpoint is known by.
         writing: for the last level, how its tasks write the outputs.
     """
 
     def __init__(
-        self, shipped: ShippedPlan, layout: Layout, number: int, writing: TaskWriting | None = None
+        self,
+        shipped: ShippedPlan,
+        layout: Layout,
+        number: int,
+        run_id: str,
+        writing: TaskWriting | None = None,
     ) -> None:
         self._shipped = shipped
         self._layout = layout
         self._number = number
+        self._run_id = run_id
         self._writing = writing
         self._outputs: OutputTask | None = None
         self._to_come = 0
 
     def open(self, headers: Any, segments: Any) -> None:
         """Take the state variables of the task."""
-        self._store = SparkStore(headers, segments, self._shipped.plan().kept_as)
+        names, folder = self._shipped.plan().kept_as, worker_folder(self._run_id)
+        self._store = SparkStore(headers, segments, names, folder)
         if self._writing is not None:
             writing, layout = self._writing.of_task(), self._layout
             self._outputs = OutputTask(self._shipped.plan(), writing)
@@ -81,6 +90,7 @@ class SparkLevel:
     def _made(self, group: int, rows: Iterator[Row]) -> Iterator[Packet]:
         shard = self._layout.shard_of(group)
         plan = self._shipped.plan()
+        self._store.enter(shard)
         packets = [Packet(row.dest, shard, row.origin, row.seq, bytes(row.payload)) for row in rows]
         for name in plan.dropped:
             self._store.drop(name)

@@ -127,8 +127,19 @@ class Header:
         """
         check_format(content, step_id)
         _, keys, size, segments = cls._FIXED.unpack_from(content)
+        # A store may have put something of its own behind the due times.
         dues = np.frombuffer(content, "<i8", segments, cls._FIXED.size).astype(np.int64)
         return cls(dues, keys, size)
+
+    @classmethod
+    def segments_in(cls, content: bytes) -> int:
+        """How many segments a header in bytes speaks of."""
+        return int(cls._FIXED.unpack_from(content)[3]) if len(content) >= cls._FIXED.size else 0
+
+    @classmethod
+    def length_in(cls, content: bytes) -> int:
+        """How many of these bytes, the first of which are a header, it takes up."""
+        return cls._FIXED.size + 8 * cls.segments_in(content)
 
 
 def check_format(content: bytes, step_id: str) -> None:

@@ -217,9 +217,8 @@ class StreamingRun:
             task = partial(write_partition, self._shipped, self._layout, writing)
             return frame.mapInArrow(task, PACKET_DDL)
         for number in range(1, last + 1):
-            level = SparkLevel(
-                self._shipped, self._layout, number, writing if number == last else None
-            )
+            written = writing if number == last else None
+            level = SparkLevel(self._shipped, self._layout, number, identity.run_id, written)
             processor = LevelProcessor(pickle.dumps(level))
             frame = frame.groupBy("shard").transformWithState(
                 processor, PACKET_DDL, "Append", "None"

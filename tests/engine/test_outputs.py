@@ -215,7 +215,7 @@ def last_level(monkeypatch: pytest.MonkeyPatch) -> SparkLevel:
     monkeypatch.setattr(spark_level, "SparkStore", Mock())
     in_task(monkeypatch, 1, batch="0")
     layout = Layout(SHARDS, PARTITIONS, 1)
-    level = SparkLevel(ShippedPlan.pack(plan), layout, 1, TaskWriting("run", frozenset()))
+    level = SparkLevel(ShippedPlan.pack(plan), layout, 1, "run", TaskWriting("run", frozenset()))
     level.open(None, None)
     return level
 
@@ -241,7 +241,7 @@ def test_a_shard_that_was_not_called_is_an_error_and_not_lost(last_level: SparkL
 
 
 def test_a_level_before_the_last_writes_nothing(last_level: SparkLevel) -> None:
-    before = SparkLevel(last_level._shipped, Layout(SHARDS, PARTITIONS, 2), 1)
+    before = SparkLevel(last_level._shipped, Layout(SHARDS, PARTITIONS, 2), 1, "run")
     before.open(None, None)
     assert [row.dest for row in run_shard(before, 3)] == [
         last_level._shipped.plan().outputs[0].dest,

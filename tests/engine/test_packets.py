@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,9 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow
 from flow.dataflow import StreamId
+from flow.engine import packets
 from flow.engine.chunks import Chunk, Items, KeyedRecords, Pairs, Records, as_items, as_pairs
+from flow.engine.gathering import gather_rows
 from flow.engine.packets import (
     PACKET_SCHEMA,
     Packet,
@@ -147,18 +150,42 @@ def test_pairs_go_to_the_shards_of_their_keys_and_keep_their_order(
     assert found == {key: [v for k, v in pairs if k == key] for key in dict.fromkeys(keys)}
 
 
+@pytest.mark.parametrize("sample", [1, 1_000], ids=["each key", "numbered keys"])
 @given(KEYED, st.integers(1, 40))
-def test_keyed_records_go_where_pairs_go(pairs: list[tuple[str, int]], shards: int) -> None:
+def test_keyed_records_go_where_pairs_go(
+    sample: int, pairs: list[tuple[str, int]], shards: int
+) -> None:
     keys = [key for key, _ in pairs]
     values = [{"n": value % 2**31} for _, value in pairs]
     pos = np.arange(len(pairs), dtype=np.int64)
     records = KeyedRecords(pa.array(keys), pa.RecordBatch.from_pylist(values), pos)
     of_pairs = dict(encode_keyed(Pairs(keys, values, pos), shards, EDGE))
-    of_records = dict(encode_keyed(records, shards, EDGE))
+    with patch.object(packets, "_SAMPLE", sample):
+        of_records = dict(encode_keyed(records, shards, EDGE))
     assert of_pairs.keys() == of_records.keys()
     for shard, payload in of_records.items():
         runs = {run.key: run for run in decode_runs(payload, "reader")}
         assert runs == {run.key: run for run in decode_runs(of_pairs[shard], "reader")}
+
+
+@pytest.mark.parametrize("samples", [(1, 1), (1_000, 1_000), (1, 1_000)])
+def test_rows_are_gathered_from_keys_of_either_form(samples: tuple[int, int]) -> None:
+    arrived = []
+    for origin, sample in enumerate(samples):
+        keys = pa.array(["b", "a", "c", "b"] if origin else ["a", "b", "b", "c"])
+        rows = pa.RecordBatch.from_pydict({"n": [10 * origin + at for at in range(4)]})
+        chunk = KeyedRecords(keys, rows, np.arange(4))
+        with patch.object(packets, "_SAMPLE", sample):
+            ((_, payload),) = encode_keyed(chunk, 1, EDGE)
+        arrived.append(Packet(0, 0, origin, 0, payload))
+    found = gather_rows((EDGE,), arrived)
+    assert found is not None
+    assert isinstance(found.values, pa.RecordBatch)
+    numbers = found.values.column("n").take(pa.array(found.order)).to_pylist()
+    ends = np.cumsum(found.counts).tolist()
+    parts = zip([0, *ends], ends, strict=False)
+    by_key = dict(zip(found.keys.to_pylist(), (numbers[a:b] for a, b in parts), strict=True))
+    assert by_key == {"a": [0, 11], "b": [10, 1, 2, 13], "c": [12, 3]}
 
 
 def test_pairs_also_read_back_as_one_chunk() -> None:
