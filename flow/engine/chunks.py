@@ -217,7 +217,27 @@ def in_order(chunks: list[Chunk]) -> list[Chunk]:
 def _sorted_chunk(chunk: Chunk) -> Chunk:
     if len(chunk) < 2 or bool((np.diff(chunk.pos) >= 0).all()):
         return chunk
-    return reorder(chunk, np.argsort(chunk.pos, kind="stable"))
+    return reorder(chunk, order_of(chunk.pos))
+
+
+def order_of(numbers: Positions) -> npt.NDArray[np.intp]:
+    """The order that sorts numbers, ties as they come.
+
+    Each is sorted with its place behind it, in one number where there is room: numpy sorts numbers
+    in a quarter of the time that it takes to find their order.
+
+    >>> order_of(np.array([5, -1, 5, 2])).tolist()
+    [1, 3, 0, 2]
+    """
+    least, bits = int(numbers.min(initial=0)), len(numbers).bit_length()
+    if (int(numbers.max(initial=0)) - least).bit_length() + bits > _BITS:
+        return np.argsort(numbers, kind="stable")
+    tagged = ((numbers - least) << bits) | np.arange(len(numbers))
+    tagged.sort()
+    return tagged & ((1 << bits) - 1)
+
+
+_BITS = 63
 
 
 def _ascending(runs: list[Positions]) -> bool:

@@ -25,6 +25,7 @@ from flow.engine.chunks import (
     as_items,
     as_pairs,
     in_order,
+    order_of,
     pick,
     positions,
     reorder,
@@ -170,6 +171,12 @@ def test_records_of_two_schemas_that_interleave_become_plain_items() -> None:
     other = pa.RecordBatch.from_pylist([{"m": "x"}])
     (chunk,) = in_order([Records(batch(1, 2), at(0, 2)), Records(other, at(1))])
     assert plain(chunk) == [(0, {"n": 1}), (1, {"m": "x"}), (2, {"n": 2})]
+
+
+@given(st.lists(st.integers(-3, 3) | st.integers(-(2**63), 2**63 - 1), max_size=30))
+def test_numbers_are_ordered_and_ties_stay_as_they_came(numbers: list[int]) -> None:
+    order = order_of(np.array(numbers, np.int64)).tolist()
+    assert order == sorted(range(len(numbers)), key=numbers.__getitem__)
 
 
 def test_nothing_in_order_is_nothing() -> None:
