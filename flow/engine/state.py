@@ -1,6 +1,6 @@
 """State: what a keyed step remembers between epochs.
 
-A shard's state of a step is cut into *segments* of some ten kilobytes, which hold whole keys and
+A shard's state of a step is cut into *segments* of some sixteen kilobytes, which hold whole keys and
 are read and written alone, and a *header* that says how many there are and when each next has
 something due. An epoch reads the header and the segments that its keys fall into, or in which
 something is due: its cost follows the keys it touches. Segments split, and are joined again, by
@@ -32,8 +32,9 @@ from flow.operators.shards import SnapshotsIn
 FORMAT = 1
 FORMAT_OF_SHARDS = 2
 """The version byte of a segment whose content is a `ShardLogic`'s own."""
-TARGET_BYTES = 10_000
-"""What a segment should weigh: about where a state call costs as much as the bytes it moves."""
+TARGET_BYTES = 16_000
+"""What a segment should weigh: larger ones are quicker where an epoch touches most keys of a shard,
+smaller ones where it touches few."""
 PROGRESS_SEGMENT = -1
 """The number of the segment that holds no keys but how far the step's stream has come."""
 _OVERHEAD_BYTES = 24

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.spark
 
 START = datetime(2023, 12, 14, 10, 30, tzinfo=UTC)
 START_US = int(START.timestamp() * 1e6)
-KEYS, ROWS, SHARDS = 6_000, 40_000, 4
+KEYS, ROWS, SHARDS = 10_000, 60_000, 4
 MINUTE_US = 60_000_000
 
 
