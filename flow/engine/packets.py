@@ -6,8 +6,8 @@ A packet's payload is one byte that says the form, then:
 - ``Q`` pairs as they come: a pickle of ``(positions, keys, values)``;
 - ``P`` pairs, grouped by key: a pickle of ``(keys, counts, positions, values)``, where ``counts``
   says how many of the values are each key's; values that are plain are in columns;
-- ``R`` records, ``K`` keyed records: an Arrow IPC stream with the position, and the key, as
-  columns.
+- ``R`` records, ``K`` keyed records: an Arrow IPC stream with the position, from the least of
+  them on, and the key as columns.
 
 Pickles travel only between workers of one run and are never read from outside the flow.
 """
@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from flow.engine.chunks import (
+    AFTER_ITEMS,
     Chunk,
     Items,
     KeyedRecords,
@@ -46,7 +47,7 @@ CONTROL, STATS, ERROR, PRINTED, PROGRESS, SEED = -1, -2, -3, -4, -5, -6
 """Destinations that are not a stream: an epoch's time, counts, a failure, an inspector's lines, how
 far a stream has come."""
 
-_POS, _KEY = "__flow_pos__", "__flow_key__"
+_POS, _KEY, _FIRST = "__flow_pos__", "__flow_key__", "first"
 REACHED = "__flow_reached__"
 """The column of records that says how far what their origin sends has come with each of them."""
 _PROTOCOL = 5
@@ -264,7 +265,8 @@ def _encode_keyed_records(chunk: KeyedRecords, shards: int) -> Iterator[tuple[in
     key = row = 0
     for shard, (key_end, row_end) in enumerate(zip(key_ends, row_ends, strict=True)):
         if row_end > row:
-            numbers = pa.array(places[row:row_end] - np.int32(key))
+            few = key_end - key < 1 << 15
+            numbers = pa.array((places[row:row_end] - key).astype(np.int16 if few else np.int32))
             named = pa.DictionaryArray.from_arrays(numbers, keys.slice(key, key_end - key))
             part = _ipc(batch.slice(row, row_end - row), pos[row:row_end], named)
             yield shard, b"K" + part
@@ -321,17 +323,35 @@ def _check_pickle(value: Any, step_id: str) -> None:
 
 def _ipc(batch: pa.RecordBatch, pos: Positions, keys: pa.Array | None) -> bytes:
     check_free(batch, _POS, _KEY)
-    extra = [(_POS, pa.array(pos))] + ([] if keys is None else [(_KEY, keys)])
-    fields = [*batch.schema, *(pa.field(name, array.type) for name, array in extra)]
-    whole = pa.RecordBatch.from_arrays(
-        [*batch.columns, *(array for _, array in extra)],
-        schema=pa.schema(fields, batch.schema.metadata),
-    )
+    places, field = _narrowed(pos)
+    columns, fields = [*batch.columns, places], [*batch.schema, field]
+    if keys is not None:
+        columns.append(keys)
+        fields.append(pa.field(_KEY, keys.type))
+    schema = pa.schema(fields, batch.schema.metadata)
+    whole = pa.RecordBatch.from_arrays(columns, schema=schema)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, whole.schema) as writer:
         writer.write_batch(whole)
     content: bytes = sink.getvalue().to_pybytes()
     return content
+
+
+def _narrowed(pos: Positions) -> tuple[pa.Array, pa.Field]:
+    """Positions as a column, counted from the least where 32 bits hold that, and what it is."""
+    first = int(pos.min(initial=AFTER_ITEMS))
+    if int(pos.max(initial=first)) - first < 1 << 31:
+        places = pa.array((pos - first).astype(np.int32))
+    else:
+        first, places = 0, pa.array(pos)
+    return places, pa.field(_POS, places.type, metadata={_FIRST: str(first)})
+
+
+def _widened(batch: pa.RecordBatch) -> Positions:
+    """The positions in a batch."""
+    metadata = batch.schema.field(_POS).metadata
+    places: Positions = batch.column(_POS).to_numpy().astype(np.int64)
+    return places + int(metadata[_FIRST.encode()])
 
 
 def check_free(batch: pa.RecordBatch, *names: str) -> None:
@@ -349,8 +369,13 @@ def _from_ipc(body: memoryview) -> Chunk:
     batch = pa.ipc.open_stream(pa.py_buffer(body)).read_next_batch()
     names = batch.schema.names
     data = batch.select([name for name in names if name not in (_POS, _KEY)])
-    pos = batch.column(_POS).to_numpy()
-    return KeyedRecords(batch.column(_KEY), data, pos) if _KEY in names else Records(data, pos)
+    pos = _widened(batch)
+    if _KEY not in names:
+        return Records(data, pos)
+    keys = batch.column(_KEY)
+    if pa.types.is_dictionary(keys.type):  # of one type, whatever was sent
+        keys = pa.DictionaryArray.from_arrays(keys.indices.cast(pa.int32()), keys.dictionary)
+    return KeyedRecords(keys, data, pos)
 
 
 def sorted_chunks(packets: list[Packet]) -> list[Chunk]:

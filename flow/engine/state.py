@@ -1,7 +1,7 @@
 """State: what a keyed step remembers between epochs.
 
-A shard's state of a step is cut into *segments* of some sixteen kilobytes, which hold whole keys and
-are read and written alone, and a *header* that says how many there are and when each next has
+A shard's state of a step is cut into *segments* of some sixteen kilobytes, which hold whole keys
+and are read and written alone, and a *header* that says how many there are and when each next has
 something due. An epoch reads the header and the segments that its keys fall into, or in which
 something is due: its cost follows the keys it touches. Segments split, and are joined again, by
 linear hashing (Litwin 1980): going from n to n + 1 segments takes only one apart.

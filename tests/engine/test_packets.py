@@ -19,7 +19,16 @@ import flow_windowing as win
 from flow import Dataflow
 from flow.dataflow import StreamId
 from flow.engine import packets
-from flow.engine.chunks import Chunk, Items, KeyedRecords, Pairs, Records, as_items, as_pairs
+from flow.engine.chunks import (
+    AT_END,
+    Chunk,
+    Items,
+    KeyedRecords,
+    Pairs,
+    Records,
+    as_items,
+    as_pairs,
+)
 from flow.engine.gathering import gather_rows
 from flow.engine.packets import (
     PACKET_SCHEMA,
@@ -87,6 +96,26 @@ def test_records_stay_columns_on_the_way(shape: str) -> None:
     chunk = decode(encode_whole(SHAPES[shape](), "step"))
     assert type(chunk) is type(SHAPES[shape]())
     assert chunk.batch.equals(FLIGHTS)  # type: ignore[union-attr]
+
+
+@given(st.lists(st.integers(-1, 3) | st.integers(-1, AT_END), min_size=1, max_size=20))
+def test_positions_read_back_however_far_apart(places: list[int]) -> None:
+    rows = pa.RecordBatch.from_pydict({"n": range(len(places))})
+    found = decode(encode_whole(Records(rows, at(*places)), "maker"))
+    assert found.pos.dtype == np.int64
+    assert found.pos.tolist() == places
+
+
+@pytest.mark.parametrize("count", [2**15 - 1, 2**15 + 1])
+def test_few_keys_and_many_read_back_alike(count: int) -> None:
+    keys = pa.array(map(str, range(count)))
+    rows = pa.RecordBatch.from_pydict({"n": range(count)})
+    chunk = KeyedRecords(keys.dictionary_encode(), rows, np.arange(count))
+    ((_, payload),) = encode_keyed(chunk, 1, EDGE)
+    found = decode(payload)
+    assert isinstance(found, KeyedRecords)
+    assert found.keys.type == pa.dictionary(pa.int32(), pa.string())
+    assert found.keys.to_pylist() == keys.to_pylist()
 
 
 def test_records_without_rows_read_back() -> None:
