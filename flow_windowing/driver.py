@@ -26,8 +26,10 @@ from flow.operators.logic import (
     DISCARD,
     KEEP,
     Counted,
+    FailedCall,
     Keep,
     Progress,
+    RejectedValue,
     StatefulBatchLogic,
 )
 from flow.operators.shards import ShardLogicBuilder
@@ -222,7 +224,8 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         for window_id in changed:
             logic = self._windows[window_id]
             if isinstance(logic, EpochWindowLogic):
-                self._down(self._windower.metadata(window_id), logic.on_epoch_end())
+                with Calling(logic, "on_epoch_end"):
+                    self._down(self._windower.metadata(window_id), logic.on_epoch_end())
         return self._emitted()
 
     @override
@@ -339,7 +342,20 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
     def _logic(self, window_id: int) -> WindowLogic[Any, Any, Any]:
         logic = self._windows.get(window_id)
         if logic is None:
-            logic = self._windows[window_id] = self._config.builder(None)
+            logic = self._windows[window_id] = self._built()
+        return logic
+
+    def _built(self) -> WindowLogic[Any, Any, Any]:
+        """The logic of a new window."""
+        try:
+            logic: object = self._config.builder(None)
+        except (RejectedValue, FailedCall):
+            raise
+        except Exception as error:
+            raise FailedCall("the builder") from error
+        if not isinstance(logic, WindowLogic):
+            wrong = TypeError(f"it made {shorten(logic)}, which is no WindowLogic")
+            raise FailedCall("the builder") from wrong
         return logic
 
     def _touched(self, window_id: int, timestamp_us: int, made: Iterable[Any]) -> None:

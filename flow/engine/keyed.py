@@ -326,7 +326,7 @@ class KeyedRun:
         return step_error(self._step_id, problem, key=key, item=shown, has_item=bool(item))
 
     def _problem(self, what: str, error: Exception) -> str:
-        return _raised(what, error)
+        return raised(what, error)
 
 
 def _plain(item: Any) -> Any:
@@ -341,7 +341,7 @@ def cause_of(error: Exception) -> BaseException | None:
     return error.__cause__ if isinstance(error, (RejectedValue, FailedCall)) else error
 
 
-def _raised(what: str, error: Exception) -> str:
+def raised(what: str, error: Exception) -> str:
     """What has raised, as far as is known, and what."""
     if isinstance(error, FailedCall) and error.__cause__ is not None:
         return f"{error.what} raised {brief(error.__cause__)}"
@@ -353,5 +353,5 @@ def failed_at(step_id: str, failure: KeyFailure) -> StepError:
     cause = failure.cause
     if isinstance(cause, RejectedValue):
         return step_error(step_id, cause.problem, key=failure.key, item=cause.value)
-    problem = _raised("on_batch", cause)
+    problem = raised("on_batch", cause)
     return step_error(step_id, problem, key=failure.key, item=failure.value)

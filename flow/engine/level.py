@@ -15,7 +15,7 @@ from flow.engine.chunks import Chunk
 from flow.engine.context import Control, Stats, TaskContext
 from flow.engine.failures import encode_failure
 from flow.engine.gathering import gather_rows
-from flow.engine.keyed import KeyedRun, cause_of, failed_at, gather
+from flow.engine.keyed import KeyedRun, cause_of, failed_at, gather, raised
 from flow.engine.meter import Marks, Partition
 from flow.engine.packets import CONTROL, ERROR, PROGRESS, STATS, Packet, sorted_chunks
 from flow.engine.pipeline import Pipeline
@@ -23,8 +23,8 @@ from flow.engine.plan import Edge, Plan
 from flow.engine.progress import Timeline, timeline_of
 from flow.engine.shard_table import ShardTable
 from flow.engine.state import KeyStates
-from flow.errors import EngineError, FlowError, brief, step_error
-from flow.operators.logic import Counted, Stateful
+from flow.errors import EngineError, FlowError, step_error
+from flow.operators.logic import Counted, FailedCall, Stateful
 from flow.operators.shards import KeyFailure, ShardEpoch
 
 LEVEL_BITS = 24
@@ -175,11 +175,11 @@ class _LevelRun:
             due_us = table.flush()
         except KeyFailure as failure:
             raise failed_at(step.step_id, failure) from cause_of(failure.cause)
-        except FlowError:
-            raise
         except Exception as error:  # such as a state that pickle refuses, or a result that raises
-            problem = f"working out or keeping its results raised {brief(error)}"
-            raise step_error(step.step_id, problem, has_item=False) from error
+            if isinstance(error, FlowError) and not isinstance(error, FailedCall):
+                raise
+            problem = raised("working out or keeping its results", error)
+            raise step_error(step.step_id, problem, has_item=False) from cause_of(error)
         if timeline is not None:
             due_us = timeline.due_us(due_us)
         self._context.stats.due_us = min(self._context.stats.due_us, due_us)

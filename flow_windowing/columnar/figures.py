@@ -332,7 +332,11 @@ class ObjectFigures(Figures):
         aggregator, states = self._aggregator, self._known(rows)
         if type(aggregator) is Fold and not aggregator.copies:
             return list(states)
-        return list(map(aggregator.result, states))
+        try:
+            return list(map(aggregator.result, states))
+        except Exception as error:
+            failure = failure_of(aggregator, "result", error)
+            raise failure from failure.__cause__
 
     @override
     def states(self) -> list[Any]:

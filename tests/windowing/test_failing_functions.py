@@ -17,10 +17,12 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, StepError
 from flow.testing import TestDriver, TestingSink, TestingSource
+from flow_windowing.operators import add_window
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 CLOCK: win.EventClock[Any] = win.EventClock(itemgetter(0), "30s")
 MINUTE = win.TumblingWindower("1m")
+DAY = win.TumblingWindower("1d")
 SESSIONS = win.SessionWindower("10s")
 
 
@@ -76,7 +78,7 @@ class Spread(win.Aggregator[Any, Any, Any]):
         return self._done("result", state)
 
 
-class Visit(win.WindowLogic[Any, Any, None]):
+class Visit(win.EpochWindowLogic[Any, Any, None]):
     """Emits nothing, but for the method that fails: some before they are asked, some after."""
 
     failing = ""
@@ -89,6 +91,10 @@ class Visit(win.WindowLogic[Any, Any, None]):
     @override
     def on_merge(self, original: Any) -> Iterable[Any]:
         return fail() if self.failing == "on_merge" else ()
+
+    @override
+    def on_epoch_end(self) -> Iterable[Any]:
+        return fail() if self.failing == "on_epoch_end" else ()
 
     @override
     def on_close(self) -> Iterable[Any]:
@@ -178,12 +184,31 @@ OTHERS: dict[str, tuple[Step, str]] = {
         lambda up: win.window("windows", up, CLOCK, SESSIONS, visit("on_merge"), ordered=False),
         "Visit.on_merge",
     ),
+    "logic's builder": (lambda up: win.window("windows", up, CLOCK, MINUTE, fail), "the builder"),
+    "logic's epoch": (
+        lambda up: add_window(
+            "windows", (up,), CLOCK, DAY, visit("on_epoch_end"), ordered=False, emit="epoch"
+        ),
+        "Visit.on_epoch_end",
+    ),
     "logic's end": (
         lambda up: win.window("windows", up, CLOCK, MINUTE, visit("on_close")),
         "Visit.on_close",
     ),
 }
 """Steps that fail otherwise."""
+
+WITHOUT_KEY: dict[str, tuple[Step, str]] = {
+    "own result": (
+        lambda up: win.aggregate_window("windows", up, CLOCK, MINUTE, spread=Spread("result")),
+        "Spread.result",
+    ),
+    "result over sessions": (
+        lambda up: win.aggregate_window("windows", up, CLOCK, SESSIONS, spread=Spread("result")),
+        "Spread.result",
+    ),
+}
+"""Steps whose results fail, of many keys at once."""
 
 BOTH_WAYS = pytest.mark.parametrize("at_once", [True, False], ids=["at once", "key by key"])
 
@@ -237,3 +262,25 @@ def test_what_fails_without_a_value_is_named(
     assert first == f"step 'windows': {function} raised ZeroDivisionError: not today"
     assert second == "  key:  'a'"
     assert isinstance(error.__cause__, ZeroDivisionError)
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("name", WITHOUT_KEY)
+def test_a_result_that_fails_is_named(
+    name: str, at_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not at_once:
+        key_by_key(monkeypatch)
+    step, function = WITHOUT_KEY[name]
+    error = failure_of(step)
+    first = str(error).splitlines()[0]
+    assert first == f"step 'windows': {function} raised ZeroDivisionError: not today"
+    assert isinstance(error.__cause__, ZeroDivisionError)
+
+
+def test_a_builder_that_makes_no_logic_is_told() -> None:
+    error = failure_of(lambda up: win.window("windows", up, CLOCK, MINUTE, lambda _state: 7))
+    first = str(error).splitlines()[0]
+    assert first == (
+        "step 'windows': the builder raised TypeError: it made 7, which is no WindowLogic"
+    )
