@@ -98,7 +98,7 @@ def one_run(
         )
     if done.returncode:
         sys.exit(f"{CONTESTANTS[who]} failed")
-    found = answers_of(who, broker.consume(sink, 300))
+    found = answers_of(who, messages, broker.consume(sink, 300))
     if found != expected:
         different = sum(found.get(window) != total for window, total in expected.items())
         print(f"{CONTESTANTS[who]}: {different} of {len(expected)} answers differ")
@@ -106,15 +106,15 @@ def one_run(
     return seconds
 
 
-def answers_of(who: str, messages: list[Any]) -> Answers:
-    """What a contestant's topic holds."""
+def answers_of(who: str, read: int, messages: list[Any]) -> Answers:
+    """What a contestant's topic holds, that has read so many messages."""
     if who == "quix":
-        return read_answers(messages, lambda value: int(value["start"]), "value")
+        return read_answers(messages, read, lambda value: int(value["start"]), "value")
 
     def opens(value: dict[str, Any]) -> int:
         return round(datetime.fromisoformat(value["open_time"]).timestamp() * 1000)
 
-    return read_answers(messages, opens, "total")
+    return read_answers(messages, read, opens, "total")
 
 
 def show(seconds: dict[str, list[float]], messages: int) -> None:

@@ -112,11 +112,14 @@ def fill(servers: str, topic: str, messages: int) -> int:
     return len(found)
 
 
-def read_answers(messages: list[Any], opens: Callable[[dict[str, Any]], int], sum_: str) -> Answers:
-    """The sums that a contestant has written, without those of the last windows.
+def read_answers(
+    messages: list[Any], read: int, opens: Callable[[dict[str, Any]], int], sum_: str
+) -> Answers:
+    """The sums that a contestant has written, without those of the messages that end windows.
 
     Args:
         messages: what is in its topic.
+        read: how many messages it has read.
         opens: when a window opens, in milliseconds, by a message's value.
         sum_: the field of the sum.
     """
@@ -124,7 +127,7 @@ def read_answers(messages: list[Any], opens: Callable[[dict[str, Any]], int], su
     for message in messages:
         value = json.loads(message.value())
         answers[message.key().decode(), opens(value)] = value[sum_]
-    later = START_MS + LATER_MS
+    later = START_MS + read + LATER_MS
     return {window: total for window, total in answers.items() if window[1] < later}
 
 
