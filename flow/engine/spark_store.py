@@ -129,13 +129,13 @@ class SparkStore:
 
     def _stamp(self, name: str, packed: Mapping[int, bytes | None]) -> None:
         """Keep a copy of what was written, if that pays, and let the header name it, or none."""
-        kept, before = self._kept(name), self._kept(name).stamp
-        kept.stamp = b""
-        if self._folder is not None and (before or pays(len(packed), kept.segments)):
+        kept = self._kept(name)
+        before, kept.stamp = kept.stamp, b""
+        if self._folder is not None:
             copies = LocalCopies(self._folder, name, self._shard)
             if pays(len(packed), kept.segments):
                 kept.stamp = copies.keep(packed)
-            else:
+            elif before:
                 copies.drop()
         if kept.stamp != before and kept.header is not None:
             self._headers.updateValue((name,), (kept.header + kept.stamp,))
