@@ -88,7 +88,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--list", action="store_true", help="show what can be measured")
     parser.add_argument("--rows", type=int, default=5_000_000, help="how many events there are")
     parser.add_argument("--runs", type=int, default=3, help="how often each is measured")
-    patience = f"stop a contestant after so many seconds; {PATIENCE:g} when left out"
+    patience = (
+        f"stop a contestant after so many seconds, its start and all; {PATIENCE:g} when left out"
+    )
     parser.add_argument("--patience", type=float, default=PATIENCE, help=patience)
     parser.add_argument("--cores", type=int, default=2, help="how many cores contestants use")
     parser.add_argument("--folder", help="where to keep the data; else they are made each time")

@@ -22,7 +22,7 @@ from benchmarks.windows.works import Contestant, Scale, Work
 ROOT = Path(__file__).resolve().parents[2]
 WARM_ROWS = 20_000
 PATIENCE = 600.0
-"""Seconds after which a contestant is stopped."""
+"""Seconds after which a contestant is stopped, from the start of its process."""
 Say = Callable[[str], None]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchmarks.windows.measuring import Measured, Standing
-from benchmarks.windows.works import Contestant, Work
+from benchmarks.windows.works import Work
 
 BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
 """Where the table stands in a document."""
@@ -17,10 +17,10 @@ Line = tuple[str, ...]
 def lines_of(measured: Measured) -> list[Line]:
     """A line for each contestant, ours first."""
     work, standings = measured.work, measured.standings
-    best = _best(work.against, standings)
+    best = _best([standings[contestant.name] for contestant in work.against])
     lines = [
         (contestant.name, *_figures(work, standings[contestant.name]))
-        + (_verdict(work, standings[contestant.name], *best) if contestant in work.ours else NONE)
+        + (_verdict(work, standings[contestant.name], best) if contestant in work.ours else NONE)
         for contestant in work.contestants
     ]
     if measured.disagreement:
@@ -31,19 +31,13 @@ def lines_of(measured: Measured) -> list[Line]:
 NONE: Line = ("", "", "")
 
 
-def _best(
-    contestants: Sequence[Contestant], standings: dict[str, Standing]
-) -> tuple[float | None, bool]:
-    """The best figure of some, and whether it is only known to be over that, as all were stopped.
+def _best(standings: Sequence[Standing]) -> float | None:
+    """The best figure of those that came to an end.
 
-    Those that were stopped in a work where others came to an end were slower than these.
+    Who was stopped is no part of it: for how long it was at the work, once it had started and was
+    warm, is not known.
     """
-    found = [standings[contestant.name] for contestant in contestants]
-    medians = [one.median for one in found if one.median is not None]
-    if medians:
-        return min(medians), False
-    stopped = [one.stopped_after for one in found if one.stopped_after is not None]
-    return min(stopped, default=None), bool(stopped)
+    return min((one.median for one in standings if one.median is not None), default=None)
 
 
 def _figures(work: Work, standing: Standing) -> Line:
@@ -56,16 +50,15 @@ def _figures(work: Work, standing: Standing) -> Line:
     return shown, f"{work.events.rows / median:,.0f}" if is_rate and work.events else ""
 
 
-def _verdict(work: Work, standing: Standing, best: float | None, is_over: bool) -> Line:
+def _verdict(work: Work, standing: Standing, best: float | None) -> Line:
     median = standing.median
     if median is None:
         return "", "" if work.target is None else str(work.target), ""
-    over = "over " if is_over else ""
     if work.target is None:
-        return ("" if best is None else f"{over}{best / median:.2f}x"), "", ""
+        return ("" if best is None else f"{best / median:.2f}x"), "", ""
     ratio, met = work.target.ratio(median, best), work.target.met(median, best)
-    said = {True: "yes", False: "" if is_over else "no", None: ""}[met]
-    return "" if ratio is None else f"{over}{ratio:.2f}x", str(work.target), said
+    said = {True: "yes", False: "no", None: ""}[met]
+    return "" if ratio is None else f"{ratio:.2f}x", str(work.target), said
 
 
 def as_text(all_measured: Sequence[Measured]) -> str:
