@@ -67,7 +67,7 @@ def test_where_all_were_stopped_no_ratio_is_known() -> None:
     assert lines[1][1:4] == ("peer", "over 60 s", "")
 
 
-def test_who_was_stopped_is_slower_than_who_came_to_an_end() -> None:
+def test_who_was_stopped_is_left_out_where_others_came_to_an_end() -> None:
     lines = lines_of(Measured(SUMS, {"ours": standing(1), "peer": STOPPED, "other": standing(50)}))
     assert lines[0][4:] == ("50.00x", "at least 8x as fast", "yes")
 
