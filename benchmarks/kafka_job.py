@@ -15,7 +15,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 KEYS = 1_000
@@ -24,9 +24,6 @@ WINDOW_MS = 10_000
 GRACE_SECONDS = 60
 LATER_MS = 3_600_000
 PARTITIONS = 4
-EPOCH = 1_000_000
-"""Messages that an epoch, or a micro-batch, takes at most."""
-
 Answers = dict[tuple[str, int], int]
 """The sum of each key and window, by when it opens."""
 
@@ -41,6 +38,8 @@ class Job:
         sink: the topic to write to.
         warm: a small topic of the same kind, to be read first.
         messages: how many messages the topic has.
+        epoch: how many messages an epoch, or a micro-batch, takes at most.
+        guarantee: what its sink is to promise, where there is a choice.
         scratch: a folder for checkpoints.
     """
 
@@ -49,15 +48,17 @@ class Job:
     sink: str
     warm: str
     messages: int
+    epoch: int
+    guarantee: str
     scratch: str
 
 
 def run_as_asked(contestant: Callable[[Job], float]) -> None:
     """Do the job on the command line, and print the seconds that it took."""
     parser = argparse.ArgumentParser()
-    for name in ("servers", "source", "sink", "warm", "scratch"):
-        parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--messages", type=int, required=True)
+    for field in fields(Job):
+        kind = int if field.type == "int" else str
+        parser.add_argument(f"--{field.name}", type=kind, required=True)
     seconds = contestant(Job(**vars(parser.parse_args())))
     print(json.dumps({"seconds": seconds}))
 

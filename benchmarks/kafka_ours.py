@@ -1,4 +1,4 @@
-"""Our engine at work on `benchmarks.kafka_job`: exactly once, with recovery."""
+"""Our engine at work on `benchmarks.kafka_job`, with recovery: exactly or at least once."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import pyarrow as pa
 
 import flow.operators as op
 import flow_windowing as win
-from benchmarks.kafka_job import EPOCH, GRACE_SECONDS, START_MS, Job, run_as_asked, seconds_of
+from benchmarks.kafka_job import GRACE_SECONDS, START_MS, Job, run_as_asked, seconds_of
 from flow import Dataflow, run
 from flow.connectors.kafka import KafkaSink, KafkaSource
 from flow.engine.session import SparkSettings, make_session
 from recovery import RecoveryConfig
 
 
-def make_flow(servers: str, source: str, sink: str) -> Dataflow:
+def make_flow(job: Job, source: str, sink: str) -> Dataflow:
     """Sums of each key in ten seconds."""
     flow = Dataflow("kafka")
     messages = op.input(
         "messages",
         flow,
         KafkaSource(
-            servers,
+            job.servers,
             source,
             key="text",
             value="json",
             schema={"amount": pa.int64()},
             end="latest",
-            max_records_per_epoch=EPOCH,
+            max_records_per_epoch=job.epoch,
         ),
     )
     sums = win.aggregate_window(
@@ -36,15 +36,15 @@ def make_flow(servers: str, source: str, sink: str) -> Dataflow:
         windower=win.TumblingWindower(length="10s"),
         total=win.Sum("amount"),
     )
-    op.output("out", sums.down, KafkaSink(servers, sink))
+    op.output("out", sums.down, KafkaSink(job.servers, sink, guarantee=job.guarantee))
     return flow
 
 
 def work(job: Job) -> float:
     """Seconds of a whole call of `run`, Spark being warm."""
     spark = make_session("kafka", SparkSettings("local[2]", {"spark.driver.memory": "3g"}))
-    warm = make_flow(job.servers, job.warm, f"{job.sink}-warm")
-    flow = make_flow(job.servers, job.source, job.sink)
+    warm = make_flow(job, job.warm, f"{job.sink}-warm")
+    flow = make_flow(job, job.source, job.sink)
 
     def once(one: Dataflow, name: str) -> None:
         run(

@@ -13,7 +13,7 @@ import pyspark
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks.kafka_job import EPOCH, GRACE_SECONDS, Job, run_as_asked, seconds_of
+from benchmarks.kafka_job import GRACE_SECONDS, Job, run_as_asked, seconds_of
 from benchmarks.windows.spark_peer import CONF
 
 
@@ -44,7 +44,7 @@ def _run(spark: SparkSession, job: Job, source: str, sink: str, name: str) -> No
         .option("kafka.bootstrap.servers", job.servers)
         .option("subscribe", source)
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", EPOCH)
+        .option("maxOffsetsPerTrigger", job.epoch)
         .load()
     )
     values = messages.select(

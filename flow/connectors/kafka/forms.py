@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
@@ -20,6 +21,8 @@ from flow.connectors.files.json_lines import ColumnParser
 from flow.connectors.kafka import avro_types
 
 Data = Sequence["bytes | None"]
+
+_LINE_END = ord("\n")
 
 
 class Form(ABC):
@@ -125,7 +128,7 @@ class JsonColumns(JsonForm):
         if None in data:
             return None
         lines = b"\n".join([*data, b""])  # type: ignore[list-item]
-        if lines.count(b"\n") > len(data):
+        if np.count_nonzero(np.frombuffer(lines, np.uint8) == _LINE_END) > len(data):
             return self._of_uneven(data)
         table = self._parser.parse(lines)
         if not isinstance(table, pa.Table) or table.num_rows != len(data):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -228,12 +229,11 @@ def _metadata(name: str, messages: Sequence[Message]) -> Any:
             return pa.array([message.offset() for message in messages], pa.int64())
         case "headers":
             return pa.array([_headers(message) for message in messages], HEADERS)
-    stamps = [message.timestamp() for message in messages]
+    stamps = chain.from_iterable([message.timestamp() for message in messages])
+    kinds, millis = np.fromiter(stamps, np.int64, 2 * count).reshape(-1, 2).T
     if name == "timestamp_type":
-        return pa.array([_TYPES[kind] for kind, _ in stamps], pa.string())
-    millis = np.array([millis for _, millis in stamps], np.int64)
-    absent = np.array([kind == 0 for kind, _ in stamps], np.bool_)
-    return pa.array(millis * 1000, pa.timestamp("us", "UTC"), mask=absent)
+        return pa.array(_TYPES, pa.string()).take(pa.array(kinds))
+    return pa.array(millis * 1000, pa.timestamp("us", "UTC"), mask=kinds == 0)
 
 
 def _headers(message: Message) -> tuple[tuple[str, bytes | None], ...]:

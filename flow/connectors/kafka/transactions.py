@@ -55,6 +55,9 @@ class TransactionalWriter:
         settings = {"transactional.id": f"flow-{run_id}-{step_id}"}
         with clients.explained(f"step {step_id!r}: topic {topic!r} cannot be opened"):
             self._sender = Sender(clients, topic, settings)
+            # A client that has not met a broker yet waits for half a second until it looks for the
+            # one that coordinates its transactions.
+            self._sender.producer.list_topics(topic, _SECONDS)
             self._sender.producer.init_transactions(_SECONDS)
             self._entry = epochs.read(self._key)
 
