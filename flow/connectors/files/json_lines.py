@@ -108,7 +108,7 @@ class ColumnParser(LineParser):
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
-        self._as_read = pa.schema([(field.name, _as_read(field.type)) for field in schema])
+        self._as_read = pa.schema([(field.name, type_as_read(field.type)) for field in schema])
 
     @override
     def parse(self, data: bytes, count: int | None = None) -> Parsed | None:
@@ -172,7 +172,7 @@ def _read_json(data: bytes, schema: pa.Schema) -> Any:
     )
 
 
-def _as_read(kind: Any) -> Any:
+def type_as_read(kind: Any) -> Any:
     """The type to read a column as before it is cast.
 
     Times are read as text: the reader itself takes a time without an offset for UTC, and a date
@@ -181,13 +181,13 @@ def _as_read(kind: Any) -> Any:
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return pa.string()
     if pa.types.is_dictionary(kind):
-        return _as_read(kind.value_type)
+        return type_as_read(kind.value_type)
     if pa.types.is_large_list(kind):
-        return pa.large_list(_as_read(kind.value_type))
+        return pa.large_list(type_as_read(kind.value_type))
     if pa.types.is_list(kind):
-        return pa.list_(_as_read(kind.value_type))
+        return pa.list_(type_as_read(kind.value_type))
     if pa.types.is_struct(kind):
-        return pa.struct([(field.name, _as_read(field.type)) for field in kind])
+        return pa.struct([(field.name, type_as_read(field.type)) for field in kind])
     return kind
 
 
@@ -195,7 +195,7 @@ def check_json_types(schema: pa.Schema) -> None:
     """Raise unless JSON can be read to columns of these types."""
     for field in schema:
         try:
-            _read_json(b"{}\n", pa.schema([(field.name, _as_read(field.type))])).cast(
+            _read_json(b"{}\n", pa.schema([(field.name, type_as_read(field.type))])).cast(
                 pa.schema([(field.name, field.type)])
             )
         except pa.ArrowNotImplementedError as error:

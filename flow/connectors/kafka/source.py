@@ -20,6 +20,7 @@ from flow.connectors.files.checks import (
 from flow.connectors.files.json_lines import check_json_types
 from flow.connectors.kafka.client import Properties, as_properties, checked_servers
 from flow.connectors.kafka.cluster import Cluster, TopicPartition
+from flow.connectors.kafka.flat_json import FlatJsonColumns, is_flat
 from flow.connectors.kafka.forms import (
     AvroForm,
     BytesForm,
@@ -271,7 +272,7 @@ def _form(name: str, form: str, schema: AnySchema | None, *, records: bool) -> F
         return JsonForm()
     columns = checked_schema(schema)
     check_json_types(columns)
-    return JsonColumns(columns)
+    return FlatJsonColumns(columns) if is_flat(columns) else JsonColumns(columns)
 
 
 def _checked_topics(topics: object, pattern: object) -> object:
