@@ -8,6 +8,8 @@ from typing import Any
 from flow.errors import first_line
 
 NO_SPACE = "No space left on device"
+_WORKER = "Error from python worker:\n"
+_END = "\n"
 _WRAPPERS = (
     "An error occurred while calling ",
     "Exception thrown in awaitResult",
@@ -16,24 +18,39 @@ _WRAPPERS = (
 
 
 def spark_problem(error: BaseException | None) -> str:
-    """What went wrong: that a disk is full, if that is it, or what the outermost cause says.
+    """What went wrong: no worker starts, a disk is full, or what the outermost cause says.
 
     The innermost causes say too little: that a stream has ended, where a worker has died.
     """
-    said = list(_said(error))
+    messages = list(_messages(error))
+    for message in messages:
+        if _WORKER in message:
+            return _no_worker(message.partition(_WORKER)[2])
+    said = [message.partition(_END)[0] for message in messages]
     if any(NO_SPACE in one for one in said):
         return NO_SPACE
     return next((one for one in said if one and not one.startswith(_WRAPPERS)), said[0])
 
 
-def _said(error: BaseException | None) -> Iterator[str]:
-    """The first lines of an exception and of Java's behind it, outermost first."""
+def _no_worker(said: str) -> str:
+    """What Python said where Spark could not start a worker, and what to do."""
+    problem = f"Spark could not start its Python workers: {said.strip().partition(_END)[0]}"
+    if "No module named" not in problem:
+        return problem
+    return (
+        f"{problem}. Install this package where they run, or put the folder that it is in on "
+        "PYTHONPATH before Spark starts"
+    )
+
+
+def _messages(error: BaseException | None) -> Iterator[str]:
+    """The first line of an exception, and all that Java's behind it say, outermost first."""
     yield first_line(error)
     java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     for _ in range(_DEEPEST):
         if java is None:
             return
-        yield str(java.getMessage() or java.toString()).strip().partition("\n")[0]
+        yield str(java.getMessage() or java.toString()).strip()
         java = java.getCause()
 
 

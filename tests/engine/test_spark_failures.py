@@ -38,6 +38,11 @@ CALL = "An error occurred while calling o1634.getResult."
 AWAIT = "Exception thrown in awaitResult: "
 ABORTED = "Job aborted due to stage failure: Task 0 in stage 5.0 failed 1 times"
 
+NO_WORKER = (
+    "Error from python worker:\n  python: Error while finding module specification for "
+    "'flow.engine.daemon' (ModuleNotFoundError: No module named 'flow')"
+)
+
 
 def chain(*messages: str | None) -> Java | None:
     return Java(messages[0], chain(*messages[1:])) if messages else None
@@ -53,6 +58,20 @@ def chain(*messages: str | None) -> Java | None:
             "No space left on device",
         ),
         ((AWAIT,), CALL),
+        (
+            (
+                AWAIT,
+                f"{ABORTED}: org.apache.spark.SparkException: \n{NO_WORKER}\nPYTHONPATH was:\n",
+            ),
+            "Spark could not start its Python workers: python: Error while finding module "
+            "specification for 'flow.engine.daemon' (ModuleNotFoundError: No module named 'flow'). "
+            "Install this package where they run, or put the folder that it is in on PYTHONPATH "
+            "before Spark starts",
+        ),
+        (
+            (f"{ABORTED}: \nError from python worker:\n  python: not found\n",),
+            "Spark could not start its Python workers: python: not found",
+        ),
     ],
 )
 def test_the_outermost_cause_that_says_anything_is_shown(
