@@ -24,6 +24,7 @@ WINDOW_MS = 10_000
 GRACE_SECONDS = 60
 LATER_MS = 3_600_000
 PARTITIONS = 4
+
 Answers = dict[tuple[str, int], int]
 """The sum of each key and window, by when it opens."""
 
