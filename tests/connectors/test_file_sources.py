@@ -366,6 +366,22 @@ def test_text_that_is_not_utf8_is_a_bad_line(tmp_path: Path) -> None:
     ]
 
 
+# Pieces of text, and of what looks like it: cut short, too long, a surrogate, beyond the last.
+PIECES = ["a\n", "\0", "é", "€", "😀"]
+BROKEN = [b"\x80", b"\xc3", b"\xc0\x80", b"\xe2\x82", b"\xed\xa0\x80", b"\xf4\x90\x80\x80"]
+
+
+@given(st.lists(st.sampled_from([one.encode() for one in PIECES] + BROKEN)) | st.binary())
+def test_text_is_what_python_decodes(pieces: list[bytes] | bytes) -> None:
+    data = pieces if isinstance(pieces, bytes) else b"".join(pieces)
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        assert not line_source.is_utf8(data)
+    else:
+        assert line_source.is_utf8(data)
+
+
 # --- JSON lines ----------------------------------------------------------------------------------
 
 

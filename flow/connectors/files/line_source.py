@@ -14,6 +14,7 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
+import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
@@ -211,10 +212,14 @@ def utf8_problem(line: bytes) -> str | None:
 
 
 def is_utf8(data: bytes) -> bool:
-    """Whether the text can be decoded."""
+    """Whether the text can be decoded; without decoding it, as that takes as much memory again."""
+    if data.isascii():
+        return True
+    offsets = np.array([0, len(data)], np.int64)
+    text = pa.LargeStringArray.from_buffers(1, pa.py_buffer(offsets), pa.py_buffer(data))
     try:
-        data.decode()
-    except UnicodeDecodeError:
+        text.validate(full=True)
+    except pa.ArrowInvalid:
         return False
     return True
 

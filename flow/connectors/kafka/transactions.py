@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -55,9 +55,7 @@ class TransactionalWriter:
         settings = {"transactional.id": f"flow-{run_id}-{step_id}"}
         with clients.explained(f"step {step_id!r}: topic {topic!r} cannot be opened"):
             self._sender = Sender(clients, topic, settings)
-            # A client that has not met a broker yet waits for half a second until it looks for the
-            # one that coordinates its transactions.
-            self._sender.producer.list_topics(topic, _SECONDS)
+            _meet_brokers(self._sender.producer, topic)
             self._sender.producer.init_transactions(_SECONDS)
             self._entry = epochs.read(self._key)
 
@@ -134,6 +132,17 @@ class TransactionalWriter:
             "back, so some would be there twice. Write to another topic; or pass "
             "after_rewind='write', where readers take the last record of each key"
         )
+
+
+def _meet_brokers(producer: Any, topic: str) -> None:
+    """Connect to a broker, so that transactions can begin at once.
+
+    Where the client has no connection yet, it looks for the broker that coordinates its
+    transactions half a second later. The first question goes to the addresses that it was given,
+    and these connections end when the answer names the brokers; the second goes to one of those.
+    """
+    for _ in range(2):
+        producer.list_topics(topic, _SECONDS)
 
 
 _FENCED_PROBLEM = (
