@@ -13,8 +13,10 @@ import pyarrow as pa
 
 import flow.operators as op
 import flow_windowing as win
+from benchmarks.kafka_job import amounts, order
 from benchmarks.kernels.data import FEW_KEYS, ROWS, START_US, Events
 from flow import Dataflow, KeyedStream
+from flow.connectors.kafka.flat_json import FlatJsonColumns
 from flow.engine.chunks import KeyedRecords
 from flow.engine.gathering import gather_rows
 from flow.engine.meter import Meter, Partition
@@ -214,6 +216,7 @@ def _kernels() -> Iterator[Kernel]:
     yield Kernel("pack-segments", _pack_segments)
     yield Kernel("unpack-segments", _unpack_segments)
     yield Kernel("stamp-records", _stamp_records)
+    yield Kernel("read-json", _read_json)
 
 
 def _hash_keys() -> Work:
@@ -306,6 +309,12 @@ def _stamp_records() -> Work:
         raise TypeError(f"{of_stream!r} measures no progress")
     meter = Meter(step.edge, progress, Partition("in", 0), NOW, in_columns=True)
     return partial(meter.stamp, MANY.epoch(0))
+
+
+def _read_json() -> Work:
+    """One field of seven, of the messages that `benchmarks/kafka.py` has."""
+    values = [order(*one).encode() for one in amounts(ROWS)[:ROWS]]
+    return partial(FlatJsonColumns(pa.schema({"amount": pa.int64()})).column, values)
 
 
 def _packets(chunk: KeyedRecords) -> list[Packet]:
