@@ -2,10 +2,10 @@
 
 msgspec makes something of the wanted fields of an object alone, and passes over the others. Arrow's
 reader, which takes many objects at a time and columns of any type, looks up and keeps track of each
-field that it meets. Of objects of 130 bytes, one field of seven takes 3,500 instructions with the one and 7,600 with the
-other (the kernel ``read-json`` of `benchmarks/kernels`, and the same with Arrow's reader), or 0.3
-and 0.7 µs; all seven take 1.0 and 1.2 µs (a core of an AMD EPYC, msgspec 0.22, Arrow 26, by a
-script that is not kept).
+field that it meets. Of objects of 130 bytes, one field of seven takes 3,500 instructions with the
+one and 7,600 with the other (the kernel ``read-json`` of `benchmarks/kernels`, and the same with
+Arrow's reader), or 0.3 and 0.7 µs; all seven take 1.0 and 1.2 µs (a core of an AMD EPYC, msgspec
+0.22, Arrow 26, by a script that is not kept).
 """
 
 from __future__ import annotations
