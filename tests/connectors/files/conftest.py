@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flow.connectors.files import (
-    lines,
-    parquet_source,
-)
+from flow.connectors.files import lines, parquet_source
 
 
 @pytest.fixture(autouse=True)
