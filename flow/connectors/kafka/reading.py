@@ -17,6 +17,7 @@ from typing import Any
 
 from flow.connectors.kafka.client import LastProblem, Properties, make_consumer, settings
 from flow.connectors.kafka.cluster import TopicPartition, is_passing
+from flow.connectors.kafka.connection import kafka
 from flow.connectors.kafka.losses import OnDataLoss
 from flow.errors import SourceError
 from flow.garbage import no_collection
@@ -28,6 +29,7 @@ MOST = 10_000
 """Messages asked of the client at a time: with more of them at hand, each costs more."""
 WAITING_SECONDS = 0.05
 """How long to wait for that many."""
+_MEETING_SECONDS = 1.0
 _KEPT = 4
 """Clients that a worker keeps, at most."""
 _CONSUMER = {
@@ -40,7 +42,9 @@ _CONSUMER = {
     # What is fetched beyond the range that is read is thrown away.
     "queued.min.messages": 100_000,
     "queued.max.messages.kbytes": 32_768,
-    "fetch.wait.max.ms": 100,
+    # A range holds what is there already. A broker that has been asked for more, past its end,
+    # answers nothing else on that connection before this time is over.
+    "fetch.wait.max.ms": 5,
     "fetch.queue.backoff.ms": 5,
     # Where a broker is lost, it may be back soon.
     "reconnect.backoff.max.ms": 1_000,
@@ -75,6 +79,7 @@ class Connection:
         self._problem = LastProblem(access.properties)
         config = settings(access.servers, access.properties, self._problem, _CONSUMER)
         self._client = make_consumer(config, access.properties)
+        self._met: set[str] = set()
 
     def messages(self, partition: TopicPartition, start: int, end: int) -> Iterator[list[Message]]:
         """The messages of a partition from one offset up to another, in order, many at a time.
@@ -83,6 +88,7 @@ class Connection:
             SourceError: when they cannot be read.
         """
         at = start
+        self._meet(partition.topic)
         self._assign(partition, at)
         last = time.monotonic()
         while at < end:
@@ -103,6 +109,13 @@ class Connection:
     def close(self) -> None:
         """Let go of the brokers."""
         self._client.close()
+
+    def _meet(self, topic: str) -> None:
+        """Ask who leads another topic; by itself a client does so when its next second is over."""
+        if self._met and topic not in self._met:
+            with contextlib.suppress(kafka().KafkaException):  # reading says what is wrong
+                self._client.list_topics(topic, timeout=_MEETING_SECONDS)
+        self._met.add(topic)
 
     def _assign(self, partition: TopicPartition, at: int) -> None:
         from confluent_kafka import TopicPartition as Theirs
