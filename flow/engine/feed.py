@@ -59,12 +59,15 @@ class EpochOffset:
         at: the offset that each input has reached, by step.
         read: what it reads.
         seed: the directory of the state that it puts in place.
+        again: what sets it apart from the one before where nothing else does. The clock may stand
+            still, or be set back; and of a source that has come no further Spark asks nothing.
     """
 
     control: Control | None = None
     at: Mapping[str, Json] = field(default_factory=dict)
     read: tuple[tuple[str, Split], ...] = ()
     seed: str | None = None
+    again: bool = False
 
     def to_json(self) -> Json:
         """The offset as JSON."""
@@ -79,6 +82,8 @@ class EpochOffset:
             "at": dict(self.at),
             "read": [[step, one.what, one.partition, one.order] for step, one in self.read],
         }
+        if self.again:
+            offset["again"] = True
         return offset if self.seed is None else {**offset, "seed": self.seed}
 
     @classmethod
@@ -88,7 +93,7 @@ class EpochOffset:
             return cls()
         control = Control(Moment(offset["now"], offset["down"]), bool(offset["end"]))
         read = tuple((step, Split(what, part, order)) for step, what, part, order in offset["read"])
-        return cls(control, offset["at"], read, offset.get("seed"))
+        return cls(control, offset["at"], read, offset.get("seed"), offset.get("again", False))
 
     def readings(self) -> list[Reading]:
         """The tasks that read the epoch's input, in order of input, partition and place."""
@@ -257,7 +262,8 @@ class Feed:
         at = {**start.at, **ends}
         read = tuple((step_id, split) for step_id, one in slices.items() for split in one.splits)
         moment = Moment(self._last_us, self._downtime_us or 0)
-        self.last = EpochOffset(Control(moment, end_of_input), at, read)
+        found = EpochOffset(Control(moment, end_of_input), at, read)
+        self.last = replace(found, again=True) if found == start else found
         offsets = {name: self._offset(self.last, name) for name in self.planners}
         self.lag = {name: one.lag(offsets[name]) for name, one in self.planners.items()}
         self.behind = {name: dict(one.behind(offsets[name])) for name, one in self.planners.items()}

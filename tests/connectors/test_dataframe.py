@@ -133,6 +133,22 @@ def test_a_streaming_data_frame_is_drained_when_that_is_asked_for(
     assert sorted(out) == [("a", 4), ("b", 2)]
 
 
+@pytest.mark.spark
+def test_a_streaming_data_frame_is_read_while_the_clock_stands_still(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for number, row in enumerate(ROWS):
+        put(folder, f"{number}.parquet", [row])
+    out: list[Any] = []
+    frame = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder))
+    options: dict[str, Any] = {"trigger": "available", "drain": True, "shards": 4}
+    summary = run(sums(frame, out), spark=spark, system_time=1_700_000_000, **options)
+    assert sorted(out) == [("a", 4), ("b", 2)]
+    assert summary.epochs >= len(ROWS)
+
+
 # --- sinks ------------------------------------------------------------------------------------
 
 

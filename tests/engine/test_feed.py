@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -332,6 +333,21 @@ def test_with_sources_that_spark_reads_every_question_is_an_epoch() -> None:
     assert second is not first
 
 
+def test_an_epoch_is_told_from_the_one_before_though_the_clock_stands_still_or_is_set_back() -> (
+    None
+):
+    clock = Clock()
+    feed = resting(clock=clock, foreign=True)
+    offsets = [feed.next(START)]
+    for step_us in (0, 0, -SECOND, 0, SECOND, 1, 0):
+        clock.now_us += step_us
+        offsets.append(feed.next(EpochOffset.from_json(offsets[-1].to_json())))
+    told = [json.dumps(offset.to_json()) for offset in offsets]
+    assert all(one != other for one, other in pairwise(told))
+    times = [moment(offset).now_us - NOON for offset in offsets]
+    assert times == [0, 0, 0, 0, 0, 0, 1, 1]
+
+
 def test_a_run_of_what_is_available_waits_until_spark_s_sources_bring_nothing() -> None:
     feed = a_feed(foreign=True, only_available=True)
     busy = feed.next(START)
@@ -361,6 +377,7 @@ OFFSETS = st.builds(
     st.builds(Control, st.builds(Moment, st.integers(), st.integers()), st.booleans()),
     st.dictionaries(st.text(), JSON),
     st.lists(st.tuples(st.text(), SPLITS)).map(tuple),
+    again=st.booleans(),
 )
 
 
