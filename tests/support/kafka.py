@@ -1,15 +1,13 @@
 """An Apache Kafka broker of the tests' own: one node, without ZooKeeper, on this machine alone.
 
-Its program comes from Maven Central, once, into a cache: the folder that ``FLOW_KAFKA_JARS`` names,
-or one in the user's cache folder. It is started with the machine's Java, on free ports, and is
-stopped by its own process id.
+Its program comes from Maven Central, once, into a cache. It is started with the machine's Java, on
+free ports, and is stopped by its own process id.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import fcntl
 import functools
 import os
 import shutil
@@ -27,26 +25,9 @@ import pytest
 
 from flow.engine.java import check_java
 from flow.errors import EnvironmentProblem
+from tests.support.maven import jars_of
 
-VERSION = "4.3.1"
-SCALA = "2.13"
-_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>flow.tests</groupId>
-  <artifactId>broker</artifactId>
-  <version>1</version>
-  <packaging>pom</packaging>
-  <dependencies>
-    <dependency>
-      <groupId>org.apache.kafka</groupId>
-      <artifactId>kafka_{SCALA}</artifactId>
-      <version>{VERSION}</version>
-    </dependency>
-  </dependencies>
-</project>
-"""
-_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
-_RESOLVING_SECONDS = 240
+PROGRAM = "org.apache.kafka:kafka_2.13:4.3.1"
 _SECONDS = 60.0
 """How long the broker may take to start or to stop."""
 
@@ -309,51 +290,12 @@ def _started(jars: Path) -> Broker:
 @functools.cache
 def broker_program() -> tuple[str, Path]:
     """Why there is no program of a broker, if so, and the folder of its jars."""
-    jars = _cache() / f"kafka_{SCALA}-{VERSION}"
     try:
         check_java()
     except EnvironmentProblem as error:
-        return f"no Kafka broker: {error}", jars
-    if jars.is_dir():
-        return "", jars
-    if shutil.which("mvn") is None:
-        return f"no Kafka broker: mvn, which fetches it, is not here, nor is {jars}", jars
-    jars.parent.mkdir(parents=True, exist_ok=True)
-    with (jars.parent / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # Maven's own cache does not bear two of it.
-        return ("" if jars.is_dir() else _fetch(jars)), jars
-
-
-def _cache() -> Path:
-    given = os.environ.get("FLOW_KAFKA_JARS")
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(given) if given else caches / "flow-tests"
-
-
-def _fetch(jars: Path) -> str:
-    """Fetch the jars; returns why that failed, if it did."""
-    with tempfile.TemporaryDirectory(dir=jars.parent) as folder:
-        (Path(folder) / "pom.xml").write_text(_POM)
-        command = ["mvn", "-B", "-q", "-f", f"{folder}/pom.xml", _COPY]
-        command += ["-DincludeScope=runtime", f"-DoutputDirectory={folder}/jars"]
-        try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=_RESOLVING_SECONDS,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return f"no Kafka broker: mvn did not fetch it: {error}"
-        if done.returncode:
-            lines = (done.stdout + done.stderr).strip().splitlines() or ["it said nothing"]
-            return f"no Kafka broker: mvn did not fetch it: {lines[0]}"
-        # At once, or not at all.
-        with contextlib.suppress(OSError):
-            (Path(folder) / "jars").rename(jars)
-    return "" if jars.is_dir() else f"no Kafka broker: {jars} could not be made"
+        return f"no Kafka broker: {error}", Path()
+    problem, jars = jars_of(PROGRAM)
+    return (f"no Kafka broker: {problem}" if problem else ""), jars
 
 
 def _free_port() -> int:

@@ -1,0 +1,87 @@
+"""Jars that tests need of Maven Central, fetched once into a cache.
+
+The cache is the folder that ``FLOW_KAFKA_JARS`` names, or one in the user's cache folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>flow.tests</groupId>
+  <artifactId>fetched</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+    <dependency>
+      <groupId>{group}</groupId>
+      <artifactId>{artifact}</artifactId>
+      <version>{version}</version>
+      <exclusions>{exclusions}</exclusions>
+    </dependency>
+  </dependencies>
+</project>
+"""
+_EXCLUSION = "<exclusion><groupId>{}</groupId><artifactId>*</artifactId></exclusion>"
+_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+_RESOLVING_SECONDS = 240
+
+
+def jars_of(coordinates: str, *without: str) -> tuple[str, Path]:
+    """Why there are no jars of an artifact, if so, and the folder of it and all that it needs.
+
+    Args:
+        coordinates: its group, name and version, with colons between.
+        without: groups of which nothing is needed.
+    """
+    group, artifact, version = coordinates.split(":")
+    jars = _cache() / f"{artifact}-{version}"
+    if jars.is_dir():
+        return "", jars
+    if shutil.which("mvn") is None:
+        return f"mvn, which fetches it, is not here, nor is {jars}", jars
+    exclusions = "".join(_EXCLUSION.format(name) for name in without)
+    pom = _POM.format(group=group, artifact=artifact, version=version, exclusions=exclusions)
+    jars.parent.mkdir(parents=True, exist_ok=True)
+    with (jars.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # Maven's own cache does not bear two of it.
+        return ("" if jars.is_dir() else _fetch(pom, jars)), jars
+
+
+def _cache() -> Path:
+    given = os.environ.get("FLOW_KAFKA_JARS")
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(given) if given else caches / "flow-tests"
+
+
+def _fetch(pom: str, jars: Path) -> str:
+    """Fetch the jars; returns why that failed, if it did."""
+    with tempfile.TemporaryDirectory(dir=jars.parent) as folder:
+        (Path(folder) / "pom.xml").write_text(pom)
+        command = ["mvn", "-B", "-q", "-f", f"{folder}/pom.xml", _COPY]
+        command += ["-DincludeScope=runtime", f"-DoutputDirectory={folder}/jars"]
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=_RESOLVING_SECONDS,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"mvn did not fetch it: {error}"
+        if done.returncode:
+            lines = (done.stdout + done.stderr).strip().splitlines() or ["it said nothing"]
+            return f"mvn did not fetch it: {lines[0]}"
+        # At once, or not at all.
+        with contextlib.suppress(OSError):
+            (Path(folder) / "jars").rename(jars)
+    return "" if jars.is_dir() else f"{jars} could not be made"
