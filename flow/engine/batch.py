@@ -131,9 +131,9 @@ def _chain(
     writing: TaskWriting,
 ) -> DataFrame:
     frame = _read(plan, spark, shipped, layout, control, cores)
-    foreign = [plan.steps[name] for name in plan.inputs if is_foreign(plan.steps[name])]
-    for number, step in enumerate(foreign):
-        frame = frame.union(foreign_packets(step, number, shipped, layout))
+    foreign = [name for name in plan.inputs if is_foreign(plan.steps[name])]
+    for number, step_id in enumerate(foreign):
+        frame = frame.union(foreign_packets(plan, step_id, number, shipped, layout))
     last = layout.levels
     if not last:
         return frame.mapInArrow(partial(write_partition, shipped, layout, writing), PACKET_DDL)

@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from flow.connectors.dataframe import DataFrameSource
-from flow.dataflow import Step
 from flow.engine.packets import PACKET_DDL, Packet
 from flow.engine.plan import Plan
 from flow.engine.reading import read_batches
@@ -21,19 +20,26 @@ from flow.engine.shipping import ShippedPlan
 from flow.engine.sources import source_of
 from flow.errors import EngineError
 
-_NOW = "__flow_now__"
 _ORIGINS = 1 << 16
 """Origins of data frames' tasks start here, each input's after those of the one before."""
 
 
-def foreign_packets(step: Step, number: int, shipped: ShippedPlan, layout: Layout) -> DataFrame:
-    """The packets of a data frame that Spark reads."""
-    source = source_of(step)
+def foreign_packets(
+    plan: Plan, step_id: str, number: int, shipped: ShippedPlan, layout: Layout
+) -> DataFrame:
+    """The packets of a data frame that Spark reads, without the columns that nobody reads."""
+    source = source_of(plan.steps[step_id])
     if not isinstance(source, DataFrameSource) or source.frame is None:
-        raise EngineError(f"step {step.step_id!r} has no data frame")
+        raise EngineError(f"step {step_id!r} has no data frame")
+    names = source.frame.columns
+    fields = plan.fields_read.get(step_id)
+    read = [at for at, name in enumerate(names) if fields is None or name in fields]
+    # Numbered, since PySpark takes a column with a dot in its name for a field of another one.
+    numbered = source.frame.toDF(*(f"c{at}" for at in range(len(names))))
     now = F.unix_micros(F.current_timestamp())
-    task = partial(_read_partition, shipped, layout, step.step_id, number)
-    return source.frame.withColumn(_NOW, now).mapInArrow(task, PACKET_DDL)
+    kept = [names[at] for at in read]
+    task = partial(_read_partition, shipped, layout, step_id, number, kept)
+    return numbered.select(now, *(f"c{at}" for at in read)).mapInArrow(task, PACKET_DDL)
 
 
 def _read_partition(
@@ -41,19 +47,32 @@ def _read_partition(
     layout: Layout,
     step_id: str,
     number: int,
+    names: list[str],
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     task = SparkTask.get()
     origin = _ORIGINS * (number + 1) + (task.partitionId() if task else 0)
-    return layout.to_batches(_foreign_task(shipped.plan(), layout, step_id, origin, batches))
+    return layout.to_batches(_foreign_task(shipped.plan(), layout, step_id, origin, names, batches))
 
 
 def _foreign_task(
-    plan: Plan, layout: Layout, step_id: str, origin: int, batches: Iterator[pa.RecordBatch]
+    plan: Plan,
+    layout: Layout,
+    step_id: str,
+    origin: int,
+    names: list[str],
+    batches: Iterator[pa.RecordBatch],
 ) -> Iterator[Packet]:
     first = next(batches, None)
     if first is None:
         return
-    now_us = first.column(_NOW)[0].as_py() if first.num_rows else 0
-    plain = (batch.drop_columns([_NOW]) for batch in chain([first], batches))
+    now_us = first.column(0)[0].as_py() if first.num_rows else 0
+    plain = (_named(batch, names) for batch in chain([first], batches))
     yield from read_batches(plan, layout.shards, step_id, origin, plain, now_us)
+
+
+def _named(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
+    """A batch without the time before its columns, under the names that they have."""
+    if not names:  # of a batch without columns nobody would know how many rows it has
+        return batch
+    return batch.select(range(1, batch.num_columns)).rename_columns(names)

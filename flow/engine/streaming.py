@@ -17,7 +17,6 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from flow.dataflow import Step
 from flow.engine.admission import Recovery
 from flow.engine.checkpoint import NAME as CHECKPOINT_NAME
 from flow.engine.checkpoint import Checkpoint
@@ -211,8 +210,9 @@ class StreamingRun:
         writing = TaskWriting(identity.run_id, left_out, identity.first_epoch)
         reader = self.spark.readStream.format(ticker)
         frame = (reader.name("ticker") if named else reader).load()
-        for number, step in enumerate(self._foreign()):
-            frame = frame.union(foreign_packets(step, number, self._shipped, self._layout))
+        for number, step_id in enumerate(self._foreign()):
+            packets = foreign_packets(self.plan, step_id, number, self._shipped, self._layout)
+            frame = frame.union(packets)
         if not last:
             task = partial(write_partition, self._shipped, self._layout, writing)
             return frame.mapInArrow(task, PACKET_DDL)
@@ -271,16 +271,15 @@ class StreamingRun:
         if feed is None:
             return
         feed.due_us = stats.due_us
-        foreign = [step.step_id for step in self._foreign()]
-        feed.foreign_busy = any(stats.counts[step_id, "out"] for step_id in foreign)
+        feed.foreign_busy = any(stats.counts[step_id, "out"] for step_id in self._foreign())
         if self._summary.epochs:
             self._checkpoint.committed()
         self._summary.add(stats)
         self.on_epoch(epoch, stats, feed)
 
-    def _foreign(self) -> list[Step]:
-        steps = [self.plan.steps[step_id] for step_id in self.plan.inputs]
-        return [step for step in steps if is_foreign(step)]
+    def _foreign(self) -> list[str]:
+        """The inputs that Spark itself reads."""
+        return [step_id for step_id in self.plan.inputs if is_foreign(self.plan.steps[step_id])]
 
     def _spark_checkpoint(self) -> str:
         return f"{self._checkpoint.storage.root}/{self._checkpoint.identity.spark}"

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import flow.operators as op
@@ -17,6 +18,7 @@ from flow import Dataflow, StepError, Stream, run
 from flow.connectors.dataframe import DataFrameSink, DataFrameSource
 from flow.errors import FlowTypeError
 from flow.testing import ABORT, TestingSink, TestingSource
+from flow_windowing import EventClock, Sum, TumblingWindower, aggregate_window
 from recovery import RecoveryConfig
 
 SCHEMA = "id string, n long"
@@ -147,6 +149,26 @@ def test_a_streaming_data_frame_is_read_while_the_clock_stands_still(
     summary = run(sums(frame, out), spark=spark, system_time=1_700_000_000, **options)
     assert sorted(out) == [("a", 4), ("b", 2)]
     assert summary.epochs >= len(ROWS)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("engine", ["batch", "streaming"])
+def test_columns_that_nobody_reads_are_not_asked_for(
+    spark: SparkSession, tmp_path: Path, engine: Any
+) -> None:
+    """A column that cannot be computed is as good as any other, then."""
+    put(tmp_path, "1.parquet", ROWS)
+    reader = spark.read if engine == "batch" else spark.readStream
+    frame = reader.schema(SCHEMA).parquet(str(tmp_path)).withColumnRenamed("n", "n`.x")
+    frame = frame.withColumn("bad", F.raise_error(F.lit("it was computed")))
+    flow, out = Dataflow("pruned"), list[Any]()
+    by_id = op.key_on("by_id", op.input("in", flow, DataFrameSource(frame)), "id")
+    clock, days = EventClock("n`.x", "1h"), TumblingWindower("1d")
+    daily = aggregate_window("daily", by_id, clock, days, total=Sum("n`.x"))
+    op.output("out", daily.down, TestingSink(out))
+    available: dict[str, Any] = {"trigger": "available"} if engine == "streaming" else {}
+    run(flow, spark=spark, engine=engine, drain=True, shards=4, **available)
+    assert sorted((key, sums["total"]) for key, (_, sums) in out) == [("a", 4), ("b", 2)]
 
 
 # --- sinks ------------------------------------------------------------------------------------
