@@ -55,7 +55,8 @@ class Cluster:
         self._properties = properties
         self._problem = LastProblem(properties)
         self._admitted = False
-        self._committed_only = properties.get("isolation.level", "") != "read_uncommitted"
+        level = str(properties.get("isolation.level", ""))
+        self._committed_only = level.lower() != "read_uncommitted"
         config = settings(servers, properties, self._problem, {})
         self._client = make_admin(config, properties)
 
@@ -69,7 +70,7 @@ class Cluster:
         wanted = [
             name
             for name in (sorted(found) if pattern is not None else topics)
-            if name in found and (pattern is None or _matches(pattern, name))
+            if name in found and (pattern is None or matches(pattern, name))
         ]
         return [
             TopicPartition(name, number)
@@ -119,7 +120,17 @@ class Cluster:
             offset = self._asked(partial(_offset_or_gone, future))
             if offset is not None:
                 found[TopicPartition(one.topic, one.partition)] = offset
+        if not found:
+            self._check_gone(specs)
         return found
+
+    def _check_gone(self, asked: Iterable[TopicPartition]) -> None:
+        """Where nobody leads any of the partitions, the client does not say which are there."""
+        there = self.partitions({one.topic for one in asked}, None)
+        unled = sorted(set(there).intersection(asked))
+        if unled:
+            more = f" and {len(unled) - 1} more" if len(unled) > 1 else ""
+            raise Unreachable(f"no broker of {self._servers} leads {unled[0]}{more}")
 
     def _asked(self, question: Callable[[], Any]) -> Any:
         from confluent_kafka import KafkaException
@@ -154,6 +165,8 @@ def is_passing(error: KafkaError) -> bool:
         error._UNKNOWN_BROKER,
         error.BROKER_NOT_AVAILABLE,
         error.LEADER_NOT_AVAILABLE,
+        error.PREFERRED_LEADER_NOT_AVAILABLE,
+        error.OFFSET_NOT_AVAILABLE,  # by a leader that has just been elected
         error.NOT_LEADER_FOR_PARTITION,
         error.REPLICA_NOT_AVAILABLE,
         error.REQUEST_TIMED_OUT,
@@ -170,15 +183,20 @@ def _offset_or_gone(future: Any) -> int | None:
     try:
         return int(future.result(2 * ASKING_SECONDS).offset)
     except KafkaException as error:
-        if error.args[0].code() in (
-            KafkaError.UNKNOWN_TOPIC_OR_PART,
-            KafkaError._UNKNOWN_PARTITION,
-            KafkaError._UNKNOWN_TOPIC,
-        ):
+        if is_unknown(error.args[0]) or error.args[0].code() == KafkaError._NOENT:
             return None
         raise
 
 
-def _matches(pattern: str, topic: str) -> bool:
+def is_unknown(error: KafkaError) -> bool:
+    """Whether an error says that there is no such partition."""
+    return error.code() in (
+        error.UNKNOWN_TOPIC_OR_PART,
+        error._UNKNOWN_PARTITION,
+        error._UNKNOWN_TOPIC,
+    )
+
+
+def matches(pattern: str, topic: str) -> bool:
     """Whether a whole name matches; names of Kafka's own topics never do."""
     return not topic.startswith("__") and re.fullmatch(pattern, topic) is not None

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
-from flow.connectors.kafka.forms import BytesForm, Form
+from flow.connectors.kafka.forms import Form
 from flow.connectors.kafka.message import BadMessage, KafkaMessage, TimestampType
 from flow.connectors.source import Batch, Invalid
 from flow.errors import shorten
@@ -253,7 +253,3 @@ def as_message(message: Message, key: Any, value: Any) -> KafkaMessage:
         _TYPES[kind],
         _headers(message),
     )
-
-
-RAW = ObjectItems(BytesForm(), BytesForm(), key_needed=False)
-"""Messages as they are."""

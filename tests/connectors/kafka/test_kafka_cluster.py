@@ -1,0 +1,89 @@
+"""What brokers' refusals mean to a planner, told by a client that a test makes up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from flow.connectors.kafka.client import Properties
+from flow.connectors.kafka.cluster import Cluster, TopicPartition, Unreachable
+from flow.errors import SourceError
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Admin:
+    """Answers each question for offsets as it is told to; knows the partitions of one topic."""
+
+    def __init__(self, answers: Callable[[int], int | KafkaError], listed: int) -> None:
+        self._answers = answers
+        self._listed = listed
+
+    def list_topics(self, timeout: float) -> Any:
+        topic = SimpleNamespace(partitions=dict.fromkeys(range(self._listed)))
+        return SimpleNamespace(topics={"t": topic} if self._listed else {})
+
+    def list_offsets(self, asked: Mapping[Any, Any], **_: Any) -> dict[Any, Future[Any]]:
+        return {one: self._answered(one.partition) for one in asked}
+
+    def poll(self, _seconds: float) -> None:
+        pass
+
+    def _answered(self, partition: int) -> Future[Any]:
+        future: Future[Any] = Future()
+        answer = self._answers(partition)
+        if isinstance(answer, KafkaError):
+            future.set_exception(KafkaException(answer))
+        else:
+            future.set_result(SimpleNamespace(offset=answer))
+        return future
+
+
+def cluster(answers: Callable[[int], int | KafkaError], listed: int = 2) -> Cluster:
+    made = Cluster("b:9092", Properties({}))
+    made._client = Admin(answers, listed)
+    return made
+
+
+def failing(code: int) -> Callable[[int], int | KafkaError]:
+    return lambda partition: KafkaError(code) if partition else 17
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.PREFERRED_LEADER_NOT_AVAILABLE,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError._TRANSPORT,
+    ],
+)
+def test_what_passes_by_itself_is_waited_for(code: int) -> None:
+    with pytest.raises(Unreachable, match="no Kafka broker answers at b:9092"):
+        cluster(failing(code)).latest([T0, T1])
+
+
+def test_what_stays_is_an_error() -> None:
+    with pytest.raises(SourceError, match="Kafka at b:9092 refuses to answer"):
+        cluster(failing(KafkaError.TOPIC_AUTHORIZATION_FAILED)).latest([T0, T1])
+
+
+@pytest.mark.parametrize("code", [KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION])
+def test_a_partition_that_is_not_there_is_left_out(code: int) -> None:
+    assert cluster(failing(code)).latest([T0, T1]) == {T0: 17}
+
+
+def test_partitions_that_nobody_leads_are_waited_for() -> None:
+    nobody = cluster(lambda _: KafkaError(KafkaError._NOENT))
+    with pytest.raises(Unreachable, match="no broker of b:9092 leads t/0 and 1 more"):
+        nobody.latest([T0, T1])
+
+
+def test_a_topic_that_was_deleted_has_no_leaders_and_is_left_out() -> None:
+    gone = cluster(lambda _: KafkaError(KafkaError._NOENT), listed=0)
+    assert gone.latest([T0, T1]) == {}
