@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from flow.connectors.kafka.client import LastProblem, Properties, make_consumer, settings
-from flow.connectors.kafka.cluster import TopicPartition, is_passing
+from flow.connectors.kafka.cluster import TopicPartition, is_passing, is_unknown
 from flow.connectors.kafka.connection import kafka
-from flow.connectors.kafka.losses import OnDataLoss
+from flow.connectors.kafka.losses import DOUBT_SECONDS, OnDataLoss
 from flow.errors import SourceError
 from flow.garbage import no_collection
 
@@ -30,6 +30,10 @@ MOST = 10_000
 WAITING_SECONDS = 0.05
 """How long to wait for that many."""
 _MEETING_SECONDS = 1.0
+ASK_SECONDS = 1.0
+"""How long a broker may give nothing before it is asked what it has, and may take to say so."""
+_NOWHERE = (-1, -1)
+"""Where a partition begins and ends that is not there."""
 _KEPT = 4
 """Clients that a worker keeps, at most."""
 _CONSUMER = {
@@ -71,6 +75,42 @@ class Access:
     patience_seconds: float
 
 
+class _Range:
+    """What is left to read of a range.
+
+    Attributes:
+        partition: the partition.
+        at: the offset to go on from.
+        end: the offset to end before.
+        moved: since when nothing has come of it.
+        asked: when the broker was last asked what it has.
+        doubted: since when the broker has not what is left, as it says.
+    """
+
+    def __init__(self, partition: TopicPartition, at: int, end: int) -> None:
+        self.partition = partition
+        self.at = at
+        self.end = end
+        self.doubted: float | None = None
+        self.wait_afresh()
+
+    @property
+    def place(self) -> Any:
+        """Where to go on, as the client wants it."""
+        return kafka().TopicPartition(self.partition.topic, self.partition.partition, self.at)
+
+    def come_to(self, offset: int) -> None:
+        """Note that all before an offset is done."""
+        if offset > self.at:
+            self.at = min(offset, self.end)
+            self.doubted = None
+            self.wait_afresh()
+
+    def wait_afresh(self) -> None:
+        """Count the time without a message from now on."""
+        self.moved = self.asked = time.monotonic()
+
+
 class Connection:
     """A client that reads one range after another."""
 
@@ -87,23 +127,18 @@ class Connection:
         Raises:
             SourceError: when they cannot be read.
         """
-        at = start
+        rest = _Range(partition, start, end)
         self._meet(partition.topic)
-        self._assign(partition, at)
-        last = time.monotonic()
-        while at < end:
+        self._assign(rest)
+        while rest.at < end:
             with no_collection():
-                found = self._client.consume(min(MOST, end - at), WAITING_SECONDS)
-                good, reached = self._sorted_out(found, partition, at, end)
+                found = self._client.consume(min(MOST, end - rest.at), WAITING_SECONDS)
+                good = self._sorted_out(found, rest)
             if good:
                 yield good
-            if good or reached > at:
-                at, last = reached, time.monotonic()
-            elif time.monotonic() - last > self._access.patience_seconds:
-                raise SourceError(
-                    f"no message came of {partition} for {self._access.patience_seconds:.0f} s, "
-                    f"of those from {at:,} to {end - 1:,}{self._problem}"
-                )
+                rest.wait_afresh()  # what was done with them may have taken long
+            else:
+                self._check(rest)
         self._client.unassign()
 
     def close(self) -> None:
@@ -117,58 +152,104 @@ class Connection:
                 self._client.list_topics(topic, timeout=_MEETING_SECONDS)
         self._met.add(topic)
 
-    def _assign(self, partition: TopicPartition, at: int) -> None:
-        from confluent_kafka import TopicPartition as Theirs
+    def _assign(self, rest: _Range) -> None:
+        self._client.assign([rest.place])
 
-        self._client.assign([Theirs(partition.topic, partition.partition, at)])
-
-    def _sorted_out(
-        self, found: list[Message], partition: TopicPartition, at: int, end: int
-    ) -> tuple[list[Message], int]:
-        """The messages of the range, and the offset up to which it has been read now."""
+    def _sorted_out(self, found: list[Message], rest: _Range) -> list[Message]:
+        """The messages of the range, which is that much shorter afterwards."""
         good = [one for one in found if one.error() is None]
-        for one in found if len(good) < len(found) else ():
-            if one.error() is not None:
-                at = max(at, self._reached(one, partition, at, end))
+        events = [one for one in found if one.error() is not None] if len(good) < len(found) else []
         if good:
-            at = max(at, min(end, good[-1].offset() + 1))
-            if good[-1].offset() >= end:
-                good = [one for one in good if one.offset() < end]
-                at = end
-        return good, at
+            first, last = good[0].offset(), good[-1].offset()
+            if first < rest.at or last >= rest.end:
+                good = [one for one in good if rest.at <= one.offset() < rest.end]
+            rest.come_to(last + 1)
+        for event in events:
+            self._meet_event(event, rest)
+        return good
 
-    def _reached(self, event: Message, partition: TopicPartition, at: int, end: int) -> int:
-        """How far it has been read by what the client says in the place of a message."""
+    def _meet_event(self, event: Message, rest: _Range) -> None:
+        """What the client says in the place of a message."""
         error = event.error()
         if error.code() == error._PARTITION_EOF:
-            return min(end, int(event.offset()))
-        if error.code() == error._AUTO_OFFSET_RESET:
-            return self._begin_anew(partition, at, end)
-        if is_passing(error) or error.code() == error.UNKNOWN_TOPIC_OR_PART:
-            return at
-        said = f"{self._access.properties.hide(error.str())}{self._problem}"
-        raise SourceError(f"{partition} cannot be read at {at:,}: {said}")
+            rest.come_to(int(event.offset()))
+        elif error.code() == error._AUTO_OFFSET_RESET:
+            self._begin_anew(rest)
+        elif error.code() == error.GROUP_AUTHORIZATION_FAILED:
+            pass  # the client asks for a group's coordinator, and nothing here needs one
+        elif not is_passing(error) and not is_unknown(error):
+            raise self._refused(error, rest)
 
-    def _begin_anew(self, partition: TopicPartition, at: int, end: int) -> int:
-        """Go on where the partition begins now."""
-        from confluent_kafka import TopicPartition as Theirs
+    def _begin_anew(self, rest: _Range) -> None:
+        """Go on where the partition begins now, if that is later."""
+        ends = self._ends_of(rest)
+        if ends is None or ends[0] <= rest.at:  # a broker that has just started may not know better
+            time.sleep(WAITING_SECONDS)
+        else:
+            upto = min(ends[0], rest.end)
+            loss = f"messages {rest.at:,} to {upto - 1:,} of {rest.partition} were deleted on the "
+            self._lose(rest, upto, loss + "broker before the flow read them")
+        self._assign(rest)
 
-        first: int
-        first, _ = self._client.get_watermark_offsets(
-            Theirs(partition.topic, partition.partition), timeout=10
-        )
-        reached = min(end, max(first, at))
-        if reached == at:  # a broker that has just started may not know better
-            self._assign(partition, at)
-            return at
-        if self._access.on_data_loss == "fail":
+    def _check(self, rest: _Range) -> None:
+        """Nothing came: see now and then whether anything will.
+
+        Raises:
+            SourceError: when what is left of the range is gone, or the broker is away for too long.
+        """
+        now = time.monotonic()
+        if now - rest.asked >= ASK_SECONDS:
+            rest.asked = now
+            self._ask(rest)
+        if now - rest.moved > self._access.patience_seconds:
             raise SourceError(
-                f"messages {at:,} to {reached - 1:,} of {partition} were deleted on the broker "
-                "before the flow read them (on_data_loss='warn' goes on with what is left)"
+                f"no message came of {rest.partition} for {self._access.patience_seconds:.0f} s, "
+                f"of those from {rest.at:,} to {rest.end - 1:,}{self._problem}"
             )
-        logger.warning("messages %d to %d of %s are gone", at, reached - 1, partition)
-        self._assign(partition, reached)
-        return reached
+
+    def _ask(self, rest: _Range) -> None:
+        """Ask whether what is left of a range is there; that it is not has to be said for a while.
+
+        A broker that has just started may not know better.
+        """
+        ends = self._ends_of(rest)
+        if ends is None:
+            return
+        if ends[1] >= rest.end:
+            rest.doubted = None
+        elif rest.doubted is None:
+            rest.doubted = rest.asked
+        elif rest.asked - rest.doubted >= DOUBT_SECONDS:
+            loss = f"{rest.partition} is not on the broker any more"
+            if ends != _NOWHERE:
+                loss = (
+                    f"{rest.partition} ends at {ends[1]:,}, and messages up to {rest.end - 1:,} "
+                    "were to be read: the topic was made anew, or its last messages were lost"
+                )
+            self._lose(rest, rest.end, loss)
+
+    def _ends_of(self, rest: _Range) -> tuple[int, int] | None:
+        """Where a partition begins and ends; `None` when no broker says so now."""
+        try:
+            first, last = self._client.get_watermark_offsets(rest.place, timeout=ASK_SECONDS)
+        except kafka().KafkaException as raised:
+            error = raised.args[0]
+            if is_unknown(error):
+                return _NOWHERE
+            if is_passing(error):
+                return None
+            raise self._refused(error, rest) from None
+        return int(first), int(last)
+
+    def _refused(self, error: Any, rest: _Range) -> SourceError:
+        said = f"{self._access.properties.hide(error.str())}{self._problem}"
+        return SourceError(f"{rest.partition} cannot be read at {rest.at:,}: {said}")
+
+    def _lose(self, rest: _Range, upto: int, loss: str) -> None:
+        if self._access.on_data_loss == "fail":
+            raise SourceError(f"{loss} (on_data_loss='warn' goes on with what is left)")
+        logger.warning("%s; going on with what is left", loss)
+        rest.come_to(upto)
 
 
 _idle: list[tuple[Access, int, Connection]] = []

@@ -304,6 +304,32 @@ def test_messages_that_go_between_planning_and_reading_are_met_in_the_worker(
     assert list(warns.read(planned.split)) == []
 
 
+@pytest.mark.parametrize("messages_anew", [None, 3])
+def test_a_topic_that_goes_between_planning_and_reading_is_met_in_the_worker(
+    broker: Broker,
+    messages_anew: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is deleted, or made anew with fewer messages than were planned to be read."""
+    monkeypatch.setattr(kafka_reading, "DOUBT_SECONDS", 1.0)
+    topic = broker.topic()
+    broker.values(topic, [str(n) for n in range(10)])
+    fails = source(broker, topic, start={topic: {0: 5}})
+    warns = source(broker, topic, on_data_loss="warn")
+    (planned,) = plan_everything({"in": fails.planner(MemoryLog(), 1)})
+    broker.delete_topic(topic)
+    problem = f"{topic}/0 is not on the broker any more"
+    if messages_anew is not None:
+        broker.topic(topic)
+        broker.values(topic, ["anew"] * messages_anew)
+        problem = f"{topic}/0 ends at {messages_anew}, and messages up to 9 were to be read"
+    with pytest.raises(SourceError, match=problem):
+        list(fails.read(planned.split))
+    assert list(warns.read(planned.split)) == []
+    assert [record.getMessage().startswith(problem) for record in caplog.records] == [True]
+
+
 # --- brokers that go away ---
 
 
