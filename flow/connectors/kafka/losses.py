@@ -31,6 +31,9 @@ class LossWatch:
     Args:
         on_data_loss: what to do about a loss.
         clock: seconds that never go back.
+
+    Attributes:
+        lost: partitions that are missing, or shorter than they were, beyond doubt.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class LossWatch:
         self._clock = clock
         self._doubted: dict[TopicPartition, float] = {}
         self._said: set[str] = set()
+        self.lost: set[TopicPartition] = set()
 
     @property
     def in_doubt(self) -> bool:
@@ -85,9 +89,12 @@ class LossWatch:
             end = latest.get(one)
             if end is not None and end >= offset:
                 self._doubted.pop(one, None)
-            elif not self._certain(one):
+                self.lost.discard(one)
                 continue
-            elif end is None:
+            if not self._certain(one):
+                continue
+            self.lost.add(one)
+            if end is None:
                 self._meet(f"{one} is not on the broker any more")
             else:
                 self._meet(

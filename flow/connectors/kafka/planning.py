@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
 from typing_extensions import override
 
-from flow.connectors.kafka.cluster import Cluster, Ends, TopicPartition, Unreachable
+from flow.connectors.kafka.cluster import Cluster, Ends, TopicPartition, Unreachable, matches
 from flow.connectors.kafka.losses import LossWatch, OnDataLoss
-from flow.connectors.kafka.positions import EARLIEST, LATEST, Position, milliseconds
+from flow.connectors.kafka.positions import EARLIEST, LATEST, Offsets, Position, milliseconds
 from flow.connectors.source import Json, Planner, Slice, Split
 from flow.engine.summary import behind_text
 from flow.errors import SourceError
@@ -153,6 +153,7 @@ class KafkaPlanner(Planner):
         self._ends = self._limited(latest, at)
         backlog = self._backlog(at)
         at |= self._losses.mended(at, latest, backlog, self._cluster.earliest)
+        self._end_before_losses(at, latest)
         shares = _shares(self._backlog(at), self._reach.per_epoch)
         # With nothing to read, where to go on is worth an epoch if it is news.
         if not shares and start is not None and at == known:
@@ -182,6 +183,7 @@ class KafkaPlanner(Planner):
         if now - self._looked_at >= self._reach.looking_seconds:
             self._partitions = self._cluster.partitions(self._reach.topics, self._reach.pattern)
             self._check_named()
+            self._check_known(known)
             self._looked_at = now
         new = [
             one
@@ -194,8 +196,35 @@ class KafkaPlanner(Planner):
         """A topic that is named must be there at the start; later, that it is not is a loss."""
         missing = set(self._reach.topics) - {one.topic for one in self._partitions}
         if missing and not self._answered:
-            listed = ", ".join(map(repr, sorted(missing)))
-            raise SourceError(f"there is no topic {listed} on the broker: create it first")
+            raise SourceError(
+                f"there is no topic {_listed(missing)} on the broker, or its user may not see it: "
+                "create it first, or grant the right to describe it"
+            )
+
+    def _check_known(self, known: Ends) -> None:
+        """What was read before must be read still: its partitions have a part in the watermark."""
+        named, pattern = self._reach.topics, self._reach.pattern
+        left = {
+            one.topic
+            for one in known
+            if not (one.topic in named if pattern is None else matches(pattern, one.topic))
+        }
+        if left:
+            raise SourceError(
+                f"the checkpoint holds offsets of topic {_listed(left)}, which the source does not "
+                "read any more: name it again, or give up the offsets of the step with "
+                "RecoveryConfig(reset_steps=[...]) and say with start= where the others go on"
+            )
+
+    def _check_given(self, given: Offsets, partitions: Iterable[TopicPartition]) -> None:
+        """Offsets that are given must be those of partitions that are there."""
+        there = {str(one) for one in partitions}
+        named = {f"{topic}/{number}" for topic, numbers in given.items() for number in numbers}
+        if named - there:
+            raise SourceError(
+                f"offsets are given of {_listed(named - there)}, and the partitions that there are "
+                f"are {_listed(there)}"
+            )
 
     def _positions(self, position: Position, partitions: list[TopicPartition]) -> Ends:
         if not partitions:
@@ -206,6 +235,7 @@ class KafkaPlanner(Planner):
             return self._cluster.since(partitions, milliseconds(position))
         found = self._cluster.earliest(partitions)
         if isinstance(position, Mapping):
+            self._check_given(position, found)
             return {
                 one: position.get(one.topic, {}).get(one.partition, offset)
                 for one, offset in found.items()
@@ -217,6 +247,8 @@ class KafkaPlanner(Planner):
         if self._until is None:
             return latest
         if self._fixed is None:
+            if isinstance(self._until, Mapping):
+                self._check_given(self._until, at)
             self._fixed = self._end_of_run(latest)
         return {one: min(offset, self._fixed.get(one, at[one])) for one, offset in latest.items()}
 
@@ -231,6 +263,12 @@ class KafkaPlanner(Planner):
             return self._cluster.since(latest, milliseconds(self._until))
         return latest
 
+    def _end_before_losses(self, at: Ends, latest: Ends) -> None:
+        """Do not wait until the end of a partition is reached whose rest is lost."""
+        fixed = self._fixed or {}
+        for one in fixed.keys() & self._losses.lost:
+            fixed[one] = min(fixed[one], latest.get(one, at[one]))
+
     def _is_finished(self, start: Json | None) -> bool:
         known = _decoded(start)
         if self._fixed is None:
@@ -240,6 +278,12 @@ class KafkaPlanner(Planner):
         if start is None and ends:
             return False
         return all(known.get(one, 0) >= end for one, end in ends.items())
+
+
+def _listed(names: Iterable[str]) -> str:
+    first, *others = sorted(names)
+    more = f" and {len(others) - MOST_SHOWN + 1} more" if len(others) >= MOST_SHOWN else ""
+    return ", ".join(map(repr, [first, *others[: MOST_SHOWN - 1]])) + more
 
 
 def _decoded(offset: Json | None) -> Ends:

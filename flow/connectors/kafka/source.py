@@ -19,7 +19,7 @@ from flow.connectors.files.checks import (
 )
 from flow.connectors.files.json_lines import check_json_types
 from flow.connectors.kafka.client import Properties, as_properties, checked_servers
-from flow.connectors.kafka.cluster import Cluster, TopicPartition
+from flow.connectors.kafka.cluster import Cluster, TopicPartition, matches
 from flow.connectors.kafka.flat_json import FlatJsonColumns, is_flat
 from flow.connectors.kafka.forms import (
     AvroForm,
@@ -149,6 +149,8 @@ class KafkaSource(Source[Any]):
         self._set("start", checked_position("start", self.start, (EARLIEST, LATEST)))
         if self.end is not None:
             self._set("end", checked_position("end", self.end, (LATEST,)))
+        for name in ("start", "end"):
+            self._check_offsets_read(name, getattr(self, name))
         self._set("bounded", self.end is not None)
         self._set("properties", as_properties(self.properties, _OWN))
         check_on_invalid(self.on_invalid)
@@ -217,6 +219,15 @@ class KafkaSource(Source[Any]):
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
+
+    def _check_offsets_read(self, name: str, position: Position | None) -> None:
+        """Offsets must be those of topics that are read."""
+        topics = (self.topics,) if isinstance(self.topics, str) else self.topics
+        for topic in position if isinstance(position, Mapping) else ():
+            if not (matches(self.pattern or "", topic) if topics is None else topic in topics):
+                raise FlowBuildError(
+                    f"KafkaSource: {name} has offsets of topic {topic!r}, which it does not read"
+                )
 
     def _checked_items(self) -> ItemKind:
         if self.items is None:

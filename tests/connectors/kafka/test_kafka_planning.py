@@ -177,6 +177,25 @@ def test_topics_that_turn_up_after_a_pattern_matched_none_are_read_whole() -> No
     assert read(plan.next(offset)) == [(["t", 0, 0, 2], 0, 0)]
 
 
+def test_offsets_that_are_given_must_be_of_partitions_that_are_there() -> None:
+    brokers = Brokers({"t/0": (0, 5), "t/1": (0, 5)})
+    start = planner(brokers, start={"t": {1: 3}}).next(None)
+    assert read(start) == [(["t", 0, 0, 5], 0, 0), (["t", 1, 3, 5], 1, 0)]
+    said = "offsets are given of 't/2', and the partitions that there are are 't/0', 't/1'"
+    for where in ("start", "end"):
+        with pytest.raises(SourceError, match=said):
+            planner(brokers, **{where: {"t": {1: 3, 2: 7}}}).next(None)
+
+
+@pytest.mark.parametrize("how", [{"topics": ("t",)}, {"topics": (), "pattern": "t.*"}])
+def test_a_checkpoint_of_topics_that_are_not_read_any_more_is_refused(how: Any) -> None:
+    brokers = Brokers({"t/0": (0, 5)})
+    assert read(planner(brokers, **how).next({"t/0": 3})) == [(["t", 0, 3, 5], 0, 0)]
+    for question in ("next", "finished"):
+        with pytest.raises(SourceError, match=r"holds offsets of topic 'u', which .*reset_steps"):
+            getattr(planner(brokers, end="latest", **how), question)({"t/0": 3, "u/0": 7})
+
+
 # --- where it ends ---
 
 
@@ -210,6 +229,23 @@ def test_a_bounded_topic_that_is_empty_is_finished_once_that_is_noted() -> None:
     first = plan.next(None)
     assert (first.end, first.splits) == ({"t/0": 4}, [])
     assert plan.finished(first.end) is True
+
+
+@pytest.mark.parametrize("left", [None, (0, 2)])
+def test_a_run_with_an_end_does_not_wait_for_what_is_lost(left: tuple[int, int] | None) -> None:
+    """A partition is deleted, or made anew with fewer messages, before its end was reached."""
+    brokers, clock = Brokers({"t/0": (0, 5), "t/1": (0, 9)}), Clock()
+    plan = planner(brokers, clock, end="latest", on_data_loss="warn", per_epoch=7)
+    offset = plan.next(None).end
+    assert plan.finished(offset) is False
+    del brokers.partitions_there["t/1"]
+    if left is not None:
+        brokers.partitions_there["t/1"] = left
+    for clock.now in (1.0, 6.0, 7.0):
+        planned = plan.next(offset)
+        offset = offset if planned is None else planned.end
+    assert offset == {"t/0": 5, "t/1": 4 if left is None else 2}
+    assert plan.finished(offset) is True
 
 
 # --- lag ---
@@ -312,7 +348,9 @@ def test_a_run_that_ends_by_itself_waits_until_it_is_certain() -> None:
 
 
 def test_a_named_topic_must_be_there_at_the_start() -> None:
-    with pytest.raises(SourceError, match="there is no topic 't' on the broker: create it first"):
+    with pytest.raises(
+        SourceError, match=r"there is no topic 't' on the broker, or .*: create it first"
+    ):
         planner(Brokers({})).next(None)
 
 
