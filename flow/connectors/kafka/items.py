@@ -25,6 +25,10 @@ SIFTED = 1_024
 _SHOWN = 200
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
+_NO_TIME = -1
+"""What Kafka has for the time of a message that was given none."""
+_FIRST_MS = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
+_LAST_MS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
 _TYPES: tuple[TimestampType, ...] = ("none", "create", "append")
 
 HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
@@ -64,10 +68,6 @@ class Items(ABC):
             fields: which fields of records are read; ``None`` for all.
         """
 
-    @abstractmethod
-    def reason(self, message: Message) -> str:
-        """Why a message is bad."""
-
     def batches(
         self, messages: Sequence[Message], fields: frozenset[str] | None
     ) -> Iterator[Batch]:
@@ -99,22 +99,24 @@ class Items(ABC):
         return self.key_needed and None in keys
 
     def _described(self, message: Message) -> BadMessage:
-        plain = as_message(message, message.key(), message.value())
+        plain = _without_time(message) if _time_problem(message) else _as_it_is(message)
+        problem = self._key_problem(plain.key)
         return BadMessage(
             where=f"topic {plain.topic!r}, partition {plain.partition}, offset {plain.offset}",
-            text=shorten(plain.key if self._bad_key(plain.key) else plain.value, _SHOWN),
-            reason=self.reason(message),
+            text=shorten(plain.value if problem is None else plain.key, _SHOWN),
+            reason=problem or self._value_problem(plain.value) or _time_problem(message) or "",
             message=plain,
         )
-
-    def _bad_key(self, key: bytes | None) -> bool:
-        return self._key_problem(key) is not None
 
     def _key_problem(self, key: bytes | None) -> str | None:
         if key is None:
             return "it has no key" if self.key_needed else None
         problem = self._problem(self.key, key)
         return None if problem is None else f"its key: {problem}"
+
+    def _value_problem(self, value: bytes | None) -> str | None:
+        problem = self._problem(self.value, value)
+        return None if problem is None else f"its value: {problem}"
 
     @abstractmethod
     def _problem(self, form: Form, data: bytes | None) -> str | None:
@@ -133,14 +135,9 @@ class ObjectItems(Items):
         try:
             read = [self.key.read(key) if key is not None else None for key in keys]
             made = [self.value.read(value) if value is not None else None for value in values]
-        except ValueError:
+            return [as_message(*parts) for parts in zip(messages, read, made, strict=True)]
+        except (ValueError, OverflowError):
             return None
-        return [as_message(*parts) for parts in zip(messages, read, made, strict=True)]
-
-    @override
-    def reason(self, message: Message) -> str:
-        problem = self._key_problem(message.key())
-        return problem or f"its value: {self._problem(self.value, message.value())}"
 
     @override
     def _problem(self, form: Form, data: bytes | None) -> str | None:
@@ -193,12 +190,9 @@ class RecordItems(Items):
             named = self.prefix + name
             if fields is None or named in fields:
                 columns[named] = key if name == "key" else _metadata(name, messages)
+                if columns[named] is None:
+                    return None
         return pa.RecordBatch.from_pydict(columns)
-
-    @override
-    def reason(self, message: Message) -> str:
-        problem = self._key_problem(message.key())
-        return problem or f"its value: {self._problem(self.value, message.value())}"
 
     @override
     def _problem(self, form: Form, data: bytes | None) -> str | None:
@@ -217,7 +211,8 @@ class RecordItems(Items):
         return column.take(pa.array(places, mask=absent))
 
 
-def _metadata(name: str, messages: Sequence[Message]) -> Any:
+def _metadata(name: str, messages: Sequence[Message]) -> Any | None:
+    """A column beside the value's; `None` when a message's time is none."""
     count = len(messages)
     match name:
         case "topic":
@@ -233,15 +228,29 @@ def _metadata(name: str, messages: Sequence[Message]) -> Any:
     kinds, millis = np.fromiter(stamps, np.int64, 2 * count).reshape(-1, 2).T
     if name == "timestamp_type":
         return pa.array(_TYPES, pa.string()).take(pa.array(kinds))
-    return pa.array(millis * 1000, pa.timestamp("us", "UTC"), mask=kinds == 0)
+    known = (kinds != 0) & (millis != _NO_TIME)
+    if bool((known & ((millis < _FIRST_MS) | (millis > _LAST_MS))).any()):
+        return None
+    return pa.array(millis * 1000, pa.timestamp("us", "UTC"), mask=~known)
 
 
 def _headers(message: Message) -> tuple[tuple[str, bytes | None], ...]:
     return tuple(message.headers() or ())
 
 
+def _time_problem(message: Message) -> str | None:
+    kind, millis = message.timestamp()
+    if not kind or millis == _NO_TIME or _FIRST_MS <= millis <= _LAST_MS:
+        return None
+    return f"its timestamp: {millis:,} ms since 1970 is not within the years 1 to 9999"
+
+
 def as_message(message: Message, key: Any, value: Any) -> KafkaMessage:
-    """A message as an item, with a key and a value that have been read."""
+    """A message as an item, with a key and a value that have been read.
+
+    Raises:
+        OverflowError: when its time is none.
+    """
     kind, millis = message.timestamp()
     return KafkaMessage(
         key,
@@ -249,7 +258,23 @@ def as_message(message: Message, key: Any, value: Any) -> KafkaMessage:
         message.topic(),
         message.partition(),
         message.offset(),
-        _EPOCH + millis * _MILLISECOND if kind else None,
+        _EPOCH + millis * _MILLISECOND if kind and millis != _NO_TIME else None,
         _TYPES[kind],
         _headers(message),
+    )
+
+
+def _as_it_is(message: Message) -> KafkaMessage:
+    return as_message(message, message.key(), message.value())
+
+
+def _without_time(message: Message) -> KafkaMessage:
+    return KafkaMessage(
+        message.key(),
+        message.value(),
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        timestamp_type=_TYPES[message.timestamp()[0]],
+        headers=_headers(message),
     )

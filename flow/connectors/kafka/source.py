@@ -78,9 +78,9 @@ class KafkaSource(Source[Any]):
     producer or the broker has given the message, and any other path a field of the value.
 
     A bad message is one whose key or value cannot be read: not UTF-8, not JSON, not an object that
-    fits the schema, see `JsonLinesSource`, not Avro; a record of JSON or Avro without a value; and
-    a message without a key, if `null_key` says so. The ``errors`` stream carries them as
-    `BadMessage`.
+    fits the schema, see `JsonLinesSource`, not Avro; a record of JSON or Avro without a value; one
+    whose time is read and is not within the years 1 to 9999; and a message without a key, if
+    `null_key` says so. The ``errors`` stream carries them as `BadMessage`.
 
     Args:
         servers: the brokers to ask first, ``"localhost:9092"``, or several with commas between.

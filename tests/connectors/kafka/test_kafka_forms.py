@@ -6,7 +6,7 @@ import io
 import json
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -120,6 +120,39 @@ def test_what_a_message_has_not_is_null() -> None:
     good, _ = records([Message(None, None, stamp=(0, -1))], BytesForm())
     assert [good[0][name] for name in ("value", "key", "timestamp")] == [None, None, None]
     assert (good[0]["timestamp_type"], good[0]["headers"]) == ("none", [])
+
+
+@pytest.mark.parametrize("whole", [RecordItems, ObjectItems])
+def test_a_time_may_be_before_1970_or_missing_and_is_bad_where_no_calendar_has_it(
+    whole: Any,
+) -> None:
+    """Producers that give microseconds for milliseconds come to the year 50,000."""
+    more = {"prefix": ""} if whole is RecordItems else {}
+    items = whole(TextForm(), TextForm(), key_needed=False, **more)
+    first, last = -62_135_596_800_000, 253_402_300_799_999
+    stamps = [-1, -2, first, last, first - 1, last + 1, 1_700_000_000 * 10**9, -(2**63)]
+    made = list(
+        items.batches([Message(b"v", None, n, (1, at)) for n, at in enumerate(stamps)], None)
+    )
+    good = [one for batch in made if not isinstance(batch, Invalid) for one in as_dicts(batch)]
+    bad = [one for batch in made if isinstance(batch, Invalid) for one in batch.inputs]
+    assert [one["timestamp"] for one in good] == [
+        None,
+        datetime(1969, 12, 31, 23, 59, 59, 998_000, UTC),
+        datetime(1, 1, 1, tzinfo=UTC),
+        datetime(9999, 12, 31, 23, 59, 59, 999_000, UTC),
+    ]
+    assert [(one.message.offset, one.message.timestamp) for one in bad] == [
+        (offset, None) for offset in (4, 5, 6, 7)
+    ]
+    said = (
+        "its timestamp: 1,700,000,000,000,000,000 ms since 1970 is not within the years 1 to 9999"
+    )
+    assert bad[2].reason == said
+
+
+def as_dicts(batch: Any) -> list[dict[str, Any]]:
+    return [asdict(one) for one in batch] if isinstance(batch, list) else batch.to_pylist()
 
 
 def test_only_the_columns_that_are_read_are_made() -> None:
