@@ -259,9 +259,9 @@ class _PartitionPlanner(Planner):
             if end is not None and end != offset:
                 ends[partition] = end
                 splits.append(Split([partition, offset, end], partition=number))
-        if not splits and start is not None:
-            return None
-        return Slice(ends, splits) if splits else None
+        # With nothing to read, where a partition begins is worth an epoch: asked again, it may say
+        # something else.
+        return Slice(ends, splits) if splits or ends != (start or {}) else None
 
     def finished(self, start: Json | None) -> bool:
         return self._source.bounded and all(
