@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
@@ -12,6 +13,7 @@ import flow.operators as op
 from flow.connectors.files.plain_values import instant_text
 from flow.connectors.kafka.message import BadMessage, KafkaMessage
 from flow.connectors.kafka.records import KafkaRecord
+from flow.connectors.kafka.serializers import JSON, TEXT, Serializer
 from flow.connectors.kafka.sink import KafkaSink
 from flow.connectors.source import BadInput
 from flow.dataflow import Stream
@@ -21,6 +23,9 @@ from flow.operators.stateless import ItemError
 PREFIX = "flow."
 """What the names of the headers begin with that are added to those of the item."""
 
+_MOST_SHOWN = 10_000
+_FIRST_TIME = datetime.fromtimestamp(0.001, UTC)
+"""Kafka's client writes no time before it."""
 _COORDINATES = ("topic", "partition", "offset")
 _READ_WITH = frozenset({*_COORDINATES, "key", "timestamp", "timestamp_type", "headers"})
 """The fields that a record read from Kafka has beside those of its value."""
@@ -50,9 +55,10 @@ class _Letter:
 def dead_letters(step_id: str, *streams: Stream[Any], sink: KafkaSink) -> None:
     """Write streams of late and broken items to a topic, each item with why it is there.
 
-    A message's key and value are those of the item that was late or broken: of what came from Kafka
-    they are its own, and so are its headers and its time; anything else is written in the sink's
-    formats, a record as JSON by default. These headers are added, all of them text:
+    A message's key and value are those of the item that was late or broken: of a message that came
+    from Kafka they are its own, byte by byte where they are bytes or text, and so are its headers
+    and its time; anything else is written in the sink's formats, a record as JSON by default. These
+    headers are added, all of them text:
 
     - ``flow.step``: the step that it left, by its id;
     - ``flow.reason``: ``late``, ``gap`` or ``too_far_ahead``, or what was wrong with it;
@@ -61,7 +67,10 @@ def dead_letters(step_id: str, *streams: Stream[Any], sink: KafkaSink) -> None:
       ``flow.window_open`` and ``flow.window_close``, the window that it missed;
     - ``flow.where``: of input that could not be read, where it stands;
     - ``flow.topic``, ``flow.partition`` and ``flow.offset``: where it was read, of an item that
-      came from Kafka: a message, or a record with these three fields.
+      came from Kafka: a message, or a record with these three fields;
+    - ``flow.message_time``: its time there, where that is before 1970 and cannot be written;
+    - ``flow.key_as`` and ``flow.value_as``: ``json`` or ``repr``, where it could not be written in
+      the sink's format: as JSON, then, or else as Python shows it.
 
     Args:
         step_id: the step's id; a step for each stream is made too, ``{step_id}.{stream}``.
@@ -79,22 +88,55 @@ def dead_letters(step_id: str, *streams: Stream[Any], sink: KafkaSink) -> None:
     """
     if not isinstance(sink, KafkaSink):
         raise FlowTypeError(f"step {step_id!r}: sink must be a KafkaSink, got {shorten(sink)}")
+    encoding = sink.encoding
+    formats = {"key_format": encoding.key_format, "value_format": encoding.value_format}
     letters = [
-        op.map(f"{step_id}.{up.stream_id}", up, partial(dead_letter, up.stream_id.step_id))
+        op.map(
+            f"{step_id}.{up.stream_id}", up, partial(dead_letter, up.stream_id.step_id, **formats)
+        )
         for up in streams
     ]
     all_letters = letters[0] if len(letters) == 1 else op.merge(f"{step_id}.all", *letters)
     op.output(step_id, all_letters, sink)
 
 
-def dead_letter(step_id: str, item: Any) -> KafkaRecord:
-    """The message of an item that left a step: see `dead_letters`."""
+def dead_letter(
+    step_id: str, item: Any, key_format: Serializer = TEXT, value_format: Serializer = JSON
+) -> KafkaRecord:
+    """The message of an item that left a step, which can be written: see `dead_letters`."""
     letter = _letter(item)
-    why = {"step": step_id, **letter.why, **_coordinates(letter.item)}
-    added = [(PREFIX + name, _text(value)) for name, value in why.items() if value is not None]
     made = _message(letter.item)
-    key = letter.key if made.key is None else made.key
-    return replace(made, key=key, headers=[*made.headers, *added])
+    key, key_as = _writable(letter.key if made.key is None else made.key, key_format)
+    value, value_as = _writable(made.value, value_format)
+    time, message_time = _time(made.timestamp)
+    why = {
+        "step": step_id,
+        **letter.why,
+        **_coordinates(letter.item),
+        "message_time": message_time,
+        "key_as": key_as,
+        "value_as": value_as,
+    }
+    added = [(PREFIX + name, _text(value)) for name, value in why.items() if value is not None]
+    return KafkaRecord(value, key, [*made.headers, *added], time)
+
+
+def _writable(value: Any, format: Serializer) -> tuple[Any, str | None]:
+    """A key or value that its format can write, and how else it is written, if it is."""
+    if value is None or isinstance(value, bytes):
+        return value, None
+    for one, name in ((format, None), (JSON, "json")):
+        with contextlib.suppress(Exception):  # of whatever kind: the item is broken, after all
+            encoded = one.encoded(value)
+            return (value if name is None else encoded), name
+    return shorten(value, _MOST_SHOWN).encode(errors="replace"), "repr"
+
+
+def _time(time: Any) -> tuple[datetime | None, Any]:
+    """A message's time, or what cannot be written for one."""
+    if isinstance(time, datetime) and time.tzinfo is not None and time >= _FIRST_TIME:
+        return time, None
+    return None, time
 
 
 def _letter(item: Any) -> _Letter:
@@ -126,12 +168,17 @@ def _why_late(late: Late) -> dict[str, Any]:
 def _message(item: Any) -> KafkaRecord:
     """What is written of an item: of one that came from Kafka, what it was there."""
     if isinstance(item, KafkaMessage):
-        return KafkaRecord(item.value, item.key, item.headers, item.timestamp)
-    if not _is_read_record(item):
+        return KafkaRecord(_bytes(item.value), _bytes(item.key), item.headers, item.timestamp)
+    if not (isinstance(item, Mapping) and item.keys() >= _READ_WITH):
         return KafkaRecord(item)
     rest = {name: value for name, value in item.items() if name not in _READ_WITH}
-    headers = [(one["name"], one["value"]) for one in item.get("headers") or ()]
-    return KafkaRecord(rest, item.get("key"), headers, item.get("timestamp"))
+    headers = [(one["name"], one["value"]) for one in item["headers"] or ()]
+    return KafkaRecord(rest, _bytes(item["key"]), headers, item["timestamp"])
+
+
+def _bytes(read: Any) -> Any:
+    """What was read as text as it stood in the message."""
+    return read.encode(errors="replace") if isinstance(read, str) else read
 
 
 def _coordinates(item: Any) -> dict[str, Any]:
@@ -151,4 +198,5 @@ def _is_pair(item: Any) -> bool:
 
 
 def _text(value: Any) -> str:
-    return instant_text(value) if isinstance(value, datetime) else str(value)
+    text = instant_text(value) if isinstance(value, datetime) else str(value)
+    return text.encode(errors="replace").decode()

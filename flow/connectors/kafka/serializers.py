@@ -208,7 +208,8 @@ class Avro(Serializer):
 Format: TypeAlias = Literal["json", "text", "bytes"] | Serializer
 """How a key or a value is written."""
 
-_FORMATS: dict[str, Serializer] = {"json": Json(), "text": Text(), "bytes": Bytes()}
+JSON, TEXT = Json(), Text()
+_FORMATS: dict[str, Serializer] = {"json": JSON, "text": TEXT, "bytes": Bytes()}
 _TEXT = (
     pa.types.is_string,
     pa.types.is_large_string,

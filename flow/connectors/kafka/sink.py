@@ -207,6 +207,11 @@ class KafkaSink(Sink[Any]):
             writer.close()
 
     @property
+    def encoding(self) -> Encoding:
+        """How items become messages."""
+        return self._encoding
+
+    @property
     def _exactly_once(self) -> bool:
         return self.guarantee is Guarantee.EXACTLY_ONCE
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,6 +14,7 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, FlowBuildError, run
 from flow.connectors.files import JsonLinesSink
+from flow.connectors.files.plain_values import instant_text
 from flow.connectors.kafka import BadMessage, KafkaMessage, KafkaSink, dead_letters
 from flow.connectors.kafka.dead_letters import dead_letter
 from flow.connectors.kafka.records import KafkaRecord
@@ -110,6 +112,51 @@ def test_input_that_could_not_be_read_says_where_it_stands() -> None:
 
 def test_any_other_item_says_its_step_and_keeps_its_key() -> None:
     assert dead_letter("odd", ("k", {"n": 1})) == KafkaRecord({"n": 1}, "k", [("flow.step", "odd")])
+
+
+def test_text_is_written_as_it_stood_in_the_message() -> None:
+    made = dead_letter("any", message("k", "é"))
+    assert (made.key, made.value) == (b"k", "é".encode())
+    half_a_pair = BadMessage("here", "", "\ud83d", message(None, "\ud83d"))
+    made = dead_letter("any", half_a_pair)
+    assert (made.value, dict(made.headers)["flow.reason"]) == (b"?", "?")
+
+
+class Odd:
+    """What no format knows."""
+
+    def __repr__(self) -> str:
+        return "Odd(\udcff)"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "as_key", "as_value", "said"),
+    [
+        ({"id": 7}, {"n": 1}, b'{"id": 7}', {"n": 1}, {"flow.key_as": "json"}),
+        (1.5, Odd(), b"1.5", b"Odd(?)", {"flow.key_as": "json", "flow.value_as": "repr"}),
+        (7, {"n": Odd()}, 7, b"{'n': Odd(?)}", {"flow.value_as": "repr"}),
+        (b"\xff", b"\xff", b"\xff", b"\xff", {}),
+    ],
+)
+def test_what_has_no_form_in_the_sink_s_formats_is_written_all_the_same(
+    key: Any, value: Any, as_key: Any, as_value: Any, said: dict[str, str]
+) -> None:
+    made = dead_letter("any", message(key, value))
+    assert (made.key, made.value) == (as_key, as_value)
+    assert {name: text for name, text in made.headers if name.endswith("_as")} == said
+    encoding = SINK.encoding
+    (batch,) = encoding.encoded([[made]], "dead")
+    assert batch.num_rows == 1
+
+
+@pytest.mark.parametrize("millis", [0, -1_000])
+def test_a_time_that_cannot_be_written_is_a_header(millis: int) -> None:
+    time = datetime.fromtimestamp(millis / 1000, UTC)
+    made = dead_letter("any", replace(message(None, b"v"), timestamp=time))
+    assert made.timestamp is None
+    assert ("flow.message_time", instant_text(time)) in list(made.headers)
+    first = datetime.fromtimestamp(0.001, UTC)
+    assert dead_letter("any", replace(message(None, b"v"), timestamp=first)).timestamp == first
 
 
 def test_another_sink_is_refused() -> None:
