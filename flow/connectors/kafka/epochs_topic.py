@@ -24,6 +24,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from flow.connectors.kafka.cluster import is_passing
 from flow.connectors.kafka.connection import Clients, kafka
 from flow.connectors.kafka.topics import Topic
 from flow.errors import SinkError, shorten
@@ -71,14 +72,15 @@ class EpochsTopic:
         self._clients = clients
         self.name = name
 
-    def make(self) -> None:
-        """Make the topic if there is none.
+    def make(self) -> bool:
+        """Make the topic if there is none; returns whether there was none.
 
         Raises:
             SinkError: it cannot be made, or would not keep what is written to it.
         """
         topic = Topic(self._clients, self.name)
-        if not topic.exists():
+        missing = not topic.exists()
+        if missing:
             topic.make(1, SETTINGS)
         policy = topic.setting("cleanup.policy")
         if policy is not None and policy != "compact":
@@ -86,6 +88,7 @@ class EpochsTopic:
                 f"the topic of epochs {self.name!r} has cleanup.policy={policy!r}, which forgets "
                 "how far a flow has written: set it to 'compact', or give epochs_topic another name"
             )
+        return missing
 
     def read(self, key: bytes) -> Entry | None:
         """The last committed entry of a key."""
@@ -126,7 +129,8 @@ class EpochsTopic:
                 elif error.name() == "_PARTITION_EOF":
                     if message.offset() >= ends[message.partition()]:
                         open_ones.discard(message.partition())
-                elif not error.retriable():
+                # A client asks for the coordinator of a group, which is not needed here.
+                elif error.name() != "GROUP_AUTHORIZATION_FAILED" and not is_passing(error):
                     raise kafka().KafkaException(error)
         return found
 

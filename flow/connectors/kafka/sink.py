@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Any, Literal, TypeAlias
@@ -33,7 +34,13 @@ _RESERVED = {
     "queue.buffering.max.kbytes": "the sink sees to it that the queue stays small",
     "delivery.report.only.error": "the sink needs it",
 }
+_FORGOTTEN = (
+    "the topic of epochs %r was not there and has been made: if this run has written to %r before, "
+    "the epoch that was in hand when it stopped may be written a second time"
+)
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
+
+logger = logging.getLogger("flow")
 
 
 @dataclass(frozen=True)
@@ -179,8 +186,9 @@ class KafkaSink(Sink[Any]):
         with clients.explained(f"topic {self.topic!r} cannot be opened"):
             clients.producer({})  # which knows whether the properties are properties
             self._check_topic(Topic(clients, self.topic))
-            if self._exactly_once:
-                EpochsTopic(clients, self.epochs_topic).make()
+            made = self._exactly_once and EpochsTopic(clients, self.epochs_topic).make()
+        if made and resuming:
+            logger.warning(_FORGOTTEN, self.epochs_topic, self.topic)
         self._run.run_id, self._run.clients = run_id, clients
 
     @override

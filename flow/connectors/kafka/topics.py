@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,8 @@ from flow.connectors.kafka.connection import Clients, administration, kafka
 from flow.errors import SinkError
 
 _SECONDS = 15.0
+NEWS_SECONDS = 10.0
+"""How long it may take until each broker knows of a topic that has been made."""
 
 
 class Topic:
@@ -59,13 +62,24 @@ class Topic:
         return None if name not in found else str(found[name].value)
 
     def ends(self) -> dict[int, int]:
-        """The offset after the last message of each partition, committed or not."""
+        """The offset after the last message of each partition, committed or not.
+
+        Raises:
+            SinkError: it is not there, and that is not because it has just been made.
+        """
         latest = administration().OffsetSpec.latest()
         made = kafka().TopicPartition
-        asked = {made(self.name, one): latest for one in self._partitions() or ()}
-        admin = self._clients.admin
-        ends = admin.list_offsets(asked, request_timeout=_SECONDS) if asked else {}
+        asked = {made(self.name, one): latest for one in self._partitions_soon()}
+        ends = self._clients.admin.list_offsets(asked, request_timeout=_SECONDS)
         return {one.partition: end.result().offset for one, end in ends.items()}
+
+    def _partitions_soon(self) -> list[int]:
+        last = time.monotonic() + NEWS_SECONDS
+        while (found := self._partitions()) is None:
+            if time.monotonic() > last:
+                raise SinkError(f"topic {self.name!r} is not there any more")
+            time.sleep(0.1)
+        return found
 
     def _partitions(self) -> list[int] | None:
         collection = kafka().TopicCollection([self.name])

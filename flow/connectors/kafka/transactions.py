@@ -56,7 +56,7 @@ class TransactionalWriter:
         with clients.explained(f"step {step_id!r}: topic {topic!r} cannot be opened"):
             self._sender = Sender(clients, topic, settings)
             _meet_brokers(self._sender.producer, topic)
-            self._sender.producer.init_transactions(_SECONDS)
+            self._take_over()
             self._entry = epochs.read(self._key)
 
     def write(self, epoch: int, batches: Sequence[pa.RecordBatch], after: AfterRewind) -> None:
@@ -78,6 +78,21 @@ class TransactionalWriter:
     def close(self) -> None:
         """Let go of the connections; what is not committed is aborted."""
         self._sender.close()
+
+    def _take_over(self) -> None:
+        """Let nobody else write epochs of this output any more."""
+        try:
+            self._sender.producer.init_transactions(_SECONDS)
+        except errors() as error:
+            if reason_of(error).name() != "_TIMED_OUT":
+                raise
+            raise SinkError(
+                f"step {self._step_id!r}: topic {self._topic!r} cannot be opened: the brokers "
+                f"answer, and none of them coordinates transactions within {_SECONDS:.0f} s. See "
+                "that as many of them run as their settings transaction.state.log.replication."
+                "factor (3 if it is not set) and transaction.state.log.min.isr ask for, or choose "
+                "guarantee='at least once'"
+            ) from None
 
     def _transact(self, epoch: int, batches: Iterable[pa.RecordBatch], entry: Entry) -> None:
         producer, began = self._sender.producer, time.monotonic()

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pytest
 
 from flow import SinkError
-from flow.connectors.kafka import KafkaRecord, KafkaSink, sending
+from flow.connectors.kafka import KafkaRecord, KafkaSink, sending, topics, transactions
 from flow.connectors.kafka.connection import Clients
 from flow.connectors.kafka.topics import Topic
 from flow.connectors.sink import WriteContext, Written
-from tests.support.kafka import Broker
+from tests.support.kafka import Broker, own_broker
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 NOBODY = "127.0.0.1:1"
@@ -303,6 +303,42 @@ def test_a_topic_of_epochs_that_forgets_is_refused(broker: Broker, start: Start)
     with pytest.raises(SinkError) as caught:
         start(broker.topic(), epochs_topic=epochs)
     assert f"{epochs!r} has cleanup.policy='delete'" in str(caught.value)
+
+
+def test_a_topic_of_epochs_that_is_gone_is_not_taken_for_nothing_written(
+    broker: Broker,
+    start: Start,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(topics, "NEWS_SECONDS", 1.0)
+    topic, epochs_topic = broker.topic(), f"epochs-{uuid.uuid4().hex}"
+    run = start(topic, "a run", epochs_topic=epochs_topic)
+    assert caplog.records == []
+    broker.delete_topic(epochs_topic)
+    with pytest.raises(SinkError, match=f"topic '{epochs_topic}' is not there any more"):
+        run.write(0, [{"n": 1}])
+    assert broker.consume(topic) == []
+    run.sink.open("a run", resuming=True)
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith(f"the topic of epochs '{epochs_topic}' was not there and has been made")
+    run.sink.open("a run", resuming=True)
+    assert len(caplog.records) == 1
+
+
+def test_brokers_too_few_for_transactions_are_not_taken_for_unreachable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The default asks for three of them, which is a common surprise on one."""
+    monkeypatch.setattr(transactions, "_SECONDS", 4.0)
+    lone = own_broker(transaction_state_log_replication_factor="3")
+    try:
+        run = Run(KafkaSink(lone.servers, lone.topic()), "a run")
+        with pytest.raises(SinkError, match=r"brokers answer, and none .*transaction\.state\.log"):
+            run.write(0, [{"n": 1}])
+        run.sink.close()
+    finally:
+        lone.remove()
 
 
 def test_a_record_that_is_too_large_is_named_and_nothing_of_its_epoch_is_seen(
