@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,22 @@ def test_a_static_data_frame_is_read_once_over_a_crash(spark: SparkSession, tmp_
     summary = run(flow, **options)
     assert (summary.engine, sorted(out)) == ("streaming", [("a", 14), ("b", 2)])
     assert (tmp_path / "checkpoint/inputs/in/_SUCCESS").exists()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("engine", ["batch", "streaming"])
+def test_the_times_of_a_static_data_frame_are_points_in_time(
+    spark: SparkSession, engine: Any
+) -> None:
+    frame = spark.sql("select 'a' id, timestamp'2024-05-01 12:00:00Z' at, 7 n")
+    flow, out = Dataflow("times"), list[Any]()
+    by_id = op.key_on("by_id", op.input("in", flow, DataFrameSource(frame)), "id")
+    clock, days = EventClock("at", "1h"), TumblingWindower("1d")
+    daily = aggregate_window("daily", by_id, clock, days, total=Sum("n"))
+    op.output("out", daily.down, TestingSink(out))
+    run(flow, spark=spark, engine=engine, drain=True, shards=4)
+    ((_, (window, sums)),) = out
+    assert (window.open_time, sums["total"]) == (datetime(2024, 5, 1, tzinfo=UTC), 7)
 
 
 def put(folder: Path, name: str, rows: list[tuple[str, int]]) -> None:

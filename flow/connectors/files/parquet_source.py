@@ -16,6 +16,7 @@ from typing_extensions import override
 from flow.connectors.files.checks import check_count, check_flag
 from flow.connectors.files.line_source import Paths, path_list
 from flow.connectors.files.listing import File, FileList, opened
+from flow.connectors.files.parquet_instants import instants_of
 from flow.connectors.files.places import checked_paths, connect, find_files
 from flow.connectors.files.planning import Cuts, FilePlanner, Piece
 from flow.connectors.source import Batch, Planner, Source, SourceLog, Split
@@ -34,7 +35,9 @@ class ParquetSource(Source[Any]):
     """Read Parquet files; the items are records, in columns.
 
     Each file gives the columns that it has, without those that directories such as ``year=2013``
-    stand for. The items come in the order of the files' paths, and of rows in a file.
+    stand for. The items come in the order of the files' paths, and of rows in a file. A timestamp
+    of the type INT96, which does not say of which time zone it is, is in UTC where Spark has
+    written the file, and else a datetime without a time zone.
 
     Args:
         path: a file, a directory (all files below it), a glob (``*``, ``?``, ``[abc]``, and ``**``
@@ -127,7 +130,7 @@ class RowCuts(Cuts):
 
 
 def _parquet_file(stream: Any) -> Any:
-    return pq.ParquetFile(stream, buffer_size=_BUFFER)
+    return pq.ParquetFile(stream, buffer_size=_BUFFER, coerce_int96_timestamp_unit="us")
 
 
 def _columns_to_read(
@@ -156,15 +159,21 @@ def _read_rows(parquet: Any, piece: Piece, columns: list[str] | None) -> Iterato
     first = bisect_right(edges, piece.start) - 1
     groups = range(first, bisect_left(edges, piece.end))
     at = edges[first]
+    instants = instants_of(parquet)
     for batch in parquet.iter_batches(
         ROWS, row_groups=list(groups), columns=columns, use_threads=False
     ):
         begin, end = max(piece.start - at, 0), min(piece.end - at, batch.num_rows)
         at += batch.num_rows
         if begin < end:
-            yield batch.slice(begin, end - begin).replace_schema_metadata(None)
+            rows = batch.slice(begin, end - begin).replace_schema_metadata(None)
+            yield rows if instants is None else _cast(rows, instants)
         if at >= piece.end:
             return
+
+
+def _cast(rows: pa.RecordBatch, kinds: pa.Schema) -> pa.RecordBatch:
+    return rows.cast(pa.schema([kinds.field(name) for name in rows.schema.names]))
 
 
 def _checked_columns(columns: object) -> tuple[str, ...] | None:

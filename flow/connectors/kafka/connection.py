@@ -21,6 +21,8 @@ _SHOWN = frozenset(
         "client.id",
         "client.rack",
         "compression.type",
+        "debug",
+        "enable.ssl.certificate.verification",
         "fetch.max.bytes",
         "fetch.message.max.bytes",
         "fetch.min.bytes",
@@ -38,6 +40,7 @@ _SHOWN = frozenset(
         "sasl.mechanism",
         "sasl.mechanisms",
         "security.protocol",
+        "ssl.ca.location",
         "transaction.timeout.ms",
     }
 )
@@ -210,7 +213,19 @@ class Clients:
             self._last = self.hidden(str(error.str()))
 
 
-_CONNECTING = ("security.", "sasl.", "ssl.", "socket.", "broker.", "client.", "enable.ssl")
+_CONNECTING = (
+    "broker.",
+    "client.",
+    "debug",
+    "enable.sasl.",
+    "enable.ssl.",
+    "https.",
+    "reconnect.",
+    "sasl.",
+    "security.",
+    "socket.",
+    "ssl.",
+)
 _UNREACHABLE = ("_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE")
 _HINTS = {
     "TOPIC_AUTHORIZATION_FAILED": ": the user needs the right to describe and to write the topic",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import SparkSession
 
 from flow.connectors.files import (
     ParquetSource,
@@ -16,6 +18,7 @@ from flow.connectors.files import (
 )
 from flow.connectors.source import MemoryLog
 from flow.errors import SourceError
+from flow.testing import run_source
 from tests.support.reading_files import (
     WORKED,
     JsonLog,
@@ -135,3 +138,36 @@ def test_a_parquet_file_without_a_column_is_an_error_that_names_both(tmp_path: P
     path = parquet(tmp_path / "a.parquet", 0, 1, 1)
     with pytest.raises(SourceError, match=r"a\.parquet has no column 'm': it has \['n', 'text'\]"):
         run(ParquetSource(path, columns=["m"]))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("written_as", ["INT96", "TIMESTAMP_MICROS"])
+def test_timestamps_that_spark_has_written_are_points_in_time(
+    spark: SparkSession, tmp_path: Path, written_as: str
+) -> None:
+    frame = spark.sql(
+        "select timestamp'2024-05-01 12:00:00.123456Z' at,"
+        " timestamp_ntz'2024-05-01 12:00:00' clock,"
+        " named_struct('n', 1, 'at', timestamp'2024-05-01 12:00:00Z') inner,"
+        " array(timestamp'1500-01-01 00:00:00Z') list,"
+        " map('k', timestamp'9999-01-01 00:00:00Z') map"
+    )
+    spark.conf.set("spark.sql.parquet.outputTimestampType", written_as)
+    frame.write.parquet(str(tmp_path / "made"))
+    spark.conf.unset("spark.sql.parquet.outputTimestampType")
+    (found,) = run_source(ParquetSource(tmp_path / "made"))
+    noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
+    assert found == {
+        "at": noon.replace(microsecond=123_456),
+        "clock": noon.replace(tzinfo=None),
+        "inner": {"n": 1, "at": noon},
+        "list": [datetime(1500, 1, 1, tzinfo=UTC)],
+        "map": [("k", datetime(9999, 1, 1, tzinfo=UTC))],
+    }
+
+
+def test_the_same_type_of_another_writer_has_no_time_zone(tmp_path: Path) -> None:
+    noon = datetime(2024, 5, 1, 12)  # noqa: DTZ001
+    table = pa.table({"at": pa.array([noon], pa.timestamp("ns"))})
+    pq.write_table(table, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+    assert list(run_source(ParquetSource(tmp_path))) == [{"at": noon}]
