@@ -7,9 +7,9 @@ A broker is started as the tests do, with Maven and Java. Each contestant runs
 in a process of its own, one after the other, in turns; what is timed is a whole run, from the start
 of the query or the application to its end, with Spark itself started and warm. Answers are compared
 with those that plain Python gives. Ours runs twice, since Spark SQL and Quix Streams write at least
-once. ``--quix`` is an interpreter that has Quix Streams, which asks
-for another version of the client than ours may use, and ``--spark`` one that has a version of Spark
-whose connector for Kafka can be had.
+once, and once more through Spark's own connector for Kafka. ``--quix`` is an interpreter that has
+Quix Streams, which asks for another version of the client than ours may use, and ``--spark`` one
+that has a version of Spark whose connector for Kafka can be had.
 """
 
 from __future__ import annotations
@@ -57,6 +57,9 @@ CONTESTANTS = {
     "ours": Contestant("flow-windows, exactly once", "benchmarks.kafka_ours", "exactly once"),
     "ours-at-least-once": Contestant(
         "flow-windows, at least once", "benchmarks.kafka_ours", "at least once"
+    ),
+    "ours-connector": Contestant(
+        "flow-windows through Spark's connector", "benchmarks.kafka_connector", "exactly once"
     ),
     "spark": Contestant(
         "Spark SQL, at least once", "benchmarks.kafka_spark", "at least once", "spark"

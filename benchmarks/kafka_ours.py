@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 
 import flow.operators as op
@@ -9,29 +11,30 @@ import flow_windowing as win
 from benchmarks.kafka_job import GRACE_SECONDS, START_MS, Job, run_as_asked, seconds_of
 from flow import Dataflow, run
 from flow.connectors.kafka import KafkaSink, KafkaSource
+from flow.connectors.source import Source
 from flow.engine.session import SparkSettings, make_session
 from recovery import RecoveryConfig
 
 
-def make_flow(job: Job, source: str, sink: str) -> Dataflow:
+def own_source(job: Job, topic: str) -> KafkaSource:
+    """A topic of orders, up to its present end."""
+    return KafkaSource(
+        job.servers,
+        topic,
+        key="text",
+        value="json",
+        schema={"amount": pa.int64()},
+        end="latest",
+        max_records_per_epoch=job.epoch,
+    )
+
+
+def make_flow(job: Job, source: Source[Any], sink: str) -> Dataflow:
     """Sums of each key in ten seconds."""
     flow = Dataflow("kafka")
-    messages = op.input(
-        "messages",
-        flow,
-        KafkaSource(
-            job.servers,
-            source,
-            key="text",
-            value="json",
-            schema={"amount": pa.int64()},
-            end="latest",
-            max_records_per_epoch=job.epoch,
-        ),
-    )
     sums = win.aggregate_window(
         "sums",
-        op.key_on("by_key", messages, "key"),
+        op.key_on("by_key", op.input("messages", flow, source), "key"),
         clock=win.EventClock("timestamp", wait_for_system_duration=f"{GRACE_SECONDS}s"),
         windower=win.TumblingWindower(length="10s"),
         total=win.Sum("amount"),
@@ -43,8 +46,8 @@ def make_flow(job: Job, source: str, sink: str) -> Dataflow:
 def work(job: Job) -> float:
     """Seconds of a whole call of `run`, Spark being warm."""
     spark = make_session("kafka", SparkSettings("local[2]", {"spark.driver.memory": "3g"}))
-    warm = make_flow(job, job.warm, f"{job.sink}-warm")
-    flow = make_flow(job, job.source, job.sink)
+    warm = make_flow(job, own_source(job, job.warm), f"{job.sink}-warm")
+    flow = make_flow(job, own_source(job, job.source), job.sink)
 
     def once(one: Dataflow, name: str) -> None:
         run(
