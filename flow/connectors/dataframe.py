@@ -17,9 +17,11 @@ from flow.errors import FlowTypeError, SinkError, SourceError, shorten
 class DataFrameSource(Source[dict[str, Any]]):
     """The rows of a Spark data frame, as records: what Spark reads, a flow can read.
 
-    A static data frame is bounded. In a streaming run it is first written below the checkpoint, so
-    that every epoch can be read again. A streaming data frame keeps its own offsets in the
-    checkpoint. Either counts as one source partition, however many Spark reads it in.
+    A static data frame is bounded, and its rows come in the order in which ``collect()`` gives
+    them. In a streaming run it is first written below the checkpoint, so that every epoch can be
+    read again. A streaming data frame keeps its own offsets in the checkpoint; Spark's partitions
+    of an epoch come side by side, the first row of each, then the second. Either counts as one
+    source partition, however many Spark reads it in.
 
     Args:
         frame: the data frame, static or streaming.

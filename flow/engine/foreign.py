@@ -51,8 +51,17 @@ def _read_partition(
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     task = SparkTask.get()
-    origin = _ORIGINS * (number + 1) + (task.partitionId() if task else 0)
-    return layout.to_batches(_foreign_task(shipped.plan(), layout, step_id, origin, names, batches))
+    number_of_task = task.partitionId() if task else 0
+    origin = _ORIGINS * (number + 1) + number_of_task
+    plan = shipped.plan()
+    order = 0 if _is_streaming(plan, step_id) else number_of_task
+    return layout.to_batches(_foreign_task(plan, layout, step_id, origin, order, names, batches))
+
+
+def _is_streaming(plan: Plan, step_id: str) -> bool:
+    """Whether rows come of a stream, whose partitions go side by side, not one after another."""
+    source = source_of(plan.steps[step_id])
+    return isinstance(source, DataFrameSource) and source.streaming
 
 
 def _foreign_task(
@@ -60,6 +69,7 @@ def _foreign_task(
     layout: Layout,
     step_id: str,
     origin: int,
+    order: int,
     names: list[str],
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[Packet]:
@@ -68,7 +78,7 @@ def _foreign_task(
         return
     now_us = first.column(0)[0].as_py() if first.num_rows else 0
     plain = (_named(batch, names) for batch in chain([first], batches))
-    yield from read_batches(plan, layout.shards, step_id, origin, plain, now_us)
+    yield from read_batches(plan, layout.shards, step_id, origin, order, plain, now_us)
 
 
 def _named(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:

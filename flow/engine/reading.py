@@ -81,10 +81,21 @@ def read_batches(
     shards: int,
     step_id: str,
     origin: int,
+    order: int,
     batches: Iterable[pa.RecordBatch],
     now_us: int,
 ) -> Iterator[Packet]:
-    """Run the stateless steps over Arrow batches that Spark itself has read."""
+    """Run the stateless steps over Arrow batches that Spark itself has read.
+
+    Args:
+        plan: the flow.
+        shards: how many slices the key space has.
+        step_id: the input.
+        origin: the task's number among those of the epoch.
+        order: the place of these rows among those of other tasks.
+        batches: the rows.
+        now_us: the system time.
+    """
     context = TaskContext(Moment(now_us), run_id=plan.plan_id)
     shard = origin % shards
     pipeline = Pipeline(plan, shards, shard, origin, Partition(step_id, 0), context)
@@ -93,7 +104,7 @@ def read_batches(
     try:
         for batch in batches:
             context.count(step_id, "out", batch.num_rows)
-            pipeline.push(stream, Records(batch, positions(0, 0, row, batch.num_rows)))
+            pipeline.push(stream, Records(batch, positions(0, order, row, batch.num_rows)))
             row += batch.num_rows
             if pipeline.waiting_items >= FLUSH_ITEMS:
                 yield from pipeline.flush()

@@ -68,6 +68,19 @@ def test_a_static_data_frame_is_read_in_a_batch(spark: SparkSession) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("engine", ["batch", "streaming"])
+def test_rows_of_a_static_data_frame_come_in_its_order(spark: SparkSession, engine: Any) -> None:
+    """However many partitions it has."""
+    frame = spark.range(0, 60, 1, 7).selectExpr("concat('k', id % 3) id", "id n")
+    flow, out = Dataflow("ordered"), list[Any]()
+    s = numbers(op.input("in", flow, DataFrameSource(frame)))
+    op.output("out", op.stateful_map("list", s, lambda _, n: (0, n)), TestingSink(out))
+    run(flow, spark=spark, engine=engine, shards=4)
+    of_key = {key: [n for theirs, n in out if theirs == key] for key in ("k0", "k1", "k2")}
+    assert of_key == {f"k{m}": list(range(m, 60, 3)) for m in range(3)}
+
+
+@pytest.mark.spark
 def test_an_empty_data_frame_gives_nothing(spark: SparkSession) -> None:
     out: list[Any] = []
     run(sums(spark.createDataFrame([], SCHEMA), out), spark=spark)
