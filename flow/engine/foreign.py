@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from itertools import chain
+from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext as SparkTask
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from flow.arrow_types import with_leaves
 from flow.connectors.dataframe import DataFrameSource
 from flow.engine.packets import PACKET_DDL, Packet
 from flow.engine.plan import Plan
@@ -82,7 +84,20 @@ def _foreign_task(
 
 
 def _named(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
-    """A batch without the time before its columns, under the names that they have."""
+    """A batch without the time before its columns, under the names that they have.
+
+    Times, which Spark hands over in its session's time zone, are in UTC, as from any other source.
+    """
     if not names:  # of a batch without columns nobody would know how many rows it has
         return batch
-    return batch.select(range(1, batch.num_columns)).rename_columns(names)
+    columns = batch.select(range(1, batch.num_columns))
+    fields = [
+        pa.field(name, with_leaves(kind, _in_utc))
+        for name, kind in zip(names, columns.schema.types, strict=True)
+    ]
+    return columns.rename_columns(names).cast(pa.schema(fields))
+
+
+def _in_utc(kind: Any) -> Any:
+    instant = pa.types.is_timestamp(kind) and kind.tz is not None
+    return pa.timestamp(kind.unit, "UTC") if instant else kind

@@ -120,6 +120,29 @@ def test_the_times_of_a_static_data_frame_are_points_in_time(
     assert (window.open_time, sums["total"]) == (datetime(2024, 5, 1, tzinfo=UTC), 7)
 
 
+@pytest.mark.spark
+@pytest.mark.parametrize("engine", ["batch", "streaming"])
+def test_times_are_in_utc_whatever_the_time_zone_of_the_session(
+    spark: SparkSession, engine: Any
+) -> None:
+    """And so is what a function makes of their hours."""
+    frame = spark.sql(
+        "select timestamp'2024-05-01 12:00:00Z' at, array(timestamp'2024-05-01 13:00:00Z') list,"
+        " named_struct('x', timestamp'2024-05-01 14:00:00Z') inner, map(1, 2) map"
+    )
+    flow, out = Dataflow("zones"), list[Any]()
+
+    def hours(row: Any) -> Any:
+        return row["at"].hour, row["list"][0].hour, row["inner"]["x"].hour, row["map"]
+
+    s = op.map("hours", op.input("in", flow, DataFrameSource(frame)), hours)
+    op.output("out", s, TestingSink(out))
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    run(flow, spark=spark, engine=engine)
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert out == [(12, 13, 14, [(1, 2)])]
+
+
 def put(folder: Path, name: str, rows: list[tuple[str, int]]) -> None:
     ids, values = zip(*rows, strict=True)
     pq.write_table(pa.table({"id": ids, "n": values}), folder / name)

@@ -7,10 +7,11 @@ put local time in it. In a file of Spark's it is in UTC: what has no zone is nev
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
+
+from flow.arrow_types import with_leaves
 
 _BY_SPARK = b"org.apache.spark.version"
 _INSTANT = pa.timestamp("us", "UTC")
@@ -23,18 +24,10 @@ def instants_of(parquet: Any) -> pa.Schema | None:
     if not any(found) or _BY_SPARK not in (parquet.metadata.metadata or {}):
         return None
     leaves = iter(found)
+
+    def instant(kind: Any) -> Any:
+        return _INSTANT if next(leaves) else kind
+
     return pa.schema(
-        [field.with_type(_typed(field.type, leaves)) for field in parquet.schema_arrow]
+        [field.with_type(with_leaves(field.type, instant)) for field in parquet.schema_arrow]
     )
-
-
-def _typed(kind: Any, leaves: Iterator[bool]) -> Any:
-    """A type with its leaves that are INT96 as instants; leaves are asked for in order."""
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_typed(field.type, leaves)) for field in kind])
-    if pa.types.is_map(kind):
-        key = _typed(kind.key_type, leaves)
-        return pa.map_(key, kind.item_field.with_type(_typed(kind.item_type, leaves)))
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_typed(kind.value_type, leaves)))
-    return _INSTANT if next(leaves) else kind
