@@ -60,6 +60,11 @@ class Sink(ABC, Generic[X]):
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
     lays_out: bool = False
 
+    @property
+    def only_output(self) -> str | None:
+        """What no second output of a flow may write to, such as a directory; `None` if any may."""
+        return None
+
     def open(self, run_id: str, resuming: bool) -> None:
         """Called where the flow was started, once before the first epoch of a run.
 

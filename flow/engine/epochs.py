@@ -23,7 +23,7 @@ from flow.engine.outputs import sink_of
 from flow.engine.packets import ERROR, PRINTED, STATS, Packet, sorted_chunks
 from flow.engine.plan import Edge, Plan
 from flow.engine.rows import Layout
-from flow.errors import FlowError, StepError, first_line
+from flow.errors import FlowBuildError, FlowError, StepError, first_line
 
 EpochHook = Callable[[int, Stats], None]
 """Called with each epoch's number and counts once its outputs are written."""
@@ -48,7 +48,12 @@ class EpochOutputs:
     on_epoch: EpochHook
 
     def open(self, resuming: bool) -> None:
-        """Open the sinks; when one of them refuses, those already open are closed again."""
+        """Open the sinks; when one of them refuses, those already open are closed again.
+
+        Raises:
+            FlowError: when two outputs would write over each other, or a sink cannot be opened.
+        """
+        self._check_apart()
         opened: list[Edge] = []
         try:
             for edge in self.plan.outputs:
@@ -60,6 +65,17 @@ class EpochOutputs:
             for edge in opened:
                 sink_of(self.plan, edge).close()
             raise
+
+    def _check_apart(self) -> None:
+        steps: dict[str, str] = {}
+        for edge in self.plan.outputs:
+            target = sink_of(self.plan, edge).only_output
+            if target is not None and steps.setdefault(target, edge.step_id) != edge.step_id:
+                raise FlowBuildError(
+                    f"steps {steps[target]!r} and {edge.step_id!r} both write to "
+                    f"{target}: give each output a path of its own, or merge their streams before "
+                    "one output"
+                )
 
     def close(self) -> None:
         """Close the sinks."""

@@ -22,12 +22,16 @@ import pyarrow.dataset as ds
 import pyarrow.fs
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
+import flow.operators as op
+from flow import Dataflow, run
 from flow.connectors.files import (
     CsvSink,
     JsonLinesSink,
     JsonLinesSource,
     ParquetSink,
+    ParquetSource,
     TextSink,
     TextSource,
     columns,
@@ -37,6 +41,7 @@ from flow.connectors.files import (
 from flow.connectors.sink import Guarantee, Sink, WriteContext
 from flow.connectors.source import MemoryLog
 from flow.errors import FlowBuildError, FlowTypeError, SinkError
+from flow.testing import TestingSource
 
 RUN, OTHER = "run-one", "run-two"
 
@@ -339,6 +344,48 @@ def test_two_outputs_of_a_flow_cannot_share_a_path(tmp_path: Path) -> None:
     with pytest.raises(SinkError, match=r"steps 'left' and 'right' both write to .*: give each"):
         two.commit(0, [messages[1]])
     assert lines(tmp_path) == ["a"]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("engine", ["batch", "streaming"])
+@pytest.mark.parametrize("same", [True, False])
+def test_two_outputs_that_share_a_path_are_refused_before_anything_is_written(
+    spark: SparkSession, tmp_path: Path, engine: Any, same: bool
+) -> None:
+    """Each would take the epochs of the other for its own, and an empty one would delete them."""
+    flow = Dataflow("shared")
+    items = op.input("in", flow, TestingSource([1, 2, 3]))
+    one = JsonLinesSink(tmp_path / "out")
+    two = one if same else JsonLinesSink(f"{tmp_path}/in/../out/")
+    (tmp_path / "in").mkdir()
+    op.output("all", items, one)
+    op.output("none", op.filter("no", items, lambda _: False), two)
+    with pytest.raises(FlowBuildError, match=r"steps 'all' and 'none' both write to .*/out: give"):
+        run(flow, spark=spark, engine=engine)
+    assert not (tmp_path / "out").exists()
+
+
+def test_nothing_shows_the_password_of_a_uri() -> None:
+    uri = "s3://me:s3cr3t@bucket/out"
+    shown = [
+        repr(JsonLinesSink(uri)),
+        repr(ParquetSink(uri)),
+        repr(TextSource(uri)),
+        repr(ParquetSource([uri])),
+        str(JsonLinesSink(uri).only_output),
+    ]
+    assert shown == [
+        "JsonLinesSink(path='s3://bucket/out', if_exists='error')",
+        "ParquetSink(path='s3://bucket/out', if_exists='error', schema=None)",
+        "TextSource(path='s3://bucket/out', on_invalid='fail', bytes_per_epoch=67108864, "
+        "follow=False)",
+        "ParquetSource(path=('s3://bucket/out',), columns=None, rows_per_epoch=1000000, "
+        "follow=False)",
+        "s3://bucket/out",
+    ]
+    with pytest.raises(SinkError) as raised, places.explained(SinkError, f"{uri} is closed"):
+        raise OSError(f"no {uri}")
+    assert str(raised.value) == "s3://bucket/out is closed: no s3://bucket/out"
 
 
 def test_an_output_step_can_be_renamed_between_runs(tmp_path: Path) -> None:

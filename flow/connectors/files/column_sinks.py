@@ -26,7 +26,7 @@ GROUP_BYTES = 64 << 20
 """Bytes of memory that a row group takes before it is written, about."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ParquetSink(DirectorySink[Any]):
     """Write items to Parquet files, records in columns straight away.
 
@@ -118,7 +118,7 @@ class ParquetSink(DirectorySink[Any]):
             return self._write_file(part.context, schema, fitted)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CsvSink(DirectorySink[Any]):
     """Write items to CSV files with a header, records in columns straight away.
 

@@ -29,7 +29,7 @@ from flow.connectors.source import Batch
 from flow.errors import FlowBuildError, FlowTypeError, SourceError, shorten
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CsvSource(LineSource[Any]):
     r"""Read CSV files; the items are records, in columns.
 

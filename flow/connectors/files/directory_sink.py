@@ -19,7 +19,13 @@ from flow.connectors.files.epoch_directory import (
     Part,
     PartFile,
 )
-from flow.connectors.files.places import absolute, checked_path, explained
+from flow.connectors.files.places import (
+    absolute,
+    checked_path,
+    explained,
+    repr_without_credentials,
+    without_credentials,
+)
 from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
 from flow.errors import SinkError
 
@@ -35,7 +41,7 @@ class _Run:
     began: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DirectorySink(Sink[X]):
     """The base of the sinks that write files; the arguments are described there."""
 
@@ -53,6 +59,14 @@ class DirectorySink(Sink[X]):
         check_choice("if_exists", self.if_exists, IF_EXISTS)
         # A worker may have another working directory.
         object.__setattr__(self, "_directory", EpochDirectory(absolute(str(self.path))))
+
+    __repr__ = repr_without_credentials
+
+    @property
+    @override
+    def only_output(self) -> str | None:
+        uri = self._directory.uri
+        return without_credentials(uri).rstrip("/") if "://" in uri else os.path.realpath(uri)
 
     @override
     def open(self, run_id: str, resuming: bool) -> None:

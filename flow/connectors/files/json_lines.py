@@ -31,7 +31,7 @@ _BLANK = _WHITESPACE.decode()
 _LINE_END, _OPENS, _CLOSES = b"\n{}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class JsonLinesSource(LineSource[Any]):
     """Read files with one JSON value a line.
 

@@ -16,7 +16,7 @@ from flow.connectors.sink import WriteContext, Written
 from flow.errors import SinkError, shorten
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TextSink(DirectorySink[str]):
     """Write `str` items to text files, a line each; an item with line ends in it takes several.
 
@@ -53,7 +53,7 @@ class TextSink(DirectorySink[str]):
         return file.parts()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class JsonLinesSink(DirectorySink[Any]):
     """Write items to files with one JSON object a line.
 

@@ -21,7 +21,12 @@ from typing_extensions import override
 from flow.connectors.files.checks import check_count, check_flag, check_on_invalid
 from flow.connectors.files.lines import Block, LineCuts, LineRange
 from flow.connectors.files.listing import FileList
-from flow.connectors.files.places import checked_paths, connect, find_files
+from flow.connectors.files.places import (
+    checked_paths,
+    connect,
+    find_files,
+    repr_without_credentials,
+)
 from flow.connectors.files.planning import FilePlanner, Piece
 from flow.connectors.source import (
     BadInput,
@@ -79,7 +84,7 @@ class LineParser(ABC):
         return self.blank is not None and not line.strip(self.blank)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LineSource(Source[X]):
     """The base of the sources of line files; the arguments are described there."""
 
@@ -95,6 +100,8 @@ class LineSource(Source[X]):
         check_count("bytes_per_epoch", self.bytes_per_epoch, "bytes")
         check_flag("follow", self.follow)
         object.__setattr__(self, "bounded", not self.follow)
+
+    __repr__ = repr_without_credentials
 
     @property
     def whole_files(self) -> bool:

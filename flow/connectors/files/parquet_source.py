@@ -17,7 +17,12 @@ from flow.connectors.files.checks import check_count, check_flag
 from flow.connectors.files.line_source import Paths, path_list
 from flow.connectors.files.listing import File, FileList, opened
 from flow.connectors.files.parquet_instants import instants_of
-from flow.connectors.files.places import checked_paths, connect, find_files
+from flow.connectors.files.places import (
+    checked_paths,
+    connect,
+    find_files,
+    repr_without_credentials,
+)
 from flow.connectors.files.planning import Cuts, FilePlanner, Piece
 from flow.connectors.source import Batch, Planner, Source, SourceLog, Split
 from flow.errors import FlowBuildError, FlowTypeError, SourceError, shorten
@@ -30,7 +35,7 @@ _BUFFER = 4 << 20
 _FOOTERS = 256
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ParquetSource(Source[Any]):
     """Read Parquet files; the items are records, in columns.
 
@@ -70,6 +75,8 @@ class ParquetSource(Source[Any]):
         check_count("rows_per_epoch", self.rows_per_epoch, "rows")
         check_flag("follow", self.follow)
         object.__setattr__(self, "bounded", not self.follow)
+
+    __repr__ = repr_without_credentials
 
     @override
     def planner(self, log: SourceLog, parallelism: int) -> Planner:

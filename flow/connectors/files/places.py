@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -102,7 +102,7 @@ def explained(error: type[FlowError], problem: str) -> Iterator[None]:
         yield
     except (OSError, pa.ArrowException, EOFError) as cause:
         said = str(cause).strip().partition("\n")[0]
-        raise error(f"{problem}: {without_credentials(said)}") from cause
+        raise error(without_credentials(f"{problem}: {said}")) from cause
 
 
 def without_credentials(text: str) -> str:
@@ -112,6 +112,12 @@ def without_credentials(text: str) -> str:
     's3://bucket/data'
     """
     return _CREDENTIALS.sub("", text)
+
+
+def repr_without_credentials(self: Any) -> str:
+    """The `repr` of a dataclass, without the user and password of a URI among its fields."""
+    shown = [f"{one.name}={getattr(self, one.name)!r}" for one in fields(self) if one.repr]
+    return without_credentials(f"{type(self).__name__}({', '.join(shown)})")
 
 
 def checked_paths(path: object) -> str | tuple[str, ...]:

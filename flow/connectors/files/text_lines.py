@@ -20,7 +20,7 @@ from flow.connectors.files.planning import Piece
 from flow.connectors.source import Batch
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TextSource(LineSource[str]):
     r"""Read the lines of text files; each item is a line as `str`, without its end.
 
