@@ -66,10 +66,12 @@ class DataFrameSink(Sink[Any]):
     Args:
         write: called with the data frame and the epoch's number.
         schema: the data frame's schema, as a `StructType` or DDL text such as
-            ``"key string, total double"``. Items are laid out by `to_record`.
+            ``"key string, total double"``. Items are laid out by `to_record`: null where an item
+            lacks a column, and without what else it holds.
 
     Raises:
         FlowTypeError: when `write` is not a function, or the schema is neither form.
+        SinkError: when the flow runs: a value that does not fit its column.
     """
 
     guarantee = Guarantee.AT_LEAST_ONCE

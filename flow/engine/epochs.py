@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +16,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from flow.connectors.dataframe import DataFrameSink
-from flow.connectors.sink import Sink, to_record
+from flow.connectors.files.columns import as_columns
+from flow.connectors.sink import Sink
 from flow.engine.chunks import as_items
 from flow.engine.context import Stats
 from flow.engine.failures import decode_failure
@@ -23,7 +25,10 @@ from flow.engine.outputs import sink_of
 from flow.engine.packets import ERROR, PRINTED, STATS, Packet, sorted_chunks
 from flow.engine.plan import Edge, Plan
 from flow.engine.rows import Layout
-from flow.errors import FlowBuildError, FlowError, StepError, first_line
+from flow.errors import FlowBuildError, FlowError, SinkError, StepError, first_line
+
+_REFUSED = re.compile(rf"^{SinkError.__module__}\.{SinkError.__name__}: (.*)", re.MULTILINE)
+"""In what Spark says of a worker: that an item does not fit the data frame of a sink."""
 
 EpochHook = Callable[[int, Stats], None]
 """Called with each epoch's number and counts once its outputs are written."""
@@ -148,13 +153,16 @@ class EpochOutputs:
             raise StepError(edge.step_id, problem) from error
 
     def _hand_over(self, frame: DataFrame, edge: Edge, sink: DataFrameSink, epoch: int) -> None:
-        task = partial(_unpack_partition, self.layout, _arrow_schema(sink.schema))
+        task = partial(_unpack_partition, self.layout, _arrow_schema(sink.schema), edge.step_id)
         bound = frame.filter(F.col("dest") == edge.dest)
         if bound.isEmpty() or sink.function is None:
             return
         try:
             sink.function(bound.mapInArrow(task, sink.schema), epoch)
         except Exception as error:
+            refused = _REFUSED.search(str(error))
+            if refused:
+                raise SinkError(refused[1]) from None
             problem = f"its function raised {type(error).__name__}: {first_line(error)}"
             raise StepError(edge.step_id, problem) from error
 
@@ -175,9 +183,8 @@ def _arrow_schema(schema: StructType | str) -> pa.Schema:
 
 
 def _unpack_partition(
-    layout: Layout, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+    layout: Layout, schema: pa.Schema, step_id: str, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     packets = list(layout.from_batches(batches))
     for chunk in sorted_chunks(packets):
-        rows = [to_record(item) for item in as_items(chunk).items]
-        yield from pa.Table.from_pylist(rows, schema=schema).to_batches()
+        yield as_columns(list(as_items(chunk).items), schema, step_id)

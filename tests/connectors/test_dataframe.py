@@ -17,7 +17,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 import flow.operators as op
 from flow import Dataflow, StepError, Stream, run
 from flow.connectors.dataframe import DataFrameSink, DataFrameSource
-from flow.errors import FlowTypeError
+from flow.errors import FlowTypeError, SinkError
 from flow.testing import ABORT, TestingSink, TestingSource
 from flow_windowing import EventClock, Sum, TumblingWindower, aggregate_window
 from recovery import RecoveryConfig
@@ -295,6 +295,24 @@ def test_a_sink_s_function_that_raised_is_named(spark: SparkSession) -> None:
     with pytest.raises(StepError, match="step 'out': its function raised OSError: disk full") as e:
         run(flow, spark=spark)
     assert isinstance(e.value.__cause__, OSError)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("item", "problem"),
+    [
+        ({"n": 1.9}, r"field 'n' holds float 1\.9, which cannot be written as int64"),
+        ({"at": datetime(2024, 1, 1)}, "field 'at': 2024-01-01T00:00:00 has no time zone"),  # noqa: DTZ001
+    ],
+)
+def test_a_value_that_does_not_fit_a_sink_s_column_is_named_and_not_cut(
+    spark: SparkSession, item: dict[str, Any], problem: str
+) -> None:
+    flow = Dataflow("cut")
+    sink = DataFrameSink(lambda frame, _: frame.collect(), "n long, at timestamp")
+    op.output("out", op.input("in", flow, TestingSource([item])), sink)
+    with pytest.raises(SinkError, match=f"^step 'out': {problem}"):
+        run(flow, spark=spark)
 
 
 @pytest.mark.spark

@@ -337,6 +337,82 @@ def test_a_run_whose_output_was_replaced_stops(tmp_path: Path) -> None:
     assert lines(tmp_path) == []
 
 
+ZONED = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "problem"),
+    [
+        ({"JFK": 1}, {"JFK": 2, "LGA": 7}, "its part 'LGA' is not among the parts"),
+        ({"n": 1, "note": None}, {"n": 2, "note": "x"}, "its part 'note' is not among the parts"),
+        ([{"a": {"b": 1}}], [{"a": {"b": 1, "c": 2}}], "its part 'a.c' is not among the parts"),
+        ([{"a": 1}], [{"a": "1"}], "its part 'a' is text, and not a number"),
+        (ZONED, ZONED.replace(tzinfo=None), "that is a time without a zone, and not a time with"),
+        ([ZONED], [ZONED.replace(tzinfo=None)], "that is a time without a zone, and not a time"),
+        (ZONED, 1_704_067_200, "that is a number, and not a time with a zone"),
+        (True, 7, "that is a number, and not bool"),
+        (1, True, "that is bool, and not a number"),
+        (date(2024, 1, 1), ZONED.replace(tzinfo=None), "that is a time without a zone, and not a"),
+        (1, "2", "that is text, and not a number"),
+        ("a", 2, "that is a number, and not text"),
+        (1, 1.5, "truncated"),
+        (b"a", "a", "that is text, and not bytes"),
+    ],
+)
+def test_no_value_becomes_another_to_fit_the_column_of_those_before(
+    tmp_path: Path, first: Any, later: Any, problem: str
+) -> None:
+    sink = opened(ParquetSink(tmp_path))
+    publish(sink, 0, [{"x": first}])
+    with pytest.raises(SinkError, match=rf"step 'out': field 'x' .*{problem}"):
+        publish(sink, 1, [{"x": later}])
+
+
+@pytest.mark.parametrize(
+    ("values", "read"),
+    [
+        ([Decimal("1.5"), Decimal("12.5")], [Decimal("1.5"), Decimal("12.5")]),
+        ([1.5, 1], [1.5, 1.0]),
+        ([ZONED, datetime(2024, 1, 1, 2, tzinfo=timezone(timedelta(hours=2)))], [ZONED, ZONED]),
+        ([{"a": 1, "b": 2}, {"a": 3}], [{"a": 1, "b": 2}, {"a": 3, "b": None}]),
+        ([[], [1]], [[], [1]]),
+        ([None, "x"], [None, "x"]),
+    ],
+)
+def test_values_of_later_epochs_fit_where_they_stay_the_same(
+    tmp_path: Path, values: list[Any], read: list[Any]
+) -> None:
+    sink = opened(ParquetSink(tmp_path))
+    for epoch, value in enumerate(values):
+        publish(sink, epoch, [{"n": epoch, "x": value}])
+    table = ds.dataset(tmp_path, schema=pq_schema(tmp_path), exclude_invalid_files=True).to_table()
+    found = [row["x"] for row in table.sort_by("n").to_pylist()]
+    assert [one or None for one in found] == [one or None for one in read]
+
+
+def pq_schema(path: Path) -> pa.Schema:
+    """The columns of the last file."""
+    return pq.read_schema(max(path.glob("epoch=*/*.parquet")))
+
+
+def test_a_schema_that_was_asked_for_reads_text_and_leaves_parts_out(tmp_path: Path) -> None:
+    schema = {"at": pa.timestamp("us", "UTC"), "by": pa.struct([("a", pa.int64())])}
+    sink = opened(ParquetSink(tmp_path, schema=schema))
+    publish(sink, 0, [{"at": "2024-01-01T00:00:00Z", "by": {"a": "7", "b": 1}, "c": 1}])
+    (file,) = tmp_path.glob("epoch=*/*.parquet")
+    assert pq.read_table(file).to_pylist() == [{"at": ZONED, "by": {"a": 7}}]
+    with pytest.raises(SinkError, match="field 'at': 2024-01-01T00:00:00 has no time zone"):
+        publish(sink, 1, [{"at": ZONED.replace(tzinfo=None)}])
+
+
+@pytest.mark.parametrize("kind", [ParquetSink, JsonLinesSink])
+def test_times_of_numpy_are_refused(tmp_path: Path, kind: Any) -> None:
+    sink = opened(kind(tmp_path))
+    for value in (np.datetime64(0, "ns"), np.timedelta64(1, "ns"), np.array([0], "M8[ns]")):
+        with pytest.raises(SinkError, match="field 'at'"):
+            publish(sink, 0, [{"at": value}])
+
+
 def test_two_outputs_of_a_flow_cannot_share_a_path(tmp_path: Path) -> None:
     one, two = opened(TextSink(tmp_path)), opened(TextSink(tmp_path))
     messages = write(one, 0, 0, ["a"], step="left"), write(two, 0, 0, ["b"], step="right")

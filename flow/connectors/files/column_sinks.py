@@ -34,15 +34,18 @@ class ParquetSink(DirectorySink[Any]):
 
     Without a `schema`, each column has the type that its first values have, in whatever epoch those
     come, and keeps it; types are only widened within the first epoch, such as from whole numbers to
-    floats. What holds nothing but nulls or empty lists is left out of the files until there
-    is a value. Readers that take the columns from the first file, as pyarrow does, then do not see
-    such a column: give a schema when values are rare. See `TextSink` for the files that are made.
+    floats. A value that would have to become another one to fit is an error, and so is one with a
+    part that the column does not have. Decimals keep as many places as the first ones have. What
+    holds nothing but nulls or empty lists is left out of the files until there is a value. Readers
+    that take the columns from the first file, as pyarrow does, then do not see such a column: give
+    a schema when values are rare. See `TextSink` for the files that are made.
 
     Args:
         path: the directory, see `TextSink`.
         if_exists: what to do when something is there, see `TextSink`.
         schema: the columns to write, as a `pyarrow.Schema` or a mapping of names to pyarrow types:
-            exactly these, null where an item lacks them; what else an item holds is left out.
+            exactly these, null where an item lacks them; what else an item holds is left out, and
+            text is read as what the type asks for.
 
     Raises:
         SinkError: when the flow runs; see `TextSink`. Values that do not fit the type of their
@@ -100,7 +103,7 @@ class ParquetSink(DirectorySink[Any]):
                     f"step {step_id!r}: no item has a value in any field, so the types of the "
                     f"columns {shorten(found.schema.names)} are not known: give the sink a schema"
                 )
-            yield fit(found, schema, step_id)
+            yield fit(found, schema, step_id, whole=True)
 
     def _write_file(
         self, context: WriteContext, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
@@ -114,7 +117,8 @@ class ParquetSink(DirectorySink[Any]):
     def _rewritten(self, part: Part, schema: pa.Schema) -> list[Part]:
         with self.filesystem().open_input_file(part.path) as stream:
             batches = pq.ParquetFile(stream).iter_batches()
-            fitted = (fit(batch, schema, part.context.step_id) for batch in batches)
+            step_id = part.context.step_id
+            fitted = (fit(batch, schema, step_id, whole=True) for batch in batches)
             return self._write_file(part.context, schema, fitted)
 
 

@@ -6,7 +6,7 @@ holds nothing but nulls and empty lists has no type yet, and is left out until i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
@@ -21,6 +21,7 @@ GATHERED = 20_000
 """Objects that are laid out as columns at a time, so that there are not many small pieces."""
 
 _SIMPLE = {type(None), bool, int, float, str, bytes, Decimal, date, time, timedelta}
+_DIGITS = 38
 _REFUSED = (pa.ArrowException, ValueError, TypeError, OverflowError)
 _HOW = "give the sink a schema, or map the items before the output"
 
@@ -67,8 +68,21 @@ def as_columns(written: Written, schema: pa.Schema | None, step_id: str) -> pa.R
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
-def fit(batch: pa.RecordBatch, schema: pa.Schema, step_id: str) -> pa.RecordBatch:
-    """The columns of a schema: with its types, null where they are missing, no others."""
+def fit(
+    batch: pa.RecordBatch, schema: pa.Schema, step_id: str, *, whole: bool = False
+) -> pa.RecordBatch:
+    """The columns of a schema: with its types, null where they are missing, no others.
+
+    Args:
+        batch: the items.
+        schema: the columns.
+        step_id: the output's step, for the error.
+        whole: whether nothing may be left out of what a column holds, and no text read as what it
+            stands for: nobody has asked for these types.
+
+    Raises:
+        SinkError: naming the field whose values do not fit.
+    """
     columns = []
     for field in schema:
         if field.name not in batch.schema.names:
@@ -76,6 +90,7 @@ def fit(batch: pa.RecordBatch, schema: pa.Schema, step_id: str) -> pa.RecordBatc
             continue
         column = batch.column(field.name)
         try:
+            check_kind(column.type, field.type, whole=whole)
             columns.append(column if column.type == field.type else column.cast(field.type))
         except (pa.ArrowException, ValueError) as error:
             raise SinkError(
@@ -83,6 +98,72 @@ def fit(batch: pa.RecordBatch, schema: pa.Schema, step_id: str) -> pa.RecordBatc
                 f"{field.type}, the type of its column: {error}. To fix it, {_HOW}"
             ) from error
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def check_kind(found: Any, wanted: Any, *, whole: bool, path: str = "") -> None:
+    """Let no value become another one, as it may when Arrow casts a column.
+
+    Args:
+        found: the type of the values.
+        wanted: the type that they are to have.
+        whole: whether no part of a struct may be left out, and text is nothing but text.
+        path: where in the column this is.
+
+    Raises:
+        ValueError: when values of the one type are none of the other.
+    """
+    types = pa.types
+    if found == wanted or types.is_null(found):
+        return
+    at = f"its part {path[1:]!r} is" if path else "that is"
+    if types.is_dictionary(found) or types.is_dictionary(wanted):
+        plain_kinds = [getattr(kind, "value_type", kind) for kind in (found, wanted)]
+        check_kind(*plain_kinds, whole=whole, path=path)
+    elif types.is_struct(found) and types.is_struct(wanted):
+        for field in found:
+            inner = f"{path}.{field.name}"
+            number = wanted.get_field_index(field.name)
+            if number >= 0:
+                check_kind(field.type, wanted.field(number).type, whole=whole, path=inner)
+            elif whole and not types.is_null(field.type):
+                raise ValueError(f"its part {inner[1:]!r} is not among the parts of the column")
+    elif _is_list(found) and _is_list(wanted):
+        check_kind(found.value_type, wanted.value_type, whole=whole, path=path)
+    elif not _stays(_family(found), _family(wanted), whole):
+        raise ValueError(f"{at} {_family(found)}, and not {_family(wanted)}")
+
+
+def _is_list(kind: Any) -> bool:
+    types = pa.types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def _stays(found: str, wanted: str, whole: bool) -> bool:
+    """Whether what Arrow casts from the one family of types to the other stays the same."""
+    as_text = found == _TEXT or (found, wanted) == (_NUMBER, _TEXT)
+    return found == wanted or (found, wanted) == (_DATE, _CLOCK_TIME) or (as_text and not whole)
+
+
+def _family(kind: Any) -> str:
+    if pa.types.is_timestamp(kind):
+        return _CLOCK_TIME if kind.tz is None else "a time with a zone"
+    families = (word for is_one, word in _FAMILIES if is_one(kind))
+    return next(families, str(kind))
+
+
+_TEXT, _NUMBER, _DATE, _CLOCK_TIME = "text", "a number", "a date", "a time without a zone"
+_FAMILIES: tuple[tuple[Callable[[Any], bool], str], ...] = (
+    (pa.types.is_integer, _NUMBER),
+    (pa.types.is_floating, _NUMBER),
+    (pa.types.is_decimal, _NUMBER),
+    (pa.types.is_string, _TEXT),
+    (pa.types.is_large_string, _TEXT),
+    (pa.types.is_binary, "bytes"),
+    (pa.types.is_large_binary, "bytes"),
+    (pa.types.is_date, _DATE),
+    (pa.types.is_time, "a time of day"),
+    (pa.types.is_duration, "a duration"),
+)
 
 
 def known_columns(schema: pa.Schema) -> pa.Schema:
@@ -115,7 +196,7 @@ def widened(schema: pa.Schema, new: pa.Schema, fixed: Sequence[str], step_id: st
                 f"step {step_id!r}: field {field.name!r} is {types[field.name]} in some items and "
                 f"{field.type} in others: {_HOW}"
             ) from error
-        types[field.name] = one.field(field.name).type
+        types[field.name] = _known(one.field(field.name).type)
     return pa.schema(list(types.items()))
 
 
@@ -136,10 +217,10 @@ def _found_names(records: Iterable[dict[str, Any]], step_id: str) -> dict[str, N
 
 
 def _column(name: str, values: list[Any], kind: Any, step_id: str) -> Any:
-    if not set(map(type, values)) <= _SIMPLE:
-        values = [plain(value) for value in values]
-        _check_zones(name, values, kind, step_id)
     try:
+        if not set(map(type, values)) <= _SIMPLE:
+            values = [plain(value) for value in values]
+            _check_zones(name, values, kind, step_id)
         return _array(values, kind)
     except _REFUSED as error:
         raise SinkError(
@@ -152,20 +233,30 @@ def _array(values: list[Any], kind: Any) -> Any:
         return pa.array(values)
     try:
         # Given a type at once, pyarrow would cut 1.5 to the whole number 1.
-        return pa.array(values).cast(kind)
+        found = pa.array(values)
+        check_kind(found.type, kind, whole=False)
+        return found.cast(kind)
     except _REFUSED:
-        if pa.types.is_nested(kind):
+        if "map<" in str(kind):  # a dict is never found to be one
             return pa.array(values, type=kind)
         raise
 
 
 def _check_zones(name: str, values: list[Any], kind: Any, step_id: str) -> None:
     """Raise where pyarrow would take a naive datetime for UTC."""
-    times = [value for value in values if isinstance(value, datetime)]
+    times = [time for value in values for time in _times_in(value)]
     naive = [value for value in times if value.utcoffset() is None]
     zoned = kind is not None and pa.types.is_timestamp(kind) and kind.tz is not None
     if naive and (zoned or (kind is None and len(naive) < len(times))):
         raise SinkError(f"step {step_id!r}: field {name!r}: {naive_problem(naive[0].isoformat())}")
+
+
+def _times_in(value: Any) -> Iterator[datetime]:
+    if isinstance(value, datetime):
+        yield value
+    elif isinstance(value, (list, dict)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _times_in(part)
 
 
 def _problem(values: list[Any], kind: Any) -> str:
@@ -193,6 +284,9 @@ def _known(kind: Any) -> Any:
         parts = [(field.name, _known(field.type)) for field in kind]
         parts = [(name, part) for name, part in parts if part is not None]
         return pa.struct(parts) if parts else None
+    if pa.types.is_decimal(kind):
+        # As many digits as Spark knows: those that have come say nothing of those to come.
+        return pa.decimal128(_DIGITS, min(kind.scale, _DIGITS))
     return _in_utc(kind)
 
 

@@ -39,6 +39,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, UUID):
         return str(value)
     if isinstance(value, (np.generic, np.ndarray)):
+        if value.dtype.kind in "mM":
+            raise TypeError(f"{value.dtype} has no time zone, or no unit, that it could keep")
         return value.tolist()
     return value
 
