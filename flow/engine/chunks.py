@@ -330,7 +330,8 @@ def checked_keys(keys: list[Any], items: Sequence[Any], step_id: str) -> list[st
                 "make it text in the step that sets it, e.g. op.key_on(..., lambda x: str(x.id))",
                 item=item,
             )
-    return [str(key) for key in keys]
+    # An enum, say, that is a text, may be shown as something else.
+    return [str.__str__(key) for key in keys]
 
 
 def _refuse_pair(item: Any, step_id: str) -> None:

@@ -11,6 +11,7 @@ rests.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -22,7 +23,7 @@ from flow.engine.chunks import MAX_SPLITS
 from flow.engine.context import Control
 from flow.engine.failures import naming
 from flow.engine.reading import Reading
-from flow.errors import FlowError, SourceError, StepError, brief
+from flow.errors import FlowError, SourceError, StepError, brief, shorten
 from flow.instants import NEVER, Moment
 
 HEARTBEAT_US = 10_000_000
@@ -139,7 +140,7 @@ class Feed:
         origin: where a later generation of a checkpoint starts from.
         end: how the run ends.
         due_us: the least system time at which a step is due.
-        foreign_busy: whether the last epoch had items that Spark itself read.
+        foreign_busy: whether sources that Spark itself reads have come further in the last epoch.
         aborted: whether the run must die in the epoch in hand.
         last: the epoch decided last.
         lag: how far behind each input is, in words.
@@ -237,8 +238,7 @@ class Feed:
         """End the input, unless it has been ended, or the windows are to stay open."""
         drained = start.control is not None and start.control.end_of_input
         if self.foreign and not self.end_now:
-            self.end.done.set()
-            return start
+            return self._rest_for_good(start)
         self._ended = True
         if not self.drain or drained:
             return self._rest_for_good(start)
@@ -321,6 +321,12 @@ def _checked(step_id: str, planned: Slice) -> Slice:
         raise SourceError(
             f"step {step_id!r}: a slice may have at most {MAX_SPLITS} splits a partition"
         )
+    for what, value in (("offset", planned.end), *(("split", one.what) for one in planned.splits)):
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError, RecursionError) as error:
+            problem = f"its source's {what} must be JSON, got {shorten(value)}: {error}"
+            raise StepError(step_id, problem) from error
     return planned
 
 

@@ -49,6 +49,7 @@ class CheckpointLock:
             "token": uuid.uuid4().hex,
         }
         self._released = threading.Event()
+        self._taken_by: Json = None
 
     def __enter__(self) -> CheckpointLock:
         """Take the lock.
@@ -66,6 +67,20 @@ class CheckpointLock:
         holder = self._holder()
         if holder is not None and holder.get("token") == self._me["token"]:
             self._storage.remove(NAME)
+
+    def check(self) -> None:
+        """See, from what was last read, that nobody has taken the lock over.
+
+        Raises:
+            CheckpointError: when somebody has: this process was not heard of for too long.
+        """
+        holder = self._taken_by
+        if holder is not None:
+            raise CheckpointError(
+                f"{self._storage.root} was taken over by process {holder.get('pid')} on "
+                f"{holder.get('host')}, since this one had not been heard of for "
+                f"{STALE_SECONDS:.0f} s: it may have been suspended, or cut off"
+            )
 
     def _take_over(self) -> None:
         """Take the lock from whoever is gone; of several who try, the last to write has it."""
@@ -100,9 +115,13 @@ class CheckpointLock:
         return {**self._me, "renewed": time.time()}
 
     def _renew(self) -> None:
-        """Say now and then that this process is still there."""
+        """Say now and then that this process is still there, unless another has the lock now."""
         while not self._released.wait(RENEW_SECONDS):
             try:
+                holder = self._holder()
+                if holder is not None and holder.get("token") != self._me["token"]:
+                    self._taken_by = holder
+                    return
                 self._storage.write(NAME, self._renewed())
             except FlowError as error:
                 logger.warning("the lock could not be renewed: %s", first_line(error))

@@ -41,6 +41,8 @@ from flow.engine.ticker import FeedServer, TickReading
 from flow.errors import EngineError, FlowError, first_line
 
 DEFAULT_KEPT_EPOCHS = 100
+_LINES_BEFORE = 3
+"""In what Spark logs of an epoch: its version, some settings, and the offset of the feed."""
 logger = logging.getLogger("flow")
 
 
@@ -87,8 +89,8 @@ class StreamingRun:
         scratch_folder = tempfile.TemporaryDirectory(prefix="flow-")
         with scratch_folder as scratch, _quiet_callbacks(), _jvm_needed(self.spark):
             storage = Storage(self.spark, scratch if recovery is None else str(recovery.path))
-            lock = contextlib.nullcontext() if recovery is None else CheckpointLock(storage)
-            with lock:
+            self._lock = None if recovery is None else CheckpointLock(storage)
+            with self._lock or contextlib.nullcontext():
                 self._run_on(self._open(storage))
         return self._summary
 
@@ -120,7 +122,7 @@ class StreamingRun:
             self.plan,
             self._layout,
             identity.run_id,
-            self._check_abort,
+            self._check_going_on,
             self._count,
         )
         outputs.open(checkpoint.resuming)
@@ -262,7 +264,10 @@ class StreamingRun:
         server.close()
         stopping.join()
 
-    def _check_abort(self) -> None:
+    def _check_going_on(self) -> None:
+        """Called before an epoch is committed."""
+        if self._lock is not None:
+            self._lock.check()
         if self._feed is not None and self._feed.aborted:
             raise Aborted
 
@@ -271,11 +276,23 @@ class StreamingRun:
         if feed is None:
             return
         feed.due_us = stats.due_us
-        feed.foreign_busy = any(stats.counts[step_id, "out"] for step_id in self._foreign())
+        feed.foreign_busy = bool(self._foreign()) and self._foreign_moved(epoch)
         if self._summary.epochs:
             self._checkpoint.committed()
         self._summary.add(stats)
         self.on_epoch(epoch, stats, feed)
+
+    def _foreign_moved(self, epoch: int) -> bool:
+        """Whether an epoch has read anything of what Spark reads itself, be it without rows."""
+        return self._foreign_offsets(epoch) != self._foreign_offsets(epoch - 1)
+
+    def _foreign_offsets(self, epoch: int) -> list[bytes]:
+        """Where these sources were after an epoch, as Spark logs it, a line for each."""
+        identity, storage = self._checkpoint.identity, self._checkpoint.storage
+        name = f"{identity.spark}/offsets/{epoch - identity.first_epoch}"
+        there = storage.exists(name)
+        lines = storage.read_bytes(name).splitlines()[_LINES_BEFORE:] if there else []
+        return [line for line in lines if line != b"-"]
 
     def _foreign(self) -> list[str]:
         """The inputs that Spark itself reads."""

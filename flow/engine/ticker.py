@@ -83,6 +83,8 @@ class FeedServer:
                     self.failure = error
                     self._feed.end.done.set()
                     answer = {"failed": f"{type(error).__name__}: {error}"}
+                if self._feed.foreign and self._feed.end.closed.is_set():
+                    return  # or Spark would begin an epoch of what it reads itself, without a time
                 try:
                     connection.send_bytes(json.dumps(answer).encode())
                 except (OSError, BrokenPipeError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -222,6 +223,28 @@ def test_columns_that_nobody_reads_are_not_asked_for(
     available: dict[str, Any] = {"trigger": "available"} if engine == "streaming" else {}
     run(flow, spark=spark, engine=engine, drain=True, shards=4, **available)
     assert sorted((key, sums["total"]) for key, (_, sums) in out) == [("a", 4), ("b", 2)]
+
+
+@pytest.mark.spark
+def test_an_epoch_without_rows_does_not_end_a_run_of_what_is_available(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The second of three files has no row that passes the data frame's own filter."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for number, row in enumerate(ROWS):
+        put(folder, f"{number}.parquet", [row])
+        os.utime(folder / f"{number}.parquet", (number, number))
+    reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+    frame = reader.parquet(str(folder)).filter("n != 2")
+    flow, out = Dataflow("sparse"), list[Any]()
+    s = numbers(op.input("in", flow, DataFrameSource(frame)))
+    op.output("out", op.stateful_map("total", s, running), TestingSink(out))
+    options: dict[str, Any] = {"recovery": checkpoint(tmp_path), "trigger": "available"}
+    run(flow, spark=spark, shards=4, **options)
+    assert out == [("a", 1), ("a", 4)]
+    run(flow, spark=spark, **options)
+    assert out == [("a", 1), ("a", 4)]
 
 
 # --- sinks ------------------------------------------------------------------------------------

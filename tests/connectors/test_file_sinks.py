@@ -441,6 +441,26 @@ def test_two_outputs_that_share_a_path_are_refused_before_anything_is_written(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_store_may_be_named_as_hadoop_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Static data frames are read back from below the checkpoint, whose path Spark understands."""
+    asked: list[str] = []
+
+    class FileSystem:
+        type_name = "s3"
+
+        @staticmethod
+        def from_uri(uri: str) -> tuple[Any, str]:
+            asked.append(uri)
+            return FileSystem(), uri.partition("://")[2]
+
+    monkeypatch.setattr(places.fs, "FileSystem", FileSystem)
+    places._connect.cache_clear()
+    found = [places.locate(f"{name}://bucket/out/").path for name in ("s3", "s3a", "s3n")]
+    places._connect.cache_clear()
+    assert found == ["bucket/out"] * 3
+    assert asked == ["s3://bucket/out/"] * 3
+
+
 def test_nothing_shows_the_password_of_a_uri() -> None:
     uri = "s3://me:s3cr3t@bucket/out"
     shown = [

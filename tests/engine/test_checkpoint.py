@@ -13,10 +13,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from flow import CheckpointError
+import flow.operators as op
+from flow import CheckpointError, Dataflow, run
+from flow.engine import lock
 from flow.engine.checkpoint import Identity
 from flow.engine.lock import NAME, STALE_SECONDS, CheckpointLock
 from flow.engine.storage import Storage
+from flow.testing import TestingSink, TestingSource
+from recovery import RecoveryConfig
 
 pytestmark = pytest.mark.spark
 
@@ -107,6 +111,27 @@ def test_a_lock_of_another_machine_holds_while_it_is_renewed(storage: Storage) -
 def test_a_run_that_lost_its_lock_leaves_the_new_holders_alone(storage: Storage) -> None:
     with CheckpointLock(storage):
         storage.write(NAME, holder())
+    assert storage.read(NAME)["token"] == "other"
+
+
+def test_a_run_that_lost_its_lock_does_not_take_it_back_and_commits_nothing_more(
+    spark: SparkSession, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one does that was suspended for longer than others waited for it."""
+    monkeypatch.setattr(lock, "RENEW_SECONDS", 0.3)
+
+    def lose_it(epoch: int, *_: Any) -> None:
+        storage.write(NAME, holder(host="elsewhere", pid=7))
+        time.sleep(1)
+
+    out: list[int] = []
+    flow = Dataflow("lost")
+    numbers = op.input("in", flow, TestingSource([1, 2, 3], batch_size=1))
+    op.output("out", numbers, TestingSink(out))
+    said = f"{storage.root} was taken over by process 7 on elsewhere, since this one had not been"
+    with pytest.raises(CheckpointError, match=said):
+        run(flow, spark=spark, recovery=RecoveryConfig(storage.root), on_epoch=lose_it)
+    assert out == [1]
     assert storage.read(NAME)["token"] == "other"
 
 

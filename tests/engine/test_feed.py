@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flow import SourceError
-from flow.connectors.source import Planner, Slice, Split
+from flow import SourceError, StepError
+from flow.connectors.source import Json, Planner, Slice, Split
 from flow.engine.context import Control
 from flow.engine.feed import (
     HEARTBEAT_US,
@@ -353,8 +356,35 @@ def test_a_run_of_what_is_available_waits_until_spark_s_sources_bring_nothing() 
     busy = feed.next(START)
     assert not feed.end.done.is_set()
     feed.foreign_busy = False
-    assert feed.next(busy) is busy
-    assert feed.end.done.is_set()
+    answers: list[EpochOffset] = []
+    asking = threading.Thread(target=lambda: answers.append(feed.next(busy)), daemon=True)
+    asking.start()
+    assert feed.end.done.wait(10)
+    asking.join(0.2)
+    assert answers == []  # any would let Spark begin another epoch
+    feed.end.closed.set()
+    asking.join(10)
+    assert answers == [busy]
+
+
+@pytest.mark.parametrize("value", [np.int64(7), datetime(2024, 5, 1, tzinfo=UTC), {1, 2}])
+@pytest.mark.parametrize("part", ["offset", "split"])
+def test_what_a_source_plans_must_be_json(part: str, value: Any) -> None:
+    """Here and in a batch, so that a test of the source finds it."""
+
+    class Source(Planner):
+        def next(self, start: Json | None) -> Slice | None:
+            split = Split(value if part == "split" else 1)
+            return Slice(value if part == "offset" else 1, [split])
+
+        def finished(self, start: Json | None) -> bool:
+            return False
+
+    said = rf"step 'in': its source's {part} must be JSON, got .*is not JSON serializable"
+    with pytest.raises(StepError, match=said):
+        a_feed(Source()).next(START)
+    with pytest.raises(StepError, match=said):
+        plan_everything({"in": Source()})
 
 
 def test_spark_s_sources_are_drained_by_a_run_of_its_own() -> None:

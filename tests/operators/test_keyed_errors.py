@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -53,6 +54,12 @@ def test_a_key_that_is_a_kind_of_text_becomes_plain_text() -> None:
 
     (pair,) = run_once([(Name("k"), 1)], lambda s: op.reduce_final("step", s, max))
     assert (pair, type(pair[0])) == (("k", 1), str)
+
+    class Airport(str, Enum):  # noqa: UP042 -- whose str() is not its text
+        LONDON = "LHR"
+
+    pairs = [(Airport.LONDON, 1), ("LHR", 2)]
+    assert run_once(pairs, lambda s: op.reduce_final("step", s, max)) == [("LHR", 2)]
 
 
 def test_a_key_that_utf_8_cannot_hold_is_refused() -> None:

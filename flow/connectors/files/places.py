@@ -24,6 +24,8 @@ HIDDEN = ("_", ".")
 
 # Hadoop writes file:/data, with a single slash.
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):(?://([^/?#]*)|(?=/))")
+_HADOOP_S3 = re.compile(r"^s3[an](?=://)")
+"""What Hadoop, and so a checkpoint's path, calls an S3 store."""
 _CREDENTIALS = re.compile(r"(?<=://)[^/@]*:[^/@]*@")
 
 
@@ -250,5 +252,5 @@ def _store(uri: str) -> str:
 
 @lru_cache(maxsize=32)
 def _connect(uri: str) -> tuple[Any, str]:
-    connected: tuple[Any, str] = fs.FileSystem.from_uri(uri)
+    connected: tuple[Any, str] = fs.FileSystem.from_uri(_HADOOP_S3.sub("s3", uri))
     return connected

@@ -307,6 +307,11 @@ def test_sources_compare_by_value_and_can_be_hashed() -> None:
             r"column 'n' cannot be read from JSON as duration\[s\]",
         ),
         (
+            lambda: JsonLinesSource("a", schema={"n": pa.list_(pa.time64("us"))}),
+            FlowBuildError,
+            r"column 'n' cannot be read from JSON as list<item: time64\[us\]>",
+        ),
+        (
             lambda: CsvSource("a", schema={"n": pa.list_(pa.int64())}),
             FlowBuildError,
             "column 'n' cannot be read from CSV as list",
