@@ -221,7 +221,10 @@ class StdDev(FieldAggregator[tuple[int, float, float], float | None]):
     def result(self, state: tuple[int, float, float]) -> float | None:
         count, _, squares = state
         free = count - 1 if self.sample else count
-        return math.sqrt(squares / free) if free > 0 else None
+        if free <= 0:
+            return None
+        # Numbers whose difference no float holds make squares that are less than nothing.
+        return math.sqrt(squares / free) if squares >= 0 else math.nan
 
     @override
     def _take(

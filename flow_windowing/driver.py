@@ -274,7 +274,8 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         elif self._config.ordered and timestamp_us > watermark_us:
             self._waiting.push(Waiting(timestamp_us, number, value))
         else:
-            self._release(min(timestamp_us, watermark_us))
+            # Another key may have moved the watermark: all that it has passed was here before.
+            self._release(watermark_us)
             self._enter(value, timestamp_us, number, watermark_us)
         self._advance(watermark_us)
 

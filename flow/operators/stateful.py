@@ -221,28 +221,36 @@ def min_final(
 
 @dataclass(frozen=True)
 class Greater:
-    """A reducer that keeps the greater of two values, the first of equals."""
+    """A reducer that keeps the greater of two values, the first of equals.
+
+    What is not a number is greater than any number.
+    """
 
     by: Callable[[Any], Any] | None = None
 
     def __call__(self, kept: Any, value: Any) -> Any:
         """Choose between what is kept and the next value."""
         if self.by is None:
-            return value if value > kept else kept
-        return value if self.by(value) > self.by(kept) else kept
+            return value if _is_greater(value, kept) else kept
+        return value if _is_greater(self.by(value), self.by(kept)) else kept
 
 
 @dataclass(frozen=True)
 class Lesser:
-    """A reducer that keeps the lesser of two values, the first of equals."""
+    """A reducer that keeps the lesser of two values, the first of equals; see `Greater`."""
 
     by: Callable[[Any], Any] | None = None
 
     def __call__(self, kept: Any, value: Any) -> Any:
         """Choose between what is kept and the next value."""
         if self.by is None:
-            return value if value < kept else kept
-        return value if self.by(value) < self.by(kept) else kept
+            return value if _is_greater(kept, value) else kept
+        return value if _is_greater(self.by(kept), self.by(value)) else kept
+
+
+def _is_greater(left: Any, right: Any) -> bool:
+    """Whether the one is greater; what is not a number is greater than any."""
+    return bool(left > right) or bool(left != left and right == right)
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,8 @@ def joined_parts(plan: WindowPlan, parts: list[Kept]) -> Holding:
         KeyClocks(
             segments.filled([part.base_us for part in parts], counts, NO_WATERMARK),
             segments.filled([part.set_at_us for part in parts], counts, 0),
-            segments.filled([part.heard_us for part in parts], counts, 0),
+            # It is kept only where keys are forgotten, which they may not have been until now.
+            segments.filled([part.heard_us or part.set_at_us for part in parts], counts, 0),
         ),
         segments.filled([part.arrived for part in parts], counts, 0),
         segments.filled([part.entered for part in parts], counts, 0),

@@ -89,6 +89,8 @@ def same(left: object, right: object) -> bool:
         (StdDev(), [1e9 + 4, 1e9 + 7, 1e9 + 13, 1e9 + 16], math.sqrt(30)),
         (StdDev(), [Decimal("1.5"), 2, 2.5], 0.5),
         (StdDev(), [1, INF], NAN),
+        (StdDev(), [1.7e308, -1.7e308], NAN),
+        (StdDev(), [1e308, -1e308, 5], NAN),
         (Min(), [3, 1, 2], 1),
         (Min(), ["b", "a"], "a"),
         (Max(), [1, 3, 2], 3),

@@ -283,3 +283,52 @@ def test_the_whole_output_in_place_of_one_of_its_streams_is_refused() -> None:
     out = win.collect_window("w", stream, SystemClock(), TumblingWindower("1h"))
     with pytest.raises(FlowTypeError, match="holds several streams"):
         op.key_rm("values", out)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("at_once", [1, 5])
+@pytest.mark.parametrize(
+    ("grace", "collected", "late"),
+    [(None, [1, 10, 12], [2]), ("20s", [1, 10, 12], [2]), ("10m", [1, 10, 12, 2], [])],
+)
+def test_a_late_value_lets_all_enter_first_that_another_key_has_let_the_watermark_pass(
+    at_once: int, grace: Any, collected: list[int], late: list[int]
+) -> None:
+    """
+    b   1 · 10 · 12           2 (late)
+    a              100                      one watermark for both: 95
+    """
+    flow = Dataflow("shared")
+    clock = EventClock(seconds, "5s", scope="stream")
+    windower = TumblingWindower("60s", grace=grace)
+    out = win.collect_window("w", op.input("in", flow, TestingSource([])), clock, windower)
+    for name in out._fields:
+        op.output(name, getattr(out, name), TestingSink([]))
+    items = [("b", 1), ("b", 10), ("b", 12), ("a", 100), ("b", 2)]
+    with TestDriver(flow, now=0) as driver:
+        for start in range(0, len(items), at_once):
+            driver.send("in", items[start : start + at_once])
+        driver.end()
+        found = {
+            name: [value for key, value in driver.received(name) if key == "b"]
+            for name in ("down", "closed", "late")
+        }
+    assert [(meta.window_id, values) for meta, values in found["down"]] == [(0, collected)]
+    assert [meta.window_id for meta in found["closed"]] == [0]
+    assert [one.value for one in found["late"]] == late
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize("values", [[1, NAN, 2], [NAN, 1, 2], [2, 1, NAN]])
+def test_what_is_no_number_is_the_greatest_wherever_it_comes(values: list[float]) -> None:
+    flow = Dataflow("extremes")
+    keyed = op.key_on("key", op.input("in", flow, TestingSource([])), lambda _: "k")
+    clock, windower = SystemClock(), TumblingWindower("1m")
+    op.output("most", win.max_window("max", keyed, clock, windower).down, TestingSink([]))
+    op.output("least", win.min_window("min", keyed, clock, windower).down, TestingSink([]))
+    with TestDriver(flow, now=0) as driver:
+        driver.send("in", values)
+        driver.end()
+        ((_, (_, most)),), ((_, (_, least)),) = driver.received("most"), driver.received("least")
+    assert (str(most), least) == ("nan", 1)
