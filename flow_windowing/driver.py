@@ -363,7 +363,7 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         """Note that a window has changed, and send down what it made of it."""
         if self._config.timestamp == "last":
             self._latest[window_id] = max(self._latest.get(window_id, -NEVER), timestamp_us)
-        if self._config.emit == "epoch":
+        if self._config.emit == "epoch" or self._windows[window_id].speaks_each_epoch:
             self._changed[window_id] = None
         if made:
             self._down(self._windower.metadata(window_id), made)

@@ -36,6 +36,9 @@ class FoldingLogic(EpochWindowLogic[Any, Any, tuple[Any]]):
 
     __slots__ = ("_aggregator", "_emit", "state")
 
+    # Where the operator says so, and only there.
+    speaks_each_epoch = False
+
     def __init__(self, config: FoldingBuilder, state: tuple[Any] | None) -> None:
         self._aggregator = config.aggregator
         self._emit = config.emit

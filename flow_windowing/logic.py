@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from flow.errors import brief
 from flow.operators.logic import FailedCall, RejectedValue
@@ -17,6 +17,8 @@ S = TypeVar("S")
 
 class WindowLogic(ABC, Generic[V, W, S]):
     """What happens inside one window of one key: the contract for `window`."""
+
+    speaks_each_epoch: ClassVar[bool] = False
 
     @abstractmethod
     def on_value(self, value: V) -> Iterable[W]:
@@ -48,6 +50,8 @@ class WindowLogic(ABC, Generic[V, W, S]):
 
 class EpochWindowLogic(WindowLogic[V, W, S]):
     """A logic that also says something at the end of each epoch in which its window changed."""
+
+    speaks_each_epoch = True
 
     @abstractmethod
     def on_epoch_end(self) -> Iterable[W]:

@@ -17,7 +17,6 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, StepError
 from flow.testing import TestDriver, TestingSink, TestingSource
-from flow_windowing.operators import add_window
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 CLOCK: win.EventClock[Any] = win.EventClock(itemgetter(0), "30s")
@@ -186,9 +185,7 @@ OTHERS: dict[str, tuple[Step, str]] = {
     ),
     "logic's builder": (lambda up: win.window("windows", up, CLOCK, MINUTE, fail), "the builder"),
     "logic's epoch": (
-        lambda up: add_window(
-            "windows", (up,), CLOCK, DAY, visit("on_epoch_end"), ordered=False, emit="epoch"
-        ),
+        lambda up: win.window("windows", up, CLOCK, DAY, visit("on_epoch_end"), ordered=False),
         "Visit.on_epoch_end",
     ),
     "logic's end": (

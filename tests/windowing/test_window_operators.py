@@ -332,3 +332,43 @@ def test_what_is_no_number_is_the_greatest_wherever_it_comes(values: list[float]
         driver.end()
         ((_, (_, most)),), ((_, (_, least)),) = driver.received("most"), driver.received("least")
     assert (str(most), least) == ("nan", 1)
+
+
+class Tally(win.EpochWindowLogic[Any, str, int]):
+    """Says at the end of an epoch how many values there are, where they have become more."""
+
+    def __init__(self, state: int | None) -> None:
+        self.count = state or 0
+
+    def on_value(self, value: Any) -> Iterable[str]:
+        self.count += 1
+        return []
+
+    def on_merge(self, original: Tally) -> Iterable[str]:
+        self.count += original.count
+        return []
+
+    def on_epoch_end(self) -> Iterable[str]:
+        return [f"{self.count} so far"]
+
+    def on_close(self) -> Iterable[str]:
+        return [f"{self.count} in all"]
+
+    def snapshot(self) -> int:
+        return self.count
+
+
+@pytest.mark.parametrize("windower", [TumblingWindower("10s"), win.SessionWindower("5s")])
+def test_a_logic_of_one_s_own_speaks_at_the_end_of_each_epoch_that_changed_its_window(
+    windower: Any,
+) -> None:
+    flow = Dataflow("tally")
+    keyed = op.input("in", flow, TestingSource([]))
+    out = win.window("tally", keyed, EventClock(seconds, "0s"), windower, Tally, ordered=False)
+    op.output("out", out.down, TestingSink([]))
+    with TestDriver(flow, now=0) as driver:
+        for values in ([1, 2], [], [3], [20]):
+            driver.send("in", [("k", value) for value in values])
+        driver.end()
+        said = [text for _, (_, text) in driver.received("out")]
+    assert said == ["2 so far", "3 so far", "3 in all", "1 so far", "1 in all"]
