@@ -78,7 +78,12 @@ class _CountLogic(WindowerLogic[CountState]):
     def open_for(self, timestamp_us: int, watermark_us: int) -> Opened:
         number, self._seen = self._seen, self._seen + 1
         first = max(0, (number - self._count) // self._step + 1)
-        ids = range(first, number // self._step + 1)
+        # One that is not open, and does not begin with this value, has closed unfilled.
+        ids = [
+            window_id
+            for window_id in range(first, number // self._step + 1)
+            if window_id in self._bounds or window_id * self._step == number
+        ]
         for window_id in ids:
             least, greatest = self._bounds.get(window_id, (timestamp_us, timestamp_us))
             self._bounds[window_id] = min(least, timestamp_us), max(greatest, timestamp_us)

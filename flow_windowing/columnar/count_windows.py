@@ -52,9 +52,11 @@ class CountWindows(Windowing):
 
     @override
     def enter(self, held: Holding, newcomers: Newcomers) -> Missing:
-        numbers = self._numbers(held, newcomers.entering.places)
-        first = np.maximum((numbers - self._count) // self._step + 1, 0)
-        count = numbers // self._step + 1 - first
+        places = newcomers.entering.places
+        lowest = self._lowest(held)[places]
+        numbers = self._numbers(held, places)
+        first = np.maximum((numbers - self._count) // self._step + 1, lowest)
+        count = np.maximum(numbers // self._step + 1 - first, 0)
         gathered = gather(newcomers.entering, *spread(first, count))
         held.windows.known_spans()
         self.let_in(held, newcomers, gathered)
@@ -83,6 +85,13 @@ class CountWindows(Windowing):
         windows = held.windows
         full: Mask = held.seen[windows.places] - windows.ids * self._step >= self._count
         return full
+
+    def _lowest(self, held: Holding) -> Ints:
+        """The first window of each key that is open or may open: those before it have closed."""
+        next_to_open: Ints = -(-held.seen // self._step)
+        lowest = np.full(held.count, NEVER, np.int64)
+        np.minimum.at(lowest, held.windows.places, held.windows.ids)
+        return np.where(lowest < NEVER, lowest, next_to_open)
 
     def _numbers(self, held: Holding, places: Ints) -> Ints:
         """The number of each value among those of its key, which are counted with it."""

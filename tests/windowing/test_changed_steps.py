@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flow.testing import TestDriver
-from flow_windowing import Count, EventClock, TumblingWindower
+from flow_windowing import Collect, Count, CountWindower, EventClock, TumblingWindower
 from tests.windowing.test_columns import (
     START,
     Epoch,
@@ -28,12 +28,20 @@ def row(seconds: int) -> Row:
     return {"user": "a", "ts": at, "whole": 1, "real": 1.0, "text": "x"}
 
 
-def outcome(before: Step, after: Step, epochs: tuple[list[Epoch], list[Epoch]], alone: bool) -> Any:
-    """What comes of a flow that is stopped, set otherwise and started again."""
+def outcome(
+    before: Step,
+    after: Step,
+    epochs: tuple[list[Epoch], list[Epoch]],
+    alone: bool,
+    drain: bool = False,
+) -> Any:
+    """What comes of a flow once it was stopped, or drained, set otherwise, and started again."""
     form: Any = as_dicts if alone else as_records
     with key_by_key() if alone else nullcontext():
         first = TestDriver(before.flow(), now=START, shards=1)
         play(first, epochs[0], form)
+        if drain:
+            first.end()
         second = TestDriver(after.flow(), now=START, shards=1)
         second._engine._stores = first._engine._stores
         second._now_us, second._downtime_us = first._now_us, first._downtime_us
@@ -54,3 +62,35 @@ def test_keys_are_not_forgotten_at_once_when_they_begin_to_be(alone: bool) -> No
     found = outcome(step(None), step("30d"), epochs, alone)
     assert found["counted"] == {"in": 1, "late": 1}
     assert found["down"] == {}
+
+
+def numbered(*numbers: int) -> list[Row]:
+    return [{**row(number), "whole": number} for number in numbers]
+
+
+#                  1 2 3 4 5 | 6 7 8 9 10 11     four values each, every second
+#   closed         0-------
+#   unfilled           1---- |
+#                          2 |
+#   begins anew               3--------
+#                                 4-----
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("epochs", [[[6, 7, 8, 9, 10, 11]], [[6], [7], [8, 9], [10], [11]]])
+def test_windows_that_closed_unfilled_do_not_open_again(
+    alone: bool, epochs: list[list[int]]
+) -> None:
+    counting = Step(
+        EventClock("ts", "0s"),
+        CountWindower(4, 2, partial=True),
+        {"n": Count(), "numbers": Collect("whole")},
+    )
+    later = [Epoch(numbered(*numbers)) for numbers in epochs]
+    ran = [Epoch(numbered(1, 2, 3, 4, 5))], later
+    found = outcome(counting, counting, ran, alone, drain=True)["down"]["a"]
+    ids = [text.partition("WindowMetadata(")[2].partition(",")[0] for text in found]
+    numbers = [text.partition("'numbers': ")[2].removesuffix("})") for text in found]
+    assert list(zip(ids, numbers, strict=True)) == [
+        ("3", "[6, 7, 8, 9]"),
+        ("4", "[8, 9, 10, 11]"),
+        ("5", "[10, 11]"),
+    ]
