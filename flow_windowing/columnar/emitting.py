@@ -60,7 +60,7 @@ class Emitter:
         self.made = ShardMade.nothing(len(PORTS))
         self._plan = plan
         self._wanted = epoch.wanted
-        self._late: list[LateRows] = []
+        self._late: list[tuple[LateRows, Callable[[int], Any]]] = []
         self._taken_back: list[Update] = []
 
     def count(self, what: str, amount: int, note: str = "") -> None:
@@ -68,21 +68,22 @@ class Emitter:
         if amount:
             self.made.counted.append(Counted(what, amount, note))
 
-    def late(self, rows: LateRows) -> None:
-        """Note values that miss windows, to be sent by `send_late`."""
+    def late(self, rows: LateRows, one: Callable[[int], Any]) -> None:
+        """Note values that miss windows, to be sent by `send_late`; `one` gives a row's value."""
         if len(rows.rows) and LATE in self._wanted:
-            self._late.append(rows)
+            self._late.append((rows, one))
         else:
             self.made.unwanted[LATE] += len(rows.rows)
 
-    def send_late(self, keys: pa.Array, one: Callable[[int], Any], pos_of_place: Ints) -> None:
+    def send_late(self, keys: pa.Array, pos_of_place: Ints) -> None:
         """Send what was noted, each key's values as they came."""
-        lots, self._late = self._late, []
-        if not lots:
+        noted, self._late = self._late, []
+        if not noted:
             return
+        lots = [lot for lot, _ in noted]
         places = np.concatenate([lot.places for lot in lots])
         numbers = np.concatenate([lot.numbers for lot in lots])
-        values = [value for lot in lots for value in self._late_values(lot, one)]
+        values = [value for lot, one in noted for value in self._late_values(lot, one)]
         order = np.lexsort((numbers, places))
         names = keys.take(pa.array(places[order])).to_pylist()
         in_order = [values[at] for at in order.tolist()]

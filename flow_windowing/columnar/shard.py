@@ -172,7 +172,6 @@ class ShardWindows(ShardLogic):
             times_us = times.us[order]
             arrived = _Arrived(rows.values, one, order, places, counts, times_us, reached_us)
             self._arrive(arrived, pos_of_place)
-            self._emitter.send_late(self._held.keys, one, pos_of_place)
         self._forget()
         self._held.settle()
 
@@ -210,19 +209,21 @@ class ShardWindows(ShardLogic):
                 heard = np.add.reduceat(~refused, starts) > 0
             held.advance(places, before_us, after_us, heard, moment)
         entering = Entering(arrived.order, place_of_row, times_us, numbers, watermark_us)
-        entering = self._without_late(entering, refused)
+        entering = self._without_late(entering, refused, arrived.one)
         watermark_us = rule.reached(held.clocks, places, after_us, self._epoch.before)
         if self._plan.waits:
             entering = self._wait(entering, arrived, watermark_us, pos_of_place)
         self._enter(entering, arrived.values, arrived.one, pos_of_place)
         self._advance(watermark_us, pos_of_place)
 
-    def _without_late(self, entering: Entering, refused: Mask | None) -> Entering:
+    def _without_late(
+        self, entering: Entering, refused: Mask | None, one: Callable[[int], Any]
+    ) -> Entering:
         """Those that may enter windows; the others are late."""
         if refused is not None:
             out = entering.take(refused)
             self._emitter.count(LateReason.TOO_FAR_AHEAD.value, len(out.rows))
-            self._miss_all(out, LateReason.TOO_FAR_AHEAD)
+            self._miss_all(out, LateReason.TOO_FAR_AHEAD, one)
             entering = entering.take(~refused)
         if not self._windowing.late_at_once:
             return entering
@@ -231,19 +232,20 @@ class ShardWindows(ShardLogic):
             return entering
         rows = entering.take(late)
         first, count = self._windowing.missed_by(rows.times_us)
-        self._miss_all(rows.take(count == 0), LateReason.LATE)
+        self._miss_all(rows.take(count == 0), LateReason.LATE, one)
         at = np.repeat(np.arange(len(count)), count)
-        self._miss(rows.take(at), ranges(first, count))
+        self._miss(rows.take(at), ranges(first, count), one)
         return entering.take(~late)
 
-    def _miss_all(self, rows: Entering, reason: LateReason) -> None:
+    def _miss_all(self, rows: Entering, reason: LateReason, one: Callable[[int], Any]) -> None:
         """Values that enter no window, of which none can be named."""
         nothing = np.zeros(len(rows.rows), np.int64)
-        self._emitter.late(LateRows(*rows, nothing, nothing > 0, reason))
+        self._emitter.late(LateRows(*rows, nothing, nothing > 0, reason), one)
 
-    def _miss(self, rows: Entering, ids: Ints) -> None:
+    def _miss(self, rows: Entering, ids: Ints, one: Callable[[int], Any]) -> None:
         """Values that miss a window each."""
-        self._emitter.late(LateRows(*rows, ids, np.ones(len(ids), np.bool_), LateReason.LATE))
+        named = np.ones(len(ids), np.bool_)
+        self._emitter.late(LateRows(*rows, ids, named, LateReason.LATE), one)
 
     def _wait(
         self, entering: Entering, arrived: _Arrived, watermark_us: Ints, pos_of_place: Ints
@@ -268,6 +270,7 @@ class ShardWindows(ShardLogic):
         """Bring each place's watermark here: what waits enters, and windows close."""
         self._release(watermark_us, pos_of_place)
         held = self._held
+        self._emitter.send_late(held.keys, pos_of_place)
         windows = held.windows
         closed_at_us = self._windowing.closed_at_us(held)
         closing = closed_at_us <= watermark_us[windows.places]
@@ -316,8 +319,8 @@ class ShardWindows(ShardLogic):
         else:
             self._emitter.take_back(newcomers.updates)
         self._emitter.count(LateReason.GAP.value, len(missing.fallen))
-        self._miss_all(entering.take(missing.fallen), LateReason.GAP)
-        self._miss(entering.take(missing.late), missing.ids)
+        self._miss_all(entering.take(missing.fallen), LateReason.GAP, one)
+        self._miss(entering.take(missing.late), missing.ids, one)
 
     def _entered_numbers(self, places: Ints) -> Ints:
         """The number of each value in the order in which its key's values enter windows."""

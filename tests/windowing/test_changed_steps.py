@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from flow.testing import TestDriver
-from flow_windowing import Collect, Count, CountWindower, EventClock, TumblingWindower
+from flow_windowing import (
+    Collect,
+    Count,
+    CountWindower,
+    EventClock,
+    SlidingWindower,
+    TumblingWindower,
+)
 from tests.windowing.test_columns import (
     START,
     Epoch,
@@ -94,3 +101,22 @@ def test_windows_that_closed_unfilled_do_not_open_again(
         ("4", "[8, 9, 10, 11]"),
         ("5", "[10, 11]"),
     ]
+
+
+#   windows of 10 s every 30 s       0--|              30--|
+#   waiting, in order                     15 · 16              both in a gap
+#   not in order any more                            200       in a gap as well
+@pytest.mark.parametrize("new", [[], [200]])
+@pytest.mark.parametrize("waiting", [[15], [15, 16]])
+def test_what_waited_and_falls_into_a_gap_is_late_itself(
+    waiting: list[int], new: list[int]
+) -> None:
+    def gaps(ordered: bool) -> Step:
+        clock, windower = EventClock("ts", "1m"), SlidingWindower("10s", "30s")
+        return Step(clock, windower, {"n": Count()}, ordered=ordered)
+
+    epochs = [Epoch(numbered(*waiting))], [Epoch(numbered(*new), 300)]
+    found = {alone: outcome(gaps(True), gaps(False), epochs, alone) for alone in (True, False)}
+    assert found[False] == found[True]
+    late = [text.partition("'whole': ")[2].partition(",")[0] for text in found[True]["late"]["a"]]
+    assert late == [str(number) for number in (*waiting, *new)]
