@@ -12,6 +12,7 @@ rests.
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -26,11 +27,17 @@ from flow.engine.reading import Reading
 from flow.errors import FlowError, SourceError, StepError, brief, shorten
 from flow.instants import NEVER, Moment
 
+_LEFT_OUT = (
+    "the epoch that was in hand when the flow stopped read input %r, which it has no more, or "
+    "which starts afresh: that is left out"
+)
 HEARTBEAT_US = 10_000_000
 REST_SECONDS = 0.05
 """How long the feed waits before it asks its sources again."""
 
 Answer = TypeVar("Answer")
+
+logger = logging.getLogger("flow")
 
 SystemTime: TypeAlias = Callable[[], int]
 """Gives the system time in microseconds; the only place where the machine's clock is read."""
@@ -166,6 +173,7 @@ class Feed:
     _advanced_us: int = 0
     _last_us: int = 0
     _ended: bool = False
+    _left_out: dict[str, Json] = field(default_factory=dict)
 
     def next(self, start: EpochOffset) -> EpochOffset:
         """Decide the next epoch; called between epochs, when the one up to `start` is committed.
@@ -187,6 +195,24 @@ class Feed:
             return self._epoch(start, {})
         self.end.stop_asked.wait(REST_SECONDS)
         return start
+
+    def readings(self, start: EpochOffset, epoch: EpochOffset) -> list[Reading]:
+        """The tasks that read an epoch's input, from where it starts.
+
+        An epoch that an earlier run had begun may read an input that the flow has no more, or that
+        starts afresh: that is left out, and such an input stays where it was before the epoch.
+        """
+        wanted = []
+        for reading in epoch.readings():
+            step_id = reading.step_id
+            if step_id in self.planners and self.kept_as.get(step_id, step_id) in epoch.at:
+                wanted.append(reading)
+                continue
+            name = next((one for one in epoch.at if _is_name_of(step_id, one)), step_id)
+            if name not in self._left_out:
+                logger.warning(_LEFT_OUT, step_id)
+            self._left_out[name] = start.at.get(name)
+        return wanted
 
     def _seeding(self, origin: Origin) -> EpochOffset:
         """The first epoch of a later generation puts the state in place.
@@ -259,7 +285,9 @@ class Feed:
         self.aborted = any(one.abort for one in slices.values())
         self.due_us = NEVER
         ends = {self.kept_as.get(name, name): one.end for name, one in slices.items()}
-        at = {**start.at, **ends}
+        before = {name: offset for name, offset in start.at.items() if name not in self._left_out}
+        stays = {name: offset for name, offset in self._left_out.items() if offset is not None}
+        at = {**before, **stays, **ends}
         read = tuple((step_id, split) for step_id, one in slices.items() for split in one.splits)
         moment = Moment(self._last_us, self._downtime_us or 0)
         found = EpochOffset(Control(moment, end_of_input), at, read)
@@ -314,6 +342,11 @@ def _asked(step_id: str, question: Callable[[Json], Answer], offset: Json) -> An
     except Exception as error:
         problem = f"planning what to read raised {brief(error)}"
         raise StepError(step_id, problem) from error
+
+
+def _is_name_of(step_id: str, name: str) -> bool:
+    """Whether an input keeps its offset under a name: its id, or what a reset made of that."""
+    return name == step_id or name.startswith(json.dumps([step_id])[:-1] + ",")
 
 
 def _checked(step_id: str, planned: Slice) -> Slice:

@@ -12,7 +12,7 @@ import json
 import pickle
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Listener
 from typing import Any
@@ -92,7 +92,9 @@ class FeedServer:
 
     def _answer_to(self, question: Json) -> Json:
         if "tasks of" in question:
-            tasks = tasks_of(EpochOffset.from_json(question["tasks of"]), self._tasks)
+            start = EpochOffset.from_json(question["after"])
+            epoch = EpochOffset.from_json(question["tasks of"])
+            tasks = tasks_of(epoch, self._feed.readings(start, epoch), self._tasks)
             return {"tasks": [task.encode() for task in tasks]}
         return {"offset": self._feed.next(EpochOffset.from_json(question["after"])).to_json()}
 
@@ -112,16 +114,16 @@ class TickTask:
         return base64.b64encode(pickle.dumps(self)).decode()
 
 
-def tasks_of(epoch: EpochOffset, most: int) -> list[TickTask]:
+def tasks_of(epoch: EpochOffset, readings: Sequence[Reading], most: int) -> list[TickTask]:
     """The tasks of an epoch.
 
     Args:
         epoch: the offset that it ends with.
+        readings: what it reads.
         most: how many tasks there are at the most.
     """
     if epoch.control is None:
         return []
-    readings = epoch.readings()
     seed = epoch.seed or ""
     files = seed_files(seed) if seed else []
     count = max(1, min(most, len(readings) + len(files)))

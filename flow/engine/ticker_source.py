@@ -72,8 +72,8 @@ class TickerReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: ARG002
         return dict(self._answer({"after": start})["offset"])
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:  # noqa: ARG002
-        tasks = self._answer({"tasks of": end})["tasks"]
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        tasks = self._answer({"after": start, "tasks of": end})["tasks"]
         return [InputPartition(base64.b64decode(task)) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -16,6 +16,7 @@ import pytest
 from flow.connectors.source import Split
 from flow.engine.context import Control
 from flow.engine.feed import EpochOffset, Feed, FeedEnd
+from flow.engine.reading import Reading
 from flow.engine.rows import Layout
 from flow.engine.shipping import ShippedPlan
 from flow.engine.ticker import FeedServer, TickReading, TickTask, tasks_of
@@ -48,6 +49,7 @@ class StandIn:
 
     def __init__(self, epoch: EpochOffset | None) -> None:
         self.end = FeedEnd()
+        self.foreign = False
         self.epoch = epoch
 
     def next(self, start: EpochOffset) -> EpochOffset:
@@ -55,6 +57,10 @@ class StandIn:
         if self.epoch is None:
             raise SourceError("the shelf is empty")
         return self.epoch
+
+    def readings(self, start: EpochOffset, epoch: EpochOffset) -> list[Reading]:
+        assert start == EpochOffset()
+        return epoch.readings()
 
 
 @pytest.fixture
@@ -96,10 +102,12 @@ def test_what_fails_in_the_feed_is_told_and_ends_the_run(
 
 def test_tasks_share_what_an_epoch_reads_and_one_tells_the_time() -> None:
     epoch = EpochOffset(CONTROL, {}, READ)
-    tasks = [pickle.loads(b64decode(task.encode())) for task in tasks_of(epoch, 2)]
+    tasks = [
+        pickle.loads(b64decode(task.encode())) for task in tasks_of(epoch, epoch.readings(), 2)
+    ]
     assert all(isinstance(task, TickTask) for task in tasks)
     assert [task.tells_time for task in tasks] == [True, False]
     read = [reading.split for task in tasks for reading in task.readings]
     assert read == [split for _, split in READ]
-    assert tasks_of(EpochOffset(), 2) == []
-    assert len(tasks_of(EpochOffset(CONTROL), 2)) == 1
+    assert tasks_of(EpochOffset(), [], 2) == []
+    assert len(tasks_of(EpochOffset(CONTROL), [], 2)) == 1

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 import flow.operators as op
 import flow_windowing as win
-from flow import CheckpointError, Dataflow, run
+from flow import CheckpointError, Dataflow, StepError, run
 from flow.engine.session import query_conf
 from flow.testing import EOF, TestingSink, TestingSource
 from flow_windowing import EventClock, TumblingWindower
@@ -86,6 +86,43 @@ def test_inputs_come_and_go_and_nothing_is_read_twice(spark: SparkSession, tmp_p
         # An input that comes back goes on where it was.
         [("a", ("two", 5)), ("b", ("one", 3))],
     ]
+    assert verify(case.path, spark=spark) == []
+
+
+#  run    1            2      3
+#  one    a b (fails)  a b a
+#  two    a b                 a b
+def test_an_input_may_go_that_an_epoch_in_hand_was_to_read(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As one does that a run has failed of. When it comes back it goes on where it was."""
+    case = Case(spark, tmp_path / "checkpoint")
+
+    def failing(item: Any) -> Any:
+        raise OSError("two is down")
+
+    def run_with(text: str, two: str = "", mapper: Any = None) -> list[Any]:
+        flow, out = Dataflow("letters"), list[Any]()
+        items = [EOF() if one == "|" else (one, "one") for one in text]
+        stream = op.input("one", flow, TestingSource(items))
+        if two:
+            others = op.input("two", flow, TestingSource([(one, "two") for one in two]))
+            if mapper is not None:
+                others = op.map("mapper", others, mapper)
+            stream = op.merge("merged", stream, others)
+        op.output("out", op.stateful_map("numbered", stream, numbered), TestingSink(out))
+        case.run(flow)
+        return sorted(out)
+
+    with pytest.raises(StepError, match="two is down"):
+        run_with("ab|a", two="ab", mapper=failing)
+    assert run_with("ab|a") == [("a", ("one", 1)), ("a", ("one", 2)), ("b", ("one", 1))]
+    said = [
+        record.getMessage() for record in caplog.records if "epoch that was in hand" in record.msg
+    ]
+    assert len(said) == 1
+    assert "read input 'two', which it has no more" in said[0]
+    assert run_with("ab|a", two="ab") == [("a", ("two", 3)), ("b", ("two", 2))]
     assert verify(case.path, spark=spark) == []
 
 
