@@ -16,7 +16,12 @@ Json: TypeAlias = Any
 
 
 def admit(
-    kept: Json, plan: Plan, path: str, reset_steps: Sequence[str], drop_removed: bool
+    kept: Json,
+    plan: Plan,
+    path: str,
+    reset_steps: Sequence[str],
+    drop_removed: bool,
+    dropping: Sequence[str] = (),
 ) -> Admission:
     """Compare a flow with the one that made a checkpoint, and say how the run may go on.
 
@@ -38,6 +43,7 @@ def admit(
     decided = _decide(changes, kept, reset_steps, drop_removed)
     if decided.refused:
         raise CheckpointError(_refusal(path, decided.refused))
+    _keep_apart(changes, kept, dropping, decided)
     names = {**kept["names"], **decided.names}
     known = {*now["keyed"], *now["inputs"]}
     content = {
@@ -81,6 +87,16 @@ def _reset(step_id: str, kept: Json, decided: _Decided) -> None:
     decided.names[step_id] = _next_name(step_id, before)
     decided.dropped.append(before)
     decided.said.append(f"step {step_id!r} starts afresh, as reset_steps says")
+
+
+def _keep_apart(
+    changes: list[Change], kept: Json, dropping: Sequence[str], decided: _Decided
+) -> None:
+    """Give a step that comes back another name while its old state is still being dropped."""
+    for step_id in (one.step_id for one in changes if one.effect is Effect.STARTS_EMPTY):
+        name = decided.names.get(step_id, kept["names"].get(step_id, step_id))
+        while name in dropping:
+            name = decided.names[step_id] = _next_name(step_id, name)
 
 
 def _next_name(step_id: str, before: str) -> str:

@@ -81,19 +81,21 @@ class RecoveryConfig:
             parts.append(f"keep_epochs={self.keep_epochs!r}")
         return f"RecoveryConfig({', '.join(parts)})"
 
-    def admit(self, kept: Any, plan: Plan) -> Admission:
+    def admit(self, kept: Any, plan: Plan, dropping: Sequence[str] = ()) -> Admission:
         """Let a flow go on from this checkpoint; called by `flow.run`.
 
         Args:
             kept: what an earlier run's `Admission.kept` was; ``None`` for a new checkpoint.
             plan: the flow, compiled.
+            dropping: the names of state that is to go, and may be there still.
 
         Raises:
             CheckpointError: when the checkpoint's state does not fit the flow; it says what has
                 changed, what that means, and what may be done.
             FlowBuildError: when `reset_steps` names a step that the flow has not.
         """
-        return admit(kept, plan, self.path, self.reset_steps, self.on_removed == "drop")
+        drop_removed = self.on_removed == "drop"
+        return admit(kept, plan, self.path, self.reset_steps, drop_removed, dropping)
 
     def check(self, spark: SparkSession) -> None:
         """Make sure that the checkpoint's newest files are whole; called by `flow.run`.

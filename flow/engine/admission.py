@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -50,8 +50,13 @@ class Recovery(Protocol):
             CheckpointError: when they are not.
         """
 
-    def admit(self, kept: Json, plan: Plan) -> Admission:
+    def admit(self, kept: Json, plan: Plan, dropping: Sequence[str] = ()) -> Admission:
         """Let a flow go on from a checkpoint, or start on a new one: `kept` is ``None`` then.
+
+        Args:
+            kept: what an earlier `Admission.kept` was.
+            plan: the flow.
+            dropping: names whose state is to go, and may be there still.
 
         Raises:
             CheckpointError: when the checkpoint's state does not fit the flow.

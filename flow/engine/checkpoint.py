@@ -156,7 +156,9 @@ class Checkpoint:
             dealt = partitions or min(cores, 32)
             sliced = shards or max(DEFAULT_SHARDS, dealt)
             identity = Identity(plan.flow_id, uuid.uuid4().hex, sliced, dealt)
-        admission = Admission() if recovery is None else recovery.admit(identity.recovery, plan)
+        admission = Admission()
+        if recovery is not None:
+            admission = recovery.admit(identity.recovery, plan, identity.dropping)
         dropping = tuple(dict.fromkeys([*identity.dropping, *admission.dropped]))
         admitted = replace(identity, recovery=admission.kept, dropping=dropping)
         if not resuming or admitted != identity:

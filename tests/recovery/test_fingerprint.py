@@ -221,6 +221,20 @@ def test_the_state_of_a_removed_step_is_dropped_only_when_told() -> None:
     assert admission.dropped == ("hourly",)
 
 
+def test_a_removed_step_that_comes_back_does_not_meet_its_old_state_or_lose_its_new() -> None:
+    """What is dropped goes in each epoch of a run, until one has gone well."""
+    both, one = compile_flow(flow_of(totals(max), hourly())), compile_flow(flow_of(totals(max)))
+    config = RecoveryConfig("there", on_removed="drop")
+    kept = config.admit(None, both).kept
+    removed = config.admit(kept, one)
+    back = config.admit(removed.kept, both, removed.dropped)
+    assert (back.names, back.dropped) == ({"hourly": '["hourly", 1]'}, ())
+    assert back.said == ("step 'hourly' is new: it starts without state",)
+    assert config.admit(removed.kept, both).names == {}, "once it is gone"
+    again = config.admit(config.admit(back.kept, one).kept, both, ["hourly", '["hourly", 1]'])
+    assert again.names == {"hourly": '["hourly", 2]'}
+
+
 def test_what_cannot_be_reset_is_an_error() -> None:
     with pytest.raises(FlowBuildError, match=r"'nothing', which keeps nothing; .*: 'in', 'hourly'"):
         admitted(RecoveryConfig("there", reset_steps=["nothing"]), flow_of(hourly()))
