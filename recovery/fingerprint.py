@@ -33,12 +33,14 @@ class Effect(Enum):
         REMOVED: the state of a step has no step any more.
         WRONG_STATE: the state of a step does not fit it any more.
         MOVED: state is kept where the step does not look for it any more.
+        OTHER_FRAMES: Spark would take the offset of a data frame for another one's.
     """
 
     STARTS_EMPTY = "starts empty"
     REMOVED = "removed"
     WRONG_STATE = "wrong state"
     MOVED = "moved"
+    OTHER_FRAMES = "other data frames"
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ def fingerprint(plan: Plan) -> Json:
         "levels": len(plan.levels),
         "keyed": keyed,
         "inputs": inputs,
+        "frames": _streamed_by_spark(plan),
         "versions": {
             "flow-windows": _version("flow-windows"),
             "pyspark": _version("pyspark"),
@@ -140,7 +143,29 @@ def _compare_step(
         yield Change(name, Effect.MOVED, what)
 
 
+def _streamed_by_spark(plan: Plan) -> list[str]:
+    """The inputs that are streaming data frames, in the order by which Spark knows them."""
+    from flow.connectors.dataframe import DataFrameSource
+
+    sources = ((name, plan.steps[name].operator) for name in plan.inputs)
+    return [
+        name
+        for name, operator in sources
+        if isinstance(operator, Input)
+        and isinstance(operator.source, DataFrameSource)
+        and operator.source.streaming
+    ]
+
+
 def _compare_inputs(before: Json, now: Json) -> Iterator[Change]:
+    frames = before.get("frames", now["frames"])
+    if frames != now["frames"]:
+        shown = [", ".join(map(repr, names)) or "none" for names in (frames, now["frames"])]
+        what = (
+            f"the streaming data frames that it reads were {shown[0]} and are {shown[1]}: Spark "
+            "knows where each has come to by its place among them"
+        )
+        yield Change("", Effect.OTHER_FRAMES, what)
     for name, old in before["inputs"].items():
         new = now["inputs"].get(name)
         if new is not None and new != old:

@@ -7,11 +7,13 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from pyspark.sql import SparkSession
 
 import flow.operators as op
 import flow_windowing as win
 from flow import CheckpointError, Dataflow
-from flow.engine.plan import compile_flow
+from flow.connectors.dataframe import DataFrameSource
+from flow.engine.plan import Plan, compile_flow
 from flow.errors import FlowBuildError, FlowTypeError
 from flow.testing import TestingSink, TestingSource
 from flow_windowing import Count, EventClock, Mean, SessionWindower, Sum, TumblingWindower
@@ -168,6 +170,29 @@ def test_inputs_come_and_go() -> None:
     assert changes(flow_of(source="a"), flow_of(source="b")) == [
         ("b", Effect.STARTS_EMPTY, "is new: it is read from its beginning")
     ]
+
+
+@pytest.mark.spark
+def test_streaming_data_frames_stay_as_they_are_and_in_their_order(spark: SparkSession) -> None:
+    """Spark knows them by their places: it would give one the offset of another."""
+
+    def reading(*names: str) -> Plan:
+        flow = Dataflow("frames")
+        for name in names:
+            source = DataFrameSource(spark.readStream.format("rate").load())
+            op.output(f"{name}_out", op.input(name, flow, source), TestingSink([]))
+        op.output("out", op.input("plain", flow, TestingSource([1])), TestingSink([]))
+        return compile_flow(flow)
+
+    config = RecoveryConfig("there", on_removed="drop")
+    kept = config.admit(None, reading("a", "b")).kept
+    config.admit(kept, reading("a", "b"))
+    for names in (("b", "a"), ("a",), ("a", "c"), ("a", "b", "c"), ()):
+        with pytest.raises(CheckpointError, match="data frames that it reads were 'a', 'b' and"):
+            config.admit(kept, reading(*names))
+    older = {**kept, "fingerprint": {**kept["fingerprint"]}}
+    del older["fingerprint"]["frames"]
+    config.admit(older, reading("a", "b"))
 
 
 def admitted(config: RecoveryConfig, *flows: Dataflow) -> Any:
