@@ -432,7 +432,7 @@ def test_two_outputs_that_share_a_path_are_refused_before_anything_is_written(
     flow = Dataflow("shared")
     items = op.input("in", flow, TestingSource([1, 2, 3]))
     one = JsonLinesSink(tmp_path / "out")
-    two = one if same else JsonLinesSink(f"{tmp_path}/in/../out/")
+    two = one if same else JsonLinesSink(f"file://{tmp_path}/in/../out/")
     (tmp_path / "in").mkdir()
     op.output("all", items, one)
     op.output("none", op.filter("no", items, lambda _: False), two)

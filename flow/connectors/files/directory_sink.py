@@ -66,7 +66,9 @@ class DirectorySink(Sink[X]):
     @override
     def only_output(self) -> str | None:
         uri = self._directory.uri
-        return without_credentials(uri).rstrip("/") if "://" in uri else os.path.realpath(uri)
+        if "://" in uri and not uri.startswith("file:"):
+            return without_credentials(uri).rstrip("/")
+        return os.path.realpath(self._directory.place.path)
 
     @override
     def open(self, run_id: str, resuming: bool) -> None:
