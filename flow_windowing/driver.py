@@ -38,6 +38,7 @@ from flow_windowing.clocks import Clock, DroppedValue
 from flow_windowing.columnar import window_view as _window_view  # noqa: F401  (it is registered)
 from flow_windowing.logic import Calling, EpochWindowLogic, WindowLogic
 from flow_windowing.metadata import LateReason, LateValue, Retracted, WindowMetadata
+from flow_windowing.settings import Emit, held_back, settings_of
 from flow_windowing.waiting import Waiting, WaitQueue, WaitState
 from flow_windowing.windowers import Filled, Opened, Windower
 
@@ -48,8 +49,6 @@ PORTS = ("down", "late", "closed")
 DOWN, LATE, CLOSED = range(len(PORTS))
 
 LogicBuilder: TypeAlias = Callable[[Any], WindowLogic[Any, Any, Any]]
-Emit: TypeAlias = Literal["close", "epoch", "update"]
-"""When a window emits: as it closes; also once an epoch if it changed; or after every value."""
 Timestamp: TypeAlias = Literal["open", "close", "last"]
 """The time of what a window emits: when it opens, when it closes, the greatest in it."""
 
@@ -91,6 +90,11 @@ class DriverBuilder:
                 "windower must be a Windower such as TumblingWindower(length='1h'), "
                 f"got {type(windower).__name__} {shorten(windower)}"
             )
+
+    @cached_property
+    def settings(self) -> str:
+        """What decides when windows close and emit, as text that tells one setting from another."""
+        return settings_of(self.emit, self.clock, self.windower)
 
     @property
     def progress(self) -> Progress | None:
@@ -218,14 +222,19 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         return self._emitted(), self._keep()
 
     @override
+    def on_changed(self, before: str, moment: Moment) -> Iterable[tuple[int, Any]]:
+        self._moment = moment
+        if held_back(before, self._config.emit):
+            for window_id in sorted(self._windows):
+                self._say(window_id)
+        return self._emitted()
+
+    @override
     def on_epoch_end(self, moment: Moment) -> Iterable[tuple[int, Any]]:
         self._moment = moment
         changed, self._changed = self._changed, {}
         for window_id in changed:
-            logic = self._windows[window_id]
-            if isinstance(logic, EpochWindowLogic):
-                with Calling(logic, "on_epoch_end"):
-                    self._down(self._windower.metadata(window_id), logic.on_epoch_end())
+            self._say(window_id)
         return self._emitted()
 
     @override
@@ -367,6 +376,13 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
             self._changed[window_id] = None
         if made:
             self._down(self._windower.metadata(window_id), made)
+
+    def _say(self, window_id: int) -> None:
+        """Let an open window emit what it has come to, if it is one that can."""
+        logic = self._windows[window_id]
+        if isinstance(logic, EpochWindowLogic):
+            with Calling(logic, "on_epoch_end"):
+                self._down(self._windower.metadata(window_id), logic.on_epoch_end())
 
     def _merge(self, original: int, target: int) -> None:
         consumed = self._windows.pop(original)

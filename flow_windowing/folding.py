@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from flow_windowing.aggregators import Aggregator, Arrival, called
-from flow_windowing.driver import Emit
 from flow_windowing.logic import EpochWindowLogic
+from flow_windowing.settings import Emit
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,12 @@ from flow.operators.stateless import key_on
 from flow_windowing.aggregates import Count, Mean, Sum
 from flow_windowing.aggregators import Aggregator, Field
 from flow_windowing.clocks import Clock
-from flow_windowing.driver import PORTS, DriverBuilder, Emit, Timestamp
+from flow_windowing.driver import PORTS, DriverBuilder, Timestamp
 from flow_windowing.folding import Fold, FoldingBuilder, Named, Reduce
 from flow_windowing.gathering import GATHERERS
 from flow_windowing.logic import WindowLogic
 from flow_windowing.metadata import LateValue, WindowMetadata
+from flow_windowing.settings import Emit
 from flow_windowing.windowers import Windower
 
 V = TypeVar("V")

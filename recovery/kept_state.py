@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from flow.engine.chunks import key_array
+from flow.engine.header import Header, check_format
 from flow.engine.packed import unpack
 from flow.engine.shards import hash_keys, shard_of
-from flow.engine.state import FORMAT_OF_SHARDS, PROGRESS_SEGMENT, Header, check_format
+from flow.engine.state import FORMAT_OF_SHARDS, PROGRESS_SEGMENT
 from flow.errors import CheckpointError
 from flow.instants import NEVER
 from flow_windowing.columnar.segments import Kept

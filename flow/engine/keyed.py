@@ -144,6 +144,7 @@ class KeyedRun:
 
     def run(self, runs: dict[str, Run], end_of_input: bool) -> Emitted:
         """Call what is due, then hand in the values, then, at the end of input, end every key."""
+        self._tell_changed()
         due = self._states.due(self._due_before)
         self._states.prepare(list(runs))
         for key in due:
@@ -158,6 +159,25 @@ class KeyedRun:
             for key in self._states.all():
                 self._end(key)
         return self._emitted
+
+    def _tell_changed(self) -> None:
+        """Let every key know, once, that the step is set otherwise than when it was kept."""
+        before = self._states.changed_from()
+        if before is None:
+            return
+        for key in self._states.all():
+            logic = self._take(key)
+            if logic is not None:
+                values = self._said("on_changed", key, logic.on_changed, before, self._before)
+                self._emitted.add(key, values, [BEFORE_ITEMS] * len(values))
+                self._put(key, logic, self._due(key, logic))
+
+    def _said(self, what: str, key: str, method: Callable[..., Any], *args: Any) -> list[Any]:
+        """What a logic emits when it is told something."""
+        try:
+            return list(method(*args))
+        except Exception as error:
+            raise self._failed(what, error, key) from cause_of(error)
 
     def _notify_reached(self, touched: set[str]) -> None:
         """Notify the keys that became due by the items of others."""
@@ -183,10 +203,7 @@ class KeyedRun:
     def _end_epoch(self, key: str, logic: Logic | None, due_us: int) -> None:
         """Tell a logic that wants to know, and keep what is left of it."""
         if logic is not None and type(logic).on_epoch_end is not StatefulLogic.on_epoch_end:
-            try:
-                values = list(logic.on_epoch_end(self._moment))
-            except Exception as error:
-                raise self._failed("on_epoch_end", error, key) from cause_of(error)
+            values = self._said("on_epoch_end", key, logic.on_epoch_end, self._moment)
             self._emitted.add(key, values, [AFTER_ITEMS] * len(values))
             due_us = self._due(key, logic)
         self._keep(key, logic, due_us)

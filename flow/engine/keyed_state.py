@@ -13,8 +13,8 @@ def states_in(store: StateStore, step: Step) -> KeyStates | ShardTable:
     """The state of a keyed step that is kept in a store."""
     operator = _keyed(step)
     if operator.shard_logic is not None:
-        return SegmentedTable(store, step.step_id, operator.shard_logic)
-    return SegmentedStates(store, step.step_id, operator.builder)
+        return SegmentedTable(store, step.step_id, operator.shard_logic, operator.settings)
+    return SegmentedStates(store, step.step_id, operator.builder, operator.settings)
 
 
 def live_states(step: Step) -> KeyStates | ShardTable:

@@ -25,10 +25,10 @@ import numpy as np
 
 from flow.dataflow import Step
 from flow.engine.chunks import Positions
+from flow.engine.header import FORMAT, check_format
 from flow.engine.meter import Marks
 from flow.engine.packets import Packet, Run
 from flow.engine.plan import Edge
-from flow.engine.state import FORMAT, check_format
 from flow.instants import NEVER, NO_PROGRESS, Moment
 from flow.operators.logic import Progress, Stamped, Stateful
 

@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
+from flow.engine.header import read_header
 from flow.engine.shards import hash_keys, segment_of
-from flow.engine.state import PROGRESS_SEGMENT, TARGET_BYTES, Header, StateStore, parent_of
+from flow.engine.state import PROGRESS_SEGMENT, TARGET_BYTES, StateStore, parent_of
 from flow.instants import NEVER
 from flow.operators.shards import (
     Dumped,
@@ -95,15 +96,23 @@ class _Segment(NamedTuple):
 
 
 class SegmentedTable(ShardTable):
-    """Keys in a `StateStore`, of which an epoch loads the segments that it needs."""
+    """Keys in a `StateStore`, of which an epoch loads the segments that it needs.
 
-    def __init__(self, store: StateStore, step_id: str, builder: ShardLogicBuilder) -> None:
+    Args:
+        store: where they are kept.
+        step_id: the step.
+        builder: makes the step's `ShardLogic`.
+        settings: what the step is set to.
+    """
+
+    def __init__(
+        self, store: StateStore, step_id: str, builder: ShardLogicBuilder, settings: str = ""
+    ) -> None:
         self._store = store
         self._step_id = step_id
         self._builder = builder
-        content = store.read_header(step_id)
-        self._header = Header.empty() if content is None else Header.decode(content, step_id)
-        self._content = content
+        self._content = store.read_header(step_id)
+        self._header, self._changed_from = read_header(self._content, step_id, settings)
         self._loaded: dict[int, _Segment] = {}
         self._ran = False
 
@@ -114,14 +123,15 @@ class SegmentedTable(ShardTable):
 
     @override
     def run(self, rows: ShardRows | None, epoch: ShardEpoch, due_us: int) -> ShardMade:
-        needed = np.flatnonzero((self._header.dues <= due_us) | epoch.end_of_input)
+        every = epoch.end_of_input or self._changed_from is not None
+        needed = np.flatnonzero((self._header.dues <= due_us) | every)
         if rows is not None:
             needed = np.union1d(needed, self._numbers(rows.keys))
         self._load(needed.tolist())
         self._ran = bool(len(needed))
         if not self._ran:
             return ShardMade.nothing(0)
-        return self._logic.run(rows, epoch)
+        return self._logic.run(rows, epoch._replace(changed_from=self._changed_from))
 
     @override
     def progress(self) -> bytes | None:
@@ -160,7 +170,9 @@ class SegmentedTable(ShardTable):
     def _dumped(self) -> dict[int, Dumped]:
         """The segments to write, laid out so that they weigh about what they should."""
         numbers = self._numbers(self._logic.keys())
-        changed = np.unique(numbers[self._logic.changed()]).tolist()
+        # When a step is set otherwise, what has not changed may be due at another time.
+        due_anew = self._changed_from is not None
+        changed = np.unique(numbers[self._logic.changed() | due_anew]).tolist()
         dumped = self._dump(numbers, changed)
         size = self._header.size + sum(
             len(one.content or b"") - self._loaded[number].size for number, one in dumped.items()

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flow.engine.header import Header
 from flow.engine.local_copies import STAMP_BYTES, LocalCopies, pays
 from flow.engine.packed import pack, unpack
-from flow.engine.state import PROGRESS_SEGMENT, Header
+from flow.engine.state import PROGRESS_SEGMENT
 from flow.engine.state_calls import StateCalls
 
 

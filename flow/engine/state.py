@@ -13,7 +13,6 @@ of its own, which is read only when its key is touched.
 from __future__ import annotations
 
 import pickle
-import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,15 +20,14 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from flow.engine.chunks import key_array
+from flow.engine.header import FORMAT, Header, check_format, read_header
 from flow.engine.shards import Hashes, hash_keys, segment_of
-from flow.errors import CheckpointError, step_error
+from flow.errors import step_error
 from flow.instants import NEVER
 from flow.operators.shards import SnapshotsIn
 
-FORMAT = 1
 FORMAT_OF_SHARDS = 2
 """The version byte of a segment whose content is a `ShardLogic`'s own."""
 TARGET_BYTES = 16_000
@@ -86,70 +84,6 @@ class MemoryStore:
                 self._segments.pop((step_id, number), None)
             else:
                 self._segments[step_id, number] = content
-
-
-@dataclass
-class Header:
-    """How a shard's state of a step is laid out.
-
-    Attributes:
-        dues: for each segment, the least time at which one of its keys is due.
-        keys: how many keys there are.
-        size: how many bytes they weigh.
-    """
-
-    dues: npt.NDArray[np.int64]
-    keys: int = 0
-    size: int = 0
-
-    _FIXED = struct.Struct("<BqqI")
-
-    @classmethod
-    def empty(cls) -> Header:
-        """The header of a step that has no state: one empty segment."""
-        return cls(np.full(1, NEVER, np.int64))
-
-    @property
-    def segments(self) -> int:
-        """How many segments there are."""
-        return len(self.dues)
-
-    def encode(self) -> bytes:
-        """The header as bytes."""
-        fixed = self._FIXED.pack(FORMAT, self.keys, self.size, self.segments)
-        return fixed + self.dues.astype("<i8").tobytes()
-
-    @classmethod
-    def decode(cls, content: bytes, step_id: str) -> Header:
-        """The header in bytes made by `encode`.
-
-        Raises:
-            CheckpointError: when the bytes were written in a format this version does not know.
-        """
-        check_format(content, step_id)
-        _, keys, size, segments = cls._FIXED.unpack_from(content)
-        # A store may have put something of its own behind the due times.
-        dues = np.frombuffer(content, "<i8", segments, cls._FIXED.size).astype(np.int64)
-        return cls(dues, keys, size)
-
-    @classmethod
-    def segments_in(cls, content: bytes) -> int:
-        """How many segments a header in bytes speaks of."""
-        return int(cls._FIXED.unpack_from(content)[3]) if len(content) >= cls._FIXED.size else 0
-
-    @classmethod
-    def length_in(cls, content: bytes) -> int:
-        """How many of these bytes, the first of which are a header, it takes up."""
-        return cls._FIXED.size + 8 * cls.segments_in(content)
-
-
-def check_format(content: bytes, step_id: str) -> None:
-    """Refuse state of a format this version does not know."""
-    if content[:1] != bytes([FORMAT]):
-        raise CheckpointError(
-            f"the state of step {step_id!r} is in format {content[0] if content else 'none'}, "
-            f"this version reads format {FORMAT}: run the version that wrote it"
-        )
 
 
 @dataclass
@@ -223,6 +157,13 @@ def _weight(key: str, snapshot: bytes) -> int:
 class KeyStates(ABC):
     """The logics of a step's keys in one shard, as the step's run sees them."""
 
+    def changed_from(self) -> str | None:
+        """What the step was set to as the state was written, if it is set otherwise now.
+
+        Empty where the state does not say. In such an epoch every key is to be put again.
+        """
+        return None
+
     @abstractmethod
     def prepare(self, keys: list[str]) -> None:
         """Say which keys will be touched."""
@@ -265,17 +206,30 @@ class KeyStates(ABC):
 
 
 class SegmentedStates(KeyStates):
-    """Key states in a `StateStore`: logics are built from snapshots, and leave as snapshots."""
+    """Key states in a `StateStore`: logics are built from snapshots, and leave as snapshots.
 
-    def __init__(self, store: StateStore, step_id: str, builder: Callable[[Any], Any]) -> None:
+    Args:
+        store: where they are kept.
+        step_id: the step.
+        builder: makes a logic from a snapshot.
+        settings: what the step is set to.
+    """
+
+    def __init__(
+        self, store: StateStore, step_id: str, builder: Callable[[Any], Any], settings: str = ""
+    ) -> None:
         self._store = store
         self._step_id = step_id
         self._builder = builder
-        content = store.read_header(step_id)
-        self._header = Header.empty() if content is None else Header.decode(content, step_id)
-        self._content = content
+        self._content = store.read_header(step_id)
+        self._header, self._changed_from = read_header(self._content, step_id, settings)
+        if self._changed_from is not None:
+            self._header.dues[:] = -NEVER  # whenever they were due, they are looked at now
         self._loaded: dict[int, Segment] = {}
         self._home: dict[str, Segment] = {}
+
+    def changed_from(self) -> str | None:
+        return self._changed_from
 
     def prepare(self, keys: list[str]) -> None:
         new = [key for key in keys if key not in self._home]
@@ -345,7 +299,7 @@ class SegmentedStates(KeyStates):
         changed = {number: one for number, one in self._loaded.items() if one.changed}
         contents = {number: segment.encode() for number, segment in changed.items()}
         self._store.write_segments(self._step_id, contents)
-        for number, segment in changed.items():
+        for number, segment in (changed if self._changed_from is None else self._loaded).items():
             self._header.dues[number] = segment.due_us
         content = self._header.encode()
         if content != self._content and (self._content is not None or self._header.keys):

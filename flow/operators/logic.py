@@ -5,7 +5,8 @@ value arrives, or from a snapshot when the flow goes on after a stop, hands it t
 order, and asks it for a snapshot when an epoch ends. Laws that hold in every engine:
 
 - For one key, calls come one at a time, values in source order.
-- In an epoch the calls are: `on_notify` if it was due, the values, `on_notify` if it has become
+- In an epoch the calls are: `on_changed` if the step is set otherwise than when the logic was put
+  aside, `on_notify` if it was due, the values, `on_notify` if it has become
   due meanwhile, `on_epoch_end` if one of these was called and the logic is kept, and `on_end` if
   the input has ended. `notify_at` and `snapshot` are called whenever the engine puts the logic
   aside. In a batch run each slice of the input is an epoch.
@@ -101,6 +102,20 @@ class _Logic(ABC, Generic[W, S]):
     def on_notify(self, moment: Moment) -> tuple[Iterable[W], Keep]:  # noqa: ARG002
         """Called when the time asked for by `notify_at` has come."""
         return (), KEEP
+
+    def on_changed(self, before: str, moment: Moment) -> Iterable[W]:  # noqa: ARG002
+        """Called first in the epoch that finds the step's `Stateful.settings` changed.
+
+        It is called for every key that has state; `notify_at` is asked again after it.
+
+        Args:
+            before: what the settings were; empty when that is not known.
+            moment: the epoch's system time.
+
+        Returns:
+            The values to emit.
+        """
+        return ()
 
     def on_epoch_end(self, moment: Moment) -> Iterable[W]:  # noqa: ARG002
         """Called last in each epoch in which the logic was called, and was kept.
@@ -254,6 +269,16 @@ class Stateful(Operator):
         """What runs the step over many keys at once, if it can; see `flow.operators.shards`."""
         found = getattr(self.builder, "shard_logic", None)
         return found if callable(found) else None
+
+    @property
+    def settings(self) -> str:
+        """What the step is set to, as far as it decides when its keys are due; empty for nothing.
+
+        It is kept with the state. Where it has changed when a flow goes on, every key is looked at
+        once. A builder offers it as its attribute ``settings``.
+        """
+        found = getattr(self.builder, "settings", "")
+        return found if isinstance(found, str) else ""
 
     def fields_needed(self, wanted: frozenset[int]) -> frozenset[str] | None:
         """Which fields of records the step needs; ``None`` for all of them.

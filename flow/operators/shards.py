@@ -60,12 +60,15 @@ class ShardEpoch(NamedTuple):
         end_of_input: whether nothing will come after it.
         wanted: which of the step's streams anybody reads, by number; what would go to another need
             only be counted.
+        changed_from: what the step's settings were when the state was kept, if they are others now
+            (see `Stateful.settings`); all keys are loaded then.
     """
 
     moment: Moment
     before: Moment
     end_of_input: bool
     wanted: frozenset[int]
+    changed_from: str | None = None
 
 
 @dataclass

@@ -15,7 +15,7 @@ from flow_windowing.columnar.figures import Groups
 from flow_windowing.columnar.open_windows import OpenWindows, Rows, window_order
 from flow_windowing.columnar.timestamps import Values
 from flow_windowing.columnar.updates import Update
-from flow_windowing.driver import Emit
+from flow_windowing.settings import Emit
 
 
 class Entering(NamedTuple):

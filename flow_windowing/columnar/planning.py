@@ -27,11 +27,12 @@ from flow_windowing.columnar.watermarks import WatermarkRule, rule_of
 from flow_windowing.columnar.window_view import Figure
 from flow_windowing.columnar.windows import AlignedWindows, Windowing
 from flow_windowing.counts import CountWindower
-from flow_windowing.driver import DriverBuilder, Emit, Timestamp
+from flow_windowing.driver import DriverBuilder, Timestamp
 from flow_windowing.event_clock import EventClock
 from flow_windowing.folding import Fold, FoldingBuilder, Named, Reduce
 from flow_windowing.joins import OneOfEachSide
 from flow_windowing.sessions import SessionWindower
+from flow_windowing.settings import Emit
 from flow_windowing.windowers import Windower
 
 

@@ -18,8 +18,8 @@ from flow_windowing.columnar.session_updates import played_out, taken_back
 from flow_windowing.columnar.spans import Merged, Spans, merged_of
 from flow_windowing.columnar.updates import greatest_so_far
 from flow_windowing.columnar.windows import Windowing
-from flow_windowing.driver import Emit
 from flow_windowing.sessions import SessionState, SessionWindower
+from flow_windowing.settings import Emit
 
 
 class Sessions(Windowing):

@@ -45,6 +45,7 @@ from flow_windowing.columnar.waited import as_columns
 from flow_windowing.columnar.waiting_values import WaitingValues
 from flow_windowing.columnar.watermarks import TimeRows, Times, UnreadableTime
 from flow_windowing.metadata import LateReason
+from flow_windowing.settings import held_back
 
 if TYPE_CHECKING:
     from flow_windowing.columnar.planning import WindowPlan
@@ -81,6 +82,8 @@ class ShardWindows(ShardLogic):
         self._add_loaded()
         self._epoch = epoch
         self._emitter = Emitter(self._plan, epoch)
+        if held_back(epoch.changed_from, self._plan.emit):
+            self._catch_up()
         self._pass_time()
         if rows is not None:
             self._take(rows)
@@ -122,6 +125,14 @@ class ShardWindows(ShardLogic):
         if self._windowing.may_merge:
             held.windows.known_shown()[rows] = True
         self._emitter.down(held.windows, rows, held.keys, np.full(held.count, AFTER_ITEMS))
+
+    def _catch_up(self) -> None:
+        """Emit what open windows have come to while they were to emit as they close."""
+        held = self._held
+        rows = np.arange(len(held.windows))
+        if self._windowing.may_merge:
+            held.windows.known_shown()[rows] = True
+        self._emitter.down(held.windows, rows, held.keys, np.full(held.count, BEFORE_ITEMS))
 
     def _pass_time(self) -> None:
         """Let the time that has passed since the epoch before do what it does."""

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from flow.engine import spark_store
+from flow.engine.header import Header
 from flow.engine.spark_store import SparkStore
-from flow.engine.state import PROGRESS_SEGMENT, Header
+from flow.engine.state import PROGRESS_SEGMENT
 from flow.instants import NEVER
 
 MANY = range(40)

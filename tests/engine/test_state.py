@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from heapq import heappop
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -16,7 +17,8 @@ from hypothesis import strategies as st
 
 from flow import CheckpointError
 from flow.engine import state
-from flow.engine.state import Header, LiveStates, MemoryStore, Segment, SegmentedStates
+from flow.engine.header import Header
+from flow.engine.state import LiveStates, MemoryStore, Segment, SegmentedStates
 from flow.errors import StepError
 from flow.instants import NEVER
 
@@ -341,6 +343,57 @@ def test_a_step_that_never_had_a_key_writes_nothing() -> None:
     assert (store.calls, store.written) == (Counter(read_header=1), [])
 
 
+# --- a step that is set otherwise ------------------------------------------------------------
+
+
+def fill_with(store: MemoryStore, settings: str, dues: dict[str, int]) -> None:
+    one = SegmentedStates(store, "step", Text, settings)
+    one.prepare(list(dues))
+    for key, due_us in dues.items():
+        one.put(key, Text(""), due_us)
+    one.flush()
+
+
+@pytest.mark.parametrize("settings", ["", "as it was"])
+def test_a_step_that_is_set_as_it_was_reads_nothing_that_is_not_touched(settings: str) -> None:
+    store = CountingStore()
+    with segments_of(100):
+        fill_with(store, settings, dict.fromkeys(KEYS, 50))
+        store.read.clear()
+        store.written.clear()
+        one = SegmentedStates(store, "step", Text, settings)
+        assert one.changed_from() is None
+        assert one.due(49) == []
+        assert one.flush() == 50
+    assert (store.read, store.written) == ([], [])
+
+
+def test_a_step_that_is_set_otherwise_has_all_its_keys_asked_once_when_they_are_due() -> None:
+    store = CountingStore()
+    with segments_of(100):
+        fill_with(store, "slow", dict.fromkeys(KEYS, 50))
+        one = SegmentedStates(store, "step", Text, "fast")
+        assert one.changed_from() == "slow"
+        assert one.all() == sorted(KEYS)
+        one.put("key-3", Text(""), 20)
+        assert one.due(20) == ["key-3"]
+        assert one.flush() == 20
+        again = SegmentedStates(store, "step", Text, "fast")
+        assert again.changed_from() is None
+        assert header(store).dues.min() == 20
+        assert sorted(set(header(store).dues.tolist())) == [20, 50]
+
+
+def test_state_that_does_not_say_how_its_step_was_set_is_looked_at_once() -> None:
+    store = MemoryStore()
+    fill(store, ["a"], due_us=50)
+    for before in ("", None):
+        one = SegmentedStates(store, "step", Text, "fast")
+        assert one.changed_from() == before
+        one.all()
+        assert one.flush() == 50
+
+
 # --- the form on disk -------------------------------------------------------------------------
 
 
@@ -359,6 +412,17 @@ def test_the_form_of_a_header_never_changes() -> None:
     )
 
 
+def test_the_form_of_a_header_with_settings_never_changes() -> None:
+    of_one = Header(Header.empty().dues, keys=3, size=7, settings="hold")
+    content = of_one.encode()
+    assert content.hex() == (
+        "02" + "03" + "00" * 7 + "07" + "00" * 7 + "01000000" + "0000000000000040"
+        "04000000" + b"hold".hex()
+    )
+    assert Header.length_in(content + b"a stamp") == len(content)
+    assert Header.decode(content + b"a stamp", "step").encode() == content
+
+
 def test_the_form_of_a_segment_never_changes() -> None:
     content = Segment({"a": (pickle.dumps(5, 5), 7)}).encode()
     assert content is not None
@@ -371,16 +435,18 @@ def test_an_empty_segment_has_no_form() -> None:
     assert Segment.decode(None, "step").kept == {}
 
 
-@pytest.mark.parametrize(("content", "shown"), [(b"\x02rest", "2"), (b"", "none")])
-def test_state_of_an_unknown_format_is_refused_by_name(content: bytes, shown: str) -> None:
+@pytest.mark.parametrize(("content", "shown"), [(b"\x03rest", "3"), (b"", "none")])
+@pytest.mark.parametrize(("decode", "known"), [(Header.decode, "1 and 2"), (Segment.decode, "1")])
+def test_state_of_an_unknown_format_is_refused_by_name(
+    decode: Callable[[bytes, str], Any], known: str, content: bytes, shown: str
+) -> None:
     message = (
-        f"the state of step 'step' is in format {shown}, this version reads format 1: "
+        f"the state of step 'step' is in format {shown}, this version reads format {known}: "
         "run the version that wrote it"
     )
-    for decode in (Header.decode, Segment.decode):
-        with pytest.raises(CheckpointError) as caught:
-            decode(content, "step")
-        assert str(caught.value) == message
+    with pytest.raises(CheckpointError) as caught:
+        decode(content, "step")
+    assert str(caught.value) == message
 
 
 def test_a_key_that_utf_8_cannot_hold_is_refused() -> None:

@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from flow.engine.state import Header, Segment
+from flow.engine.header import Header
+from flow.engine.state import Segment
 from recovery import Problem
 from recovery.kept_state import KeptState
 from recovery.verifying import _contents

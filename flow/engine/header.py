@@ -1,0 +1,117 @@
+"""The header of a shard's state of a step: how it is laid out, and when what is due."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from flow.errors import CheckpointError
+from flow.instants import NEVER
+
+FORMAT = 1
+FORMAT_WITH_SETTINGS = 2
+"""The version byte of a header that ends with what the step was set to."""
+
+
+@dataclass
+class Header:
+    """How a shard's state of a step is laid out.
+
+    Attributes:
+        dues: for each segment, the least time at which one of its keys is due.
+        keys: how many keys there are.
+        size: how many bytes they weigh.
+        settings: what the step was set to as the due times were worked out, see `Stateful`.
+    """
+
+    dues: npt.NDArray[np.int64]
+    keys: int = 0
+    size: int = 0
+    settings: str = ""
+
+    _FIXED = struct.Struct("<BqqI")
+    _LENGTH = struct.Struct("<I")
+
+    @classmethod
+    def empty(cls) -> Header:
+        """The header of a step that has no state: one empty segment."""
+        return cls(np.full(1, NEVER, np.int64))
+
+    @property
+    def segments(self) -> int:
+        """How many segments there are."""
+        return len(self.dues)
+
+    def encode(self) -> bytes:
+        """The header as bytes."""
+        version = FORMAT_WITH_SETTINGS if self.settings else FORMAT
+        fixed = self._FIXED.pack(version, self.keys, self.size, self.segments)
+        content = fixed + self.dues.astype("<i8").tobytes()
+        if not self.settings:
+            return content
+        settings = self.settings.encode()
+        return content + self._LENGTH.pack(len(settings)) + settings
+
+    @classmethod
+    def decode(cls, content: bytes, step_id: str) -> Header:
+        """The header in bytes made by `encode`.
+
+        Raises:
+            CheckpointError: when the bytes were written in a format this version does not know.
+        """
+        check_format(content, step_id, (FORMAT, FORMAT_WITH_SETTINGS))
+        _, keys, size, segments = cls._FIXED.unpack_from(content)
+        dues = np.frombuffer(content, "<i8", segments, cls._FIXED.size).astype(np.int64)
+        # A store may have put something of its own behind it.
+        settings = content[cls._before_settings(content) : cls.length_in(content)]
+        return cls(dues, keys, size, settings.decode())
+
+    @classmethod
+    def segments_in(cls, content: bytes) -> int:
+        """How many segments a header in bytes speaks of."""
+        return int(cls._FIXED.unpack_from(content)[3]) if len(content) >= cls._FIXED.size else 0
+
+    @classmethod
+    def length_in(cls, content: bytes) -> int:
+        """How many of these bytes, the first of which are a header, it takes up."""
+        length = cls._before_settings(content)
+        if not cls._has_settings(content):
+            return length
+        return length + int(cls._LENGTH.unpack_from(content, length - cls._LENGTH.size)[0])
+
+    @classmethod
+    def _before_settings(cls, content: bytes) -> int:
+        """How many bytes of a header come before the text of the settings."""
+        fixed = cls._FIXED.size + 8 * cls.segments_in(content)
+        return fixed + cls._LENGTH.size if cls._has_settings(content) else fixed
+
+    @staticmethod
+    def _has_settings(content: bytes) -> bool:
+        return content[:1] == bytes([FORMAT_WITH_SETTINGS])
+
+
+def check_format(content: bytes, step_id: str, known: tuple[int, ...] = (FORMAT,)) -> None:
+    """Refuse state of a format this version does not know."""
+    if not content or content[0] not in known:
+        raise CheckpointError(
+            f"the state of step {step_id!r} is in format {content[0] if content else 'none'}, "
+            f"this version reads format {' and '.join(map(str, known))}: "
+            "run the version that wrote it"
+        )
+
+
+def read_header(content: bytes | None, step_id: str, settings: str) -> tuple[Header, str | None]:
+    """The header of a step that is set to `settings`, as it is to be written again.
+
+    Returns:
+        The header, and what the step was set to as it was written, if that was something else;
+        empty where it does not say.
+    """
+    if content is None:
+        return Header(Header.empty().dues, settings=settings), None
+    header = Header.decode(content, step_id)
+    before, header.settings = header.settings, settings
+    return header, before if settings and before != settings else None
