@@ -32,24 +32,27 @@ def admit(
     now = fingerprint(plan)
     _check_resets(reset_steps, now)
     if kept is None:
-        content = {"fingerprint": now, "names": {}, "reset": sorted(reset_steps)}
+        content = {"fingerprint": now, "names": {}, "reset": sorted(reset_steps), "left": {}}
         return Admission(content)
     if kept["fingerprint"]["format"] > FORMAT:
         raise CheckpointError(
             f"{path}: the flow's fingerprint is in format {kept['fingerprint']['format']}, this "
             f"version reads {FORMAT}: run the version that wrote it"
         )
-    changes = compare(kept["fingerprint"], now)
-    decided = _decide(changes, kept, reset_steps, drop_removed)
+    met = {**kept.get("left", {}), **kept["fingerprint"]["inputs"]}
+    changes = compare({**kept["fingerprint"], "inputs": met}, now)
+    decided = _decide(changes, kept, now, reset_steps, drop_removed)
     if decided.refused:
         raise CheckpointError(_refusal(path, decided.refused))
     _keep_apart(changes, kept, dropping, decided)
     names = {**kept["names"], **decided.names}
-    known = {*now["keyed"], *now["inputs"]}
+    known = {*now["keyed"], *now["inputs"], *met}
     content = {
         "fingerprint": now,
         "names": {step: name for step, name in names.items() if step in known},
         "reset": sorted(reset_steps),
+        # Inputs that are gone, whose offsets stay: one that comes back goes on where it was.
+        "left": {name: one for name, one in met.items() if name not in now["inputs"]},
     }
     return Admission(content, content["names"], tuple(decided.dropped), tuple(decided.said))
 
@@ -63,13 +66,20 @@ class _Decided:
 
 
 def _decide(
-    changes: list[Change], kept: Json, reset_steps: Sequence[str], drop_removed: bool
+    changes: list[Change],
+    kept: Json,
+    now: Json,
+    reset_steps: Sequence[str],
+    drop_removed: bool,
 ) -> _Decided:
     decided = _Decided()
     wrong = {change.step_id for change in changes if change.effect is Effect.WRONG_STATE}
     for step_id in reset_steps:
         if step_id in wrong or step_id not in kept["reset"]:
             _reset(step_id, kept, decided)
+    for name in now["inputs"]:
+        if name in kept.get("left", {}) and name not in decided.names:
+            decided.said.append(f"step {name!r} is back: it is read from where it was left")
     for change in changes:
         if change.effect is Effect.STARTS_EMPTY:
             decided.said.append(f"step {change.step_id!r} {change.what}")

@@ -100,6 +100,7 @@ def _rescale(kept: KeptCheckpoint, shards: int | None, partitions: int | None) -
         start=log.offset.to_json(),
         begun=None if kept.begun is None else kept.log(kept.begun).offset.to_json(),
         dropping=(),
+        earlier=(),
         recovery=_free(before.recovery),
     )
     for name in (after.seed, after.spark):  # of an attempt that was cut off

@@ -5,6 +5,9 @@ last, and its commit names the state to load. State of later versions may stay: 
 have names of their own, and the runs after this one write others. But the *snapshots* among them
 are moved away too: Spark counts back from the last it finds when it removes old state, and could
 remove what the earlier epoch still needs.
+
+If steps have been reset, added or removed since, the checkpoint knows them again as it did then:
+the state that was given up meanwhile is there at the earlier epoch.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 Json: TypeAlias = Any
 
 NOTE = "how-to-undo.txt"
+IDENTITY = "flow.json"
 _SNAPSHOT = re.compile(r"(\d+)_[^.]+\.zip(?:\.crc)?")
 
 
@@ -55,6 +59,11 @@ class Rewind:
     def to_json(self) -> Json:
         """The rewind as JSON."""
         return asdict(self)
+
+    @property
+    def restores_steps(self) -> bool:
+        """Whether the flow's steps were others then, or kept their state elsewhere."""
+        return IDENTITY in self.moved
 
     def __str__(self) -> str:
         """What it does, for people."""
@@ -95,12 +104,17 @@ def rewind(
 
 def _planned(checkpoint: KeptCheckpoint, epoch: int, done: bool) -> Rewind:
     undone = [one for one in checkpoint.logged if one > epoch]
+    same = checkpoint.identity.set_back(epoch) == checkpoint.identity
     return Rewind(
         path=checkpoint.root,
         epoch=epoch,
         now=time_text(checkpoint.log(epoch).moment.now_us),
         undone=tuple(undone),
-        moved=(*_logs(checkpoint, undone), *_snapshots(checkpoint, epoch)),
+        moved=(
+            *_logs(checkpoint, undone),
+            *_snapshots(checkpoint, epoch),
+            *(() if same else (IDENTITY,)),
+        ),
         backup=f"rewound-{datetime.now(UTC):%Y%m%dT%H%M%SZ}",
         done=done,
     )
@@ -137,35 +151,45 @@ def _move(checkpoint: KeptCheckpoint, planned: Rewind) -> None:
         raise CheckpointError(f"{checkpoint.root}/{planned.backup} is there already: try again")
     files.write_text(f"{planned.backup}/{NOTE}", _note(planned))
     for name in planned.moved:
-        files.move(name, f"{planned.backup}/{name}")
+        if name == IDENTITY:
+            files.write_text(f"{planned.backup}/{name}", files.text(name))
+            files.write(name, checkpoint.identity.set_back(planned.epoch).to_json())
+        else:
+            files.move(name, f"{planned.backup}/{name}")
 
 
 def _note(planned: Rewind) -> str:
     listed = "\n".join(f"  {name}" for name in planned.moved)
+    tops = dict.fromkeys(f"{planned.backup}/{name.partition('/')[0]}" for name in planned.moved)
     return (
         f"The checkpoint {planned.path} was set back to epoch {planned.epoch}; what it knew of "
-        f"{_epochs(planned)} was moved here.\n\n"
+        f"{_epochs(planned) if planned.undone else 'its steps'} was moved here.\n\n"
         "To undo this, before the flow has run again: move all of these files back to where they\n"
         "were, under the same names relative to the checkpoint's directory. On a local disk, in\n"
-        f"that directory:\n\n  cp -r {planned.backup}/spark* .\n\n"
+        f"that directory:\n\n  cp -r {' '.join(tops)} .\n\n"
         "Once the flow has run again there is no way back, and this directory can be removed.\n\n"
         f"{listed}\n"
     )
 
 
 def _lines(rewound: Rewind) -> Iterator[str]:
-    if not rewound.undone:
+    if not rewound.undone and not rewound.restores_steps:
         yield f"epoch {rewound.epoch} is the last of {rewound.path} already: nothing to do"
         return
     verb = "is set" if rewound.done else "would be set"
     yield f"{rewound.path} {verb} back to epoch {rewound.epoch}, at {rewound.now}"
-    yield f"  the next run {'does' if rewound.done else 'would do'} {_epochs(rewound)} again"
+    if rewound.undone:
+        yield f"  the next run {'does' if rewound.done else 'would do'} {_epochs(rewound)} again"
+    if rewound.restores_steps:
+        yield f"  steps {'are' if rewound.done else 'would be'} known again as they were then"
     count = f"{len(rewound.moved)} files"
     yield f"  {count} {'were' if rewound.done else 'would be'} moved to {rewound.backup}"
     if rewound.done:
         yield f"  {rewound.backup}/{NOTE} says how to undo this"
     else:
         yield "nothing has been changed: give --yes to do it"
+    if not rewound.undone:
+        return
     yield (
         "sinks of files take back what they published for these epochs when the next run has "
         "finished its first; what other sinks have written stays"

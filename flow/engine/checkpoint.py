@@ -48,6 +48,8 @@ class Identity:
         begun: the offset of an epoch that the generation before had begun and not finished.
         recovery: what the flow's recovery settings keep: its fingerprint.
         dropping: the names of state that is being dropped.
+        earlier: what `recovery` was until it changed, each with the last epoch it was good for, in
+            order: what setting the checkpoint back to such an epoch brings back.
     """
 
     flow_id: str
@@ -60,6 +62,7 @@ class Identity:
     begun: Json = None
     recovery: Json = None
     dropping: tuple[str, ...] = ()
+    earlier: tuple[tuple[int, Json], ...] = ()
 
     @property
     def spark(self) -> str:
@@ -73,7 +76,34 @@ class Identity:
 
     def to_json(self) -> Json:
         """The identity as JSON."""
-        return {"version": VERSION, **self.__dict__, "dropping": list(self.dropping)}
+        return {
+            "version": VERSION,
+            **self.__dict__,
+            "dropping": list(self.dropping),
+            "earlier": [list(one) for one in self.earlier],
+        }
+
+    def admitting(self, recovery: Json, dropping: tuple[str, ...], epochs: list[int]) -> Identity:
+        """The identity as a run goes on with it.
+
+        Args:
+            recovery: what the flow's recovery settings keep from now on.
+            dropping: the names of state that is being dropped from now on.
+            epochs: the epochs that are done and kept.
+        """
+        earlier = [one for one in self.earlier if epochs and one[0] >= epochs[0]]
+        known = earlier[-1][0] if earlier else -1
+        if recovery != self.recovery and epochs and epochs[-1] > known:
+            earlier.append((epochs[-1], self.recovery))
+        return replace(self, recovery=recovery, dropping=dropping, earlier=tuple(earlier))
+
+    def set_back(self, epoch: int) -> Identity:
+        """The identity as it was at the end of an epoch."""
+        was = next((one for until, one in self.earlier if until >= epoch), None)
+        if was is None:
+            return self
+        earlier = tuple(one for one in self.earlier if one[0] < epoch)
+        return replace(self, recovery=was, dropping=(), earlier=earlier)
 
     @classmethod
     def from_json(cls, content: Json, root: str) -> Identity:
@@ -91,7 +121,11 @@ class Identity:
                     "run the version that wrote it"
                 )
             known = {one: content[one] for one in cls.__dataclass_fields__ if one in content}
-            return cls(**{**known, "dropping": tuple(content.get("dropping", ()))})
+            lists = {
+                "dropping": tuple(content.get("dropping", ())),
+                "earlier": tuple((int(until), one) for until, one in content.get("earlier", ())),
+            }
+            return cls(**{**known, **lists})
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(f"{where} is not a flow's checkpoint") from error
 
@@ -160,7 +194,7 @@ class Checkpoint:
         if recovery is not None:
             admission = recovery.admit(identity.recovery, plan, identity.dropping)
         dropping = tuple(dict.fromkeys([*identity.dropping, *admission.dropped]))
-        admitted = replace(identity, recovery=admission.kept, dropping=dropping)
+        admitted = identity.admitting(admission.kept, dropping, _done(storage, identity))
         if not resuming or admitted != identity:
             storage.write(NAME, admitted.to_json())
         return cls(storage, admitted, resuming, admission.said)
@@ -176,6 +210,12 @@ class Checkpoint:
         if self.identity.dropping:
             self.identity = replace(self.identity, dropping=())
             self.storage.write(NAME, self.identity.to_json())
+
+
+def _done(storage: Storage, identity: Identity) -> list[int]:
+    """The epochs that are done and kept, in order."""
+    names = storage.names(f"{identity.spark}/commits")
+    return sorted(identity.first_epoch + int(name) for name in names if name.isdecimal())
 
 
 def _check_flow(identity: Identity, plan: Plan, root: str) -> None:

@@ -15,7 +15,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar
 
@@ -208,7 +208,7 @@ class Feed:
             if step_id in self.planners and self.kept_as.get(step_id, step_id) in epoch.at:
                 wanted.append(reading)
                 continue
-            name = next((one for one in epoch.at if _is_name_of(step_id, one)), step_id)
+            name = _newest_name(step_id, epoch.at)
             if name not in self._left_out:
                 logger.warning(_LEFT_OUT, step_id)
             self._left_out[name] = start.at.get(name)
@@ -344,9 +344,11 @@ def _asked(step_id: str, question: Callable[[Json], Answer], offset: Json) -> An
         raise StepError(step_id, problem) from error
 
 
-def _is_name_of(step_id: str, name: str) -> bool:
-    """Whether an input keeps its offset under a name: its id, or what a reset made of that."""
-    return name == step_id or name.startswith(json.dumps([step_id])[:-1] + ",")
+def _newest_name(step_id: str, names: Iterable[str]) -> str:
+    """The name that an input keeps its offset under: its id, or what the last reset made of it."""
+    start = json.dumps([step_id])[:-1] + ","
+    reset = {json.loads(one)[1]: one for one in names if one.startswith(start)}
+    return reset[max(reset)] if reset else step_id
 
 
 def _checked(step_id: str, planned: Slice) -> Slice:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -149,9 +150,27 @@ def test_a_file_is_put_in_its_place_whole_and_leaves_nothing_beside_it(
 
 
 def test_an_identity_comes_back_as_it_was() -> None:
-    identity = Identity("f", "r", 4, 2, 1, 7, {"v": 1}, {"fingerprint": {}}, ("a", "b"))
-    assert Identity.from_json(identity.to_json(), "x") == identity
+    places = {"v": 1}, {"v": 2}, {"fingerprint": {}}, ("a", "b"), ((8, {"fingerprint": 1}),)
+    identity = Identity("f", "r", 4, 2, 1, 7, *places)
+    assert Identity.from_json(json.loads(json.dumps(identity.to_json())), "x") == identity
     assert (identity.spark, Identity("f", "r", 4, 2).spark) == ("spark-1", "spark")
+
+
+#   epochs    3  4  5  |  6  7  |  8
+#   recovery  one      |  two   |  three
+def test_an_identity_knows_what_it_was_when_an_earlier_epoch_was_done() -> None:
+    one = Identity("f", "r", 4, 2, recovery="one")
+    two = one.admitting("two", ("old",), [3, 4, 5])
+    assert (two.recovery, two.dropping, two.earlier) == ("two", ("old",), ((5, "one"),))
+    failed = two.admitting("failed", (), [3, 4, 5])
+    assert failed.earlier == ((5, "one"),), "no epoch was done with it"
+    three = two.admitting("three", (), [4, 5, 6, 7])
+    found = [three.set_back(epoch).recovery for epoch in (4, 5, 6, 7, 8)]
+    assert found == ["one", "one", "two", "two", "three"]
+    assert three.set_back(6).earlier == ((5, "one"),)
+    assert (two.set_back(5).dropping, two.set_back(6)) == ((), two)
+    assert three.admitting("three", (), [6, 7, 8]).earlier == ((7, "two"),), "others are not kept"
+    assert one.admitting("two", (), []).earlier == ()
 
 
 def test_an_identity_of_the_first_format_can_still_be_read() -> None:

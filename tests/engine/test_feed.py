@@ -121,6 +121,17 @@ def test_a_run_goes_on_where_the_one_before_stopped() -> None:
     assert feed.next(at_noon(after=2)).read == (("in", Split("piece 2")),)
 
 
+#  names of the input in the checkpoint    in · ["in", 1] · ["in", 2], which a third reset replaces
+def test_an_input_that_was_reset_in_an_epoch_in_hand_is_left_where_its_last_name_was() -> None:
+    old, newer, newest = "in", '["in", 1]', '["in", 2]'
+    before = EpochOffset(at_noon().control, {old: 5, newer: 7, newest: 1})
+    hand = EpochOffset(at_noon().control, {old: 5, newer: 7, newest: 2}, (("in", Split("x")),))
+    feed = resting(kept_as={"in": '["in", 3]'})
+    feed.next(before)
+    assert feed.readings(before, hand) == []
+    assert feed._left_out == {newest: 1}
+
+
 def test_a_source_that_wants_too_many_places_in_a_partition_is_refused() -> None:
     feed = a_feed(Script([Slice(1, [Split("x", order=1024)])]))
     with pytest.raises(SourceError, match="step 'in': a slice may have at most 1024 splits"):

@@ -14,7 +14,7 @@ from flow import CheckpointError, Dataflow, StepError, run
 from flow.engine.session import query_conf
 from flow.testing import EOF, TestingSink, TestingSource
 from flow_windowing import EventClock, TumblingWindower
-from recovery import RecoveryConfig, status, verify
+from recovery import RecoveryConfig, rewind, status, verify
 
 pytestmark = pytest.mark.spark
 
@@ -179,3 +179,59 @@ def test_a_changed_step_is_reset_and_a_removed_one_dropped_and_their_old_state_i
     assert case.names_in_state() == {'["windows", 1]'}
     assert case.keys() == {"windows": 2}
     assert verify(case.path, spark=spark) == []
+
+
+#  hour      0  0.5  1  1.5  |  2  2.5  3  |  5
+#  before    [a   b )[a   b
+#  reset                        [a  b   a
+#  set back                  |  )[a  b)[a      )[a
+def test_setting_back_to_before_a_reset_brings_the_state_back(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    case = Case(spark, tmp_path / "checkpoint")
+    flow, received = visits(1, HOURS)
+    case.run(flow)
+    epoch = status(case.path, spark=spark).epochs[-1]
+    changed, _ = visits(2, HOURS, totals=False)
+    case.run(changed, reset_steps=["windows"], on_removed="drop")
+    assert case.names_in_state() == {'["windows", 1]'}
+
+    found = rewind(case.path, epoch, yes=True, spark=spark)
+    assert "flow.json" in found.moved
+    assert "  steps are known again as they were then" in str(found).splitlines()
+    assert case.names_in_state() == {"windows", "totals"}
+    assert verify(case.path, spark=spark) == []
+    with pytest.raises(CheckpointError, match=r"windows'.*\n.*step 'totals': is not in the flow"):
+        case.run(changed)
+    flow, received = visits(1, HOURS)
+    case.run(flow)
+    assert sorted(received["windows"]) == [("a", [1]), ("a", [2]), ("b", [1.5])]
+    assert sorted(received["totals"]) == [("a", (2, 3)), ("a", (3, 4)), ("b", (2.5, 3))]
+
+
+#  run       1     2                       3                    4
+#  one       a b   b a (from the start)    -                    b a (goes on)
+#  two       -     -                       c                    -
+def test_an_input_that_was_read_afresh_comes_back_where_it_was(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    case = Case(spark, tmp_path / "checkpoint")
+    received = []
+    runs: list[tuple[dict[str, str], list[str]]] = [
+        ({"one": "ab|ba|c"}, []),
+        ({"one": "ba|cd|"}, ["one"]),
+        ({"two": "c"}, []),
+        ({"one": "ba|cd|"}, []),
+    ]
+    for inputs, reset in runs:
+        flow, out = letters(**inputs)
+        case.run(flow, reset_steps=reset)
+        received.append(sorted(out))
+    assert received == [
+        [("a", ("one", 1)), ("b", ("one", 1))],
+        [("a", ("one", 2)), ("b", ("one", 2))],
+        [("c", ("two", 1))],
+        [("c", ("one", 2)), ("d", ("one", 1))],
+    ]
+    said = "step 'one' is back: it is read from where it was left"
+    assert [one.getMessage().endswith(said) for one in caplog.records].count(True) == 1

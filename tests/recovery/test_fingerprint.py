@@ -260,6 +260,21 @@ def test_a_removed_step_that_comes_back_does_not_meet_its_old_state_or_lose_its_
     assert again.names == {"hourly": '["hourly", 2]'}
 
 
+def test_an_input_that_is_gone_is_remembered_and_goes_on_when_it_is_back() -> None:
+    one, other = flow_of(hourly()), flow_of(hourly(), source="other")
+    config, reset = RecoveryConfig("there"), RecoveryConfig("there", reset_steps=["in"])
+    kept = reset.admit(config.admit(None, compile_flow(one)).kept, compile_flow(one)).kept
+    away = config.admit(kept, compile_flow(other))
+    assert away.said == ("step 'other' is new: it is read from its beginning",)
+    back = config.admit(away.kept, compile_flow(one))
+    assert back.said == ("step 'in' is back: it is read from where it was left",)
+    assert back.names == {"in": '["in", 1]'}
+    again = config.admit(back.kept, compile_flow(one))
+    assert (again.said, again.names) == ((), back.names)
+    reset = RecoveryConfig("there", reset_steps=["in"])
+    assert reset.admit(away.kept, compile_flow(one)).names == {"in": '["in", 2]'}
+
+
 def test_what_cannot_be_reset_is_an_error() -> None:
     with pytest.raises(FlowBuildError, match=r"'nothing', which keeps nothing; .*: 'in', 'hourly'"):
         admitted(RecoveryConfig("there", reset_steps=["nothing"]), flow_of(hourly()))
