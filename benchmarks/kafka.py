@@ -74,7 +74,7 @@ def main() -> int:
     """Measure, compare and show."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--messages", type=int, default=2_000_000)
-    parser.add_argument("--epoch", type=int, default=1_000_000)
+    parser.add_argument("--epoch", type=int, default=4_000_000)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--spark", default=sys.executable)
     parser.add_argument("--quix", default=sys.executable)

@@ -18,6 +18,7 @@ from typing_extensions import override
 from flow.connectors.kafka.cluster import Cluster, Ends, TopicPartition, Unreachable, matches
 from flow.connectors.kafka.losses import LossWatch, OnDataLoss
 from flow.connectors.kafka.positions import EARLIEST, LATEST, Offsets, Position, milliseconds
+from flow.connectors.kafka.weighing import Scales
 from flow.connectors.source import Json, Planner, Slice, Split
 from flow.engine.summary import behind_text
 from flow.errors import SourceError
@@ -68,6 +69,7 @@ class KafkaPlanner(Planner):
         cluster: the brokers.
         parallelism: how many tasks can read at once.
         clock: seconds that never go back.
+        scales: what finds how many messages an epoch may hold, where that goes by their size.
     """
 
     def __init__(
@@ -76,8 +78,10 @@ class KafkaPlanner(Planner):
         cluster: Cluster,
         parallelism: int,
         clock: Callable[[], float] = time.monotonic,
+        scales: Scales | None = None,
     ) -> None:
         self._reach = reach
+        self._scales = scales
         self._cluster = cluster
         self._parallelism = max(1, parallelism)
         self._clock = clock
@@ -154,7 +158,7 @@ class KafkaPlanner(Planner):
         backlog = self._backlog(at)
         at |= self._losses.mended(at, latest, backlog, self._cluster.earliest)
         self._end_before_losses(at, latest)
-        shares = _shares(self._backlog(at), self._reach.per_epoch)
+        shares = self._shares(at)
         # With nothing to read, where to go on is worth an epoch if it is news.
         if not shares and start is not None and at == known:
             return None
@@ -165,6 +169,13 @@ class KafkaPlanner(Planner):
         """How many messages there are to read, of partitions that have any."""
         ends = self._ends
         return {one: ends[one] - at[one] for one in at if ends.get(one, 0) > at[one]}
+
+    def _shares(self, at: Ends) -> dict[TopicPartition, int]:
+        """How many messages the next epoch reads of each partition that has any."""
+        backlog, most = self._backlog(at), self._reach.per_epoch
+        if self._scales is not None:
+            most = min(most, self._scales.most(at, backlog))
+        return _shares(backlog, most)
 
     def _splits(self, at: Ends, shares: Mapping[TopicPartition, int]) -> Iterator[Split]:
         numbers = {one: number for number, one in enumerate(at)}

@@ -34,6 +34,7 @@ from flow.connectors.kafka.losses import OnDataLoss
 from flow.connectors.kafka.planning import KafkaPlanner, Reach
 from flow.connectors.kafka.positions import EARLIEST, LATEST, Position, checked_position
 from flow.connectors.kafka.reading import Access, connection
+from flow.connectors.kafka.weighing import MOST_RECORDS, OBJECT_BYTES, RECORD_BYTES, Scales
 from flow.connectors.source import Batch, OnInvalid, Planner, Source, SourceLog, Split
 from flow.durations import Duration, duration_us
 from flow.errors import FlowBuildError, FlowTypeError, shorten
@@ -102,7 +103,8 @@ class KafkaSource(Source[Any]):
         null_key: ``"invalid"`` to take a message without a key for a bad one.
         on_invalid: what to do with a bad message.
         max_records_per_epoch: how many messages an epoch reads, at most, dealt out to partitions by
-            how many are waiting there: a backlog comes in epochs of this size.
+            how many are waiting there: a backlog comes in epochs of this size. When left out, as
+            many as take some 800 MB by the size of the next ones, and four million at most.
         on_data_loss: what to do when messages that were to be read are gone from the broker, or the
             topic is: ``"fail"``, or ``"warn"`` and go on with what is left.
         discover_every: how often to look for new partitions.
@@ -137,7 +139,7 @@ class KafkaSource(Source[Any]):
     prefix: str = ""
     null_key: Literal["keep", "invalid"] = "keep"
     on_invalid: OnInvalid = "fail"
-    max_records_per_epoch: int = 1_000_000
+    max_records_per_epoch: int | None = None
     on_data_loss: OnDataLoss = "fail"
     discover_every: Duration = "10s"
     patience: Duration = "2m"
@@ -156,7 +158,8 @@ class KafkaSource(Source[Any]):
         check_on_invalid(self.on_invalid)
         check_choice("null_key", self.null_key, ("keep", "invalid"))
         check_choice("on_data_loss", self.on_data_loss, ("fail", "warn"))
-        check_count("max_records_per_epoch", self.max_records_per_epoch, "records")
+        if self.max_records_per_epoch is not None:
+            check_count("max_records_per_epoch", self.max_records_per_epoch, "records")
         for name in ("discover_every", "patience"):
             _check_positive(name, getattr(self, name))
         self._set("items", self._checked_items())
@@ -178,12 +181,17 @@ class KafkaSource(Source[Any]):
             self.pattern,
             self.start,
             self.end,
-            self.max_records_per_epoch,
+            self.max_records_per_epoch or MOST_RECORDS,
             self.on_data_loss,
             duration_us(self.discover_every) / 1e6,
             duration_us(self.patience) / 1e6,
         )
-        return KafkaPlanner(reach, Cluster(self.servers, self._client_properties), parallelism)
+        scales = None
+        if self.max_records_per_epoch is None:
+            besides = RECORD_BYTES if self.items == "records" else OBJECT_BYTES
+            scales = Scales(self._access, besides)
+        cluster = Cluster(self.servers, self._client_properties)
+        return KafkaPlanner(reach, cluster, parallelism, scales=scales)
 
     @override
     def read(self, split: Split) -> Iterator[Batch]:
@@ -195,13 +203,16 @@ class KafkaSource(Source[Any]):
 
     def _read(self, split: Split, fields: frozenset[str] | None) -> Iterator[Batch]:
         topic, number, start, end = split.what
-        patience = duration_us(self.patience) / 1e6
-        access = Access(self.servers, self._client_properties, self.on_data_loss, patience)
-        with connection(access) as reader:
+        with connection(self._access) as reader:
             for messages in reader.messages(TopicPartition(topic, number), start, end):
                 with no_collection():
                     made = list(self._reader.batches(messages, fields))
                 yield from made
+
+    @property
+    def _access(self) -> Access:
+        patience = duration_us(self.patience) / 1e6
+        return Access(self.servers, self._client_properties, self.on_data_loss, patience)
 
     @property
     def _client_properties(self) -> Properties:

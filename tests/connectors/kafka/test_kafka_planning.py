@@ -61,7 +61,13 @@ class Brokers:
             raise Unreachable("no Kafka broker answers at here:9092: gone")
 
 
-def planner(brokers: Brokers, clock: Clock | None = None, cores: int = 1, **more: Any) -> Any:
+def planner(
+    brokers: Brokers,
+    clock: Clock | None = None,
+    cores: int = 1,
+    scales: Any = None,
+    **more: Any,
+) -> Any:
     settings: dict[str, Any] = {
         "topics": ("t",),
         "pattern": None,
@@ -73,7 +79,8 @@ def planner(brokers: Brokers, clock: Clock | None = None, cores: int = 1, **more
         "patience_seconds": 60.0,
     }
     cluster: Any = brokers
-    return KafkaPlanner(Reach(**{**settings, **more}), cluster, cores, clock or Clock())
+    reach = Reach(**{**settings, **more})
+    return KafkaPlanner(reach, cluster, cores, clock or Clock(), scales)
 
 
 def read(planned: Any) -> list[tuple[Any, int, int]]:
@@ -94,6 +101,19 @@ def test_an_epoch_reads_all_that_is_new_and_says_where_to_go_on() -> None:
     brokers.partitions_there["t/1"] = (2, 3)
     second = plan.next(first.end)
     assert (second.end, read(second)) == ({"t/0": 5, "t/1": 3}, [(["t", 1, 2, 3], 1, 0)])
+
+
+def test_a_backlog_comes_in_epochs_of_what_its_messages_weigh() -> None:
+    class Scales:
+        def most(self, at: Ends, waiting: dict[TopicPartition, int]) -> int:
+            return at[TopicPartition("t", 0)] + sum(waiting.values()) // 10
+
+    weighing = planner(Brokers({"t/0": (0, 50), "t/1": (0, 50)}), scales=Scales())
+    first = weighing.next(None)
+    assert first.end == {"t/0": 5, "t/1": 5}
+    assert weighing.next(first.end).end == {"t/0": 12, "t/1": 12}
+    limited = planner(Brokers({"t/0": (0, 50)}), scales=Scales(), per_epoch=2)
+    assert limited.next(None).end == {"t/0": 2}
 
 
 def test_a_backlog_comes_in_epochs_of_bounded_size_dealt_out_by_what_waits() -> None:
