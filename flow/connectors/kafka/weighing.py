@@ -22,7 +22,7 @@ EPOCH_BYTES = 800_000_000
 """What the messages of an epoch may weigh, without compression."""
 RECORD_BYTES = 40
 """What a record in columns takes besides the bytes of its message."""
-OBJECT_BYTES = 400
+OBJECT_BYTES = 700
 """What a message as a Python object takes besides its bytes."""
 _FEW = 100_000
 """So many messages are not worth weighing."""
