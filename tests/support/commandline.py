@@ -1,0 +1,52 @@
+"""The command line without Spark: a flow to name, a run that does as it is told, what is said."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from flow import Dataflow
+from flow.commandline import main
+from flow.engine.summary import Summary
+
+Write = Callable[..., None]
+
+FLOW = """\
+import flow.operators as op
+from flow import Dataflow
+from flow.testing import TestingSink, TestingSource
+
+flow = Dataflow("{name}")
+op.output("out", op.input("in", flow, TestingSource([1])), TestingSink([]))
+"""
+
+
+class Runs:
+    """In the place of `run`: remembers what it was called with, and does as it is told."""
+
+    def __init__(self) -> None:
+        self.arguments: dict[str, Any] = {}
+        self.action: Callable[[], None] = lambda: None
+
+    def __call__(self, flow: Dataflow, **arguments: Any) -> Summary:
+        self.arguments = {"flow": flow, **arguments}
+        self.action()
+        counts = Counter({("in", "out"): 1})
+        return Summary(flow.flow_id, "batch", epochs=1, seconds=1.0, counts=counts)
+
+
+def without_other_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when nobody has set up logging: pytest has handlers of its own from a test's beginning."""
+    monkeypatch.setattr(logging.getLogger("flow"), "propagate", False)
+
+
+def said(capsys: pytest.CaptureFixture[str], code: int, *arguments: str) -> str:
+    """What the command says on standard error, once it has ended with this code."""
+    assert main(arguments) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    return err
