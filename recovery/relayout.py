@@ -32,12 +32,14 @@ class UnplacedState:
         name: the name under which it is kept.
         keys: its keys.
         progress: how far its stream has come, encoded, for a step that measures that.
+        settings: what the step was set to, if all shards agree on that.
     """
 
     step_id: str
     name: str
     keys: list[KeptKey]
     progress: bytes | None = None
+    settings: str = ""
 
 
 def seeds_of(state: UnplacedState, shards: int) -> Iterator[Seed]:
@@ -49,7 +51,7 @@ def seeds_of(state: UnplacedState, shards: int) -> Iterator[Seed]:
     for shard, kept in zip(numbers, state.keys, strict=True):
         dealt[shard][kept.key] = kept.snapshot, kept.due_us
     for shard, of_shard in sorted(dealt.items()):
-        header, segments = lay_out(of_shard, step_id)
+        header, segments = lay_out(of_shard, step_id, state.settings)
         yield Seed(step_id, shard, name, None, header.encode())
         for number, segment in enumerate(segments):
             content = segment.encode()

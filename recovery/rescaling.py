@@ -127,11 +127,15 @@ def read_states(kept: KeptCheckpoint, epoch: int) -> list[UnplacedState]:
 
     state = KeptState(kept, epoch)
     states: list[UnplacedState] = []
-    names = dict.fromkeys([*state.headers(), *map(kept.kept_as, kept.keyed)])
+    headers = state.headers()
+    names = dict.fromkeys([*headers, *map(kept.kept_as, kept.keyed)])
     for name in names:
         if name in kept.identity.dropping:
             continue
         progress = state.progress(name)
         encoded = None if progress is None else progress.encode()
-        states.append(UnplacedState(kept.step_of(name), name, list(state.keys(name)), encoded))
+        settings = {one.settings for one in headers.get(name, {}).values()}
+        agreed = settings.pop() if len(settings) == 1 else ""
+        keys = list(state.keys(name))
+        states.append(UnplacedState(kept.step_of(name), name, keys, encoded, agreed))
     return states

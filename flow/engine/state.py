@@ -133,12 +133,15 @@ class Segment:
         return cls(dict(zip(keys, zip(snapshots, due_list, strict=True), strict=True)))
 
 
-def lay_out(kept: dict[str, tuple[bytes, int]], step_id: str) -> tuple[Header, list[Segment]]:
+def lay_out(
+    kept: dict[str, tuple[bytes, int]], step_id: str, settings: str = ""
+) -> tuple[Header, list[Segment]]:
     """Lay a shard's keys out in segments, as if they had always been there.
 
     Args:
         kept: each key's snapshot, and when it is due.
         step_id: the step, for errors.
+        settings: what the step was set to when that was worked out, if that is known.
     """
     size = sum(_weight(key, snapshot) for key, (snapshot, _) in kept.items())
     segments = [Segment() for _ in range(max(1, -(-size // TARGET_BYTES)))]
@@ -147,7 +150,7 @@ def lay_out(kept: dict[str, tuple[bytes, int]], step_id: str) -> tuple[Header, l
     for number, key in zip(numbers, keys, strict=True):
         segments[number].kept[key] = kept[key]
     dues = np.array([segment.due_us for segment in segments], np.int64)
-    return Header(dues, len(keys), size), segments
+    return Header(dues, len(keys), size, settings), segments
 
 
 def _weight(key: str, snapshot: bytes) -> int:

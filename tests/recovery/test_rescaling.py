@@ -13,10 +13,14 @@ import flow.operators as op
 import flow_windowing as win
 from flow import CheckpointError, Dataflow, run
 from flow.connectors.dataframe import DataFrameSource
+from flow.engine.header import Header
 from flow.engine.lock import CheckpointLock
+from flow.engine.plan import compile_flow
 from flow.engine.storage import Storage
+from flow.operators.logic import Stateful
 from flow.testing import ABORT, EOF, TestingSink, TestingSource
 from recovery import RecoveryConfig
+from recovery.relayout import read_seed_rows
 from recovery.rescaling import rescale
 
 pytestmark = pytest.mark.spark
@@ -58,6 +62,25 @@ class Case:
         return {name: sorted(map(repr, found)) for name, found in self.received.items()}
 
 
+def settings_in(seed: str) -> dict[str, set[str]]:
+    """What each step was set to, by the headers that a generation starts with."""
+    found: dict[str, set[str]] = {}
+    for one in read_seed_rows(seed):
+        if one.number is None:
+            found.setdefault(one.step, set()).add(Header.decode(one.content, one.step).settings)
+    return found
+
+
+def settings_of_steps(flow: Dataflow) -> dict[str, str]:
+    """What each keyed step of a flow is set to."""
+    steps = compile_flow(flow).steps
+    return {
+        name: step.operator.settings
+        for name, step in steps.items()
+        if isinstance(step.operator, Stateful)
+    }
+
+
 @pytest.fixture(scope="module")
 def golden(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     case = Case(spark, tmp_path_factory.mktemp("golden") / "checkpoint", items(0, 200))
@@ -79,6 +102,10 @@ def test_a_run_goes_on_with_the_state_in_another_layout(
     assert (moved.shards, moved.partitions) == (shards or 8, partitions or 1)
     # Every key is counted; open windows have the 30 values from 90 on.
     assert moved.keys == KEYS + 30
+    assert settings_in(f"{case.recovery.path}/seed-1") == {
+        "counts": {""},
+        "windows": {settings_of_steps(case.flow)["windows"]},
+    }
     case.run()
     assert case.sorted() == golden
 
