@@ -180,6 +180,66 @@ def test_an_epoch_that_was_set_back_to_and_has_other_rows_is_refused_and_not_lef
     assert db.rows() == [(1,), (2,)]
 
 
+#  run     1                       2, set back by one epoch, which holds as many others now
+#  epoch   0: 1   1: 2 3           1: 2 4
+@pytest.mark.parametrize("now", [[{"n": 2}, {"n": 4}], [{"n": 2}, {"m": 3}], [{"n": 2}] * 2])
+def test_an_epoch_that_was_set_back_to_and_has_as_many_other_rows_is_refused(
+    db: TestDatabase, now: list[Any]
+) -> None:
+    sink = db.sink(schema="n bigint, m bigint")
+    with opened(sink):
+        publish(sink, 0, ns(1))
+        publish(sink, 1, ns(2, 3))
+    message = "holds 2 rows of epoch 1 of this run, which has other ones now: rows would"
+    with opened(sink, resuming=True), pytest.raises(SinkError, match=message):
+        publish(sink, 1, now)
+    assert db.rows(columns="n") == [(1,), (2,), (3,)]
+
+
+def test_the_same_rows_in_another_order_and_from_other_workers_are_not_written_twice(
+    db: TestDatabase,
+) -> None:
+    sink = db.sink(schema="n bigint, k text")
+    with opened(sink):
+        publish(sink, 0, [*kn(a=1, b=2), {"n": 3}], kn(c=3))
+        publish(sink, 0, kn(c=3, b=2), [{"n": 3}, *kn(a=1)])
+    assert db.rows() == [(1, "a"), (2, "b"), (3, None), (3, "c")]
+
+
+def test_rows_that_a_function_made_anew_can_be_left_out_as_the_refusal_says(
+    db: TestDatabase,
+) -> None:
+    sink = db.sink(schema="n bigint")
+    with opened(sink):
+        publish(sink, 0, ns(1, 2))
+        with pytest.raises(SinkError) as caught:
+            publish(sink, 0, ns(1, 3))
+    db.ask(str(caught.value).splitlines()[-1].strip())
+    with opened(sink, resuming=True):
+        publish(sink, 0, ns(1, 3))
+        publish(sink, 1, ns(4))
+        with pytest.raises(SinkError, match=r"holds 1 rows of epoch 1 .* which has other ones now"):
+            publish(sink, 1, ns(5))
+    assert db.rows() == [(1,), (2,), (4,)]
+
+
+#  epoch   0  1 | 1  2  2     digests from the second run on
+def test_a_table_of_epochs_without_digests_gets_them_with_the_next_epoch(db: TestDatabase) -> None:
+    sink = db.sink(schema="n bigint")
+    with opened(sink):
+        publish(sink, 0, ns(0))
+        publish(sink, 1, ns(1))
+    db.ask("ALTER TABLE _flow_epochs DROP COLUMN row_digest")
+    with opened(sink, resuming=True):
+        publish(sink, 1, ns(1))
+        publish(sink, 2, ns(2))
+        publish(sink, 2, ns(2))
+        with pytest.raises(SinkError, match=r"holds 1 rows of epoch 2 .* which has other ones now"):
+            publish(sink, 2, ns(3))
+    assert db.rows() == [(0,), (1,), (2,)]
+    assert epochs(db) == [(full(db), RUN, 2)]
+
+
 @pytest.mark.parametrize("table", ["t", "ann's"])
 def test_what_the_refusal_says_is_a_way_to_go_on(db: TestDatabase, table: str) -> None:
     sink = db.sink(table, schema="n bigint")

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from flow.connectors.sink import WriteContext, Written, to_record
+from flow.connectors.sql.content import digest_of
 from flow.connectors.sql.values import Form
 from flow.errors import SinkError, shorten, step_error
 
@@ -55,6 +56,7 @@ class Chunk:
         change: what is done with them.
         columns: the names of their columns.
         count: how many they are.
+        digest: what they are known again by, without the columns for the run and the epoch.
         content: the rows, pickled: unpacked only when it is their turn.
     """
 
@@ -62,6 +64,7 @@ class Chunk:
     change: Change
     columns: tuple[str, ...]
     count: int
+    digest: int
     content: bytes
 
     def rows(self) -> list[Row]:
@@ -166,11 +169,13 @@ class RowMaker:
 
     def _packed(self, shape: tuple[Change, tuple[str, ...]], rows: list[Row]) -> Chunk:
         change, columns = shape
+        digest = digest_of(change.value, columns, rows)
         if self.epoch_columns:
             columns += self.epoch_columns
             marks = (self.form(self.context.run_id), self.form(self.context.epoch))
             rows = [row + marks for row in rows]
-        return Chunk(self.context.step_id, change, columns, len(rows), pickle.dumps(rows, 5))
+        content = pickle.dumps(rows, 5)
+        return Chunk(self.context.step_id, change, columns, len(rows), digest, content)
 
 
 def _items(batches: Iterable[Written]) -> Iterator[Any]:
