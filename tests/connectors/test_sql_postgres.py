@@ -291,6 +291,37 @@ def test_text_is_read_as_the_type_of_its_column(db: Postgres) -> None:
     assert db.ask("SELECT a::text, b::text, c::text, d::text FROM t") == expected
 
 
+# --- rows with different columns ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("stretch", "copied"), [(1, 0), (20, 5), (100, 1)])
+def test_few_rows_that_are_alike_are_not_copied_on_their_own(
+    db: Postgres, monkeypatch: pytest.MonkeyPatch, stretch: int, copied: int
+) -> None:
+    """Each COPY is a question to the server whose answer is waited for."""
+    asked: list[int] = []
+    copy = PostgresDatabase._copy
+
+    def counted(*arguments: Any) -> None:
+        asked.append(1)
+        copy(*arguments)
+
+    monkeypatch.setattr(PostgresDatabase, "_copy", counted)
+    sink = db.sink(schema="n bigint, m bigint")
+    with opened(sink):
+        publish(sink, 0, [{"n": n, "m": n} if n // stretch % 2 else {"n": n} for n in range(100)])
+    assert len(asked) == copied
+    assert db.ask("SELECT count(*), sum(n) FROM t") == [(100, 4950)]
+
+
+@pytest.mark.parametrize("items", [[{"n": 7}], [{"n": 7}, {"m": 1}]])
+def test_a_column_that_the_server_fills_can_be_given(db: Postgres, items: Any) -> None:
+    sink = db.sink(schema="n bigint GENERATED ALWAYS AS IDENTITY, m bigint")
+    with opened(sink):
+        publish(sink, 0, items)
+    assert db.rows() == [(1, 1), (7, None)][-len(items) :]
+
+
 # --- configuration -------------------------------------------------------------------------------
 
 
@@ -323,7 +354,7 @@ def test_workers_and_users_of_sqlite_do_not_need_psycopg() -> None:
         "from flow.connectors.sink import WriteContext\n"
         f"sink = pickle.loads({pickle.dumps(sink)!r})\n"
         "chunks = sink.write(WriteContext('out', 0, 0, 'run'), iter([[{'n': 1}]]))\n"
-        "print(chunks[0].rows(), sink)"
+        "print(chunks[0].unpacked()[0].rows, sink)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr == ""

@@ -202,7 +202,7 @@ def test_the_same_rows_in_another_order_and_from_other_workers_are_not_written_t
     sink = db.sink(schema="n bigint, k text")
     with opened(sink):
         publish(sink, 0, [*kn(a=1, b=2), {"n": 3}], kn(c=3))
-        publish(sink, 0, kn(c=3, b=2), [{"n": 3}, *kn(a=1)])
+        publish(sink, 0, kn(c=3), [{"n": 2, "k": "b"}], [{"n": 3}, *kn(a=1)])
     assert db.rows() == [(1, "a"), (2, "b"), (3, None), (3, "c")]
 
 
@@ -500,6 +500,20 @@ def test_upsert_leaves_columns_alone_that_a_record_lacks(db: TestDatabase) -> No
     assert db.rows() == [("a", 1, 2)]
 
 
+#  a     put x=1   delete          put y=5
+#  b     put x=2          put x=1           put y=6
+def test_upserts_and_deletes_are_done_in_order_whatever_columns_they_have(
+    db: TestDatabase,
+) -> None:
+    """That `b` may have the 1 of `a` once `a` is gone is also a matter of order."""
+    schema = "k text PRIMARY KEY, x bigint UNIQUE, y bigint DEFAULT -1"
+    sink = db.sink(schema=schema, mode="upsert", key="k")
+    with opened(sink):
+        first = [{"k": "a", "x": 1}, {"x": 2, "k": "b"}, Delete({"k": "a"}), {"k": "b", "x": 1}]
+        publish(sink, 0, [*first, {"k": "a", "y": 5}, {"y": 6, "k": "b"}])
+    assert db.rows() == [("a", None, 5), ("b", 1, 6)]
+
+
 def test_upsert_needs_a_unique_key(db: TestDatabase) -> None:
     sink = db.sink(schema="k text, n bigint", mode="upsert", key="k")
     message = r"mode='upsert': a primary key or a unique index on exactly its key columns \('k',\)"
@@ -585,9 +599,52 @@ def test_more_rows_than_are_unpacked_at_a_time_are_all_there(db: TestDatabase) -
     sink = db.sink(schema="n bigint")
     with opened(sink):
         message = write(sink, 0, ns(*range(count)))
-        assert [len(chunk.rows()) for chunk in message] == [CHUNK_ROWS, CHUNK_ROWS, 1]
+        assert [chunk.count for chunk in message] == [CHUNK_ROWS, CHUNK_ROWS, 1]
         sink.commit(0, [message])
     assert db.ask("SELECT count(*), sum(n) FROM t") == [(count, count * (count - 1) // 2)]
+
+
+def alternating(count: int) -> list[dict[str, int]]:
+    """Records of which every other one lacks a column."""
+    return [{"n": n, "m": n} if n % 2 else {"n": n} for n in range(count)]
+
+
+def test_rows_with_different_columns_travel_together(db: TestDatabase) -> None:
+    sink = db.sink()
+    chunks = write(sink, 0, alternating(CHUNK_ROWS + 2))
+    assert [chunk.count for chunk in chunks] == [CHUNK_ROWS, 2]
+
+
+def test_rows_whose_fields_have_another_order_are_alike(db: TestDatabase) -> None:
+    (chunk,) = write(db.sink(), 0, [{"n": 1, "k": "a"}, {"k": "b", "n": 2}, Pair("c", 3)])
+    assert [(some.columns, len(some.rows)) for some in chunk.unpacked()] == [(("k", "n"), 3)]
+
+
+@pytest.mark.parametrize("stretch", [1, 20])
+def test_rows_are_inserted_in_order_whatever_columns_they_have(
+    db: TestDatabase, stretch: int
+) -> None:
+    identity = " GENERATED ALWAYS AS IDENTITY" if isinstance(db, Postgres) else ""
+    sink = db.sink(schema=f"id integer PRIMARY KEY{identity}, n bigint, m bigint DEFAULT -1")
+    records = [{"n": n, "m": n} if n // stretch % 2 else {"n": n} for n in range(100)]
+    with opened(sink):
+        publish(sink, 0, records)
+    assert db.rows(columns="id, n, m") == [
+        (n + 1, n, n if n // stretch % 2 else -1) for n in range(100)
+    ]
+
+
+def test_a_row_that_is_refused_among_others_with_other_columns_leaves_nothing(
+    db: TestDatabase,
+) -> None:
+    sink = db.sink(schema="n bigint PRIMARY KEY, m bigint")
+    problem = r"\(n\)=\(4\)" if isinstance(db, Postgres) else r"row: \(4,\)"
+    with opened(sink):
+        with pytest.raises(SinkError, match=rf"(?s)step 'out': epoch 0 could not .*{problem}"):
+            publish(sink, 0, [*alternating(9), {"n": 4}, *alternating(9)])
+        assert db.rows() == []
+        publish(sink, 0, alternating(3))
+    assert db.rows() == [(0, None), (1, 1), (2, None)]
 
 
 STRANGE = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +19,7 @@ from flow.connectors.files.plain_values import json_text
 from flow.connectors.sql import values
 from flow.connectors.sql.database import Database
 from flow.connectors.sql.ledger import EPOCHS_TABLE
-from flow.connectors.sql.rows import Row
+from flow.connectors.sql.rows import Alike, Row
 from flow.connectors.sql.statements import Dialect, Statements, TableName, quoted_table
 from flow.connectors.sql.table_sink import TableSink, check_table_name
 from flow.errors import FlowBuildError, FlowTypeError, shorten
@@ -179,8 +180,14 @@ class SqliteDatabase(Database):
             raise
 
     @override
-    def load(self, table: TableName, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        self.repeat(Statements(SqliteSink.dialect, table).insert(columns), rows)
+    def repeat_in_turn(self, work: Iterable[tuple[str, Sequence[Row]]]) -> None:
+        for statement, rows in work:
+            self.repeat(statement, rows)
+
+    @override
+    def load(self, table: TableName, rows: Sequence[Alike]) -> None:
+        insert = functools.cache(Statements(SqliteSink.dialect, table).insert)
+        self.repeat_in_turn((insert(some.columns), some.rows) for some in rows)
 
     @override
     def find_table(self, table: TableName) -> TableName | None:

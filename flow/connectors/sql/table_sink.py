@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import uuid
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,7 @@ from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
 from flow.connectors.sql.content import Content
 from flow.connectors.sql.database import Database
 from flow.connectors.sql.ledger import Entry, Ledger, Repeating, Todo
-from flow.connectors.sql.rows import Change, Chunk, RowMaker
+from flow.connectors.sql.rows import Alike, Change, Chunk, RowMaker
 from flow.connectors.sql.statements import Dialect, Statements, TableName
 from flow.errors import FlowBuildError, FlowTypeError, SinkError, shorten
 
@@ -227,21 +228,32 @@ class TableSink(Sink[Any]):
         return Repeating.MARKED if self.epoch_columns else Repeating.DOUBLES
 
     def _write_chunk(self, run: _Run, chunk: Chunk) -> None:
-        for name in chunk.columns:
+        rows = chunk.unpacked()
+        for name in dict.fromkeys(name for some in rows for name in some.columns):
             if name not in run.columns:
                 raise SinkError(
                     f"step {chunk.step_id!r}: {self} has no column {name!r}, its columns are "
                     f"{shorten(list(run.columns))}: map the items to records with these names, or "
                     "add the column to the table"
                 )
-        rows = chunk.rows()
-        key = tuple(self.key)
-        if chunk.change is Change.DELETE:
-            run.database.repeat(run.statements.delete(key), rows)
-        elif self.mode == "upsert":
-            run.database.repeat(run.statements.upsert(chunk.columns, key), rows)
+        if self.mode == "insert":
+            run.database.load(run.statements.table, rows)
         else:
-            run.database.load(run.statements.table, chunk.columns, rows)
+            self._change(run, rows)
+
+    def _change(self, run: _Run, rows: Sequence[Alike]) -> None:
+        """Put and delete rows by their key."""
+        key = tuple(self.key)
+
+        @functools.cache
+        def statement(change: Change, columns: tuple[str, ...]) -> str:
+            if change is Change.DELETE:
+                return run.statements.delete(key)
+            return run.statements.upsert(columns, key)
+
+        run.database.repeat_in_turn(
+            (statement(some.change, some.columns), some.rows) for some in rows
+        )
 
     def _set_back_problem(self, run: _Run, entry: Entry, epoch: int, count: int) -> str:
         way_out = ""
