@@ -876,6 +876,51 @@ def test_csv_files_have_the_same_columns_in_the_same_order(tmp_path: Path) -> No
     assert rows == [[{"a": 1, "b": "x"}], [{"a": 1.5, "b": "y"}], [{"a": 3, "b": None}]]
 
 
+def test_csv_files_of_an_epoch_get_the_order_of_the_first_whatever_each_task_saw(
+    tmp_path: Path,
+) -> None:
+    sink = opened(CsvSink(tmp_path))
+    first = {"a": 1, "b": "x", "c,": None}
+    other = {"c,": '"q",\n\n,', "b": "", "a": 1.5}
+    publish(sink, 0, [first], [other, {"b": None, "a": 2}], [{"b": "z", "c,": AT, "a": 3}])
+    assert lines(tmp_path) == [
+        '"a","b","c,"',
+        '1,"x",',
+        '"a","b","c,"',
+        '1.5,"","""q"",',
+        "",
+        ',"',
+        "2,,",
+        '"a","b","c,"',
+        '3,"z","2013-01-01T05:00:00Z"',
+    ]
+    publish(sink, 1, [other])
+    assert lines(tmp_path)[9:11] == ['"a","b","c,"', '1.5,"","""q"",']
+
+
+def test_a_csv_file_that_cannot_be_told_into_cells_is_not_put_in_another_order(
+    tmp_path: Path,
+) -> None:
+    sink = opened(CsvSink(tmp_path, delimiter="-"))
+    with pytest.raises(SinkError, match="has 3 cells for 2 columns: choose a delimiter that no"):
+        publish(sink, 0, [{"a": 1, "b": 2}], [{"b": -2, "a": 1}])
+    assert not list(tmp_path.glob("epoch=*"))
+
+
+@pytest.mark.parametrize("kind", [JsonLinesSink, CsvSink, ParquetSink])
+def test_fields_in_another_order_are_the_same_fields(tmp_path: Path, kind: Any) -> None:
+    sink = opened(kind(tmp_path))
+    publish(sink, 0, [{"n": 1, "k": "a"}], [{"k": "b", "n": 2}])
+    publish(sink, 1, [{"k": "c", "n": 3}], [{"n": 4, "k": "d"}])
+    read = {
+        JsonLinesSink: lambda file: json.loads(file.read_text()),
+        CsvSink: lambda file: pa.csv.read_csv(file).to_pylist()[0],
+        ParquetSink: lambda file: pq.read_table(file).to_pylist()[0],
+    }
+    found = [read[kind](file) for file in sorted(tmp_path.glob("epoch=*/part*"))]
+    assert found == [{"n": n, "k": k} for n, k in enumerate("abcd", 1)]
+
+
 def test_a_csv_file_of_several_batches_has_one_header(tmp_path: Path) -> None:
     sink = opened(CsvSink(tmp_path))
     batches = [pa.record_batch({"n": [n]}) for n in range(3)]
