@@ -22,17 +22,13 @@ from flow.connectors.sql.postgres import PostgresDatabase
 from flow.errors import EnvironmentProblem, FlowBuildError, FlowTypeError, SinkError
 from flow.testing import TestingSource
 from flow.visualize import to_json, to_mermaid
-from tests.support.databases import RUN, Postgres, opened, publish, write
+from tests.support.databases import RUN, Postgres, ns, opened, publish, write
 from tests.support.postgres import PASSWORD, TELLTALE
 
 
 @pytest.fixture
 def db() -> Postgres:
     return Postgres()
-
-
-def ns(*numbers: int) -> list[dict[str, int]]:
-    return [{"n": number} for number in numbers]
 
 
 # --- the server goes away ------------------------------------------------------------------------

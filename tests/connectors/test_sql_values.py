@@ -97,11 +97,6 @@ VALUES: list[tuple[Any, Any, Any, Any]] = [
 ]
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def db(request: pytest.FixtureRequest, tmp_path: Path) -> TestDatabase:
-    return Sqlite(tmp_path / "out.db") if request.param == "sqlite" else Postgres()
-
-
 def test_values_come_back_as_they_were(db: TestDatabase) -> None:
     """None stands above where PostgreSQL has just the value, or SQLite its digits."""
     schema = pa.schema([(f"c{n}", kind) for n, (kind, *_) in enumerate(VALUES)])

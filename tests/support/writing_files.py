@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -51,10 +50,6 @@ def lines(path: Path) -> list[str]:
         for file in sorted(path.glob("epoch=*/*"))
         for line in file.read_text().split("\n")[:-1]
     ]
-
-
-def json_items(path: Path) -> list[Any]:
-    return [json.loads(line) for line in lines(path)]
 
 
 def parquet_rows(path: Path) -> list[dict[str, Any]]:
