@@ -22,17 +22,13 @@ from flow.connectors.sql.postgres import PostgresDatabase
 from flow.errors import EnvironmentProblem, FlowBuildError, FlowTypeError, SinkError
 from flow.testing import TestingSource
 from flow.visualize import to_json, to_mermaid
-from tests.support.databases import RUN, Postgres, opened, publish, write
+from tests.support.databases import RUN, Postgres, ns, opened, publish, write
 from tests.support.postgres import PASSWORD, TELLTALE
 
 
 @pytest.fixture
 def db() -> Postgres:
     return Postgres()
-
-
-def ns(*numbers: int) -> list[dict[str, int]]:
-    return [{"n": number} for number in numbers]
 
 
 # --- the server goes away ------------------------------------------------------------------------
@@ -235,7 +231,9 @@ def test_a_schema_that_is_missing_is_an_error(db: Postgres) -> None:
         db.sink("nowhere.t", schema="n bigint").open(RUN, False)
 
 
-def test_a_role_needs_no_more_rights_than_to_insert(db: Postgres) -> None:
+@pytest.fixture
+def modest(db: Postgres) -> PostgresSink:
+    """A sink whose role may insert into a table of somebody else, and no more."""
     admin = db.sink(schema="n bigint")
     with opened(admin):
         publish(admin, 0, ns(0))
@@ -244,9 +242,24 @@ def test_a_role_needs_no_more_rights_than_to_insert(db: Postgres) -> None:
     db.ask(f"GRANT USAGE ON SCHEMA {db.schema} TO {role}")
     db.ask(f"GRANT INSERT ON t TO {role}")
     db.ask(f"GRANT SELECT, INSERT, UPDATE ON _flow_epochs TO {role}")
-    sink = PostgresSink(psycopg.conninfo.make_conninfo(db.dsn, user=role, password="x"), "t")
-    with opened(sink):
-        publish(sink, 1, ns(1))
+    return PostgresSink(psycopg.conninfo.make_conninfo(db.dsn, user=role, password="x"), "t")
+
+
+def test_a_role_needs_no_more_rights_than_to_insert(db: Postgres, modest: PostgresSink) -> None:
+    with opened(modest):
+        publish(modest, 1, ns(1))
+    assert db.rows() == [(0,), (1,)]
+
+
+def test_a_role_that_cannot_add_a_column_for_digests_goes_on_without(
+    db: Postgres, modest: PostgresSink
+) -> None:
+    db.ask("ALTER TABLE _flow_epochs DROP COLUMN row_digest")
+    with opened(modest, resuming=True):
+        publish(modest, 1, ns(1))
+        publish(modest, 1, ns(1))
+        with pytest.raises(SinkError, match="holds 1 rows of epoch 1 of this run, which has 2 now"):
+            publish(modest, 1, ns(1, 2))
     assert db.rows() == [(0,), (1,)]
 
 
@@ -272,6 +285,37 @@ def test_text_is_read_as_the_type_of_its_column(db: Postgres) -> None:
         publish(sink, 0, [{**row, "d": "2024-01-31"}])
     expected = [("10.0.0.1/32", "00000000-0000-0000-0000-000000000001", "7", "2024-01-31")]
     assert db.ask("SELECT a::text, b::text, c::text, d::text FROM t") == expected
+
+
+# --- rows with different columns ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("stretch", "copied"), [(1, 0), (20, 5), (100, 1)])
+def test_few_rows_that_are_alike_are_not_copied_on_their_own(
+    db: Postgres, monkeypatch: pytest.MonkeyPatch, stretch: int, copied: int
+) -> None:
+    """Each COPY is a question to the server whose answer is waited for."""
+    asked: list[int] = []
+    copy = PostgresDatabase._copy
+
+    def counted(*arguments: Any) -> None:
+        asked.append(1)
+        copy(*arguments)
+
+    monkeypatch.setattr(PostgresDatabase, "_copy", counted)
+    sink = db.sink(schema="n bigint, m bigint")
+    with opened(sink):
+        publish(sink, 0, [{"n": n, "m": n} if n // stretch % 2 else {"n": n} for n in range(100)])
+    assert len(asked) == copied
+    assert db.ask("SELECT count(*), sum(n) FROM t") == [(100, 4950)]
+
+
+@pytest.mark.parametrize("items", [[{"n": 7}], [{"n": 7}, {"m": 1}]])
+def test_a_column_that_the_server_fills_can_be_given(db: Postgres, items: Any) -> None:
+    sink = db.sink(schema="n bigint GENERATED ALWAYS AS IDENTITY, m bigint")
+    with opened(sink):
+        publish(sink, 0, items)
+    assert db.rows() == [(1, 1), (7, None)][-len(items) :]
 
 
 # --- configuration -------------------------------------------------------------------------------
@@ -306,7 +350,7 @@ def test_workers_and_users_of_sqlite_do_not_need_psycopg() -> None:
         "from flow.connectors.sink import WriteContext\n"
         f"sink = pickle.loads({pickle.dumps(sink)!r})\n"
         "chunks = sink.write(WriteContext('out', 0, 0, 'run'), iter([[{'n': 1}]]))\n"
-        "print(chunks[0].rows(), sink)"
+        "print(chunks[0].unpacked()[0].rows, sink)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr == ""

@@ -13,16 +13,12 @@ import pytest
 
 from flow.connectors.sql import SqliteSink
 from flow.errors import FlowBuildError, FlowTypeError, SinkError
-from tests.support.databases import RUN, Sqlite, opened, publish
+from tests.support.databases import RUN, Sqlite, ns, opened, publish
 
 
 @pytest.fixture
 def db(tmp_path: Path) -> Sqlite:
     return Sqlite(tmp_path / "out.db")
-
-
-def ns(*numbers: int) -> list[dict[str, int]]:
-    return [{"n": number} for number in numbers]
 
 
 def test_a_relative_path_is_where_the_flow_was_built(

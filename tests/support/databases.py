@@ -99,3 +99,29 @@ def publish(sink: Sink[Any], epoch: int, *partitions: Any, run: str = RUN) -> No
         for number, items in enumerate(partitions)
     ]
     sink.commit(epoch, messages)
+
+
+def ns(*numbers: int) -> list[dict[str, int]]:
+    """Records with a column n."""
+    return [{"n": number} for number in numbers]
+
+
+def kn(**numbers: int | None) -> list[dict[str, Any]]:
+    """Records with the columns k and n."""
+    return [{"k": key, "n": number} for key, number in numbers.items()]
+
+
+def full(db: TestDatabase, table: str = "t") -> str:
+    """The name by which the table of epochs knows a table."""
+    return f"{db.schema}.{table}" if isinstance(db, Postgres) else table
+
+
+def epochs(db: TestDatabase) -> list[tuple[Any, ...]]:
+    """What the table of epochs says."""
+    return db.rows("_flow_epochs", "sink, run_id, epoch")
+
+
+def open_once(*sinks: Any) -> None:
+    """Open sinks and close them again."""
+    with opened(*sinks):
+        pass

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, replace
-from itertools import groupby
+from io import BufferedReader
+from itertools import groupby, islice
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from typing_extensions import override
 
 from flow.connectors.files.checks import Schema, check_delimiter, checked_schema
 from flow.connectors.files.columns import as_columns, fit, gathered, known_columns, widened
-from flow.connectors.files.csv_text import csv_cells
+from flow.connectors.files.csv_text import csv_cells, reordered
 from flow.connectors.files.directory_sink import DirectorySink
 from flow.connectors.files.epoch_directory import EPOCH_COLUMN, Marker, Part, read_schema
 from flow.connectors.sink import WriteContext, Written
@@ -24,6 +25,7 @@ GROUP_ROWS = 131_072
 """Rows in a Parquet row group, about."""
 GROUP_BYTES = 64 << 20
 """Bytes of memory that a row group takes before it is written, about."""
+_RECORDS = 10_000
 
 
 @dataclass(frozen=True, repr=False)
@@ -128,6 +130,7 @@ class CsvSink(DirectorySink[Any]):
 
     Other items become rows as `flow.connectors.sink.to_record` says; see `JsonLinesSink`. All files
     have the same columns in the same order; without a `schema`, those that the first items have.
+    Where a worker has met the fields in another order, its file of the first epoch is written anew.
     Null is an empty cell, and text is in quotes; aware datetimes are RFC 3339 text, and lists,
     dicts and the like are JSON. See `TextSink` for the files that are made.
 
@@ -176,14 +179,30 @@ class CsvSink(DirectorySink[Any]):
             return parts, marker
         schemas = [read_schema(part.schema) for part in parts]
         first = marker.schema or schemas[0]
-        for schema in schemas:
-            if schema != first:
+        agreeing = []
+        for part, schema in zip(parts, schemas, strict=True):
+            if sorted(schema.names) != sorted(first.names):
                 raise SinkError(
                     f"step {marker.step!r}: some items have the fields {shorten(first.names)}, "
                     f"others {shorten(schema.names)}: give the sink a schema, or map the items "
                     "before the output"
                 )
-        return parts, replace(marker, schema=first)
+            agreeing += [part] if schema == first else self._rewritten(part, schema, first)
+        return agreeing, replace(marker, schema=first)
+
+    def _rewritten(self, part: Part, found: pa.Schema, wanted: pa.Schema) -> list[Part]:
+        """A file whose columns have another order, with those of the other files."""
+        places = [found.names.index(name) for name in wanted.names]
+        step_id = part.context.step_id
+        with (
+            self.filesystem().open_input_stream(part.path, compression=None) as stream,
+            self.part_file(part.context) as file,
+        ):
+            records = reordered(BufferedReader(stream), places, self.delimiter, step_id)
+            while some := b"".join(islice(records, _RECORDS)):
+                file.stream.write(some)
+            file.rows = part.rows
+        return file.parts(wanted)
 
     def _shaped(self, step_id: str, batches: Iterator[Written]) -> Iterator[pa.RecordBatch]:
         """The items in the columns to write; their types do not matter in CSV."""

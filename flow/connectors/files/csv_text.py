@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from flow.connectors.files.plain_values import json_text, naive_problem
-from flow.errors import SinkError
+from flow.errors import SinkError, shorten
 
 _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 _WRITABLE = (
@@ -31,6 +32,48 @@ def csv_cells(batch: pa.RecordBatch, step_id: str) -> pa.RecordBatch:
     """
     columns = [_cells(name, batch.column(name), step_id) for name in batch.schema.names]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def reordered(
+    lines: Iterable[bytes], places: Sequence[int], delimiter: str, step_id: str
+) -> Iterator[bytes]:
+    r"""The records of a CSV file, the header among them, with their cells in another order.
+
+    Cells stay as they are written, so that text and null still differ by their quotes.
+
+    Args:
+        lines: the lines of the file, with their ends.
+        places: for each cell of the new order, where it is in the old one.
+        delimiter: the character between cells.
+        step_id: the output's step, for the error.
+
+    Raises:
+        SinkError: a number or a time holds the delimiter.
+
+    >>> list(reordered([b'"a","b"\n', b'"x\n', b',y",1\n'], [1, 0], ",", "out"))
+    [b'"b","a"\n', b'1,"x\n,y"\n']
+    """
+    between = delimiter.encode()
+    for record in _whole(lines, b""):
+        cells = list(_whole(record.removesuffix(b"\n").split(between), between))
+        if len(cells) != len(places):
+            raise SinkError(
+                f"step {step_id!r}: {shorten(record.decode())} has {len(cells)} cells for "
+                f"{len(places)} columns: choose a delimiter that no number or time holds"
+            )
+        yield between.join([cells[place] for place in places]) + b"\n"
+
+
+def _whole(pieces: Iterable[bytes], between: bytes) -> Iterator[bytes]:
+    """Pieces of CSV text, joined where they were cut within quotes."""
+    waiting: list[bytes] = []
+    quotes = 0
+    for piece in pieces:
+        waiting.append(piece)
+        quotes += piece.count(b'"')
+        if quotes % 2 == 0:
+            yield between.join(waiting)
+            waiting.clear()
 
 
 def _cells(name: str, column: Any, step_id: str) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from flow.connectors.sql.rows import Row
+from flow.connectors.sql.rows import Alike, Row
 from flow.connectors.sql.statements import TableName
 
 
@@ -35,8 +35,12 @@ class Database(ABC):
         """Run a statement for each row of parameters, in order."""
 
     @abstractmethod
-    def load(self, table: TableName, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        """Insert rows, as fast as this database can."""
+    def repeat_in_turn(self, work: Iterable[tuple[str, Sequence[Row]]]) -> None:
+        """Run statements one after the other, each for some rows of parameters, in order."""
+
+    @abstractmethod
+    def load(self, table: TableName, rows: Sequence[Alike]) -> None:
+        """Insert rows in order, as fast as this database can."""
 
     @abstractmethod
     def find_table(self, table: TableName) -> TableName | None:
@@ -45,6 +49,10 @@ class Database(ABC):
     @abstractmethod
     def columns_of(self, table: TableName) -> list[str]:
         """The names of a table's columns."""
+
+    @abstractmethod
+    def may_alter(self, table: TableName) -> bool:
+        """Whether columns can be added to a table."""
 
     @abstractmethod
     def close(self) -> None:

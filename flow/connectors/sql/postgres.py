@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import date, datetime, time, timedelta
@@ -17,8 +18,8 @@ from flow.connectors.files.plain_values import json_text
 from flow.connectors.sql import values
 from flow.connectors.sql.database import Database
 from flow.connectors.sql.ledger import EPOCHS_TABLE
-from flow.connectors.sql.rows import Row
-from flow.connectors.sql.statements import Dialect, TableName, quoted, quoted_table
+from flow.connectors.sql.rows import Alike, Row
+from flow.connectors.sql.statements import Dialect, Statements, TableName, quoted, quoted_table
 from flow.connectors.sql.table_sink import TableSink, check_table_name
 from flow.errors import EnvironmentProblem, FlowBuildError, FlowTypeError, shorten
 
@@ -29,6 +30,9 @@ _SECRETS = ("password", "sslpassword", "oauth_client_secret")
 _HIDDEN = "***"
 # Any number that other programs do not use for their own locks.
 _SET_UP_LOCK = 0x666C6F77
+# From so many rows on it pays to make ready for many, as COPY and executemany do.
+_MANY = 8
+_OVERRIDING = "OVERRIDING SYSTEM VALUE "
 
 
 class PostgresDialect(Dialect):
@@ -65,7 +69,9 @@ class PostgresSink(TableSink):
     Needs psycopg 3, the extra ``postgres``, where the flow is started; workers need nothing. For
     what is written, and when, see `SqliteSink`. Here the numbers of epochs are kept in the schema
     of the table. When the connection is lost in the middle of an epoch, the run fails with nothing
-    of the epoch written, and the next run goes on with it. Inserted rows are loaded with ``COPY``.
+    of the epoch written, and the next run goes on with it. Inserted rows are loaded with ``COPY``,
+    which is for records with the same columns: where these differ from one record to the next,
+    rows are sent one by one, and take some ten times as long.
 
     Values are read as the type of their column, so a whole number may go to a ``numeric`` column,
     or text to an ``inet`` one; 1.5 in an ``integer`` column is an error. Aware datetimes are for
@@ -201,11 +207,32 @@ class PostgresDatabase(Database):
             cursor.executemany(statement.encode(), rows)
 
     @override
-    def load(self, table: TableName, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        names = ", ".join(map(quoted, columns))
+    def repeat_in_turn(self, work: Iterable[tuple[str, Sequence[Row]]]) -> None:
+        # Without waiting for the answer to each before the next is sent.
+        with self._connection.pipeline(), self._connection.cursor() as cursor:
+            for statement, rows in work:
+                if len(rows) >= _MANY:
+                    self.repeat(statement, rows)
+                    continue
+                for row in rows:
+                    cursor.execute(statement.encode(), row)
+
+    @override
+    def load(self, table: TableName, rows: Sequence[Alike]) -> None:
+        if len(rows) > 1 and sum(len(some.rows) for some in rows) < _MANY * len(rows):
+            statements = Statements(PostgresSink.dialect, table)
+            # COPY takes values for columns that the server fills, too.
+            insert = functools.cache(lambda columns: statements.insert(columns, _OVERRIDING))
+            self.repeat_in_turn((insert(some.columns), some.rows) for some in rows)
+        else:
+            for some in rows:
+                self._copy(table, some)
+
+    def _copy(self, table: TableName, some: Alike) -> None:
+        names = ", ".join(map(quoted, some.columns))
         statement = f"COPY {quoted_table(table)} ({names}) FROM STDIN"
         with self._connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
-            for row in rows:
+            for row in some.rows:
                 copy.write_row(row)
 
     @override
@@ -225,6 +252,13 @@ class PostgresDatabase(Database):
             "AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
         )
         return [row[0] for row in self.ask(statement, (quoted_table(table),))]
+
+    @override
+    def may_alter(self, table: TableName) -> bool:
+        statement = (
+            "SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass($1)"
+        )
+        return self.ask(statement, (quoted_table(table),)) == [(True,)]
 
     @override
     def close(self) -> None:

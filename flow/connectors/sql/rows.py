@@ -7,11 +7,14 @@ import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypeAlias
+from itertools import groupby, islice
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
 from flow.connectors.sink import WriteContext, Written, to_record
+from flow.connectors.sql.content import digest_of
 from flow.connectors.sql.values import Form
 from flow.errors import SinkError, shorten, step_error
 
@@ -19,6 +22,7 @@ CHUNK_ROWS = 5_000
 """Rows that are in memory at a time when an epoch is written, beside their packed form."""
 
 Row: TypeAlias = tuple[Any, ...]
+_Shape: TypeAlias = "tuple[Change, tuple[str, ...]]"
 _REFUSED = (TypeError, ValueError, OverflowError, RecursionError)
 
 
@@ -46,28 +50,39 @@ class Change(Enum):
     DELETE = "delete"
 
 
+class Alike(NamedTuple):
+    """Rows that come one after the other and have the same columns.
+
+    Attributes:
+        change: what is done with them.
+        columns: the names of their columns.
+        rows: the rows.
+    """
+
+    change: Change
+    columns: tuple[str, ...]
+    rows: list[Row]
+
+
 @dataclass(frozen=True)
 class Chunk:
-    """Some rows with the same columns, packed.
+    """Some rows, packed.
 
     Attributes:
         step_id: the output's step.
-        change: what is done with them.
-        columns: the names of their columns.
         count: how many they are.
+        digest: what they are known again by, without the columns for the run and the epoch.
         content: the rows, pickled: unpacked only when it is their turn.
     """
 
     step_id: str
-    change: Change
-    columns: tuple[str, ...]
     count: int
+    digest: int
     content: bytes
 
-    def rows(self) -> list[Row]:
-        """The rows, unpacked."""
-        unpacked: list[Row] = pickle.loads(self.content)
-        return unpacked
+    def unpacked(self) -> list[Alike]:
+        """The rows, in order."""
+        return [Alike(*one) for one in pickle.loads(self.content)]
 
 
 @dataclass(frozen=True)
@@ -88,22 +103,21 @@ class RowMaker:
 
     def chunks(self, batches: Iterable[Written]) -> Iterator[Chunk]:
         """The items as chunks, in their order."""
-        known: set[tuple[str, ...]] = set()
-        shape: tuple[Change, tuple[str, ...]] = (Change.PUT, ())
-        rows: list[Row] = []
+        rows = self._rows(batches)
+        while some := list(islice(rows, CHUNK_ROWS)):
+            yield self._packed(some)
+
+    def _rows(self, batches: Iterable[Written]) -> Iterator[tuple[_Shape, Row]]:
+        known: dict[tuple[Change, tuple[Any, ...]], _Shape] = {}
         for item in _items(batches):
             change, record = self._changed(item)
-            found = (change, tuple(record))
-            if rows and (found != shape or len(rows) == CHUNK_ROWS):
-                yield self._packed(shape, rows)
-                rows = []
-            if found[1] not in known:
-                self._check_columns(found[1], item)
-                known.add(found[1])
-            shape = found
-            rows.append(self._row(record))
-        if rows:
-            yield self._packed(shape, rows)
+            names = tuple(record)
+            shape = known.get((change, names))
+            if shape is None:
+                self._check_columns(names, item)
+                # Sorted, so that records whose fields have another order are alike.
+                shape = known[change, names] = (change, tuple(sorted(names)))
+            yield shape, self._row(record, shape[1])
 
     def _changed(self, item: Any) -> tuple[Change, Mapping[Any, Any]]:
         if not isinstance(item, Delete):
@@ -143,9 +157,9 @@ class RowMaker:
         if problem:
             raise step_error(self.context.step_id, problem, item=item)
 
-    def _row(self, record: Mapping[Any, Any]) -> Row:
+    def _row(self, record: Mapping[Any, Any], columns: tuple[str, ...]) -> Row:
         try:
-            row = tuple(map(self.form, record.values()))
+            row = tuple(map(self.form, map(record.__getitem__, columns)))
         except _REFUSED:
             self._explain(record)
             raise
@@ -164,13 +178,18 @@ class RowMaker:
                     f"{type(value).__name__} {shorten(value)}: {error}"
                 ) from error
 
-    def _packed(self, shape: tuple[Change, tuple[str, ...]], rows: list[Row]) -> Chunk:
-        change, columns = shape
+    def _packed(self, shaped: list[tuple[_Shape, Row]]) -> Chunk:
+        marks: Row = ()
         if self.epoch_columns:
-            columns += self.epoch_columns
             marks = (self.form(self.context.run_id), self.form(self.context.epoch))
-            rows = [row + marks for row in rows]
-        return Chunk(self.context.step_id, change, columns, len(rows), pickle.dumps(rows, 5))
+        digest, packed = 0, []
+        for (change, columns), some in groupby(shaped, itemgetter(0)):
+            rows = [row for _, row in some]
+            digest += digest_of(change.value, columns, rows)
+            if marks:
+                rows = [row + marks for row in rows]
+            packed.append((change, columns + self.epoch_columns, rows))
+        return Chunk(self.context.step_id, len(shaped), digest, pickle.dumps(packed, 5))
 
 
 def _items(batches: Iterable[Written]) -> Iterator[Any]:

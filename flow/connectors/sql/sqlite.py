@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +19,7 @@ from flow.connectors.files.plain_values import json_text
 from flow.connectors.sql import values
 from flow.connectors.sql.database import Database
 from flow.connectors.sql.ledger import EPOCHS_TABLE
-from flow.connectors.sql.rows import Row
+from flow.connectors.sql.rows import Alike, Row
 from flow.connectors.sql.statements import Dialect, Statements, TableName, quoted_table
 from flow.connectors.sql.table_sink import TableSink, check_table_name
 from flow.errors import FlowBuildError, FlowTypeError, shorten
@@ -81,7 +82,9 @@ class SqliteSink(TableSink):
             A table that is there stays as it is.
         epoch_columns: with ``mode="insert"``, the names of two columns, text and integer, in which
             every row gets the id of its run and the number of its epoch. A run that is set back to
-            an earlier epoch can then remove what it wrote since. Without them it is refused.
+            an earlier epoch can then remove what it wrote since. Without them it is refused, and so
+            is an epoch that is run again and has other rows than before, as it has when a function
+            puts the time of writing into them.
 
     Raises:
         FlowBuildError: when the arguments do not fit each other.
@@ -177,8 +180,14 @@ class SqliteDatabase(Database):
             raise
 
     @override
-    def load(self, table: TableName, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        self.repeat(Statements(SqliteSink.dialect, table).insert(columns), rows)
+    def repeat_in_turn(self, work: Iterable[tuple[str, Sequence[Row]]]) -> None:
+        for statement, rows in work:
+            self.repeat(statement, rows)
+
+    @override
+    def load(self, table: TableName, rows: Sequence[Alike]) -> None:
+        insert = functools.cache(Statements(SqliteSink.dialect, table).insert)
+        self.repeat_in_turn((insert(some.columns), some.rows) for some in rows)
 
     @override
     def find_table(self, table: TableName) -> TableName | None:
@@ -193,6 +202,10 @@ class SqliteDatabase(Database):
     def columns_of(self, table: TableName) -> list[str]:
         found = self._connection.execute(f"SELECT * FROM {quoted_table(table)} LIMIT 0")
         return [column[0] for column in found.description]
+
+    @override
+    def may_alter(self, table: TableName) -> bool:
+        return True
 
     @override
     def close(self) -> None:
@@ -226,7 +239,7 @@ _FORM = values.by_type(
         int: values.whole,
         float: values.finite,
         str: values.text,
-        bytes: values.same,
+        bytes: bytes,
         bytearray: bytes,
         memoryview: bytes,
         datetime: _instant,

@@ -79,10 +79,10 @@ class Statements:
         options = self.dialect.table_options
         return f"CREATE TABLE {self._name} ({', '.join(lines)}) {options}".rstrip()
 
-    def insert(self, columns: Sequence[str]) -> str:
-        """Add a row."""
+    def insert(self, columns: Sequence[str], words: str = "") -> str:
+        """Add a row; `words` are what a database wants said before the values."""
         places = ", ".join(map(self.dialect.placeholder, range(1, len(columns) + 1)))
-        return f"INSERT INTO {self._name} ({_list(columns)}) VALUES ({places})"
+        return f"INSERT INTO {self._name} ({_list(columns)}) {words}VALUES ({places})"
 
     def upsert(self, columns: Sequence[str], key: Sequence[str]) -> str:
         """Add a row, or change the one that has its key."""

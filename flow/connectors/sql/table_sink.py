@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import uuid
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -14,9 +15,10 @@ from typing_extensions import override
 
 from flow.connectors.files.checks import Schema, check_choice, checked_schema
 from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
+from flow.connectors.sql.content import Content
 from flow.connectors.sql.database import Database
 from flow.connectors.sql.ledger import Entry, Ledger, Repeating, Todo
-from flow.connectors.sql.rows import Change, Chunk, RowMaker
+from flow.connectors.sql.rows import Alike, Change, Chunk, RowMaker
 from flow.connectors.sql.statements import Dialect, Statements, TableName
 from flow.errors import FlowBuildError, FlowTypeError, SinkError, shorten
 
@@ -109,10 +111,10 @@ class TableSink(Sink[Any]):
         what = f"{step}epoch {epoch} could not be written to {self}"
         with self._explained(what), run.database.transaction():
             entry = self._own_entry(run)
-            count = sum(chunk.count for chunk in chunks)
-            todo = entry.todo(epoch, count, self._repeating())
+            content = Content.of((one.count for one in chunks), (one.digest for one in chunks))
+            todo = entry.todo(epoch, content, self._repeating())
             if todo is Todo.REFUSE:
-                raise SinkError(step + self._set_back_problem(run, entry, epoch, count))
+                raise SinkError(step + self._set_back_problem(run, entry, epoch, content.count))
             if todo is Todo.REPLACE and self.epoch_columns is not None:
                 run.database.repeat(
                     run.statements.delete_epochs(*self.epoch_columns), [(run.ledger.run_id, epoch)]
@@ -120,7 +122,7 @@ class TableSink(Sink[Any]):
             if todo is not Todo.NOTHING:
                 for chunk in chunks:
                     self._write_chunk(run, chunk)
-                run.ledger.update(run.database, entry.after(epoch, count, self._repeating()))
+                run.ledger.update(run.database, entry.after(epoch, content, self._repeating()))
 
     @override
     def close(self) -> None:
@@ -185,7 +187,7 @@ class TableSink(Sink[Any]):
         if self.key:
             self._check_key(database, statements)
         ledger = Ledger(self.dialect, self.epochs_table(table), ".".join(table), run_id)
-        ledger.make(database)
+        ledger = ledger.made(database)
         writer = uuid.uuid4().hex
         ledger.claim(database, writer)
         return _Run(database, statements, columns, ledger, writer)
@@ -226,31 +228,53 @@ class TableSink(Sink[Any]):
         return Repeating.MARKED if self.epoch_columns else Repeating.DOUBLES
 
     def _write_chunk(self, run: _Run, chunk: Chunk) -> None:
-        for name in chunk.columns:
+        rows = chunk.unpacked()
+        for name in dict.fromkeys(name for some in rows for name in some.columns):
             if name not in run.columns:
                 raise SinkError(
                     f"step {chunk.step_id!r}: {self} has no column {name!r}, its columns are "
                     f"{shorten(list(run.columns))}: map the items to records with these names, or "
                     "add the column to the table"
                 )
-        rows = chunk.rows()
-        key = tuple(self.key)
-        if chunk.change is Change.DELETE:
-            run.database.repeat(run.statements.delete(key), rows)
-        elif self.mode == "upsert":
-            run.database.repeat(run.statements.upsert(chunk.columns, key), rows)
+        if self.mode == "insert":
+            run.database.load(run.statements.table, rows)
         else:
-            run.database.load(run.statements.table, chunk.columns, rows)
+            self._change(run, rows)
+
+    def _change(self, run: _Run, rows: Sequence[Alike]) -> None:
+        """Put and delete rows by their key."""
+        key = tuple(self.key)
+
+        @functools.cache
+        def statement(change: Change, columns: tuple[str, ...]) -> str:
+            if change is Change.DELETE:
+                return run.statements.delete(key)
+            return run.statements.upsert(columns, key)
+
+        run.database.repeat_in_turn(
+            (statement(some.change, some.columns), some.rows) for some in rows
+        )
 
     def _set_back_problem(self, run: _Run, entry: Entry, epoch: int, count: int) -> str:
-        found = f"rows of this run up to epoch {entry.epoch}, and the run was set back to {epoch}"
-        if entry.epoch == epoch:
+        way_out = ""
+        if entry.epoch != epoch:
+            found = (
+                f"rows of this run up to epoch {entry.epoch}, and the run was set back to {epoch}"
+            )
+        elif entry.row_count != count:
             found = f"{entry.row_count} rows of epoch {epoch} of this run, which has {count} now"
+        else:
+            found = f"{count} rows of epoch {epoch} of this run, which has other ones now"
+            way_out = (
+                ". If the run was not set back, a function gave something else for the same item, "
+                "such as the time: to keep the rows that are there, start the flow again after\n"
+                f"  {run.ledger.trusting()}"
+            )
         return (
             f"{self} holds {found}: rows would be there twice, or be left out. Either write to "
             f"another table; or delete the rows that epochs from {epoch} on have written, run the "
             f"statement\n  {run.ledger.forgetting()}\nand start the flow again. With "
-            "epoch_columns, or mode='upsert', a sink does this by itself"
+            f"epoch_columns, or mode='upsert', a sink does this by itself{way_out}"
         )
 
     def _check_together(self) -> None:

@@ -73,7 +73,8 @@ def text(value: str) -> str:
     """Text that can be written as UTF-8."""
     if not value.isascii():
         value.encode()
-    return value
+    # A subclass can show itself as something else.
+    return str.__str__(value)
 
 
 def in_utc(value: datetime) -> datetime:

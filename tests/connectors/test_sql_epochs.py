@@ -1,0 +1,411 @@
+"""Epochs in tables: written once, whoever dies, is set back, or writes beside."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any
+
+import pytest
+
+from flow.connectors.sink import Guarantee
+from flow.connectors.sql.ledger import Ledger
+from flow.connectors.sql.table_sink import TableSink
+from flow.errors import SinkError
+from tests.support.databases import (
+    OTHER,
+    RUN,
+    Postgres,
+    TestDatabase,
+    epochs,
+    full,
+    kn,
+    ns,
+    open_once,
+    opened,
+    publish,
+    write,
+)
+
+MARKS = ("run", "epoch")
+MARKED = {"schema": "n bigint", "epoch_columns": MARKS}
+
+
+# --- epochs --------------------------------------------------------------------------------------
+
+
+def test_an_epoch_is_there_with_its_number_once_it_is_committed(db: TestDatabase) -> None:
+    sink = db.sink(schema="n bigint")
+    with opened(sink):
+        messages = [write(sink, 0, ns(1, 2)), write(sink, 0, ns(3), partition=1)]
+        assert db.rows() == []
+        assert epochs(db) == [(full(db), RUN, None)]
+        sink.commit(0, messages)
+        assert db.rows() == [(1,), (2,), (3,)]
+        assert epochs(db) == [(full(db), RUN, 0)]
+        publish(sink, 1, ns(4))
+    assert db.rows() == [(1,), (2,), (3,), (4,)]
+    assert epochs(db) == [(full(db), RUN, 1)]
+    assert sink.guarantee is Guarantee.EXACTLY_ONCE
+
+
+#  run     1           2
+#  epoch   0  1        1  2
+#  commit  x  x crash  x  x
+def test_an_epoch_that_is_run_again_is_written_once(db: TestDatabase) -> None:
+    sink = db.sink(schema="n bigint")
+    with opened(sink):
+        publish(sink, 0, ns(1))
+        publish(sink, 1, ns(2))
+        publish(sink, 1, ns(2))
+    assert db.rows() == [(1,), (2,)]
+    again = db.sink(schema="n bigint")
+    with opened(again, resuming=True):
+        publish(again, 1, ns(2))
+        publish(again, 2, ns(3))
+    assert db.rows() == [(1,), (2,), (3,)]
+
+
+def test_with_epoch_columns_an_epoch_that_is_run_again_replaces_itself(db: TestDatabase) -> None:
+    sink = db.sink(**MARKED)
+    with opened(sink, run=OTHER):
+        publish(sink, 1, ns(100), run=OTHER)
+    with opened(sink):
+        publish(sink, 0, ns(1))
+        publish(sink, 1, ns(2, 3))
+        publish(sink, 1, ns(2, 4))
+        assert db.rows(columns="n, run, epoch") == [
+            (1, RUN, 0),
+            (2, RUN, 1),
+            (4, RUN, 1),
+            (100, OTHER, 1),
+        ]
+        publish(sink, 1)
+    assert db.rows(columns="n, run, epoch") == [(1, RUN, 0), (100, OTHER, 1)]
+
+
+@pytest.mark.parametrize("bad", [(1, 7, 2), (2, 7)])
+def test_an_epoch_of_which_one_row_is_refused_leaves_nothing(
+    db: TestDatabase, bad: tuple[int, ...]
+) -> None:
+    """A row that is there already comes in the middle of the epoch, or of its second partition."""
+    sink = db.sink(schema="n bigint PRIMARY KEY")
+    with opened(sink):
+        publish(sink, 0, ns(7))
+        messages = [write(sink, 1, ns(3)), write(sink, 1, ns(*bad), partition=1)]
+        with pytest.raises(SinkError, match=r"step 'out': epoch 1 could not be written to") as it:
+            sink.commit(1, messages)
+        assert ("(n)=(7)" if isinstance(db, Postgres) else "row: (7,)") in str(it.value)
+        assert db.rows() == [(7,)]
+        assert epochs(db) == [(full(db), RUN, 0)]
+        publish(sink, 1, ns(3, 4))
+    assert db.rows() == [(3,), (4,), (7,)]
+
+
+def test_an_epoch_without_rows_changes_nothing(db: TestDatabase) -> None:
+    sink = db.sink(schema="n bigint")
+    with opened(sink):
+        publish(sink, 0, ns(1))
+        publish(sink, 1)
+        publish(sink, 2, [])
+        assert epochs(db) == [(full(db), RUN, 0)]
+        publish(sink, 5, ns(2))
+    assert db.rows() == [(1,), (2,)]
+    assert epochs(db) == [(full(db), RUN, 5)]
+
+
+def test_a_run_that_was_set_back_is_refused_where_rows_cannot_be_told_apart(
+    db: TestDatabase,
+) -> None:
+    sink = db.sink(schema="n bigint")
+    with opened(sink):
+        for epoch in range(4):
+            publish(sink, epoch, ns(epoch))
+    with opened(sink, resuming=True):
+        with pytest.raises(SinkError, match=r"up to epoch 3, and the run was set back to 2: rows"):
+            publish(sink, 2, ns(2))
+        assert db.rows() == [(0,), (1,), (2,), (3,)]
+        assert epochs(db) == [(full(db), RUN, 3)]
+
+
+#  run     1                       2, set back by one epoch, which takes more now
+#  epoch   0: 1   1: 2             1: 2 3
+@pytest.mark.parametrize("now", [[2, 3], []])
+def test_an_epoch_that_was_set_back_to_and_has_other_rows_is_refused_and_not_left_out(
+    db: TestDatabase, now: list[int]
+) -> None:
+    sink = db.sink(schema="n bigint")
+    with opened(sink):
+        publish(sink, 0, ns(1))
+        publish(sink, 1, ns(2))
+    message = f"holds 1 rows of epoch 1 of this run, which has {len(now)} now: rows would"
+    with opened(sink, resuming=True), pytest.raises(SinkError, match=message):
+        publish(sink, 1, ns(*now))
+    assert db.rows() == [(1,), (2,)]
+
+
+#  run     1                       2, set back by one epoch, which holds as many others now
+#  epoch   0: 1   1: 2 3           1: 2 4
+@pytest.mark.parametrize("now", [[{"n": 2}, {"n": 4}], [{"n": 2}, {"m": 3}], [{"n": 2}] * 2])
+def test_an_epoch_that_was_set_back_to_and_has_as_many_other_rows_is_refused(
+    db: TestDatabase, now: list[Any]
+) -> None:
+    sink = db.sink(schema="n bigint, m bigint")
+    with opened(sink):
+        publish(sink, 0, ns(1))
+        publish(sink, 1, ns(2, 3))
+    message = "holds 2 rows of epoch 1 of this run, which has other ones now: rows would"
+    with opened(sink, resuming=True), pytest.raises(SinkError, match=message):
+        publish(sink, 1, now)
+    assert db.rows(columns="n") == [(1,), (2,), (3,)]
+
+
+def test_the_same_rows_in_another_order_and_from_other_workers_are_not_written_twice(
+    db: TestDatabase,
+) -> None:
+    sink = db.sink(schema="n bigint, k text")
+    with opened(sink):
+        publish(sink, 0, [*kn(a=1, b=2), {"n": 3}], kn(c=3))
+        publish(sink, 0, kn(c=3), [{"n": 2, "k": "b"}], [{"n": 3}, *kn(a=1)])
+    assert db.rows() == [(1, "a"), (2, "b"), (3, None), (3, "c")]
+
+
+def test_rows_that_a_function_made_anew_can_be_left_out_as_the_refusal_says(
+    db: TestDatabase,
+) -> None:
+    sink = db.sink(schema="n bigint")
+    with opened(sink):
+        publish(sink, 0, ns(1, 2))
+        with pytest.raises(SinkError) as caught:
+            publish(sink, 0, ns(1, 3))
+    db.ask(str(caught.value).splitlines()[-1].strip())
+    with opened(sink, resuming=True):
+        publish(sink, 0, ns(1, 3))
+        publish(sink, 1, ns(4))
+        with pytest.raises(SinkError, match=r"holds 1 rows of epoch 1 .* which has other ones now"):
+            publish(sink, 1, ns(5))
+    assert db.rows() == [(1,), (2,), (4,)]
+
+
+#  epoch   0  1 | 1  2  2     digests from the second run on
+def test_a_table_of_epochs_without_digests_gets_them_with_the_next_epoch(db: TestDatabase) -> None:
+    sink = db.sink(schema="n bigint")
+    with opened(sink):
+        publish(sink, 0, ns(0))
+        publish(sink, 1, ns(1))
+    db.ask("ALTER TABLE _flow_epochs DROP COLUMN row_digest")
+    with opened(sink, resuming=True):
+        publish(sink, 1, ns(1))
+        publish(sink, 2, ns(2))
+        publish(sink, 2, ns(2))
+        with pytest.raises(SinkError, match=r"holds 1 rows of epoch 2 .* which has other ones now"):
+            publish(sink, 2, ns(3))
+    assert db.rows() == [(0,), (1,), (2,)]
+    assert epochs(db) == [(full(db), RUN, 2)]
+
+
+@pytest.mark.parametrize("table", ["t", "ann's"])
+def test_what_the_refusal_says_is_a_way_to_go_on(db: TestDatabase, table: str) -> None:
+    sink = db.sink(table, schema="n bigint")
+    with opened(sink):
+        for epoch in range(4):
+            publish(sink, epoch, ns(epoch))
+        with pytest.raises(SinkError) as caught:
+            publish(sink, 2, ns(2))
+    (statement,) = (line for line in str(caught.value).splitlines() if "DELETE FROM" in line)
+    db.ask(f'DELETE FROM "{table}" WHERE n >= 2')
+    db.ask(statement.strip())
+    with opened(sink, resuming=True):
+        publish(sink, 2, ns(2))
+        publish(sink, 3, ns(3))
+    assert db.rows(f'"{table}"') == [(0,), (1,), (2,), (3,)]
+
+
+def test_with_epoch_columns_a_run_that_was_set_back_removes_what_it_wrote_since(
+    db: TestDatabase,
+) -> None:
+    sink = db.sink(**MARKED)
+    with opened(sink, run=OTHER):
+        publish(sink, 3, ns(100), run=OTHER)
+    with opened(sink):
+        for epoch in range(4):
+            publish(sink, epoch, ns(epoch))
+    with opened(sink, resuming=True):
+        publish(sink, 1, ns(11))
+        assert db.rows(columns="n, epoch") == [(0, 0), (11, 1), (100, 3)]
+        assert epochs(db) == [(full(db), RUN, 1), (full(db), OTHER, 3)]
+        publish(sink, 2, ns(12))
+    assert db.rows(columns="n, epoch") == [(0, 0), (11, 1), (12, 2), (100, 3)]
+
+
+def test_a_run_that_was_set_back_to_an_epoch_without_rows_removes_them_too(
+    db: TestDatabase,
+) -> None:
+    sink = db.sink(**MARKED)
+    with opened(sink):
+        for epoch in range(3):
+            publish(sink, epoch, ns(epoch))
+        publish(sink, 1)
+        assert db.rows(columns="n") == [(0,)]
+        publish(sink, 2, ns(12))
+    assert db.rows(columns="n") == [(0,), (12,)]
+
+
+#  epoch   0  1 | 2  3     columns from epoch 2 on
+def test_rows_from_before_there_were_epoch_columns_are_not_written_twice(db: TestDatabase) -> None:
+    plain = db.sink(schema="n bigint")
+    with opened(plain):
+        publish(plain, 0, ns(0))
+        publish(plain, 1, ns(1))
+    db.ask("ALTER TABLE t ADD COLUMN run text")
+    db.ask("ALTER TABLE t ADD COLUMN epoch bigint")
+    sink = db.sink(**MARKED)
+    with opened(sink, resuming=True):
+        publish(sink, 1, ns(1))
+        publish(sink, 2, ns(2))
+        publish(sink, 3, ns(3))
+        with pytest.raises(SinkError, match="set back to 1"):
+            publish(sink, 1, ns(1))
+        publish(sink, 2, ns(12))
+    assert db.rows(columns="n") == [(0,), (1,), (12,)]
+
+
+def test_rows_from_after_epoch_columns_were_given_up_are_not_written_twice(
+    db: TestDatabase,
+) -> None:
+    sink, plain = db.sink(**MARKED), db.sink()
+    with opened(sink):
+        publish(sink, 0, ns(0))
+    with opened(plain, resuming=True):
+        publish(plain, 1, ns(1))
+    with opened(sink, resuming=True):
+        with pytest.raises(SinkError, match="set back to 0"):
+            publish(sink, 0, ns(0))
+        publish(sink, 2, ns(2))
+    assert db.rows(columns="n") == [(0,), (1,), (2,)]
+
+
+def test_another_run_adds_its_rows(db: TestDatabase) -> None:
+    sink = db.sink(schema="n bigint")
+    with opened(sink):
+        publish(sink, 4, ns(1))
+    with opened(sink, run=OTHER):
+        publish(sink, 0, ns(2), run=OTHER)
+    with opened(sink, resuming=True):
+        publish(sink, 4, ns(1))
+        publish(sink, 5, ns(3))
+    assert db.rows() == [(1,), (2,), (3,)]
+    assert epochs(db) == [(full(db), RUN, 5), (full(db), OTHER, 0)]
+
+
+# --- who writes ----------------------------------------------------------------------------------
+
+
+def test_two_outputs_of_a_flow_have_epochs_of_their_own(db: TestDatabase) -> None:
+    one, two = db.sink("one", schema="n bigint"), db.sink("two", schema="n bigint")
+    with opened(one, two):
+        publish(one, 0, ns(1))
+    with opened(one, two, resuming=True):
+        publish(one, 0, ns(1))
+        publish(two, 0, ns(2))
+    assert (db.rows("one"), db.rows("two")) == ([(1,)], [(2,)])
+    assert epochs(db) == [(full(db, "one"), RUN, 0), (full(db, "two"), RUN, 0)]
+
+
+def test_two_outputs_of_a_flow_cannot_write_to_one_table(db: TestDatabase) -> None:
+    """Else the second would take the number of the first for its own, and write nothing."""
+    one, two = db.sink(schema="n bigint"), db.sink(schema="n bigint")
+    problem = "for the same run by another output of the flow"
+    with opened(one, two), pytest.raises(SinkError, match=problem):
+        publish(one, 0, ns(1))
+    assert db.rows() == []
+
+
+def test_one_sink_cannot_be_that_of_two_outputs(db: TestDatabase) -> None:
+    sink = db.sink(schema="n bigint")
+    with pytest.raises(SinkError, match="is the sink of several outputs: merge their streams"):
+        open_once(sink, sink)
+    with opened(sink):
+        publish(sink, 0, ns(1))
+    assert db.rows() == [(1,)]
+
+
+def test_a_process_whose_checkpoint_another_one_has_taken_up_writes_no_more(
+    db: TestDatabase,
+) -> None:
+    thought_dead, alive = db.sink(schema="n bigint"), db.sink()
+    with opened(thought_dead):
+        publish(thought_dead, 0, ns(0))
+        with opened(alive, resuming=True):
+            with pytest.raises(SinkError, match="by another process on the same checkpoint"):
+                publish(thought_dead, 1, ns(1))
+            publish(alive, 1, ns(1))
+    assert db.rows() == [(0,), (1,)]
+
+
+def test_whoever_takes_up_a_run_waits_for_the_epoch_that_is_being_written(
+    db: TestDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thought_dead, alive = db.sink(schema="n bigint"), db.sink()
+    write_chunk = TableSink._write_chunk
+    waited: list[bool] = []
+
+    with ThreadPoolExecutor(1) as other_process, opened(thought_dead):
+
+        def slowly(*arguments: Any) -> None:
+            write_chunk(*arguments)
+            opening.append(other_process.submit(alive.open, RUN, True))
+            waited.append(wait(opening, timeout=0.5).not_done != set())
+
+        opening: list[Future[None]] = []
+        with monkeypatch.context() as patch:
+            patch.setattr(TableSink, "_write_chunk", slowly)
+            publish(thought_dead, 0, ns(0))
+        opening[0].result()
+        publish(alive, 0, ns(0))
+        publish(alive, 1, ns(1))
+        alive.close()
+    assert waited == [True]
+    assert db.rows() == [(0,), (1,)]
+
+
+def test_two_flows_may_make_their_tables_at_the_same_time(
+    db: TestDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = Ledger.claim
+
+    def slowly(*arguments: Any) -> None:
+        claim(*arguments)
+        time.sleep(0.3)
+
+    monkeypatch.setattr(Ledger, "claim", slowly)
+    one, two = db.sink(schema="n bigint"), db.sink(schema="n bigint")
+    with ThreadPoolExecutor(2) as processes:
+        for opening in [
+            processes.submit(one.open, RUN, False),
+            processes.submit(two.open, OTHER, False),
+        ]:
+            opening.result()
+    publish(one, 0, ns(1))
+    publish(two, 0, ns(2), run=OTHER)
+    one.close()
+    two.close()
+    assert db.rows() == [(1,), (2,)]
+
+
+def test_an_epoch_may_be_committed_in_another_thread(db: TestDatabase) -> None:
+    sink = db.sink(schema="n bigint")
+    with opened(sink), ThreadPoolExecutor(1) as threads:
+        threads.submit(publish, sink, 0, ns(1)).result()
+    assert db.rows() == [(1,)]
+
+
+def test_a_sink_that_is_not_open_does_not_commit(db: TestDatabase) -> None:
+    sink = db.sink(schema="n bigint")
+    sink.close()
+    with pytest.raises(SinkError, match="is not open"):
+        publish(sink, 0, ns(1))
+    with opened(sink):
+        pass
+    with pytest.raises(SinkError, match="is not open"):
+        publish(sink, 0, ns(1))
