@@ -44,6 +44,7 @@ class Rewind:
         now: that epoch's system time, RFC 3339.
         undone: the epochs after it, which will be done again.
         moved: the files that are moved away, by their names in the checkpoint, in order.
+        restores_steps: whether the flow was another one then, or kept its state elsewhere.
         backup: where to, in the checkpoint's directory.
         done: whether it has been done.
     """
@@ -53,17 +54,13 @@ class Rewind:
     now: str | None
     undone: tuple[int, ...]
     moved: tuple[str, ...]
+    restores_steps: bool
     backup: str
     done: bool
 
     def to_json(self) -> Json:
         """The rewind as JSON."""
         return asdict(self)
-
-    @property
-    def restores_steps(self) -> bool:
-        """Whether the flow's steps were others then, or kept their state elsewhere."""
-        return IDENTITY in self.moved
 
     def __str__(self) -> str:
         """What it does, for people."""
@@ -104,7 +101,8 @@ def rewind(
 
 def _planned(checkpoint: KeptCheckpoint, epoch: int, done: bool) -> Rewind:
     undone = [one for one in checkpoint.logged if one > epoch]
-    same = checkpoint.identity.set_back(epoch) == checkpoint.identity
+    now, then = checkpoint.identity, checkpoint.identity.set_back(epoch)
+    changes = bool(undone) or then.recovery != now.recovery
     return Rewind(
         path=checkpoint.root,
         epoch=epoch,
@@ -113,8 +111,9 @@ def _planned(checkpoint: KeptCheckpoint, epoch: int, done: bool) -> Rewind:
         moved=(
             *_logs(checkpoint, undone),
             *_snapshots(checkpoint, epoch),
-            *(() if same else (IDENTITY,)),
+            *((IDENTITY,) if changes else ()),
         ),
+        restores_steps=then.recovery != now.recovery,
         backup=f"rewound-{datetime.now(UTC):%Y%m%dT%H%M%SZ}",
         done=done,
     )

@@ -36,12 +36,15 @@ class WriteContext:
         epoch: the epoch's number; the same when it is run again.
         partition: the number of the Spark partition.
         run_id: what the checkpoint is known by; differs between flows and between fresh starts.
+        rewinds: how often the checkpoint has been set back (``python -m recovery rewind``). An
+            epoch of the same number that was written after fewer is another one: it was undone.
     """
 
     step_id: str
     epoch: int
     partition: int
     run_id: str
+    rewinds: int = 0
 
 
 Written: TypeAlias = "list[Any] | pa.RecordBatch"

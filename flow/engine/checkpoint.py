@@ -48,6 +48,7 @@ class Identity:
         begun: the offset of an epoch that the generation before had begun and not finished.
         recovery: what the flow's recovery settings keep: its fingerprint.
         dropping: the names of state that is being dropped.
+        rewinds: how often it has been set back.
         earlier: what `recovery` was until it changed, each with the last epoch it was good for, in
             order: what setting the checkpoint back to such an epoch brings back.
     """
@@ -62,6 +63,7 @@ class Identity:
     begun: Json = None
     recovery: Json = None
     dropping: tuple[str, ...] = ()
+    rewinds: int = 0
     earlier: tuple[tuple[int, Json], ...] = ()
 
     @property
@@ -98,12 +100,13 @@ class Identity:
         return replace(self, recovery=recovery, dropping=dropping, earlier=tuple(earlier))
 
     def set_back(self, epoch: int) -> Identity:
-        """The identity as it was at the end of an epoch."""
+        """The identity as it was at the end of an epoch, when what came after it is undone."""
+        now = replace(self, rewinds=self.rewinds + 1)
         was = next((one for until, one in self.earlier if until >= epoch), None)
         if was is None:
-            return self
+            return now
         earlier = tuple(one for one in self.earlier if one[0] < epoch)
-        return replace(self, recovery=was, dropping=(), earlier=earlier)
+        return replace(now, recovery=was, dropping=(), earlier=earlier)
 
     @classmethod
     def from_json(cls, content: Json, root: str) -> Identity:
@@ -194,7 +197,9 @@ class Checkpoint:
         if recovery is not None:
             admission = recovery.admit(identity.recovery, plan, identity.dropping)
         dropping = tuple(dict.fromkeys([*identity.dropping, *admission.dropped]))
-        admitted = identity.admitting(admission.kept, dropping, _done(storage, identity))
+        admitted = identity.admitting(
+            admission.kept, dropping, _epochs(storage, identity, "commits")
+        )
         if not resuming or admitted != identity:
             storage.write(NAME, admitted.to_json())
         return cls(storage, admitted, resuming, admission.said)
@@ -212,9 +217,9 @@ class Checkpoint:
             self.storage.write(NAME, self.identity.to_json())
 
 
-def _done(storage: Storage, identity: Identity) -> list[int]:
-    """The epochs that are done and kept, in order."""
-    names = storage.names(f"{identity.spark}/commits")
+def _epochs(storage: Storage, identity: Identity, log: str) -> list[int]:
+    """The epochs that are in one of Spark's logs, in order."""
+    names = storage.names(f"{identity.spark}/{log}")
     return sorted(identity.first_epoch + int(name) for name in names if name.isdecimal())
 
 

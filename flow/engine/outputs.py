@@ -29,12 +29,18 @@ class Writing:
         epoch: the epoch's number.
         partition: the number of the Spark partition.
         left_out: edges whose sinks are written elsewhere, as Spark data frames.
+        rewinds: how often the checkpoint has been set back.
     """
 
     run_id: str
     epoch: int
     partition: int
     left_out: frozenset[int] = frozenset()
+    rewinds: int = 0
+
+    def context(self, step_id: str) -> WriteContext:
+        """Which piece of an output that is."""
+        return WriteContext(step_id, self.epoch, self.partition, self.run_id, self.rewinds)
 
 
 def sink_of(plan: Plan, edge: Edge) -> Sink[Any]:
@@ -95,7 +101,7 @@ def write_outputs(plan: Plan, writing: Writing, packets: Iterable[Packet]) -> It
 
 
 def _write(plan: Plan, edge: Edge, writing: Writing, packets: list[Packet]) -> Packet:
-    context = WriteContext(edge.step_id, writing.epoch, writing.partition, writing.run_id)
+    context = writing.context(edge.step_id)
     try:
         try:
             sink = sink_of(plan, edge)

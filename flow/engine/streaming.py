@@ -209,7 +209,9 @@ class StreamingRun:
     def _chain(self, ticker: str, named: bool, left_out: frozenset[int]) -> DataFrame:
         """All sources in one, then level after level; the last of these stages writes outputs."""
         identity, last = self._checkpoint.identity, self._layout.levels
-        writing = TaskWriting(identity.run_id, left_out, identity.first_epoch)
+        writing = TaskWriting(
+            identity.run_id, left_out, identity.first_epoch, rewinds=identity.rewinds
+        )
         reader = self.spark.readStream.format(ticker)
         frame = (reader.name("ticker") if named else reader).load()
         for number, step_id in enumerate(self._foreign()):

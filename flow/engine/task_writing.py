@@ -26,12 +26,14 @@ class TaskWriting:
         left_out: edges whose sinks are written elsewhere, as Spark data frames.
         first_epoch: the number of the query's first epoch.
         is_batch: whether that is the only one.
+        rewinds: how often the checkpoint has been set back.
     """
 
     run_id: str
     left_out: frozenset[int]
     first_epoch: int = 0
     is_batch: bool = False
+    rewinds: int = 0
 
     def of_task(self) -> Writing:
         """What the task writes that this is called in."""
@@ -41,7 +43,8 @@ class TaskWriting:
         number = 0 if self.is_batch else int(task.getLocalProperty(_MICRO_BATCH) or -1)
         if number < 0:
             raise EngineError("Spark did not tell a task which epoch it belongs to")
-        return Writing(self.run_id, self.first_epoch + number, task.partitionId(), self.left_out)
+        epoch = self.first_epoch + number
+        return Writing(self.run_id, epoch, task.partitionId(), self.left_out, self.rewinds)
 
 
 def write_partition(

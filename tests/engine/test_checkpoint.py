@@ -150,7 +150,7 @@ def test_a_file_is_put_in_its_place_whole_and_leaves_nothing_beside_it(
 
 
 def test_an_identity_comes_back_as_it_was() -> None:
-    places = {"v": 1}, {"v": 2}, {"fingerprint": {}}, ("a", "b"), ((8, {"fingerprint": 1}),)
+    places = {"v": 1}, {"v": 2}, {"fingerprint": {}}, ("a", "b"), 3, ((8, {"fingerprint": 1}),)
     identity = Identity("f", "r", 4, 2, 1, 7, *places)
     assert Identity.from_json(json.loads(json.dumps(identity.to_json())), "x") == identity
     assert (identity.spark, Identity("f", "r", 4, 2).spark) == ("spark-1", "spark")
@@ -168,7 +168,8 @@ def test_an_identity_knows_what_it_was_when_an_earlier_epoch_was_done() -> None:
     found = [three.set_back(epoch).recovery for epoch in (4, 5, 6, 7, 8)]
     assert found == ["one", "one", "two", "two", "three"]
     assert three.set_back(6).earlier == ((5, "one"),)
-    assert (two.set_back(5).dropping, two.set_back(6)) == ((), two)
+    assert (two.set_back(5).dropping, two.set_back(6).dropping) == ((), ("old",))
+    assert [two.rewinds, two.set_back(5).set_back(5).rewinds] == [0, 2]
     assert three.admitting("three", (), [6, 7, 8]).earlier == ((7, "two"),), "others are not kept"
     assert one.admitting("two", (), []).earlier == ()
 

@@ -163,7 +163,9 @@ def test_an_epoch_s_number_is_that_of_the_micro_batch_after_the_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     in_task(monkeypatch, 1, batch="4")
-    assert TaskWriting("run", frozenset({9}), 30).of_task() == Writing("run", 34, 1, frozenset({9}))
+    writing = TaskWriting("run", frozenset({9}), 30, rewinds=2).of_task()
+    assert writing == Writing("run", 34, 1, frozenset({9}), 2)
+    assert writing.context("out") == WriteContext("out", 34, 1, "run", 2)
 
 
 def test_the_first_micro_batch_has_the_number_nought(monkeypatch: pytest.MonkeyPatch) -> None:

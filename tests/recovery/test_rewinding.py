@@ -116,11 +116,12 @@ def test_without_yes_nothing_is_changed(copied: Path, spark: SparkSession) -> No
         "spark/offsets/3",
         "spark/commits/2",
         "spark/offsets/2",
+        "flow.json",
     )
     assert str(found).splitlines()[:4] == [
         f"{copied} would be set back to epoch 1, at 2023-12-14T10:00:00Z",
         "  the next run would do epochs 2 to 3 again",
-        f"  4 files would be moved to {found.backup}",
+        f"  5 files would be moved to {found.backup}",
         "nothing has been changed: give --yes to do it",
     ]
 
@@ -150,13 +151,13 @@ def test_snapshots_of_later_state_are_moved_too(copied: Path, spark: SparkSessio
     for file in (needed, later):
         file.write_bytes(first.read_bytes())
     found = rewind(copied, 2, spark=spark)
-    assert found.moved[2:] == (later.relative_to(copied).as_posix(),)
+    assert found.moved[2:] == (later.relative_to(copied).as_posix(), "flow.json")
 
 
 def test_an_epoch_that_was_begun_is_removed(copied: Path, spark: SparkSession) -> None:
     (copied / "spark" / "commits" / "3").unlink()
     found = rewind(copied, 2, yes=True, spark=spark)
-    assert (found.undone, found.moved) == ((3,), ("spark/offsets/3",))
+    assert (found.undone, found.moved) == ((3,), ("spark/offsets/3", "flow.json"))
     assert status(copied, spark=spark).begun is None
 
 

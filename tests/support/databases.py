@@ -85,17 +85,26 @@ def opened(*sinks: Sink[Any], run: str = RUN, resuming: bool = False) -> Iterato
             sink.close()
 
 
-def write(sink: Sink[Any], epoch: int, *batches: Any, run: str = RUN, partition: int = 0) -> Any:
+def write(
+    sink: Sink[Any],
+    epoch: int,
+    *batches: Any,
+    run: str = RUN,
+    partition: int = 0,
+    rewinds: int = 0,
+) -> Any:
     """Write as a worker does: with a copy of the sink, and a message that travels back."""
     sink = pickle.loads(pickle.dumps(sink))
-    message = sink.write(WriteContext("out", epoch, partition, run), iter(batches))
+    message = sink.write(WriteContext("out", epoch, partition, run, rewinds), iter(batches))
     return pickle.loads(pickle.dumps(message))
 
 
-def publish(sink: Sink[Any], epoch: int, *partitions: Any, run: str = RUN) -> None:
+def publish(
+    sink: Sink[Any], epoch: int, *partitions: Any, run: str = RUN, rewinds: int = 0
+) -> None:
     """Write and commit an epoch; each partition is a batch of items."""
     messages = [
-        write(sink, epoch, items, run=run, partition=number)
+        write(sink, epoch, items, run=run, partition=number, rewinds=rewinds)
         for number, items in enumerate(partitions)
     ]
     sink.commit(epoch, messages)

@@ -5,12 +5,13 @@ writes the epoch's records::
 
     _flow_epochs
       key    ["1a2b…", "totals_out", "totals"]        run, step and topic
-      value  {"epoch": 41, "count": 96}
+      value  {"epoch": 41, "count": 96, "rewinds": 0}
 
-`epoch` is the last one that wrote records, and `count` how many. A committed consumer offset would
-do without a topic, and travels in a transaction as well; but brokers forget the offsets of a group
-that nobody has used for `offsets.retention.minutes`, a week by default, and a flow that was down
-for longer would not know what it has written.
+`epoch` is the last one that wrote records, and `count` how many; `rewinds` is how often the run
+had been set back by then, which tells the epoch from another of the same number. A committed
+consumer offset would do without a topic, and travels in a transaction as well; but brokers forget
+the offsets of a group that nobody has used for `offsets.retention.minutes`, a week by default, and
+a flow that was down for longer would not know what it has written.
 
 A reader of committed messages gets no further than the oldest transaction that is open. Outputs
 share the topic, so what is to be known may lie behind another flow's: reading waits until nothing
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from flow.connectors.kafka.cluster import is_passing
@@ -40,20 +41,21 @@ _WAIT = 0.05
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of an output; both are described in the module."""
+    """What is known of an output; all are described in the module."""
 
     epoch: int
     count: int
+    rewinds: int
 
     def encoded(self) -> bytes:
         """The entry as a message's value."""
-        return json.dumps({"epoch": self.epoch, "count": self.count}).encode()
+        return json.dumps(asdict(self)).encode()
 
     @classmethod
     def decoded(cls, value: bytes) -> Entry:
         """Read what `encoded` has made."""
         found = json.loads(value)
-        return cls(int(found["epoch"]), int(found["count"]))
+        return cls(int(found["epoch"]), int(found["count"]), int(found.get("rewinds", 0)))
 
 
 def entry_key(run_id: str, step_id: str, topic: str) -> bytes:

@@ -52,14 +52,15 @@ class _Chunk:
     """
 
     step_id: str
+    rewinds: int
     content: bytes
 
     @classmethod
-    def packed(cls, step_id: str, batch: pa.RecordBatch) -> _Chunk:
+    def packed(cls, context: WriteContext, batch: pa.RecordBatch) -> _Chunk:
         packed = pa.BufferOutputStream()
         with pa.ipc.new_stream(packed, SCHEMA, options=_COMPRESSED) as stream:
             stream.write_batch(batch)
-        return cls(step_id, packed.getvalue().to_pybytes())
+        return cls(context.step_id, context.rewinds, packed.getvalue().to_pybytes())
 
     def batch(self) -> pa.RecordBatch:
         return pa.ipc.open_stream(self.content).read_next_batch()
@@ -195,7 +196,7 @@ class KafkaSink(Sink[Any]):
     def write(self, context: WriteContext, batches: Iterator[Written]) -> list[_Chunk]:
         encoded = self._encoding.encoded(batches, context.step_id)
         if self._exactly_once:
-            return [_Chunk.packed(context.step_id, batch) for batch in encoded]
+            return [_Chunk.packed(context, batch) for batch in encoded]
         what = f"step {context.step_id!r}: epoch {context.epoch} could not be written"
         write_directly(Clients(self.servers, self.properties), self.topic, encoded, what)
         return []
@@ -205,7 +206,9 @@ class KafkaSink(Sink[Any]):
         chunks: list[_Chunk] = [chunk for message in messages for chunk in message]
         if chunks:
             writer = self._writer(chunks[0].step_id)
-            writer.write(epoch, [chunk.batch() for chunk in chunks], self.after_rewind)
+            rewinds = max(chunk.rewinds for chunk in chunks)
+            batches = [chunk.batch() for chunk in chunks]
+            writer.write(epoch, batches, rewinds, self.after_rewind)
 
     @override
     def close(self) -> None:

@@ -59,19 +59,27 @@ class TransactionalWriter:
             self._take_over()
             self._entry = epochs.read(self._key)
 
-    def write(self, epoch: int, batches: Sequence[pa.RecordBatch], after: AfterRewind) -> None:
+    def write(
+        self, epoch: int, batches: Sequence[pa.RecordBatch], rewinds: int, after: AfterRewind
+    ) -> None:
         """Write an epoch's records, unless they are there.
+
+        Args:
+            epoch: the epoch's number.
+            batches: its records.
+            rewinds: how often the run has been set back, see `WriteContext`.
+            after: what to do with an epoch that the run was set back to.
 
         Raises:
             SinkError: it cannot be written, or the run was set back to it and `after` says no.
         """
         count = sum(batch.num_rows for batch in batches)
         entry = self._entry
-        if not count or (entry is not None and (entry.epoch, entry.count) == (epoch, count)):
+        new = Entry(epoch, count, rewinds)
+        if not count or entry == new:
             return
         if entry is not None and entry.epoch >= epoch and after == "refuse":
-            raise SinkError(self._set_back_problem(entry, epoch, count))
-        new = Entry(epoch, count)
+            raise SinkError(self._set_back_problem(entry, new))
         self._transact(epoch, batches, new)
         self._entry = new
 
@@ -138,10 +146,11 @@ class TransactionalWriter:
             "start the flow again"
         )
 
-    def _set_back_problem(self, entry: Entry, epoch: int, count: int) -> str:
+    def _set_back_problem(self, entry: Entry, new: Entry) -> str:
+        epoch = new.epoch
         found = f"records of this run up to epoch {entry.epoch}, and it was set back to {epoch}"
-        if entry.epoch == epoch:
-            found = f"{entry.count} records of epoch {epoch} of this run, which has {count} now"
+        if entry.epoch == epoch and entry.count != new.count:
+            found = f"{entry.count} records of epoch {epoch} of this run, which has {new.count} now"
         return (
             f"step {self._step_id!r}: topic {self._topic!r} holds {found}: Kafka takes no records "
             "back, so some would be there twice. Write to another topic; or pass "

@@ -51,9 +51,5 @@ class Database(ABC):
         """The names of a table's columns."""
 
     @abstractmethod
-    def may_alter(self, table: TableName) -> bool:
-        """Whether columns can be added to a table."""
-
-    @abstractmethod
     def close(self) -> None:
         """Let go of the connection."""

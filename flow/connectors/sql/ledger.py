@@ -3,29 +3,27 @@
 It lies beside the data, in the same database, and is changed in the same transaction::
 
     _flow_epochs
-      sink          run_id   epoch   row_count   row_digest   marked_since   writer
-      public.hours  1a2b…    41      96          5c6d…        0              9f8e…
+      sink          run_id   epoch   row_count   rewinds   marked_since   writer
+      public.hours  1a2b…    41      96          0         0              9f8e…
 
-`epoch` is the last one that wrote rows, and `row_count` how many; `row_digest` tells them from as
-many others. Rows of epochs from `marked_since` on carry the number of their epoch. `writer` is who
-opened the table last for this run: what anyone else wants to write for the same run is refused, so
-that two outputs, or two processes, cannot take each other's epochs for their own.
+`epoch` is the last one that wrote rows, and `row_count` how many; `rewinds` is how often the run
+had been set back by then, which tells the epoch from another of the same number. Rows of epochs
+from `marked_since` on carry the number of their epoch. `writer` is who opened the table last for
+this run: what anyone else wants to write for the same run is refused, so that two outputs, or two
+processes, cannot take each other's epochs for their own.
 
-A table that was made before there were digests gets the column when a sink is opened, unless it
-belongs to someone else. Where there is no digest, as many rows are taken for the same ones.
+A table that was made without the column `rewinds` gets it when a sink is opened.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 
-from flow.connectors.sql.content import Content
 from flow.connectors.sql.database import Database
 from flow.connectors.sql.statements import Dialect, TableName, quoted_table
 
 EPOCHS_TABLE = "_flow_epochs"
-_DIGEST = "row_digest"
 
 
 class Todo(Enum):
@@ -64,45 +62,37 @@ class Entry:
 
     epoch: int | None
     row_count: int | None
-    row_digest: str | None
+    rewinds: int | None
     marked_since: int | None
     writer: str
 
-    def todo(self, epoch: int, content: Content, repeating: Repeating) -> Todo:
-        """What there is to do for an epoch with such rows.
+    def todo(self, epoch: int, row_count: int, rewinds: int, repeating: Repeating) -> Todo:
+        """What there is to do for an epoch with so many rows, of a run set back so many times.
 
-        >>> rows, others = Content(9, "5c6d"), Content(9, "7e8f")
-        >>> Entry(None, None, None, None, "").todo(0, rows, Repeating.DOUBLES)
+        >>> Entry(None, None, None, None, "").todo(0, 9, 0, Repeating.DOUBLES)
         <Todo.WRITE: 'write'>
-        >>> Entry(7, 9, "5c6d", None, "").todo(7, rows, Repeating.DOUBLES)
+        >>> Entry(7, 9, 0, None, "").todo(7, 9, 0, Repeating.DOUBLES)
         <Todo.NOTHING: 'nothing'>
-        >>> Entry(7, 9, "5c6d", None, "").todo(7, others, Repeating.DOUBLES)
+        >>> Entry(7, 9, 0, None, "").todo(7, 9, 1, Repeating.DOUBLES)
         <Todo.REFUSE: 'refuse'>
-        >>> Entry(7, 9, "5c6d", 3, "").todo(5, rows, Repeating.MARKED)
+        >>> Entry(7, 9, 0, 3, "").todo(5, 9, 1, Repeating.MARKED)
         <Todo.REPLACE: 'replace'>
         """
         if self.epoch is None or self.epoch < epoch:
-            return Todo.WRITE if content.count else Todo.NOTHING
+            return Todo.WRITE if row_count else Todo.NOTHING
         if repeating is Repeating.HARMLESS:
             return Todo.WRITE
         marked = self.marked_since is not None and self.marked_since <= epoch
         if repeating is Repeating.MARKED and marked:
             return Todo.REPLACE
-        return Todo.NOTHING if self._holds(epoch, content) else Todo.REFUSE
+        # After a crash an epoch is run again with the same items. One that was set back to is cut
+        # anew, and to leave out what it has would lose that.
+        there = (self.epoch, self.row_count, self.rewinds or 0)
+        return Todo.NOTHING if there == (epoch, row_count, rewinds) else Todo.REFUSE
 
-    def after(self, epoch: int, content: Content, repeating: Repeating) -> Entry:
+    def after(self, epoch: int, row_count: int, rewinds: int, repeating: Repeating) -> Entry:
         """The entry once an epoch is written."""
-        marked_since = self._marked_after(repeating)
-        return Entry(epoch, content.count, content.digest, marked_since, self.writer)
-
-    def _holds(self, epoch: int, content: Content) -> bool:
-        """Whether these very rows were written.
-
-        After a crash an epoch is run again with the same items. One that was set back to is cut
-        anew, and to leave out what it has else would lose that.
-        """
-        same = self.row_digest in (None, content.digest)
-        return same and (self.epoch, self.row_count) == (epoch, content.count)
+        return Entry(epoch, row_count, rewinds, self._marked_after(repeating), self.writer)
 
     def _marked_after(self, repeating: Repeating) -> int | None:
         """From which epoch on all rows are marked, once another one is written."""
@@ -122,29 +112,24 @@ class Ledger:
         table: the table of epochs.
         sink: the name of the table that is written to, in full.
         run_id: the run.
-        keeps_digests: whether the table of epochs has a column for them.
     """
 
     dialect: Dialect
     table: TableName
     sink: str
     run_id: str
-    keeps_digests: bool = True
 
-    def made(self, database: Database) -> Ledger:
-        """The ledger with its table of epochs, which is made if there is none."""
+    def make(self, database: Database) -> None:
+        """Make the table of epochs if there is none, and the columns that one from before lacks."""
         # Not IF NOT EXISTS, which asks for the right to create even where there is nothing to do.
         if database.find_table(self.table) is None:
             database.ask(
                 f"CREATE TABLE {quoted_table(self.table)} (sink text NOT NULL, "
-                f"run_id text NOT NULL, epoch bigint, row_count bigint, {_DIGEST} text, "
+                "run_id text NOT NULL, epoch bigint, row_count bigint, rewinds bigint, "
                 "marked_since bigint, writer text NOT NULL, PRIMARY KEY (sink, run_id))"
             )
-        elif _DIGEST not in database.columns_of(self.table):
-            if not database.may_alter(self.table):
-                return replace(self, keeps_digests=False)
-            database.ask(f"ALTER TABLE {quoted_table(self.table)} ADD COLUMN {_DIGEST} text")
-        return self
+        elif "rewinds" not in database.columns_of(self.table):
+            database.ask(f"ALTER TABLE {quoted_table(self.table)} ADD COLUMN rewinds bigint")
 
     def claim(self, database: Database, writer: str) -> None:
         """Become the one who writes."""
@@ -157,9 +142,8 @@ class Ledger:
 
     def read(self, database: Database) -> Entry | None:
         """The entry, locked until the transaction ends."""
-        digest = _DIGEST if self.keeps_digests else "NULL"
         statement = (
-            f"SELECT epoch, row_count, {digest}, marked_since, writer "
+            f"SELECT epoch, row_count, rewinds, marked_since, writer "
             f"FROM {quoted_table(self.table)} WHERE sink = {self.dialect.placeholder(1)} "
             f"AND run_id = {self.dialect.placeholder(2)}{self.dialect.row_lock}"
         )
@@ -168,32 +152,20 @@ class Ledger:
 
     def update(self, database: Database, entry: Entry) -> None:
         """Note that an epoch is written."""
-        values: dict[str, int | str | None] = {
-            "epoch": entry.epoch,
-            "row_count": entry.row_count,
-            "marked_since": entry.marked_since,
-        }
-        if self.keeps_digests:
-            values[_DIGEST] = entry.row_digest
         place = self.dialect.placeholder
-        changes = ", ".join(f"{name} = {place(at)}" for at, name in enumerate(values, 1))
         statement = (
-            f"UPDATE {quoted_table(self.table)} SET {changes} "
-            f"WHERE sink = {place(len(values) + 1)} AND run_id = {place(len(values) + 2)}"
+            f"UPDATE {quoted_table(self.table)} "
+            f"SET epoch = {place(1)}, row_count = {place(2)}, rewinds = {place(3)}, "
+            f"marked_since = {place(4)} WHERE sink = {place(5)} AND run_id = {place(6)}"
         )
-        database.repeat(statement, [(*values.values(), self.sink, self.run_id)])
+        values = (entry.epoch, entry.row_count, entry.rewinds, entry.marked_since)
+        database.repeat(statement, [(*values, self.sink, self.run_id)])
 
     def forgetting(self) -> str:
         """The statement by which a user makes the run start afresh, as text to be shown."""
-        return f"DELETE FROM {quoted_table(self.table)} {self._where()}"
-
-    def trusting(self) -> str:
-        """The statement by which a user has as many rows taken for the same ones."""
-        return f"UPDATE {quoted_table(self.table)} SET {_DIGEST} = NULL {self._where()}"
-
-    def _where(self) -> str:
         sink, run_id = (value.replace("'", "''") for value in (self.sink, self.run_id))
-        return f"WHERE sink = '{sink}' AND run_id = '{run_id}'"
+        where = f"WHERE sink = '{sink}' AND run_id = '{run_id}'"
+        return f"DELETE FROM {quoted_table(self.table)} {where}"
 
     def _places(self, count: int) -> str:
         return ", ".join(map(self.dialect.placeholder, range(1, count + 1)))

@@ -254,13 +254,6 @@ class PostgresDatabase(Database):
         return [row[0] for row in self.ask(statement, (quoted_table(table),))]
 
     @override
-    def may_alter(self, table: TableName) -> bool:
-        statement = (
-            "SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass($1)"
-        )
-        return self.ask(statement, (quoted_table(table),)) == [(True,)]
-
-    @override
     def close(self) -> None:
         self._connection.close()
 

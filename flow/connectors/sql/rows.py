@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, TypeAlias
 import pyarrow as pa
 
 from flow.connectors.sink import WriteContext, Written, to_record
-from flow.connectors.sql.content import digest_of
 from flow.connectors.sql.values import Form
 from flow.errors import SinkError, shorten, step_error
 
@@ -71,13 +70,13 @@ class Chunk:
     Attributes:
         step_id: the output's step.
         count: how many they are.
-        digest: what they are known again by, without the columns for the run and the epoch.
+        rewinds: how often the run has been set back, see `WriteContext`.
         content: the rows, pickled: unpacked only when it is their turn.
     """
 
     step_id: str
     count: int
-    digest: int
+    rewinds: int
     content: bytes
 
     def unpacked(self) -> list[Alike]:
@@ -182,14 +181,12 @@ class RowMaker:
         marks: Row = ()
         if self.epoch_columns:
             marks = (self.form(self.context.run_id), self.form(self.context.epoch))
-        digest, packed = 0, []
+        packed = []
         for (change, columns), some in groupby(shaped, itemgetter(0)):
-            rows = [row for _, row in some]
-            digest += digest_of(change.value, columns, rows)
-            if marks:
-                rows = [row + marks for row in rows]
+            rows = [row + marks for _, row in some]
             packed.append((change, columns + self.epoch_columns, rows))
-        return Chunk(self.context.step_id, len(shaped), digest, pickle.dumps(packed, 5))
+        context, content = self.context, pickle.dumps(packed, 5)
+        return Chunk(context.step_id, len(shaped), context.rewinds, content)
 
 
 def _items(batches: Iterable[Written]) -> Iterator[Any]:

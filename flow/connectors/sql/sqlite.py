@@ -82,9 +82,7 @@ class SqliteSink(TableSink):
             A table that is there stays as it is.
         epoch_columns: with ``mode="insert"``, the names of two columns, text and integer, in which
             every row gets the id of its run and the number of its epoch. A run that is set back to
-            an earlier epoch can then remove what it wrote since. Without them it is refused, and so
-            is an epoch that is run again and has other rows than before, as it has when a function
-            puts the time of writing into them.
+            an earlier epoch can then remove what it wrote since. Without them it is refused.
 
     Raises:
         FlowBuildError: when the arguments do not fit each other.
@@ -204,10 +202,6 @@ class SqliteDatabase(Database):
         return [column[0] for column in found.description]
 
     @override
-    def may_alter(self, table: TableName) -> bool:
-        return True
-
-    @override
     def close(self) -> None:
         self._connection.close()
 
@@ -239,7 +233,7 @@ _FORM = values.by_type(
         int: values.whole,
         float: values.finite,
         str: values.text,
-        bytes: bytes,
+        bytes: values.same,
         bytearray: bytes,
         memoryview: bytes,
         datetime: _instant,

@@ -15,7 +15,6 @@ from typing_extensions import override
 
 from flow.connectors.files.checks import Schema, check_choice, checked_schema
 from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
-from flow.connectors.sql.content import Content
 from flow.connectors.sql.database import Database
 from flow.connectors.sql.ledger import Entry, Ledger, Repeating, Todo
 from flow.connectors.sql.rows import Alike, Change, Chunk, RowMaker
@@ -111,10 +110,11 @@ class TableSink(Sink[Any]):
         what = f"{step}epoch {epoch} could not be written to {self}"
         with self._explained(what), run.database.transaction():
             entry = self._own_entry(run)
-            content = Content.of((one.count for one in chunks), (one.digest for one in chunks))
-            todo = entry.todo(epoch, content, self._repeating())
+            count = sum(chunk.count for chunk in chunks)
+            rewinds = max((chunk.rewinds for chunk in chunks), default=0)
+            todo = entry.todo(epoch, count, rewinds, self._repeating())
             if todo is Todo.REFUSE:
-                raise SinkError(step + self._set_back_problem(run, entry, epoch, content.count))
+                raise SinkError(step + self._set_back_problem(run, entry, epoch, count))
             if todo is Todo.REPLACE and self.epoch_columns is not None:
                 run.database.repeat(
                     run.statements.delete_epochs(*self.epoch_columns), [(run.ledger.run_id, epoch)]
@@ -122,7 +122,8 @@ class TableSink(Sink[Any]):
             if todo is not Todo.NOTHING:
                 for chunk in chunks:
                     self._write_chunk(run, chunk)
-                run.ledger.update(run.database, entry.after(epoch, content, self._repeating()))
+                written = entry.after(epoch, count, rewinds, self._repeating())
+                run.ledger.update(run.database, written)
 
     @override
     def close(self) -> None:
@@ -187,7 +188,7 @@ class TableSink(Sink[Any]):
         if self.key:
             self._check_key(database, statements)
         ledger = Ledger(self.dialect, self.epochs_table(table), ".".join(table), run_id)
-        ledger = ledger.made(database)
+        ledger.make(database)
         writer = uuid.uuid4().hex
         ledger.claim(database, writer)
         return _Run(database, statements, columns, ledger, writer)
@@ -256,25 +257,14 @@ class TableSink(Sink[Any]):
         )
 
     def _set_back_problem(self, run: _Run, entry: Entry, epoch: int, count: int) -> str:
-        way_out = ""
-        if entry.epoch != epoch:
-            found = (
-                f"rows of this run up to epoch {entry.epoch}, and the run was set back to {epoch}"
-            )
-        elif entry.row_count != count:
+        found = f"rows of this run up to epoch {entry.epoch}, and the run was set back to {epoch}"
+        if entry.epoch == epoch and entry.row_count != count:
             found = f"{entry.row_count} rows of epoch {epoch} of this run, which has {count} now"
-        else:
-            found = f"{count} rows of epoch {epoch} of this run, which has other ones now"
-            way_out = (
-                ". If the run was not set back, a function gave something else for the same item, "
-                "such as the time: to keep the rows that are there, start the flow again after\n"
-                f"  {run.ledger.trusting()}"
-            )
         return (
             f"{self} holds {found}: rows would be there twice, or be left out. Either write to "
             f"another table; or delete the rows that epochs from {epoch} on have written, run the "
             f"statement\n  {run.ledger.forgetting()}\nand start the flow again. With "
-            f"epoch_columns, or mode='upsert', a sink does this by itself{way_out}"
+            "epoch_columns, or mode='upsert', a sink does this by itself"
         )
 
     def _check_together(self) -> None:

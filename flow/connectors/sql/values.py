@@ -73,8 +73,7 @@ def text(value: str) -> str:
     """Text that can be written as UTF-8."""
     if not value.isascii():
         value.encode()
-    # A subclass can show itself as something else.
-    return str.__str__(value)
+    return value
 
 
 def in_utc(value: datetime) -> datetime:

@@ -34,9 +34,10 @@ class Run:
         self.step_id = step_id
         sink.open(run_id, resuming=False)
 
-    def write(self, epoch: int, *parts: Written) -> None:
+    def write(self, epoch: int, *parts: Written, rewinds: int = 0) -> None:
         """Write and commit an epoch, a part for each Spark partition."""
-        contexts = (WriteContext(self.step_id, epoch, n, self.run_id) for n in range(len(parts)))
+        numbers = range(len(parts))
+        contexts = (WriteContext(self.step_id, epoch, n, self.run_id, rewinds) for n in numbers)
         made = [
             self.sink.write(context, iter([part]))
             for context, part in zip(contexts, parts, strict=True)
@@ -272,6 +273,9 @@ def test_a_run_that_was_set_back_is_refused_or_writes_again(broker: Broker, star
     with pytest.raises(SinkError) as caught:
         start(topic, "run").write(2, [2, 3])
     assert "holds 1 records of epoch 2 of this run, which has 2 now" in str(caught.value)
+    with pytest.raises(SinkError) as caught:
+        start(topic, "run").write(2, [3], rewinds=1)
+    assert "holds records of this run up to epoch 2, and it was set back to 2" in str(caught.value)
     again = start(topic, "run", after_rewind="write")
     again.write(1, [1, 2])
     again.write(1, [1, 2])
