@@ -160,6 +160,10 @@ def _move(checkpoint: KeptCheckpoint, planned: Rewind) -> None:
 def _note(planned: Rewind) -> str:
     listed = "\n".join(f"  {name}" for name in planned.moved)
     tops = dict.fromkeys(f"{planned.backup}/{name.partition('/')[0]}" for name in planned.moved)
+    if IDENTITY in planned.moved:
+        tops[f"{planned.backup}/.{IDENTITY}.crc"] = (
+            None  # by which Hadoop checks it on a local disk
+        )
     return (
         f"The checkpoint {planned.path} was set back to epoch {planned.epoch}; what it knew of "
         f"{_epochs(planned) if planned.undone else 'its steps'} was moved here.\n\n"
