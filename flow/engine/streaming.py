@@ -24,6 +24,7 @@ from flow.engine.context import Stats
 from flow.engine.epochs import EpochOutputs
 from flow.engine.feed import EpochOffset, Feed, Origin, StopFlag, SystemTime, wall_time
 from flow.engine.foreign import foreign_packets
+from flow.engine.frame_state import refuse_stateful_frames
 from flow.engine.level_processor import LevelProcessor
 from flow.engine.lock import CheckpointLock
 from flow.engine.packets import PACKET_DDL
@@ -83,11 +84,13 @@ class StreamingRun:
         """Run until the sources end, the run is asked to stop, or something fails.
 
         Raises:
+            FlowBuildError: when a streaming data frame keeps state of its own.
             FlowError: when a step, a source, a sink or Spark failed.
         """
         recovery = self.settings.recovery
         scratch_folder = tempfile.TemporaryDirectory(prefix="flow-")
         with scratch_folder as scratch, _quiet_callbacks(), _jvm_needed(self.spark):
+            refuse_stateful_frames(self.plan)
             storage = Storage(self.spark, scratch if recovery is None else str(recovery.path))
             self._lock = None if recovery is None else CheckpointLock(storage)
             with self._lock or contextlib.nullcontext():
