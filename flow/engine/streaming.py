@@ -264,7 +264,7 @@ class StreamingRun:
         stopping = threading.Thread(target=query.stop, name="flow-stop", daemon=True)
         stopping.start()
         stopping.join(0.05)
-        server.close()
+        server.release()
         stopping.join()
 
     def _check_going_on(self) -> None:
