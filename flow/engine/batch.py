@@ -21,6 +21,7 @@ from flow.engine.context import Control, Stats
 from flow.engine.epochs import EpochOutputs
 from flow.engine.feed import SystemTime, plan_everything, wall_time
 from flow.engine.foreign import foreign_packets
+from flow.engine.jvm import jvm_needed
 from flow.engine.keyed_state import live_states
 from flow.engine.level import run_level
 from flow.engine.local import DEFAULT_SHARDS
@@ -88,7 +89,10 @@ def run_batch(
     control = Control(Moment(settings.system_time()), settings.drain)
     outputs.open(resuming=False)
     try:
-        with query_conf(spark, partitions, only_packets=_only_packets(plan, writing)):
+        with (
+            jvm_needed(spark),
+            query_conf(spark, partitions, only_packets=_only_packets(plan, writing)),
+        ):
             outputs.write(_chain(plan, spark, shipped, layout, control, cores, writing), 0)
     except FlowError:
         raise

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from py4j.protocol import Py4JError
+
 from flow.errors import first_line
 
+JVM_ERRORS = (Py4JError, ConnectionError)
+"""What calls into a JVM that has ended raise; but such errors may come of something else, too."""
 NO_SPACE = "No space left on device"
 _WORKER = "Error from python worker:\n"
 _END = "\n"
