@@ -35,10 +35,11 @@ from flow.engine.session import SPARK_LOG, query_conf
 from flow.engine.shard_table import ShardTable
 from flow.engine.shipping import ShippedPlan
 from flow.engine.sources import is_foreign, planner_of, source_of
+from flow.engine.spark_failures import spark_problem
 from flow.engine.state import KeyStates
 from flow.engine.summary import Summary
 from flow.engine.task_writing import TaskWriting, write_partition
-from flow.errors import EngineError, FlowBuildError, FlowError, first_line
+from flow.errors import EngineError, FlowBuildError, FlowError
 from flow.instants import Moment
 
 
@@ -97,7 +98,7 @@ def run_batch(
     except FlowError:
         raise
     except Exception as error:
-        problem = f"the Spark job failed: {first_line(error)} (Spark's log: {SPARK_LOG})"
+        problem = f"the Spark job failed: {spark_problem(error)} (Spark's log: {SPARK_LOG})"
         raise EngineError(problem) from error
     finally:
         outputs.close()
