@@ -23,11 +23,17 @@ class DataFrameSource(Source[dict[str, Any]]):
     of an epoch come side by side, the first row of each, then the second. Either counts as one
     source partition, however many Spark reads it in.
 
+    A streaming data frame may select, filter, explode, set a watermark, unite streams and join what
+    is static. What keeps state on a stream (an aggregation, ``dropDuplicates``, ``limit``, a join
+    of two streams, ``transformWithState``) is for steps of the flow: Spark's own state among the
+    flow's could neither be continued nor drained.
+
     Args:
         frame: the data frame, static or streaming.
 
     Raises:
         FlowTypeError: when it is not a Spark data frame.
+        FlowBuildError: when the flow runs: a streaming data frame that keeps state of its own.
     """
 
     def __init__(self, frame: DataFrame) -> None:

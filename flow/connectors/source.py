@@ -147,6 +147,13 @@ class Planner(ABC):
         Where more comes all the time, "what there is" is what there was at this moment.
         """
 
+    def in_doubt(self) -> bool:
+        """Whether `next` has just said "nothing now" without knowing, as of brokers out of reach.
+
+        A run that ends when there is nothing more goes on asking then, until it is asked to stop.
+        """
+        return False
+
     def behind(self, start: Json | None) -> Mapping[str, int]:  # noqa: ARG002
         """How many items wait behind `start`, by source partition; empty when not known."""
         return {}

@@ -21,6 +21,7 @@ from flow.engine.context import Control, Stats
 from flow.engine.epochs import EpochOutputs
 from flow.engine.feed import SystemTime, plan_everything, wall_time
 from flow.engine.foreign import foreign_packets
+from flow.engine.jvm import jvm_needed
 from flow.engine.keyed_state import live_states
 from flow.engine.level import run_level
 from flow.engine.local import DEFAULT_SHARDS
@@ -34,10 +35,11 @@ from flow.engine.session import SPARK_LOG, query_conf
 from flow.engine.shard_table import ShardTable
 from flow.engine.shipping import ShippedPlan
 from flow.engine.sources import is_foreign, planner_of, source_of
+from flow.engine.spark_failures import spark_problem
 from flow.engine.state import KeyStates
 from flow.engine.summary import Summary
 from flow.engine.task_writing import TaskWriting, write_partition
-from flow.errors import EngineError, FlowBuildError, FlowError, first_line
+from flow.errors import EngineError, FlowBuildError, FlowError
 from flow.instants import Moment
 
 
@@ -88,12 +90,15 @@ def run_batch(
     control = Control(Moment(settings.system_time()), settings.drain)
     outputs.open(resuming=False)
     try:
-        with query_conf(spark, partitions, only_packets=_only_packets(plan, writing)):
+        with (
+            jvm_needed(spark),
+            query_conf(spark, partitions, only_packets=_only_packets(plan, writing)),
+        ):
             outputs.write(_chain(plan, spark, shipped, layout, control, cores, writing), 0)
     except FlowError:
         raise
     except Exception as error:
-        problem = f"the Spark job failed: {first_line(error)} (Spark's log: {SPARK_LOG})"
+        problem = f"the Spark job failed: {spark_problem(error)} (Spark's log: {SPARK_LOG})"
         raise EngineError(problem) from error
     finally:
         outputs.close()

@@ -1,7 +1,7 @@
 """A flow's checkpoint directory: whose it is, how it is laid out, and how a run starts from it.
 
     <path>/flow.json      the identity: flow, run id, layout, fingerprint; replaced at once
-    <path>/lock.json      who runs on it now
+    <path>/lock.json      who runs on it now; in ``lock-<token>.json``, when it last said so
     <path>/spark          Spark's own checkpoint: offsets, commits and state; ``spark-<n>`` in a
                           later generation
     <path>/seed-<n>       the state that generation n starts with

@@ -251,14 +251,19 @@ class Feed:
         return slices
 
     def _exhausted(self, start: EpochOffset) -> bool:
-        if self.foreign:
-            return self.only_available and not self.foreign_busy
         if self.only_available:
-            return True
+            return not self._to_go_on()
+        if self.foreign:
+            return False
         return all(
             _asked(name, planner.finished, self._offset(start, name))
             for name, planner in self.planners.items()
         )
+
+    def _to_go_on(self) -> bool:
+        """Whether a run of what is available may have something to read still."""
+        doubted = any(planner.in_doubt() for planner in self.planners.values())
+        return doubted or (self.foreign and self.foreign_busy)
 
     def _finish(self, start: EpochOffset) -> EpochOffset:
         """End the input, unless it has been ended, or the windows are to stay open."""
@@ -272,7 +277,7 @@ class Feed:
 
     def _tick_wanted(self) -> bool:
         now_us = self._now()
-        if self.foreign and (not self.only_available or self.foreign_busy):
+        if self.foreign and (not self.only_available or self._to_go_on()):
             return True
         return now_us >= min(self.due_us, self._last_us + HEARTBEAT_US)
 

@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 
 from flow.engine.early_workers import start_workers_early
 from flow.engine.java import check_java
+from flow.engine.spark_failures import JVM_ERRORS
 from flow.engine.spark_home import quick_spark_home
 from flow.errors import EngineError, FlowBuildError, first_line, shorten
 
@@ -265,11 +266,17 @@ def query_conf(
         with _large_plans(spark):
             yield
     finally:
-        for name, old in before.items():
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)
+        # Where the JVM has ended there is nothing to put back, and what failed is to be seen.
+        with contextlib.suppress(*JVM_ERRORS):
+            _put_back(spark, before)
+
+
+def _put_back(spark: SparkSession, before: Mapping[str, str | None]) -> None:
+    for name, old in before.items():
+        if old is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, old)
 
 
 @contextlib.contextmanager
@@ -285,10 +292,11 @@ def _large_plans(spark: SparkSession) -> Iterator[None]:
     try:
         yield
     finally:
-        if before:
-            conf.set(_BROADCAST_BEYOND, before)
-        else:
-            conf.remove(_BROADCAST_BEYOND)
+        with contextlib.suppress(*JVM_ERRORS):
+            if before:
+                conf.set(_BROADCAST_BEYOND, before)
+            else:
+                conf.remove(_BROADCAST_BEYOND)
 
 
 @contextlib.contextmanager

@@ -6,12 +6,15 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
+from pyspark.sql import DataFrame
+
 from flow.connectors.dataframe import DataFrameSource
 from flow.connectors.files import ParquetSource
 from flow.connectors.source import Planner, Source, SourceLog
 from flow.dataflow import Step
 from flow.engine.failures import naming
 from flow.engine.plan import Plan
+from flow.engine.spark_failures import spark_problem
 from flow.engine.storage import Storage
 from flow.errors import EngineError, FlowError, SourceError, StepError, brief
 from flow.operators.edges import Input
@@ -34,6 +37,9 @@ def keep_static_frames(plan: Plan, storage: Storage) -> Plan:
 
     Returns:
         The plan with their inputs reading the files instead.
+
+    Raises:
+        SourceError: when Spark cannot read one, or write it, with its reason.
     """
     steps = dict(plan.steps)
     for step_id in plan.inputs:
@@ -41,10 +47,18 @@ def keep_static_frames(plan: Plan, storage: Storage) -> Plan:
         if isinstance(source, DataFrameSource) and not source.streaming:
             name = f"inputs/{_file_of(plan, step_id)}"
             if not storage.exists(f"{name}/_SUCCESS") and source.frame is not None:
-                source.frame.write.mode("overwrite").parquet(f"{storage.root}/{name}")
+                _keep(step_id, source.frame, f"{storage.root}/{name}")
             kept = ParquetSource(f"{storage.root}/{name}")
             steps[step_id] = replace(plan.steps[step_id], operator=Input(kept))
     return plan.with_steps(steps)
+
+
+def _keep(step_id: str, frame: DataFrame, path: str) -> None:
+    try:
+        frame.write.mode("overwrite").parquet(path)
+    except Exception as error:
+        problem = f"its data frame cannot be read and written to {path}: {spark_problem(error)}"
+        raise SourceError(f"step {step_id!r}: {problem}") from error
 
 
 def planner_of(step: Step, log: SourceLog, parallelism: int) -> Planner:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
+from py4j.protocol import Py4JError
+
 from flow.errors import first_line
 
+JVM_ERRORS = (Py4JError, ConnectionError)
+"""What calls into a JVM that has ended raise; but such errors may come of something else, too."""
 NO_SPACE = "No space left on device"
 _WORKER = "Error from python worker:\n"
 _END = "\n"
+_RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)+(\S.*)")
+"""What stands at the end of a trace of Python's."""
 _WRAPPERS = (
     "An error occurred while calling ",
     "Exception thrown in awaitResult",
@@ -18,7 +25,7 @@ _WRAPPERS = (
 
 
 def spark_problem(error: BaseException | None) -> str:
-    """What went wrong: no worker starts, a disk is full, or what the outermost cause says.
+    """What went wrong: what Python said in a worker, a full disk, or what the outermost cause says.
 
     The innermost causes say too little: that a stream has ended, where a worker has died.
     """
@@ -29,6 +36,10 @@ def spark_problem(error: BaseException | None) -> str:
     said = [message.partition(_END)[0] for message in messages]
     if any(NO_SPACE in one for one in said):
         return NO_SPACE
+    for message in messages:
+        raised = _RAISED.findall(message)
+        if raised:  # the last one is what was raised, where it came of others
+            return f"a function that Spark ran in Python raised {raised[-1].strip()}"
     return next((one for one in said if one and not one.startswith(_WRAPPERS)), said[0])
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from py4j.protocol import Py4JNetworkError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -24,6 +23,8 @@ from flow.engine.context import Stats
 from flow.engine.epochs import EpochOutputs
 from flow.engine.feed import EpochOffset, Feed, Origin, StopFlag, SystemTime, wall_time
 from flow.engine.foreign import foreign_packets
+from flow.engine.frame_state import refuse_stateful_frames
+from flow.engine.jvm import jvm_needed
 from flow.engine.level_processor import LevelProcessor
 from flow.engine.lock import CheckpointLock
 from flow.engine.packets import PACKET_DDL
@@ -32,7 +33,7 @@ from flow.engine.rows import Layout
 from flow.engine.session import SPARK_LOG, query_conf
 from flow.engine.shipping import ShippedPlan
 from flow.engine.sources import is_foreign, keep_static_frames, planners_of
-from flow.engine.spark_failures import NO_SPACE, spark_problem
+from flow.engine.spark_failures import JVM_ERRORS, NO_SPACE, spark_problem
 from flow.engine.spark_level import SparkLevel
 from flow.engine.storage import Storage
 from flow.engine.summary import Summary
@@ -83,11 +84,13 @@ class StreamingRun:
         """Run until the sources end, the run is asked to stop, or something fails.
 
         Raises:
+            FlowBuildError: when a streaming data frame keeps state of its own.
             FlowError: when a step, a source, a sink or Spark failed.
         """
         recovery = self.settings.recovery
         scratch_folder = tempfile.TemporaryDirectory(prefix="flow-")
-        with scratch_folder as scratch, _quiet_callbacks(), _jvm_needed(self.spark):
+        with scratch_folder as scratch, _quiet_callbacks(), jvm_needed(self.spark):
+            refuse_stateful_frames(self.plan)
             storage = Storage(self.spark, scratch if recovery is None else str(recovery.path))
             self._lock = None if recovery is None else CheckpointLock(storage)
             with self._lock or contextlib.nullcontext():
@@ -159,8 +162,10 @@ class StreamingRun:
             query = self._started(outputs, server)
             self._wait(query, feed, server)
         finally:
-            if query is not None and query.isActive:
-                self._stop_query(query, server)
+            # Where the JVM has ended there is no query left, and what failed is to be seen.
+            with contextlib.suppress(*JVM_ERRORS):
+                if query is not None and query.isActive:
+                    self._stop_query(query, server)
             server.close()
             for planner in planners.values():
                 planner.close()
@@ -230,10 +235,15 @@ class StreamingRun:
         return frame
 
     def _wait(self, query: StreamingQuery, feed: Feed, server: FeedServer) -> None:
-        while query.isActive and not feed.end.done.wait(0.2):
-            pass
-        stopped_by_spark = not query.isActive
-        self._stop_query(query, server)
+        stopped_by_spark = False
+        try:
+            while query.isActive and not feed.end.done.wait(0.2):
+                pass
+            stopped_by_spark = not query.isActive
+            self._stop_query(query, server)
+        except JVM_ERRORS:
+            if not isinstance(self._failure, FlowError):  # which says more than that the JVM ended
+                raise
         self._summary.stopped = feed.end.stop_asked.is_set()
         failure = self._failure or server.failure
         if isinstance(failure, Aborted):
@@ -260,10 +270,10 @@ class StreamingRun:
 
     def _stop_query(self, query: StreamingQuery, server: FeedServer) -> None:
         """Stop between epochs: the feed's answer is held back until the stop is under way."""
-        stopping = threading.Thread(target=query.stop, name="flow-stop", daemon=True)
+        stopping = threading.Thread(target=_stop, args=(query,), name="flow-stop", daemon=True)
         stopping.start()
         stopping.join(0.05)
-        server.close()
+        server.release()
         stopping.join()
 
     def _check_going_on(self) -> None:
@@ -329,25 +339,11 @@ def _quiet_callbacks() -> Iterator[None]:
         logger.setLevel(before)
 
 
-@contextlib.contextmanager
-def _jvm_needed(spark: SparkSession) -> Iterator[None]:
-    """Say so when Spark's JVM has ended: what Py4J raises then speaks of sockets."""
+def _stop(query: StreamingQuery) -> None:
     try:
-        yield
-    except (Py4JNetworkError, ConnectionError) as error:
-        if _answers(spark):  # then it was a connection of the user's own
-            raise
-        problem = f"Spark's JVM has ended; was it killed, or out of memory? (its log: {SPARK_LOG})"
-        raise EngineError(problem) from error
-
-
-def _answers(spark: SparkSession) -> bool:
-    jvm: Any = spark._jvm
-    try:
-        jvm.java.lang.System.nanoTime()
-    except (Py4JNetworkError, ConnectionError):
-        return False
-    return True
+        query.stop()
+    except JVM_ERRORS as error:  # as where the JVM has ended, and the query with it
+        logger.debug("the query could not be stopped: %s", first_line(error))
 
 
 class Aborted(Exception):

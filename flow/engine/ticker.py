@@ -8,13 +8,16 @@ reads is read, and packed, by Spark's tasks.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import pickle
 import secrets
+import socket
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, Listener
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any
 
 import pyarrow as pa
@@ -30,9 +33,12 @@ from flow.engine.seeding import read_seeds, seed_files
 from flow.engine.shipping import ShippedPlan
 from flow.engine.ticker_source import HOST, Ticker, ticker_source
 
+_PATIENCE_SECONDS = 5.0
+"""How long a thread is waited for that may be in a source's own code."""
+
 
 class FeedServer:
-    """Answers the ticker's questions from the feed.
+    """Answers the ticker's questions from the feed, each asker in a thread of its own.
 
     Args:
         feed: where offsets come from.
@@ -43,52 +49,77 @@ class FeedServer:
         self._feed = feed
         self._tasks = tasks
         self._key = secrets.token_bytes(32)
-        self._listener = Listener((HOST, 0), authkey=self._key)
+        self._listener = socket.create_server((HOST, 0))
+        self._port = int(self._listener.getsockname()[1])
+        self._answering: dict[threading.Thread, socket.socket] = {}
         self.failure: BaseException | None = None
-        threading.Thread(target=self._accept, name="flow-feed", daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, name="flow-feed", daemon=True)
+        self._accepting.start()
 
     def source(self, name: str, reading: TickReading) -> type[DataSource]:
         """The Spark source that asks here, under a name of its own."""
-        port, first_offset = int(self._listener.address[1]), dict(EpochOffset().to_json())
-        ticker = Ticker(name, PACKET_DDL, port, self._key, first_offset, pickle.dumps(reading))
+        first_offset = dict(EpochOffset().to_json())
+        ticker = Ticker(
+            name, PACKET_DDL, self._port, self._key, first_offset, pickle.dumps(reading)
+        )
         return ticker_source(ticker)
 
-    def close(self) -> None:
-        """Stop answering, and let go of whoever waits for an answer."""
+    def release(self) -> None:
+        """Take no more askers, and let go of whoever waits for an answer."""
         self._feed.end.closed.set()
+        _shut(self._listener)  # on its own, closing it would let the thread wait in it for ever
         self._listener.close()
 
-    def _accept(self) -> None:
-        while not self._feed.end.closed.is_set():
-            try:
-                connection = self._listener.accept()
-            except (OSError, EOFError, ValueError):
-                return
-            except Exception:  # a stranger without the key is turned away
-                continue
-            threading.Thread(
-                target=self._answer, args=(connection,), name="flow-feed-answer", daemon=True
-            ).start()
+    def close(self) -> None:
+        """Stop answering; called when nothing asks any more."""
+        self.release()
+        self._accepting.join(_PATIENCE_SECONDS)
+        answering = dict(self._answering)
+        for asker in answering.values():
+            _shut(asker)
+        for thread in answering:
+            thread.join(_PATIENCE_SECONDS)
 
-    def _answer(self, connection: Connection[Any, Any]) -> None:
-        with connection:
-            while True:
-                try:
-                    question = json.loads(connection.recv_bytes())
-                except (EOFError, OSError):
-                    return
-                try:
-                    answer = self._answer_to(question)
-                except BaseException as error:  # carried to where the run waits
-                    self.failure = error
-                    self._feed.end.done.set()
-                    answer = {"failed": f"{type(error).__name__}: {error}"}
-                if self._feed.foreign and self._feed.end.closed.is_set():
-                    return  # or Spark would begin an epoch of what it reads itself, without a time
-                try:
-                    connection.send_bytes(json.dumps(answer).encode())
-                except (OSError, BrokenPipeError):
-                    return
+    def _accept(self) -> None:
+        while True:
+            try:
+                asker, _ = self._listener.accept()
+            except OSError:  # it is closed
+                return
+            thread = threading.Thread(
+                target=self._answer, args=(asker,), name="flow-feed-answer", daemon=True
+            )
+            self._answering[thread] = asker
+            thread.start()
+
+    def _answer(self, asker: socket.socket) -> None:
+        try:
+            with asker, Connection(asker.dup().detach()) as connection:
+                self._converse(connection)
+        except (OSError, EOFError):  # the asker has gone, or is shut out
+            pass
+        finally:
+            del self._answering[threading.current_thread()]
+
+    def _converse(self, connection: Connection[Any, Any]) -> None:
+        try:
+            deliver_challenge(connection, self._key)
+            answer_challenge(connection, self._key)
+        except (AuthenticationError, ValueError, AssertionError):  # a stranger without the key
+            return
+        while True:
+            answer = self._reply(json.loads(connection.recv_bytes()))
+            if self._feed.foreign and self._feed.end.closed.is_set():
+                return  # or Spark would begin an epoch of what it reads itself, without a time
+            connection.send_bytes(json.dumps(answer).encode())
+
+    def _reply(self, question: Json) -> Json:
+        try:
+            return self._answer_to(question)
+        except BaseException as error:  # carried to where the run waits
+            self.failure = error
+            self._feed.end.done.set()
+            return {"failed": f"{type(error).__name__}: {error}"}
 
     def _answer_to(self, question: Json) -> Json:
         if "tasks of" in question:
@@ -97,6 +128,12 @@ class FeedServer:
             tasks = tasks_of(epoch, self._feed.readings(start, epoch), self._tasks)
             return {"tasks": [task.encode() for task in tasks]}
         return {"offset": self._feed.next(EpochOffset.from_json(question["after"])).to_json()}
+
+
+def _shut(connection: socket.socket) -> None:
+    """Let go of whoever waits in a socket."""
+    with contextlib.suppress(OSError):  # it is closed, or its other end is
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 @dataclass(frozen=True)

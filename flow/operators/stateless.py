@@ -5,6 +5,7 @@ Each function adds one step to the flow and returns the stream or streams that t
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -383,25 +384,47 @@ def try_map(step_id: str, up: Stream[X], mapper: Callable[[X], Y]) -> TryOut:
     return TryOut(*add_step(step_id, TryMap(mapper), up))
 
 
+_FORGOTTEN_AT_ONCE = 2
+"""More than one, or what is too old would stay as long as others come."""
+
+
 class TTLCache(Generic[DK, DV]):
-    """What a getter returned, kept for a time; handed to the mapper of `enrich_cached`."""
+    """What a getter returned, kept for a time; handed to the mapper of `enrich_cached`.
+
+    Answers stand in the order in which they were given, so that those that are too old come first.
+    Each new one lets go of two of these: what is kept shrinks as fast as it grew, and no look-up
+    pays for all. That is no dict, which takes longer to find its first entry the more were removed.
+    """
 
     def __init__(self, getter: Callable[[DK], DV], ttl_us: int) -> None:
         self._getter = getter
         self._ttl_us = ttl_us
-        self._known: dict[DK, tuple[int, DV]] = {}
+        self._known: OrderedDict[DK, tuple[int, DV]] = OrderedDict()
         self.now_us = 0
 
     def get(self, key: DK) -> DV:
         """What the getter says of `key`, asked again when its last answer is too old."""
         known = self._known.get(key)
-        if known is None or self.now_us - known[0] > self._ttl_us:
-            known = self._known[key] = (self.now_us, self._getter(key))
+        if known is None or self._is_old(known):
+            known = (self.now_us, self._getter(key))
+            self.remove(key)  # or it would keep its place, among those that are older
+            self._known[key] = known
+            self._forget_old()
         return known[1]
 
     def remove(self, key: DK) -> None:
         """Forget what is known of `key`."""
         self._known.pop(key, None)
+
+    def _is_old(self, known: tuple[int, DV]) -> bool:
+        return self.now_us - known[0] > self._ttl_us
+
+    def _forget_old(self) -> None:
+        for _ in range(_FORGOTTEN_AT_ONCE):
+            key, oldest = next(iter(self._known.items()))
+            if not self._is_old(oldest):
+                return
+            del self._known[key]
 
 
 def enrich_cached(
@@ -421,7 +444,7 @@ def enrich_cached(
         up: the stream to read.
         getter: asked for a key that is not in the cache.
         mapper: called with the cache and each item.
-        ttl: how long an answer is kept, in system time.
+        ttl: how long an answer is used, in system time; older ones are let go as others come.
 
     Example:
         >>> import flow.operators as op

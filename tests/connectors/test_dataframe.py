@@ -18,7 +18,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 import flow.operators as op
 from flow import Dataflow, StepError, Stream, run
 from flow.connectors.dataframe import DataFrameSink, DataFrameSource
-from flow.errors import FlowTypeError, SinkError
+from flow.errors import EngineError, FlowTypeError, SinkError, SourceError
 from flow.testing import ABORT, TestingSink, TestingSource
 from flow_windowing import EventClock, Sum, TumblingWindower, aggregate_window
 from recovery import RecoveryConfig
@@ -142,6 +142,28 @@ def test_times_are_in_utc_whatever_the_time_zone_of_the_session(
     run(flow, spark=spark, engine=engine)
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     assert out == [(12, 13, 14, [(1, 2)])]
+
+
+@pytest.mark.spark
+def test_a_static_data_frame_that_cannot_be_read_is_named_with_spark_s_reason(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    put(tmp_path, "1.parquet", ROWS)
+    gone = spark.read.parquet(str(tmp_path))
+    (tmp_path / "1.parquet").unlink()
+    ids = spark.range(3)
+    raising = ids.mapInPandas(lambda _: 1 / 0, "id string, n long")  # type: ignore[arg-type, return-value]
+    for frame, reason in (
+        (gone, r"\[FAILED_READ_FILE\.FILE_NOT_EXIST\] .*1\.parquet"),
+        (raising, "a function that Spark ran in Python raised ZeroDivisionError: division by zero"),
+        (ids.selectExpr("'a' id", "raise_error('odd') n"), r"\[USER_RAISED_EXCEPTION\] odd"),
+    ):
+        said = rf"^step 'in': its data frame cannot be read and written to \S+/inputs/in: {reason}"
+        with pytest.raises(SourceError, match=said) as caught:
+            run(sums(frame, []), spark=spark, engine="streaming")
+        assert len(str(caught.value).splitlines()) == 1
+        with pytest.raises(EngineError, match=f"^the Spark job failed: {reason}"):
+            run(sums(frame, []), spark=spark, engine="batch")
 
 
 def put(folder: Path, name: str, rows: list[tuple[str, int]]) -> None:

@@ -7,8 +7,10 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -107,6 +109,54 @@ def test_a_lock_of_another_machine_holds_while_it_is_renewed(storage: Storage) -
     storage.write(NAME, holder(host="elsewhere", pid=1))
     with pytest.raises(CheckpointError, match="process 1 on elsewhere"), CheckpointLock(storage):
         pass
+
+
+def test_a_lock_of_another_machine_holds_that_is_renewed_beside_it(storage: Storage) -> None:
+    old = time.time() - STALE_SECONDS - 1
+    storage.write(NAME, holder(host="elsewhere", pid=1, renewed=old))
+    storage.write("lock-other.json", {"renewed": time.time()})
+    with pytest.raises(CheckpointError, match="process 1 on elsewhere"), CheckpointLock(storage):
+        pass
+    storage.write("lock-other.json", {"renewed": old})
+    with CheckpointLock(storage):
+        assert storage.read(NAME)["token"] != "other"
+    assert storage.names("") == []
+
+
+def test_a_renewal_leaves_a_lock_alone_that_others_take_over_meanwhile(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They do it right before this one writes."""
+    monkeypatch.setattr(lock, "RENEW_SECONDS", 0.1)
+    put, renewed = Storage.write, threading.Event()
+
+    def write(self: Storage, name: str, content: Any) -> None:
+        put(self, NAME, holder(host="elsewhere", pid=7))
+        put(self, name, content)
+        renewed.set()
+
+    with CheckpointLock(storage) as mine:
+        monkeypatch.setattr(Storage, "write", write)
+        assert renewed.wait(60)
+        monkeypatch.setattr(Storage, "write", put)
+        assert storage.read(NAME)["token"] == "other"
+        time.sleep(0.3)
+        with pytest.raises(CheckpointError, match="was taken over by process 7 on elsewhere"):
+            mine.check()
+    assert storage.names("") == [NAME]
+
+
+def test_a_run_that_was_suspended_looks_before_it_commits(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the thread that renews the lock gets to do first."""
+    with CheckpointLock(storage) as mine:
+        storage.write(NAME, holder(host="elsewhere", pid=7))
+        mine.check()
+        later = SimpleNamespace(time=lambda: time.time() + 2 * lock.RENEW_SECONDS + 1)
+        monkeypatch.setattr(lock, "time", later)
+        with pytest.raises(CheckpointError, match="was taken over by process 7 on elsewhere"):
+            mine.check()
 
 
 def test_a_run_that_lost_its_lock_leaves_the_new_holders_alone(storage: Storage) -> None:

@@ -320,6 +320,30 @@ def test_a_run_of_what_is_available_ends_though_the_source_goes_on() -> None:
     assert (ends(last), last.read) == (True, ())
 
 
+class Doubting(Script):
+    """Does not know whether there is nothing, for as long as the test says."""
+
+    doubts = True
+
+    def in_doubt(self) -> bool:
+        return self.doubts
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+def test_a_run_of_what_is_available_does_not_end_while_a_source_is_in_doubt(foreign: bool) -> None:
+    clock, planner = Clock(), Doubting()
+    feed = a_feed(planner, clock, only_available=True, foreign=foreign, end_now=True)
+    feed.foreign_busy = False
+    first = feed.next(START)
+    resting = feed.next(first)
+    assert (resting is first) is not foreign  # where Spark reads, too, no epoch would end its run
+    clock.now_us += HEARTBEAT_US
+    tick = feed.next(resting)
+    assert (tick.read, ends(tick), feed.end.done.is_set()) == ((), False, False)
+    planner.doubts = False
+    assert ends(feed.next(tick))
+
+
 def test_a_run_that_is_asked_to_stop_plans_nothing_more() -> None:
     feed = a_feed(Script(slices(2)))
     first = feed.next(START)

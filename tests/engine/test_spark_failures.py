@@ -44,6 +44,22 @@ NO_WORKER = (
 )
 
 
+TRACE = """Traceback (most recent call last):
+  File "worker.py", line 7, in func
+    return [udf(row) for row in rows]
+            ^^^^^^^^
+
+  File "mine.py", line 13, in bad
+"""
+RAISED = f"""[PYTHON_EXCEPTION] An exception was thrown from the Python worker: {TRACE}KeyError: 'a'
+
+During handling of the above exception, another exception occurred:
+
+{TRACE}ValueError: odd number
+which has a second line
+ SQLSTATE: 38000"""
+
+
 def chain(*messages: str | None) -> Java | None:
     return Java(messages[0], chain(*messages[1:])) if messages else None
 
@@ -72,6 +88,7 @@ def chain(*messages: str | None) -> Java | None:
             (f"{ABORTED}: \nError from python worker:\n  python: not found\n",),
             "Spark could not start its Python workers: python: not found",
         ),
+        ((AWAIT, RAISED), "a function that Spark ran in Python raised ValueError: odd number"),
     ],
 )
 def test_the_outermost_cause_that_says_anything_is_shown(

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import socket
 import subprocess
 import sys
+import threading
 from base64 import b64decode
 from collections.abc import Iterator
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,7 +25,7 @@ from flow.engine.reading import Reading
 from flow.engine.rows import Layout
 from flow.engine.shipping import ShippedPlan
 from flow.engine.ticker import FeedServer, TickReading, TickTask, tasks_of
-from flow.engine.ticker_source import cloudpickle
+from flow.engine.ticker_source import HOST, cloudpickle
 from flow.errors import SourceError
 from flow.instants import Moment
 
@@ -98,6 +103,67 @@ def test_what_fails_in_the_feed_is_told_and_ends_the_run(
     assert asked(servers[0], tmp_path)["failed"] == "SourceError: the shelf is empty"
     assert isinstance(servers[0].failure, SourceError)
     assert feed.end.done.is_set()
+
+
+FILES = Path("/proc/self/fd")
+
+
+def running() -> set[threading.Thread]:
+    return set(threading.enumerate())
+
+
+def open_files() -> set[str]:
+    """The open files of this process, where the system tells."""
+    return set(os.listdir(FILES)) if FILES.exists() else set()
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+def test_a_closed_server_leaves_no_thread_and_no_socket(foreign: bool) -> None:
+    """Of two that ask, one has an answer and one has not even said who it is."""
+    threads, files = running(), open_files()
+    feed = StandIn(EpochOffset(CONTROL, {}, READ))
+    server = FeedServer(cast("Feed", feed), 2)
+    with (
+        Client((HOST, server._port), authkey=server._key) as asker,
+        socket.create_connection((HOST, server._port)),
+    ):
+        asker.send_bytes(json.dumps({"after": EpochOffset().to_json()}).encode())
+        assert json.loads(asker.recv_bytes()) == {"offset": feed.epoch.to_json()}
+        feed.foreign = foreign
+        server.close()
+        assert running() - threads == set()
+        with pytest.raises(EOFError):
+            asker.recv_bytes()
+    assert open_files() == files
+    server.close()
+
+
+def test_a_server_that_is_released_answers_those_who_ask_but_takes_no_more(
+    servers: list[FeedServer],
+) -> None:
+    """Spark goes on asking while its query is being stopped."""
+    feed = StandIn(EpochOffset(CONTROL, {}, READ))
+    servers.append(FeedServer(cast("Feed", feed), 2))
+    address = (HOST, servers[0]._port)
+    with Client(address, authkey=servers[0]._key) as asker:
+        servers[0].release()
+        asker.send_bytes(json.dumps({"after": EpochOffset().to_json()}).encode())
+        assert json.loads(asker.recv_bytes()) == {"offset": feed.epoch.to_json()}
+        with pytest.raises(ConnectionError):
+            socket.create_connection(address)
+
+
+def test_strangers_are_turned_away_and_others_are_answered_still(servers: list[FeedServer]) -> None:
+    feed = StandIn(EpochOffset(CONTROL, {}, READ))
+    servers.append(FeedServer(cast("Feed", feed), 2))
+    address = (HOST, servers[0]._port)
+    socket.create_connection(address).close()
+    with pytest.raises(AuthenticationError):
+        Client(address, authkey=b"another")
+    silent = socket.create_connection(address)
+    with silent, Client(address, authkey=servers[0]._key) as asker:
+        asker.send_bytes(json.dumps({"after": EpochOffset().to_json()}).encode())
+        assert json.loads(asker.recv_bytes()) == {"offset": feed.epoch.to_json()}
 
 
 def test_tasks_share_what_an_epoch_reads_and_one_tells_the_time() -> None:

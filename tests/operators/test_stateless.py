@@ -16,7 +16,7 @@ from flow.engine.chunks import Chunk, Items, KeyedRecords, Pairs, Records
 from flow.engine.context import TaskContext
 from flow.engine.kernels import run_step
 from flow.instants import Moment
-from flow.operators.stateless import Branch, Filter, KeyOn, KeyRm, Map, Merge
+from flow.operators.stateless import Branch, Filter, KeyOn, KeyRm, Map, Merge, TTLCache
 from flow.testing import Part, TestDriver, TestingSink, TestingSource, run_once
 
 FLIGHTS = pa.RecordBatch.from_pylist(
@@ -404,6 +404,33 @@ def test_enrich_cached_asks_again_when_the_answer_is_older_than_the_ttl() -> Non
         t.send("in", ["a"])
         assert t.received("out") == [1, 1, 2, 1, 3]
     assert asked == ["a", "b", "a"]
+
+
+#  now     0 s       1 s  2 s  3 s  …            each second: one key more, and one that stays
+#  ttl 5s  1000 keys
+def test_a_cache_lets_go_of_answers_that_are_too_old() -> None:
+    """Here the getter answers with the second in which it was asked."""
+    cache = TTLCache[str, int](lambda _: cache.now_us // 1_000_000, 5_000_000)
+    for number in range(1_000):
+        cache.get(f"old {number}")
+    answers, sizes = [], []
+    for second in range(1, 1_001):
+        cache.now_us = second * 1_000_000
+        cache.get(f"new {second}")
+        answers.append(cache.get("stays"))
+        sizes.append(len(cache._known))
+    assert answers == [second - (second - 1) % 6 for second in range(1, 1_001)]
+    assert (max(sizes), sizes[-1]) == (1_006, 7)
+
+
+def test_a_cache_keeps_all_answers_that_are_not_too_old() -> None:
+    asked: list[str] = []
+    cache = TTLCache[str, None](asked.append, 5)
+    for now_us, key in [(0, "a"), (1, "b"), (6, "a"), (6, "b"), (7, "b"), (11, "a"), (12, "a")]:
+        cache.now_us = now_us
+        cache.get(key)
+    assert asked == ["a", "b", "a", "b", "a"]
+    assert set(cache._known) == {"a", "b"}
 
 
 def test_enrich_cached_asks_again_for_what_the_mapper_removed() -> None:

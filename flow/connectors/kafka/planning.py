@@ -27,7 +27,6 @@ FIRST_SECONDS = 20.0
 """How long a run waits for a broker that has never answered it."""
 LEAST_SPLIT = 20_000
 """Messages; reading fewer takes less time than starting a task."""
-ASK_AGAIN_SECONDS = 0.2
 MOST_SHOWN = 3
 """Partitions whose lag the progress line shows, at most."""
 
@@ -86,7 +85,6 @@ class KafkaPlanner(Planner):
         self._parallelism = max(1, parallelism)
         self._clock = clock
         self._until = reach.end
-        self._ends_here = False
         self._losses = LossWatch(reach.on_data_loss, clock)
         self._fixed: Ends | None = None
         self._ends: Ends = {}
@@ -97,17 +95,12 @@ class KafkaPlanner(Planner):
 
     @override
     def stop_at_present(self) -> None:
-        self._ends_here = True
         if self._until is None:
             self._until = LATEST
 
     @override
     def next(self, start: Json | None) -> Slice | None:
-        while True:
-            planned = self._patiently(lambda: self._next(start))
-            if planned is not None or not self._must_know:
-                return planned
-            time.sleep(ASK_AGAIN_SECONDS)
+        return self._patiently(lambda: self._next(start))
 
     @override
     def finished(self, start: Json | None) -> bool:
@@ -115,10 +108,9 @@ class KafkaPlanner(Planner):
             return False
         return bool(self._patiently(lambda: self._is_finished(start)))
 
-    @property
-    def _must_know(self) -> bool:
-        """Whether "nothing to read" would end the run, and is not known to be so."""
-        return self._ends_here and (self._silent_since is not None or self._losses.in_doubt)
+    @override
+    def in_doubt(self) -> bool:
+        return self._silent_since is not None or self._losses.in_doubt
 
     @override
     def behind(self, start: Json | None) -> Mapping[str, int]:

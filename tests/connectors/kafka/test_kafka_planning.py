@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -12,8 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flow.connectors.kafka import KafkaSource, cluster
 from flow.connectors.kafka.cluster import Ends, TopicPartition, Unreachable
 from flow.connectors.kafka.planning import KafkaPlanner, Reach, _cut, _shares
+from flow.connectors.source import MemoryLog
+from flow.engine.feed import EpochOffset, Feed, FixedTime
 from flow.errors import SourceError
 
 
@@ -358,8 +362,11 @@ def test_a_partition_that_is_gone_is_a_loss_once_it_is_certain() -> None:
 
 
 def test_a_run_that_ends_by_itself_waits_until_it_is_certain() -> None:
-    plan = planner(Brokers({"t/0": (0, 2)}), Clock(passing=1.0))
+    clock = Clock()
+    plan = planner(Brokers({"t/0": (0, 2)}), clock)
     plan.stop_at_present()
+    assert (plan.next({"t/0": 8}), plan.in_doubt()) == (None, True)
+    clock.now = 5.0
     with pytest.raises(SourceError, match="t/0 ends at 2"):
         plan.next({"t/0": 8})
     bounded = planner(Brokers({"t/0": (0, 2)}), end="latest")
@@ -411,8 +418,29 @@ def test_a_broker_that_answers_no_more_is_waited_for_and_said_so_once(
 
 
 def test_a_run_that_ends_by_itself_does_not_take_silence_for_nothing_new() -> None:
-    brokers = Brokers({"t/0": (0, 2)}, silent=True)
-    plan = planner(brokers, Clock(passing=5.0))
+    brokers, clock = Brokers({"t/0": (0, 2)}, silent=True), Clock()
+    plan = planner(brokers, clock)
     plan.stop_at_present()
-    with pytest.raises(SourceError, match="no Kafka broker answers"):
-        plan.next(None)
+    assert (plan.next(None), plan.in_doubt()) == (None, True)
+    brokers.silent = False
+    offset = plan.next(None).end
+    assert (offset, plan.in_doubt()) == ({"t/0": 2}, False)
+    assert (plan.next(offset), plan.in_doubt()) == (None, False)
+
+
+def test_a_run_of_what_is_available_that_waits_for_a_broker_stops_when_it_is_asked_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Here nobody listens where the broker should be."""
+    monkeypatch.setattr(cluster, "ASKING_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    source = KafkaSource(f"127.0.0.1:{port}", "t")
+    planners = {"in": source.planner(MemoryLog(), 1)}
+    feed = Feed(planners, FixedTime(7), only_available=True)
+    first = feed.next(EpochOffset())
+    assert (first.at, feed.next(first)) == ({}, first)
+    assert not feed.end.done.is_set()
+    feed.end.stop_asked.set()
+    assert feed.next(first) is first
+    assert feed.end.done.is_set()
