@@ -31,8 +31,9 @@ _KEEPING = {
     "TransformWithStateInPySpark": ("transformWithState", _OF_ONES_OWN),
 }
 """Those of Spark's logical operators that keep state on a stream, by their classes: what they are
-to who writes them, and what does the same in a flow. They are those that Spark's own check of
-streaming plans, its `UnsupportedOperationChecker`, takes for stateful."""
+to who writes them, and what does the same in a flow. They are what Spark's own check of streaming
+plans, its `UnsupportedOperationChecker`, takes for stateful, and two that it does not name: a
+Distinct becomes an aggregation, and a limit counts."""
 
 
 def refuse_stateful_frames(plan: Plan) -> None:
