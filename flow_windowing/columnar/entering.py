@@ -118,19 +118,21 @@ class Missing(NamedTuple):
 
     Attributes:
         fallen: which values are in no window.
-        late: which values miss a window that has closed, one for each window.
-        ids: these windows.
+        late: which values miss windows that have closed.
+        ids: the first of these windows.
+        counts: how many from there on.
     """
 
     fallen: Ints
     late: Ints
     ids: Ints
+    counts: Ints
 
     @classmethod
     def none(cls) -> Missing:
         """Everything enters."""
         nothing = np.empty(0, np.int64)
-        return cls(nothing, nothing, nothing)
+        return cls(nothing, nothing, nothing, nothing)
 
 
 class Gathered(NamedTuple):
