@@ -10,7 +10,7 @@ from flow.instants import NEVER
 from flow_windowing.columnar.entering import Gathered, Missing, Newcomers
 from flow_windowing.columnar.holding import Holding
 from flow_windowing.columnar.open_windows import OpenWindows
-from flow_windowing.columnar.spreading import gathered_lots
+from flow_windowing.columnar.spreading import Spread, gathered_lots
 from flow_windowing.columnar.updates import greatest_so_far
 from flow_windowing.columnar.windows import Windowing
 from flow_windowing.counts import CountWindower
@@ -59,7 +59,7 @@ class CountWindows(Windowing):
         first = np.maximum((numbers - self._count) // self._step + 1, lowest)
         count = np.maximum(numbers // self._step + 1 - first, 0)
         held.windows.known_spans()
-        for gathered in gathered_lots(held, newcomers.entering, first, count):
+        for gathered in gathered_lots(held, newcomers.entering, Spread.of(first, count)):
             self.let_in(held, newcomers, gathered)
             _widen(held.windows, newcomers, gathered)
         return Missing.none()._replace(fallen=np.flatnonzero(count == 0))

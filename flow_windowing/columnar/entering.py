@@ -62,13 +62,13 @@ class Newcomers(NamedTuple):
     emit: Emit
     updates: list[Update]
 
-    def groups(self, gathered: Gathered) -> Groups:
-        """Values, window after window, to be added to aggregates."""
-        rows = self.entering.rows[gathered.at]
+    def groups(self, at: Ints, starts: Ints) -> Groups:
+        """Values, group after group, to be added to aggregates."""
+        rows = self.entering.rows[at]
         return Groups(
             self.values,
             rows,
-            gathered.starts,
+            starts,
             reader(self.values),
             self._arrivals,
             self.in_arrival_order,

@@ -12,9 +12,10 @@ from flow_windowing.aligned import SlidingWindower, TumblingWindower
 from flow_windowing.columnar.entering import Gathered, Missing, Newcomers
 from flow_windowing.columnar.holding import Holding
 from flow_windowing.columnar.open_windows import OpenWindows
+from flow_windowing.columnar.panes import let_in_by_pane
 from flow_windowing.columnar.segments import WindowerKind
 from flow_windowing.columnar.spans import Merged
-from flow_windowing.columnar.spreading import gathered_lots
+from flow_windowing.columnar.spreading import Spread, gathered_lots
 from flow_windowing.columnar.updates import Update, greatest_so_far
 
 
@@ -88,7 +89,7 @@ class Windowing(ABC):
         if not len(gathered.at):
             return
         held.windows, rows = held.windows.opened(gathered.windows)
-        windows, groups = held.windows, newcomers.groups(gathered)
+        windows, groups = held.windows, newcomers.groups(gathered.at, gathered.starts)
         if newcomers.emit != "update":
             for figure in windows.figures:
                 figure.add(rows, groups)
@@ -160,7 +161,10 @@ class WindowIndex(Windowing):
             late = np.flatnonzero(closed)
             missing = missing._replace(late=late, ids=first[late], counts=closed[late])
             first, counts = first + closed, counts - closed
-        for gathered in gathered_lots(held, entering, first, counts):
+        spread = Spread.of(first, counts)
+        if newcomers.emit != "update":
+            spread = let_in_by_pane(held, newcomers, spread, missing.late)
+        for gathered in gathered_lots(held, entering, spread):
             self.let_in(held, newcomers, gathered)
         return missing
 
