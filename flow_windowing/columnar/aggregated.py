@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,9 @@ from flow_windowing.columnar.forms import (
     tells_equals_apart,
 )
 from flow_windowing.columnar.number_figures import NumberFigures
+
+if TYPE_CHECKING:
+    from flow_windowing.columnar.panes import Panes
 
 
 class Aggregated:
@@ -88,6 +91,17 @@ class Aggregated:
         except NotInColumns:
             self._figures = self._in_form(None)
             self._figures.add(rows, groups)
+
+    def add_panes(self, rows: Ints, groups: Groups, panes: Panes) -> bool:
+        """Add the values of panes to the windows in some rows, or say that columns cannot do so."""
+        figures = self._figures = self._in_form(self._form_for(groups))
+        if not isinstance(figures, NumberFigures):
+            return False
+        try:
+            figures.add_panes(rows, groups, panes)
+        except NotInColumns:
+            return False
+        return True
 
     def add_each(self, rows: Ints, groups: Groups) -> pa.Array | list[Any]:
         """`add`, and the figure after each value, in order of group and value."""

@@ -7,11 +7,12 @@ from typing_extensions import override
 
 from flow.engine.segmented import Ints, Mask, ranges, run_starts
 from flow.instants import NEVER
-from flow_windowing.columnar.entering import Gathered, Missing, Newcomers, gather
+from flow_windowing.columnar.entering import Gathered, Missing, Newcomers
 from flow_windowing.columnar.holding import Holding
 from flow_windowing.columnar.open_windows import OpenWindows
+from flow_windowing.columnar.spreading import Spread, gathered_lots
 from flow_windowing.columnar.updates import greatest_so_far
-from flow_windowing.columnar.windows import Windowing, spread
+from flow_windowing.columnar.windows import Windowing
 from flow_windowing.counts import CountWindower
 
 
@@ -57,12 +58,11 @@ class CountWindows(Windowing):
         numbers = self._numbers(held, places)
         first = np.maximum((numbers - self._count) // self._step + 1, lowest)
         count = np.maximum(numbers // self._step + 1 - first, 0)
-        gathered = gather(newcomers.entering, *spread(first, count))
         held.windows.known_spans()
-        self.let_in(held, newcomers, gathered)
-        _widen(held.windows, newcomers, gathered)
-        nothing = Missing.none()
-        return Missing(np.flatnonzero(count == 0), nothing.late, nothing.ids)
+        for gathered in gathered_lots(held, newcomers.entering, Spread.of(first, count)):
+            self.let_in(held, newcomers, gathered)
+            _widen(held.windows, newcomers, gathered)
+        return Missing.none()._replace(fallen=np.flatnonzero(count == 0))
 
     @override
     def bounds_with_each(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from flow.engine.chunks import Chunk, KeyedRecords, Pairs
-from flow.engine.segmented import Ints, Mask
+from flow.engine.chunks import Chunk, KeyedRecords, Pairs, pick
+from flow.engine.segmented import Ints, ranges
 from flow.instants import MIN_US, NEVER
 from flow.operators.logic import Counted
 from flow.operators.shards import ShardEpoch, ShardMade
@@ -26,7 +26,7 @@ _METADATA = WindowView(None)
 
 
 class LateRows(NamedTuple):
-    """Values that miss a window each, in columns.
+    """Values that miss windows, in columns.
 
     Attributes:
         rows: which of the values at hand each is.
@@ -34,9 +34,9 @@ class LateRows(NamedTuple):
         times_us: its timestamp.
         numbers: its number in order of arrival.
         watermark_us: the watermark when it came.
-        ids: the window that it misses.
-        named: whether there is one that can be named.
-        reason: why it misses it.
+        ids: the first window that it misses.
+        counts: how many from there on; 0 where none can be named, and it is late for all.
+        reason: why it misses them.
     """
 
     rows: Ints
@@ -45,8 +45,13 @@ class LateRows(NamedTuple):
     numbers: Ints
     watermark_us: Ints
     ids: Ints
-    named: Mask
+    counts: Ints
     reason: LateReason
+
+    @property
+    def sent(self) -> Ints:
+        """How many items each value is on the late stream."""
+        return np.maximum(self.counts, 1)
 
 
 class Emitter:
@@ -73,7 +78,7 @@ class Emitter:
         if len(rows.rows) and LATE in self._wanted:
             self._late.append((rows, one))
         else:
-            self.made.unwanted[LATE] += len(rows.rows)
+            self.made.unwanted[LATE] += int(rows.sent.sum())
 
     def send_late(self, keys: pa.Array, pos_of_place: Ints) -> None:
         """Send what was noted, each key's values as they came."""
@@ -81,8 +86,8 @@ class Emitter:
         if not noted:
             return
         lots = [lot for lot, _ in noted]
-        places = np.concatenate([lot.places for lot in lots])
-        numbers = np.concatenate([lot.numbers for lot in lots])
+        places = np.concatenate([np.repeat(lot.places, lot.sent) for lot in lots])
+        numbers = np.concatenate([np.repeat(lot.numbers, lot.sent) for lot in lots])
         values = [value for lot, one in noted for value in self._late_values(lot, one)]
         order = np.lexsort((numbers, places))
         names = keys.take(pa.array(places[order])).to_pylist()
@@ -222,10 +227,11 @@ class Emitter:
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def _late_values(self, lot: LateRows, one: Callable[[int], Any]) -> list[LateValue[Any]]:
-        bounds_us = self._plan.windowing.missed_bounds_us(lot.ids)
-        columns = (lot.times_us, lot.watermark_us, lot.ids, lot.named, *bounds_us)
+        at, ids = np.repeat(np.arange(len(lot.rows)), lot.sent), ranges(lot.ids, lot.sent)
+        bounds_us = self._plan.windowing.missed_bounds_us(ids)
+        columns = (lot.times_us[at], lot.watermark_us[at], ids, lot.counts[at] > 0, *bounds_us)
         missed = zip(*(column.tolist() for column in columns), strict=True)
-        values = [one(row) for row in lot.rows.tolist()]
+        values = pick([one(row) for row in lot.rows.tolist()], at)
         sides: list[int | None] = [None] * len(values)
         if self._plan.sides > 1:
             sides, values = [side for side, _ in values], [value for _, value in values]

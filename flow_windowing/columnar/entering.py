@@ -62,13 +62,13 @@ class Newcomers(NamedTuple):
     emit: Emit
     updates: list[Update]
 
-    def groups(self, gathered: Gathered) -> Groups:
-        """Values, window after window, to be added to aggregates."""
-        rows = self.entering.rows[gathered.at]
+    def groups(self, at: Ints, starts: Ints) -> Groups:
+        """Values, group after group, to be added to aggregates."""
+        rows = self.entering.rows[at]
         return Groups(
             self.values,
             rows,
-            gathered.starts,
+            starts,
             reader(self.values),
             self._arrivals,
             self.in_arrival_order,
@@ -118,19 +118,21 @@ class Missing(NamedTuple):
 
     Attributes:
         fallen: which values are in no window.
-        late: which values miss a window that has closed, one for each window.
-        ids: these windows.
+        late: which values miss windows that have closed.
+        ids: the first of these windows.
+        counts: how many from there on.
     """
 
     fallen: Ints
     late: Ints
     ids: Ints
+    counts: Ints
 
     @classmethod
     def none(cls) -> Missing:
         """Everything enters."""
         nothing = np.empty(0, np.int64)
-        return cls(nothing, nothing, nothing)
+        return cls(nothing, nothing, nothing, nothing)
 
 
 class Gathered(NamedTuple):

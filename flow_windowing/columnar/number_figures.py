@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,9 @@ from flow.engine.segmented import Ints, Mask, run_starts
 from flow_windowing.aggregators import Aggregator
 from flow_windowing.columnar.figures import Figures, Groups, NotInColumns, Packed
 from flow_windowing.columnar.timestamps import column_at
+
+if TYPE_CHECKING:
+    from flow_windowing.columnar.panes import Panes
 
 Column: TypeAlias = npt.NDArray[Any]
 
@@ -131,9 +134,17 @@ class NumberFigures(Figures):
         rows, columns = self._grouped(rows, groups)
         self._join(rows, columns)
 
+    def add_panes(self, rows: Ints, groups: Groups, panes: Panes) -> None:
+        """Add the values of panes to the windows that are in some rows.
+
+        Raises:
+            NotInColumns: when it cannot be done in this form; nothing has changed then.
+        """
+        self._join(rows, panes.joined(self._of_each(groups), self._sums))
+
     @override
     def add_each(self, rows: Ints, groups: Groups) -> pa.Array:
-        each = self._one_by_one(groups)
+        each = self._of_each(groups.one_by_one())
         starts, ends = groups.starts, groups.starts + groups.counts - 1
         before = at_rows(self._columns, rows)
         for column, made in zip(each, self._sums(before, at_rows(each, starts)), strict=True):
@@ -144,11 +155,11 @@ class NumberFigures(Figures):
             column[rows] = made[ends]
         return figures
 
-    def _one_by_one(self, groups: Groups) -> list[Column]:
-        """The columns of what each value comes to by itself."""
-        count = len(groups.order)
+    def _of_each(self, groups: Groups) -> list[Column]:
+        """The columns of what each group comes to by itself."""
+        count = len(groups.starts)
         each = [np.zeros(count, kind) for kind in self.types]
-        rows, columns = self._grouped(np.arange(count), groups.one_by_one())
+        rows, columns = self._grouped(np.arange(count), groups)
         for column, made in zip(each, columns, strict=True):
             column[rows] = made
         return each

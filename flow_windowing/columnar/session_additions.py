@@ -65,9 +65,9 @@ class Additions:
             plain = self._gathered(entrance.plainly)
             plain_rows = windows.rows_of(plain.windows)
         self._newcomers.note(windows, rows, whole, self._changed_at(whole, rows))
-        of_whole = of_plain = self._newcomers.groups(whole)
+        of_whole = of_plain = self._newcomers.groups(whole.at, whole.starts)
         if plain is not whole:
-            of_plain = self._newcomers.groups(plain)
+            of_plain = self._newcomers.groups(plain.at, plain.starts)
         for figure in windows.figures:
             if figure.in_any_order:
                 self._merge(figure, targets, originals)

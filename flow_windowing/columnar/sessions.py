@@ -78,7 +78,8 @@ class Sessions(Windowing):
             stays[rows_of_sessions(windows, list(part_of))] = False
             held.windows = windows.take(stays)
         late = np.array(entrance.played.missed, np.int64)
-        return Missing(Missing.none().fallen, late, newcomers.entering.times_us[late])
+        ids, counts = self.missed_by(newcomers.entering.times_us[late])
+        return Missing(Missing.none().fallen, late, ids, counts)
 
     @override
     def bounds_with_each(

@@ -242,21 +242,14 @@ class ShardWindows(ShardLogic):
         if not late.any():
             return entering
         rows = entering.take(late)
-        first, count = self._windowing.missed_by(rows.times_us)
-        self._miss_all(rows.take(count == 0), LateReason.LATE, one)
-        at = np.repeat(np.arange(len(count)), count)
-        self._miss(rows.take(at), ranges(first, count), one)
+        first, counts = self._windowing.missed_by(rows.times_us)
+        self._emitter.late(LateRows(*rows, first, counts, LateReason.LATE), one)
         return entering.take(~late)
 
     def _miss_all(self, rows: Entering, reason: LateReason, one: Callable[[int], Any]) -> None:
         """Values that enter no window, of which none can be named."""
         nothing = np.zeros(len(rows.rows), np.int64)
-        self._emitter.late(LateRows(*rows, nothing, nothing > 0, reason), one)
-
-    def _miss(self, rows: Entering, ids: Ints, one: Callable[[int], Any]) -> None:
-        """Values that miss a window each."""
-        named = np.ones(len(ids), np.bool_)
-        self._emitter.late(LateRows(*rows, ids, named, LateReason.LATE), one)
+        self._emitter.late(LateRows(*rows, nothing, nothing, reason), one)
 
     def _wait(
         self, entering: Entering, arrived: _Arrived, watermark_us: Ints, pos_of_place: Ints
@@ -331,7 +324,8 @@ class ShardWindows(ShardLogic):
             self._emitter.take_back(newcomers.updates)
         self._emitter.count(LateReason.GAP.value, len(missing.fallen))
         self._miss_all(entering.take(missing.fallen), LateReason.GAP, one)
-        self._miss(entering.take(missing.late), missing.ids, one)
+        late = entering.take(missing.late)
+        self._emitter.late(LateRows(*late, missing.ids, missing.counts, LateReason.LATE), one)
 
     def _entered_numbers(self, places: Ints) -> Ints:
         """The number of each value in the order in which its key's values enter windows."""

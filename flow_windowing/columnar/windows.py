@@ -7,13 +7,15 @@ from abc import ABC, abstractmethod
 import numpy as np
 from typing_extensions import override
 
-from flow.engine.segmented import Ints, ranges
+from flow.engine.segmented import Ints
 from flow_windowing.aligned import SlidingWindower, TumblingWindower
-from flow_windowing.columnar.entering import Gathered, Missing, Newcomers, gather
+from flow_windowing.columnar.entering import Gathered, Missing, Newcomers
 from flow_windowing.columnar.holding import Holding
 from flow_windowing.columnar.open_windows import OpenWindows
+from flow_windowing.columnar.panes import let_in_by_pane
 from flow_windowing.columnar.segments import WindowerKind
 from flow_windowing.columnar.spans import Merged
+from flow_windowing.columnar.spreading import Spread, gathered_lots
 from flow_windowing.columnar.updates import Update, greatest_so_far
 
 
@@ -87,7 +89,7 @@ class Windowing(ABC):
         if not len(gathered.at):
             return
         held.windows, rows = held.windows.opened(gathered.windows)
-        windows, groups = held.windows, newcomers.groups(gathered)
+        windows, groups = held.windows, newcomers.groups(gathered.at, gathered.starts)
         if newcomers.emit != "update":
             for figure in windows.figures:
                 figure.add(rows, groups)
@@ -128,6 +130,10 @@ class WindowIndex(Windowing):
     def closes_of(self, window_ids: Ints) -> Ints:
         """The watermark at which each window closes, grace included."""
 
+    def closed_of(self, first: Ints, counts: Ints, watermark_us: Ints) -> Ints:  # noqa: ARG002
+        """How many windows, of each run of so many, a watermark has closed; here of one each."""
+        return (self.closes_of(first) <= watermark_us).astype(np.int64)
+
     @override
     def missed_by(self, time_us: Ints) -> tuple[Ints, Ints]:
         return self.ids_at(time_us)
@@ -146,17 +152,21 @@ class WindowIndex(Windowing):
 
     @override
     def enter(self, held: Holding, newcomers: Newcomers) -> Missing:
-        entering, nothing = newcomers.entering, Missing.none()
-        first, count = self.ids_at(entering.times_us)
-        at, ids = spread(first, count)
-        late, missed = nothing.late, nothing.ids
+        entering, missing = newcomers.entering, Missing.none()
+        first, counts = self.ids_at(entering.times_us)
+        if self.has_gaps:
+            missing = missing._replace(fallen=np.flatnonzero(counts == 0))
         if not self.late_at_once:
-            behind = self.closes_of(ids) <= entering.watermark_us[at]
-            late, missed = at[behind], ids[behind]
-            at, ids = at[~behind], ids[~behind]
-        self.let_in(held, newcomers, gather(entering, at, ids))
-        fallen = np.flatnonzero(count == 0) if self.has_gaps else nothing.fallen
-        return Missing(fallen, late, missed)
+            closed = self.closed_of(first, counts, entering.watermark_us)
+            late = np.flatnonzero(closed)
+            missing = missing._replace(late=late, ids=first[late], counts=closed[late])
+            first, counts = first + closed, counts - closed
+        spread = Spread.of(first, counts)
+        if newcomers.emit != "update":
+            spread = let_in_by_pane(held, newcomers, spread, missing.late)
+        for gathered in gathered_lots(held, entering, spread):
+            self.let_in(held, newcomers, gathered)
+        return missing
 
     @override
     def bounds_with_each(
@@ -198,9 +208,10 @@ class AlignedWindows(WindowIndex):
     def closes_of(self, window_ids: Ints) -> Ints:
         return self._closing_us + window_ids * self._offset_us
 
-
-def spread(first: Ints, count: Ints) -> tuple[Ints, Ints]:
-    """Which value is in which window, for values in so many windows from a first one on."""
-    if (count == 1).all():
-        return np.arange(len(first)), first
-    return np.repeat(np.arange(len(count)), count), ranges(first, count)
+    @override
+    def closed_of(self, first: Ints, counts: Ints, watermark_us: Ints) -> Ints:
+        if self._length_us == self._offset_us:
+            return super().closed_of(first, counts, watermark_us)
+        open_from = (watermark_us - self._closing_us) // self._offset_us + 1
+        closed: Ints = np.clip(open_from - first, 0, counts)
+        return closed
