@@ -174,6 +174,8 @@ WINDOWS: dict[str, tuple[Windower[Any], int]] = {
     "calendar": (CalendarWindower("day", "Europe/Paris"), FOUR_DAYS_US),
 }
 """Windows, and how much time an epoch spans in which some of them close and others stay open."""
+OVERLAPPING = (FEW_KEYS, FIVE_MINUTES_US)
+"""Keys, and how much time an epoch spans in which a window gets values enough to be of panes."""
 
 
 def all_kernels() -> dict[str, Kernel]:
@@ -194,6 +196,8 @@ def _kernels() -> Iterator[Kernel]:
             events = Events(keys, epoch_us)
             step = partial(WindowStep.of, CLOCK, windower)
             yield Kernel(f"{name}-windows-{called}", partial(_windows, events, step))
+    overlapping = partial(WindowStep.of, CLOCK, SlidingWindower("10m", "10s"))
+    yield Kernel("overlapping-windows-1k", partial(_windows, Events(*OVERLAPPING), overlapping))
     for called, keys in KEYS:
         events, minutes = Events(keys, FIVE_MINUTES_US), TumblingWindower("1m")
         edges = partial(WindowStep.of, CLOCK, minutes, EDGES)
