@@ -27,6 +27,8 @@ from recovery.rendering import time_text
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from flow.engine.checkpoint import Identity
+
 Json: TypeAlias = Any
 
 NOTE = "how-to-undo.txt"
@@ -102,7 +104,7 @@ def rewind(
 def _planned(checkpoint: KeptCheckpoint, epoch: int, done: bool) -> Rewind:
     undone = [one for one in checkpoint.logged if one > epoch]
     now, then = checkpoint.identity, checkpoint.identity.set_back(epoch)
-    changes = bool(undone) or then.recovery != now.recovery
+    restores_steps = _steps_in(then) != _steps_in(now)
     return Rewind(
         path=checkpoint.root,
         epoch=epoch,
@@ -111,12 +113,19 @@ def _planned(checkpoint: KeptCheckpoint, epoch: int, done: bool) -> Rewind:
         moved=(
             *_logs(checkpoint, undone),
             *_snapshots(checkpoint, epoch),
-            *((IDENTITY,) if changes else ()),
+            *((IDENTITY,) if undone or restores_steps else ()),
         ),
-        restores_steps=then.recovery != now.recovery,
+        restores_steps=restores_steps,
         backup=f"rewound-{datetime.now(UTC):%Y%m%dT%H%M%SZ}",
         done=done,
     )
+
+
+def _steps_in(identity: Identity) -> Json:
+    """What a checkpoint says of the flow's steps, and where these keep their state."""
+    kept = identity.recovery if isinstance(identity.recovery, dict) else {}
+    known = kept.get("fingerprint", {})
+    return kept.get("names"), known.get("keyed"), known.get("inputs"), kept.get("left")
 
 
 def _logs(checkpoint: KeptCheckpoint, undone: list[int]) -> Iterator[str]:
@@ -159,17 +168,16 @@ def _move(checkpoint: KeptCheckpoint, planned: Rewind) -> None:
 
 def _note(planned: Rewind) -> str:
     listed = "\n".join(f"  {name}" for name in planned.moved)
-    tops = dict.fromkeys(f"{planned.backup}/{name.partition('/')[0]}" for name in planned.moved)
-    if IDENTITY in planned.moved:
-        tops[f"{planned.backup}/.{IDENTITY}.crc"] = (
-            None  # by which Hadoop checks it on a local disk
-        )
+    tops = list(dict.fromkeys(name.partition("/")[0] for name in planned.moved))
+    if IDENTITY in tops:
+        tops.append(f".{IDENTITY}.crc")  # by which Hadoop checks it on a local disk
+    backups = " ".join(f"{planned.backup}/{top}" for top in tops)
     return (
         f"The checkpoint {planned.path} was set back to epoch {planned.epoch}; what it knew of "
         f"{_epochs(planned) if planned.undone else 'its steps'} was moved here.\n\n"
         "To undo this, before the flow has run again: move all of these files back to where they\n"
         "were, under the same names relative to the checkpoint's directory. On a local disk, in\n"
-        f"that directory:\n\n  cp -r {' '.join(tops)} .\n\n"
+        f"that directory:\n\n  cp -r {backups} .\n\n"
         "Once the flow has run again there is no way back, and this directory can be removed.\n\n"
         f"{listed}\n"
     )

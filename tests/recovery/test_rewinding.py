@@ -171,6 +171,20 @@ def test_the_last_epoch_is_where_the_next_run_goes_on_anyway(
     assert tree(copied) == before
 
 
+def test_another_version_of_a_package_is_nothing_to_bring_back(
+    copied: Path, spark: SparkSession
+) -> None:
+    file = copied / "flow.json"
+    kept = json.loads(file.read_text("utf-8"))
+    older = {**kept["recovery"]["fingerprint"], "versions": {"pyspark": "4.2.9"}}
+    kept["earlier"] = [[3, {**kept["recovery"], "fingerprint": older}]]
+    file.write_text(json.dumps(kept), "utf-8")
+    (copied / ".flow.json.crc").unlink()
+    assert rewind(copied, 3, spark=spark).moved == ()
+    found = rewind(copied, 2, spark=spark)
+    assert ("flow.json" in found.moved, found.restores_steps) == (True, False)
+
+
 def test_an_epoch_that_is_not_kept_is_refused(copied: Path, spark: SparkSession) -> None:
     with pytest.raises(CheckpointError, match=r"epoch 9 is not kept in .*; kept are 0 to 3"):
         rewind(copied, 9, yes=True, spark=spark)
