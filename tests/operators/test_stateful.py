@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -19,22 +18,10 @@ from flow.operators.building import add_step
 from flow.operators.logic import Stateful
 from flow.testing import TestDriver, TestingSink, TestingSource, run_once
 from tests.support.logics import BatchTotal, Diary
+from tests.support.one_stream import TEN, Build, a_flow, driver
 
-TEN = datetime(2013, 1, 1, 10, tzinfo=UTC)
 FIVE_PAST = TEN + timedelta(minutes=5)
 TEN_PAST = TEN + timedelta(minutes=10)
-
-Build = Callable[[Stream[Any]], Stream[Any]]
-
-
-def a_flow(build: Build) -> Dataflow:
-    flow = Dataflow("example")
-    op.output("out", build(op.input("in", flow, TestingSource([]))), TestingSink([]))
-    return flow
-
-
-def driver(build: Build) -> TestDriver:
-    return TestDriver(a_flow(build), now=TEN)
 
 
 def diary() -> TestDriver:

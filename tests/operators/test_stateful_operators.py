@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 import flow.operators as op
-from flow import Dataflow, Stream
-from flow.testing import TestDriver, TestingSink, TestingSource, run_once
-
-TEN = datetime(2013, 1, 1, 10, tzinfo=UTC)
-
-Build = Callable[[Stream[Any]], Stream[Any]]
-
-
-def a_flow(build: Build) -> Dataflow:
-    flow = Dataflow("example")
-    op.output("out", build(op.input("in", flow, TestingSource([]))), TestingSink([]))
-    return flow
-
-
-def driver(build: Build) -> TestDriver:
-    return TestDriver(a_flow(build), now=TEN)
-
+from flow.testing import TestDriver, run_once
+from tests.support.one_stream import Build, a_flow, driver
 
 # --- maps with a state ------------------------------------------------------------------------
 

@@ -111,10 +111,10 @@ class KafkaSink(Sink[Any]):
             ``{"security.protocol": "SASL_SSL", "sasl.password": ...}``. They are never shown.
         partitions: with how many partitions the topic is made where it is not there; it has to be
             there if left out.
-        after_rewind: what to do with an epoch that was written before and is done anew with other
-            records, because the run was set back (``python -m recovery rewind``): Kafka takes
-            nothing back. ``"refuse"`` fails; ``"write"`` writes it again, which is right where
-            readers take the last record of each key.
+        after_rewind: what to do with an epoch that was written before and is done anew, because
+            the run was set back (``python -m recovery rewind``): Kafka takes nothing back.
+            ``"refuse"`` fails; ``"write"`` writes it again, which is right where readers take the
+            last record of each key.
         epochs_topic: the topic of the epochs' numbers, which is made where it is not there.
 
     Raises:

@@ -6,9 +6,9 @@ So it takes as many messages as come to some bytes; what one weighs is the mean 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from heapq import nlargest
 from typing import Any
 
 from flow.connectors.kafka.client import Properties
@@ -63,15 +63,16 @@ class Scales:
         if sum(waiting.values()) <= _FEW:
             return MOST_RECORDS
         fullest: dict[str, TopicPartition] = {}
+        of_topic: Counter[str] = Counter()
         for one in sorted(waiting, key=waiting.__getitem__):
             fullest[one.topic] = one
-        looked_at = nlargest(_MOST_TOPICS, fullest.values(), key=waiting.__getitem__)
-        of_topic = {
-            one.topic: sum(count for other, count in waiting.items() if other.topic == one.topic)
-            for one in looked_at
-        }
-        bytes_in_all = sum(self._weight(one, at[one]) * of_topic[one.topic] for one in looked_at)
-        mean = bytes_in_all / sum(of_topic.values())
+            of_topic[one.topic] += waiting[one]
+        looked_at = dict(of_topic.most_common(_MOST_TOPICS))
+        bytes_in_all = sum(
+            count * self._weight(fullest[topic], at[fullest[topic]])
+            for topic, count in looked_at.items()
+        )
+        mean = bytes_in_all / sum(looked_at.values())
         return max(1, min(MOST_RECORDS, int(EPOCH_BYTES / mean)))
 
     def _weight(self, partition: TopicPartition, start: int) -> float:
