@@ -13,7 +13,7 @@ Most sources of one's own need only `PartitionedSource`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
@@ -87,12 +87,15 @@ class Slice:
         splits: the pieces to read.
         advance_us: by how much system time moves before it; for tests.
         abort: whether the run must die in this epoch, as in a crash; for tests.
+        behind: the source partitions of which more is known to be there than the slice reads. A
+            partition of a bounded source is behind until its end.
     """
 
     end: Json
     splits: Sequence[Split] = ()
     advance_us: int = 0
     abort: bool = False
+    behind: Collection[int] = ()
 
 
 class SourceLog(Protocol):
@@ -146,6 +149,39 @@ class Planner(ABC):
 
         Where more comes all the time, "what there is" is what there was at this moment.
         """
+
+    def read_until_us(self, now_us: int, behind: bool) -> int | None:
+        """Return the system time up to which the source is read, once the last slice is read.
+
+        All that had arrived at the source by that time lies in that slice or in one before. The
+        watermarks of event clocks follow this time, so that nothing that waits to be read is late.
+
+        Args:
+            now_us: what the system clock showed just before the last call of `next`, in
+                microseconds since the Unix epoch.
+            behind: whether the last slice left something behind.
+
+        Returns:
+            Microseconds since the Unix epoch; ``None`` when the source cannot tell: its time then
+            stays where it was.
+        """
+        return None if behind or self.in_doubt() else now_us
+
+    def hear(self, reached_us: Mapping[int, int]) -> None:  # noqa: B027  (most sources read in order)
+        """Called before `next` with how far each source partition has come in event time.
+
+        For a source that chooses which partition to read next: the one furthest behind comes first,
+        so that what is held back for the others stays small.
+
+        Args:
+            reached_us: by source partition, the greatest timestamp that it has brought to a
+                windowing step less the step's wait, in microseconds since the Unix epoch; only
+                partitions of which that is known.
+        """
+
+    def name_of(self, partition: int) -> str:
+        """Return a name of a source partition for people, such as a file or a topic's partition."""
+        return f"partition {partition}"
 
     def in_doubt(self) -> bool:
         """Whether `next` has just said "nothing now" without knowing, as of brokers out of reach.

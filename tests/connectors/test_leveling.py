@@ -1,0 +1,53 @@
+"""Shares of an epoch that bring partitions forward together in event time."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flow.connectors.leveling import Leveling, proportional
+
+
+def test_partitions_of_unknown_pace_share_in_proportion_to_what_they_have():
+    assert Leveling().shares({"a": 100, "b": 300}, 40) == {"a": 10, "b": 30}
+
+
+def test_all_is_read_when_an_epoch_holds_it():
+    assert Leveling().shares({"a": 3, "b": 4}, 7) == {"a": 3, "b": 4}
+
+
+def test_the_partition_furthest_behind_is_read_first():
+    leveling = Leveling()
+    leveling.hear({"dense": 0, "sparse": 0}, {"dense": 0, "sparse": 0})
+    # A unit of the dense one is a microsecond, one of the sparse one a hundred.
+    leveling.hear({"dense": 50, "sparse": 5_000}, {"dense": 50, "sparse": 50})
+    assert leveling.shares({"dense": 10_000, "sparse": 10_000}, 1_000) == {"dense": 1_000}
+    leveling.hear({"dense": 5_000}, {"dense": 5_000, "sparse": 50})
+    assert leveling.shares({"dense": 10_000, "sparse": 10_000}, 1_010) == {
+        "dense": 1_000,
+        "sparse": 10,
+    }
+
+
+def test_a_partition_whose_pace_is_not_known_gets_its_share_beside_those_whose_pace_is():
+    leveling = Leveling()
+    leveling.hear({"known": 0}, {"known": 0})
+    leveling.hear({"known": 10}, {"known": 10})
+    assert leveling.shares({"known": 100, "new": 100}, 20) == {"known": 10, "new": 10}
+
+
+def test_proportional_shares_leave_nothing_over():
+    assert proportional({"a": 1, "b": 1, "c": 1}, 2) == {"a": 1, "b": 1}
+
+
+counts = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 1_000), min_size=1)
+
+
+@given(counts, st.integers(1, 3_000), st.lists(st.tuples(counts, counts), max_size=4))
+def test_shares_use_the_epoch_up_and_take_no_more_than_there_is(waiting, most, heard):
+    leveling: Leveling[str] = Leveling()
+    for reached_us, units in heard:
+        leveling.hear(reached_us, units)
+    shares = leveling.shares(waiting, most)
+    assert sum(shares.values()) == min(most, sum(waiting.values()))
+    assert all(0 < share <= waiting[one] for one, share in shares.items())
