@@ -110,11 +110,22 @@ class Moment:
         now_us: system time, microseconds since the Unix epoch; never goes back.
         downtime_us: how long, all in all, the flow has not been running since its first epoch.
         progress_us: how far the step's stream has come, where the step measures its progress.
+        read_us: the running time up to which all sources that feed the step have been read, which
+            is before `running_us` while values wait there; `NEVER` where nothing waits.
+        bound_us: the greatest watermark that the step may go by, as partitions of its sources that
+            are behind hold it; `NEVER` where none does.
+        held_since_us: the inputs' clock at which a partition began to hold the step's watermarks;
+            `NEVER` where none does.
+        start: the same moment at the epoch's start, where that differs.
     """
 
     now_us: int
     downtime_us: int = 0
     progress_us: int = NO_PROGRESS
+    read_us: int = NEVER
+    bound_us: int = NEVER
+    held_since_us: int = NEVER
+    start: Moment | None = None
 
     @property
     def now(self) -> datetime:
@@ -123,5 +134,23 @@ class Moment:
 
     @property
     def running_us(self) -> int:
-        """System time less the time the flow was down: what event-time watermarks advance by."""
+        """System time less the time the flow was down, in microseconds."""
         return self.now_us - self.downtime_us
+
+    @property
+    def inputs_us(self) -> int:
+        """The inputs' clock: the running time that event-time watermarks advance by.
+
+        It is the running time up to which all sources that feed the step have been read.
+        """
+        return min(self.running_us, self.read_us)
+
+    @property
+    def inputs_now_us(self) -> int:
+        """The inputs' clock as system time, in microseconds since the Unix epoch."""
+        return self.inputs_us + self.downtime_us
+
+    @property
+    def before(self) -> Moment:
+        """The moment at the epoch's start, before its values."""
+        return self if self.start is None else self.start

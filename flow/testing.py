@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, TypeVar
@@ -26,7 +26,7 @@ from flow.connectors.source import (
 from flow.dataflow import Dataflow, Stream
 from flow.durations import Duration, duration_us
 from flow.engine.chunks import rows_as_dicts
-from flow.engine.context import Control, Stats
+from flow.engine.context import Control, ReadUpTo, SourcePartition, Stats
 from flow.engine.feed import plan_everything
 from flow.engine.local import DEFAULT_SHARDS, EpochResult, LocalEngine, Part
 from flow.errors import FlowBuildError, FlowTypeError, shorten
@@ -69,6 +69,10 @@ class TestDriver:
         self._engine = LocalEngine(flow, shards)
         self._now_us = instant_us(now)
         self._downtime_us = 0
+        self._clocks: dict[str, int] = {}
+        self._behind: frozenset[SourcePartition] = frozenset()
+        self._lagged: frozenset[str] = frozenset()
+        self._many: frozenset[str] = frozenset()
         self._received: dict[str, list[Any]] = {
             edge.step_id: [] for edge in self._engine.plan.outputs
         }
@@ -85,17 +89,81 @@ class TestDriver:
     ) -> None:
         pass
 
-    def send(self, step_id: str, items: Iterable[Any] | pa.RecordBatch) -> None:
-        """Run an epoch in which one input reads these items."""
-        self.send_all({step_id: items})
+    def send(
+        self,
+        step_id: str,
+        items: Iterable[Any] | pa.RecordBatch,
+        *,
+        after: Duration = "0s",
+        behind: bool = False,
+    ) -> None:
+        """Run an epoch in which one input reads these items.
 
-    def send_all(self, items: Mapping[str, Iterable[Any] | pa.RecordBatch]) -> None:
-        """Run an epoch in which several inputs read items, each as one source partition."""
-        self.send_parts({name: [Part(_listed(one))] for name, one in items.items()})
+        Args:
+            step_id: the input.
+            items: what it reads.
+            after: how much system time has passed while the items waited to be read, as in a slow
+                epoch or an outage.
+            behind: whether more is known to be there that the epoch does not read.
+        """
+        self.send_all({step_id: items}, after=after, behind=behind)
 
-    def send_parts(self, parts: Mapping[str, Iterable[Part]]) -> None:
-        """Run an epoch in which inputs read several source partitions each."""
-        self._epoch(parts, end_of_input=False)
+    def send_all(
+        self,
+        items: Mapping[str, Iterable[Any] | pa.RecordBatch],
+        *,
+        after: Duration = "0s",
+        behind: bool | Collection[str] = False,
+    ) -> None:
+        """Run an epoch in which several inputs read items, each as one source partition.
+
+        Args:
+            items: what each input reads.
+            after: how much system time has passed while the items waited to be read.
+            behind: the inputs of which more is known to be there, ``True`` for all that are sent
+                to. They stay behind until something, or nothing, is sent to them without it.
+        """
+        parts = {name: [Part(_listed(one))] for name, one in items.items()}
+        self.send_parts(parts, after=after, behind=behind)
+
+    def send_parts(
+        self,
+        parts: Mapping[str, Iterable[Part]],
+        *,
+        after: Duration = "0s",
+        behind: bool | Collection[str | SourcePartition] = False,
+    ) -> None:
+        """Run an epoch in which inputs read several source partitions each; as `send_all`.
+
+        Args:
+            parts: what each input reads.
+            after: how much system time has passed while the items waited to be read.
+            behind: the inputs, or pairs of an input and a partition's number, of which more is
+                known to be there; ``True`` for all that are sent to.
+        """
+        sent = {name: list(found) for name, found in parts.items()}
+        self._check_behind(behind, sent)
+        named = set(sent) if behind is True else set(behind or ())
+        self._behind = frozenset(
+            {one for one in self._behind if one[0] not in sent}
+            | {one for one in named if isinstance(one, tuple)}
+            | {(one, part.partition) for one in named & set(sent) for part in sent[one]}
+        )
+        waited_us = _passed_us("after", after)
+        self._now_us += waited_us
+        self._epoch(sent, end_of_input=False, waited=sent if waited_us else ())
+
+    def _check_behind(
+        self, behind: bool | Collection[str | SourcePartition], sent: Mapping[str, list[Part]]
+    ) -> None:
+        if isinstance(behind, bool):
+            return
+        names = {one[0] if isinstance(one, tuple) else one for one in behind}
+        if isinstance(behind, str) or names - set(sent):
+            raise FlowBuildError(
+                "behind must be True, or a list of inputs among those that items are sent to, "
+                f"got {shorten(behind)}"
+            )
 
     def advance(self, duration: Duration) -> None:
         """Move system time forward and run an epoch without items.
@@ -103,14 +171,12 @@ class TestDriver:
         Raises:
             FlowBuildError: when the duration is negative.
         """
-        micros = duration_us(duration)
-        if micros < 0:
-            raise FlowBuildError(f"system time never goes back, got advance({duration!r})")
-        self._now_us += micros
+        self._now_us += _passed_us("advance", duration)
         self._epoch({}, end_of_input=False)
 
     def end(self) -> None:
         """End the input and drain the flow: every window closes, every final step emits."""
+        self._behind = frozenset()
         self._epoch({}, end_of_input=True)
 
     def restart(self, after: Duration = "0s") -> None:
@@ -130,14 +196,50 @@ class TestDriver:
             raise FlowBuildError(f"the flow has no output {step_id!r}; its outputs are: {known}")
         return self._received[step_id]
 
-    def _epoch(self, parts: Mapping[str, Iterable[Part]], end_of_input: bool) -> None:
-        moment = Moment(self._now_us, self._downtime_us)
-        result: EpochResult = self._engine.epoch(parts, Control(moment, end_of_input))
+    def _epoch(
+        self,
+        parts: Mapping[str, list[Part]],
+        end_of_input: bool,
+        waited: Collection[str] = (),
+    ) -> None:
+        control = self._control(parts, end_of_input, waited)
+        result: EpochResult = self._engine.epoch(parts, control)
+        self._clocks = {name: clock.after_us for name, clock in control.read.items()}
         for step_id, items in result.outputs.items():
             self._received[step_id] += items
         self.stats.counts.update(result.stats.counts)
         self.stats.gauges = result.stats.gauges
         self.stats.due_us = result.stats.due_us
+        self.stats.dues = result.stats.dues
+        self.stats.reached = result.stats.reached
+
+    def _control(
+        self, parts: Mapping[str, list[Part]], end_of_input: bool, waited: Collection[str]
+    ) -> Control:
+        """Return the control of an epoch; what `waited` had arrived before system time moved."""
+        plan, moment = self._engine.plan, Moment(self._now_us, self._downtime_us)
+        lagging = {name for name, _ in self._behind}
+        clocks = {}
+        for name in plan.inputs:
+            before_us = self._clocks.get(name, moment.running_us)
+            if name not in waited and name not in self._lagged:
+                before_us = moment.running_us
+            after_us = before_us if name in lagging else moment.running_us
+            clocks[name] = ReadUpTo(before_us, after_us)
+        self._lagged = frozenset(lagging)
+        read = {(name, part.partition) for name, found in parts.items() for part in found}
+        self._many |= {name for name, number in read if number}
+        sources = None
+        if plan.tells_sources(self._many):
+            sources = plan.sources_of(read)
+        return Control(moment, end_of_input, clocks, self._behind, self._many, sources)
+
+
+def _passed_us(what: str, duration: Duration) -> int:
+    micros = duration_us(duration)
+    if micros < 0:
+        raise FlowBuildError(f"system time never goes back, got {what}({duration!r})")
+    return micros
 
 
 def _listed(items: Iterable[Any] | pa.RecordBatch) -> list[Any] | pa.RecordBatch:
@@ -205,11 +307,15 @@ def run_source(source: Source[X]) -> list[X]:
     """
     planner = source.planner(MemoryLog(), parallelism=2)
     try:
-        readings = plan_everything({"source": planner})
+        slices = plan_everything({"source": planner})["source"]
     finally:
         planner.close()
-    readings.sort(key=lambda one: (one.slice_number, one.split.partition, one.split.order))
-    return [item for one in readings for batch in source.read(one.split) for item in _plain(batch)]
+    splits = [
+        split
+        for one in slices
+        for split in sorted(one.splits, key=lambda split: (split.partition, split.order))
+    ]
+    return [item for split in splits for batch in source.read(split) for item in _plain(batch)]
 
 
 def _plain(batch: Batch) -> list[Any]:
@@ -317,7 +423,12 @@ class _TestingPlanner(Planner):
                     return Slice(at, [Split([first, at])], advance_us, abort=True)
             else:
                 taken += 1
-        return Slice(at, [Split([first, at])] if taken else [], advance_us)
+        behind = () if self._ended or not self._waits_at(at) else (0,)
+        return Slice(at, [Split([first, at])] if taken else [], advance_us, behind=behind)
+
+    def _waits_at(self, at: int) -> bool:
+        """Return True if an item is there to be read now: what follows an `Advance` comes later."""
+        return at < len(self._items) and not isinstance(self._items[at], Advance)
 
 
 class TestingSink(Sink[X]):

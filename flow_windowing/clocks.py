@@ -75,6 +75,13 @@ class ClockLogic(ABC, Generic[V, S]):
         """
         return NEVER
 
+    def settle(self, moment: Moment) -> None:
+        """Called once an epoch's values of the key have been considered, and what is due is done.
+
+        Values are considered at ``moment.before``, up to which the sources have been read to their
+        ends; this is the moment that the epoch itself has come to.
+        """
+
     @abstractmethod
     def snapshot(self) -> S | None:
         """A copy of the state; ``None`` when there is nothing to remember."""
@@ -94,6 +101,20 @@ class Clock(ABC, Generic[V, S]):
         Its logics find it in ``moment.progress_us``, and `ClockLogic.due_us` answers in its terms.
         """
         return None
+
+    @property
+    def holds(self) -> Progress | None:
+        """The measure by which source partitions that are behind hold the watermark.
+
+        Its logics find the bound in ``moment.bound_us``. ``None`` for a clock that they do not
+        hold, as system time.
+        """
+        return None
+
+    @property
+    def follows_inputs(self) -> bool:
+        """True for a clock whose watermark advances by `Moment.inputs_us`, not by system time."""
+        return False
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,13 @@ from flow.operators.logic import (
     COUNTED,
     DISCARD,
     KEEP,
+    Bounded,
     Counted,
     FailedCall,
     Keep,
     Progress,
     RejectedValue,
+    Stamped,
     StatefulBatchLogic,
 )
 from flow.operators.shards import ShardLogicBuilder
@@ -100,6 +102,16 @@ class DriverBuilder:
     def progress(self) -> Progress | None:
         """How the engine is to measure the stream's progress, if the clock follows that."""
         return self.clock.progress
+
+    @property
+    def holds(self) -> Progress | None:
+        """The measure by which partitions that are behind hold the watermark, if they do."""
+        return self.clock.holds
+
+    @property
+    def follows_inputs(self) -> bool:
+        """True if the clock goes by how far the step's inputs have been read."""
+        return self.clock.follows_inputs
 
     @cached_property
     def _columns(self) -> WindowPlan | None:
@@ -204,20 +216,26 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
     @override
     def on_batch(self, values: list[Any], moment: Moment) -> tuple[Iterable[tuple[int, Any]], Keep]:
         self._moment = moment
-        if self._config.progress is None:
-            for value in values:
-                self._take(value, moment)
-        else:
-            for value, progress_us in values:
-                self._take(value, Moment(moment.now_us, moment.downtime_us, progress_us))
+        before = moment.before
+        for value in values:
+            if isinstance(value, Bounded):
+                plain, others_us, own_us = value
+                self._take(plain, replace(before, bound_us=others_us, progress_us=own_us))
+            elif isinstance(value, Stamped):
+                self._take(value.value, replace(before, progress_us=value.progress_us))
+            else:
+                self._take(value, before)
+        self._clock.settle(moment)
+        if self._config.progress is not None:
             self._advance(self._clock.watermark(moment))
         return self._emitted(), self._keep()
 
     @override
     def on_notify(self, moment: Moment) -> tuple[Iterable[tuple[int, Any]], Keep]:
         self._moment = moment
-        self._advance(self._clock.watermark(moment))
-        if not self._holds_values() and self._clock.forget_us(moment) <= moment.now_us:
+        if self._advance(self._clock.watermark(moment)):
+            self._clock.settle(moment)
+        if not self._holds_values() and self._clock.forget_us(moment) <= moment.inputs_now_us:
             return self._emitted(), DISCARD
         return self._emitted(), self._keep()
 
@@ -288,25 +306,28 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
             self._enter(value, timestamp_us, number, watermark_us)
         self._advance(watermark_us)
 
-    def _advance(self, watermark_us: int) -> None:
-        """Do what there is to do now that the watermark has come here."""
-        self._release(watermark_us)
-        self._close_passed(watermark_us)
+    def _advance(self, watermark_us: int) -> bool:
+        """Let values enter that the watermark has passed, and close windows; True if any did."""
+        released, closed = self._release(watermark_us), self._close_passed(watermark_us)
         if self._expires_us() <= watermark_us:
             least_us = watermark_us - (self._keep_us or 0)
             del self._kept[: bisect.bisect_left(self._kept, least_us, key=_timestamp_of)]
         if not self._holds_values():
             # Here and not as the epoch ends, so that numbers do not tell where epochs were cut.
             self._arrived = self._entered = 0
+        return released or closed
 
-    def _release(self, watermark_us: int) -> None:
+    def _release(self, watermark_us: int) -> bool:
         """Let waiting values that the watermark has passed enter, each as if it had just done so.
 
         What waited was on time when it came, however far the watermark has moved since.
         """
+        released = False
         while self._waiting and self._waiting.next_us() <= watermark_us:
+            released = True
             timestamp_us, number, value = self._waiting.pop()
             self._enter(value, timestamp_us, number, timestamp_us)
+        return released
 
     def _enter(self, value: Any, timestamp_us: int, number: int, watermark_us: int) -> None:
         """Let a value enter the windows that are open at this watermark."""
@@ -395,10 +416,12 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         with Calling(logic, "on_merge"):
             self._touched(target, latest_us, logic.on_merge(consumed))
 
-    def _close_passed(self, watermark_us: int) -> None:
-        if self._windower.next_close_us() <= watermark_us:
-            for metadata in self._windower.close_for(watermark_us):
-                self._close(metadata)
+    def _close_passed(self, watermark_us: int) -> bool:
+        if self._windower.next_close_us() > watermark_us:
+            return False
+        for metadata in self._windower.close_for(watermark_us):
+            self._close(metadata)
+        return True
 
     def _close(self, metadata: WindowMetadata) -> None:
         logic = self._windows.pop(metadata.window_id)

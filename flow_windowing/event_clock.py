@@ -13,7 +13,7 @@ from flow.durations import Duration, duration_us
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.instants import NEVER, Instant, Moment, instant_us
 from flow.operators import RejectedValue
-from flow.operators.logic import Progress
+from flow.operators.logic import Progress, held_until
 from flow.paths import get_path
 from flow_windowing.clocks import NO_WATERMARK, Clock, ClockLogic, DroppedValue, Reading
 from flow_windowing.metadata import LateReason
@@ -37,7 +37,8 @@ Scope: TypeAlias = Literal["key", "stream"]
 
 ClockState: TypeAlias = tuple[int, ...]
 """The watermark's base and the running time at which it was set; with `forget_after` also the
-running time at which the last value came."""
+running time at which the last value came; while other partitions hold the watermark also what it is
+taken for."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,17 @@ class EventClock(Clock[V, ClockState]):
     def progress(self) -> Progress | None:
         return _EventProgress(self) if self.scope == "stream" else None
 
+    @property
+    @override
+    def holds(self) -> Progress | None:
+        # A watermark that never moves needs no hold.
+        return _EventProgress(self) if self.wait_us < FOREVER_US else None
+
+    @property
+    @override
+    def follows_inputs(self) -> bool:
+        return True
+
     def timestamp_us(self, value: V) -> int:
         """The timestamp of a value, in microseconds since the Unix epoch.
 
@@ -162,40 +174,66 @@ class EventClock(Clock[V, ClockState]):
 
 
 class _KeyLogic(ClockLogic[Any, ClockState]):
-    """A watermark for each key. Invariant: `_heard_us` is running time, as `_set_at_us` is."""
+    """A watermark for each key.
 
-    __slots__ = ("_base_us", "_clock", "_heard_us", "_set_at_us")
+    Invariants: `_set_at_us` and `_heard_us` are running time. `_led_us` is what the values of the
+    epoch in hand have led to, which becomes the base as the epoch ends. `_taken_us` is what the
+    watermark was taken for when it was last held; the base may be further.
+    """
+
+    __slots__ = ("_base_us", "_clock", "_heard_us", "_led_us", "_set_at_us", "_taken_us")
 
     def __init__(self, clock: EventClock[Any], state: ClockState | None) -> None:
         self._clock = clock
-        self._base_us, self._set_at_us, *heard = state or (NO_WATERMARK, 0)
-        self._heard_us = heard[0] if heard else self._set_at_us
+        self._base_us, self._set_at_us, *more = state or (NO_WATERMARK, 0)
+        self._heard_us = more[0] if more else self._set_at_us
+        self._taken_us = more[1] if len(more) > 1 else None
+        self._led_us = NO_WATERMARK
 
     @override
     def on_item(self, value: Any, moment: Moment) -> Reading:
         clock = self._clock
         timestamp_us = clock.timestamp_us(value)
-        watermark_us = self.watermark(moment)
+        refused, candidate_us = None, timestamp_us - clock.wait_us
         if timestamp_us - moment.now_us > clock.max_ahead_us:
-            return Reading(timestamp_us, watermark_us, LateReason.TOO_FAR_AHEAD)
-        self._heard_us = moment.running_us
-        candidate_us = timestamp_us - clock.wait_us
-        if candidate_us <= watermark_us:
-            return Reading(timestamp_us, watermark_us)
-        self._base_us, self._set_at_us = candidate_us, moment.running_us
-        return Reading(timestamp_us, candidate_us)
+            refused, candidate_us = LateReason.TOO_FAR_AHEAD, NO_WATERMARK
+        else:
+            self._heard_us = moment.running_us
+        if moment.held_since_us >= NEVER:
+            self._led_us = max(self._led_us, candidate_us)
+            return Reading(timestamp_us, self._own_us(moment), refused)
+        # What was taken before this value counts, though the value's partition may hold it back.
+        floor_us = self._floor_us(moment)
+        self._led_us = max(self._led_us, candidate_us)
+        bound_us = min(moment.bound_us, max(moment.progress_us, candidate_us))
+        self._taken_us = max(floor_us, min(self._own_us(moment), bound_us))
+        return Reading(timestamp_us, self._taken_us, refused)
 
     @override
     def watermark(self, moment: Moment) -> int:
-        if self._base_us == NO_WATERMARK or self._clock.on_idle == "hold":
-            return self._base_us
-        return self._base_us + max(0, moment.running_us - self._set_at_us)
+        own_us = self._own_us(moment)
+        if moment.bound_us >= NEVER:
+            return own_us
+        return max(self._floor_us(moment), min(own_us, moment.bound_us))
+
+    @override
+    def settle(self, moment: Moment) -> None:
+        watermark_us = self.watermark(moment)
+        if self._led_us > self._passed_us(moment.inputs_us):
+            self._base_us, self._set_at_us = self._led_us, moment.running_us
+        self._led_us = NO_WATERMARK
+        self._taken_us = None if moment.bound_us >= NEVER else watermark_us
 
     @override
     def due_us(self, watermark_us: int, moment: Moment) -> int:
-        if self._base_us == NO_WATERMARK or self._clock.on_idle == "hold":
+        if self._base_us == NO_WATERMARK:
             return NEVER
-        return min(self._set_at_us + watermark_us - self._base_us + moment.downtime_us, NEVER)
+        due_us = min(self._set_at_us + watermark_us - self._base_us + moment.downtime_us, NEVER)
+        if self._clock.on_idle == "hold":
+            due_us = moment.inputs_now_us if watermark_us <= self._base_us else NEVER
+        if due_us <= moment.inputs_now_us and watermark_us > self.watermark(moment):
+            return held_until(watermark_us)
+        return due_us
 
     @override
     def forget_us(self, moment: Moment) -> int:
@@ -210,9 +248,29 @@ class _KeyLogic(ClockLogic[Any, ClockState]):
     def snapshot(self) -> ClockState | None:
         if self._base_us == NO_WATERMARK:
             return None
+        if self._taken_us is not None:
+            return self._base_us, self._set_at_us, self._heard_us, self._taken_us
         if self._clock.forget_after_us is None:
             return self._base_us, self._set_at_us
         return self._base_us, self._set_at_us, self._heard_us
+
+    def _own_us(self, moment: Moment) -> int:
+        """The watermark that the key's own values and the time passed have led to."""
+        return max(self._passed_us(moment.inputs_us), self._led_us)
+
+    def _passed_us(self, clock_us: int) -> int:
+        """The base, and what the inputs' clock has added to it."""
+        if self._base_us == NO_WATERMARK or self._clock.on_idle == "hold":
+            return self._base_us
+        return self._base_us + max(0, clock_us - self._set_at_us)
+
+    def _floor_us(self, moment: Moment) -> int:
+        """What the watermark has been taken for, below which a hold does not bring it."""
+        if self._taken_us is not None and self._set_at_us >= moment.held_since_us:
+            return self._taken_us
+        # Nothing held the key as the hold began, and its base is from before.
+        free_us = self._passed_us(moment.held_since_us)
+        return free_us if self._taken_us is None else max(self._taken_us, free_us)
 
 
 class _StreamLogic(ClockLogic[Any, ClockState]):

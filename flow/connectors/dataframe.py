@@ -36,6 +36,8 @@ class DataFrameSource(Source[dict[str, Any]]):
         FlowBuildError: when the flow runs: a streaming data frame that keeps state of its own.
     """
 
+    is_frame = True
+
     def __init__(self, frame: DataFrame) -> None:
         if not isinstance(frame, DataFrame):
             raise FlowTypeError(

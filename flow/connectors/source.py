@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 from typing_extensions import override
@@ -208,8 +208,10 @@ class Source(ABC, Generic[X]):
     Attributes:
         bounded: whether it ends by itself.
         on_invalid: what to do with what cannot be read.
+        is_frame: whether Spark itself reads it, a data frame.
     """
 
+    is_frame: ClassVar[bool] = False
     bounded: bool = True
     on_invalid: OnInvalid = "fail"
 

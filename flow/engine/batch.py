@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from flow.connectors.source import MemoryLog, Planner
 from flow.dataflow import Step
+from flow.engine.batch_plan import BatchPlan, batch_plan
 from flow.engine.context import Control, Stats
 from flow.engine.epochs import EpochOutputs
 from flow.engine.feed import SystemTime, plan_everything, wall_time
@@ -88,13 +89,14 @@ def run_batch(
     outputs = EpochOutputs(plan, layout, uuid.uuid4().hex, lambda: None, count)
     writing = TaskWriting(outputs.run_id, outputs.left_out(), is_batch=True)
     control = Control(Moment(settings.system_time()), settings.drain)
+    planned = _planned(plan, cores, control)
     outputs.open(resuming=False)
     try:
         with (
             jvm_needed(spark),
             query_conf(spark, partitions, only_packets=_only_packets(plan, writing)),
         ):
-            outputs.write(_chain(plan, spark, shipped, layout, control, cores, writing), 0)
+            outputs.write(_chain(plan, spark, shipped, layout, planned, cores, writing), 0)
     except FlowError:
         raise
     except Exception as error:
@@ -131,49 +133,49 @@ def _chain(
     spark: SparkSession,
     shipped: ShippedPlan,
     layout: Layout,
-    control: Control,
+    planned: BatchPlan,
     cores: int,
     writing: TaskWriting,
 ) -> DataFrame:
-    frame = _read(plan, spark, shipped, layout, control, cores)
+    frame = _read(spark, shipped, layout, planned, cores)
     foreign = [name for name in plan.inputs if is_foreign(plan.steps[name])]
     for number, step_id in enumerate(foreign):
         frame = frame.union(foreign_packets(plan, step_id, number, shipped, layout))
     last = layout.levels
+    shipped_controls = replace(planned, readings=[])
     if not last:
         return frame.mapInArrow(partial(write_partition, shipped, layout, writing), PACKET_DDL)
     for level in range(1, last + 1):
         written = writing if level == last else None
-        task = partial(_level_partition, shipped, layout, level, control, written)
+        task = partial(_level_partition, shipped, layout, level, shipped_controls, written)
         dealt = frame.repartition(layout.partitions, "shard").sortWithinPartitions("shard", "seq")
         frame = dealt.mapInArrow(task, PACKET_DDL)
     return frame
 
 
 def _read(
-    plan: Plan,
     spark: SparkSession,
     shipped: ShippedPlan,
     layout: Layout,
-    control: Control,
+    planned: BatchPlan,
     cores: int,
 ) -> DataFrame:
-    readings = _planned(plan, cores)
+    readings = planned.readings
     tasks = max(1, min(len(readings), max(cores * 4, 32)))
     dealt = [tuple(readings[share(number, tasks, len(readings))]) for number in range(tasks)]
-    task = partial(_read_partition, shipped, layout, dealt, control)
+    task = partial(_read_partition, shipped, layout, dealt, planned.last)
     numbers = spark.range(0, tasks, 1, tasks)
     return numbers.mapInArrow(task, PACKET_DDL)
 
 
-def _planned(plan: Plan, cores: int) -> list[Reading]:
+def _planned(plan: Plan, cores: int, control: Control) -> BatchPlan:
     planners: dict[str, Planner] = {}
     try:
         for step_id in plan.inputs:
             step = plan.steps[step_id]
             if not is_foreign(step):
                 planners[step_id] = planner_of(step, MemoryLog(), cores)
-        return plan_everything(planners)
+        return batch_plan(plan, plan_everything(planners), control)
     finally:
         for planner in planners.values():
             planner.close()
@@ -193,7 +195,7 @@ def _read_partition(
                     for shard in range(layout.shards):
                         yield Packet(CONTROL, shard, -1, _LAST, control.encode())
                 for reading in dealt[number]:
-                    yield from read_split(shipped.plan(), layout.shards, reading, control.moment)
+                    yield from read_split(shipped.plan(), layout.shards, reading, control)
 
     return layout.to_batches(packets())
 
@@ -206,7 +208,7 @@ def _level_partition(
     shipped: ShippedPlan,
     layout: Layout,
     level: int,
-    control: Control,
+    planned: BatchPlan,
     writing: TaskWriting | None,
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
@@ -215,7 +217,7 @@ def _level_partition(
 
     def made() -> Iterator[Packet]:
         for shard, of_shard in itertools.groupby(packets, key=lambda packet: packet.shard):
-            yield from _run_shard(plan, layout, level, control, shard, of_shard)
+            yield from _run_shard(plan, layout, level, planned, shard, of_shard)
 
     if writing is None:
         return layout.to_batches(made())
@@ -226,7 +228,7 @@ def _run_shard(
     plan: Plan,
     layout: Layout,
     level: int,
-    control: Control,
+    planned: BatchPlan,
     shard: int,
     packets: Iterator[Packet],
 ) -> Iterator[Packet]:
@@ -238,20 +240,16 @@ def _run_shard(
             states[step.step_id] = live_states(step)
         return states[step.step_id]
 
-    running = Control(control.moment)
     for number, of_slice in itertools.groupby(packets, key=_slice_of):
-        time = control if number == _LAST_SLICE else running
+        control = planned.control(number)
         for packet in run_level(
-            plan, level, layout.shards, shard, of_slice, states_of, number, time
+            plan, level, layout.shards, shard, of_slice, states_of, number, control
         ):
             if packet.dest != CONTROL:
                 yield packet
     if level < layout.levels:
-        yield Packet(CONTROL, shard, shard, _LAST, control.encode())
+        yield Packet(CONTROL, shard, shard, _LAST, planned.last.encode())
 
 
 def _slice_of(packet: Packet) -> int:
     return packet.seq >> SLICE_BITS
-
-
-_LAST_SLICE = _LAST >> SLICE_BITS

@@ -25,8 +25,10 @@ from flow.errors import step_error
 
 Positions: TypeAlias = npt.NDArray[np.int64]
 
-ROW_BITS, ORDER_BITS = 32, 10
+ROW_BITS, ORDER_BITS, SOURCE_BITS = 32, 10, 20
 MAX_SPLITS = 1 << ORDER_BITS
+MAX_SOURCES = (1 << SOURCE_BITS) - 1
+"""Source partitions that an epoch can read where its positions tell them apart."""
 BEFORE_ITEMS = -1
 """The position of what a timer emits before the items of an epoch."""
 AFTER_ITEMS = 1 << 62
@@ -88,6 +90,24 @@ def positions(slice_number: int, order: int, first_row: int, count: int) -> Posi
     """The positions of `count` rows of a split, from its row `first_row` on."""
     base = (slice_number << (ROW_BITS + ORDER_BITS)) | (order << ROW_BITS)
     return np.arange(base + first_row, base + first_row + count, dtype=np.int64)
+
+
+def source_positions(source: int, order: int, first_row: int, count: int) -> Positions:
+    """Return positions that also carry the number of their source partition in the epoch.
+
+    They sort by row first, and by source partition among equal rows. An epoch has positions of this
+    kind, or of the other, throughout.
+    """
+    return (positions(0, order, first_row, count) << SOURCE_BITS) | source
+
+
+def sources_at(pos: Positions) -> Positions:
+    """Return the numbers of the source partitions that positions carry, -1 where they have none.
+
+    Positions of what a timer emits have none.
+    """
+    carried = (pos >= 0) & (pos < AFTER_ITEMS)
+    return np.where(carried, pos & MAX_SOURCES, -1)
 
 
 def rows_of(batch: pa.RecordBatch) -> list[Any]:

@@ -4,9 +4,27 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
 
 from flow.instants import NEVER, Moment
+
+
+class ReadUpTo(NamedTuple):
+    """The clock of an input in an epoch: the running time up to which its source has been read.
+
+    Attributes:
+        before_us: the last moment before the epoch's items at which it was read to its end.
+        after_us: the same with them.
+    """
+
+    before_us: int
+    after_us: int
+
+
+SourcePartition: TypeAlias = tuple[str, int]
+"""A partition of a source: the input's step, and the partition's number."""
 
 
 @dataclass(frozen=True)
@@ -16,21 +34,78 @@ class Control:
     Attributes:
         moment: the epoch's system time.
         end_of_input: whether the flow is being drained: nothing will come after this epoch.
+        read: the clock of each input; one without an entry has been read up to now.
+        behind: partitions of which more is known to be there than the epoch reads.
+        many: inputs whose source has several partitions.
+        sources: the partitions that the epoch reads, where its positions carry a partition's
+            number in this list; ``None`` where they carry none.
     """
 
     moment: Moment
     end_of_input: bool = False
+    read: Mapping[str, ReadUpTo] = field(default_factory=dict)
+    behind: frozenset[SourcePartition] = frozenset()
+    many: frozenset[str] = frozenset()
+    sources: tuple[SourcePartition, ...] | None = None
+
+    def read_by(self, inputs: Iterable[str]) -> ReadUpTo:
+        """Return the clock of a step that these inputs feed."""
+        clocks = [self.read[name] for name in inputs if name in self.read]
+        now_us = self.moment.running_us
+        return ReadUpTo(
+            min((clock.before_us for clock in clocks), default=now_us),
+            min((clock.after_us for clock in clocks), default=now_us),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the control as JSON, without what is as it mostly is."""
+        found: dict[str, Any] = {
+            "now": self.moment.now_us,
+            "down": self.moment.downtime_us,
+            "end": int(self.end_of_input),
+        }
+        if self.read:
+            found["upto"] = {name: list(clock) for name, clock in self.read.items()}
+        if self.behind:
+            found["behind"] = _by_input(self.behind)
+        if self.many:
+            found["many"] = sorted(self.many)
+        if self.sources is not None:
+            found["sources"] = list(self.sources)
+        return found
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Control:
+        """Return the control in JSON made by `to_json`."""
+        sources = found.get("sources")
+        return cls(
+            Moment(found["now"], found["down"]),
+            bool(found["end"]),
+            {name: ReadUpTo(*clock) for name, clock in found.get("upto", {}).items()},
+            frozenset(
+                (name, number)
+                for name, numbers in found.get("behind", {}).items()
+                for number in numbers
+            ),
+            frozenset(found.get("many", ())),
+            None if sources is None else tuple((name, number) for name, number in sources),
+        )
 
     def encode(self) -> bytes:
-        """The control as bytes."""
-        values = [self.moment.now_us, self.moment.downtime_us, self.end_of_input]
-        return json.dumps(values).encode()
+        """Return the control as bytes."""
+        return json.dumps(self.to_json()).encode()
 
     @classmethod
     def decode(cls, payload: bytes) -> Control:
-        """The control in bytes made by `encode`."""
-        now_us, downtime_us, end_of_input = json.loads(payload)
-        return cls(Moment(now_us, downtime_us), end_of_input)
+        """Return the control in bytes made by `encode`."""
+        return cls.from_json(json.loads(payload))
+
+
+def _by_input(partitions: Iterable[SourcePartition]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for name, number in sorted(partitions):
+        found.setdefault(name, []).append(number)
+    return found
 
 
 @dataclass
@@ -41,6 +116,10 @@ class Stats:
         counts: how often something happened, by (step, what).
         gauges: how much there is of something in this epoch, by (step, what).
         due_us: the least system time at which a step wants to be called again.
+        dues: the same for each step that wants to; for a step that goes by its inputs' clock, the
+            system time that this has to reach.
+        reached: how far each source partition has come in event time, less the wait, where several
+            hold a step's watermarks: the least over the steps that it feeds.
         notes: a few examples of what was dropped, in words.
     """
 
@@ -48,12 +127,28 @@ class Stats:
     gauges: Counter[tuple[str, str]] = field(default_factory=Counter)
     due_us: int = NEVER
     notes: list[str] = field(default_factory=list)
+    dues: dict[str, int] = field(default_factory=dict)
+    reached: dict[SourcePartition, int] = field(default_factory=dict)
+
+    def reach(self, partition: SourcePartition, reached_us: int) -> None:
+        """Note how far a source partition has come for a step that it feeds."""
+        self.reached[partition] = min(self.reached.get(partition, NEVER), reached_us)
+
+    def due(self, step_id: str, due_us: int) -> None:
+        """Note when a step wants to be called again."""
+        if due_us < NEVER:
+            self.due_us = min(self.due_us, due_us)
+            self.dues[step_id] = min(self.dues.get(step_id, NEVER), due_us)
 
     def add(self, other: Stats) -> None:
         """Add what another task counted."""
         self.counts.update(other.counts)
         self.gauges.update(other.gauges)
         self.due_us = min(self.due_us, other.due_us)
+        for step_id, due_us in other.dues.items():
+            self.due(step_id, due_us)
+        for partition, reached_us in other.reached.items():
+            self.reach(partition, reached_us)
         self.notes = (self.notes + other.notes)[:MAX_NOTES]
 
     def note(self, text: str) -> None:
@@ -64,13 +159,15 @@ class Stats:
     def encode(self) -> bytes:
         """The stats as bytes."""
         tables = [_rows(self.counts), _rows(self.gauges)]
-        return json.dumps([*tables, self.due_us, self.notes]).encode()
+        reached = [[*partition, reached_us] for partition, reached_us in self.reached.items()]
+        return json.dumps([*tables, self.due_us, self.notes, self.dues, reached]).encode()
 
     @classmethod
     def decode(cls, payload: bytes) -> Stats:
         """The stats in bytes made by `encode`."""
-        counts, gauges, due_us, notes = json.loads(payload)
-        return cls(_counter(counts), _counter(gauges), due_us, notes)
+        counts, gauges, due_us, notes, dues, rows = json.loads(payload)
+        reached = {(name, number): reached_us for name, number, reached_us in rows}
+        return cls(_counter(counts), _counter(gauges), due_us, notes, dues, reached)
 
 
 def _rows(counter: Counter[tuple[str, str]]) -> list[tuple[str, str, int]]:
@@ -93,12 +190,14 @@ class TaskContext:
         stats: what is counted.
         printed: what inspectors printed.
         run_id: what this run of the flow is known by, for what workers keep from epoch to epoch.
+        control: the epoch; ``None`` where Spark reads the input and its tasks do not know it.
     """
 
     moment: Moment
     stats: Stats = field(default_factory=Stats)
     printed: list[str] = field(default_factory=list)
     run_id: str = ""
+    control: Control | None = None
 
     def count(self, step_id: str, what: str, amount: int = 1) -> None:
         """Count something of a step."""

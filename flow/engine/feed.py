@@ -20,9 +20,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar
 
 from flow.connectors.source import Json, Planner, Slice, Split
-from flow.engine.chunks import MAX_SPLITS
-from flow.engine.context import Control
+from flow.engine.chunks import MAX_SOURCES, MAX_SPLITS
+from flow.engine.context import Control, ReadUpTo, SourcePartition, Stats
 from flow.engine.failures import naming
+from flow.engine.plan import Plan
 from flow.engine.reading import Reading
 from flow.errors import FlowError, SourceError, StepError, brief, shorten
 from flow.instants import NEVER, Moment
@@ -81,12 +82,9 @@ class EpochOffset:
         """The offset as JSON."""
         if self.control is None:
             return {"v": 1}
-        moment = self.control.moment
         offset = {
             "v": 1,
-            "now": moment.now_us,
-            "down": moment.downtime_us,
-            "end": int(self.control.end_of_input),
+            **self.control.to_json(),
             "at": dict(self.at),
             "read": [[step, one.what, one.partition, one.order] for step, one in self.read],
         }
@@ -99,13 +97,18 @@ class EpochOffset:
         """The offset in JSON made by `to_json`."""
         if "now" not in offset:
             return cls()
-        control = Control(Moment(offset["now"], offset["down"]), bool(offset["end"]))
+        control = Control.from_json(offset)
         read = tuple((step, Split(what, part, order)) for step, what, part, order in offset["read"])
         return cls(control, offset["at"], read, offset.get("seed"), offset.get("again", False))
 
     def readings(self) -> list[Reading]:
         """The tasks that read the epoch's input, in order of input, partition and place."""
-        return [Reading(step, split, origin) for origin, (step, split) in enumerate(self.read)]
+        sources = None if self.control is None else self.control.sources
+        numbers = {partition: number for number, partition in enumerate(sources or ())}
+        return [
+            Reading(step, split, origin, source=numbers.get((step, split.partition)))
+            for origin, (step, split) in enumerate(self.read)
+        ]
 
 
 @dataclass(frozen=True)
@@ -146,7 +149,11 @@ class Feed:
         kept_as: the names under which inputs keep their offsets, where these are not their ids.
         origin: where a later generation of a checkpoint starts from.
         end: how the run ends.
-        due_us: the least system time at which a step is due.
+        plan: the compiled flow.
+        due_us: the least system time at which a step is due that goes by system time.
+        dues: when each step is due that goes by its inputs' clock, as system time.
+        reached: how far each source partition has come in event time, as the last epoch has found.
+        frame_read: whether what Spark reads itself was read to its end in the last epoch.
         foreign_busy: whether sources that Spark itself reads have come further in the last epoch.
         aborted: whether the run must die in the epoch in hand.
         last: the epoch decided last.
@@ -163,7 +170,11 @@ class Feed:
     kept_as: Mapping[str, str] = field(default_factory=dict)
     origin: Origin | None = None
     end: FeedEnd = field(default_factory=FeedEnd)
+    plan: Plan | None = None
     due_us: int = 0
+    dues: Mapping[str, int] = field(default_factory=dict)
+    reached: Mapping[SourcePartition, int] = field(default_factory=dict)
+    frame_read: Callable[[], bool] = lambda: False
     foreign_busy: bool = True
     aborted: bool = False
     last: EpochOffset = field(default_factory=EpochOffset)
@@ -174,6 +185,7 @@ class Feed:
     _last_us: int = 0
     _ended: bool = False
     _left_out: dict[str, Json] = field(default_factory=dict)
+    _polled: dict[str, int] = field(default_factory=dict)
 
     def next(self, start: EpochOffset) -> EpochOffset:
         """Decide the next epoch; called between epochs, when the one up to `start` is committed.
@@ -186,15 +198,28 @@ class Feed:
         self._begin(start)
         if self.end.stop_asked.is_set() or self._ended or self.aborted:
             return self._rest_for_good(start)
-        slices = self._slices(start)
+        # Before the sources are asked: all that had arrived by then is in the epoch or left behind.
+        now_us = self._now()
+        slices = self._slices(start, now_us)
         if slices:
-            return self._epoch(start, slices)
+            return self._epoch(start, slices, now_us)
         if self._exhausted(start):
-            return self._finish(start)
-        if self._tick_wanted():
-            return self._epoch(start, {})
+            return self._finish(start, now_us)
+        if self._tick_wanted(start, now_us):
+            return self._epoch(start, {}, now_us)
         self.end.stop_asked.wait(REST_SECONDS)
         return start
+
+    def note(self, stats: Stats) -> None:
+        """Note when steps are due, and how far partitions have come, as an epoch has found."""
+        timed = () if self.plan is None else self.plan.timed
+        self.dues = {name: due_us for name, due_us in stats.dues.items() if name in timed}
+        others = [due_us for name, due_us in stats.dues.items() if name not in timed]
+        self.due_us = min(others, default=NEVER)
+        control = self.last.control
+        behind = frozenset() if control is None else control.behind
+        known = {one: us for one, us in self.reached.items() if one in behind}
+        self.reached = {**known, **stats.reached}
 
     def readings(self, start: EpochOffset, epoch: EpochOffset) -> list[Reading]:
         """The tasks that read an epoch's input, from where it starts.
@@ -223,7 +248,7 @@ class Feed:
             self.last = replace(origin.begun, seed=origin.seed)
             return self.last
         self._begin(origin.start)
-        return replace(self._epoch(origin.start, {}), seed=origin.seed)
+        return replace(self._epoch(origin.start, {}, self._now()), seed=origin.seed)
 
     def _begin(self, start: EpochOffset) -> None:
         """Once a run: what time the flow has been down, and whether to read what there is now."""
@@ -242,12 +267,19 @@ class Feed:
     def _now(self) -> int:
         return max(self._last_us, self.system_time() + self._advanced_us)
 
-    def _slices(self, start: EpochOffset) -> dict[str, Slice]:
+    def _slices(self, start: EpochOffset, now_us: int) -> dict[str, Slice]:
         slices: dict[str, Slice] = {}
         for step_id, planner in self.planners.items():
+            reached = {n: us for (name, n), us in self.reached.items() if name == step_id}
+            if reached:
+                _asked(step_id, planner.hear, reached)
             planned = _asked(step_id, planner.next, self._offset(start, step_id))
             if planned is not None:
                 slices[step_id] = _checked(step_id, planned)
+                continue
+            until_us = planner.read_until_us(now_us, False)
+            if until_us is not None:
+                self._polled[step_id] = min(until_us, now_us) - (self._downtime_us or 0)
         return slices
 
     def _exhausted(self, start: EpochOffset) -> bool:
@@ -265,7 +297,7 @@ class Feed:
         doubted = any(planner.in_doubt() for planner in self.planners.values())
         return doubted or (self.foreign and self.foreign_busy)
 
-    def _finish(self, start: EpochOffset) -> EpochOffset:
+    def _finish(self, start: EpochOffset, now_us: int) -> EpochOffset:
         """End the input, unless it has been ended, or the windows are to stay open."""
         drained = start.control is not None and start.control.end_of_input
         if self.foreign and not self.end_now:
@@ -273,29 +305,117 @@ class Feed:
         self._ended = True
         if not self.drain or drained:
             return self._rest_for_good(start)
-        return self._epoch(start, {}, end_of_input=True)
+        return self._epoch(start, {}, now_us, end_of_input=True)
 
-    def _tick_wanted(self) -> bool:
-        now_us = self._now()
+    def _tick_wanted(self, start: EpochOffset, now_us: int) -> bool:
         if self.foreign and (not self.only_available or self._to_go_on()):
             return True
-        return now_us >= min(self.due_us, self._last_us + HEARTBEAT_US)
+        if now_us >= min(self.due_us, self._last_us + HEARTBEAT_US):
+            return True
+        if start.control is None or self.plan is None:
+            return False
+        # Without a slice, what was behind has been caught up with, or is in doubt.
+        behind = {name for name, _ in start.control.behind if name in self.planners}
+        if behind and not any(self.planners[name].in_doubt() for name in behind):
+            return True
+        clocks = self._clocks(start, {}, now_us)
+        down_us = self._downtime_us or 0
+        control = Control(Moment(now_us, down_us), read=clocks)
+        return any(
+            control.read_by(self.plan.feeds[step_id]).after_us + down_us >= due_us
+            for step_id, due_us in self.dues.items()
+        )
+
+    def _clocks(
+        self, start: EpochOffset, slices: Mapping[str, Slice], now_us: int
+    ) -> dict[str, ReadUpTo]:
+        """Return the clock of each input in an epoch that reads these slices."""
+        down_us = self._downtime_us or 0
+        clocks = {}
+        for name in self.plan.inputs if self.plan is not None else self.planners:
+            last_us = self._read_before(start, name, now_us - down_us)
+            planned, planner = slices.get(name), self.planners.get(name)
+            before_us = max(last_us, self._polled.get(name, last_us))
+            after_us = before_us
+            if planner is None:
+                if self.frame_read() and start.control is not None:
+                    before_us = after_us = max(last_us, start.control.moment.running_us)
+            elif planned is not None:
+                # What comes after time was moved in a test had not come before.
+                before_us = now_us - down_us if planned.advance_us else before_us
+                until_us = planner.read_until_us(now_us, bool(planned.behind))
+                read_us = before_us if until_us is None else min(until_us, now_us) - down_us
+                after_us = max(before_us, read_us)
+            clocks[name] = ReadUpTo(before_us, after_us)
+        return clocks
+
+    def _read_before(self, start: EpochOffset, name: str, now_us: int) -> int:
+        """Return the clock of an input as the epoch before ended, or as the flow starts."""
+        if start.control is None:
+            return now_us
+        clock = start.control.read.get(name)
+        return start.control.moment.running_us if clock is None else clock.after_us
+
+    def _behind(
+        self, start: EpochOffset, slices: Mapping[str, Slice]
+    ) -> frozenset[SourcePartition]:
+        """Return the partitions of which more is known to be there than the slices read."""
+        before = frozenset() if start.control is None else start.control.behind
+        behind = {(name, one) for name, planned in slices.items() for one in planned.behind}
+        for name, planner in self.planners.items():
+            if name not in slices and planner.in_doubt():
+                behind |= {partition for partition in before if partition[0] == name}
+        frames = () if self.plan is None else self.plan.frames
+        if frames and not self.frame_read():
+            behind |= {(name, 0) for name in frames}
+        return frozenset(behind)
+
+    def _control(
+        self,
+        start: EpochOffset,
+        slices: Mapping[str, Slice],
+        now_us: int,
+        end_of_input: bool,
+    ) -> Control:
+        """Return the control of the epoch that reads these slices."""
+        moment = Moment(self._last_us, self._downtime_us or 0)
+        behind = self._behind(start, slices)
+        read = {(name, one.partition) for name, planned in slices.items() for one in planned.splits}
+        many = frozenset() if start.control is None else start.control.many
+        many |= {name for name, number in behind | read if number}
+        clocks = {
+            name: clock
+            for name, clock in self._clocks(start, slices, now_us).items()
+            if clock.before_us < moment.running_us
+        }
+        sources = None
+        if self.plan is not None and self.plan.tells_sources(many):
+            sources = self.plan.sources_of(read)
+            if len(sources) > MAX_SOURCES:
+                raise SourceError(
+                    f"an epoch may read at most {MAX_SOURCES} source partitions, got {len(sources)}"
+                )
+        return Control(moment, end_of_input, clocks, behind, many, sources)
 
     def _epoch(
-        self, start: EpochOffset, slices: dict[str, Slice], end_of_input: bool = False
+        self,
+        start: EpochOffset,
+        slices: dict[str, Slice],
+        now_us: int,
+        end_of_input: bool = False,
     ) -> EpochOffset:
         moved_us = max((one.advance_us for one in slices.values()), default=0)
         self._advanced_us += moved_us
-        self._last_us = max(self._last_us + moved_us, self._now())
+        self._last_us = max(self._last_us, now_us) + moved_us
         self.aborted = any(one.abort for one in slices.values())
-        self.due_us = NEVER
+        self.due_us, self.dues = NEVER, {}
         ends = {self.kept_as.get(name, name): one.end for name, one in slices.items()}
         before = {name: offset for name, offset in start.at.items() if name not in self._left_out}
         stays = {name: offset for name, offset in self._left_out.items() if offset is not None}
         at = {**before, **stays, **ends}
         read = tuple((step_id, split) for step_id, one in slices.items() for split in one.splits)
-        moment = Moment(self._last_us, self._downtime_us or 0)
-        found = EpochOffset(Control(moment, end_of_input), at, read)
+        control = self._control(start, slices, self._last_us, end_of_input)
+        found = EpochOffset(control, at, read)
         self.last = replace(found, again=True) if found == start else found
         offsets = {name: self._offset(self.last, name) for name in self.planners}
         self.lag = {name: one.lag(offsets[name]) for name, one in self.planners.items()}
@@ -370,21 +490,17 @@ def _checked(step_id: str, planned: Slice) -> Slice:
     return planned
 
 
-def plan_everything(planners: Mapping[str, Planner]) -> list[Reading]:
-    """All slices of bounded sources, one after the other: what a batch run reads."""
-    readings: list[Reading] = []
+def plan_everything(planners: Mapping[str, Planner]) -> dict[str, list[Slice]]:
+    """Return all slices of bounded sources, one after the other, by input: what a batch reads."""
+    slices: dict[str, list[Slice]] = {}
     for step_id, planner in planners.items():
         offset: Any = None
-        number = 0
+        slices[step_id] = []
         while not _asked(step_id, planner.finished, offset):
             planned = _asked(step_id, planner.next, offset)
             if planned is None:  # nothing now, but more to come: a bounded source ends by itself
                 time.sleep(REST_SECONDS)
                 continue
-            checked = _checked(step_id, planned)
-            readings += [
-                Reading(step_id, split, len(readings) + place, number)
-                for place, split in enumerate(checked.splits)
-            ]
-            offset, number = planned.end, number + 1
-    return readings
+            slices[step_id].append(_checked(step_id, planned))
+            offset = planned.end
+    return slices

@@ -17,15 +17,15 @@ from flow.engine.chunks import (
 )
 from flow.engine.packets import REACHED, Packet, decode
 from flow.engine.plan import Edge
-from flow.engine.progress import Timeline
 from flow.engine.row_views import view_of
 from flow.engine.segmented import running_max
+from flow.engine.step_time import StepTime
 from flow.errors import EngineError
 from flow.operators.shards import Ints, ShardRows
 
 
 def gather_rows(
-    edges: tuple[Edge, ...], packets: list[Packet], timeline: Timeline | None = None
+    edges: tuple[Edge, ...], packets: list[Packet], time: StepTime | None = None
 ) -> ShardRows | None:
     """The rows in all packets bound for a step, `None` when there are none.
 
@@ -35,13 +35,14 @@ def gather_rows(
     Args:
         edges: the edges that they came along.
         packets: the packets.
-        timeline: for a step that measures progress, how far its stream comes in the epoch.
+        time: the step's time in the epoch.
     """
     ordered = sorted(packets, key=lambda one: (one.origin, one.seq))
     arrived = [(one, chunk) for one in ordered if len(chunk := decode(one.payload))]
     if not arrived:
         return None
     chunks, reached = [chunk for _, chunk in arrived], None
+    timeline = None if time is None else time.timeline
     if timeline is not None:
         apart = [_unstamped(chunk) for chunk in chunks]
         chunks = [chunk for chunk, _ in apart]
@@ -54,7 +55,7 @@ def gather_rows(
     if len(edges) == 1 and len(records) == len(chunks) and _alike(records):
         keys, codes = _coded([chunk.keys for chunk in records])
         batch = join_batches([chunk.batch for chunk in records])
-        return _by_key(keys, codes, _positions(chunks), batch, reached)
+        return _bounded(_by_key(keys, codes, _positions(chunks), batch, reached), time)
     step_id = edges[0].step_id
     pairs = [as_pairs(chunk, step_id) for chunk in chunks]
     keys, codes = _coded([key_array(one.keys, step_id) for one in pairs])
@@ -66,7 +67,17 @@ def gather_rows(
         values = [
             (side, value) for side, one in zip(sides, pairs, strict=True) for value in one.values
         ]
-    return _by_key(keys, codes, _positions(chunks), values, reached)
+    return _bounded(_by_key(keys, codes, _positions(chunks), values, reached), time)
+
+
+def _bounded(rows: ShardRows, time: StepTime | None) -> ShardRows:
+    """Rows with what bounds the watermark at each, for a step that does not measure progress."""
+    if time is None or time.timeline is not None:
+        return rows
+    bounds = time.bounds(rows.pos)
+    if bounds is None:
+        return rows
+    return rows._replace(others_us=bounds.others_us, own_us=bounds.own_us)
 
 
 def _unstamped(chunk: Chunk) -> tuple[Chunk, Ints]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,9 @@ from flow.instants import NEVER
 FORMAT = 1
 FORMAT_WITH_SETTINGS = 2
 """The version byte of a header that ends with what the step was set to."""
+FORMAT_WITH_HELD = 3
+"""The version byte of a header that also says what held keys wait for."""
+_FORMATS = (FORMAT, FORMAT_WITH_SETTINGS, FORMAT_WITH_HELD)
 
 
 @dataclass
@@ -22,18 +26,25 @@ class Header:
 
     Attributes:
         dues: for each segment, the least time at which one of its keys is due.
+        held: for each segment, the least watermark that one of its keys waits for that was due and
+            whose watermark was held; `NEVER` where there is none.
         keys: how many keys there are.
         size: how many bytes they weigh.
         settings: what the step was set to as the due times were worked out, see `Stateful`.
     """
 
+    _FIXED: ClassVar = struct.Struct("<BqqI")
+    _LENGTH: ClassVar = struct.Struct("<I")
+
     dues: npt.NDArray[np.int64]
     keys: int = 0
     size: int = 0
     settings: str = ""
+    held: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
-    _FIXED = struct.Struct("<BqqI")
-    _LENGTH = struct.Struct("<I")
+    def __post_init__(self) -> None:
+        if not len(self.held):
+            self.held = np.full(len(self.dues), NEVER, np.int64)
 
     @classmethod
     def empty(cls) -> Header:
@@ -45,13 +56,23 @@ class Header:
         """How many segments there are."""
         return len(self.dues)
 
+    def resize(self, segments: int) -> None:
+        """Go to a number of segments; new ones have no key that is due."""
+        new = np.full(max(0, segments - self.segments), NEVER, np.int64)
+        self.dues = np.concatenate([self.dues[:segments], new])
+        self.held = np.concatenate([self.held[:segments], new])
+
     def encode(self) -> bytes:
         """The header as bytes."""
-        version = FORMAT_WITH_SETTINGS if self.settings else FORMAT
+        has_held = bool((self.held < NEVER).any())
+        plain = FORMAT_WITH_SETTINGS if self.settings else FORMAT
+        version = FORMAT_WITH_HELD if has_held else plain
         fixed = self._FIXED.pack(version, self.keys, self.size, self.segments)
         content = fixed + self.dues.astype("<i8").tobytes()
-        if not self.settings:
+        if version == FORMAT:
             return content
+        if has_held:
+            content += self.held.astype("<i8").tobytes()
         settings = self.settings.encode()
         return content + self._LENGTH.pack(len(settings)) + settings
 
@@ -62,12 +83,15 @@ class Header:
         Raises:
             CheckpointError: when the bytes were written in a format this version does not know.
         """
-        check_format(content, step_id, (FORMAT, FORMAT_WITH_SETTINGS))
+        check_format(content, step_id, _FORMATS)
         _, keys, size, segments = cls._FIXED.unpack_from(content)
         dues = np.frombuffer(content, "<i8", segments, cls._FIXED.size).astype(np.int64)
         # A store may have put something of its own behind it.
         settings = content[cls._before_settings(content) : cls.length_in(content)]
-        return cls(dues, keys, size, settings.decode())
+        if content[0] != FORMAT_WITH_HELD:
+            return cls(dues, keys, size, settings.decode())
+        held = np.frombuffer(content, "<i8", segments, cls._FIXED.size + dues.nbytes)
+        return cls(dues, keys, size, settings.decode(), held.astype(np.int64))
 
     @classmethod
     def segments_in(cls, content: bytes) -> int:
@@ -85,12 +109,13 @@ class Header:
     @classmethod
     def _before_settings(cls, content: bytes) -> int:
         """How many bytes of a header come before the text of the settings."""
-        fixed = cls._FIXED.size + 8 * cls.segments_in(content)
+        columns = 2 if content[:1] == bytes([FORMAT_WITH_HELD]) else 1
+        fixed = cls._FIXED.size + 8 * columns * cls.segments_in(content)
         return fixed + cls._LENGTH.size if cls._has_settings(content) else fixed
 
     @staticmethod
     def _has_settings(content: bytes) -> bool:
-        return content[:1] == bytes([FORMAT_WITH_SETTINGS])
+        return content[:1] in (bytes([FORMAT_WITH_SETTINGS]), bytes([FORMAT_WITH_HELD]))
 
 
 def check_format(content: bytes, step_id: str, known: tuple[int, ...] = (FORMAT,)) -> None:

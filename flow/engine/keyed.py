@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from flow.dataflow import Step
 from flow.engine.chunks import AFTER_ITEMS, AT_END, BEFORE_ITEMS, Chunk, Pairs
-from flow.engine.context import Control, TaskContext
+from flow.engine.context import TaskContext
 from flow.engine.packets import Packet, Run, decode_runs
 from flow.engine.plan import Edge
-from flow.engine.progress import Timeline
 from flow.engine.state import KeyStates
+from flow.engine.step_time import StepTime
 from flow.errors import FlowError, StepError, brief, shorten, step_error
 from flow.instants import NEVER
 from flow.operators.logic import (
     COUNTED,
     DISCARD,
     KEEP,
+    Bounded,
     Counted,
     FailedCall,
     OneToOneLogic,
@@ -68,23 +69,24 @@ class Emitted:
 
 
 def gather(
-    edges: tuple[Edge, ...], packets: list[Packet], timeline: Timeline | None = None
+    edges: tuple[Edge, ...], packets: list[Packet], time: StepTime | None = None
 ) -> dict[str, Run]:
     """The values of each key from all packets bound for a step, in order of position.
 
-    With several edges each value becomes ``(side, value)``, and with a timeline `Stamped`.
+    With several edges each value becomes ``(side, value)``, and it is stamped as the step's time
+    says.
     """
     found: dict[str, list[Run]] = {}
     for packet in sorted(packets, key=lambda one: (one.origin, one.seq)):
-        for run in _received(edges, packet, timeline):
+        for run in _received(edges, packet, time):
             found.setdefault(run.key, []).append(run)
     return {key: runs[0] if len(runs) == 1 else _merged(key, runs) for key, runs in found.items()}
 
 
-def _received(edges: tuple[Edge, ...], packet: Packet, timeline: Timeline | None) -> Iterable[Run]:
+def _received(edges: tuple[Edge, ...], packet: Packet, time: StepTime | None) -> Iterable[Run]:
     runs: Iterable[Run] = decode_runs(packet.payload, edges[0].step_id)
-    if timeline is not None:
-        runs = timeline.stamped(packet.dest, packet.origin, list(runs))
+    if time is not None:
+        runs = time.stamped(packet.dest, packet.origin, list(runs))
     if len(edges) == 1:
         return runs
     (side,) = (edge.side for edge in edges if edge.dest == packet.dest)
@@ -92,11 +94,9 @@ def _received(edges: tuple[Edge, ...], packet: Packet, timeline: Timeline | None
 
 
 def _sided(value: Any, side: int) -> Any:
-    return (
-        Stamped((side, value.value), value.progress_us)
-        if isinstance(value, Stamped)
-        else (side, value)
-    )
+    if isinstance(value, (Stamped, Bounded)):
+        return value._replace(value=(side, value.value))
+    return (side, value)
 
 
 def _merged(key: str, runs: list[Run]) -> Run:
@@ -124,21 +124,16 @@ class KeyedRun:
         self,
         step: Step,
         states: KeyStates,
-        control: Control,
+        time: StepTime,
         context: TaskContext,
-        timeline: Timeline | None = None,
     ) -> None:
         if not isinstance(step.operator, Stateful):
             raise StepError(step.step_id, "is not a keyed step")
         self._step_id = step.step_id
         self._builder = step.operator.builder
         self._states = states
-        self._before = self._moment = control.moment
-        self._due_before = self._due_after = control.moment.now_us
-        if timeline is not None:
-            self._due_before, self._due_after = timeline.before_us, timeline.after_us
-            self._before = replace(control.moment, progress_us=timeline.before_us)
-            self._moment = replace(control.moment, progress_us=timeline.after_us)
+        self._before, self._moment = time.moment.before, time.moment
+        self._due_before, self._due_after = time.due_before, time.due_after
         self._context = context
         self._emitted = Emitted()
 
@@ -153,7 +148,7 @@ class KeyedRun:
         was_due = set(due)
         for key, run in runs.items():
             self._touch(key, run, key in was_due)
-        if self._due_after > self._due_before:
+        if self._due_after != self._due_before:
             self._notify_reached(was_due | runs.keys())
         if end_of_input:
             for key in self._states.all():
@@ -195,7 +190,7 @@ class KeyedRun:
         if run is not None:
             logic = self._feed(key, logic, run)
         due_us = NEVER if logic is None else self._due(key, logic)
-        if logic is not None and due_us <= self._due_after:
+        if logic is not None and self._due_after.reached(due_us):
             logic = self._notify(key, logic, AFTER_ITEMS)
             due_us = NEVER if logic is None else self._due(key, logic)
         self._end_epoch(key, logic, due_us)
@@ -350,7 +345,7 @@ def _plain(item: Any) -> Any:
     """What a logic was given, as the user knows it: without stamps."""
     if type(item) is list:
         return [_plain(value) for value in item]
-    return item.value if isinstance(item, Stamped) else item
+    return item.value if isinstance(item, (Stamped, Bounded)) else item
 
 
 def cause_of(error: Exception) -> BaseException | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from flow.dataflow import Step, StreamId
@@ -20,12 +20,12 @@ from flow.engine.meter import Marks, Partition
 from flow.engine.packets import CONTROL, ERROR, PROGRESS, STATS, Packet, sorted_chunks
 from flow.engine.pipeline import Pipeline
 from flow.engine.plan import Edge, Plan
-from flow.engine.progress import Timeline, timeline_of
 from flow.engine.shard_table import ShardTable
 from flow.engine.state import KeyStates
+from flow.engine.step_time import StepTime, step_time
 from flow.errors import EngineError, FlowError, step_error
 from flow.operators.logic import Counted, FailedCall, Stateful
-from flow.operators.shards import KeyFailure, ShardEpoch
+from flow.operators.shards import DueLimit, KeyFailure, ShardEpoch
 
 LEVEL_BITS = 24
 """A level's origins stand above those of the tasks of stage 0, and of the levels before it, so that
@@ -112,7 +112,7 @@ class _LevelRun:
         self._level = level
         self._shard = shard
         self._control = control
-        self._context = TaskContext(control.moment, stats, run_id=plan.plan_id)
+        self._context = TaskContext(control.moment, stats, run_id=plan.plan_id, control=control)
         origin = (level << LEVEL_BITS) | shard
         partition = Partition.of_level(level)
         self._pipeline = Pipeline(plan, shards, shard, origin, partition, self._context)
@@ -146,15 +146,12 @@ class _LevelRun:
 
     def _run_keyed(self, step: Step, arrived: Arrived, states: KeyStates) -> list[Chunk]:
         edges = self._plan.edges_into(step.step_id)
-        timeline = timeline_of(step, edges, arrived.marks, states, self._control.moment)
-        runs = gather(edges, arrived.items, timeline) if arrived.items else {}
+        time = step_time(self._plan, step, edges, arrived.marks, states, self._control)
+        runs = gather(edges, arrived.items, time) if arrived.items else {}
         self._context.count(step.step_id, "in", sum(len(run.values) for run in runs.values()))
-        keyed = KeyedRun(step, states, self._control, self._context, timeline)
+        keyed = KeyedRun(step, states, time, self._context)
         emitted = keyed.run(runs, self._control.end_of_input)
-        due_us = states.flush()
-        if timeline is not None:
-            due_us = timeline.due_us(due_us)
-        self._context.stats.due_us = min(self._context.stats.due_us, due_us)
+        self._note_time(step, time, states.flush())
         self._context.stats.gauges[step.step_id, "keys"] += states.count()
         made, counted = emitted.by_port(len(step.downs))
         self._count(step, counted)
@@ -165,13 +162,13 @@ class _LevelRun:
     ) -> list[tuple[StreamId, Chunk]]:
         """Run a step over all keys at once; returns what goes down which stream."""
         edges = self._plan.edges_into(step.step_id)
-        timeline = timeline_of(step, edges, arrived.marks, table, self._control.moment)
-        rows = gather_rows(edges, arrived.items, timeline) if arrived.items else None
+        time = step_time(self._plan, step, edges, arrived.marks, table, self._control)
+        rows = gather_rows(edges, arrived.items, time) if arrived.items else None
         self._context.count(step.step_id, "in", 0 if rows is None else len(rows.pos))
         downs = step.downs
         wanted = frozenset(at for at, down in enumerate(downs) if self._plan.hops_of(down))
         try:
-            made = table.run(rows, *self._asked_of_shard(wanted, timeline))
+            made = table.run(rows, *self._asked_of_shard(wanted, time))
             due_us = table.flush()
         except KeyFailure as failure:
             raise failed_at(step.step_id, failure) from cause_of(failure.cause)
@@ -180,9 +177,7 @@ class _LevelRun:
                 raise
             problem = raised("working out or keeping its results", error)
             raise step_error(step.step_id, problem, has_item=False) from cause_of(error)
-        if timeline is not None:
-            due_us = timeline.due_us(due_us)
-        self._context.stats.due_us = min(self._context.stats.due_us, due_us)
+        self._note_time(step, time, due_us)
         self._context.stats.gauges[step.step_id, "keys"] += table.count()
         self._count(step, made.counted)
         for down, unwanted in zip(downs, made.unwanted, strict=False):
@@ -191,15 +186,19 @@ class _LevelRun:
         return [(down, chunk) for down, chunks in pairs for chunk in chunks]
 
     def _asked_of_shard(
-        self, wanted: frozenset[int], timeline: Timeline | None
-    ) -> tuple[ShardEpoch, int]:
+        self, wanted: frozenset[int], time: StepTime
+    ) -> tuple[ShardEpoch, DueLimit]:
         """What the epoch asks of a step's shard, and up to when its keys are due."""
-        moment, end_of_input = self._control.moment, self._control.end_of_input
-        if timeline is None:
-            return ShardEpoch(moment, moment, end_of_input, wanted), moment.now_us
-        before = replace(moment, progress_us=timeline.before_us)
-        after = replace(moment, progress_us=timeline.after_us)
-        return ShardEpoch(after, before, end_of_input, wanted), timeline.after_us
+        end_of_input = self._control.end_of_input
+        return ShardEpoch(time.moment, time.moment.before, end_of_input, wanted), time.due_after
+
+    def _note_time(self, step: Step, time: StepTime, least_us: int) -> None:
+        """Report when a step wants to be called again, and how far its partitions have come."""
+        stats = self._context.stats
+        stats.due(step.step_id, time.due_us(least_us))
+        if time.hold is not None:
+            for partition, reached_us in time.hold.progress.items():
+                stats.reach(partition, reached_us)
 
     def _count(self, step: Step, counted: list[Counted]) -> None:
         for one in counted:

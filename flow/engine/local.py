@@ -12,8 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from flow.connectors.source import Split
 from flow.dataflow import Dataflow, Step
-from flow.engine.chunks import Items, Positions, Records, as_items, positions
+from flow.engine.chunks import Items, Positions, Records, as_items
 from flow.engine.context import Control, Stats, TaskContext
 from flow.engine.failures import decode_failure
 from flow.engine.keyed_state import states_in
@@ -22,7 +23,7 @@ from flow.engine.meter import Partition
 from flow.engine.packets import ERROR, PRINTED, STATS, Packet, sorted_chunks
 from flow.engine.pipeline import Pipeline
 from flow.engine.plan import Plan, compile_flow
-from flow.engine.reading import shard_of_partition
+from flow.engine.reading import Reading, shard_of_partition
 from flow.engine.shard_table import ShardTable
 from flow.engine.state import KeyStates, MemoryStore
 from flow.errors import FlowBuildError
@@ -77,10 +78,13 @@ class LocalEngine:
 
     def _read(self, parts: Mapping[str, Iterable[Part]], control: Control) -> Iterable[Packet]:
         origin = 0
+        numbers = {partition: number for number, partition in enumerate(control.sources or ())}
         for step_id in self.plan.inputs:
             rows: Counter[int] = Counter()
             for part in parts.get(step_id, ()):
-                pos = positions(0, 0, rows[part.partition], len(part.items))
+                source = numbers.get((step_id, part.partition))
+                reading = Reading(step_id, Split(None, part.partition), origin, source=source)
+                pos = reading.positions(rows[part.partition], len(part.items))
                 rows[part.partition] += len(part.items)
                 yield from _read_part(self.plan, self._shards, step_id, part, pos, origin, control)
                 origin += 1
@@ -144,7 +148,7 @@ def _read_part(
     step = plan.steps[step_id]
     if not isinstance(step.operator, Input):
         raise FlowBuildError(f"step {step_id!r} is not an input")
-    context = TaskContext(control.moment, run_id=plan.plan_id)
+    context = TaskContext(control.moment, run_id=plan.plan_id, control=control)
     shard = shard_of_partition(plan, step_id, part.partition, shards)
     partition = Partition(step_id, part.partition)
     pipeline = Pipeline(plan, shards, shard, origin, partition, context)

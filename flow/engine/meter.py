@@ -8,12 +8,22 @@ it had come how far. `flow.engine.progress` puts together there what all have se
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from flow.engine.chunks import Chunk, KeyedRecords, Pairs, Positions, as_pairs
+from flow.engine.chunks import (
+    SOURCE_BITS,
+    Chunk,
+    KeyedRecords,
+    Pairs,
+    Positions,
+    as_pairs,
+    sources_at,
+)
+from flow.engine.context import SourcePartition
 from flow.engine.packets import REACHED, check_free
 from flow.engine.plan import Edge
 from flow.engine.row_views import view_of
@@ -56,31 +66,75 @@ class Marks(NamedTuple):
         partition: what the items belong to.
         positions: where the measure grew, in order.
         values: how far it had come there; they grow, too.
+        last: the position of the last item, where the marks say what a partition holds back;
+            ``None`` where they say how far the stream has come.
     """
 
     dest: int
     partition: Partition
     positions: Positions
     values: Positions
+    last: int | None = None
 
     def encode(self) -> bytes:
         """The marks as bytes."""
-        head = json.dumps([self.dest, *self.partition]).encode()
+        head = json.dumps([self.dest, *self.partition, self.last]).encode()
         return head + b"\n" + self.positions.tobytes() + self.values.tobytes()
 
     @classmethod
     def decode(cls, payload: bytes) -> Marks:
         """The marks in bytes made by `encode`."""
         head, _, body = payload.partition(b"\n")
-        dest, made_by, number = json.loads(head)
+        dest, made_by, number, last = json.loads(head)
         positions, values = np.frombuffer(body, np.int64).reshape(2, -1)
-        return cls(dest, Partition(made_by, number), positions, values)
+        return cls(dest, Partition(made_by, number), positions, values, last)
 
     @staticmethod
     def dest_in(payload: bytes) -> int:
         """The edge that a payload is about."""
         dest: int = json.loads(payload.partition(b"\n")[0])[0]
         return dest
+
+
+class Growth:
+    """The greatest measure so far of items that come in order, and where it grew.
+
+    Args:
+        most: how many marks are kept at most; ``None`` for all.
+        run_bits: how many low bits of a position do not tell rows apart.
+    """
+
+    def __init__(self, most: int | None, run_bits: int = 0) -> None:
+        self._most = most
+        self._run_bits = run_bits
+        self._reached_us = NO_PROGRESS
+        self.positions: Positions = np.empty(0, np.int64)
+        self.values: Positions = np.empty(0, np.int64)
+
+    def add(self, measured: Positions, pos: Positions) -> Positions:
+        """Return how far things have come with each of some items, which is remembered."""
+        so_far = np.concatenate([[self._reached_us], np.minimum(measured, NEVER)])
+        reached = np.maximum.accumulate(so_far)
+        grown = np.flatnonzero(np.diff(reached))
+        self._mark(pos[grown], reached[grown + 1])
+        self._reached_us = int(reached[-1])
+        return reached[1:]
+
+    def _mark(self, positions: Positions, values: Positions) -> None:
+        positions = np.concatenate([self.positions, positions])
+        values = np.concatenate([self.values, values])
+        kept = self._thinned(positions)
+        while self._most is not None and len(kept) > self._most:
+            self._run_bits += 1
+            kept = self._thinned(positions)
+        self.positions, self.values = positions[kept], values[kept]
+
+    def _thinned(self, positions: Positions) -> Positions:
+        """Which marks stay: the first, and the last of each run of positions."""
+        runs = positions >> self._run_bits
+        last = np.append(runs[1:] != runs[:-1], True)[: len(runs)]
+        last[:1] = True
+        return np.flatnonzero(last)
 
 
 class Meter:
@@ -92,6 +146,7 @@ class Meter:
         partition: what is sent belongs to.
         moment: the epoch's system time.
         in_columns: whether the step that reads the edge takes records as columns.
+        run_bits: how many low bits of a position do not tell rows apart.
     """
 
     def __init__(
@@ -101,17 +156,13 @@ class Meter:
         partition: Partition,
         moment: Moment,
         in_columns: bool = False,
+        run_bits: int = 0,
     ) -> None:
         self._edge = edge
-        self._progress = progress
+        self._measure = Measure(edge, progress, moment)
         self._partition = partition
-        self._moment = moment
         self._in_columns = in_columns
-        self._most = MOST_MARKS if partition.is_source else None
-        self._run_bits = 0
-        self._reached_us = NO_PROGRESS
-        self._positions: Positions = np.empty(0, np.int64)
-        self._values: Positions = np.empty(0, np.int64)
+        self._growth = Growth(MOST_MARKS if partition.is_source else None, run_bits)
 
     def stamp(self, chunk: Chunk) -> Chunk:
         """Measure items, which come in order.
@@ -123,51 +174,103 @@ class Meter:
         Raises:
             StepError: when the measure raises.
         """
-        if self._in_columns and isinstance(chunk, KeyedRecords) and view_of(chunk.batch) is None:
-            measured = self._progress.measure_rows(chunk.batch, self._moment)
+        if self._in_columns and isinstance(chunk, KeyedRecords):
+            measured = self._measure.of_rows(chunk)
             if measured is not None:
                 check_free(chunk.batch, REACHED)
-                reached = pa.array(self._reach(measured, chunk.pos))
+                reached = pa.array(self._growth.add(measured, chunk.pos))
                 batch = chunk.batch.append_column(REACHED, reached)
                 return KeyedRecords(chunk.keys, batch, chunk.pos)
         pairs = as_pairs(chunk, self._edge.step_id)
-        each = map(self._measured, pairs.keys, pairs.values)
-        stamps = self._reach(np.fromiter(each, np.int64, len(pairs)), pairs.pos)
+        stamps = self._growth.add(self._measure.of_pairs(pairs), pairs.pos)
         return Pairs(pairs.keys, list(zip(pairs.values, stamps.tolist(), strict=True)), pairs.pos)
 
     def marks(self) -> Marks:
         """How far the edge has come with all that was stamped."""
-        return Marks(self._edge.dest, self._partition, self._positions, self._values)
+        growth = self._growth
+        return Marks(self._edge.dest, self._partition, growth.positions, growth.values)
 
-    def _measured(self, key: str, value: Any) -> int:
+
+class HoldMeter:
+    """Measures how far each source partition comes with what one origin sends along one edge.
+
+    Args:
+        edge: the edge.
+        progress: how to measure.
+        moment: the epoch's system time.
+        sources: the source partitions by the numbers that positions carry.
+    """
+
+    def __init__(
+        self, edge: Edge, progress: Progress, moment: Moment, sources: Sequence[SourcePartition]
+    ) -> None:
+        self._edge = edge
+        self._measure = Measure(edge, progress, moment)
+        self._sources = sources
+        self._growths: dict[int, Growth] = {}
+        self._last: dict[int, int] = {}
+
+    def add(self, chunk: Chunk) -> None:
+        """Measure items, which come in order.
+
+        Raises:
+            StepError: when the measure raises.
+        """
+        measured = self._measure.of_rows(chunk) if isinstance(chunk, KeyedRecords) else None
+        if measured is None:
+            chunk = as_pairs(chunk, self._edge.step_id)
+            measured = self._measure.of_pairs(chunk)
+        numbers = sources_at(chunk.pos)
+        for number in np.unique(numbers).tolist():
+            if number < 0:
+                continue
+            rows = numbers == number
+            growth = self._growths.setdefault(number, Growth(MOST_MARKS, SOURCE_BITS))
+            pos = chunk.pos[rows]
+            growth.add(measured[rows], pos)
+            self._last[number] = max(self._last.get(number, -1), int(pos.max()))
+
+    def marks(self) -> list[Marks]:
+        """Return how far each partition has come with all that was measured."""
+        return [
+            Marks(
+                self._edge.dest,
+                Partition(*self._sources[number]),
+                growth.positions,
+                growth.values,
+                self._last[number],
+            )
+            for number, growth in self._growths.items()
+        ]
+
+
+class Measure:
+    """A step's measure of progress, applied to chunks on their way to it."""
+
+    def __init__(self, edge: Edge, progress: Progress, moment: Moment) -> None:
+        self._step_id = edge.step_id
+        self._progress = progress
+        self._moment = moment
+
+    def of_rows(self, chunk: KeyedRecords) -> Positions | None:
+        """Return the measure of each row, ``None`` when they have to be measured one by one."""
+        if view_of(chunk.batch) is not None:
+            return None
+        return self._progress.measure_rows(chunk.batch, self._moment)
+
+    def of_pairs(self, pairs: Pairs) -> Positions:
+        """Return the measure of each value.
+
+        Raises:
+            StepError: when the measure raises.
+        """
+        each = map(self._of_value, pairs.keys, pairs.values)
+        return np.fromiter(each, np.int64, len(pairs))
+
+    def _of_value(self, key: str, value: Any) -> int:
         try:
             measured = self._progress.measure(value, self._moment)
             return NO_PROGRESS if measured is None else max(NO_PROGRESS, min(int(measured), NEVER))
         except Exception as error:
             problem = f"measuring its progress raised {brief(error)}"
-            raise step_error(self._edge.step_id, problem, key=key, item=value) from error
-
-    def _reach(self, measured: Positions, pos: Positions) -> Positions:
-        """How far things have come with each of some items, which is remembered."""
-        so_far = np.concatenate([[self._reached_us], np.minimum(measured, NEVER)])
-        reached = np.maximum.accumulate(so_far)
-        grown = np.flatnonzero(np.diff(reached))
-        self._mark(pos[grown], reached[grown + 1])
-        self._reached_us = int(reached[-1])
-        return reached[1:]
-
-    def _mark(self, positions: Positions, values: Positions) -> None:
-        positions = np.concatenate([self._positions, positions])
-        values = np.concatenate([self._values, values])
-        kept = self._thinned(positions)
-        while self._most is not None and len(kept) > self._most:
-            self._run_bits += 1
-            kept = self._thinned(positions)
-        self._positions, self._values = positions[kept], values[kept]
-
-    def _thinned(self, positions: Positions) -> Positions:
-        """Which marks stay: the first, and the last of each run of positions."""
-        runs = positions >> self._run_bits
-        last = np.append(runs[1:] != runs[:-1], True)[: len(runs)]
-        last[:1] = True
-        return np.flatnonzero(last)
+            raise step_error(self._step_id, problem, key=key, item=value) from error

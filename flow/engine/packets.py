@@ -19,10 +19,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from flow.engine.chunks import (
     AFTER_ITEMS,
+    MAX_SOURCES,
+    SOURCE_BITS,
     Chunk,
     Items,
     KeyedRecords,
@@ -47,7 +50,7 @@ CONTROL, STATS, ERROR, PRINTED, PROGRESS, SEED = -1, -2, -3, -4, -5, -6
 """Destinations that are not a stream: an epoch's time, counts, a failure, an inspector's lines, how
 far a stream has come."""
 
-_POS, _KEY, _FIRST = "__flow_pos__", "__flow_key__", "first"
+_POS, _KEY, _FIRST, _SHIFT = "__flow_pos__", "__flow_key__", "first", "shift"
 REACHED = "__flow_reached__"
 """The column of records that says how far what their origin sends has come with each of them."""
 _PROTOCOL = 5
@@ -340,18 +343,25 @@ def _ipc(batch: pa.RecordBatch, pos: Positions, keys: pa.Array | None) -> bytes:
 def _narrowed(pos: Positions) -> tuple[pa.Array, pa.Field]:
     """Positions as a column, counted from the least where 32 bits hold that, and what it is."""
     first = int(pos.min(initial=AFTER_ITEMS))
-    if int(pos.max(initial=first)) - first < 1 << 31:
-        places = pa.array((pos - first).astype(np.int32))
-    else:
-        first, places = 0, pa.array(pos)
-    return places, pa.field(_POS, places.type, metadata={_FIRST: str(first)})
+    spread = int(pos.max(initial=first)) - first
+    if spread < 1 << 31:
+        return _places((pos - first).astype(np.int32), first, 0)
+    # Rows of one source partition differ in the bits above its number.
+    if spread >> SOURCE_BITS < 1 << 31 and not ((pos - first) & MAX_SOURCES).any():
+        return _places(((pos - first) >> SOURCE_BITS).astype(np.int32), first, SOURCE_BITS)
+    return _places(pos, 0, 0)
+
+
+def _places(places: npt.NDArray[Any], first: int, shift: int) -> tuple[pa.Array, pa.Field]:
+    column = pa.array(places)
+    return column, pa.field(_POS, column.type, metadata={_FIRST: str(first), _SHIFT: str(shift)})
 
 
 def _widened(batch: pa.RecordBatch) -> Positions:
     """The positions in a batch."""
     metadata = batch.schema.field(_POS).metadata
     places: Positions = batch.column(_POS).to_numpy().astype(np.int64)
-    return places + int(metadata[_FIRST.encode()])
+    return (places << int(metadata[_SHIFT.encode()])) + int(metadata[_FIRST.encode()])
 
 
 def check_free(batch: pa.RecordBatch, *names: str) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from flow.dataflow import Step, StreamId
-from flow.engine.chunks import Chunk, in_order
-from flow.engine.context import TaskContext
+from flow.engine.chunks import SOURCE_BITS, Chunk, in_order
+from flow.engine.context import SourcePartition, TaskContext
 from flow.engine.kernels import run_step
-from flow.engine.meter import Meter, Partition
+from flow.engine.meter import HoldMeter, Meter, Partition
 from flow.engine.packets import (
     PRINTED,
     PROGRESS,
@@ -48,6 +48,7 @@ class Pipeline:
         self._partition = partition
         self._context = context
         self._meters: dict[int, Meter | None] = {}
+        self._hold_meters: dict[int, HoldMeter | None] = {}
         self._waiting: dict[int, list[Chunk]] = {}
         self._made = 0
         self.waiting_items = 0
@@ -76,7 +77,7 @@ class Pipeline:
         waiting, self._waiting = self._waiting, {}
         for dest, chunks in waiting.items():
             edge = self._plan.edges[dest]
-            if self._partition.is_source or self._meter(edge) is None:
+            if self._partition.is_source or not self._is_measured(edge):
                 yield from self._packed(edge, chunks, slice_number)
             else:
                 self._waiting[dest] = chunks
@@ -90,11 +91,13 @@ class Pipeline:
         waiting, self._waiting, self.waiting_items = self._waiting, {}, 0
         for dest, chunks in waiting.items():
             yield from self._packed(self._plan.edges[dest], chunks, slice_number)
-        for meter in self._meters.values():
-            if meter is not None:
-                payload = meter.marks().encode()
-                for shard in range(self._shards):
-                    yield self._packet(PROGRESS, shard, slice_number, payload)
+        found = [meter.marks() for meter in self._meters.values() if meter is not None]
+        for hold_meter in self._hold_meters.values():
+            found += [] if hold_meter is None else hold_meter.marks()
+        for marks in found:
+            payload = marks.encode()
+            for shard in range(self._shards):
+                yield self._packet(PROGRESS, shard, slice_number, payload)
 
     def report(self) -> Iterator[Packet]:
         """The packets of what was counted and printed; the counts start afresh."""
@@ -118,8 +121,10 @@ class Pipeline:
         self.waiting_items += len(chunk)
 
     def _packed(self, edge: Edge, chunks: list[Chunk], slice_number: int) -> Iterator[Packet]:
-        meter = self._meter(edge)
+        meter, hold_meter = self._meter(edge), self._hold_meter(edge)
         for chunk in in_order(chunks):
+            if hold_meter is not None:
+                hold_meter.add(chunk)
             measured = chunk if meter is None else meter.stamp(chunk)
             for shard, payload in self._encode(edge, measured):
                 yield self._packet(edge.dest, shard, slice_number, payload)
@@ -128,6 +133,32 @@ class Pipeline:
         seq = (slice_number << SLICE_BITS) | self._made
         self._made += 1
         return Packet(dest, shard, self._origin, seq, payload)
+
+    def _is_measured(self, edge: Edge) -> bool:
+        return self._meter(edge) is not None or self._hold_meter(edge) is not None
+
+    def _hold_meter(self, edge: Edge) -> HoldMeter | None:
+        """What measures how far source partitions come, if these hold the edge's step."""
+        if edge.dest not in self._hold_meters:
+            self._hold_meters[edge.dest] = self._made_hold_meter(edge)
+        return self._hold_meters[edge.dest]
+
+    def _made_hold_meter(self, edge: Edge) -> HoldMeter | None:
+        context, operator = self._context, self._plan.steps[edge.step_id].operator
+        many = None if context.control is None else context.control.many
+        if not isinstance(operator, Stateful) or operator.holds is None:
+            return None
+        if not self._plan.is_held(edge.step_id, many):
+            return None
+        return HoldMeter(edge, operator.holds, context.moment, self._sources)
+
+    @property
+    def _sources(self) -> Sequence[SourcePartition]:
+        """The source partitions by the numbers that positions carry."""
+        control = self._context.control
+        if control is None:
+            return self._plan.sources_of(())
+        return control.sources or ()
 
     def _meter(self, edge: Edge) -> Meter | None:
         """What measures an edge's items, if the step that reads them wants it."""
@@ -140,7 +171,12 @@ class Pipeline:
         if not isinstance(operator, Stateful) or operator.progress is None:
             return None
         in_columns = operator.shard_logic is not None
-        return Meter(edge, operator.progress, self._partition, self._context.moment, in_columns)
+        control = self._context.control
+        many = None if control is None else control.many
+        run_bits = SOURCE_BITS if self._plan.tells_sources(many) else 0
+        return Meter(
+            edge, operator.progress, self._partition, self._context.moment, in_columns, run_bits
+        )
 
     def _encode(self, edge: Edge, chunk: Chunk) -> Iterator[tuple[int, bytes]]:
         made_by = edge.stream.step_id

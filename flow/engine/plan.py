@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeAlias
@@ -72,6 +72,7 @@ class Plan:
         kept_as: the names under which steps keep state, where they are not the steps' ids.
         dropped: the names of state to be dropped.
         fields_read: for inputs of whose records only some fields are read, which these are.
+        feeds: the inputs whose items reach each step, in order of declaration.
     """
 
     flow_id: str
@@ -85,6 +86,51 @@ class Plan:
     kept_as: Mapping[str, str] = field(default_factory=dict)
     dropped: tuple[str, ...] = ()
     fields_read: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    feeds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def frames(self) -> tuple[str, ...]:
+        """The inputs whose data frames Spark itself reads."""
+        return tuple(name for name in self.inputs if _is_frame(self.steps[name]))
+
+    @property
+    def timed(self) -> tuple[str, ...]:
+        """The steps that go by their inputs' clock."""
+        return tuple(name for name, step in self.steps.items() if _follows_inputs(step))
+
+    def is_held(self, step_id: str, many: Collection[str] | None = None) -> bool:
+        """Return True if partitions that are behind hold a step's watermarks.
+
+        Args:
+            step_id: the step.
+            many: the inputs whose sources have several partitions; ``None`` where that is not
+                known, and only a step with several inputs counts.
+        """
+        operator = self.steps[step_id].operator
+        if not isinstance(operator, Stateful) or operator.holds is None:
+            return False
+        feeds = self.feeds.get(step_id, ())
+        return len(feeds) > 1 or any(name in (many or ()) for name in feeds)
+
+    def sources_of(self, read: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+        """Return the source partitions of an epoch in the order of their numbers.
+
+        Those of data frames come first: the tasks that read them do not know the epoch.
+
+        Args:
+            read: the input and number of each partition that the epoch reads.
+        """
+        order = {name: number for number, name in enumerate(self.inputs)}
+        frames = {(name, 0) for name in self.frames}
+        known = sorted(
+            (one for one in {*read} - frames if one[0] in order),
+            key=lambda one: (order[one[0]], one[1]),
+        )
+        return (*((name, 0) for name in self.frames), *known)
+
+    def tells_sources(self, many: Collection[str] | None = None) -> bool:
+        """Return True if positions have to tell source partitions apart, see `is_held`."""
+        return any(self.is_held(step_id, many) for step_id in self.timed)
 
     def kept_name(self, step_id: str) -> str:
         """The name under which a step keeps its state, or an input its offset."""
@@ -206,6 +252,18 @@ def find_fields_read(plan: Plan) -> Plan:
     return replace(plan, fields_read=found)
 
 
+def find_feeds(plan: Plan) -> Plan:
+    """Find the inputs whose items reach each step."""
+    feeds: dict[str, frozenset[str]] = {}
+    for name, step in plan.steps.items():
+        own = {name} if name in plan.inputs else set()
+        feeds[name] = frozenset(own).union(*(feeds[up.step_id] for up in step.ups))
+    ordered = {
+        name: tuple(one for one in plan.inputs if one in found) for name, found in feeds.items()
+    }
+    return replace(plan, feeds=ordered)
+
+
 def _fields_read_by(plan: Plan, hop: Hop) -> frozenset[str] | None:
     """Which fields of an input's records a step after it reads; ``None`` for who knows which."""
     if isinstance(hop, Edge) or not isinstance(hop.operator, KeyOn):
@@ -224,11 +282,20 @@ PASSES: tuple[Callable[[Plan], Plan], ...] = (
     draw_edges,
     route_streams,
     find_fields_read,
+    find_feeds,
 )
 
 
 def _is_end(step: Step) -> bool:
     return isinstance(step.operator, (Output, Raises))
+
+
+def _is_frame(step: Step) -> bool:
+    return isinstance(step.operator, Input) and step.operator.source.is_frame
+
+
+def _follows_inputs(step: Step) -> bool:
+    return isinstance(step.operator, Stateful) and step.operator.follows_inputs
 
 
 def _needs_shuffle(step: Step) -> bool:

@@ -19,18 +19,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from flow.dataflow import Step
 from flow.engine.chunks import Positions
 from flow.engine.header import FORMAT, check_format
+from flow.engine.hold import Hold, HoldState
 from flow.engine.meter import Marks
-from flow.engine.packets import Packet, Run
-from flow.engine.plan import Edge
+from flow.engine.packets import Run
+from flow.engine.tracks import Least, Track
 from flow.instants import NEVER, NO_PROGRESS, Moment
-from flow.operators.logic import Progress, Stamped, Stateful
+from flow.operators.logic import Progress, Stamped
 
 Speaker: TypeAlias = tuple[int, str, int]
 """A source partition of one of a step's streams: the side, and the `Partition`."""
@@ -58,15 +58,19 @@ class StepProgress:
     Attributes:
         reached: for each speaker that has spoken, how far it has come.
         floor_us: how far the stream had come, when that is further than the least of them.
+        hold: what holds the step's watermarks.
     """
 
     reached: dict[Speaker, Reached] = field(default_factory=dict)
     floor_us: int = NO_PROGRESS
+    hold: HoldState = field(default_factory=HoldState)
 
     def encode(self) -> bytes:
         """What is remembered, as bytes."""
         rows = [[*speaker, *reached] for speaker, reached in self.reached.items()]
-        return bytes([FORMAT]) + json.dumps([self.floor_us, rows]).encode()
+        hold = self.hold.to_json()
+        found = [self.floor_us, rows] if hold is None else [self.floor_us, rows, hold]
+        return bytes([FORMAT]) + json.dumps(found).encode()
 
     @classmethod
     def decode(cls, content: bytes | None, step_id: str) -> StepProgress:
@@ -78,73 +82,27 @@ class StepProgress:
         if content is None:
             return cls()
         check_format(content, step_id)
-        floor_us, rows = json.loads(content[1:])
-        return cls({(side, by, n): Reached(*reached) for side, by, n, *reached in rows}, floor_us)
+        floor_us, rows, *hold = json.loads(content[1:])
+        reached = {(side, by, n): Reached(*reached) for side, by, n, *reached in rows}
+        return cls(reached, floor_us, HoldState.from_json(hold[0] if hold else None))
 
 
-class _Track:
-    """One speaker's way through an epoch.
-
-    Invariants: `values` grows, and has one more than `positions`: `values[0]` is what counts from
-    the epoch's start, `values[n + 1]` from `positions[n]` on.
-    """
+class _SpeakerTrack(Track):
+    """One speaker's way through an epoch; before it has ever spoken it holds nobody."""
 
     def __init__(self, start_us: int | None, marks: list[Marks]) -> None:
         positions = np.concatenate([np.empty(0, np.int64), *(one.positions for one in marks)])
         values = np.concatenate([np.empty(0, np.int64), *(one.values for one in marks)])
-        order = np.argsort(positions, kind="stable")
-        positions, values = positions[order], values[order]
-        self._speaks_after = positions[0] if start_us is None else None
+        self._speaks_after = positions.min() if start_us is None else None
         if start_us is None:
-            start_us = int(values[positions == positions[0]].min())
-        reached = np.maximum.accumulate(np.concatenate([[start_us], values]))
-        grown = np.flatnonzero(np.diff(reached))
-        self.positions: Positions = positions[grown]
-        self.values: Positions = np.concatenate([reached[:1], reached[grown + 1]])
-
-    @property
-    def start_us(self) -> int:
-        """What counts from the epoch's start."""
-        return int(self.values[0])
-
-    @property
-    def end_us(self) -> int:
-        """How far it has come with all items of the epoch."""
-        return int(self.values[-1])
-
-    def up_to(self, pos: Positions) -> Positions:
-        """How far it has come with what lies at these positions, and before."""
-        return self.values[np.searchsorted(self.positions, pos, "right")]
+            start_us = int(values[positions == self._speaks_after].min())
+        super().__init__(start_us, positions, values)
 
     def before(self, pos: Positions) -> Positions:
-        """How far it has come with what lies before these positions."""
-        reached = self.values[np.searchsorted(self.positions, pos, "left")]
+        reached = super().before(pos)
         if self._speaks_after is None:
             return reached
         return np.where(pos > self._speaks_after, reached, NO_PROGRESS)
-
-
-class _Least:
-    """At each position, the least that speakers have reached, with or without one of them."""
-
-    def __init__(self, tracks: list[_Track]) -> None:
-        self._events = np.unique(np.concatenate([track.positions for track in tracks]))
-        self._least = np.full(len(self._events) + 1, NEVER, np.int64)
-        self._second = self._least.copy()
-        self._whose = np.full(len(self._least), -1)
-        for number, track in enumerate(tracks):
-            self._add(number, np.append(track.values[:1], track.up_to(self._events)))
-
-    def _add(self, number: int, reached: Positions) -> None:
-        less = reached < self._least
-        self._second = np.where(less, self._least, np.minimum(self._second, reached))
-        self._whose[less] = number
-        self._least[less] = reached[less]
-
-    def without(self, number: int, pos: Positions) -> Positions:
-        """The least of all but one of them, `NEVER` when there is no other."""
-        at = np.searchsorted(self._events, pos, "right")
-        return np.where(self._whose[at] == number, self._second[at], self._least[at])
 
 
 class Timeline:
@@ -154,7 +112,8 @@ class Timeline:
         progress: how it is measured.
         kept: what the step remembers.
         sent: what came in this epoch.
-        moment: the epoch's system time.
+        moment: the epoch's system time, and the clock of the step's inputs.
+        hold: what holds the step's watermarks, where its sources have several partitions.
 
     Attributes:
         before_us: how far it had come before the epoch's items.
@@ -163,29 +122,40 @@ class Timeline:
     """
 
     def __init__(
-        self, progress: Progress, kept: StepProgress, sent: Iterable[Sent], moment: Moment
+        self,
+        progress: Progress,
+        kept: StepProgress,
+        sent: Iterable[Sent],
+        moment: Moment,
+        hold: Hold | None = None,
     ) -> None:
         self._advances = progress.advances
         self._moment = moment
+        self._hold = hold
         self._speakers: dict[tuple[int, int], Speaker] = {}
         marks: dict[Speaker, list[Marks]] = {speaker: [] for speaker in kept.reached}
         for origin, side, one in sent:
             speaker = self._speakers[one.dest, origin] = (side, *one.partition)
             if len(one.positions):
                 marks.setdefault(speaker, []).append(one)
-        starts = {speaker: self._now_at(reached) for speaker, reached in kept.reached.items()}
-        self._tracks = [_Track(starts.get(speaker), said) for speaker, said in marks.items()]
+        clock = moment.before.inputs_us
+        starts = {speaker: self._at(reached, clock) for speaker, reached in kept.reached.items()}
+        self._tracks = [_SpeakerTrack(starts.get(speaker), said) for speaker, said in marks.items()]
         self._numbers = {speaker: number for number, speaker in enumerate(marks)}
-        self._least = _Least(self._tracks) if len(self._tracks) > 1 else None
-        self._end_us = min((track.end_us for track in self._tracks), default=NO_PROGRESS)
-        self.before_us = max(kept.floor_us, min(starts.values(), default=NO_PROGRESS))
-        self.after_us = max(self.before_us, self._end_us)
+        self._least = Least(self._tracks) if len(self._tracks) > 1 else None
         reached = {
             speaker: self._keep(self._tracks[number], kept.reached.get(speaker))
             for speaker, number in self._numbers.items()
         }
-        held = self._end_us < self.after_us
-        self.kept = StepProgress(reached, self.after_us if held else NO_PROGRESS)
+        ends = [self._at(one, moment.inputs_us) for one in reached.values()]
+        self._end_us = min(ends, default=NO_PROGRESS)
+        start_us = min(starts.values(), default=NO_PROGRESS)
+        bounds = (NEVER, NEVER) if hold is None else (hold.before_us, hold.after_us)
+        self.before_us = max(kept.floor_us, min(start_us, bounds[0]))
+        self.after_us = max(self.before_us, min(self._end_us, bounds[1]))
+        held = hold is not None or self._end_us < self.after_us
+        floor_us = self.after_us if held else NO_PROGRESS
+        self.kept = StepProgress(reached, floor_us, HoldState() if hold is None else hold.kept)
 
     def stamped(self, dest: int, origin: int, runs: list[Run]) -> list[Run]:
         """The values that one origin sent along an edge, as their logics are to get them."""
@@ -218,57 +188,27 @@ class Timeline:
         spoken = reached > NO_PROGRESS
         if self._least is not None:
             reached = np.minimum(reached, self._least.without(number, pos))
+        if self._hold is not None:
+            others, own = self._hold.bounds(pos)
+            reached = np.minimum(reached, np.minimum(others, np.maximum(own, stamps)))
         return np.where(spoken, np.maximum(reached, self.before_us), self.before_us)
 
     def due_us(self, least_us: int) -> int:
         """The system time at which time alone will have brought the stream as far as `least_us`."""
         if least_us <= self.after_us:
             return self._moment.now_us
-        if not self._advances or not self._tracks or least_us >= NEVER:
+        held = self._hold is not None and self._hold.after_us < NEVER
+        if held or not self._advances or not self._tracks or least_us >= NEVER:
             return NEVER
-        return min(self._moment.now_us + least_us - self._end_us, NEVER)
+        return min(self._moment.inputs_now_us + least_us - self._end_us, NEVER)
 
-    def _now_at(self, reached: Reached) -> int:
-        """How far a speaker has come by the time that has passed."""
-        passed_us = self._moment.running_us - reached.set_at_us if self._advances else 0
+    def _at(self, reached: Reached, clock_us: int) -> int:
+        """How far a speaker has come by the time that has passed until `clock_us`."""
+        passed_us = clock_us - reached.set_at_us if self._advances else 0
         return reached.base_us + max(0, passed_us)
 
-    def _keep(self, track: _Track, before: Reached | None) -> Reached:
-        if before is not None and track.end_us == track.start_us:
+    def _keep(self, track: Track, before: Reached | None) -> Reached:
+        """What a speaker's items have led to, unless time has led further."""
+        if before is not None and track.end_us <= self._at(before, self._moment.inputs_us):
             return before
         return Reached(track.end_us, self._moment.running_us)
-
-
-class KeepsProgress(Protocol):
-    """What remembers how far a step's stream has come: its state in a shard."""
-
-    def progress(self) -> bytes | None:
-        """What is remembered."""
-
-    def keep_progress(self, content: bytes) -> None:
-        """Replace what is remembered."""
-
-
-def timeline_of(
-    step: Step,
-    edges: tuple[Edge, ...],
-    packets: list[Packet],
-    states: KeepsProgress,
-    moment: Moment,
-) -> Timeline | None:
-    """The timeline of a step in an epoch, `None` for a step that does not measure progress.
-
-    What the step has to remember of it is kept.
-    """
-    progress = step.operator.progress if isinstance(step.operator, Stateful) else None
-    if progress is None:
-        return None
-    sides = {edge.dest: edge.side for edge in edges}
-    ordered = sorted(packets, key=lambda packet: (packet.origin, packet.seq))
-    decoded = [(packet.origin, Marks.decode(packet.payload)) for packet in ordered]
-    sent = [Sent(origin, sides[marks.dest], marks) for origin, marks in decoded]
-    kept = StepProgress.decode(states.progress(), step.step_id)
-    timeline = Timeline(progress, kept, sent, moment)
-    if timeline.kept != kept:
-        states.keep_progress(timeline.kept.encode())
-    return timeline

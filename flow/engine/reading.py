@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from flow.connectors.source import BadInput, Batch, Invalid, Source, Split
 from flow.dataflow import Step, StreamId
-from flow.engine.chunks import Items, Records, positions
-from flow.engine.context import TaskContext
+from flow.engine.chunks import Items, Positions, Records, positions, source_positions
+from flow.engine.context import Control, TaskContext
 from flow.engine.failures import encode_failure, naming
 from flow.engine.meter import Partition
 from flow.engine.packets import ERROR, Packet
@@ -33,12 +33,21 @@ class Reading:
         split: what to read of its source.
         origin: the task's number among those of the epoch; orders what has the same position.
         slice_number: which slice of a batch run this is; 0 when streaming.
+        source: the number of its source partition in the epoch, where positions carry that.
     """
 
     step_id: str
     split: Split
     origin: int
     slice_number: int = 0
+    source: int | None = None
+
+    def positions(self, row: int, count: int) -> Positions:
+        """Return the positions of its items from a row on."""
+        order = self.split.order
+        if self.source is None:
+            return positions(self.slice_number, order, row, count)
+        return source_positions(self.source, order, row, count)
 
 
 def share(number: int, count: int, total: int) -> slice:
@@ -46,9 +55,9 @@ def share(number: int, count: int, total: int) -> slice:
     return slice(number * total // count, (number + 1) * total // count)
 
 
-def read_split(plan: Plan, shards: int, reading: Reading, moment: Moment) -> Iterator[Packet]:
+def read_split(plan: Plan, shards: int, reading: Reading, control: Control) -> Iterator[Packet]:
     """Read a split, run the stateless steps, and yield packets; a failure is a packet too."""
-    context = TaskContext(moment, run_id=plan.plan_id)
+    context = TaskContext(control.moment, run_id=plan.plan_id, control=control)
     shard = shard_of_partition(plan, reading.step_id, reading.split.partition, shards)
     partition = Partition(reading.step_id, reading.split.partition)
     pipeline = Pipeline(plan, shards, shard, reading.origin, partition, context)
@@ -100,11 +109,13 @@ def read_batches(
     shard = origin % shards
     pipeline = Pipeline(plan, shards, shard, origin, Partition(step_id, 0), context)
     stream = plan.steps[step_id].downs[0]
+    source = plan.frames.index(step_id) if plan.tells_sources() else None
+    reading = Reading(step_id, Split(None, order=order), origin, source=source)
     row = 0
     try:
         for batch in batches:
             context.count(step_id, "out", batch.num_rows)
-            pipeline.push(stream, Records(batch, positions(0, order, row, batch.num_rows)))
+            pipeline.push(stream, Records(batch, reading.positions(row, batch.num_rows)))
             row += batch.num_rows
             if pipeline.waiting_items >= FLUSH_ITEMS:
                 yield from pipeline.flush()
@@ -140,7 +151,7 @@ def _chunks(
     row = 0
     for batch in batches:
         count = len(batch.inputs) if isinstance(batch, Invalid) else len(batch)
-        pos = positions(reading.slice_number, reading.split.order, row, count)
+        pos = reading.positions(row, count)
         row += count
         if isinstance(batch, Invalid):
             _meet_invalid(source, batch.inputs, step.step_id, context)

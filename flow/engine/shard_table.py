@@ -18,8 +18,8 @@ from typing_extensions import override
 from flow.engine.header import read_header
 from flow.engine.shards import hash_keys, segment_of
 from flow.engine.state import PROGRESS_SEGMENT, TARGET_BYTES, StateStore, parent_of
-from flow.instants import NEVER
 from flow.operators.shards import (
+    DueLimit,
     Dumped,
     Ints,
     ShardEpoch,
@@ -34,13 +34,13 @@ class ShardTable(ABC):
     """A `ShardLogic` with its keys, as the engines see it."""
 
     @abstractmethod
-    def run(self, rows: ShardRows | None, epoch: ShardEpoch, due_us: int) -> ShardMade:
+    def run(self, rows: ShardRows | None, epoch: ShardEpoch, limit: DueLimit) -> ShardMade:
         """Run an epoch over the shard.
 
         Args:
             rows: what has arrived.
             epoch: what the epoch asks.
-            due_us: keys that are due then, or before, have something to do.
+            limit: keys whose due times it has reached have something to do.
         """
 
     @abstractmethod
@@ -68,7 +68,7 @@ class LiveTable(ShardTable):
         self._progress: bytes | None = None
 
     @override
-    def run(self, rows: ShardRows | None, epoch: ShardEpoch, due_us: int) -> ShardMade:
+    def run(self, rows: ShardRows | None, epoch: ShardEpoch, limit: DueLimit) -> ShardMade:
         return self._logic.run(rows, epoch)
 
     @override
@@ -122,9 +122,9 @@ class SegmentedTable(ShardTable):
         return self._builder()
 
     @override
-    def run(self, rows: ShardRows | None, epoch: ShardEpoch, due_us: int) -> ShardMade:
+    def run(self, rows: ShardRows | None, epoch: ShardEpoch, limit: DueLimit) -> ShardMade:
         every = epoch.end_of_input or self._changed_from is not None
-        needed = np.flatnonzero((self._header.dues <= due_us) | every)
+        needed = np.flatnonzero(limit.reached_by(self._header.dues, self._header.held) | every)
         if rows is not None:
             needed = np.union1d(needed, self._numbers(rows.keys))
         self._load(needed.tolist())
@@ -192,9 +192,7 @@ class SegmentedTable(ShardTable):
         least, most = min(now, wanted), max(now, wanted)
         touched = {*range(least, most), *(parent_of(one, least) for one in range(least, most))}
         self._load(sorted(one for one in touched if one < now and one not in self._loaded))
-        dues = np.full(wanted, NEVER, np.int64)
-        dues[:least] = self._header.dues[:least]
-        self._header.dues = dues
+        self._header.resize(wanted)
         self._store.write_segments(self._step_id, dict.fromkeys(range(wanted, now)))
         for number in range(wanted, now):
             self._account(number, _Segment(0, 0))
@@ -209,6 +207,7 @@ class SegmentedTable(ShardTable):
         for number, one in dumped.items():
             self._account(number, _Segment(one.keys, len(one.content or b"")))
             self._header.dues[number] = one.due_us
+            self._header.held[number] = one.held_us
 
     def _account(self, number: int, now: _Segment) -> None:
         before = self._loaded.get(number, _Segment(0, 0))

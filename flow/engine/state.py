@@ -26,7 +26,8 @@ from flow.engine.header import FORMAT, Header, check_format, read_header
 from flow.engine.shards import Hashes, hash_keys, segment_of
 from flow.errors import step_error
 from flow.instants import NEVER
-from flow.operators.shards import SnapshotsIn
+from flow.operators.logic import held_at_us, held_until
+from flow.operators.shards import DueLimit, SnapshotsIn
 
 FORMAT_OF_SHARDS = 2
 """The version byte of a segment whose content is a `ShardLogic`'s own."""
@@ -100,8 +101,15 @@ class Segment:
 
     @property
     def due_us(self) -> int:
-        """The least time at which a key is due."""
-        return min((due for _, due in self.kept.values()), default=NEVER)
+        """The least time at which a key is due that is not held."""
+        dues = (due for _, due in self.kept.values() if held_at_us(due) is None)
+        return min(dues, default=NEVER)
+
+    @property
+    def held_us(self) -> int:
+        """The least watermark that a held key waits for."""
+        held = (held_at_us(due) for _, due in self.kept.values())
+        return min((at for at in held if at is not None), default=NEVER)
 
     def encode(self) -> bytes | None:
         """The segment as bytes, ``None`` when it is empty."""
@@ -150,7 +158,8 @@ def lay_out(
     for number, key in zip(numbers, keys, strict=True):
         segments[number].kept[key] = kept[key]
     dues = np.array([segment.due_us for segment in segments], np.int64)
-    return Header(dues, len(keys), size, settings), segments
+    held = np.array([segment.held_us for segment in segments], np.int64)
+    return Header(dues, len(keys), size, settings, held), segments
 
 
 def _weight(key: str, snapshot: bytes) -> int:
@@ -184,8 +193,8 @@ class KeyStates(ABC):
         """Forget a prepared key."""
 
     @abstractmethod
-    def due(self, limit_us: int) -> list[str]:
-        """The keys that are due at `limit_us` or before, in order of key; they are prepared."""
+    def due(self, limit: DueLimit) -> list[str]:
+        """The keys whose due times have been reached, in order of key; they are prepared."""
 
     @abstractmethod
     def all(self) -> list[str]:
@@ -274,13 +283,14 @@ class SegmentedStates(KeyStates):
             self._header.size -= _weight(key, before[0])
             segment.changed = True
 
-    def due(self, limit_us: int) -> list[str]:
+    def due(self, limit: DueLimit) -> list[str]:
         found: list[str] = []
-        numbers = np.flatnonzero(self._header.dues <= limit_us).tolist()
+        reached = limit.reached_by(self._header.dues, self._header.held)
+        numbers = np.flatnonzero(reached).tolist()
         self._load(numbers)
         for number in numbers:
             segment = self._loaded[number]
-            found.extend(key for key, (_, due) in segment.kept.items() if due <= limit_us)
+            found.extend(key for key, (_, due) in segment.kept.items() if limit.reached(due))
             self._home.update(dict.fromkeys(segment.kept, segment))
         return sorted(found)
 
@@ -304,6 +314,7 @@ class SegmentedStates(KeyStates):
         self._store.write_segments(self._step_id, contents)
         for number, segment in (changed if self._changed_from is None else self._loaded).items():
             self._header.dues[number] = segment.due_us
+            self._header.held[number] = segment.held_us
         content = self._header.encode()
         if content != self._content and (self._content is not None or self._header.keys):
             self._store.write_header(self._step_id, content)
@@ -349,9 +360,7 @@ class SegmentedStates(KeyStates):
         self._load(touched)
         segments = [self._loaded[number] for number in sorted(touched)]
         kept = {key: value for segment in segments for key, value in segment.kept.items()}
-        dues = np.full(wanted, NEVER, np.int64)
-        dues[: min(before, wanted)] = self._header.dues[:wanted]
-        self._header.dues = dues
+        self._header.resize(wanted)
         for number in sorted(touched | set(range(before, wanted))):
             self._loaded[number] = Segment(changed=True)
         if kept:
@@ -387,6 +396,7 @@ class LiveStates(KeyStates):
         self._logics: dict[str, Any] = {}
         self._dues: dict[str, int] = {}
         self._heap: list[tuple[int, str]] = []
+        self._held: list[tuple[int, str]] = []
         self._progress: bytes | None = None
 
     def prepare(self, keys: list[str]) -> None:
@@ -401,22 +411,34 @@ class LiveStates(KeyStates):
             self._dues.pop(key, None)
         elif self._dues.get(key) != due_us:
             self._dues[key] = due_us
-            heappush(self._heap, (due_us, key))
+            held_us = held_at_us(due_us)
+            if held_us is None:
+                heappush(self._heap, (due_us, key))
+            else:
+                heappush(self._held, (held_us, key))
             self._trim()
 
     def drop(self, key: str) -> None:
         self._logics.pop(key, None)
         self._dues.pop(key, None)
 
-    def due(self, limit_us: int) -> list[str]:
-        found: set[str] = set()
-        while self._heap and self._heap[0][0] <= limit_us:
-            due_us, key = heappop(self._heap)
-            if self._dues.get(key) == due_us:
-                found.add(key)
-        for key in found:  # they are due until they are put again
-            heappush(self._heap, (self._dues[key], key))
+    def due(self, limit: DueLimit) -> list[str]:
+        found = {key for _, key in self._passed(self._heap, limit.time_us, int)}
+        found |= {key for _, key in self._passed(self._held, limit.bound_us, held_until)}
         return sorted(found)
+
+    def _passed(
+        self, heap: list[tuple[int, str]], limit_us: int, as_due: Callable[[int], int]
+    ) -> set[tuple[int, str]]:
+        """What has come up in a heap and still holds; it stays there until its key is put again."""
+        found: set[tuple[int, str]] = set()
+        while heap and heap[0][0] <= limit_us:
+            at_us, key = heappop(heap)
+            if self._dues.get(key) == as_due(at_us):
+                found.add((at_us, key))
+        for one in found:
+            heappush(heap, one)
+        return found
 
     def all(self) -> list[str]:
         return sorted(self._logics)
@@ -436,9 +458,13 @@ class LiveStates(KeyStates):
         return 0
 
     def _trim(self) -> None:
-        if len(self._heap) > 2 * len(self._dues) + _SPARE:
-            self._heap = [(due_us, key) for key, due_us in self._dues.items()]
-            heapify(self._heap)
+        if len(self._heap) + len(self._held) <= 2 * len(self._dues) + _SPARE:
+            return
+        held = {key: held_at_us(due_us) for key, due_us in self._dues.items()}
+        self._heap = [(self._dues[key], key) for key, at in held.items() if at is None]
+        self._held = [(at, key) for key, at in held.items() if at is not None]
+        heapify(self._heap)
+        heapify(self._held)
 
 
 _SPARE = 64

@@ -153,6 +153,7 @@ class StreamingRun:
             end_now=end_now,
             kept_as=self.plan.kept_as,
             origin=self._origin(),
+            plan=self.plan,
         )
         self._feed = feed
         self.stop.watch(feed)
@@ -287,7 +288,7 @@ class StreamingRun:
         feed = self._feed
         if feed is None:
             return
-        feed.due_us = stats.due_us
+        feed.note(stats)
         feed.foreign_busy = bool(self._foreign()) and self._foreign_moved(epoch)
         if self._summary.epochs:
             self._checkpoint.committed()

@@ -202,4 +202,4 @@ class TickReading:
             yield from read_seeds(task.seed, task.seed_files)
         plan = self.shipped.plan()
         for reading in task.readings:
-            yield from read_split(plan, shards, reading, task.control.moment)
+            yield from read_split(plan, shards, reading, task.control)

@@ -232,6 +232,38 @@ class Progress(ABC):
         return None
 
 
+class Bounded(NamedTuple):
+    """A value as it reaches the logic of a step whose watermarks other partitions may hold.
+
+    Attributes:
+        value: the value; ``(side, value)`` where the step reads several streams.
+        others_us: the greatest watermark that other source partitions let the step go by.
+        own_us: the progress of the value's own source partition, this value counted.
+    """
+
+    value: Any
+    others_us: int
+    own_us: int
+
+
+_HELD = -(1 << 61)
+_HELD_SPAN = 1 << 60
+
+
+def held_until(watermark_us: int) -> int:
+    """Return what `notify_at_us` answers for a key that is due, but whose watermark is held.
+
+    The logic is called once the bound of the step's watermarks reaches `watermark_us`.
+    """
+    return _HELD + max(-_HELD_SPAN + 1, min(watermark_us, _HELD_SPAN - 1))
+
+
+def held_at_us(due_us: int) -> int | None:
+    """Return the watermark that a due time made by `held_until` waits for; ``None`` for another."""
+    waits = abs(due_us - _HELD) < _HELD_SPAN
+    return due_us - _HELD if waits else None
+
+
 class Stamped(NamedTuple):
     """A value as it reaches the logic of a step that measures progress.
 
@@ -263,6 +295,24 @@ class Stateful(Operator):
         """How to measure how far the step's input has come, if that is to be known."""
         found = getattr(self.builder, "progress", None)
         return found if isinstance(found, Progress) else None
+
+    @property
+    def holds(self) -> Progress | None:
+        """The measure by which source partitions that are behind hold the step's watermarks.
+
+        A builder offers it as its attribute ``holds``. Where the step's sources have several
+        partitions, each value reaches its logic as a `Bounded` one.
+        """
+        found = getattr(self.builder, "holds", None)
+        return found if isinstance(found, Progress) else None
+
+    @property
+    def follows_inputs(self) -> bool:
+        """True if the step's logics go by `Moment.inputs_us`, and are due by it.
+
+        A builder says so by its attribute ``follows_inputs``.
+        """
+        return bool(getattr(self.builder, "follows_inputs", False))
 
     @property
     def shard_logic(self) -> ShardLogicBuilder | None:

@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from flow.instants import Moment
-from flow.operators.logic import Counted
+from flow.instants import NEVER, Moment
+from flow.operators.logic import Counted, held_at_us, held_until
 
 if TYPE_CHECKING:
     from flow.engine.chunks import Chunk
@@ -41,6 +41,9 @@ class ShardRows(NamedTuple):
         values: rows of an Arrow schema, or Python objects.
         reached_us: for a step that measures progress, how far its stream had come once each row was
             counted; it grows from row to row of a key.
+        others_us: where source partitions may hold the step's watermarks, the bound by the others
+            than each row's own.
+        own_us: the progress of each row's own source partition, this row counted.
     """
 
     keys: pa.Array
@@ -49,6 +52,46 @@ class ShardRows(NamedTuple):
     pos: Ints
     values: pa.RecordBatch | list[Any]
     reached_us: Ints | None = None
+    others_us: Ints | None = None
+    own_us: Ints | None = None
+
+
+class DueLimit(NamedTuple):
+    """How far time has come for the keys of a step: which due times have been reached.
+
+    Attributes:
+        time_us: the time that due times are compared with.
+        bound_us: the greatest watermark that the step may go by, for keys that are held.
+    """
+
+    time_us: int
+    bound_us: int = NEVER
+
+    def reached(self, due_us: int) -> bool:
+        """Return True if a key with this due time has something to do."""
+        held_us = held_at_us(due_us)
+        return due_us <= self.time_us if held_us is None else held_us <= self.bound_us
+
+    def reached_by(self, dues: Ints, held: Ints) -> npt.NDArray[np.bool_]:
+        """Return which segments hold a key with something to do.
+
+        Args:
+            dues: the least due time of each segment, int64 µs, shape (segments,).
+            held: the least watermark that a held key of each waits for, of the same shape.
+        """
+        passed: npt.NDArray[np.bool_] = (held <= self.bound_us) & (held < NEVER)
+        return passed | (dues <= self.time_us)
+
+
+def split_dues(dues: Ints) -> tuple[Ints, Ints]:
+    """Return due times, and the watermarks that held keys wait for, each `NEVER` for the others.
+
+    Args:
+        dues: what `notify_at_us` answers, int64 µs.
+    """
+    held_us = dues - held_until(0)
+    held = np.abs(held_us) < held_until(0) // -2
+    return np.where(held, NEVER, dues), np.where(held, held_us, NEVER)
 
 
 class ShardEpoch(NamedTuple):
@@ -116,11 +159,13 @@ class Dumped(NamedTuple):
         content: the segment; ``None`` when its keys have nothing to remember.
         keys: how many keys it holds.
         due_us: the least time at which one of them is due.
+        held_us: the least watermark that one of them waits for whose watermark is held.
     """
 
     content: bytes | None
     keys: int
     due_us: int
+    held_us: int = NEVER
 
 
 class ShardLogic(ABC):

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from flow.engine.segmented import Ints, Mask
-from flow.instants import Moment
 from flow_windowing.aggregators import Aggregator
 from flow_windowing.clocks import NO_WATERMARK
 from flow_windowing.columnar.open_windows import OpenWindows
@@ -128,26 +127,11 @@ class Holding:
         self.clocks.base_us[places] = NO_WATERMARK
         self.clocks.set_at_us[places] = 0
         self.clocks.heard_us[places] = 0
+        if self.clocks.taken_us is not None:
+            self.clocks.taken_us[places] = NO_WATERMARK
         self.arrived[places] = 0
         self.entered[places] = 0
         self.seen[places] = 0
-
-    def advance(
-        self, places: Ints, before_us: Ints, after_us: Ints, heard: Mask, moment: Moment
-    ) -> None:
-        """Set the clocks of keys whose watermark their values have moved.
-
-        Args:
-            places: keys that had values.
-            before_us: the watermark of each before them.
-            after_us: and after.
-            heard: which of them had a value that was not refused.
-            moment: the epoch's system time.
-        """
-        moved = after_us > before_us
-        self.clocks.base_us[places[moved]] = after_us[moved]
-        self.clocks.set_at_us[places[moved]] = moment.running_us
-        self.clocks.heard_us[places[heard]] = moment.running_us
 
 
 def _sorted(moved: Ints) -> Ints:

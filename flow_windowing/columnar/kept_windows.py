@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from flow.engine.segmented import Ints, Mask
 from flow.instants import NEVER
-from flow.operators.shards import Dumped
+from flow.operators.shards import Dumped, split_dues
 from flow_windowing.clocks import NO_WATERMARK
 from flow_windowing.columnar import segments
 from flow_windowing.columnar.aggregated import Aggregated
@@ -67,6 +67,7 @@ def joined_parts(plan: WindowPlan, parts: list[Kept]) -> Holding:
             segments.filled([part.set_at_us for part in parts], counts, 0),
             # It is kept only where keys are forgotten, which they may not have been until now.
             segments.filled([part.heard_us or part.set_at_us for part in parts], counts, 0),
+            _taken_of(parts, counts),
         ),
         segments.filled([part.arrived for part in parts], counts, 0),
         segments.filled([part.entered for part in parts], counts, 0),
@@ -98,6 +99,13 @@ def _spans_of(parts: list[Kept], counts: list[int]) -> Spans:
         segments.numbers_of([part.last_us for part in parts]),
         merged_of(merged),
     )
+
+
+def _taken_of(parts: list[Kept], counts: list[int]) -> Ints | None:
+    """What the watermarks of keys in parts of segments were taken for, where any was held."""
+    if not any(part.taken_us for part in parts):
+        return None
+    return segments.filled([part.taken_us for part in parts], counts, NO_WATERMARK)
 
 
 def _shown_of(parts: list[Kept], counts: list[int]) -> Mask | None:
@@ -141,6 +149,8 @@ class _Writer:
         self._base = column(clocks.base_us, NO_WATERMARK)
         self._set_at = column(clocks.set_at_us, 0)
         self._heard = b"" if plan.rule.forget_after_us >= NEVER else column(clocks.heard_us, 0)
+        taken_us = clocks.taken_us
+        self._taken = b"" if taken_us is None else column(taken_us, NO_WATERMARK)
         self._arrived = column(held.arrived, 0) if counts else b""
         self._entered = column(held.entered, 0) if counts else b""
         self._seen = column(held.seen, 0)
@@ -191,8 +201,10 @@ class _Writer:
             values=self._written(wait, waited),
             named=self._named,
             kind=self._kind,
+            taken_us=self._taken[keys],
         )
-        return Dumped(kept.encode(), end - begin, int(self._due_us[begin:end].min()))
+        dues, held = split_dues(self._due_us[begin:end])
+        return Dumped(kept.encode(), end - begin, int(dues.min()), int(held.min()))
 
     def _written(self, begin: int, end: int) -> Written:
         """The waiting values from `begin` to `end`."""

@@ -50,6 +50,8 @@ class Kept(NamedTuple):
         values: the values themselves.
         named: whether a window's snapshot is a list of states, one for each aggregate.
         kind: what the windows are.
+        taken_us: what each key's watermark was taken for when it was last held; empty for none. A
+            segment without it is written as it was before there was such a column.
     """
 
     lengths: bytes
@@ -75,10 +77,12 @@ class Kept(NamedTuple):
     values: Written
     named: bool
     kind: WindowerKind
+    taken_us: bytes = b""
 
     def encode(self) -> bytes:
         """The segment as bytes."""
-        return bytes([FORMAT]) + pickle.dumps(tuple(self), 5)
+        columns = tuple(self) if self.taken_us else tuple(self)[:-1]
+        return bytes([FORMAT]) + pickle.dumps(columns, 5)
 
     @classmethod
     def decode(cls, content: bytes, load: Any = pickle.loads) -> Kept:
@@ -92,7 +96,8 @@ class Kept(NamedTuple):
             CheckpointError: when they are no such segment.
         """
         found = load(memoryview(content)[1:])
-        if not isinstance(found, tuple) or len(found) != len(cls._fields):
+        fields = len(cls._fields)
+        if not isinstance(found, tuple) or len(found) not in (fields - 1, fields):
             raise CheckpointError("it is no segment of windows in columns")
         return cls(*found)
 

@@ -25,7 +25,7 @@ from flow.engine.segmented import (
     run_starts,
     starts_of,
 )
-from flow.instants import NEVER
+from flow.instants import NEVER, Moment
 from flow.operators.shards import (
     Dumped,
     KeyFailure,
@@ -33,6 +33,7 @@ from flow.operators.shards import (
     ShardLogic,
     ShardMade,
     ShardRows,
+    split_dues,
 )
 from flow_windowing.columnar.emitting import Emitter, LateRows
 from flow_windowing.columnar.entering import Entering, Newcomers, reader, value_reader
@@ -43,7 +44,7 @@ from flow_windowing.columnar.segments import Kept
 from flow_windowing.columnar.timestamps import Values
 from flow_windowing.columnar.waited import as_columns
 from flow_windowing.columnar.waiting_values import WaitingValues
-from flow_windowing.columnar.watermarks import TimeRows, Times, UnreadableTime
+from flow_windowing.columnar.watermarks import Settling, TimeRows, Times, UnreadableTime
 from flow_windowing.metadata import LateReason
 from flow_windowing.settings import held_back
 
@@ -84,12 +85,11 @@ class ShardWindows(ShardLogic):
         self._emitter = Emitter(self._plan, epoch)
         if held_back(epoch.changed_from, self._plan.emit):
             self._catch_up()
-        self._pass_time()
+        self._pass_time(epoch.before, BEFORE_ITEMS)
         if rows is not None:
             self._take(rows)
-        if self._rule.follows_stream:
-            count = self._held.count
-            self._advance(np.full(count, epoch.moment.progress_us), np.full(count, AFTER_ITEMS))
+        if epoch.moment != epoch.before:
+            self._pass_time(epoch.moment, AFTER_ITEMS)
         self._end_epoch()
         if epoch.end_of_input:
             count = self._held.count
@@ -104,7 +104,7 @@ class ShardWindows(ShardLogic):
 
     @override
     def due_us(self) -> int:
-        return int(self._due_us().min(initial=NEVER))
+        return int(split_dues(self._due_us())[0].min(initial=NEVER))
 
     def _add_loaded(self) -> None:
         """Take in, all at once, what was loaded."""
@@ -134,23 +134,23 @@ class ShardWindows(ShardLogic):
             held.windows.known_shown()[rows] = True
         self._emitter.down(held.windows, rows, held.keys, np.full(held.count, BEFORE_ITEMS))
 
-    def _pass_time(self) -> None:
-        """Let the time that has passed since the epoch before do what it does."""
+    def _pass_time(self, moment: Moment, pos: int) -> None:
+        """Advance watermarks to a moment and close windows; what that emits has position `pos`."""
         held = self._held
         if not held.count:
             return
-        self._advance(
-            self._rule.now(held.clocks, self._epoch.before), np.full(held.count, BEFORE_ITEMS)
-        )
-        self._forget()
+        watermark_us = self._rule.now(held.clocks, moment)
+        touched = self._advance(watermark_us, np.full(held.count, pos))
+        self._rule.held(self._held.clocks, touched, moment)
+        self._forget(moment)
 
-    def _forget(self) -> None:
+    def _forget(self, moment: Moment) -> None:
         """Forget keys that have been silent for long enough: they start afresh."""
         after_us = self._rule.forget_after_us
         if after_us >= NEVER:
             return
         held = self._held
-        silent = held.clocks.heard_us + after_us <= self._epoch.moment.running_us
+        silent = held.clocks.heard_us + after_us <= moment.inputs_us
         gone = np.flatnonzero(silent & ~held.holds_values())
         if len(gone):
             held.forget(gone)
@@ -168,7 +168,7 @@ class ShardWindows(ShardLogic):
         counts = rows.counts[by_place]
         chosen = ranges(starts_of(rows.counts)[by_place], counts)
         order = rows.order[chosen]
-        reached_us = None if rows.reached_us is None else rows.reached_us[chosen]
+        stamps = [None if one is None else one[chosen] for one in rows[5:]]
         places = places[by_place]
         if times.dropped is not None:
             left = ~times.dropped[order]
@@ -177,13 +177,13 @@ class ShardWindows(ShardLogic):
             run_of_row = np.repeat(np.arange(len(counts)), counts)
             counts = np.bincount(run_of_row[left], minlength=len(counts))
             order = order[left]
-            reached_us = None if reached_us is None else reached_us[left]
+            stamps = [None if one is None else one[left] for one in stamps]
             places, counts = places[counts > 0], counts[counts > 0]
         if len(order):
             times_us = times.us[order]
-            arrived = _Arrived(rows.values, one, order, places, counts, times_us, reached_us)
+            arrived = _Arrived(rows.values, one, order, places, counts, times_us, *stamps)
             self._arrive(arrived, pos_of_place)
-        self._forget()
+        self._forget(self._epoch.moment)
         self._held.settle()
 
     def _times(self, rows: ShardRows, one: Callable[[int], Any]) -> Times:
@@ -208,24 +208,31 @@ class ShardWindows(ShardLogic):
         place_of_row = places[run_of_row]
         times_us = arrived.times_us
         refused = rule.too_far_ahead(times_us, moment)
-        before_us = rule.now(held.clocks, self._epoch.before)[places]
-        time_rows = TimeRows(run_of_row, times_us, starts, arrived.reached_us)
-        watermark_us = rule.advanced(time_rows, before_us, refused)
+        time_rows = TimeRows(
+            run_of_row,
+            times_us,
+            starts,
+            arrived.reached_us,
+            arrived.others_us,
+            arrived.own_us,
+        )
+        before = self._epoch.before
+        watermark_us, led_us = rule.advanced(time_rows, held.clocks.take(places), refused, before)
         after_us = watermark_us[starts + counts - 1]
         numbers = held.arrived[place_of_row] + ranges(np.zeros(len(counts), np.int64), counts)
         held.arrived[places] += counts
-        if rule.remembers:
-            heard = np.ones(len(places), np.bool_)
-            if refused is not None:
-                heard = np.add.reduceat(~refused, starts) > 0
-            held.advance(places, before_us, after_us, heard, moment)
+        reached_us = rule.now(held.clocks, before)
+        reached_us[places] = after_us
+        heard = np.ones(len(places), np.bool_)
+        if refused is not None:
+            heard = np.add.reduceat(~refused, starts) > 0
+        rule.settle(held.clocks, Settling(places, led_us, after_us, heard), moment)
         entering = Entering(arrived.order, place_of_row, times_us, numbers, watermark_us)
         entering = self._without_late(entering, refused, arrived.one)
-        watermark_us = rule.reached(held.clocks, places, after_us, self._epoch.before)
         if self._plan.waits:
-            entering = self._wait(entering, arrived, watermark_us, pos_of_place)
+            entering = self._wait(entering, arrived, reached_us, pos_of_place)
         self._enter(entering, arrived.values, arrived.one, pos_of_place)
-        self._advance(watermark_us, pos_of_place)
+        self._advance(reached_us, pos_of_place)
 
     def _without_late(
         self, entering: Entering, refused: Mask | None, one: Callable[[int], Any]
@@ -270,9 +277,13 @@ class ShardWindows(ShardLogic):
         enters = enters.take(order_by(enters.places, enters.times_us))
         return enters._replace(watermark_us=enters.times_us)
 
-    def _advance(self, watermark_us: Ints, pos_of_place: Ints) -> None:
-        """Bring each place's watermark here: what waits enters, and windows close."""
-        self._release(watermark_us, pos_of_place)
+    def _advance(self, watermark_us: Ints, pos_of_place: Ints) -> Ints:
+        """Bring each place's watermark here: what waits enters, and windows close.
+
+        Returns:
+            The places whose windows have closed or got values.
+        """
+        released = self._release(watermark_us, pos_of_place)
         held = self._held
         self._emitter.send_late(held.keys, pos_of_place)
         windows = held.windows
@@ -281,23 +292,26 @@ class ShardWindows(ShardLogic):
         rows = np.flatnonzero(closing)
         self._emitter.close(windows, rows, closed_at_us[rows], held.keys, pos_of_place)
         if not len(rows):
-            return
-        self._changed[windows.places[rows]] = True
+            return released
+        closed = windows.places[rows]
+        self._changed[closed] = True
         held.seen = self._windowing.seen_after(held, rows)
         held.windows = windows.take(~closing)
+        return np.union1d(closed, released)
 
-    def _release(self, watermark_us: Ints, pos_of_place: Ints) -> None:
-        """Let enter what waits and has been passed."""
+    def _release(self, watermark_us: Ints, pos_of_place: Ints) -> Ints:
+        """Let enter what waits and has been passed; returns the places of these values."""
         held = self._held
         passed = held.waiting.times_us <= watermark_us[held.waiting.places]
         if not passed.any():
-            return
+            return np.empty(0, np.int64)
         out, held.waiting = held.waiting.released(passed)
         self._changed[out.places] = True
         rows = np.arange(len(out))
         entering = Entering(rows, out.places, out.times_us, out.numbers, out.times_us)
         values = as_columns(out.values, self._plan.fields)
         self._enter(entering, values, out.values.__getitem__, pos_of_place)
+        return np.unique(out.places)
 
     def _enter(
         self, entering: Entering, values: Values, one: Callable[[int], Any], pos_of_place: Ints
@@ -385,6 +399,8 @@ class _Arrived(NamedTuple):
     counts: Ints
     times_us: Ints
     reached_us: Ints | None
+    others_us: Ints | None
+    own_us: Ints | None
 
     def objects(self, rows: Ints) -> list[Any]:
         """Values as Python objects."""

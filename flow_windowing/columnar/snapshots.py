@@ -19,6 +19,7 @@ from flow_windowing.columnar.forms import KINDS
 from flow_windowing.columnar.segments import Kept
 from flow_windowing.columnar.written import cut, read, written
 from flow_windowing.driver import DriverState
+from flow_windowing.event_clock import ClockState
 from flow_windowing.kept_aggregates import Earliest, First, Last, Latest, Max, Min
 from flow_windowing.waiting import Waiting, WaitQueue
 
@@ -31,7 +32,7 @@ def kept_of_snapshots(
 ) -> Kept:
     """The states of keys as a segment in columns."""
     texts = [key.encode() for key in keys]
-    clocks = [state.clock or (NO_WATERMARK, 0) for state in states]
+    clocks: list[ClockState] = [state.clock or (NO_WATERMARK, 0) for state in states]
     kind = plan.windowing.kind
     windows = [sorted(state.windows.items()) for state in states]
     bounds = [
@@ -52,9 +53,7 @@ def kept_of_snapshots(
         b"".join(texts),
         segments.column(_column([clock[0] for clock in clocks]), NO_WATERMARK),
         segments.column(_column([clock[1] for clock in clocks]), 0),
-        segments.column(
-            _column([clock[-1] if len(clock) > 2 else clock[1] for clock in clocks]), 0
-        ),
+        segments.column(_column([clock[2] if len(clock) > 2 else clock[1] for clock in clocks]), 0),
         segments.column(_column([state.arrived for state in states]), 0),
         segments.column(_column([state.entered for state in states]), 0),
         segments.column(
@@ -82,6 +81,10 @@ def kept_of_snapshots(
         written([one.value for one in waits]),
         plan.named,
         kind,
+        segments.column(
+            _column([clock[3] if len(clock) > 3 else NO_WATERMARK for clock in clocks]),
+            NO_WATERMARK,
+        ),
     )
 
 
@@ -96,10 +99,15 @@ def snapshots_of_kept(
     """
     count = kept.keys
     keys = segments.joined_keys([kept]).to_pylist()
-    base, set_at, heard = (
+    base, set_at, taken = (
         segments.filled([column], [count], empty).tolist()
-        for column, empty in ((kept.base_us, NO_WATERMARK), (kept.set_at_us, 0), (kept.heard_us, 0))
+        for column, empty in (
+            (kept.base_us, NO_WATERMARK),
+            (kept.set_at_us, 0),
+            (kept.taken_us, NO_WATERMARK),
+        )
     )
+    heard = segments.filled([kept.heard_us or kept.set_at_us], [count], 0).tolist()
     arrived, entered, seen = (
         segments.filled([column], [count], 0).tolist()
         for column in (kept.arrived, kept.entered, kept.seen)
@@ -127,6 +135,8 @@ def snapshots_of_kept(
         clock: Any = None
         if base[at] != NO_WATERMARK:
             clock = (base[at], set_at[at], heard[at]) if kept.heard_us else (base[at], set_at[at])
+            if taken[at] != NO_WATERMARK:
+                clock = (base[at], set_at[at], heard[at], taken[at])
         state = DriverState(
             clock,
             windower_states.state_of(kept.kind, seen[at], ids[begin:end], bounds[begin:end]),
@@ -180,6 +190,7 @@ def split(kept: Kept) -> Iterator[tuple[str, bytes, int]]:
             values=cut(kept.values, of_waits),
             named=kept.named,
             kind=kept.kind,
+            taken_us=_cut(kept.taken_us, of_key),
         )
         yield key, alone.encode(), dues[at]
         window, wait = window_end, wait_end

@@ -1,8 +1,8 @@
 """Clocks over many keys: what `flow_windowing.clocks` says for one key, in columns.
 
-Rows lie key after key, a key's rows in order of arrival. System time stands still in an epoch, so a
-key's watermark moves there by its rows alone: it is the greatest of what it was and of the
-candidates so far.
+Rows lie key after key, a key's rows in order of arrival. The inputs' clock stands still while an
+epoch's rows are considered, so a key's watermark moves there by its rows alone: it is the greatest
+of what it was and of the candidates so far, as far as other source partitions let it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from flow.engine.segmented import Ints, Mask, running_max
 from flow.instants import NEVER, Moment
-from flow.operators.logic import RejectedValue
+from flow.operators.logic import RejectedValue, held_until
 from flow_windowing.clocks import NO_WATERMARK, Clock, DroppedValue, SystemClock
 from flow_windowing.columnar.timestamps import Values, read_times
 from flow_windowing.event_clock import EventClock
@@ -58,11 +58,14 @@ class KeyClocks:
         base_us: the watermark's base; `NO_WATERMARK` before there is one.
         set_at_us: the running time at which it was set.
         heard_us: the running time at which the last value came.
+        taken_us: what the watermark was taken for when it was last held, `NO_WATERMARK` for a key
+            that was not held; ``None`` where no key was.
     """
 
     base_us: Ints
     set_at_us: Ints
     heard_us: Ints
+    taken_us: Ints | None = None
 
     @classmethod
     def fresh(cls, count: int) -> KeyClocks:
@@ -70,17 +73,28 @@ class KeyClocks:
         zeros = np.zeros(count, np.int64)
         return cls(np.full(count, NO_WATERMARK), zeros, zeros.copy())
 
+    def known_taken(self) -> Ints:
+        """Return `taken_us`, which is made where no key was held."""
+        if self.taken_us is None:
+            self.taken_us = np.full(len(self.base_us), NO_WATERMARK)
+        return self.taken_us
+
     def followed_by(self, other: KeyClocks) -> KeyClocks:
         """These, and others after them."""
+        held = self.taken_us is not None or other.taken_us is not None
         return KeyClocks(
             np.concatenate([self.base_us, other.base_us]),
             np.concatenate([self.set_at_us, other.set_at_us]),
             np.concatenate([self.heard_us, other.heard_us]),
+            np.concatenate([self.known_taken(), other.known_taken()]) if held else None,
         )
 
     def take(self, places: Ints | Mask) -> KeyClocks:
         """Some of them."""
-        return KeyClocks(self.base_us[places], self.set_at_us[places], self.heard_us[places])
+        taken_us = None if self.taken_us is None else self.taken_us[places]
+        return KeyClocks(
+            self.base_us[places], self.set_at_us[places], self.heard_us[places], taken_us
+        )
 
 
 class TimeRows(NamedTuple):
@@ -91,12 +105,44 @@ class TimeRows(NamedTuple):
         time_us: each row's timestamp.
         starts: where each key's rows start.
         reached_us: how far the stream had come with each row, where that is measured.
+        others_us: the bound by other source partitions at each row, where they hold the watermark.
+        own_us: the progress of each row's own source partition, where they do.
     """
 
     run_of_row: Ints
     time_us: Ints
     starts: Ints
     reached_us: Ints | None = None
+    others_us: Ints | None = None
+    own_us: Ints | None = None
+
+
+class Advanced(NamedTuple):
+    """What the rows of an epoch do to watermarks.
+
+    Attributes:
+        watermark_us: the watermark of each row's key once the row has been considered.
+        led_us: for each key that has rows, the greatest watermark that they lead to.
+    """
+
+    watermark_us: Ints
+    led_us: Ints
+
+
+class Settling(NamedTuple):
+    """Keys that had values in an epoch.
+
+    Attributes:
+        places: the keys.
+        led_us: the greatest watermark that the values of each have led to.
+        watermark_us: the watermark of each after the last of them.
+        heard: which of them had a value that was not refused.
+    """
+
+    places: Ints
+    led_us: Ints
+    watermark_us: Ints
+    heard: Mask
 
 
 class WatermarkRule:
@@ -124,26 +170,35 @@ class WatermarkRule:
         """Which timestamps are further ahead of system time than the clock allows."""
         return None
 
-    def advanced(self, rows: TimeRows, before_us: Ints, refused: Mask | None) -> Ints:  # noqa: ARG002
-        """The watermark of each row's key once the row has been considered.
+    def advanced(
+        self,
+        rows: TimeRows,
+        clocks: KeyClocks,  # noqa: ARG002
+        refused: Mask | None,  # noqa: ARG002
+        before: Moment,
+    ) -> Advanced:
+        """What the rows of an epoch do to the watermarks of their keys.
 
         Args:
             rows: the rows.
-            before_us: the watermark of each key that has rows, before them.
+            clocks: the clocks of the keys that have rows, before them.
             refused: rows that do not move it.
+            before: the moment before the rows.
         """
-        return before_us[rows.run_of_row]
+        watermark_us = np.full(len(rows.time_us), before.now_us)
+        return Advanced(watermark_us, np.full(len(rows.starts), NO_WATERMARK))
 
-    def reached(self, clocks: KeyClocks, places: Ints, after_us: Ints, before: Moment) -> Ints:  # noqa: ARG002
-        """Each key's watermark once an epoch's rows have come, which its clock knows of by now.
+    def settle(self, clocks: KeyClocks, settling: Settling, moment: Moment) -> None:
+        """Bring the clocks of keys to the end of an epoch.
 
         Args:
             clocks: the clocks of all keys.
-            places: the keys that have rows.
-            after_us: their watermarks after the last of these.
-            before: the epoch's system time.
+            settling: the keys, and what their values have led to.
+            moment: the moment after the epoch's rows.
         """
-        return self.now(clocks, before)
+
+    def held(self, clocks: KeyClocks, places: Ints, moment: Moment) -> None:
+        """Note what the watermarks of keys are taken for, where partitions hold them."""
 
     def due_us(self, close_us: Ints, clocks: KeyClocks, moment: Moment) -> Ints:  # noqa: ARG002
         """The system time at which each key's watermark gets where it has something to do.
@@ -151,6 +206,22 @@ class WatermarkRule:
         Where the watermark is the stream's, how far that has to come.
         """
         return close_us
+
+
+def floor_us(clocks: KeyClocks, passed_us: Ints, moment: Moment) -> Ints:
+    """What watermarks have been taken for, below which a hold does not bring them.
+
+    Args:
+        clocks: the clocks.
+        passed_us: each base with what time had added to it as the hold began.
+        moment: says when the hold began.
+    """
+    if clocks.taken_us is None:
+        return passed_us
+    taken_us = clocks.taken_us
+    held = taken_us != NO_WATERMARK
+    older = clocks.set_at_us < moment.held_since_us
+    return np.where(held & ~older, taken_us, np.maximum(taken_us, passed_us))
 
 
 class EventRule(WatermarkRule):
@@ -185,9 +256,17 @@ class EventRule(WatermarkRule):
 
     @override
     def now(self, clocks: KeyClocks, moment: Moment) -> Ints:
+        own_us = self._passed(clocks, moment.inputs_us)
+        if moment.bound_us >= NEVER:
+            return own_us
+        free_us = self._passed(clocks, moment.held_since_us)
+        return np.maximum(floor_us(clocks, free_us, moment), np.minimum(own_us, moment.bound_us))
+
+    def _passed(self, clocks: KeyClocks, clock_us: int) -> Ints:
+        """Each key's base, and what the inputs' clock has added to it."""
         if not self._advances:
             return clocks.base_us
-        passed_us = np.maximum(moment.running_us - clocks.set_at_us, 0)
+        passed_us = np.maximum(clock_us - clocks.set_at_us, 0)
         set_ = clocks.base_us != NO_WATERMARK
         return np.where(set_, clocks.base_us + np.where(set_, passed_us, 0), NO_WATERMARK)
 
@@ -200,23 +279,63 @@ class EventRule(WatermarkRule):
         return refused if refused.any() else None
 
     @override
-    def advanced(self, rows: TimeRows, before_us: Ints, refused: Mask | None) -> Ints:
+    def advanced(
+        self, rows: TimeRows, clocks: KeyClocks, refused: Mask | None, before: Moment
+    ) -> Advanced:
         candidates = rows.time_us - self._clock.wait_us
         if refused is not None:
             candidates = np.where(refused, NO_WATERMARK, candidates)
         elif candidates is rows.time_us:
             candidates = candidates.copy()
-        candidates[rows.starts] = np.maximum(candidates[rows.starts], before_us)
-        return running_max(candidates, rows.run_of_row)
+        led_us = np.maximum.reduceat(candidates, rows.starts)
+        own_us = self._passed(clocks, before.inputs_us)
+        if rows.others_us is None or rows.own_us is None:
+            candidates[rows.starts] = np.maximum(candidates[rows.starts], own_us)
+            return Advanced(running_max(candidates, rows.run_of_row), led_us)
+        bound_us = np.minimum(rows.others_us, np.maximum(rows.own_us, candidates))
+        candidates[rows.starts] = np.maximum(candidates[rows.starts], own_us)
+        taken_us = np.minimum(running_max(candidates, rows.run_of_row), bound_us)
+        free_us = self._passed(clocks, before.held_since_us)
+        least_us = floor_us(clocks, free_us, before)
+        taken_us[rows.starts] = np.maximum(taken_us[rows.starts], least_us)
+        return Advanced(running_max(taken_us, rows.run_of_row), led_us)
+
+    @override
+    def settle(self, clocks: KeyClocks, settling: Settling, moment: Moment) -> None:
+        places, now_us = settling.places, moment.running_us
+        moved = settling.led_us > self._passed(clocks.take(places), moment.inputs_us)
+        if moment.bound_us < NEVER:
+            own_us = np.maximum(
+                self._passed(clocks.take(places), moment.inputs_us), settling.led_us
+            )
+            held_us = np.minimum(own_us, moment.bound_us)
+            clocks.known_taken()[places] = np.maximum(settling.watermark_us, held_us)
+        elif clocks.taken_us is not None:
+            clocks.taken_us[places] = NO_WATERMARK
+        clocks.base_us[places[moved]] = settling.led_us[moved]
+        clocks.set_at_us[places[moved]] = now_us
+        clocks.heard_us[places[settling.heard]] = now_us
+
+    @override
+    def held(self, clocks: KeyClocks, places: Ints, moment: Moment) -> None:
+        if moment.bound_us < NEVER:
+            clocks.known_taken()[places] = self.now(clocks, moment)[places]
+        elif clocks.taken_us is not None:
+            clocks.taken_us[places] = NO_WATERMARK
 
     @override
     def due_us(self, close_us: Ints, clocks: KeyClocks, moment: Moment) -> Ints:
-        if not self._advances:
-            return np.full(len(close_us), NEVER)
         due = (close_us < NEVER) & (clocks.base_us != NO_WATERMARK)
-        to_go = np.where(due, close_us - np.where(due, clocks.base_us, 0), 0)
-        at = np.minimum(clocks.set_at_us + to_go + moment.downtime_us, NEVER)
-        return np.where(due, at, NEVER)
+        if self._advances:
+            to_go = np.where(due, close_us - np.where(due, clocks.base_us, 0), 0)
+            at = np.minimum(clocks.set_at_us + to_go + moment.downtime_us, NEVER)
+        else:
+            at = np.where(close_us <= clocks.base_us, moment.inputs_now_us, NEVER)
+        at = np.where(due, at, NEVER)
+        if moment.bound_us >= NEVER:
+            return at
+        held = (at <= moment.inputs_now_us) & (close_us > self.now(clocks, moment))
+        return np.where(held, close_us + held_until(0), at)
 
 
 class StreamRule(EventRule):
@@ -234,16 +353,20 @@ class StreamRule(EventRule):
         return np.full(len(clocks.base_us), moment.progress_us)
 
     @override
-    def advanced(self, rows: TimeRows, before_us: Ints, refused: Mask | None) -> Ints:
+    def advanced(
+        self, rows: TimeRows, clocks: KeyClocks, refused: Mask | None, before: Moment
+    ) -> Advanced:
         if rows.reached_us is None:
             raise TypeError("rows came without how far their stream had come")
-        return rows.reached_us
+        return Advanced(rows.reached_us, np.full(len(rows.starts), NO_WATERMARK))
 
     @override
-    def reached(self, clocks: KeyClocks, places: Ints, after_us: Ints, before: Moment) -> Ints:
-        watermark_us = self.now(clocks, before)
-        watermark_us[places] = after_us
-        return watermark_us
+    def settle(self, clocks: KeyClocks, settling: Settling, moment: Moment) -> None:
+        pass
+
+    @override
+    def held(self, clocks: KeyClocks, places: Ints, moment: Moment) -> None:
+        pass
 
     @override
     def due_us(self, close_us: Ints, clocks: KeyClocks, moment: Moment) -> Ints:

@@ -14,8 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flow import SourceError, StepError
+import flow.operators as op
+from flow import Dataflow, SourceError, StepError
 from flow.connectors.source import Json, Planner, Slice, Split
+from flow.engine.batch_plan import batch_plan
 from flow.engine.context import Control
 from flow.engine.feed import (
     HEARTBEAT_US,
@@ -24,8 +26,10 @@ from flow.engine.feed import (
     FixedTime,
     plan_everything,
 )
+from flow.engine.plan import compile_flow
 from flow.engine.reading import Reading
 from flow.instants import Moment
+from flow.testing import TestingSink, TestingSource
 
 SECOND, MINUTE = 1_000_000, 60_000_000
 NOON = 1_356_998_400_000_000
@@ -476,7 +480,11 @@ def test_the_form_of_an_offset_on_disk_never_changes() -> None:
 def test_a_batch_reads_all_slices_numbered_by_slice_and_task() -> None:
     two = Slice(1, [Split("x"), Split("y", partition=1)])
     planners = {"a": Script([two, Slice(2, [Split("z")])]), "b": Script(slices(1))}
-    assert plan_everything(planners) == [
+    flow = Dataflow("both")
+    inputs = [op.input(name, flow, TestingSource([])) for name in planners]
+    op.output("out", op.merge("merge", *inputs), TestingSink([]))
+    plan = compile_flow(flow)
+    assert batch_plan(plan, plan_everything(planners), Control(Moment(0))).readings == [
         Reading("a", Split("x"), 0, 0),
         Reading("a", Split("y", 1), 1, 0),
         Reading("a", Split("z"), 2, 1),
@@ -486,9 +494,9 @@ def test_a_batch_reads_all_slices_numbered_by_slice_and_task() -> None:
 
 def test_a_batch_waits_for_a_source_that_has_nothing_now_but_has_not_ended() -> None:
     late = Script([*slices(1), None, *slices(2)[1:]])
-    assert [one.split for one in plan_everything({"in": late})] == [
-        Split("piece 0"),
-        Split("piece 1"),
+    assert [one.splits for one in plan_everything({"in": late})["in"]] == [
+        [Split("piece 0")],
+        [Split("piece 1")],
     ]
 
 

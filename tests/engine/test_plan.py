@@ -61,6 +61,7 @@ def test_the_passes_run_in_this_order() -> None:
         "draw_edges",
         "route_streams",
         "find_fields_read",
+        "find_feeds",
     ]
 
 

@@ -11,6 +11,7 @@ from heapq import heappop
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +22,8 @@ from flow.engine.header import Header
 from flow.engine.state import LiveStates, MemoryStore, Segment, SegmentedStates
 from flow.errors import StepError
 from flow.instants import NEVER
+from flow.operators.logic import held_until
+from flow.operators.shards import DueLimit
 
 
 @dataclass
@@ -112,7 +115,7 @@ EPOCHS = st.lists(
 def play(store: MemoryStore, model: dict[str, tuple[str, int]], epoch: Epoch) -> None:
     """Run an epoch over the state and the model, and hold them against each other."""
     one = states(store)
-    assert one.due(epoch.now_us) == sorted(
+    assert one.due(DueLimit(epoch.now_us)) == sorted(
         k for k, (_, due) in model.items() if due <= epoch.now_us
     )
     one.prepare([*epoch.puts, *epoch.drops])
@@ -166,7 +169,7 @@ def test_segments_are_neither_too_few_nor_far_too_many(
 def test_live_state_is_a_dict_too(epochs: list[Epoch]) -> None:
     one, model = LiveStates(), dict[str, tuple[str, int]]()
     for epoch in epochs:
-        assert one.due(epoch.now_us) == sorted(
+        assert one.due(DueLimit(epoch.now_us)) == sorted(
             key for key, (_, due) in model.items() if due <= epoch.now_us
         )
         one.prepare([*epoch.puts, *epoch.drops])
@@ -228,7 +231,7 @@ def test_an_epoch_in_which_nothing_happens_reads_the_header_and_writes_nothing(
     large: CountingStore,
 ) -> None:
     one = states(large)
-    assert one.due(1_000) == []
+    assert one.due(DueLimit(1_000)) == []
     one.prepare([])
     one.flush()
     assert (large.calls, large.read, large.written) == (Counter(read_header=1), [], [])
@@ -270,9 +273,9 @@ def test_what_is_due_is_found_without_reading_the_rest(large: CountingStore) -> 
     fill(large, ["key-1", "key-2"], "0123456789", due_us=5)
     large.read.clear()
     one = states(large)
-    assert one.due(4) == []
+    assert one.due(DueLimit(4)) == []
     assert large.read == []
-    assert one.due(5) == ["key-1", "key-2"]
+    assert one.due(DueLimit(5)) == ["key-1", "key-2"]
     assert 1 <= len(large.read) <= 2
 
 
@@ -281,8 +284,8 @@ def test_live_state_finds_what_is_due_without_looking_at_the_rest() -> None:
     for number in range(1000):
         one.put(f"key-{number}", Text(""), due_us=number)
     with mock.patch.object(state, "heappop", wraps=heappop) as popped:
-        assert one.due(-1) == []
-        assert one.due(2) == ["key-0", "key-1", "key-2"]
+        assert one.due(DueLimit(-1)) == []
+        assert one.due(DueLimit(2)) == ["key-0", "key-1", "key-2"]
         assert popped.call_count == 3
 
 
@@ -363,7 +366,7 @@ def test_a_step_that_is_set_as_it_was_reads_nothing_that_is_not_touched(settings
         store.written.clear()
         one = SegmentedStates(store, "step", Text, settings)
         assert one.changed_from() is None
-        assert one.due(49) == []
+        assert one.due(DueLimit(49)) == []
         assert one.flush() == 50
     assert (store.read, store.written) == ([], [])
 
@@ -376,7 +379,7 @@ def test_a_step_that_is_set_otherwise_has_all_its_keys_asked_once_when_they_are_
         assert one.changed_from() == "slow"
         assert one.all() == sorted(KEYS)
         one.put("key-3", Text(""), 20)
-        assert one.due(20) == ["key-3"]
+        assert one.due(DueLimit(20)) == ["key-3"]
         assert one.flush() == 20
         again = SegmentedStates(store, "step", Text, "fast")
         assert again.changed_from() is None
@@ -435,8 +438,10 @@ def test_an_empty_segment_has_no_form() -> None:
     assert Segment.decode(None, "step").kept == {}
 
 
-@pytest.mark.parametrize(("content", "shown"), [(b"\x03rest", "3"), (b"", "none")])
-@pytest.mark.parametrize(("decode", "known"), [(Header.decode, "1 and 2"), (Segment.decode, "1")])
+@pytest.mark.parametrize(("content", "shown"), [(b"\x04rest", "4"), (b"", "none")])
+@pytest.mark.parametrize(
+    ("decode", "known"), [(Header.decode, "1 and 2 and 3"), (Segment.decode, "1")]
+)
 def test_state_of_an_unknown_format_is_refused_by_name(
     decode: Callable[[bytes, str], Any], known: str, content: bytes, shown: str
 ) -> None:
@@ -452,3 +457,29 @@ def test_state_of_an_unknown_format_is_refused_by_name(
 def test_a_key_that_utf_8_cannot_hold_is_refused() -> None:
     with pytest.raises(StepError, match="a key must be text that UTF-8 can hold"):
         states(MemoryStore()).prepare(["k\ud800"])
+
+
+def test_a_header_says_what_held_keys_wait_for_and_only_where_there_are_some() -> None:
+    free = Header(np.array([5, NEVER]), 2, 30, "set")
+    held = Header(np.array([5, NEVER]), 2, 30, "set", np.array([NEVER, 7]))
+    assert (free.encode()[0], held.encode()[0]) == (2, 3)
+    for header in (free, held):
+        content = header.encode()
+        read = Header.decode(content + b"of a store", "step")
+        assert read.dues.tolist() == [5, NEVER]
+        assert read.held.tolist() == header.held.tolist()
+        assert (read.settings, Header.length_in(content)) == ("set", len(content))
+
+
+def test_a_held_key_is_due_when_the_bound_reaches_what_it_waits_for() -> None:
+    store, live = MemoryStore(), LiveStates()
+    for one in (states(store), live):
+        one.prepare(["held", "plain"])
+        one.put("held", Text(""), held_until(40))
+        one.put("plain", Text(""), 20)
+        assert one.flush() == 20
+    for one in (states(store), live):
+        assert one.due(DueLimit(19, 39)) == []
+        assert one.due(DueLimit(20, 39)) == ["plain"]
+        assert one.due(DueLimit(19, 40)) == ["held"]
+        assert one.due(DueLimit(19)) == ["held"]

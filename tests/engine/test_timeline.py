@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 import flow.operators as op
 from flow import CheckpointError, Dataflow
 from flow.dataflow import Step, StreamId
+from flow.engine.context import Control
 from flow.engine.meter import Marks, Partition
 from flow.engine.packets import PROGRESS, Packet
-from flow.engine.plan import Edge, EdgeKind
-from flow.engine.progress import Reached, Sent, StepProgress, Timeline, timeline_of
+from flow.engine.plan import Edge, EdgeKind, Plan
+from flow.engine.progress import Reached, Sent, StepProgress, Timeline
 from flow.engine.state import PROGRESS_SEGMENT, MemoryStore, SegmentedStates
+from flow.engine.step_time import step_time
 from flow.instants import NO_PROGRESS, Moment
 from flow.operators.building import add_step
 from flow.operators.logic import Stateful
@@ -155,7 +157,8 @@ def open_timeline(
         if marks
     ]
     states = SegmentedStates(store, "travel", Journey())
-    timeline = timeline_of(step, (EDGE,), packets, states, Moment(now_us))
+    plan = Plan("example", "", {"travel": step})
+    timeline = step_time(plan, step, (EDGE,), packets, states, Control(Moment(now_us))).timeline
     states.flush()
     assert timeline is not None
     return timeline
@@ -175,7 +178,9 @@ def test_progress_is_written_when_it_has_changed_and_only_then() -> None:
 def test_a_step_without_progress_asks_for_none_of_it() -> None:
     store = CountingStore()
     states = SegmentedStates(store, "travel", Traveller)
-    assert timeline_of(travelling(Traveller), (EDGE,), [], states, Moment(0)) is None
+    step = travelling(Traveller)
+    plan = Plan("example", "", {"travel": step})
+    assert step_time(plan, step, (EDGE,), [], states, Control(Moment(0))).timeline is None
     assert store.read == []
 
 

@@ -36,6 +36,7 @@ def test_the_table_of_event_time() -> None:
         if item is not None:
             timestamp, watermark, _ = clock.on_item(f"2023-12-14T{item}:00Z", moment)
             assert (timestamp, watermark, timestamp < watermark) == (at(item), at(after), late)
+            clock.settle(moment)
         assert clock.watermark(moment) == at(after)
 
 
@@ -43,6 +44,7 @@ def test_a_snapshot_goes_on_as_the_clock_would_have() -> None:
     clock = EventClock(lambda micros: micros / 1_000_000, "10s")
     first = clock.build(None)
     first.on_item(100_000_000, Moment(5))
+    first.settle(Moment(5))
     second = clock.build(first.snapshot())
     assert second.watermark(Moment(7)) == first.watermark(Moment(7)) == 90_000_002
 
@@ -50,6 +52,7 @@ def test_a_snapshot_goes_on_as_the_clock_would_have() -> None:
 def test_time_that_the_flow_was_down_does_not_move_the_watermark() -> None:
     clock = EventClock(lambda seconds: seconds, "0s").build(None)
     clock.on_item(1000, Moment(at("10:00")))
+    clock.settle(Moment(at("10:00")))
     hour_later = Moment(at("11:00"), downtime_us=60 * MINUTE)
     assert clock.watermark(hour_later) == 1_000_000_000
 
@@ -57,6 +60,7 @@ def test_time_that_the_flow_was_down_does_not_move_the_watermark() -> None:
 def test_a_watermark_falls_due_when_system_time_will_have_moved_it_there() -> None:
     clock = EventClock(lambda seconds: seconds, "10s").build(None)
     clock.on_item(100, Moment(50, downtime_us=7))
+    clock.settle(Moment(50, downtime_us=7))
     due = clock.due_us(95_000_000, Moment(60, downtime_us=9))
     assert clock.watermark(Moment(due, downtime_us=9)) == 95_000_000
 

@@ -16,10 +16,10 @@ import pytest
 from flow.connectors.kafka import BadMessage, KafkaMessage, KafkaSource
 from flow.connectors.kafka import reading as kafka_reading
 from flow.connectors.source import Invalid, MemoryLog
-from flow.engine.feed import plan_everything
 from flow.errors import SourceError
 from flow.testing import run_source
 from tests.support.kafka import Broker, own_broker
+from tests.support.planning import splits_of
 
 
 def source(broker: Broker, topics: Any, **arguments: Any) -> KafkaSource:
@@ -34,8 +34,8 @@ def with_bad(source: KafkaSource) -> tuple[list[Any], list[BadMessage]]:
     """The items of a source that is read once, and what of it is bad."""
     good: list[Any] = []
     bad: list[Any] = []
-    for read in plan_everything({"in": source.planner(MemoryLog(), 1)}):
-        for batch in source.read(read.split):
+    for read in splits_of(source.planner(MemoryLog(), 1)):
+        for batch in source.read(read):
             if isinstance(batch, Invalid):
                 bad += batch.inputs
             else:
@@ -294,14 +294,14 @@ def test_messages_that_go_between_planning_and_reading_are_met_in_the_worker(
     broker.values(topic, [str(n) for n in range(10)])
     fails = source(broker, topic)
     warns = source(broker, topic, on_data_loss="warn")
-    (planned,) = plan_everything({"in": fails.planner(MemoryLog(), 1)})
+    (planned,) = splits_of(fails.planner(MemoryLog(), 1))
     broker.delete_records(topic, 4)
     with pytest.raises(SourceError, match=f"messages 0 to 3 of {topic}/0 were deleted"):
-        list(fails.read(planned.split))
-    left = [message.value for batch in warns.read(planned.split) for message in batch]  # type: ignore[union-attr]
+        list(fails.read(planned))
+    left = [message.value for batch in warns.read(planned) for message in batch]  # type: ignore[union-attr]
     assert left == [b"4", b"5", b"6", b"7", b"8", b"9"]
     broker.delete_records(topic, 10)
-    assert list(warns.read(planned.split)) == []
+    assert list(warns.read(planned)) == []
 
 
 @pytest.mark.parametrize("messages_anew", [None, 3])
@@ -317,7 +317,7 @@ def test_a_topic_that_goes_between_planning_and_reading_is_met_in_the_worker(
     broker.values(topic, [str(n) for n in range(10)])
     fails = source(broker, topic, start={topic: {0: 5}})
     warns = source(broker, topic, on_data_loss="warn")
-    (planned,) = plan_everything({"in": fails.planner(MemoryLog(), 1)})
+    (planned,) = splits_of(fails.planner(MemoryLog(), 1))
     broker.delete_topic(topic)
     problem = f"{topic}/0 is not on the broker any more"
     if messages_anew is not None:
@@ -325,8 +325,8 @@ def test_a_topic_that_goes_between_planning_and_reading_is_met_in_the_worker(
         broker.values(topic, ["anew"] * messages_anew)
         problem = f"{topic}/0 ends at {messages_anew}, and messages up to 9 were to be read"
     with pytest.raises(SourceError, match=problem):
-        list(fails.read(planned.split))
-    assert list(warns.read(planned.split)) == []
+        list(fails.read(planned))
+    assert list(warns.read(planned)) == []
     assert [record.getMessage().startswith(problem) for record in caplog.records] == [True]
 
 
@@ -345,8 +345,8 @@ def test_reading_waits_for_a_broker_that_is_killed_and_started_again(lone_broker
     lone_broker.values(topic, [b"x" * 10_000] * 8_000)
     slow = {"queued.max.messages.kbytes": 1_024}
     reader = source(lone_broker, topic, properties=slow, patience="60s")
-    (planned,) = plan_everything({"in": reader.planner(MemoryLog(), 1)})
-    batches = reader.read(planned.split)
+    (planned,) = splits_of(reader.planner(MemoryLog(), 1))
+    batches = reader.read(planned)
     first = next(batches)
     lone_broker.kill()
     lone_broker.start()
@@ -360,10 +360,10 @@ def test_reading_gives_up_after_its_patience(lone_broker: Broker) -> None:
     topic = lone_broker.topic()
     lone_broker.values(topic, [b"x"])
     reader = source(lone_broker, topic, patience="2s")
-    (planned,) = plan_everything({"in": reader.planner(MemoryLog(), 1)})
+    (planned,) = splits_of(reader.planner(MemoryLog(), 1))
     lone_broker.kill()
     with pytest.raises(SourceError, match=f"no message came of {topic}/0 for 2 s") as raised:
-        list(reader.read(planned.split))
+        list(reader.read(planned))
     assert "of those from 0 to 0" in str(raised.value)
 
 
