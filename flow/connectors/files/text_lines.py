@@ -42,7 +42,7 @@ class TextSource(LineSource[str]):
             Without it, the list of files is fixed when the flow first starts.
         order: ``"sequence"``: the files are one source partition, read one after another in order
             (a file a day). ``"parallel"``: each file is a source partition of its own, read side by
-            side (a file a device). See *Files* in the documentation.
+            side (a file a device); ``docs/files.md`` shows both.
 
     Raises:
         SourceError: when the flow runs, for a path that stands for no file, and a file that cannot
