@@ -108,7 +108,7 @@ class FileList:
         return self._files[number]
 
     def refresh(self) -> bool:
-        """Look for new files, when following and when it is time to; return True if it was."""
+        """Look for new files if a listing is due; return True if one was made."""
         started = self._clock()
         if not self._follow or started < self._next_listing:
             return False
