@@ -8,7 +8,7 @@ partition covers, and deals an epoch out so that all of them come to about the s
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Generic, TypeVar
 
 P = TypeVar("P", bound=Hashable)
@@ -44,6 +44,13 @@ class Leveling(Generic[P]):
                 self._pace[partition] = (time_us - before_us) / (now - self._units[partition])
             if before_us is None or now > self._units[partition]:
                 self._reached_us[partition], self._units[partition] = time_us, now
+
+    def forget(self, partitions: Iterable[P]) -> None:
+        """Remove partitions that are finished, so that memory follows the others."""
+        for partition in partitions:
+            self._reached_us.pop(partition, None)
+            self._units.pop(partition, None)
+            self._pace.pop(partition, None)
 
     def shares(self, waiting: Mapping[P, int], most: int) -> dict[P, int]:
         """Return how many units an epoch reads of each partition, without those it does not read.

@@ -36,6 +36,14 @@ def test_a_partition_whose_pace_is_not_known_gets_its_share_beside_those_whose_p
     assert leveling.shares({"known": 100, "new": 100}, 20) == {"known": 10, "new": 10}
 
 
+def test_a_partition_that_is_forgotten_leaves_nothing_behind():
+    leveling = Leveling()
+    for units in (0, 10):
+        leveling.hear({"gone": units, "stays": units}, {"gone": units, "stays": units})
+    leveling.forget(["gone", "never known"])
+    assert [set(known) for known in vars(leveling).values()] == [{"stays"}] * 3
+
+
 def test_proportional_shares_leave_nothing_over():
     assert proportional({"a": 1, "b": 1, "c": 1}, 2) == {"a": 1, "b": 1}
 

@@ -55,6 +55,8 @@ class CsvSource(LineSource[Any]):
         on_invalid: what to do with a bad line.
         bytes_per_epoch: how many bytes an epoch reads, at most; see `TextSource`.
         follow: whether to go on with the files that appear later; see `TextSource`.
+        order: ``"sequence"`` for files that are read one after another, ``"parallel"`` for files
+            that are read side by side; see `TextSource`.
 
     Raises:
         SourceError: when the flow runs; see `TextSource`; also for a file whose header lacks a

@@ -18,16 +18,23 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
-from flow.connectors.files.checks import check_count, check_flag, check_on_invalid
+from flow.connectors.files.checks import (
+    check_choice,
+    check_count,
+    check_flag,
+    check_on_invalid,
+)
 from flow.connectors.files.lines import Block, LineCuts, LineRange
 from flow.connectors.files.listing import FileList
+from flow.connectors.files.parallel_planning import file_planner
 from flow.connectors.files.places import (
     checked_paths,
     connect,
     find_files,
     repr_without_credentials,
+    without_credentials,
 )
-from flow.connectors.files.planning import FilePlanner, Piece
+from flow.connectors.files.planning import FILE_ORDERS, FileOrder, Piece
 from flow.connectors.source import (
     BadInput,
     Batch,
@@ -51,7 +58,7 @@ ROWS = 100_000
 SIFTED = 1_024
 """Lines among which bad ones are looked for at a time, so that the first is soon found."""
 SHOWN = 200
-"""Characters of a bad line that are shown."""
+"""Characters that are shown of a bad line, or of the paths of a source."""
 
 
 class LineParser(ABC):
@@ -93,12 +100,14 @@ class LineSource(Source[X]):
     on_invalid: OnInvalid = "fail"
     bytes_per_epoch: int = 64 << 20
     follow: bool = False
+    order: FileOrder = "sequence"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", checked_paths(self.path))
         check_on_invalid(self.on_invalid)
         check_count("bytes_per_epoch", self.bytes_per_epoch, "bytes")
         check_flag("follow", self.follow)
+        check_choice("order", self.order, FILE_ORDERS)
         object.__setattr__(self, "bounded", not self.follow)
 
     __repr__ = repr_without_credentials
@@ -110,10 +119,13 @@ class LineSource(Source[X]):
 
     @override
     def planner(self, log: SourceLog, parallelism: int) -> Planner:
-        find = partial(find_files, path_list(self.path), required=not self.follow)
-        return FilePlanner(
+        paths = path_list(self.path)
+        find = partial(find_files, paths, required=not self.follow)
+        return file_planner(
+            self.order,
             FileList(log, find, follow=self.follow),
             LineCuts(whole=self.whole_files),
+            name=name_of_files(paths),
             per_epoch=self.bytes_per_epoch,
             parallelism=parallelism,
             follow=self.follow,
@@ -135,6 +147,15 @@ def path_list(path: Paths) -> tuple[str, ...]:
     """A checked `path` argument as a tuple."""
     paths = [path] if isinstance(path, (str, os.PathLike)) else path
     return tuple(os.fspath(one) for one in paths)
+
+
+def name_of_files(paths: Sequence[str]) -> str:
+    """Return a name of the files that paths stand for, without user and password of a URI.
+
+    >>> name_of_files(["s3://me:secret@bucket/*.csv", "old/"])
+    's3://bucket/*.csv, old/'
+    """
+    return cut_to(", ".join(map(without_credentials, paths)), SHOWN)
 
 
 def read_lines(lines: LineRange, piece: Piece, parser: LineParser) -> Iterator[Batch]:
@@ -204,9 +225,14 @@ def bad_line(piece: Piece, number: int, line: bytes, parser: LineParser) -> BadI
     text = line.decode(errors="replace")
     return BadInput(
         where=f"{piece.file}, line {number}",
-        text=text if len(text) <= SHOWN else text[: SHOWN - 1] + "…",
+        text=cut_to(text, SHOWN),
         reason=parser.reason(line),
     )
+
+
+def cut_to(text: str, length: int) -> str:
+    """Return the beginning of a text, with an ellipsis if it is longer."""
+    return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def utf8_problem(line: bytes) -> str | None:

@@ -24,6 +24,8 @@ LONGEST_LINE = 64 << 20
 """Bytes; something longer is not a line, and would have to be in memory as a whole."""
 LEAST_SPLIT = 1 << 20
 """Bytes; reading fewer takes less time than starting a task."""
+LEAST_PIECE = 128 << 10
+"""Bytes; reading fewer takes less time than opening a file."""
 
 BOM = b"\xef\xbb\xbf"
 CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
@@ -42,6 +44,7 @@ class LineCuts(Cuts):
 
     def __init__(self, *, whole: bool) -> None:
         self.least_split = LEAST_SPLIT
+        self.least_piece = LEAST_PIECE
         self._whole = whole
 
     @override

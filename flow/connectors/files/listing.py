@@ -107,19 +107,58 @@ class FileList:
     def __getitem__(self, number: int) -> File:
         return self._files[number]
 
-    def refresh(self) -> None:
-        """Look for new files, when following and when it is time to."""
+    def refresh(self) -> bool:
+        """Look for new files if a listing is due; return True if one was made."""
         started = self._clock()
         if not self._follow or started < self._next_listing:
-            return
+            return False
         new = [file for file in self._find() if (file.store, file.path) not in self._seen]
         took = self._clock() - started
         self._next_listing = self._clock() + max(LEAST_WAIT, took * (BUSY_SHARE - 1))
         if any(file.size for file in new):
             self._append(sorted(new, key=lambda file: (file.mtime, file.path)))
+        return True
 
     def _append(self, found: list[Found]) -> None:
         files = [File(file.store, file.path, file.size) for file in found if file.size]
         self._log.append({"files": [file.to_json() for file in files]})
         self._files += files
         self._seen.update((file.store, file.path) for file in files)
+
+
+class ListingTimes:
+    """System times of listings, each with the number of files that were known after it.
+
+    Only the listings whose files are not all read are kept, and the newest whose files are.
+    """
+
+    def __init__(self) -> None:
+        self._listings: list[tuple[int, int]] = []
+
+    def add(self, now_us: int, files: int) -> None:
+        """Add a listing.
+
+        Args:
+            now_us: system time just before it, in microseconds since the Unix epoch.
+            files: number of files known after it.
+        """
+        # A listing that found nothing new replaces the one before. So does a listing at the same
+        # system time: all that arrived by that time is then what the later one knows.
+        while self._listings and (
+            self._listings[-1][1] == files or self._listings[-1][0] >= now_us
+        ):
+            self._listings.pop()
+        self._listings.append((now_us, files))
+
+    def read_until_us(self, files_read: int) -> int | None:
+        """Return the time of the newest listing whose files are all read.
+
+        Args:
+            files_read: number of files from the first on, all of which are read.
+
+        Returns:
+            Microseconds since the Unix epoch; ``None`` if there is no such listing.
+        """
+        read = sum(files <= files_read for _, files in self._listings)
+        del self._listings[: max(0, read - 1)]
+        return self._listings[0][0] if read else None

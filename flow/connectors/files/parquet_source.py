@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from typing_extensions import override
 
-from flow.connectors.files.checks import check_count, check_flag
-from flow.connectors.files.line_source import Paths, path_list
+from flow.connectors.files.checks import check_choice, check_count, check_flag
+from flow.connectors.files.line_source import Paths, name_of_files, path_list
 from flow.connectors.files.listing import File, FileList, opened
+from flow.connectors.files.parallel_planning import MOST_OPEN, file_planner
 from flow.connectors.files.parquet_instants import instants_of
 from flow.connectors.files.places import (
     checked_paths,
@@ -23,7 +24,7 @@ from flow.connectors.files.places import (
     find_files,
     repr_without_credentials,
 )
-from flow.connectors.files.planning import Cuts, FilePlanner, Piece
+from flow.connectors.files.planning import FILE_ORDERS, Cuts, FileOrder, Piece
 from flow.connectors.source import Batch, Planner, Source, SourceLog, Split
 from flow.errors import FlowBuildError, FlowTypeError, SourceError, shorten
 
@@ -31,8 +32,11 @@ ROWS = 65_536
 """Rows in a batch, at most."""
 LEAST_SPLIT = 32_768
 """Rows; reading fewer takes less time than starting a task."""
+LEAST_PIECE = 4_096
+"""Rows; reading fewer takes less time than opening a file and decoding what comes before them."""
 _BUFFER = 4 << 20
-_FOOTERS = 256
+_FOOTERS = MOST_OPEN
+"""Files whose row groups are remembered, so that no footer is read anew for each epoch."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -40,9 +44,9 @@ class ParquetSource(Source[Any]):
     """Read Parquet files; the items are records, in columns.
 
     Each file gives the columns that it has, without those that directories such as ``year=2013``
-    stand for. The items come in the order of the files' paths, and of rows in a file. A timestamp
-    of the type INT96, which does not say of which time zone it is, is in UTC where Spark has
-    written the file, and else a datetime without a time zone.
+    stand for. The items come in the order of the files' paths, and of rows in a file; see `order`.
+    A timestamp of the type INT96, which does not say of which time zone it is, is in UTC where
+    Spark has written the file, and else a datetime without a time zone.
 
     Args:
         path: a file, a directory (all files below it), a glob (``*``, ``?``, ``[abc]``, and ``**``
@@ -54,6 +58,9 @@ class ParquetSource(Source[Any]):
         follow: whether to go on with the files that appear later, and never end. A file must be
             complete when it appears, so write it elsewhere and move it into place; it is read once.
             Without it, the list of files is fixed when the flow first starts.
+        order: ``"sequence"``: the files are one source partition, read one after another in order
+            (a file a day). ``"parallel"``: each file is a source partition of its own, read side by
+            side (a file a device); ``docs/files.md`` shows both.
 
     Raises:
         SourceError: when the flow runs, for a path that stands for no file, and a file that cannot
@@ -68,12 +75,14 @@ class ParquetSource(Source[Any]):
     columns: Sequence[str] | None = None
     rows_per_epoch: int = 1_000_000
     follow: bool = False
+    order: FileOrder = "sequence"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", checked_paths(self.path))
         object.__setattr__(self, "columns", _checked_columns(self.columns))
         check_count("rows_per_epoch", self.rows_per_epoch, "rows")
         check_flag("follow", self.follow)
+        check_choice("order", self.order, FILE_ORDERS)
         object.__setattr__(self, "bounded", not self.follow)
 
     __repr__ = repr_without_credentials
@@ -82,9 +91,11 @@ class ParquetSource(Source[Any]):
     def planner(self, log: SourceLog, parallelism: int) -> Planner:
         paths = path_list(self.path)
         find = partial(find_files, paths, required=not self.follow)
-        return FilePlanner(
+        return file_planner(
+            self.order,
             FileList(log, find, follow=self.follow),
             RowCuts(paths),
+            name=name_of_files(paths),
             per_epoch=self.rows_per_epoch,
             parallelism=parallelism,
             follow=self.follow,
@@ -113,6 +124,7 @@ class RowCuts(Cuts):
 
     def __init__(self, paths: Sequence[str]) -> None:
         self.least_split = LEAST_SPLIT
+        self.least_piece = LEAST_PIECE
         self._paths = paths
         self._known: dict[File, list[int]] = {}
 

@@ -26,7 +26,8 @@ class TextSource(LineSource[str]):
 
     A line ends with ``\n`` or ``\r\n``, the last one also with the file. Empty lines are items. A
     byte order mark is left out. Files that end in ``.gz``, ``.bz2`` or ``.zst`` are decompressed,
-    each by one task. The items come in the order of the files' paths, and of lines in a file.
+    each by one task. The items come in the order of the files' paths, and of lines in a file; see
+    `order`.
 
     Args:
         path: a file, a directory (all files below it), a glob (``*``, ``?``, ``[abc]``, and ``**``
@@ -39,6 +40,9 @@ class TextSource(LineSource[str]):
         follow: whether to go on with the files that appear later, and never end. A file must be
             complete when it appears, so write it elsewhere and move it into place; it is read once.
             Without it, the list of files is fixed when the flow first starts.
+        order: ``"sequence"``: the files are one source partition, read one after another in order
+            (a file a day). ``"parallel"``: each file is a source partition of its own, read side by
+            side (a file a device); ``docs/files.md`` shows both.
 
     Raises:
         SourceError: when the flow runs, for a path that stands for no file, and a file that cannot

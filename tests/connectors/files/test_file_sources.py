@@ -269,7 +269,8 @@ def test_sources_compare_by_value_and_can_be_hashed() -> None:
     assert hash(one) == hash(other)
     assert one != JsonLinesSource(["a", "b"], schema={"n": pa.int32()})
     assert repr(TextSource("a")) == (
-        "TextSource(path='a', on_invalid='fail', bytes_per_epoch=67108864, follow=False)"
+        "TextSource(path='a', on_invalid='fail', bytes_per_epoch=67108864, follow=False, "
+        "order='sequence')"
     )
 
 
