@@ -2,7 +2,8 @@
 
 A `PartitionedSource` says which partitions there are, how far the next epoch reads each of them,
 and reads a piece when it is asked to. Offsets are written down before an epoch runs, and an epoch
-that fails is read again: the same offsets must give the same items.
+that fails is read again: the same offsets must give the same items. ``arrived`` is optional: it
+says when items came to be there, so that event clocks advance while a backlog is read.
 
 A `Sink` takes the items in the workers (``write``). Once that is done for the whole epoch, it gets
 what the workers returned, where the flow was started (``commit``). An epoch that is run again has
@@ -40,6 +41,10 @@ from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
 from flow.connectors.source import PartitionedSource
 
 PAGES = {"berlin": [[21.5, 22.0], [19.0]], "madrid": [[33.0, 34.5]]}
+PUBLISHED = {
+    "berlin": ["2026-07-01T12:00:00Z", "2026-07-01T13:00:00Z"],
+    "madrid": ["2026-07-01T12:00:00Z"],
+}
 
 
 def get_page(city: str, page: int) -> list[float]:
@@ -78,6 +83,10 @@ class TemperatureApi(PartitionedSource[tuple[str, float]]):
     ) -> Iterator[list[tuple[str, float]]]:
         for page in range(start, end):
             yield [(partition, degrees) for degrees in get_page(partition, page)]
+
+    @override
+    def arrived(self, partition: str, offset: int) -> str | None:
+        return PUBLISHED[partition][offset - 1] if offset else None
 
 
 @dataclass

@@ -143,11 +143,11 @@ class TestDriver:
         """
         sent = {name: list(found) for name, found in parts.items()}
         self._check_behind(behind, sent)
-        named = set(sent) if behind is True else set(behind or ())
+        named = (list(sent) if behind else []) if isinstance(behind, bool) else list(behind)
         self._behind = frozenset(
             {one for one in self._behind if one[0] not in sent}
             | {one for one in named if isinstance(one, tuple)}
-            | {(one, part.partition) for one in named & set(sent) for part in sent[one]}
+            | {(n, part.partition) for n in named if isinstance(n, str) for part in sent[n]}
         )
         waited_us = _passed_us("after", after)
         self._now_us += waited_us

@@ -20,7 +20,8 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
 import pyarrow as pa
 from typing_extensions import override
 
-from flow.errors import SourceError, shorten
+from flow.errors import SourceError, TimestampError, shorten
+from flow.instants import Instant, instant_us
 
 X = TypeVar("X")
 
@@ -241,6 +242,16 @@ class Source(ABC, Generic[X]):
 class PartitionedSource(Source[X]):
     """A source of several partitions, each with offsets of its own: the base for one's own.
 
+    A partition is *behind* while it has more than an epoch reads, and a partition of a `bounded`
+    source until its end. A partition that is behind holds the watermarks of the steps it feeds, so
+    that nothing on time is late while a backlog is read. A source whose `next_offset` always has
+    more is always behind: its watermarks follow the timestamps of its items alone.
+
+    In a backlog the partition furthest behind in event time is read first. An epoch leaves out a
+    partition that is further ahead of it than it came forward when it was read last. All
+    partitions are read while nothing is known of that: in the first epochs of a run, after an
+    epoch in which the partition furthest behind stood still, and where no step uses event time.
+
     Example:
         >>> class Squares(PartitionedSource[int]):
         ...     def partitions(self):
@@ -270,7 +281,8 @@ class PartitionedSource(Source[X]):
 
         Returns:
             The offset; `start` itself when there is nothing new now; ``None`` when nothing will
-            ever come, which a source that is not `bounded` must not return.
+            ever come, which a source that is not `bounded` must not return. It is called more than
+            once for an epoch, also with `start` where the epoch ends, to know what is left.
         """
 
     @abstractmethod
@@ -278,6 +290,19 @@ class PartitionedSource(Source[X]):
         self, partition: str, start: Json, end: Json
     ) -> Iterable[Sequence[X] | pa.RecordBatch | Invalid]:
         """Read from `start` up to `end`, in batches, in a worker; the same items each time."""
+
+    def arrived(self, partition: str, offset: Json) -> Instant | None:  # noqa: ARG002
+        """Return the system time at which the last item before `offset` arrived at the source.
+
+        Asked for the partitions that are behind, where an epoch ends. Event clocks that idle
+        (``on_idle="advance"``) then advance while a backlog is read; without it they wait until
+        all is read.
+
+        Returns:
+            An aware datetime, Unix seconds or ISO 8601 text: no item at or after `offset` may have
+            arrived before it. ``None`` when it is not known.
+        """
+        return None
 
     @override
     def planner(self, log: SourceLog, parallelism: int) -> Planner:
@@ -295,24 +320,100 @@ class _PartitionPlanner(Planner):
 
     def __init__(self, source: PartitionedSource[Any]) -> None:
         self._source = source
+        self._names: list[str] = []
+        self._read: set[int] = set()
+        self._behind: dict[str, Json] = {}
+        self._reached_us: dict[int, int] = {}
+        self._advance_us: dict[int, int] = {}
 
+    @override
     def next(self, start: Json | None) -> Slice | None:
         offsets = self._known(start)
-        splits, ends = [], dict(offsets)
-        for number, (partition, offset) in enumerate(offsets.items()):
-            end = self._source.next_offset(partition, offset)
-            if end is not None and end != offset:
-                ends[partition] = end
-                splits.append(Split([partition, offset, end], partition=number))
+        found = {name: self._source.next_offset(name, offset) for name, offset in offsets.items()}
+        ready = {
+            number: name
+            for number, (name, end) in enumerate(found.items())
+            if end is not None and end != offsets[name]
+        }
+        left = {number for number, name in ready.items() if self._has_more(name, found[name])}
+        chosen = self._chosen(ready, left)
+        splits = [
+            Split([name, offsets[name], found[name]], partition=number)
+            for number, name in ready.items()
+            if number in chosen
+        ]
+        ends = offsets | {name: found[name] for number, name in ready.items() if number in chosen}
+        behind = [
+            number
+            for number, end in enumerate(found.values())
+            if number in left
+            or (number in ready and number not in chosen)
+            or (number not in ready and end is not None and self._source.bounded)
+        ]
+        self._names, self._read = list(offsets), chosen
+        self._behind = {self._names[number]: ends[self._names[number]] for number in behind}
         # With nothing to read, where a partition begins is worth an epoch: asked again, it may say
         # something else.
-        return Slice(ends, splits) if splits or ends != (start or {}) else None
+        return Slice(ends, splits, behind=behind) if splits or ends != (start or {}) else None
 
+    @override
     def finished(self, start: Json | None) -> bool:
         return self._source.bounded and all(
             self._source.next_offset(partition, offset) is None
             for partition, offset in self._known(start).items()
         )
+
+    @override
+    def read_until_us(self, now_us: int, behind: bool) -> int | None:
+        times_us = [now_us]
+        for partition, offset in self._behind.items() if behind else ():
+            arrived_us = self._arrived_us(partition, offset)
+            if arrived_us is None:
+                return None
+            times_us.append(arrived_us)
+        return min(times_us)
+
+    @override
+    def hear(self, reached_us: Mapping[int, int]) -> None:
+        for number in self._read & reached_us.keys() & self._reached_us.keys():
+            self._advance_us[number] = reached_us[number] - self._reached_us[number]
+        self._reached_us = dict(reached_us)
+        self._read = set()
+
+    @override
+    def name_of(self, partition: int) -> str:
+        names = self._names
+        return names[partition] if partition < len(names) else super().name_of(partition)
+
+    def _has_more(self, partition: str, end: Json) -> bool:
+        """Return True if a partition is behind once it is read up to `end`."""
+        then = self._source.next_offset(partition, end)
+        return then is not None and (self._source.bounded or then != end)
+
+    def _chosen(self, ready: Collection[int], left: Collection[int]) -> set[int]:
+        """Return the partitions to read: those not far ahead of the one furthest behind.
+
+        Args:
+            ready: partitions that have something to read.
+            left: those of them that are behind once they are read.
+        """
+        known = [number for number in left if number in self._reached_us]
+        last = min(known, key=self._reached_us.__getitem__, default=None)
+        advance_us = 0 if last is None else self._advance_us.get(last, 0)
+        if last is None or advance_us <= 0:
+            return set(ready)
+        most_us = self._reached_us[last] + advance_us
+        return {number for number in ready if self._reached_us.get(number, most_us) <= most_us}
+
+    def _arrived_us(self, partition: str, offset: Json) -> int | None:
+        arrived = self._source.arrived(partition, offset)
+        try:
+            return None if arrived is None else instant_us(arrived)
+        except TimestampError as error:
+            raise SourceError(
+                f"{type(self._source).__name__}.arrived must return a point in time or None, "
+                f"for partition {partition!r}: {error}"
+            ) from None
 
     def _known(self, start: Json | None) -> dict[str, Json]:
         offsets: dict[str, Json] = dict(start or {})

@@ -1,8 +1,8 @@
 """Values that come at most the wait after their time are never late, however they are read.
 
 Partitions of unequal density are read in epochs of random length, with limits and outages, while
-what arrives meanwhile waits in its source. A machine that met each value the moment it arrived would
-call none of them late, so neither may the flow.
+what arrives meanwhile waits in its source. A machine that met each value the moment it arrived
+would call none of them late, so neither may the flow.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def flow_of(inputs: int, clock: win.EventClock[Any], level_between: bool) -> Dat
     return flow
 
 
-def epochs(world: World, knows_behind: bool = True) -> Iterator[tuple[float, float, Any, set[int]]]:
-    """The time that passes before each epoch, the outage before it, what it reads, who is behind."""
+def epochs(world: World) -> Iterator[tuple[float, float, Any, set[int]]]:
+    """For each epoch: the time before it, an outage, what it reads, which partitions are behind."""
     r = random.Random(world.seed + 1)
     place, now = [0] * len(world.parts), 0.0
     while now <= UNTIL or any(p < len(q) for p, q in zip(place, world.parts, strict=True)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flow.connectors.leveling import Leveling, proportional
+from flow.leveling import Leveling, proportional
 
 
 def test_partitions_of_unknown_pace_share_in_proportion_to_what_they_have():
@@ -44,11 +44,41 @@ def test_a_partition_that_is_forgotten_leaves_nothing_behind():
     assert [set(known) for known in vars(leveling).values()] == [{"stays"}] * 3
 
 
+def test_a_partition_that_stands_still_takes_no_more_than_its_proportion():
+    leveling = Leveling()
+    leveling.hear({"still": 0, "other": 0}, {"still": 0, "other": 0})
+    leveling.hear({"still": 10, "other": 1_000}, {"still": 10, "other": 10})
+    assert leveling.shares({"still": 500, "other": 500}, 10) == {"still": 10}
+    leveling.hear({"still": 10, "other": 1_000}, {"still": 20, "other": 10})
+    assert leveling.shares({"still": 500, "other": 500}, 10) == {"still": 5, "other": 5}
+
+
+def test_a_partition_too_small_for_a_share_in_proportion_is_read_if_it_is_furthest_behind():
+    leveling = Leveling()
+    leveling.hear({"small": 0, "large": 0}, {"small": 0, "large": 0})
+    leveling.hear({"small": 10, "large": 10}, {"small": 10, "large": 10})
+    leveling.hear({"large": 20}, {"large": 20})
+    assert leveling.shares({"small": 1, "large": 1_000}, 1) == {"small": 1}
+
+
+def test_a_partition_that_starts_over_is_measured_anew():
+    leveling = Leveling()
+    leveling.hear({"again": 0, "other": 0}, {"again": 0, "other": 0})
+    leveling.hear({"again": 9_000, "other": 10}, {"again": 90, "other": 10})
+    leveling.hear({"again": 9_000}, {"again": 5, "other": 10})
+    leveling.hear({"again": 9_010}, {"again": 15, "other": 10})
+    # A unit of either is a microsecond now: 9,000 bring the other one to where this one is.
+    shares = leveling.shares({"again": 20_000, "other": 20_000}, 10_000)
+    assert abs(shares["again"] - 500) <= 1
+
+
 def test_proportional_shares_leave_nothing_over():
     assert proportional({"a": 1, "b": 1, "c": 1}, 2) == {"a": 1, "b": 1}
 
 
-counts = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 1_000), min_size=1)
+counts = st.dictionaries(
+    st.sampled_from("abcdef"), st.one_of(st.integers(1, 3), st.integers(1, 1_000)), min_size=1
+)
 
 
 @given(counts, st.integers(1, 3_000), st.lists(st.tuples(counts, counts), max_size=4))

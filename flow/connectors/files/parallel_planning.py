@@ -24,8 +24,8 @@ from flow.connectors.files.planning import (
     SequencePlanner,
     cut_pieces,
 )
-from flow.connectors.leveling import Leveling
 from flow.connectors.source import Json, Slice, Split
+from flow.leveling import Leveling
 
 MOST_OPEN = 10_000
 """Files that are open at once; the offset of an epoch then has about 200 kB.

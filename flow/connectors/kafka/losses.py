@@ -48,7 +48,12 @@ class LossWatch:
     @property
     def in_doubt(self) -> bool:
         """Whether a partition seems to be missing, or too short, and that is not certain."""
-        return any(not self._certain(one) for one in self._doubted)
+        return bool(self.doubted)
+
+    @property
+    def doubted(self) -> set[TopicPartition]:
+        """Partitions that seem to be missing, or too short, without certainty."""
+        return {one for one in self._doubted if not self._certain(one)}
 
     def mended(
         self,

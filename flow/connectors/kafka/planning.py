@@ -2,6 +2,9 @@
 
 The offset of a source maps partitions to the offsets of their next messages: ``{"orders/0": 17}``.
 A partition's place in it is its number as a source partition, so partitions are only ever added.
+
+A range of offsets counts as read whether or not messages come of it: markers of transactions and
+messages that were compacted away hold offsets, too.
 """
 
 from __future__ import annotations
@@ -17,11 +20,13 @@ from typing_extensions import override
 
 from flow.connectors.kafka.cluster import Cluster, Ends, TopicPartition, Unreachable, matches
 from flow.connectors.kafka.losses import LossWatch, OnDataLoss
+from flow.connectors.kafka.polls import PollHistory
 from flow.connectors.kafka.positions import EARLIEST, LATEST, Offsets, Position, milliseconds
 from flow.connectors.kafka.weighing import Scales
 from flow.connectors.source import Json, Planner, Slice, Split
 from flow.engine.summary import behind_text
 from flow.errors import SourceError
+from flow.leveling import Leveling
 
 FIRST_SECONDS = 20.0
 """How long a run waits for a broker that has never answered it."""
@@ -63,6 +68,8 @@ class Reach:
 class KafkaPlanner(Planner):
     """Plans epochs of at most so many messages over the partitions of topics.
 
+    An epoch of a backlog is dealt out so that partitions come forward together in event time.
+
     Args:
         reach: what to read.
         cluster: the brokers.
@@ -88,6 +95,11 @@ class KafkaPlanner(Planner):
         self._losses = LossWatch(reach.on_data_loss, clock)
         self._fixed: Ends | None = None
         self._ends: Ends = {}
+        self._certain_ends: Ends = {}
+        self._after: Ends = {}
+        self._polls = PollHistory()
+        self._leveling = Leveling[TopicPartition]()
+        self._reached_us: Mapping[int, int] = {}
         self._partitions: list[TopicPartition] = []
         self._looked_at = float("-inf")
         self._silent_since: float | None = None
@@ -101,6 +113,22 @@ class KafkaPlanner(Planner):
     @override
     def next(self, start: Json | None) -> Slice | None:
         return self._patiently(lambda: self._next(start))
+
+    @override
+    def read_until_us(self, now_us: int, behind: bool) -> int | None:
+        if self.in_doubt():
+            return None
+        self._polls.add(now_us, self._ends)
+        return self._polls.read_until_us(self._after)
+
+    @override
+    def hear(self, reached_us: Mapping[int, int]) -> None:
+        self._reached_us = dict(reached_us)
+
+    @override
+    def name_of(self, partition: int) -> str:
+        names = list(self._after)
+        return str(names[partition]) if partition < len(names) else super().name_of(partition)
 
     @override
     def finished(self, start: Json | None) -> bool:
@@ -144,6 +172,7 @@ class KafkaPlanner(Planner):
 
     def _next(self, start: Json | None) -> Slice | None:
         known = _decoded(start)
+        self._level(known)
         at = {**known, **self._new(start, known)}
         latest = self._cluster.latest(at)
         self._ends = self._limited(latest, at)
@@ -151,23 +180,54 @@ class KafkaPlanner(Planner):
         at |= self._losses.mended(at, latest, backlog, self._cluster.earliest)
         self._end_before_losses(at, latest)
         shares = self._shares(at)
+        self._after = {one: offset + shares.get(one, 0) for one, offset in at.items()}
+        behind = self._left()
         # With nothing to read, where to go on is worth an epoch if it is news.
         if not shares and start is not None and at == known:
             return None
-        ends = {str(one): offset + shares.get(one, 0) for one, offset in at.items()}
-        return Slice(ends, list(self._splits(at, shares)))
+        ends = {str(one): offset for one, offset in self._after.items()}
+        return Slice(ends, list(self._splits(at, shares)), behind=behind)
+
+    def _level(self, known: Ends) -> None:
+        """Learn how far partitions have come in event time at the offsets that are known."""
+        reached_us = {
+            one: self._reached_us[number]
+            for number, one in enumerate(known)
+            if number in self._reached_us
+        }
+        self._leveling.hear(reached_us, known)
+        self._reached_us = {}
 
     def _backlog(self, at: Ends) -> dict[TopicPartition, int]:
         """How many messages there are to read, of partitions that have any."""
         ends = self._ends
         return {one: ends[one] - at[one] for one in at if ends.get(one, 0) > at[one]}
 
+    def _left(self) -> list[int]:
+        """Return the partitions that are behind once the epoch is read.
+
+        Of a partition in doubt the last certain end counts: one that is out of sight for seconds
+        is still behind. A source with an end is behind until its end, though that is yet to come.
+        """
+        doubted = self._losses.doubted
+        before = {one: end for one, end in self._certain_ends.items() if one in doubted}
+        found = {one: end for one, end in self._ends.items() if one not in doubted}
+        self._certain_ends = {**before, **found}
+        ends = self._certain_ends
+        if self._reach.end is not None and self._fixed is not None:
+            ends = self._fixed
+        return [
+            number
+            for number, (one, end) in enumerate(self._after.items())
+            if ends.get(one, 0) > end
+        ]
+
     def _shares(self, at: Ends) -> dict[TopicPartition, int]:
         """How many messages the next epoch reads of each partition that has any."""
         backlog, most = self._backlog(at), self._reach.per_epoch
         if self._scales is not None:
             most = min(most, self._scales.most(at, backlog))
-        return _shares(backlog, most)
+        return self._leveling.shares(backlog, most)
 
     def _splits(self, at: Ends, shares: Mapping[TopicPartition, int]) -> Iterator[Split]:
         numbers = {one: number for number, one in enumerate(at)}
@@ -291,23 +351,6 @@ def _listed(names: Iterable[str]) -> str:
 
 def _decoded(offset: Json | None) -> Ends:
     return {TopicPartition.of(name): int(number) for name, number in (offset or {}).items()}
-
-
-def _shares(waiting: dict[TopicPartition, int], most: int) -> dict[TopicPartition, int]:
-    """How many messages an epoch reads of each partition that has any.
-
-    As much of each as there is of it among all: so partitions whose messages go back equally far
-    in time come forward together.
-    """
-    total = sum(waiting.values())
-    if total <= most:
-        return waiting
-    shares = {one: count * most // total for one, count in waiting.items()}
-    left = most - sum(shares.values())
-    # What rounding left over, one by one to those that got least of what they have.
-    for one in sorted(waiting, key=lambda one: (shares[one] / waiting[one], str(one)))[:left]:
-        shares[one] += 1
-    return {one: share for one, share in shares.items() if share}
 
 
 def _cut(start: int, end: int, most: int) -> list[tuple[int, int]]:

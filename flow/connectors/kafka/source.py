@@ -102,9 +102,9 @@ class KafkaSource(Source[Any]):
         prefix: what the names of the columns beside the value's fields begin with.
         null_key: ``"invalid"`` to take a message without a key for a bad one.
         on_invalid: what to do with a bad message.
-        max_records_per_epoch: how many messages an epoch reads, at most, dealt out to partitions by
-            how many are waiting there: a backlog comes in epochs of this size. When left out, as
-            many as take some 800 MB by the size of the next ones, and four million at most.
+        max_records_per_epoch: how many messages an epoch reads, at most: a backlog comes in epochs
+            of this size, and the partitions furthest behind in event time are read first. When left
+            out, as many as take some 800 MB by the size of the next ones, and four million at most.
         on_data_loss: what to do when messages that were to be read are gone from the broker, or the
             topic is: ``"fail"``, or ``"warn"`` and go on with what is left.
         discover_every: how often to look for new partitions.

@@ -27,9 +27,9 @@ from flow.connectors.files.listing import File, FileList, ListingTimes
 from flow.connectors.files.parallel_planning import ParallelPlanner, file_planner
 from flow.connectors.files.places import Found
 from flow.connectors.files.planning import FILE_ORDERS, Cuts, FileOrder, FilePlanner
-from flow.connectors.leveling import Leveling
 from flow.connectors.source import Batch, Json, MemoryLog, Slice, Source
 from flow.errors import FlowBuildError, SourceError
+from flow.leveling import Leveling
 from flow.testing import TestingSink, run_source
 from recovery import RecoveryConfig
 from tests.support.reading_files import JsonLog, parquet, write

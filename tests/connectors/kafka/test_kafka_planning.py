@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from flow.connectors.kafka import KafkaSource, cluster
 from flow.connectors.kafka.cluster import Ends, TopicPartition, Unreachable
-from flow.connectors.kafka.planning import KafkaPlanner, Reach, _cut, _shares
+from flow.connectors.kafka.planning import KafkaPlanner, Reach, _cut
 from flow.connectors.source import MemoryLog
 from flow.engine.feed import EpochOffset, Feed, FixedTime
 from flow.errors import SourceError
@@ -133,20 +133,6 @@ def test_a_backlog_comes_in_epochs_of_bounded_size_dealt_out_by_what_waits() -> 
     assert offset == {"t/0": 90, "t/1": 10, "t/2": 1}
 
 
-@given(
-    st.dictionaries(
-        st.builds(TopicPartition, st.just("t"), st.integers(0, 20)), st.integers(1, 10**6)
-    ),
-    st.integers(1, 10**6),
-)
-def test_shares_add_up_to_the_limit_and_none_is_more_than_there_is(
-    waiting: dict[TopicPartition, int], most: int
-) -> None:
-    shares = _shares(waiting, most)
-    assert sum(shares.values()) == min(most, sum(waiting.values()))
-    assert all(0 < share <= waiting[one] for one, share in shares.items())
-
-
 def test_few_partitions_are_cut_up_so_that_all_cores_read() -> None:
     plan = planner(Brokers({"t/0": (0, 100_000)}), cores=4)
     assert [split for split, _, _ in read(plan.next(None))] == [
@@ -157,6 +143,183 @@ def test_few_partitions_are_cut_up_so_that_all_cores_read() -> None:
     ]
     assert _cut(0, 30_000, 4) == [(0, 30_000)]
     assert _cut(7, 7 + 59_999, 4) == [(7, 30_006), (30_006, 60_006)]
+
+
+# --- event time ---
+
+
+#  t/0   |-+-+-+-+-+-+-+-+-->    dense: a message is a microsecond
+#  t/1   |---+---+---+---+-->    sparse: a message is a hundred
+def test_a_backlog_is_dealt_out_so_that_partitions_come_forward_together() -> None:
+    plan = planner(Brokers({"t/0": (0, 10_000), "t/1": (0, 10_000)}), per_epoch=100)
+    offset = plan.next(None).end
+    assert offset == {"t/0": 50, "t/1": 50}
+    plan.hear({0: 50, 1: 5_000})
+    offset = plan.next(offset).end
+    assert offset == {"t/0": 100, "t/1": 100}  # the paces are not known before
+    plan.hear({0: 100, 1: 10_000})
+    third = plan.next(offset)
+    assert third.end == {"t/0": 200, "t/1": 100}
+    assert third.behind == [0, 1]  # also the one that is not read
+    plan.hear({0: 5_100, 1: 10_000})  # its messages were fifty apart this time
+    assert plan.next(third.end).end == {"t/0": 300, "t/1": 100}
+
+
+def test_progress_goes_to_the_partitions_of_a_checkpoint() -> None:
+    """The first thing that a planner hears, before it has planned, is of where a run goes on."""
+    plan = planner(Brokers({"t/0": (0, 500), "t/1": (0, 500)}), per_epoch=10)
+    plan.hear({0: 1_000, 1: 0})
+    offset = plan.next({"t/1": 100, "t/0": 100}).end
+    plan.hear({0: 1_005, 1: 5})
+    # By the checkpoint t/1 is partition 0: it is the one that is ahead.
+    assert plan.next(offset).end == {"t/1": 105, "t/0": 115}
+
+
+def test_a_source_partition_is_named_by_topic_and_number() -> None:
+    plan = planner(Brokers({"t/0": (0, 5), "t/1": (0, 5)}))
+    assert plan.name_of(1) == "partition 1"  # before the first plan
+    plan.next({"t/1": 3})
+    assert [plan.name_of(0), plan.name_of(1)] == ["t/1", "t/0"]
+
+
+# --- behind ---
+
+
+def test_partitions_with_messages_left_after_the_epoch_are_behind() -> None:
+    brokers = Brokers({"t/0": (0, 90), "t/1": (0, 10), "t/2": (3, 3)})
+    plan = planner(brokers, per_epoch=95)
+    first = plan.next(None)
+    assert (first.end, first.behind) == ({"t/0": 85, "t/1": 10, "t/2": 3}, [0])
+    assert plan.next(first.end).behind == []
+    assert plan.next({"t/0": 90, "t/1": 10, "t/2": 3}) is None
+
+
+def test_markers_of_transactions_count_as_read_once_their_offsets_are() -> None:
+    """Of t/0 two markers are left, of which no message and no progress comes."""
+    plan = planner(Brokers({"t/0": (0, 12), "t/1": (0, 10)}), per_epoch=5)
+    offset, behind = {"t/0": 10, "t/1": 0}, []
+    while (planned := plan.next(offset)) is not None:
+        plan.hear({1: planned.end["t/1"]})
+        offset = planned.end
+        behind.append(list(planned.behind))
+    assert (offset, behind) == ({"t/0": 12, "t/1": 10}, [[0, 1], [1], []])
+
+
+def test_behind_is_up_to_the_end_of_the_run() -> None:
+    brokers = Brokers({"t/0": (0, 50), "t/1": (0, 5)})
+    given = planner(brokers, end={"t": {0: 5, 1: 9}}).next(None)
+    assert given.end == {"t/0": 5, "t/1": 5}
+    assert given.behind == [1]  # a source with an end is behind until then
+    present = planner(brokers)
+    present.stop_at_present()
+    first = present.next(None)
+    brokers.partitions_there = {"t/0": (0, 90), "t/1": (0, 9)}
+    assert first.behind == []
+    assert present.next(first.end) is None
+
+
+def test_a_partition_in_doubt_is_behind_as_it_was_until_its_loss_is_certain() -> None:
+    clock, brokers = Clock(), Brokers({"t/0": (0, 9), "t/1": (0, 9)})
+    plan = planner(brokers, clock, on_data_loss="warn", per_epoch=4)
+    first = plan.next(None)
+    assert first.behind == [0, 1]
+    del brokers.partitions_there["t/1"]
+    second = plan.next(first.end)
+    assert (second.end, second.behind) == ({"t/0": 6, "t/1": 2}, [0, 1])
+    clock.now = 5.0
+    third = plan.next(second.end)
+    assert (third.end, third.behind) == ({"t/0": 9, "t/1": 2}, [])
+
+
+# --- up to when it is read ---
+
+
+def test_a_source_is_read_until_the_last_poll_whose_ends_it_has_come_to() -> None:
+    brokers = Brokers({"t/0": (0, 10), "t/1": (0, 0)})
+    plan = planner(brokers, per_epoch=5)
+    until, offset = [], None
+    for now_us, end in enumerate([10, 12, 20, 20, 20, 20, 20, 21], start=1):
+        brokers.partitions_there["t/0"] = (0, end)
+        planned = plan.next(offset)
+        offset = offset if planned is None else planned.end
+        until.append((offset["t/0"], plan.read_until_us(now_us, bool(planned and planned.behind))))
+    assert until == [(5, None), (10, 1), (15, 2), (20, 4), (20, 5), (20, 6), (20, 7), (21, 8)]
+
+
+def test_what_brokers_did_not_say_is_no_poll() -> None:
+    clock, brokers = Clock(), Brokers({"t/0": (0, 2)})
+    plan = planner(brokers, clock)
+    offset = plan.next(None).end
+    assert plan.read_until_us(1, False) == 1
+    brokers.silent = True
+    assert (plan.next(offset), plan.read_until_us(2, False)) == (None, None)
+    brokers.silent = False
+    brokers.partitions_there["t/0"] = (0, 1)  # a broker that has just started knows no better
+    assert (plan.next(offset), plan.read_until_us(3, False)) == (None, None)
+    brokers.partitions_there["t/0"] = (0, 2)
+    assert (plan.next(offset), plan.read_until_us(4, False)) == (None, 4)
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What happens before an epoch: messages that are appended, and those that it reads."""
+
+    appended: tuple[int, int, int]
+    per_epoch: int
+
+
+EPOCHS = st.lists(
+    st.builds(
+        Epoch,
+        st.tuples(*[st.one_of(st.just(0), st.integers(0, 40))] * 3),
+        st.integers(1, 30),
+    ),
+    max_size=25,
+)
+
+
+@given(EPOCHS, st.tuples(*[st.integers(1, 1_000)] * 3))
+def test_all_is_read_once_and_behind_and_read_until_are_what_they_say(
+    epochs: list[Epoch], paces: tuple[int, int, int]
+) -> None:
+    names = ["t/0", "t/1", "t/2"]
+    most = {"now": 1}
+    scales: Any = type("Scales", (), {"most": lambda *_: most["now"]})()
+    brokers = Brokers(dict.fromkeys(names, (0, 0)))
+    plan = planner(brokers, scales=scales)
+    offset: Any = None
+    polls: list[tuple[int, list[int]]] = []
+    now_us = 0
+    rest = [Epoch((0, 0, 0), 5_000)] * 3  # more than there is
+    for epoch in epochs + rest:
+        now_us, most["now"] = now_us + 1, epoch.per_epoch
+        ends = [brokers.partitions_there[name][1] for name in names]
+        ends = [end + more for end, more in zip(ends, epoch.appended, strict=True)]
+        brokers.partitions_there = {name: (0, end) for name, end in zip(names, ends, strict=True)}
+        polls.append((now_us, ends))
+        before = offset or dict.fromkeys(names, 0)
+        waiting = sum(ends) - sum(before.values())
+        plan.hear({n: before[name] * paces[n] for n, name in enumerate(names) if before[name]})
+        planned = plan.next(offset)
+        assert planned is not None or (offset is not None and not waiting)
+        if planned is not None:
+            ranges = [tuple(split.what[1:]) for split in planned.splits]
+            at = dict(before)
+            for number, start, end in ranges:
+                assert start == at[f"t/{number}"]
+                at[f"t/{number}"] = end
+            assert at == planned.end
+            offset = planned.end
+            assert sum(at.values()) - sum(before.values()) == min(waiting, epoch.per_epoch)
+            assert planned.behind == [n for n in range(3) if at[names[n]] < ends[n]]
+        behind = bool(planned and planned.behind)
+        reached = [
+            time_us
+            for time_us, theirs in polls
+            if all(offset[name] >= end for name, end in zip(names, theirs, strict=True))
+        ]
+        assert plan.read_until_us(now_us, behind) == max(reached, default=None)
+        assert behind or plan.read_until_us(now_us, behind) == now_us
 
 
 # --- where it starts ---

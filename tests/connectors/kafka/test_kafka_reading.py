@@ -258,6 +258,34 @@ def test_transactions_leave_gaps_and_only_what_was_committed_is_read(broker: Bro
     producer.abort_transaction()
 
 
+def test_a_partition_with_only_a_marker_left_is_behind_until_it_is_passed(broker: Broker) -> None:
+    topic = broker.topic(partitions=2)
+    producer = broker.producer(transactional_id="marker")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(topic, b"a", partition=0)
+    producer.commit_transaction()
+    one_by_one = source(broker, topic, end=None, max_records_per_epoch=1)
+    planner = one_by_one.planner(MemoryLog(), 1)
+    offset: Any = None
+    epochs: list[Any] = []
+    for now_us in range(1, 5):
+        planned = planner.next(offset)
+        if planned is None:
+            epochs.append((None, planner.read_until_us(now_us, False)))
+            continue
+        offset = planned.end
+        read = [
+            message.value
+            for split in planned.splits
+            for batch in one_by_one.read(split)
+            for message in batch
+        ]
+        until = planner.read_until_us(now_us, bool(planned.behind))
+        epochs.append((read, planned.behind, until))
+    assert epochs == [([b"a"], [0], None), ([], [], 2), (None, 3), (None, 4)]
+
+
 # --- messages that are gone ---
 
 

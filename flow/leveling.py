@@ -21,7 +21,8 @@ class Leveling(Generic[P]):
     """Deals an epoch's units out to the partitions that have some.
 
     Until a partition's time and pace are known it gets a share in proportion to what it has, as all
-    partitions do at the beginning.
+    partitions do at the beginning. The pace of a partition that was read and stood still, or that
+    starts over, is not known: it would otherwise take whole epochs from the others.
     """
 
     def __init__(self) -> None:
@@ -38,12 +39,12 @@ class Leveling(Generic[P]):
         """
         for partition, time_us in reached_us.items():
             before_us, now = self._reached_us.get(partition), units.get(partition)
-            if now is None:
+            if now is None or now == self._units.get(partition):
                 continue
+            self._pace.pop(partition, None)
             if before_us is not None and now > self._units[partition] and time_us > before_us:
                 self._pace[partition] = (time_us - before_us) / (now - self._units[partition])
-            if before_us is None or now > self._units[partition]:
-                self._reached_us[partition], self._units[partition] = time_us, now
+            self._reached_us[partition], self._units[partition] = time_us, now
 
     def forget(self, partitions: Iterable[P]) -> None:
         """Remove partitions that are finished, so that memory follows the others."""
@@ -65,8 +66,9 @@ class Leveling(Generic[P]):
         known = [one for one in waiting if one in self._pace]
         budget = sum(shares.get(one, 0) for one in known)
         leveled = self._leveled({one: waiting[one] for one in known}, budget)
-        found = {one: leveled.get(one, 0) if one in self._pace else shares[one] for one in shares}
-        return {one: found.get(one, 0) for one in waiting if found.get(one, 0)}
+        # A partition too small for a share in proportion may be the one that is furthest behind.
+        found = {one: (leveled if one in self._pace else shares).get(one, 0) for one in waiting}
+        return {one: share for one, share in found.items() if share}
 
     def _leveled(self, waiting: Mapping[P, int], most: int) -> dict[P, int]:
         """Shares of partitions whose pace is known, which all lead to the same event time."""
