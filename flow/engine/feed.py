@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from flow.connectors.source import Json, Planner, Slice, Split
@@ -26,7 +27,7 @@ from flow.engine.failures import naming
 from flow.engine.plan import Plan
 from flow.engine.reading import Reading
 from flow.errors import FlowError, SourceError, StepError, brief, shorten
-from flow.instants import NEVER, Moment
+from flow.instants import NEVER, NO_PROGRESS, Moment
 
 _LEFT_OUT = (
     "the epoch that was in hand when the flow stopped read input %r, which it has no more, or "
@@ -186,6 +187,8 @@ class Feed:
     _ended: bool = False
     _left_out: dict[str, Json] = field(default_factory=dict)
     _polled: dict[str, int] = field(default_factory=dict)
+    _came_us: dict[str, int] = field(default_factory=dict)
+    _put_off: frozenset[str] = frozenset()
 
     def next(self, start: EpochOffset) -> EpochOffset:
         """Decide the next epoch; called between epochs, when the one up to `start` is committed.
@@ -218,8 +221,13 @@ class Feed:
         self.due_us = min(others, default=NEVER)
         control = self.last.control
         behind = frozenset() if control is None else control.behind
+        before = self._reached_by_input(behind)
         known = {one: us for one, us in self.reached.items() if one in behind}
         self.reached = {**known, **stats.reached}
+        read = {name for name, _ in self.last.read}
+        for name, us in self._reached_by_input(behind).items():
+            if name in read and name in before:
+                self._came_us[name] = us - before[name]
 
     def readings(self, start: EpochOffset, epoch: EpochOffset) -> list[Reading]:
         """The tasks that read an epoch's input, from where it starts.
@@ -268,19 +276,59 @@ class Feed:
         return max(self._last_us, self.system_time() + self._advanced_us)
 
     def _slices(self, start: EpochOffset, now_us: int) -> dict[str, Slice]:
-        slices: dict[str, Slice] = {}
-        for step_id, planner in self.planners.items():
-            reached = {n: us for (name, n), us in self.reached.items() if name == step_id}
-            if reached:
-                _asked(step_id, planner.hear, reached)
-            planned = _asked(step_id, planner.next, self._offset(start, step_id))
-            if planned is not None:
-                slices[step_id] = _checked(step_id, planned)
-                continue
-            until_us = planner.read_until_us(now_us, False)
-            if until_us is not None:
-                self._polled[step_id] = min(until_us, now_us) - (self._downtime_us or 0)
+        self._put_off = self._ahead(start)
+        asked = [name for name in self.planners if name not in self._put_off]
+        slices = self._asked_for(asked, start, now_us)
+        if not slices and self._put_off:
+            put_off, self._put_off = self._put_off, frozenset()
+            slices = self._asked_for(put_off, start, now_us)
         return slices
+
+    def _asked_for(self, names: Iterable[str], start: EpochOffset, now_us: int) -> dict[str, Slice]:
+        """Return the slices that the planners of some inputs have."""
+        slices: dict[str, Slice] = {}
+        for name in names:
+            planner = self.planners[name]
+            reached = {n: us for (of, n), us in self.reached.items() if of == name}
+            if reached:
+                _asked(name, planner.hear, reached)
+            planned = _asked(name, planner.next, self._offset(start, name))
+            if planned is not None:
+                slices[name] = _checked(name, planned)
+                continue
+            until_us = _asked(name, partial(_read_until, planner, None, now_us), None)
+            if until_us is not None:
+                self._polled[name] = min(until_us, now_us) - (self._downtime_us or 0)
+        return slices
+
+    def _ahead(self, start: EpochOffset) -> frozenset[str]:
+        """Return the inputs that an epoch leaves aside, as others are further behind.
+
+        Of the inputs that feed one step, those are that are further ahead of the one furthest
+        behind than this one came forward when it was last read: what is held back for it stays
+        small.
+        """
+        if self.plan is None or start.control is None:
+            return frozenset()
+        reached = self._reached_by_input(start.control.behind)
+        found: set[str] = set()
+        for step_id in self.plan.timed:
+            known = {name: reached[name] for name in self.plan.feeds[step_id] if name in reached}
+            if len(known) < 2:
+                continue
+            last = min(known, key=known.__getitem__)
+            lead_us = self._came_us.get(last, 0)
+            if lead_us > 0:
+                found |= {name for name, us in known.items() if us > known[last] + lead_us}
+        return frozenset(found)
+
+    def _reached_by_input(self, behind: Iterable[SourcePartition]) -> dict[str, int]:
+        """Return how far each input has come whose partitions are behind, all of them known."""
+        found: dict[str, int] = {}
+        for name, number in behind:
+            us = self.reached.get((name, number), NO_PROGRESS)
+            found[name] = min(found.get(name, NEVER), us)
+        return {name: us for name, us in found.items() if us > NO_PROGRESS}
 
     def _exhausted(self, start: EpochOffset) -> bool:
         if self.only_available:
@@ -343,7 +391,7 @@ class Feed:
             elif planned is not None:
                 # What comes after time was moved in a test had not come before.
                 before_us = now_us - down_us if planned.advance_us else before_us
-                until_us = planner.read_until_us(now_us, bool(planned.behind))
+                until_us = _asked(name, partial(_read_until, planner, planned, now_us), None)
                 read_us = before_us if until_us is None else min(until_us, now_us) - down_us
                 after_us = max(before_us, read_us)
             clocks[name] = ReadUpTo(before_us, after_us)
@@ -363,7 +411,7 @@ class Feed:
         before = frozenset() if start.control is None else start.control.behind
         behind = {(name, one) for name, planned in slices.items() for one in planned.behind}
         for name, planner in self.planners.items():
-            if name not in slices and planner.in_doubt():
+            if name not in slices and (name in self._put_off or planner.in_doubt()):
                 behind |= {partition for partition in before if partition[0] == name}
         frames = () if self.plan is None else self.plan.frames
         if frames and not self.frame_read():
@@ -467,6 +515,11 @@ def _asked(step_id: str, question: Callable[[Json], Answer], offset: Json) -> An
     except Exception as error:
         problem = f"planning what to read raised {brief(error)}"
         raise StepError(step_id, problem) from error
+
+
+def _read_until(planner: Planner, planned: Slice | None, now_us: int, _: Json) -> int | None:
+    """Return the system time up to which a source is read, once its slice is read."""
+    return planner.read_until_us(now_us, planned is not None and bool(planned.behind))
 
 
 def _newest_name(step_id: str, names: Iterable[str]) -> str:

@@ -161,6 +161,7 @@ class StreamingRun:
         query = None
         try:
             query = self._started(outputs, server)
+            feed.frame_read = partial(_is_read_to_its_end, query)
             self._wait(query, feed, server)
         finally:
             # Where the JVM has ended there is no query left, and what failed is to be seen.
@@ -345,6 +346,19 @@ def _stop(query: StreamingQuery) -> None:
         query.stop()
     except JVM_ERRORS as error:  # as where the JVM has ended, and the query with it
         logger.debug("the query could not be stopped: %s", first_line(error))
+
+
+def _is_read_to_its_end(query: StreamingQuery) -> bool:
+    """Return True if the last epoch left nothing behind of what Spark reads itself.
+
+    Some of Spark's sources report how far they could be read. Of the others, an epoch with rows
+    counts as one that left something behind.
+    """
+    progress = query.lastProgress
+    if progress is None:
+        return False
+    frames = progress.sources[1:]  # the first is the feed
+    return all(one.numInputRows == 0 or (one.latestOffset == one.endOffset) for one in frames)
 
 
 class Aborted(Exception):
