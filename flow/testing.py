@@ -228,7 +228,7 @@ class TestDriver:
             clocks[name] = ReadUpTo(before_us, after_us)
         self._lagged = frozenset(lagging)
         read = {(name, part.partition) for name, found in parts.items() for part in found}
-        self._many |= {name for name, number in read if number}
+        self._many |= {name for name, number in read | self._behind if number}
         sources = None
         if plan.tells_sources(self._many):
             sources = plan.sources_of(read)

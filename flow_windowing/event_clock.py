@@ -15,7 +15,14 @@ from flow.instants import NEVER, Instant, Moment, instant_us
 from flow.operators import RejectedValue
 from flow.operators.logic import Progress, held_until
 from flow.paths import get_path
-from flow_windowing.clocks import NO_WATERMARK, Clock, ClockLogic, DroppedValue, Reading
+from flow_windowing.clocks import (
+    LEAST_TAKEN,
+    NO_WATERMARK,
+    Clock,
+    ClockLogic,
+    DroppedValue,
+    Reading,
+)
 from flow_windowing.metadata import LateReason
 
 if TYPE_CHECKING:
@@ -222,7 +229,8 @@ class _KeyLogic(ClockLogic[Any, ClockState]):
         if self._led_us > self._passed_us(moment.inputs_us):
             self._base_us, self._set_at_us = self._led_us, moment.running_us
         self._led_us = NO_WATERMARK
-        self._taken_us = None if moment.bound_us >= NEVER else watermark_us
+        held = moment.bound_us < NEVER
+        self._taken_us = max(watermark_us, LEAST_TAKEN) if held else None
 
     @override
     def due_us(self, watermark_us: int, moment: Moment) -> int:

@@ -52,26 +52,29 @@ class HoldState:
         brought: what each source partition that is behind has brought.
         bound_us: the bound as the epoch before ended, `NEVER` when nothing held the step.
         since_us: the inputs' clock at which the hold began, `NEVER` when nothing holds the step.
+        now_us: the running time of the epoch before.
     """
 
     brought: dict[SourcePartition, Brought] = field(default_factory=dict)
     bound_us: int = NEVER
     since_us: int = NEVER
+    now_us: int = 0
 
     def to_json(self) -> Any:
         """Return the state as JSON, ``None`` when there is nothing to remember."""
         if not self.brought and self.bound_us == NEVER:
             return None
         rows = [[*partition, *brought] for partition, brought in self.brought.items()]
-        return [self.bound_us, self.since_us, rows]
+        return [self.bound_us, self.since_us, self.now_us, rows]
 
     @classmethod
     def from_json(cls, found: Any) -> HoldState:
         """Return the state in JSON made by `to_json`."""
         if found is None:
             return cls()
-        bound_us, since_us, rows = found
-        return cls({(name, n): Brought(*brought) for name, n, *brought in rows}, bound_us, since_us)
+        bound_us, since_us, now_us, rows = found
+        brought = {(name, n): Brought(*one) for name, n, *one in rows}
+        return cls(brought, bound_us, since_us, now_us)
 
 
 class Hold:
@@ -103,7 +106,7 @@ class Hold:
         self._tracks = [_track(kept, partition, said) for partition in partitions]
         now_us, read = control.moment.running_us, set(self._sources)
         heard = {
-            one: now_us if one in said or one not in read else _heard_us(kept, one, now_us)
+            one: now_us if one in said else _heard_us(kept, one, now_us, one in read)
             for one in partitions
         }
         holding = {one for one in behind if now_us - heard[one] < QUIET_US}
@@ -122,8 +125,8 @@ class Hold:
             one: Brought(self._tracks[self._numbers[one]].end_us, heard[one])
             for one in sorted(behind)
         }
-        held = self.after_us < NEVER
-        self.kept = HoldState(brought, self.after_us, self.since_us if held else NEVER)
+        since_us = self.since_us if self.after_us < NEVER else NEVER
+        self.kept = HoldState(brought, self.after_us, since_us, now_us if brought else 0)
 
     @property
     def progress(self) -> dict[SourcePartition, int]:
@@ -164,9 +167,15 @@ def _track(
     )
 
 
-def _heard_us(kept: HoldState, partition: SourcePartition, now_us: int) -> int:
+def _heard_us(kept: HoldState, partition: SourcePartition, now_us: int, is_read: bool) -> int:
+    """Return the running time from which a partition's silence counts.
+
+    The time that passes while the partition is not read from does not count.
+    """
     before = kept.brought.get(partition)
-    return now_us if before is None else before.heard_us
+    if before is None:
+        return now_us
+    return before.heard_us if is_read else before.heard_us + now_us - kept.now_us
 
 
 def _last(marks: Iterable[Marks]) -> int:

@@ -17,7 +17,7 @@ from typing_extensions import override
 from flow.engine.segmented import Ints, Mask, running_max
 from flow.instants import NEVER, Moment
 from flow.operators.logic import RejectedValue, held_until
-from flow_windowing.clocks import NO_WATERMARK, Clock, DroppedValue, SystemClock
+from flow_windowing.clocks import LEAST_TAKEN, NO_WATERMARK, Clock, DroppedValue, SystemClock
 from flow_windowing.columnar.timestamps import Values, read_times
 from flow_windowing.event_clock import EventClock
 
@@ -309,7 +309,8 @@ class EventRule(WatermarkRule):
                 self._passed(clocks.take(places), moment.inputs_us), settling.led_us
             )
             held_us = np.minimum(own_us, moment.bound_us)
-            clocks.known_taken()[places] = np.maximum(settling.watermark_us, held_us)
+            least_us = np.maximum(settling.watermark_us, LEAST_TAKEN)
+            clocks.known_taken()[places] = np.maximum(least_us, held_us)
         elif clocks.taken_us is not None:
             clocks.taken_us[places] = NO_WATERMARK
         clocks.base_us[places[moved]] = settling.led_us[moved]
@@ -319,7 +320,8 @@ class EventRule(WatermarkRule):
     @override
     def held(self, clocks: KeyClocks, places: Ints, moment: Moment) -> None:
         if moment.bound_us < NEVER:
-            clocks.known_taken()[places] = self.now(clocks, moment)[places]
+            taken_us = np.maximum(self.now(clocks, moment)[places], LEAST_TAKEN)
+            clocks.known_taken()[places] = taken_us
         elif clocks.taken_us is not None:
             clocks.taken_us[places] = NO_WATERMARK
 

@@ -1,0 +1,148 @@
+"""Values on time are not late in runs with Spark: backlogs of inputs, partitions and files."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import flow.operators as op
+import flow_windowing as win
+from flow import Dataflow, run
+from flow.connectors.files import JsonLinesSource
+from flow.running import StopFlag
+from flow.testing import TestingSink
+from recovery import RecoveryConfig
+
+pytestmark = pytest.mark.spark
+
+HOUR = 3_600.0
+MINUTE = 60
+
+
+def rows(count: int, seed: int, disorder: float = 0.0) -> list[dict[str, Any]]:
+    """Values spread over an hour, in the order of their arrival; `disorder` late at the most."""
+    r = random.Random(seed)
+    arrivals = sorted(r.uniform(0, HOUR) for _ in range(count))
+    return [{"k": f"key {r.randrange(7)}", "at": at - r.uniform(0, disorder)} for at in arrivals]
+
+
+def write(path: Path, values: Iterable[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{json.dumps(value)}\n" for value in values))
+
+
+class Counts:
+    """A flow that counts values a minute and key, and what it has emitted."""
+
+    def __init__(self, *sources: JsonLinesSource, joined: bool = False, wait: str = "0s") -> None:
+        self.out: list[Any] = []
+        self.late: list[Any] = []
+        self.flow = Dataflow("counts")
+        clock, minutes = win.EventClock("at", wait), win.TumblingWindower("1m")
+        sides = [
+            op.key_on(f"by key {n}", op.input(f"in {n}", self.flow, source), "k")
+            for n, source in enumerate(sources)
+        ]
+        if joined:
+            windows = win.join_window("join", clock, minutes, *sides, insert_mode="product")
+        else:
+            merged = op.merge("merge", *sides) if len(sides) > 1 else sides[0]
+            windows = win.aggregate_window("count", merged, clock, minutes, n=win.Count())
+        op.output("out", windows.down, TestingSink(self.out))
+        op.output("late", windows.late, TestingSink(self.late))
+
+    def totals(self) -> Counter[tuple[str, int]]:
+        """How many values each key had in each minute."""
+        found = [(key, meta.window_id) for key, (meta, _) in self.out]
+        assert len(set(found)) == len(found), "a window came twice"
+        return Counter({(key, meta.window_id): one["n"] for key, (meta, one) in self.out})
+
+
+def expected(*inputs: Iterable[dict[str, Any]]) -> Counter[tuple[str, int]]:
+    return Counter((row["k"], int(row["at"] // MINUTE)) for one in inputs for row in one)
+
+
+@pytest.mark.parametrize("engine", ["batch", "streaming"])
+@pytest.mark.parametrize("disorder", [0, 30])
+def test_inputs_of_unequal_density_are_merged_with_nothing_late(
+    spark: SparkSession, tmp_path: Path, engine: Any, disorder: int
+) -> None:
+    inputs = [rows(5_000, 1, disorder), rows(500, 2, disorder), rows(50, 3, disorder)]
+    for n, values in enumerate(inputs):
+        write(tmp_path / f"{n}.jsonl", values)
+    sources = [JsonLinesSource(tmp_path / f"{n}.jsonl", bytes_per_epoch=30_000) for n in range(3)]
+    counts = Counts(*sources, wait=f"{disorder}s")
+    run(counts.flow, spark=spark, engine=engine, shards=2, partitions=1)
+    assert counts.late == []
+    assert counts.totals() == expected(*inputs)
+
+
+@pytest.mark.parametrize("engine", ["batch", "streaming"])
+def test_inputs_of_unequal_density_are_joined_with_nothing_late(
+    spark: SparkSession, tmp_path: Path, engine: Any
+) -> None:
+    dense, sparse = rows(3_000, 1), rows(100, 2)
+    write(tmp_path / "dense.jsonl", dense)
+    write(tmp_path / "sparse.jsonl", sparse)
+    sources = [
+        JsonLinesSource(tmp_path / f"{name}.jsonl", bytes_per_epoch=20_000)
+        for name in ("dense", "sparse")
+    ]
+    counts = Counts(*sources, joined=True)
+    run(counts.flow, spark=spark, engine=engine, shards=2, partitions=1)
+    assert counts.late == []
+    left, right = expected(dense), expected(sparse)
+    pairs = Counter((key, meta.window_id) for key, (meta, _) in counts.out)
+    assert pairs == Counter(
+        {one: max(1, left[one]) * max(1, right[one]) for one in left.keys() | right.keys()}
+    )
+
+
+@pytest.mark.parametrize("engine", ["batch", "streaming"])
+def test_a_file_a_device_read_side_by_side_has_nothing_late(
+    spark: SparkSession, tmp_path: Path, engine: Any
+) -> None:
+    devices = [rows(count, seed) for seed, count in enumerate((2_000, 40, 400, 1_000))]
+    for n, values in enumerate(devices):
+        write(tmp_path / f"in/device {n}.jsonl", values)
+    source = JsonLinesSource(tmp_path / "in", bytes_per_epoch=20_000, order="parallel")
+    counts = Counts(source)
+    run(counts.flow, spark=spark, engine=engine, shards=2, partitions=1)
+    assert counts.late == []
+    assert counts.totals() == expected(*devices)
+
+
+def test_a_backlog_that_is_stopped_and_resumed_gives_what_it_gives_in_one_go(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    inputs = [rows(3_000, 1, 20), rows(100, 2, 20)]
+    for n, values in enumerate(inputs):
+        write(tmp_path / f"{n}.jsonl", values)
+
+    def counts() -> Counts:
+        sources = [
+            JsonLinesSource(tmp_path / f"{n}.jsonl", bytes_per_epoch=20_000) for n in range(2)
+        ]
+        return Counts(*sources, wait="20s")
+
+    whole, parts = counts(), counts()
+    options: dict[str, Any] = {"spark": spark, "shards": 2, "partitions": 1}
+    run(whole.flow, engine="streaming", **options)
+    options["recovery"] = RecoveryConfig(str(tmp_path / "checkpoint"))
+    for stop_after in (1, 3, None):
+        stop = StopFlag()
+
+        def on_epoch(epoch: int, *_: Any, stop: Any = stop, last: Any = stop_after) -> None:
+            if last is not None and epoch >= last:
+                stop.ask()
+
+        run(parts.flow, stop=stop, on_epoch=on_epoch, **options)
+    assert whole.late == parts.late == []
+    assert parts.totals() == whole.totals() == expected(*inputs)
