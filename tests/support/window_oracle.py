@@ -201,12 +201,14 @@ def answer(clock: Any, windower: Any, ordered: bool, events: Sequence[Event]) ->
 def entering(marks: Watermarks, windower: Any, ordered: bool) -> tuple[list[Entry], list[Missed]]:
     """The values that are on time, in order of entering, and those that enter nothing."""
     entries, missed = list[Entry](), list[Missed]()
+    # A count window has no end in time: no value is late for it.
+    strict = not isinstance(windower, CountWindower) and windower.grace_us is None
     for read in marks.reads:
         at_once = (read.event, 2, read.time, read.event)
         if read.too_far:
             reason = LateReason.TOO_FAR_AHEAD
             missed.append(Missed(at_once, read.value, read.time, read.watermark, (), reason))
-        elif windower.grace_us is None and read.time < read.watermark:
+        elif strict and read.time < read.watermark:
             windows = tuple(would_be_in(windower, read.time))
             missed.append(Missed(at_once, read.value, read.time, read.watermark, windows))
         elif ordered and read.time > read.watermark:
@@ -221,7 +223,7 @@ def would_be_in(windower: Any, time: int) -> list[int]:
     """The ids of the windows that a value at a time is in, or would have been."""
     if isinstance(windower, (TumblingWindower, SlidingWindower)):
         return [window_id for window_id, _, _ in _spans(windower, time)]
-    return [] if isinstance(windower, CountWindower) else [time]
+    return [time]
 
 
 Found: TypeAlias = tuple[list[Held], list[Held], list[Missed]]
