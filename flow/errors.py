@@ -127,4 +127,4 @@ class EngineError(FlowError, RuntimeError):
 
 
 class UnusedStepWarning(UserWarning):
-    """A step's items reach no output, so the step has no effect."""
+    """A step's items reach no output, `op.inspect` or `op.raises`: the step has no effect."""

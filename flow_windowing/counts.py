@@ -22,9 +22,12 @@ class CountWindower(Windower[CountState]):
     """Windows of a number of values, one opening every so many values.
 
     Values are counted as they enter windows: in timestamp order where the operator is ordered, else
-    in order of arrival. A window closes when it is full; its bounds are the least and the greatest
-    timestamp in it, its id is its index. With a step below the count windows overlap; with one
-    above there are gaps, and a value in a gap goes to the late stream as `LateReason.GAP`.
+    in order of arrival. No value is late, as a count window has no end in time: a value behind the
+    watermark enters at once, in order of arrival, also where the operator is ordered.
+
+    A window closes when it is full; its bounds are the least and the greatest timestamp in it, its
+    id is its index. With a step below the count windows overlap; with one above there are gaps, and
+    a value in a gap goes to the late stream as `LateReason.GAP`.
 
     Args:
         count: how many values a window holds.
@@ -55,6 +58,12 @@ class CountWindower(Windower[CountState]):
     def step_count(self) -> int:
         """After how many values the next window opens."""
         return self.count if self.step is None else self.step
+
+    @property
+    @override
+    def grace_us(self) -> int:
+        """0: the watermark closes no count window, so a value behind it enters at once."""
+        return 0
 
     @override
     def build(self, state: CountState | None) -> WindowerLogic[CountState]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import bisect
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from operator import attrgetter
@@ -294,10 +294,9 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         number, self._arrived = self._arrived, self._arrived + 1
         if refused is not None:
             self._counts[refused.value] += 1
-            self._late(value, timestamp_us, watermark_us, None, refused)
+            self._late(value, timestamp_us, watermark_us, (), refused)
         elif timestamp_us < watermark_us and self._late_at_once:
-            for window in self._windower.missed_by(timestamp_us) or (None,):
-                self._late(value, timestamp_us, watermark_us, window)
+            self._late(value, timestamp_us, watermark_us, self._windower.missed_by(timestamp_us))
         elif self._config.ordered and timestamp_us > watermark_us:
             self._waiting.push(Waiting(timestamp_us, number, value))
         else:
@@ -351,11 +350,11 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         self._close_passed(watermark_us)
 
     def _miss(self, opened: Opened, value: Any, timestamp_us: int, watermark_us: int) -> None:
-        for window in opened.missed:
-            self._late(value, timestamp_us, watermark_us, window)
-        if not opened.ids and not opened.missed:
+        if opened.missed:
+            self._late(value, timestamp_us, watermark_us, opened.missed)
+        elif not opened.ids:
             self._counts[LateReason.GAP.value] += 1
-            self._late(value, timestamp_us, watermark_us, None, LateReason.GAP)
+            self._late(value, timestamp_us, watermark_us, (), LateReason.GAP)
 
     def _fill(self, filled: Filled, newest: Kept) -> None:
         """Open a window over values seen before, and the newest, if it belongs there."""
@@ -437,11 +436,13 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         value: Any,
         timestamp_us: int,
         watermark_us: int,
-        window: WindowMetadata | None,
+        missed: Sequence[WindowMetadata],
         reason: LateReason = LateReason.LATE,
     ) -> None:
+        """Emit a late value, once for all windows that it missed."""
         side, plain = (None, value) if self._config.sides == 1 else value
-        late = LateValue.of_us(plain, timestamp_us, watermark_us, window, reason, side)
+        windows = tuple(sorted(missed))
+        late = LateValue.of_us(plain, timestamp_us, watermark_us, windows, reason, side)
         self._out.append((LATE, late))
 
     def _down(self, metadata: WindowMetadata, values: Iterable[Any]) -> None:

@@ -100,30 +100,52 @@ class LateReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LateValue(Generic[V]):
-    """A value that missed a window.
+    """A value that missed one or more windows. It leaves once, whatever the number of windows.
 
     Attributes:
         value: the value.
         timestamp: its time by the step's clock, UTC.
-        watermark: the watermark when it came, UTC, or, of a value that waited, when it was its turn
-            to enter; ``None`` when there was none yet.
-        late_by: how far it was behind the watermark; zero when it was not.
-        window: the window it missed; ``None`` when no one window can be named.
-        reason: why it missed it.
-        side: in a join, the number of the stream it came from.
+        watermark: the watermark when the value came, UTC, or, of a buffered value, when it was its
+            turn to enter; ``None`` when there was none yet.
+        late_by: how far the value was behind the watermark; zero when it was not.
+        windows: all windows that the value missed, in order of opening; empty when no window can
+            be named.
+        reason: why the value missed them.
+        side: in a join, the number of the stream that the value came from.
     """
 
     value: V
     timestamp: datetime
     watermark: datetime | None
     late_by: timedelta
-    window: WindowMetadata | None
+    windows: tuple[WindowMetadata, ...] = ()
     reason: LateReason = LateReason.LATE
     side: int | None = None
 
+    @property
+    def window(self) -> WindowMetadata | None:
+        """The first of `windows`; ``None`` when no window can be named."""
+        return self.windows[0] if self.windows else None
+
+    def as_record(self) -> dict[str, Any]:
+        """Lay the late value out in columns, for sinks that write tables.
+
+        ``window`` is the first window that the value missed, ``window_ids`` has the ids of all.
+        """
+        return {
+            "value": self.value,
+            "timestamp": self.timestamp,
+            "watermark": self.watermark,
+            "late_by": self.late_by,
+            "window": self.window,
+            "reason": self.reason,
+            "side": self.side,
+            "window_ids": [window.window_id for window in self.windows],
+        }
+
     def __reduce__(self) -> tuple[Any, ...]:
         """As `WindowMetadata.__reduce__`."""
-        parts = self.value, self.timestamp, self.watermark, self.late_by, self.window
+        parts = self.value, self.timestamp, self.watermark, self.late_by, self.windows
         return LateValue, (*parts, self.reason, self.side)
 
     @classmethod
@@ -132,17 +154,17 @@ class LateValue(Generic[V]):
         value: V,
         timestamp_us: int,
         watermark_us: int,
-        window: WindowMetadata | None,
+        windows: tuple[WindowMetadata, ...] = (),
         reason: LateReason = LateReason.LATE,
         side: int | None = None,
     ) -> LateValue[V]:
         """Make one from microseconds since the Unix epoch."""
         timestamp = from_us(timestamp_us)
         if watermark_us < MIN_US:
-            return cls(value, timestamp, None, timedelta(0), window, reason, side)
+            return cls(value, timestamp, None, timedelta(0), windows, reason, side)
         watermark = from_us(watermark_us)
         late_by = max(watermark - timestamp, timedelta(0))
-        return cls(value, timestamp, watermark, late_by, window, reason, side)
+        return cls(value, timestamp, watermark, late_by, windows, reason, side)
 
 
 @dataclass(frozen=True, slots=True)

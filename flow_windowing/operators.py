@@ -116,10 +116,13 @@ def fold_window(
         windower: how values are cut into windows.
         builder: makes the value to start from.
         folder: called with what there is and the next value; returns what there is then.
-        merger: called with what two windows have when they become one; returns what it has then.
-            Needed for windowers that merge windows, `SessionWindower`, alone.
-        ordered: whether values enter windows in timestamp order, as the watermark passes them;
-            ``False``: in arrival order, at once.
+        merger: called with the folds of two windows that become one, that of the window that opens
+            earlier first; returns the fold of both. Needed for windowers that merge windows,
+            `SessionWindower`, alone.
+        ordered: whether values are folded in timestamp order, as the watermark passes them;
+            ``False``: in arrival order, at once. Sessions that merge do not keep the order of
+            arrival: the merger combines two folds, and the value that joins the sessions is folded
+            last. Session values 10, 20, 11, 21, 15 with a gap of 5 fold as 10, 11, 20, 21, 15.
         emit: ``"close"``: once, when the window closes; ``"update"``: after every value, and not
             when it closes; ``"epoch"``: once in each epoch in which the window has changed, and
             when it closes. When a session becomes part of another after it has emitted, `Retracted`
@@ -172,10 +175,11 @@ def reduce_window(
         up: the keyed stream to read.
         clock: the sense of time.
         windower: how values are cut into windows.
-        reducer: called with what there is and the next value, or with what two windows have that
-            become one; returns what there is then, and changes neither: a value may be in several
-            windows.
-        ordered: whether values enter windows in timestamp order; see `fold_window`.
+        reducer: called with what there is and the next value, or with the results of two windows
+            that become one, that of the window that opens earlier first; returns what there is
+            then, and changes neither: a value may be in several windows.
+        ordered: whether values are combined in timestamp order; see `fold_window`, also for the
+            order in sessions that merge.
         emit: when windows emit; see `fold_window`.
         timestamp: which time the metadata says; see `fold_window`.
 

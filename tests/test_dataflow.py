@@ -284,6 +284,33 @@ def test_a_stream_that_is_watched_by_raises_counts_as_an_end() -> None:
     assert compile_flow(flow).inputs == ("in",)
 
 
+def test_a_stream_that_is_inspected_counts_as_an_end() -> None:
+    flow, s = a_flow()
+    op.inspect("see", op.map("same", s, str))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert compile_flow(flow).inputs == ("in",)
+
+
+def test_a_flow_that_ends_with_inspect_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    flow = Dataflow("seen")
+    keyed = op.input("in", flow, TestingSource([]))
+    op.inspect("see", op.reduce_final("total", keyed, lambda left, right: left + right))
+    with TestDriver(flow) as t:
+        t.send("in", [("a", 1), ("a", 2)])
+        t.end()
+        assert t.stats.counts["see", "in"] == 1
+    assert capsys.readouterr().out == "see: ('a', 3)\n"
+
+
+def test_a_step_after_an_inspected_stream_that_leads_nowhere_is_warned_of() -> None:
+    flow, s = a_flow()
+    op.map("end", op.inspect("see", s), abs)
+    with pytest.warns(UnusedStepWarning) as caught:
+        compile_flow(flow)
+    assert [str(one.message).split("'")[1] for one in caught] == ["end"]
+
+
 def test_a_step_that_leads_to_no_output_is_warned_of_by_name() -> None:
     flow, s = a_flow()
     op.output("out", s, TestingSink([]))

@@ -200,6 +200,22 @@ def test_a_batch_gives_what_the_query_gives(spark: SparkSession) -> None:
     assert counted == COUNTS
 
 
+@pytest.mark.spark
+@pytest.mark.parametrize("engine", ["batch", "streaming"])
+@pytest.mark.parametrize("is_keyed", [False, True])
+def test_a_flow_whose_only_end_is_inspect_runs(
+    engine: Any, is_keyed: bool, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flow = Dataflow("seen")
+    s = op.input("in", flow, TestingSource([("a", 1), ("a", 2)]))
+    op.inspect("see", op.reduce_final("sum", s, add) if is_keyed else s)
+    summary = run(flow, spark=spark, engine=engine)
+    printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("see:")]
+    expected = ["see: ('a', 3)"] if is_keyed else ["see: ('a', 1)", "see: ('a', 2)"]
+    assert printed == expected
+    assert summary.count("see", "in") == len(expected)
+
+
 # --- which engine, and with what --------------------------------------------------------------
 
 

@@ -198,7 +198,7 @@ def _draw_window(drawing: Drawing, axis: Axis, panel: Panel, window: Window, y: 
     for value in window.values:
         drawing.circle(axis.x(value.at), y, 4, "value")
     for late in panel.run.late:
-        if late.missed == (window.open, window.close):
+        if (window.open, window.close) in late.missed:
             drawing.circle(axis.x(late.value.at), y, 4, "late")
     drawing.text(right + 10, y, panel.note(window), "code")
 

@@ -48,16 +48,16 @@ class Window(NamedTuple):
 
 
 class Late(NamedTuple):
-    """A value that missed a window.
+    """A late value.
 
     Attributes:
         value: the value.
-        missed: when the window that it missed opens and closes; ``None`` when there is none.
-        reason: why it missed it.
+        missed: the bounds (open, close) of each window that the value missed.
+        reason: why the value missed them.
     """
 
     value: Value
-    missed: tuple[float, float] | None
+    missed: tuple[tuple[float, float], ...]
     reason: str
 
 
@@ -68,7 +68,7 @@ class Run:
     Attributes:
         values: the values, in order of arrival.
         windows: the windows, in order of time.
-        late: the late values, once for each window that they missed.
+        late: the late values.
         watermarks: the watermark after each value, in seconds since the Unix epoch.
     """
 
@@ -138,8 +138,7 @@ def _holds(
 
 
 def _late(late: win.LateValue[Value]) -> Late:
-    missed = None if late.window is None else _seconds(late.window)
-    return Late(late.value, missed, late.reason.value)
+    return Late(late.value, tuple(map(_seconds, late.windows)), late.reason.value)
 
 
 def _seconds(meta: win.WindowMetadata) -> tuple[float, float]:

@@ -18,7 +18,7 @@ from flow.dataflow import Dataflow, Step, StreamId
 from flow.errors import FlowBuildError, UnusedStepWarning
 from flow.operators.edges import Input, Output
 from flow.operators.logic import Stateful
-from flow.operators.stateless import KeyOn, Raises, Redistribute
+from flow.operators.stateless import Inspect, KeyOn, Raises, Redistribute
 
 
 class EdgeKind(Enum):
@@ -162,7 +162,8 @@ def compile_flow(flow: Dataflow) -> Plan:
         FlowBuildError: when the flow has no input or no output.
 
     Warns:
-        UnusedStepWarning: for each step whose items reach no output.
+        UnusedStepWarning: for each step whose items reach no end: no output, `op.inspect` or
+            `op.raises`.
     """
     plan = Plan(flow.flow_id, uuid.uuid4().hex, {step.step_id: step for step in flow.steps})
     for step_pass in PASSES:
@@ -171,7 +172,7 @@ def compile_flow(flow: Dataflow) -> Plan:
 
 
 def check_ends(plan: Plan) -> Plan:
-    """Refuse a flow that reads nothing or writes nothing."""
+    """Refuse a flow that has no input or no end."""
     inputs = tuple(name for name, step in plan.steps.items() if isinstance(step.operator, Input))
     if not inputs:
         raise FlowBuildError(
@@ -179,13 +180,14 @@ def check_ends(plan: Plan) -> Plan:
         )
     if not any(_is_end(step) for step in plan.steps.values()):
         raise FlowBuildError(
-            f"flow {plan.flow_id!r} has no output: end with op.output(step_id, stream, sink)"
+            f"flow {plan.flow_id!r} has no output: end with op.output(step_id, stream, sink), "
+            "or with op.inspect(step_id, stream) to look at items"
         )
     return replace(plan, inputs=inputs)
 
 
 def warn_of_unused(plan: Plan) -> Plan:
-    """Warn of steps from which no way leads to an output."""
+    """Warn of steps from which no way leads to an end."""
     used: set[str] = set()
     for name, step in reversed(plan.steps.items()):
         if _is_end(step) or name in used:
@@ -287,7 +289,8 @@ PASSES: tuple[Callable[[Plan], Plan], ...] = (
 
 
 def _is_end(step: Step) -> bool:
-    return isinstance(step.operator, (Output, Raises))
+    """Return True if the step does its work even when no step reads its stream."""
+    return isinstance(step.operator, (Output, Raises, Inspect))
 
 
 def _is_frame(step: Step) -> bool:

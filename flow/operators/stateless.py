@@ -347,6 +347,8 @@ def inspect(
 ) -> Stream[X]:
     """Look at each item in passing; what the inspector prints is shown where the flow was started.
 
+    A flow may end with it: an output is not needed.
+
     Args:
         step_id: the step's id, unique in the flow.
         up: the stream to read.

@@ -24,7 +24,8 @@ class CountWindows(Windowing):
     """
 
     kind = "counts"
-    late_at_once = True
+    late_at_once = False
+    closes_by_time = False
     in_turn = True
 
     def __init__(self, windower: CountWindower) -> None:

@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from flow.engine.chunks import Chunk, KeyedRecords, Pairs, pick
-from flow.engine.segmented import Ints, ranges
+from flow.engine.chunks import Chunk, KeyedRecords, Pairs
+from flow.engine.segmented import Ints, distinct, ranges
 from flow.instants import MIN_US, NEVER
 from flow.operators.logic import Counted
 from flow.operators.shards import ShardEpoch, ShardMade
 from flow_windowing.columnar.open_windows import OpenWindows
 from flow_windowing.columnar.updates import Update
-from flow_windowing.columnar.window_view import Figure, WindowView, metadata_of
+from flow_windowing.columnar.window_view import (
+    Figure,
+    WindowView,
+    metadata_of,
+    window_metadata,
+)
 from flow_windowing.driver import CLOSED, DOWN, LATE, PORTS
 from flow_windowing.metadata import LateReason, LateValue, Retracted, WindowMetadata
 
@@ -26,7 +31,7 @@ _METADATA = WindowView(None)
 
 
 class LateRows(NamedTuple):
-    """Values that miss windows, in columns.
+    """Values that miss windows, in columns: a row is an item on the late stream.
 
     Attributes:
         rows: which of the values at hand each is.
@@ -35,7 +40,7 @@ class LateRows(NamedTuple):
         numbers: its number in order of arrival.
         watermark_us: the watermark when it came.
         ids: the first window that it misses.
-        counts: how many from there on; 0 where none can be named, and it is late for all.
+        counts: how many from there on; 0 where none can be named.
         reason: why it misses them.
     """
 
@@ -47,11 +52,6 @@ class LateRows(NamedTuple):
     ids: Ints
     counts: Ints
     reason: LateReason
-
-    @property
-    def sent(self) -> Ints:
-        """How many items each value is on the late stream."""
-        return np.maximum(self.counts, 1)
 
 
 class Emitter:
@@ -78,7 +78,7 @@ class Emitter:
         if len(rows.rows) and LATE in self._wanted:
             self._late.append((rows, one))
         else:
-            self.made.unwanted[LATE] += int(rows.sent.sum())
+            self.made.unwanted[LATE] += len(rows.rows)
 
     def send_late(self, keys: pa.Array, pos_of_place: Ints) -> None:
         """Send what was noted, each key's values as they came."""
@@ -86,8 +86,8 @@ class Emitter:
         if not noted:
             return
         lots = [lot for lot, _ in noted]
-        places = np.concatenate([np.repeat(lot.places, lot.sent) for lot in lots])
-        numbers = np.concatenate([np.repeat(lot.numbers, lot.sent) for lot in lots])
+        places = np.concatenate([lot.places for lot in lots])
+        numbers = np.concatenate([lot.numbers for lot in lots])
         values = [value for lot, one in noted for value in self._late_values(lot, one)]
         order = np.lexsort((numbers, places))
         names = keys.take(pa.array(places[order])).to_pylist()
@@ -227,27 +227,35 @@ class Emitter:
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def _late_values(self, lot: LateRows, one: Callable[[int], Any]) -> list[LateValue[Any]]:
-        at, ids = np.repeat(np.arange(len(lot.rows)), lot.sent), ranges(lot.ids, lot.sent)
-        bounds_us = self._plan.windowing.missed_bounds_us(ids)
-        columns = (lot.times_us[at], lot.watermark_us[at], ids, lot.counts[at] > 0, *bounds_us)
-        missed = zip(*(column.tolist() for column in columns), strict=True)
-        values = pick([one(row) for row in lot.rows.tolist()], at)
+        values = [one(row) for row in lot.rows.tolist()]
         sides: list[int | None] = [None] * len(values)
         if self._plan.sides > 1:
             sides, values = [side for side, _ in values], [value for _, value in values]
+        times = zip(lot.times_us.tolist(), lot.watermark_us.tolist(), strict=True)
         return [
             LateValue.of_us(
                 value,
                 time_us,
                 watermark_us if watermark_us > -NEVER else MIN_US - 1,
-                WindowMetadata.of_us(number, open_us, close_us) if named else None,
+                missed,
                 lot.reason,
                 side,
             )
-            for value, side, (time_us, watermark_us, number, named, open_us, close_us) in zip(
-                values, sides, missed, strict=True
+            for value, side, (time_us, watermark_us), missed in zip(
+                values, sides, times, self._missed(lot), strict=True
             )
         ]
+
+    def _missed(self, lot: LateRows) -> list[tuple[WindowMetadata, ...]]:
+        """Return the windows that each value misses; values share the metadata of a window."""
+        ids = distinct(ranges(lot.ids, lot.counts))
+        if not len(ids):
+            return [()] * len(lot.rows)
+        windows = tuple(window_metadata(ids, self._plan.windowing.missed_bounds_us(ids)))
+        # The ids of a value follow one another, and so does their metadata.
+        first = np.searchsorted(ids, lot.ids)
+        ends = first + lot.counts
+        return [windows[a:b] for a, b in zip(first.tolist(), ends.tolist(), strict=True)]
 
 
 def _names(update: Update, keys: pa.Array) -> pa.Array:

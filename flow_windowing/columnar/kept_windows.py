@@ -56,6 +56,7 @@ def joined_parts(plan: WindowPlan, parts: list[Kept]) -> Holding:
         or [np.empty(0, np.int64)]
     )
     places = np.arange(total)
+    times_us = segments.numbers_of([part.times_us for part in parts])
     figures = [
         Aggregated.unpacked(aggregator, [part.figures[at] for part in parts if part.ids])
         for at, aggregator in enumerate(plan.aggregators)
@@ -82,9 +83,10 @@ def joined_parts(plan: WindowPlan, parts: list[Kept]) -> Holding:
         ),
         WaitingValues(
             np.repeat(places, waiting_of),
-            segments.numbers_of([part.times_us for part in parts]),
+            times_us,
             segments.numbers_of([part.numbers for part in parts]),
             [value for part in parts for value in held(part.values)],
+            times_us,
         ),
     )
 

@@ -118,7 +118,8 @@ def plan_of(config: DriverBuilder) -> WindowPlan | None:
     in_any_order = not windowing.in_turn and all(map(_is_the_same_in_any_order, aggregators))
     in_any_order &= config.emit == "close"
     waits = config.ordered and not in_any_order
-    if (waits and not windowing.late_at_once) or (config.ordered and windowing.has_gaps):
+    has_grace = windowing.closes_by_time and not windowing.late_at_once
+    if (waits and has_grace) or (config.ordered and windowing.has_gaps):
         return None
     figures = tuple(
         Figure(name, 0 if type(one) is Sum else None)

@@ -267,15 +267,17 @@ class ShardWindows(ShardLogic):
             The values that need not wait, as they come after all of these: in order of time.
         """
         waiting = self._held.waiting
-        at_once = waiting.passed_before(entering.places, entering.times_us, watermark_us)
+        # A value behind the watermark, in a count window, enters at once: at the watermark then.
+        enters_us = np.maximum(entering.times_us, entering.watermark_us)
+        entering = entering._replace(watermark_us=enters_us)
+        at_once = waiting.passed_before(entering.places, enters_us, watermark_us)
         stays = entering.take(~at_once)
         values = arrived.objects(stays.rows)
-        new = WaitingValues(stays.places, stays.times_us, stays.numbers, values)
+        new = WaitingValues(stays.places, stays.times_us, stays.numbers, values, stays.watermark_us)
         self._held.waiting = waiting.joined(new)
         self._release(watermark_us, pos_of_place)
         enters = entering.take(at_once)
-        enters = enters.take(order_by(enters.places, enters.times_us))
-        return enters._replace(watermark_us=enters.times_us)
+        return enters.take(order_by(enters.places, enters.watermark_us))
 
     def _advance(self, watermark_us: Ints, pos_of_place: Ints) -> Ints:
         """Bring each place's watermark here: what waits enters, and windows close.
@@ -308,7 +310,7 @@ class ShardWindows(ShardLogic):
         out, held.waiting = held.waiting.released(passed)
         self._changed[out.places] = True
         rows = np.arange(len(out))
-        entering = Entering(rows, out.places, out.times_us, out.numbers, out.times_us)
+        entering = Entering(rows, out.places, out.times_us, out.numbers, out.enters_us)
         values = as_columns(out.values, self._plan.fields)
         self._enter(entering, values, out.values.__getitem__, pos_of_place)
         return np.unique(out.places)

@@ -21,18 +21,21 @@ class WaitingValues:
         times_us: its timestamp.
         numbers: its number in order of arrival.
         values: the value, which may be as it was written down: see `written`.
+        enters_us: the watermark at which it enters windows: its timestamp, or, of a value that came
+            behind the watermark and enters at once, the watermark then.
     """
 
     places: Ints
     times_us: Ints
     numbers: Ints
     values: list[Any]
+    enters_us: Ints
 
     @classmethod
     def none(cls) -> WaitingValues:
         """No values."""
         empty = np.empty(0, np.int64)
-        return cls(empty, empty, empty, [])
+        return cls(empty, empty, empty, [], empty)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -42,7 +45,11 @@ class WaitingValues:
         chosen = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
         values = [self.values[row] for row in chosen.tolist()]
         return WaitingValues(
-            self.places[chosen], self.times_us[chosen], self.numbers[chosen], values
+            self.places[chosen],
+            self.times_us[chosen],
+            self.numbers[chosen],
+            values,
+            self.enters_us[chosen],
         )
 
     def joined(self, other: WaitingValues) -> WaitingValues:
@@ -54,34 +61,35 @@ class WaitingValues:
             np.concatenate([self.times_us, other.times_us]),
             np.concatenate([self.numbers, other.numbers]),
             [*self.values, *other.values],
+            np.concatenate([self.enters_us, other.enters_us]),
         )
         order = np.argsort(both.places, kind="stable")
         return both.take(order)
 
     def released(self, passed: Mask) -> tuple[WaitingValues, WaitingValues]:
-        """Those that have been passed, in order of place, time and arrival; and the rest."""
+        """Those that have been passed, in order of place, entering and arrival; and the rest."""
         out = self.take(passed)
-        order = np.lexsort((out.numbers, out.times_us, out.places))
+        order = np.lexsort((out.numbers, out.enters_us, out.places))
         out = out.take(order)
         out.values = known(out.values)
         return out, self.take(~passed)
 
-    def passed_before(self, places: Ints, times_us: Ints, watermark_us: Ints) -> Mask:
+    def passed_before(self, places: Ints, enters_us: Ints, watermark_us: Ints) -> Mask:
         """Which new values the watermark has passed, and all that waits for it enters before.
 
         Args:
             places: the place of each value.
-            times_us: its timestamp.
+            enters_us: the watermark at which it enters windows.
             watermark_us: each place's watermark.
         """
-        passed: Mask = times_us <= watermark_us[places]
+        passed: Mask = enters_us <= watermark_us[places]
         mine = self.times_us <= watermark_us[self.places]
         if not mine.any():
             return passed
         newest_us = np.full(len(watermark_us), -NEVER)
         np.maximum.at(newest_us, self.places[mine], self.times_us[mine])
         oldest_us = np.full(len(watermark_us), NEVER)
-        np.minimum.at(oldest_us, places, times_us)
+        np.minimum.at(oldest_us, places, enters_us)
         passed &= (newest_us <= oldest_us)[places]
         return passed
 

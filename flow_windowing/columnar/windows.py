@@ -25,6 +25,7 @@ class Windowing(ABC):
     Attributes:
         kind: what its windows are, in a segment.
         late_at_once: whether a value behind the watermark is late, whatever its window.
+        closes_by_time: whether the watermark closes windows; without it no value is late.
         has_gaps: whether a value may be in no window.
         in_turn: whether windows depend on the order in which values enter.
         may_merge: whether two windows may become one.
@@ -32,6 +33,7 @@ class Windowing(ABC):
 
     kind: WindowerKind
     late_at_once: bool
+    closes_by_time: bool = True
     has_gaps: bool = False
     in_turn: bool = False
     may_merge: bool = False

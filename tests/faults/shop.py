@@ -198,9 +198,9 @@ def _who(user: str) -> Record:
 def late_of(item: Any) -> Record:
     """What came too late, as a record."""
     key, late = item
-    window = None if late.window is None else late.window.window_id
+    windows = [window.window_id for window in late.windows]
     by = late.late_by.total_seconds()
-    said = {"late_by": by, "window": window, "side": late.side, "reason": late.reason.value}
+    said = {"late_by": by, "windows": windows, "side": late.side, "reason": late.reason.value}
     return {"what": "late", "key": key, "value": late.value, **said}
 
 

@@ -36,11 +36,14 @@ _WINDOW = (
     r"(?P<id>[#@]\S+) (?P<first>[\[(])(?P<open>[^,]+), (?P<close>[^\])]+)(?P<last>[\])])"
     r"(?: merged(?P<merged>(?: [#@][^\s,]+?)+))?(?: at (?P<timestamp>[^\s,]+?))?"
 )
+_UNNAMED = re.sub(r"\?P<\w+>", "?:", _WINDOW)
+_MISSED = re.compile(f", missed {_WINDOW}")
 _LINES = {
     "down": re.compile(rf"(?P<key>\S+) {_WINDOW}: (?P<value>.+)"),
     "late": re.compile(
         r"(?P<key>\S+) (?P<time>\S+) (?P<value>\S+): (?P<reason>[a-z ]+), "
-        rf"watermark (?P<watermark>[^\s,]+)(?:, missed {_WINDOW})?(?:, side (?P<side>\d+))?"
+        rf"watermark (?P<watermark>[^\s,]+)(?P<missed>(?:, missed {_UNNAMED})*)"
+        r"(?:, side (?P<side>\d+))?"
     ),
     "closed": re.compile(rf"(?P<key>\S+) {_WINDOW}"),
 }
@@ -88,8 +91,8 @@ class Notation:
         """Read a line, and write it as `written` would what it stands for; also return its key.
 
         Lines are ``key window: value`` of what is emitted down, ``key window`` of what has closed,
-        and of what is late ``key time value: reason, watermark time``, then ``, missed window``,
-        if there is one, and in a join ``, side 0``.
+        and of what is late ``key time value: reason, watermark time``, then ``, missed window`` for
+        each window, if there are any, and in a join ``, side 0``.
 
         Raises:
             ValueError: when the line is none of this.
@@ -112,8 +115,7 @@ class Notation:
             f"watermark {'none' if late.watermark is None else self._time(late.watermark)}",
             f"late by {late.late_by}",
         ]
-        if late.window is not None:
-            parts.append(f"missed {self._window(late.window)}")
+        parts += [f"missed {self._window(window)}" for window in late.windows]
         if late.side is not None:
             parts.append(f"side {late.side}")
         return ", ".join(parts)
@@ -122,10 +124,10 @@ class Notation:
         timestamp, said = self.time(match["time"]), match["watermark"]
         watermark = None if said == "none" else self.time(said)
         late_by = timedelta(0) if watermark is None else max(watermark - timestamp, timedelta(0))
-        window = self._read_window(match) if match["id"] else None
+        windows = tuple(map(self._read_window, _MISSED.finditer(match["missed"])))
         reason = LateReason(match["reason"].replace(" ", "_"))
         side = None if match["side"] is None else int(match["side"])
-        return LateValue(match["value"], timestamp, watermark, late_by, window, reason, side)
+        return LateValue(match["value"], timestamp, watermark, late_by, windows, reason, side)
 
     def _window(self, metadata: WindowMetadata) -> str:
         first, last = self.brackets[0], self.brackets[1]

@@ -68,10 +68,9 @@ class Entry:
     time: int
     watermark: Micros
 
-    def missing(self, window_id: int | None, reason: LateReason = LateReason.LATE) -> Missed:
-        """The value as one that missed a window; windows missed at a time are named in order."""
-        turn = (*self.turn, window_id or 0)
-        return Missed(turn, self.value, self.time, self.watermark, window_id, reason)
+    def missing(self, *window_ids: int, reason: LateReason = LateReason.LATE) -> Missed:
+        """The value as one that missed windows, in order of opening."""
+        return Missed(self.turn, self.value, self.time, self.watermark, window_ids, reason)
 
 
 @dataclass
@@ -114,13 +113,13 @@ class Full(Held):
 
 @dataclass(frozen=True)
 class Missed:
-    """A late value: when, the value, its time, the watermark then, the window missed, and why."""
+    """A late value: when, the value, its time, the watermark then, the windows, and why."""
 
     turn: Turn
     value: Any
     time: int
     watermark: Micros
-    window_id: int | None = None
+    window_ids: tuple[int, ...] = ()
     reason: LateReason = LateReason.LATE
 
 
@@ -202,17 +201,16 @@ def answer(clock: Any, windower: Any, ordered: bool, events: Sequence[Event]) ->
 def entering(marks: Watermarks, windower: Any, ordered: bool) -> tuple[list[Entry], list[Missed]]:
     """The values that are on time, in order of entering, and those that enter nothing."""
     entries, missed = list[Entry](), list[Missed]()
+    # A count window has no end in time: no value is late for it.
+    strict = not isinstance(windower, CountWindower) and windower.grace_us is None
     for read in marks.reads:
         at_once = (read.event, 2, read.time, read.event)
         if read.too_far:
             reason = LateReason.TOO_FAR_AHEAD
-            missed.append(Missed(at_once, read.value, read.time, read.watermark, None, reason))
-        elif windower.grace_us is None and read.time < read.watermark:
-            windows = would_be_in(windower, read.time) or [None]
-            missed += [
-                Missed((*at_once, place), read.value, read.time, read.watermark, window)
-                for place, window in enumerate(windows)
-            ]
+            missed.append(Missed(at_once, read.value, read.time, read.watermark, (), reason))
+        elif strict and read.time < read.watermark:
+            windows = tuple(would_be_in(windower, read.time))
+            missed.append(Missed(at_once, read.value, read.time, read.watermark, windows))
         elif ordered and read.time > read.watermark:
             turn = (*marks.first_turn(read.time, read.event), read.time, read.event)
             entries.append(Entry(turn, read.value, read.time, read.time))
@@ -225,7 +223,7 @@ def would_be_in(windower: Any, time: int) -> list[int]:
     """The ids of the windows that a value at a time is in, or would have been."""
     if isinstance(windower, (TumblingWindower, SlidingWindower)):
         return [window_id for window_id, _, _ in _spans(windower, time)]
-    return [] if isinstance(windower, CountWindower) else [time]
+    return [time]
 
 
 Found: TypeAlias = tuple[list[Held], list[Held], list[Missed]]
@@ -254,15 +252,18 @@ def aligned(windower: Any, entries: Sequence[Entry]) -> Found:
     for entry in entries:
         spans = _spans(windower, entry.time)
         if not spans:
-            missed.append(entry.missing(None, LateReason.GAP))
+            missed.append(entry.missing(reason=LateReason.GAP))
+        closed = []
         for window_id, first, last in spans:
             # (open, close] holds its close, so it closes once the watermark is past that.
             closes = last + (windower.grace_us or 0) + (windower.closed == "right")
             if closes <= entry.watermark:
-                missed.append(entry.missing(window_id))
+                closed.append(window_id)
             else:
                 window = found.setdefault(window_id, Held(window_id, first, last, closes))
                 window.entries.append(entry)
+        if closed:
+            missed.append(entry.missing(*closed))
     return [found[window_id] for window_id in sorted(found)], [], missed
 
 
@@ -332,7 +333,7 @@ def counted(windower: Any, entries: Sequence[Entry]) -> Found:
     """Count windows: every `step` values one of the next `count`."""
     count, step = windower.count, windower.step or windower.count
     missed = [
-        entry.missing(None, LateReason.GAP)
+        entry.missing(reason=LateReason.GAP)
         for number, entry in enumerate(entries)
         if number % step >= count
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -23,6 +24,7 @@ from flow_windowing.columnar.open_windows import OpenWindows
 from flow_windowing.columnar.spans import Spans
 from flow_windowing.driver import DriverBuilder
 from flow_windowing.folding import FoldingBuilder
+from tests.support.windowed_flows import in_epochs
 from tests.windowing.test_columns import heard, key_by_key
 
 START = datetime(2023, 12, 14, 10, 30, tzinfo=UTC)
@@ -142,6 +144,71 @@ def test_counting_goes_on_at_the_window_after_those_that_closed_unfilled() -> No
 def test_a_window_closes_as_soon_as_it_is_full() -> None:
     flow = counted(PATIENT, CountWindower(2))
     assert numbers_in(flow, [1, 2, 3], drain=False) == [(0, 1, 2, [1, 2])]
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["key by key", "over columns"])
+@pytest.mark.parametrize("sizes", [[7], [1, 4, 2], [1] * 7], ids=str)
+def test_a_value_behind_the_watermark_enters_at_once_before_buffered_values(
+    sizes: list[int], alone: bool
+) -> None:
+    # second     20   12   16   8    3    30             24
+    # watermark  15   15   15   15   15   25             25
+    # enters          2         4    5    3 (16), 1 (20) 7
+    flow = counted(EventClock("ts", "5s", on_idle="hold"), CountWindower(2), ordered=True)
+    epochs = in_epochs([20, 12, 16, 8, 3, 30, 24], sizes)
+    with key_by_key() if alone else nullcontext():
+        assert numbers_in(flow, *epochs, drain=False) == [
+            (0, 8, 12, [2, 4]),
+            (1, 3, 16, [5, 3]),
+            (2, 20, 24, [1, 7]),
+        ]
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["key by key", "over columns"])
+@pytest.mark.parametrize("sizes", [[5], [1, 4], [1] * 5], ids=str)
+def test_a_value_behind_the_watermark_enters_after_what_the_watermark_has_passed(
+    sizes: list[int], alone: bool
+) -> None:
+    # second     20   12   18   30             3
+    # watermark  15   15   15   25             25
+    # enters          2         3 (18), 1 (20) 5
+    flow = counted(EventClock("ts", "5s", on_idle="hold"), CountWindower(2), ordered=True)
+    epochs = in_epochs([20, 12, 18, 30, 3], sizes)
+    with key_by_key() if alone else nullcontext():
+        assert numbers_in(flow, *epochs, drain=False) == [
+            (0, 12, 18, [2, 3]),
+            (1, 3, 20, [1, 5]),
+        ]
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["key by key", "over columns"])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_no_value_of_a_count_window_is_late(ordered: bool, alone: bool) -> None:
+    flow = counted(EventClock("ts", "0s"), CountWindower(2), ordered=ordered)
+    with key_by_key() if alone else nullcontext(), TestDriver(flow, now=START) as t:
+        t.send("in", records([("a", 50), ("a", 20)]))
+        t.send("in", records([("a", 10), ("b", 1)]))
+        assert t.received("late") == []
+        assert t.stats.counts["w", "late"] == 0
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["key by key", "over columns"])
+def test_a_value_behind_the_watermark_counts_as_it_comes_where_order_is_not_asked_for(
+    alone: bool,
+) -> None:
+    flow = counted(EventClock("ts", "5s"), CountWindower(2))
+    expected = [(0, 12, 20, [1, 2]), (1, 8, 16, [3, 4])]
+    with key_by_key() if alone else nullcontext():
+        assert numbers_in(flow, [20, 12, 16], [8, 3]) == expected
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["key by key", "over columns"])
+def test_a_value_too_far_ahead_still_does_not_count(alone: bool) -> None:
+    flow = counted(EventClock("ts", "0s", max_ahead="10s"), CountWindower(2))
+    with key_by_key() if alone else nullcontext(), TestDriver(flow, now=START) as t:
+        t.send("in", records([("a", 5), ("a", 30), ("a", 2)]))
+        assert [late.value["n"] for _, late in t.received("late")] == [2]
+        assert [value["numbers"] for _, (_, value) in t.received("down")] == [[1, 3]]
 
 
 def test_values_between_windows_are_late_and_counted() -> None:

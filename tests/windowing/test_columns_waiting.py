@@ -91,7 +91,8 @@ def test_only_a_value_that_all_that_waits_comes_before_need_not_wait() -> None:
     #        0   5   10 = watermark   15
     # waits      5                    15
     # new      4 6 10                 12, of key 1 only 4
-    waiting = WaitingValues(np.array([0, 0]), np.array([5, 15]), np.array([0, 1]), ["x", "y"])
+    times_us = np.array([5, 15])
+    waiting = WaitingValues(np.array([0, 0]), times_us, np.array([0, 1]), ["x", "y"], times_us)
     watermark_us = np.array([10, 10])
 
     def at_once(places: list[int], times: list[int]) -> list[bool]:

@@ -52,8 +52,8 @@ def test_windows_are_what_the_contract_says(
 
 
 def said_of(late: LateValue[Any]) -> tuple[Any, ...]:
-    window_id = late.window and late.window.window_id
-    return late.value, late.timestamp, late.watermark, late.late_by, window_id, late.reason
+    window_ids = tuple(window.window_id for window in late.windows)
+    return late.value, late.timestamp, late.watermark, late.late_by, window_ids, late.reason
 
 
 def expected_of(missed: Missed) -> tuple[Any, ...]:
@@ -62,7 +62,7 @@ def expected_of(missed: Missed) -> tuple[Any, ...]:
         watermark, late_us = from_us(int(missed.watermark)), int(missed.watermark) - missed.time
     late_by = timedelta(microseconds=max(0, late_us))
     timestamp = from_us(missed.time)
-    return missed.value, timestamp, watermark, late_by, missed.window_id, missed.reason
+    return missed.value, timestamp, watermark, late_by, missed.window_ids, missed.reason
 
 
 def happening(epochs: list[Epoch]) -> tuple[list[Event], list[int]]:

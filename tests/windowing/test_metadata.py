@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from datetime import UTC, datetime, timedelta
 
+from flow.connectors.sink import to_record
 from flow_windowing import LateReason, LateValue, WindowMetadata
 
 NOON, ONE = (datetime(2024, 1, 1, hour, tzinfo=UTC) for hour in (12, 13))
@@ -18,10 +19,34 @@ def test_a_window_travels_whole() -> None:
 
 
 def test_a_late_value_travels_whole() -> None:
-    late = LateValue({"n": 1}, NOON, ONE, timedelta(hours=1), WINDOW, LateReason.GAP, side=2)
+    windows = (WINDOW, WindowMetadata(8, ONE, ONE))
+    late = LateValue({"n": 1}, NOON, ONE, timedelta(hours=1), windows, LateReason.GAP, side=2)
     travelled = pickle.loads(pickle.dumps(late))
     assert travelled == late
-    assert travelled.window.timestamp == ONE
+    assert travelled.windows[0].timestamp == ONE
+
+
+def test_the_window_of_a_late_value_is_the_first_that_it_missed() -> None:
+    later = WindowMetadata(8, ONE, ONE)
+    late = LateValue("v", NOON, ONE, timedelta(hours=1), (WINDOW, later))
+    assert late.window == WINDOW
+    assert LateValue("v", NOON, ONE, timedelta(0)).window is None
+
+
+def test_a_late_value_is_laid_out_in_columns_with_the_ids_of_all_windows() -> None:
+    hour = timedelta(hours=1)
+    late = LateValue("v", NOON, ONE, hour, (WINDOW, WindowMetadata(8, ONE, ONE)))
+    assert to_record(("k", late)) == {
+        "key": "k",
+        "value": "v",
+        "timestamp": NOON,
+        "watermark": ONE,
+        "late_by": hour,
+        "window": WINDOW,
+        "reason": LateReason.LATE,
+        "side": None,
+        "window_ids": [7, 8],
+    }
 
 
 def test_windows_are_equal_whatever_their_timestamps_say() -> None:
@@ -37,5 +62,5 @@ def test_a_window_shows_itself_without_what_it_says_by_default() -> None:
 
 
 def test_a_value_without_a_watermark_is_not_behind_one() -> None:
-    late = LateValue.of_us("v", 5, -(2**62), None, LateReason.TOO_FAR_AHEAD)
+    late = LateValue.of_us("v", 5, -(2**62), (), LateReason.TOO_FAR_AHEAD)
     assert (late.watermark, late.late_by) == (None, timedelta(0))

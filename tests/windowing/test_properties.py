@@ -203,9 +203,11 @@ def test_windows_close_once_in_order_and_no_late_value_is_in_one_it_missed(
     gone = {merged for metadata in out.closed for merged in metadata.merged_ids}
     assert not gone & set(ids)
     held = {metadata.window_id: values for metadata, values in out.down}
+    assert len(set(late_values(out))) == len(out.late)
     for late in out.late:
-        if late.window is not None and not isinstance(windower, win.SessionWindower):
-            assert late.value not in held.get(late.window.window_id, ())
+        assert list(late.windows) == sorted(set(late.windows))
+        if late.windows and not isinstance(windower, win.SessionWindower):
+            assert all(late.value not in held.get(one.window_id, ()) for one in late.windows)
         else:
             assert all(late.value not in values for values in held.values())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -39,7 +39,7 @@ class Late(Protocol):
     timestamp: datetime
     watermark: datetime | None
     late_by: timedelta
-    window: Any
+    windows: Sequence[Any]
     reason: Any
 
 
@@ -64,7 +64,8 @@ def dead_letters(step_id: str, *streams: Stream[Any], sink: KafkaSink) -> None:
     - ``flow.reason``: ``late``, ``gap`` or ``too_far_ahead``, or what was wrong with it;
     - ``flow.late_by``: of a late value, how many seconds it was behind the watermark;
       ``flow.timestamp`` and ``flow.watermark``, its time and the watermark when it came;
-      ``flow.window_open`` and ``flow.window_close``, the window that it missed;
+      ``flow.window_open`` and ``flow.window_close``, the first window that it missed, and
+      ``flow.window_ids``, the ids of all windows that it missed, separated by commas;
     - ``flow.where``: of input that could not be read, where it stands;
     - ``flow.topic``, ``flow.partition`` and ``flow.offset``: where it was read, of an item that
       came from Kafka: a message, or a record with these three fields;
@@ -154,7 +155,8 @@ def _letter(item: Any) -> _Letter:
 
 
 def _why_late(late: Late) -> dict[str, Any]:
-    window = late.window
+    window = late.windows[0] if late.windows else None
+    ids = ",".join(str(one.window_id) for one in late.windows)
     return {
         "reason": late.reason.value,
         "late_by": late.late_by.total_seconds(),
@@ -162,6 +164,7 @@ def _why_late(late: Late) -> dict[str, Any]:
         "watermark": late.watermark,
         "window_open": None if window is None else window.open_time,
         "window_close": None if window is None else window.close_time,
+        "window_ids": ids or None,
     }
 
 

@@ -68,6 +68,7 @@ def test_late_and_broken_items_say_why_they_are_there() -> None:
             ("flow.watermark", "1970-01-01T00:01:40Z"),
             ("flow.window_open", "1970-01-01T00:00:00Z"),
             ("flow.window_close", "1970-01-01T00:01:00Z"),
+            ("flow.window_ids", "0"),
         ],
     )
     reason = "ValueError: invalid literal for int() with base 10: 'x'"
