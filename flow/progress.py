@@ -13,12 +13,14 @@ import sys
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TextIO, cast
 
 from flow.dataflow import Dataflow
+from flow.durations import duration_text
 from flow.engine.context import Stats
 from flow.engine.feed import Feed, SystemTime, wall_time
+from flow.engine.lateness import ENOUGH, wait_needed_us
 from flow.engine.plan import Plan
 from flow.instants import from_us
 from flow.operators.edges import Input
@@ -149,17 +151,42 @@ class LateWarnings:
             if down.port == "late" and not plan.hops_of(down)
         }
         self._unsaid: Counter[str] = Counter()
+        self._lateness: dict[str, Counter[int]] = {step_id: Counter() for step_id in self._pauses}
 
     def __call__(self, stats: Stats) -> None:
         """Take in what an epoch counted, and warn of what has not been said."""
+        for (step_id, late_by_us), count in stats.lateness.items():
+            if step_id in self._lateness:
+                self._lateness[step_id][late_by_us] += count
         for step_id, pause in self._pauses.items():
             self._unsaid[step_id] += stats.counts[step_id, "late"]
             count = self._unsaid[step_id]
             if count and pause.over():
                 were = "1 value was" if count == 1 else f"{count:,} values were"
-                said = "step %r: %s late and nothing reads its `late` stream"
-                logger.warning(said, step_id, were)
+                said = "step %r: %s late and nothing reads its `late` stream%s"
+                logger.warning(said, step_id, were, wait_advice(self._lateness[step_id]))
                 self._unsaid[step_id] = 0
+                self._lateness[step_id].clear()
+
+
+def wait_advice(late_by_us: Mapping[int, int]) -> str:
+    """Say which longer wait late values needed, empty where that is not known.
+
+    Args:
+        late_by_us: how many values were late by each duration, in microseconds.
+
+    >>> wait_advice({4_100_000: 99, 60_000_000: 1})
+    ': a wait_for_system_duration longer by 4s100ms would have been enough for 99 % of them'
+    """
+    needed_us = wait_needed_us(late_by_us)
+    if not needed_us:
+        return ""
+    share = "all" if needed_us == max(late_by_us) else f"{ENOUGH * 100:.0f} %"
+    longer = duration_text(needed_us)
+    return (
+        f": a wait_for_system_duration longer by {longer} would have been enough for {share} "
+        "of them"
+    )
 
 
 class _Pause:

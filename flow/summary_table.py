@@ -8,6 +8,7 @@ from flow.dataflow import Dataflow, Step
 from flow.engine.plan import Plan
 from flow.engine.summary import Summary, behind_text
 from flow.operators.edges import Input
+from flow.progress import wait_advice
 
 _COLUMNS = ("in", "out", "filtered", "late", "gap", "dropped", "invalid", "errors", "keys")
 _ALWAYS = ("in", "out", "keys")
@@ -52,7 +53,12 @@ def summary_table(flow: Dataflow | Plan, summary: Summary) -> str:
         for step_id, one in summary.behind.items()
         if any(one.values())
     ]
-    return "\n".join([*_aligned(rows), _total(steps, summary), *behind])
+    late = [
+        f"{step.step_id}: {summary.count(step.step_id, 'late'):,} late{advice}"
+        for step in steps
+        if (advice := wait_advice(summary.late_by_us(step.step_id)))
+    ]
+    return "\n".join([*_aligned(rows), _total(steps, summary), *behind, *late])
 
 
 def _number(step: Step, column: str, summary: Summary) -> int:

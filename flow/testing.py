@@ -212,6 +212,7 @@ class TestDriver:
         self.stats.due_us = result.stats.due_us
         self.stats.dues = result.stats.dues
         self.stats.reached = result.stats.reached
+        self.stats.lateness.update(result.stats.lateness)
 
     def _control(
         self, parts: Mapping[str, list[Part]], end_of_input: bool, waited: Collection[str]

@@ -17,6 +17,7 @@ from functools import cached_property, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
+import numpy as np
 from typing_extensions import override
 
 from flow.errors import FlowTypeError, shorten
@@ -38,6 +39,7 @@ from flow.operators.shards import ShardLogicBuilder
 from flow_windowing.aggregators import Arrival
 from flow_windowing.clocks import Clock, DroppedValue
 from flow_windowing.columnar import window_view as _window_view  # noqa: F401  (it is registered)
+from flow_windowing.lateness import counted_late
 from flow_windowing.logic import Calling, EpochWindowLogic, WindowLogic
 from flow_windowing.metadata import LateReason, LateValue, Retracted, WindowMetadata
 from flow_windowing.settings import Emit, held_back, settings_of
@@ -209,6 +211,7 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         self._shown = {one: last or self._as_it_is(one) for one, last in state.shown.items()}
         self._changed: dict[int, None] = {}
         self._counts: Counter[str] = Counter()
+        self._lateness: list[int] = []
         self._note = ""
         self._out: list[tuple[int, Any]] = []
         self._moment = Moment(0)
@@ -444,6 +447,8 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         windows = tuple(sorted(missed))
         late = LateValue.of_us(plain, timestamp_us, watermark_us, windows, reason, side)
         self._out.append((LATE, late))
+        if reason is LateReason.LATE and watermark_us > timestamp_us:
+            self._lateness.append(watermark_us - timestamp_us)
 
     def _down(self, metadata: WindowMetadata, values: Iterable[Any]) -> None:
         dated = self._dated(metadata)
@@ -499,6 +504,9 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
                 said = f"dropped a value: {note}" if what == "dropped" else ""
                 out.append((COUNTED, Counted(what, amount, said)))
             self._counts.clear()
+        if self._lateness:
+            out += ((COUNTED, one) for one in counted_late(np.array(self._lateness, np.int64)))
+            self._lateness.clear()
         return out
 
 

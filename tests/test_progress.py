@@ -379,6 +379,20 @@ def test_late_values_that_nothing_reads_are_warned_of_at_most_once_a_minute(
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
 
 
+def test_a_warning_of_late_values_says_which_wait_they_needed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    warn = LateWarnings(compile_flow(with_late(read=False)), Clock())
+    found = stats(hourly_late=100)
+    found.lateness.update({("hourly", 2_500_000): 99, ("hourly", 3_600_000_000): 1})
+    found.lateness["other", 5] = 1_000
+    warn(found)
+    assert caplog.messages == [
+        "step 'hourly': 100 values were late and nothing reads its `late` stream: "
+        "a wait_for_system_duration longer by 2s500ms would have been enough for 99 % of them"
+    ]
+
+
 def test_late_values_that_something_reads_are_not_warned_of(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

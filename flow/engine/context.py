@@ -120,6 +120,7 @@ class Stats:
             system time that this has to reach.
         reached: how far each source partition has come in event time, less the wait, where several
             hold a step's watermarks: the least over the steps that it feeds.
+        lateness: how many values were late, by (step, late by how many microseconds).
         notes: a few examples of what was dropped, in words.
     """
 
@@ -129,6 +130,7 @@ class Stats:
     notes: list[str] = field(default_factory=list)
     dues: dict[str, int] = field(default_factory=dict)
     reached: dict[SourcePartition, int] = field(default_factory=dict)
+    lateness: Counter[tuple[str, int]] = field(default_factory=Counter)
 
     def reach(self, partition: SourcePartition, reached_us: int) -> None:
         """Note how far a source partition has come for a step that it feeds."""
@@ -149,6 +151,7 @@ class Stats:
             self.due(step_id, due_us)
         for partition, reached_us in other.reached.items():
             self.reach(partition, reached_us)
+        self.lateness.update(other.lateness)
         self.notes = (self.notes + other.notes)[:MAX_NOTES]
 
     def note(self, text: str) -> None:
@@ -160,14 +163,16 @@ class Stats:
         """The stats as bytes."""
         tables = [_rows(self.counts), _rows(self.gauges)]
         reached = [[*partition, reached_us] for partition, reached_us in self.reached.items()]
-        return json.dumps([*tables, self.due_us, self.notes, self.dues, reached]).encode()
+        late = [[*of_step, count] for of_step, count in self.lateness.items()]
+        return json.dumps([*tables, self.due_us, self.notes, self.dues, reached, late]).encode()
 
     @classmethod
     def decode(cls, payload: bytes) -> Stats:
         """The stats in bytes made by `encode`."""
-        counts, gauges, due_us, notes, dues, rows = json.loads(payload)
+        counts, gauges, due_us, notes, dues, rows, late = json.loads(payload)
         reached = {(name, number): reached_us for name, number, reached_us in rows}
-        return cls(_counter(counts), _counter(gauges), due_us, notes, dues, reached)
+        lateness = Counter({(step_id, late_us): count for step_id, late_us, count in late})
+        return cls(_counter(counts), _counter(gauges), due_us, notes, dues, reached, lateness)
 
 
 def _rows(counter: Counter[tuple[str, str]]) -> list[tuple[str, str, int]]:

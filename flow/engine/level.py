@@ -202,6 +202,9 @@ class _LevelRun:
 
     def _count(self, step: Step, counted: list[Counted]) -> None:
         for one in counted:
+            if one.late_by_us:
+                self._context.stats.lateness[step.step_id, one.late_by_us] += one.amount
+                continue
             self._context.count(step.step_id, one.what, one.amount)
             if one.note:
                 self._context.stats.note(f"step {step.step_id!r} {one.note}")

@@ -25,6 +25,7 @@ class Summary:
         aborted: whether a test's ``ABORT`` ended it.
         behind: how many items waited behind the last epoch, by input and source partition, for
             inputs that know it, such as topics of Kafka.
+        lateness: how many values were late, by (step, late by how many microseconds, rounded up).
     """
 
     flow_id: str
@@ -36,12 +37,18 @@ class Summary:
     stopped: bool = False
     aborted: bool = False
     behind: dict[str, dict[str, int]] = field(default_factory=dict)
+    lateness: Counter[tuple[str, int]] = field(default_factory=Counter)
 
     def add(self, stats: Stats) -> None:
         """Add what an epoch counted."""
         self.epochs += 1
         self.counts.update(stats.counts)
         self.gauges = stats.gauges
+        self.lateness.update(stats.lateness)
+
+    def late_by_us(self, step_id: str) -> dict[int, int]:
+        """Return how many values of a step were late by each duration, in microseconds."""
+        return {us: count for (name, us), count in self.lateness.items() if name == step_id}
 
     def count(self, step_id: str, what: str) -> int:
         """How often something happened in a step."""

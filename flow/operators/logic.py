@@ -63,11 +63,14 @@ class Counted(NamedTuple):
         what: what it is counted as, beside ``in``, ``out`` and the like.
         amount: how much is counted.
         note: an example in words, logged after the step's name; few of them are shown.
+        late_by_us: for late values, by how much they were late: they are not counted as `what`,
+            their stream does that, and a run says which wait they needed.
     """
 
     what: str
     amount: int = 1
     note: str = ""
+    late_by_us: int = 0
 
 
 class RejectedValue(FlowError, ValueError):

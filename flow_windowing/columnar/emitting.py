@@ -22,6 +22,7 @@ from flow_windowing.columnar.window_view import (
     window_metadata,
 )
 from flow_windowing.driver import CLOSED, DOWN, LATE, PORTS
+from flow_windowing.lateness import counted_late
 from flow_windowing.metadata import LateReason, LateValue, Retracted, WindowMetadata
 
 if TYPE_CHECKING:
@@ -75,6 +76,9 @@ class Emitter:
 
     def late(self, rows: LateRows, one: Callable[[int], Any]) -> None:
         """Note values that miss windows, to be sent by `send_late`; `one` gives a row's value."""
+        if rows.reason is LateReason.LATE and len(rows.rows):
+            late_by_us = rows.watermark_us - rows.times_us
+            self.made.counted += counted_late(late_by_us[late_by_us > 0])
         if len(rows.rows) and LATE in self._wanted:
             self._late.append((rows, one))
         else:

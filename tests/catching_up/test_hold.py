@@ -166,6 +166,17 @@ def test_an_input_whose_time_stands_still_does_not_pass_over_what_it_has_left_be
     assert flow.out == [("k", 0, 4)]
 
 
+def test_it_is_counted_how_late_late_values_were(columns: bool) -> None:
+    flow = Flow(columns)
+    flow.driver.send("in", flow.rows(100, 93, 88, 99, 50))
+    assert flow.driver.stats.lateness == {
+        ("count", 1_000_000): 1,
+        ("count", 7_000_000): 1,
+        ("count", 12_000_000): 1,
+        ("count", 50_000_000): 1,
+    }
+
+
 def test_what_is_behind_names_inputs_that_are_sent_to() -> None:
     with pytest.raises(FlowBuildError, match="behind must be True, or a list of inputs"):
         Flow(True).driver.send_all({"in": []}, behind=["other"])
