@@ -421,15 +421,16 @@ class _TestingPlanner(Planner):
             elif isinstance(item, ABORT):
                 if not item.fired:
                     item.fired = True
-                    return Slice(at, [Split([first, at])], advance_us, abort=True)
+                    return Slice(at, [Split([first, at])], advance_us, True, self._behind(at))
             else:
                 taken += 1
-        behind = () if self._ended or not self._waits_at(at) else (0,)
+        behind = () if self._ended else self._behind(at)
         return Slice(at, [Split([first, at])] if taken else [], advance_us, behind=behind)
 
-    def _waits_at(self, at: int) -> bool:
-        """Return True if an item is there to be read now: what follows an `Advance` comes later."""
-        return at < len(self._items) and not isinstance(self._items[at], Advance)
+    def _behind(self, at: int) -> tuple[int, ...]:
+        """Return the partition if an item waits: what follows an `Advance` comes later."""
+        waits = at < len(self._items) and not isinstance(self._items[at], Advance)
+        return (0,) if waits else ()
 
 
 class TestingSink(Sink[X]):

@@ -214,8 +214,16 @@ class Feed:
         return start
 
     def note(self, stats: Stats) -> None:
-        """Note when steps are due, and how far partitions have come, as an epoch has found."""
+        """Note when steps are due, and how far partitions have come, as an epoch has found.
+
+        How far those that feed a step are apart becomes a gauge of the step.
+        """
         timed = () if self.plan is None else self.plan.timed
+        for step_id in timed:
+            feeds = () if self.plan is None else self.plan.feeds[step_id]
+            reached = [us for (name, _), us in stats.reached.items() if name in feeds]
+            if reached:
+                stats.gauges[step_id, "apart_us"] = max(reached) - min(reached)
         self.dues = {name: due_us for name, due_us in stats.dues.items() if name in timed}
         others = [due_us for name, due_us in stats.dues.items() if name not in timed]
         self.due_us = min(others, default=NEVER)

@@ -152,7 +152,7 @@ class _LevelRun:
         keyed = KeyedRun(step, states, time, self._context)
         emitted = keyed.run(runs, self._control.end_of_input)
         self._note_time(step, time, states.flush())
-        self._context.stats.gauges[step.step_id, "keys"] += states.count()
+        self._measure_state(step, states)
         made, counted = emitted.by_port(len(step.downs))
         self._count(step, counted)
         return made
@@ -178,7 +178,7 @@ class _LevelRun:
             problem = raised("working out or keeping its results", error)
             raise step_error(step.step_id, problem, has_item=False) from cause_of(error)
         self._note_time(step, time, due_us)
-        self._context.stats.gauges[step.step_id, "keys"] += table.count()
+        self._measure_state(step, table)
         self._count(step, made.counted)
         for down, unwanted in zip(downs, made.unwanted, strict=False):
             self._context.count(step.step_id, _counted_as(step, down), unwanted)
@@ -191,6 +191,12 @@ class _LevelRun:
         """What the epoch asks of a step's shard, and up to when its keys are due."""
         end_of_input = self._control.end_of_input
         return ShardEpoch(time.moment, time.moment.before, end_of_input, wanted), time.due_after
+
+    def _measure_state(self, step: Step, states: KeyStates | ShardTable) -> None:
+        """Report how many keys a step keeps in the shard, and how many bytes."""
+        gauges = self._context.stats.gauges
+        gauges[step.step_id, "keys"] += states.count()
+        gauges[step.step_id, "state_bytes"] += states.size()
 
     def _note_time(self, step: Step, time: StepTime, least_us: int) -> None:
         """Report when a step wants to be called again, and how far its partitions have come."""

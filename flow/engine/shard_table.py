@@ -59,6 +59,10 @@ class ShardTable(ABC):
     def count(self) -> int:
         """How many keys are kept for a later epoch."""
 
+    @abstractmethod
+    def size(self) -> int:
+        """Return how many bytes are kept for a later epoch."""
+
 
 class LiveTable(ShardTable):
     """Keys in memory, for a batch run."""
@@ -85,6 +89,10 @@ class LiveTable(ShardTable):
 
     @override
     def count(self) -> int:
+        return 0
+
+    @override
+    def size(self) -> int:
         return 0
 
 
@@ -154,6 +162,10 @@ class SegmentedTable(ShardTable):
     @override
     def count(self) -> int:
         return self._header.keys
+
+    @override
+    def size(self) -> int:
+        return self._header.size
 
     def _load(self, numbers: Sequence[int]) -> None:
         contents = self._store.read_segments(self._step_id, numbers)

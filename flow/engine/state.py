@@ -216,6 +216,10 @@ class KeyStates(ABC):
     def count(self) -> int:
         """How many keys are kept for a later epoch."""
 
+    @abstractmethod
+    def size(self) -> int:
+        """Return how many bytes are kept for a later epoch."""
+
 
 class SegmentedStates(KeyStates):
     """Key states in a `StateStore`: logics are built from snapshots, and leave as snapshots.
@@ -322,6 +326,9 @@ class SegmentedStates(KeyStates):
 
     def count(self) -> int:
         return self._header.keys
+
+    def size(self) -> int:
+        return self._header.size
 
     def _load(self, numbers: Iterable[int]) -> None:
         """Load segments, unless they are."""
@@ -455,6 +462,9 @@ class LiveStates(KeyStates):
         return self._heap[0][0] if self._heap else NEVER
 
     def count(self) -> int:
+        return 0
+
+    def size(self) -> int:
         return 0
 
     def _trim(self) -> None:

@@ -20,7 +20,9 @@ class Summary:
         seconds: how long it took.
         counts: how often something happened, by (step, what): ``in`` and ``out`` items,
             ``filtered``, ``late``, ``gap``, ``dropped``, ``invalid``, ``errors``.
-        gauges: how much there was of something in the last epoch, by (step, what): ``keys``.
+        gauges: how much there was of something in the last epoch, by (step, what): ``keys``,
+            ``state_bytes``, and ``apart_us``, how far the source partitions that feed a step are
+            apart in event time, in microseconds, where some hold its watermarks.
         stopped: whether it was asked to stop before its input ended.
         aborted: whether a test's ``ABORT`` ended it.
         behind: how many items waited behind the last epoch, by input and source partition, for

@@ -16,8 +16,9 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, run
 from flow.connectors.files import JsonLinesSource
+from flow.connectors.source import Source
 from flow.running import StopFlag
-from flow.testing import TestingSink
+from flow.testing import ABORT, TestingSink, TestingSource
 from recovery import RecoveryConfig
 
 pytestmark = pytest.mark.spark
@@ -41,7 +42,7 @@ def write(path: Path, values: Iterable[dict[str, Any]]) -> None:
 class Counts:
     """A flow that counts values a minute and key, and what it has emitted."""
 
-    def __init__(self, *sources: JsonLinesSource, joined: bool = False, wait: str = "0s") -> None:
+    def __init__(self, *sources: Source[Any], joined: bool = False, wait: str = "0s") -> None:
         self.out: list[Any] = []
         self.late: list[Any] = []
         self.flow = Dataflow("counts")
@@ -146,3 +147,21 @@ def test_a_backlog_that_is_stopped_and_resumed_gives_what_it_gives_in_one_go(
         run(parts.flow, stop=stop, on_epoch=on_epoch, **options)
     assert whole.late == parts.late == []
     assert parts.totals() == whole.totals() == expected(*inputs)
+
+
+#  dense    ▒▒▒▒▒▒▒▒ ✗ ▒▒▒▒▒▒▒▒▒▒▒▒     killed in the middle of both backlogs
+#  sparse   ▒▒▒ ✗ ▒▒▒
+def test_a_backlog_that_is_killed_in_mid_epoch_gives_what_it_gives_in_one_go(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    dense, sparse = rows(1_000, 1, 20), rows(100, 2, 20)
+    dies: list[Any] = [*dense[:300], ABORT(), *dense[300:700], ABORT(), *dense[700:]]
+    options: dict[str, Any] = {"spark": spark, "shards": 2, "partitions": 1, "system_time": 0}
+    whole = Counts(TestingSource(dense, 100), TestingSource(sparse, 10), wait="20s")
+    run(whole.flow, engine="streaming", **options)
+    options["recovery"] = RecoveryConfig(str(tmp_path / "checkpoint"))
+    parts = Counts(TestingSource(dies, 100), TestingSource(sparse, 10), wait="20s")
+    runs = [run(parts.flow, **options) for _ in range(3)]
+    assert [one.aborted for one in runs] == [True, True, False]
+    assert whole.late == parts.late == []
+    assert parts.totals() == whole.totals() == expected(dense, sparse)
