@@ -232,3 +232,4 @@ def _watermarks(
         for arrival in arrivals:
             if arrival.now == now:
                 yield now, logic.on_item(arrival.value, moment).watermark_us / 1e6
+        logic.settle(moment)
