@@ -6,12 +6,13 @@ comes out is drawn. So a picture changes when the library does, and the tests sa
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from timelines.chart import Axis, Panel, Shown, contents, draw
 from timelines.plane import Line, Span, draw_clocks
-from timelines.runs import Arrival, Value, Window, run, run_clock
+from timelines.runs import Arrival, Value, Window, run, run_clock, run_slow_epoch
 
 import flow_windowing as win
 
@@ -60,6 +61,32 @@ def idle() -> str:
         lines,
         str,
         down,
+    )
+
+
+def slow_epoch() -> str:
+    """An epoch that runs for six minutes, and the values that arrive meanwhile."""
+    arrivals = [
+        Arrival(60 * at, Value(name, 60 * at))
+        for name, at in zip("abcdef", (1, 3, 4, 5, 6, 7), strict=True)
+    ]
+    clock, epoch = win.EventClock[Value](lambda value: value.at, "2m"), (2.0 * 60, 8.0 * 60)
+    known, unknown = (
+        run_slow_epoch(clock, arrivals, epoch, 600, waited=waited) for waited in (True, False)
+    )
+    cut = replace(unknown, watermark=tuple(one for one in unknown.watermark if one[0] <= epoch[1]))
+    lines = [Line(known, "watermark"), Line(cut, "", "watermark held")]
+    late = [arrival.value.label for arrival in unknown.arrivals if arrival.late]
+    return draw_clocks(
+        "Values that wait while an epoch runs for six minutes",
+        "Value a is read at minute 1. From minute 2 to 8 an epoch runs, and values b to f arrive "
+        "and wait. The watermark stands still, and no value is late. Had it gone on with system "
+        f"time, values {', '.join(late)} would be late.",
+        (Span(1, 10), Span(-1, 9)),
+        lines,
+        str,
+        epoch,
+        "an epoch runs",
     )
 
 
@@ -224,6 +251,7 @@ def hours(window: Window) -> str:
 PICTURES = (
     watermark,
     idle,
+    slow_epoch,
     grace,
     late_for_one,
     tumbling,

@@ -36,7 +36,7 @@ FOREVER_US = 1 << 61
 """A wait longer than any calendar: the watermark never moves."""
 
 OnIdle: TypeAlias = Literal["advance", "hold"]
-"""Whether the watermark goes on with system time while no value comes, or stands still."""
+"""Whether the watermark advances by its inputs' clock while no value comes, or stands still."""
 OnInvalid: TypeAlias = Literal["fail", "drop"]
 """Whether a value without a timestamp stops the flow, or is left out and counted."""
 Scope: TypeAlias = Literal["key", "stream"]
@@ -52,23 +52,31 @@ taken for."""
 class EventClock(Clock[V, ClockState]):
     """Event time: each value carries its timestamp, and the watermark follows the greatest.
 
-    The watermark is the greatest of ``timestamp - wait_for_system_duration`` seen so far, plus the
-    system time that has passed since; the time for which the flow was not running does not count.
+    The watermark is the greatest of ``timestamp - wait_for_system_duration`` so far, plus the time
+    by which the inputs' clock has advanced since. The inputs' clock is the time up to which the
+    step's inputs have been read: system time when an epoch reads all that is there. It stands still
+    while values wait, as in a slow epoch or a backlog. The time for which the flow was not running
+    does not count.
+
+    A source partition that is behind (more of it is known to be there than the epoch reads) holds
+    the watermark at the partition's own progress, its greatest timestamp less the wait. So values
+    of several inputs or partitions that are read at different paces are not late.
 
     Args:
         ts_getter: a function of the value, or the path of a field, such as ``"details.at"``, that
             gives an aware datetime, Unix seconds or ISO 8601 text.
-        wait_for_system_duration: how long to wait for values out of order; ``timedelta.max`` never
-            moves the watermark until the input ends.
-        on_idle: ``"hold"``: only values, and the end of input, move the watermark, not the system
-            time that passes without any.
+        wait_for_system_duration: how long to wait for values out of order: the delay between a
+            value's timestamp and its arrival at the source, and the disorder within one source
+            partition. ``timedelta.max`` never moves the watermark until the input ends.
+        on_idle: ``"hold"``: only values, and the end of input, move the watermark, not the inputs'
+            clock. For event time that advances more slowly than system time, as in a simulation.
         max_ahead: how far a timestamp may be ahead of system time. One further ahead does not move
             the watermark, and its value goes to the late stream as `LateReason.TOO_FAR_AHEAD`.
         on_invalid: ``"drop"``: a value that has no timestamp is left out and counted, instead of
             stopping the flow.
         scope: ``"stream"``: one watermark for all keys of the step, the least over the source
-            partitions that have brought a value, so that a silent key closes its windows when
-            others bring news. By default each key has a watermark of its own.
+            partitions that have brought a value or are behind, so that a silent key closes its
+            windows when others bring values. By default each key has a watermark of its own.
         forget_after: a key without an open window is forgotten once no value has come, while the
             flow was running, for this long past the wait; a later value starts it afresh. By
             default two integers a key are kept for ever.

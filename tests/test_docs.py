@@ -83,7 +83,8 @@ def test_the_committed_pictures_are_those_that_the_library_draws(redrawn: dict[s
 
 
 def test_every_picture_is_shown_once_with_a_text_in_its_place() -> None:
-    shown = re.findall(r"!\[([^\]]+)\]\(timelines/([^)]+)\)", prose(WINDOWING))
+    pages = "\n".join(prose(page) for page in PAGES)
+    shown = re.findall(r"!\[([^\]]+)\]\(timelines/([^)]+)\)", pages)
     assert sorted(name for _, name in shown) == [picture.name for picture in PICTURES]
 
 

@@ -53,7 +53,7 @@ class Line:
 
     Attributes:
         run: what the clock did.
-        name: what is written at its end.
+        name: what is written at its end; empty for nothing.
         kind: how it is drawn.
     """
 
@@ -69,6 +69,7 @@ def draw_clocks(
     lines: Sequence[Line],
     label: Callable[[int], str],
     down: tuple[float, float] | None = None,
+    reason: str = "not running",
 ) -> str:
     """Draw what clocks do with the same arrivals.
 
@@ -78,18 +79,20 @@ def draw_clocks(
         spans: of system time, and of event time.
         lines: the clocks.
         label: what is written at a minute.
-        down: from when to when the flow is not running.
+        down: from when to when the flow reads nothing.
+        reason: why it reads nothing then.
     """
     drawing = Drawing(title, description)
     x = Scale(spans[0].first * 60, spans[0].last * 60, LEFT, RIGHT)
     y = Scale(spans[1].first * 60, spans[1].last * 60, BOTTOM, TOP)
     if down is not None:
-        _draw_down(drawing, x, down)
+        _draw_down(drawing, x, down, reason)
     _draw_axes(drawing, spans, (x, y), label)
     for line in lines:
         drawing.path([(x(now), y(at)) for now, at in line.run.watermark], line.kind)
         now, at = line.run.watermark[-1]
-        drawing.text(x(now) + 8, y(at), line.name, "watermark-name")
+        if line.name:
+            drawing.text(x(now) + 8, y(at), line.name, "watermark-name")
     for arrival in lines[0].run.arrivals:
         across, up = x(arrival.now), y(arrival.value.at)
         drawing.circle(across, up, 9, "late" if arrival.late else "value")
@@ -97,10 +100,10 @@ def draw_clocks(
     return drawing.svg(WIDTH, HEIGHT)
 
 
-def _draw_down(drawing: Drawing, x: Scale, down: tuple[float, float]) -> None:
+def _draw_down(drawing: Drawing, x: Scale, down: tuple[float, float], reason: str) -> None:
     start, end = x(down[0]), x(down[1])
     drawing.rect(start, TOP, end - start, BOTTOM - TOP, "down")
-    drawing.text((start + end) / 2, TOP + 12, "not running", "dim", "middle")
+    drawing.text((start + end) / 2, TOP + 12, reason, "dim", "middle")
 
 
 def _draw_axes(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -231,3 +231,69 @@ def _watermarks(
         for arrival in arrivals:
             if arrival.now == now:
                 yield now, logic.on_item(arrival.value, moment).watermark_us / 1e6
+        logic.settle(moment)
+
+
+def run_slow_epoch(
+    clock: win.EventClock[Value],
+    arrivals: Sequence[Arrival],
+    epoch: tuple[float, float],
+    until: float,
+    *,
+    waited: bool,
+) -> ClockRun:
+    """Send values, as one key; those that arrive while an epoch runs are read as it ends.
+
+    Args:
+        clock: the clock.
+        arrivals: the values, in order.
+        epoch: from when to when an epoch runs that reads nothing of the key.
+        until: the system time at which to end.
+        waited: True if the clock knows that the values waited while the epoch ran; False if it
+            takes the time of the epoch for time without values.
+    """
+    start, end = epoch
+    read = [one._replace(now=end) if start < one.now <= end else one for one in arrivals]
+    late = _late_after(clock, read, epoch, waited)
+    logic = clock.build(None)
+    watermark: list[tuple[float, float]] = []
+    for now in sorted({start, end, until, *(one.now for one in read)}):
+        moment = Moment(round(now * 1e6))
+        if waited and now == end:
+            moment = replace(moment, start=replace(moment, read_us=round(start * 1e6)))
+        if now > read[0].now:
+            watermark.append((now, logic.watermark(moment.before) / 1e6))
+        for one in read:
+            if one.now == now:
+                reached = logic.on_item(one.value, moment.before).watermark_us
+                watermark.append((now, reached / 1e6))
+        logic.settle(moment)
+        if now == end:
+            watermark.append((now, logic.watermark(moment) / 1e6))
+    seen = tuple(one._replace(late=one.value in late) for one in read)
+    return ClockRun(seen, tuple(watermark))
+
+
+def _late_after(
+    clock: win.EventClock[Value],
+    read: Sequence[Arrival],
+    epoch: tuple[float, float],
+    waited: bool,
+) -> set[Value]:
+    flow = Dataflow("slow")
+    stream: KeyedStream[Value] = op.input("in", flow, TestingSource([]))
+    out = win.collect_window("windows", stream, clock, win.TumblingWindower("1h"))
+    op.output("late", out.late, TestingSink([]))
+    start, end = epoch
+    with TestDriver(flow, now=read[0].now) as driver:
+        now = read[0].now
+        for at in sorted({start, end, *(one.now for one in read)}):
+            passed = timedelta(seconds=at - now)
+            items = [(KEY, one.value) for one in read if one.now == at]
+            if waited and at == end:
+                driver.send("in", items, after=passed)
+            else:
+                driver.advance(passed)
+                driver.send("in", items)
+            now = at
+        return {late.value for _, late in driver.received("late")}

@@ -318,13 +318,47 @@ def branch(step_id: str, up: Stream[X], predicate: Callable[[X], bool]) -> Branc
 
 
 def merge(step_id: str, *ups: Stream[Any]) -> Stream[Any]:
-    """Put the items of several streams into one, in source order.
+    """Put the items of several streams into one, interleaved by position.
+
+    An item's position is its place in its source partition's part of the epoch. A keyed step after
+    the merge applies the items of each key in this order:
+
+    - In order of epochs. In a batch slices take the place of epochs; the slices of all inputs lie
+      side by side, in proportion, and a data frame is all in the first slice.
+    - Within an epoch (streaming, `TestDriver`) or a slice (batch), by position: the first item of
+      each source partition, then the second of each, and so on. Where an epoch reads a partition in
+      several splits, the first split of each partition comes before the second of each.
+    - Among equal positions, in order of the inputs in the flow and of the partitions of each. Data
+      frames that Spark reads come before or after all other inputs.
+
+    Neither the order of `ups` nor timestamps matter: `docs/catching_up.md` says how watermarks wait
+    for the input that is behind.
+
+    What a step makes of an item has the item's position, behind stateless and stateful steps. What
+    a step makes of all the items that a key has in an epoch, as windowing operators do, has the
+    position of the last of them. What a keyed step emits as time passes comes before or after all
+    items of the epoch, and what it emits at the end of the input comes last.
+
+    An output in `TestDriver` receives items in this order. On Spark several tasks write an output,
+    each in this order, and between tasks no order is promised.
 
     >>> import flow.operators as op
     >>> from flow.testing import run_once
     >>> odd = lambda n: n % 2 == 1
     >>> run_once([1, 2, 3], lambda s: op.merge("all", *op.branch("odd", s, odd)))
     [1, 2, 3]
+
+    Two inputs, which interleave:
+
+    >>> from flow import Dataflow
+    >>> from flow.testing import TestDriver, TestingSink, TestingSource
+    >>> flow = Dataflow("two")
+    >>> left, right = (op.input(name, flow, TestingSource([])) for name in ("left", "right"))
+    >>> op.output("out", op.merge("both", right, left), TestingSink([]))
+    >>> with TestDriver(flow) as t:
+    ...     t.send_all({"left": ["l1", "l2", "l3"], "right": ["r1", "r2"]})
+    ...     t.received("out")
+    ['l1', 'r1', 'l2', 'r2', 'l3']
     """
     return add_step(step_id, Merge(), *ups)[0]
 
