@@ -122,6 +122,9 @@ class TestDriver:
             after: how much system time has passed while the items waited to be read.
             behind: the inputs of which more is known to be there, ``True`` for all that are sent
                 to. They stay behind until something, or nothing, is sent to them without it.
+
+        Raises:
+            FlowBuildError: when `behind` names what is not an input of the flow.
         """
         parts = {name: [Part(_listed(one))] for name, one in items.items()}
         self.send_parts(parts, after=after, behind=behind)
@@ -139,29 +142,35 @@ class TestDriver:
             parts: what each input reads.
             after: how much system time has passed while the items waited to be read.
             behind: the inputs, or pairs of an input and a partition's number, of which more is
-                known to be there; ``True`` for all that are sent to.
+                known to be there; ``True`` for all that are sent to. Of an input that is named
+                and not sent to, the first partition is meant.
+
+        Raises:
+            FlowBuildError: when `behind` names what is not an input of the flow.
         """
         sent = {name: list(found) for name, found in parts.items()}
-        self._check_behind(behind, sent)
-        named = (list(sent) if behind else []) if isinstance(behind, bool) else list(behind)
+        named = (list(sent) if behind else []) if isinstance(behind, bool) else behind
+        self._check_behind(named)
         self._behind = frozenset(
             {one for one in self._behind if one[0] not in sent}
             | {one for one in named if isinstance(one, tuple)}
-            | {(n, part.partition) for n in named if isinstance(n, str) for part in sent[n]}
+            | {
+                (name, part.partition)
+                for name in named
+                if isinstance(name, str)
+                for part in sent.get(name, [Part(())])
+            }
         )
         waited_us = _passed_us("after", after)
         self._now_us += waited_us
         self._epoch(sent, end_of_input=False, waited=sent if waited_us else ())
 
-    def _check_behind(
-        self, behind: bool | Collection[str | SourcePartition], sent: Mapping[str, list[Part]]
-    ) -> None:
-        if isinstance(behind, bool):
-            return
+    def _check_behind(self, behind: Collection[str | SourcePartition]) -> None:
+        inputs = self._engine.plan.inputs
         names = {one[0] if isinstance(one, tuple) else one for one in behind}
-        if isinstance(behind, str) or names - set(sent):
+        if isinstance(behind, str) or not names <= set(inputs):
             raise FlowBuildError(
-                "behind must be True, or a list of inputs among those that items are sent to, "
+                f"behind must be True or a list of inputs, among {shorten(list(inputs))}; "
                 f"got {shorten(behind)}"
             )
 

@@ -12,7 +12,7 @@ from tests.support.window_playing import (
     Items,
     Played,
     check,
-    check_all,
+    check_batch,
     play_in_a_batch,
     play_in_a_query,
     play_in_process,
@@ -145,7 +145,7 @@ def in_a_batch(request: pytest.FixtureRequest, spark: SparkSession) -> dict[str,
 @pytest.mark.spark
 @on_still_transcripts
 def test_in_a_batch(transcript: WindowTranscript, in_a_batch: dict[str, Items]) -> None:
-    check_all(transcript, in_a_batch[transcript.name])
+    check_batch(transcript, in_a_batch[transcript.name])
 
 
 @pytest.fixture(scope="module")

@@ -177,8 +177,15 @@ def test_it_is_counted_how_late_late_values_were(columns: bool) -> None:
     }
 
 
-def test_what_is_behind_names_inputs_that_are_sent_to() -> None:
-    with pytest.raises(FlowBuildError, match="behind must be True, or a list of inputs"):
+def test_an_input_that_has_read_nothing_yet_holds_too(columns: bool) -> None:
+    flow = Flow(columns, inputs=2)
+    flow.driver.send_all({"in 0": flow.rows(5, 30)}, behind=["in 1"])
+    flow.driver.send_all({"in 1": flow.rows(2, 31)})
+    assert (flow.out, flow.late) == ([("k", 0, 2)], [])
+
+
+def test_what_is_behind_names_inputs_of_the_flow() -> None:
+    with pytest.raises(FlowBuildError, match="list of inputs, among \\['in'\\]; got \\['other'\\]"):
         Flow(True).driver.send_all({"in": []}, behind=["other"])
     with pytest.raises(FlowBuildError, match="system time never goes back"):
         Flow(True).driver.send("in", [], after="-1s")

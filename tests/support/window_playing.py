@@ -62,8 +62,8 @@ def play_in_process(transcript: WindowTranscript, shards: int, *, singly: bool =
             if epoch.now > now:
                 driver.advance(epoch.now - now)
                 now = epoch.now
-            for parts in epoch.items if singly else [epoch.inputs]:
-                driver.send_parts(parts)
+            for parts, behind in epoch.items if singly else [(epoch.inputs, [])]:
+                driver.send_parts(parts, behind=behind)
             _note(played, driver)
         driver.end()
         _note(played, driver)
@@ -208,13 +208,13 @@ def check(transcript: WindowTranscript, played: Played) -> None:
     _compare(transcript, expected, received)
 
 
-def check_all(transcript: WindowTranscript, items: Items) -> None:
-    """Hold what came all in all, in whichever epoch, against what the transcript says.
+def check_batch(transcript: WindowTranscript, items: Items) -> None:
+    """Hold what came of a batch, all in all, against what the transcript says.
 
     Raises:
         AssertionError: with the whole script, and what is more and less in it.
     """
-    wanted = _expected(transcript, [*transcript.epochs, transcript.end])
+    wanted = _expected(transcript, transcript.batch)
     _compare(transcript, wanted, _received(transcript, items))
 
 

@@ -22,6 +22,12 @@ An epoch's input is a list of items, or a list of lists, one for each source par
 several inputs; `inputs` gives their names. `change` is a function of a value that makes what the
 step reads of it. `day` is what times without a date are counted from, and when system time starts;
 `counts` is what the step must have counted by the end.
+
+A batch reads all epochs as one backlog, in which what one input or source partition reads does not
+make what another reads late. Where that changes what is emitted, `batch` says it:
+
+    [batch]
+    down = ["k #0 [0, 10): a b"]
 """
 
 from __future__ import annotations
@@ -47,7 +53,7 @@ Lines = dict[str, tuple[str, ...]]
 
 _PYTHON = ("change", "clock", "windower", "operator", "options")
 _NEEDED = {"behaviour", "clock", "windower", "operator", "epochs"}
-_FIELDS = {*_NEEDED, "day", "inputs", "change", "options", "end", "counts"}
+_FIELDS = {*_NEEDED, "day", "inputs", "change", "options", "end", "batch", "counts"}
 
 
 @dataclass(frozen=True)
@@ -67,15 +73,23 @@ class WindowEpoch:
     keys: int | None
 
     @property
-    def items(self) -> list[dict[str, list[Part]]]:
-        """The same input with an epoch for each item, in the order in which they are applied."""
+    def items(self) -> list[tuple[dict[str, list[Part]], list[tuple[str, int]]]]:
+        """The same input with an epoch for each item, in the order in which they are applied.
+
+        With each come the partitions of which items are still to come.
+        """
         found = [
             (position, name, Part([item], part.partition))
             for name, parts in self.inputs.items()
             for part in parts
             for position, item in enumerate(part.items)
         ]
-        return [{name: [part]} for _, name, part in sorted(found, key=lambda one: one[0])]
+        found.sort(key=lambda one: one[0])
+        partitions = [(name, part.partition) for _, name, part in found]
+        return [
+            ({name: [part]}, [*dict.fromkeys(partitions[number + 1 :])])
+            for number, (_, name, part) in enumerate(found)
+        ]
 
 
 @dataclass(frozen=True)
@@ -89,6 +103,7 @@ class WindowTranscript:
         inputs: the names of the inputs.
         epochs: what comes in each epoch.
         end: what must come of the end of input.
+        batch: what must come of all together in a batch.
         counts: what the step must have counted.
         source: the Python in it: clock, windower, operator, options and change.
     """
@@ -99,6 +114,7 @@ class WindowTranscript:
     inputs: tuple[str, ...]
     epochs: tuple[WindowEpoch, ...]
     end: WindowEpoch
+    batch: tuple[WindowEpoch, ...]
     counts: Mapping[str, int]
     source: Mapping[str, str]
 
@@ -177,7 +193,7 @@ class _Reader:
         self._check()
         self._day = read_time(content.get("day", "1970-01-01"), datetime.now(UTC))
         self._inputs = tuple(content.get("inputs", ("in",)))
-        tables = [*content["epochs"], content.get("end", {})]
+        tables = [*content["epochs"], content.get("end", {}), content.get("batch", {})]
         self._says_closed = any("closed" in table for table in tables)
 
     def transcript(self, name: str) -> WindowTranscript:
@@ -187,6 +203,9 @@ class _Reader:
             epochs.append(self._epoch(table, now, {"now", *self._inputs}))
             now = epochs[-1].now
         end = self._epoch(content.get("end", {}), now, set())
+        batch = (
+            (self._epoch(content["batch"], now, set()),) if "batch" in content else (*epochs, end)
+        )
         return WindowTranscript(
             name,
             content["behaviour"],
@@ -194,6 +213,7 @@ class _Reader:
             self._inputs,
             tuple(epochs),
             end,
+            batch,
             content.get("counts", {}),
             {what: content.get(what, "") for what in _PYTHON},
         )
