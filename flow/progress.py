@@ -18,7 +18,7 @@ from typing import Any, TextIO, cast
 
 from flow.dataflow import Dataflow
 from flow.durations import duration_text
-from flow.engine.context import Stats
+from flow.engine.context import LateSource, Stats
 from flow.engine.feed import Feed, SystemTime, wall_time
 from flow.engine.lateness import ENOUGH, wait_needed_us
 from flow.engine.plan import Plan
@@ -152,31 +152,41 @@ class LateWarnings:
         }
         self._unsaid: Counter[str] = Counter()
         self._lateness: dict[str, Counter[int]] = {step_id: Counter() for step_id in self._pauses}
+        self._sources: dict[str, Counter[LateSource]] = {name: Counter() for name in self._pauses}
 
     def __call__(self, stats: Stats) -> None:
         """Take in what an epoch counted, and warn of what has not been said."""
         for (step_id, late_by_us), count in stats.lateness.items():
             if step_id in self._lateness:
                 self._lateness[step_id][late_by_us] += count
+        for one, count in stats.late_sources.items():
+            if one.step_id in self._sources:
+                self._sources[one.step_id][one] += count
         for step_id, pause in self._pauses.items():
             self._unsaid[step_id] += stats.counts[step_id, "late"]
             count = self._unsaid[step_id]
             if count and pause.over():
                 were = "1 value was" if count == 1 else f"{count:,} values were"
                 said = "step %r: %s late and nothing reads its `late` stream%s"
-                logger.warning(said, step_id, were, wait_advice(self._lateness[step_id]))
+                lateness, sources = self._lateness[step_id], self._sources[step_id]
+                logger.warning(said, step_id, were, wait_advice(lateness, sources))
                 self._unsaid[step_id] = 0
-                self._lateness[step_id].clear()
+                lateness.clear()
+                sources.clear()
 
 
-def wait_advice(late_by_us: Mapping[int, int]) -> str:
-    """Say which longer wait late values needed, empty where that is not known.
+def wait_advice(
+    late_by_us: Mapping[int, int], sources: Mapping[LateSource, int] | None = None
+) -> str:
+    """Say which longer wait late values needed, and where most came from; empty if not known.
 
     Args:
         late_by_us: how many values were late by each duration, in microseconds.
+        sources: how many were late, by where they came from.
 
-    >>> wait_advice({4_100_000: 99, 60_000_000: 1})
-    ': a wait_for_system_duration longer by 4s100ms would have been enough for 99 % of them'
+    >>> wait_advice({4_100_000: 99, 60_000_000: 1}, {LateSource("hourly", "b.csv", "a.csv"): 80})
+    ': a wait_for_system_duration longer by 4s100ms would have been enough for 99 % of them; \
+80 of them came from b.csv, while a.csv was furthest ahead'
     """
     needed_us = wait_needed_us(late_by_us)
     if not needed_us:
@@ -185,8 +195,20 @@ def wait_advice(late_by_us: Mapping[int, int]) -> str:
     longer = duration_text(needed_us)
     return (
         f": a wait_for_system_duration longer by {longer} would have been enough for {share} "
-        "of them"
+        f"of them{_source_advice(sources or {})}"
     )
+
+
+def _source_advice(sources: Mapping[LateSource, int]) -> str:
+    if not sources:
+        return ""
+    most = max(sources, key=sources.__getitem__)
+    behind = (
+        "out of order within it"
+        if most.came_from == most.ahead
+        else f"while {most.ahead} was furthest ahead"
+    )
+    return f"; {sources[most]:,} of them came from {most.came_from}, {behind}"
 
 
 class _Pause:

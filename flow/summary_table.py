@@ -56,7 +56,9 @@ def summary_table(flow: Dataflow | Plan, summary: Summary) -> str:
     late = [
         f"{step.step_id}: {summary.count(step.step_id, 'late'):,} late{advice}"
         for step in steps
-        if (advice := wait_advice(summary.late_by_us(step.step_id)))
+        if (
+            advice := wait_advice(summary.late_by_us(step.step_id), summary.late_from(step.step_id))
+        )
     ]
     return "\n".join([*_aligned(rows), _total(steps, summary), *behind, *late])
 

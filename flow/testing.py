@@ -222,6 +222,7 @@ class TestDriver:
         self.stats.dues = result.stats.dues
         self.stats.reached = result.stats.reached
         self.stats.lateness.update(result.stats.lateness)
+        self.stats.late_from.update(result.stats.late_from)
 
     def _control(
         self, parts: Mapping[str, list[Part]], end_of_input: bool, waited: Collection[str]

@@ -211,7 +211,8 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         self._shown = {one: last or self._as_it_is(one) for one, last in state.shown.items()}
         self._changed: dict[int, None] = {}
         self._counts: Counter[str] = Counter()
-        self._lateness: list[int] = []
+        self._source = -1
+        self._lateness: list[tuple[int, int]] = []
         self._note = ""
         self._out: list[tuple[int, Any]] = []
         self._moment = Moment(0)
@@ -222,12 +223,13 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         before = moment.before
         for value in values:
             if isinstance(value, Bounded):
-                plain, others_us, own_us = value
+                plain, others_us, own_us, self._source = value
                 self._take(plain, replace(before, bound_us=others_us, progress_us=own_us))
             elif isinstance(value, Stamped):
                 self._take(value.value, replace(before, progress_us=value.progress_us))
             else:
                 self._take(value, before)
+        self._source = -1
         self._clock.settle(moment)
         if self._config.progress is not None:
             self._advance(self._clock.watermark(moment))
@@ -448,7 +450,7 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         late = LateValue.of_us(plain, timestamp_us, watermark_us, windows, reason, side)
         self._out.append((LATE, late))
         if reason is LateReason.LATE and watermark_us > timestamp_us:
-            self._lateness.append(watermark_us - timestamp_us)
+            self._lateness.append((watermark_us - timestamp_us, self._source))
 
     def _down(self, metadata: WindowMetadata, values: Iterable[Any]) -> None:
         dated = self._dated(metadata)
@@ -505,7 +507,8 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
                 out.append((COUNTED, Counted(what, amount, said)))
             self._counts.clear()
         if self._lateness:
-            out += ((COUNTED, one) for one in counted_late(np.array(self._lateness, np.int64)))
+            late_by_us, sources = np.array(self._lateness, np.int64).T
+            out += ((COUNTED, one) for one in counted_late(late_by_us, sources))
             self._lateness.clear()
         return out
 

@@ -9,14 +9,17 @@ from flow.operators.logic import Counted
 from flow.operators.shards import Ints
 
 
-def counted_late(late_by_us: Ints) -> list[Counted]:
+def counted_late(late_by_us: Ints, sources: Ints | None = None) -> list[Counted]:
     """Return what to count of late values.
 
     Args:
         late_by_us: by how much each was behind the watermark, int64 µs, more than none.
+        sources: the number of the source partition that each came from, -1 where it is not known.
     """
-    found, counts = np.unique(rounded_up(late_by_us), return_counts=True)
+    came_from = np.full(len(late_by_us), -1) if sources is None else sources
+    each = np.stack([rounded_up(late_by_us), came_from])
+    (late, numbers), counts = np.unique(each, axis=1, return_counts=True)
     return [
-        Counted("late_by", count, late_by_us=one)
-        for one, count in zip(found.tolist(), counts.tolist(), strict=True)
+        Counted("late_by", count, late_by_us=one, source=number)
+        for one, number, count in zip(late.tolist(), numbers.tolist(), counts.tolist(), strict=True)
     ]

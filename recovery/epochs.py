@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from flow.engine.feed import EpochOffset
-from flow.instants import Moment
+from flow.instants import NEVER, Moment
 
 Json: TypeAlias = Any
 
@@ -34,8 +34,13 @@ class EpochLog:
 
     @property
     def moment(self) -> Moment:
-        """The epoch's system time."""
-        return Moment(0) if self.offset.control is None else self.offset.control.moment
+        """The epoch's system time, and up to when all inputs had been read."""
+        control = self.offset.control
+        if control is None:
+            return Moment(0)
+        read_us = min((clock.after_us for clock in control.read.values()), default=NEVER)
+        late = read_us < control.moment.running_us
+        return replace(control.moment, read_us=read_us) if late else control.moment
 
     @classmethod
     def parse(cls, text: str) -> EpochLog:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from flow.connectors.files.places import explained, locate
 from flow.errors import CheckpointError
 from flow.instants import NEVER, from_us
+from flow.operators.logic import held_at_us
 from flow_windowing.driver import DriverState
 from recovery.checkpoint import PathLike, open_checkpoint
 from recovery.inspecting import keys_of_step, windowing_step
@@ -154,7 +155,8 @@ def _rows(
     keys: Iterator[KeptKey], step_id: str, windowing: WindowingStep, shape: _Shape
 ) -> Iterator[Row]:
     for kept in keys:
-        due = from_us(kept.due_us) if kept.due_us < NEVER else None
+        is_due = kept.due_us < NEVER and held_at_us(kept.due_us) is None
+        due = from_us(kept.due_us) if is_due else None
         row: Row = {"key": kept.key, "due": due, "snapshot": kept.snapshot}
         snapshot = load_snapshot(kept, step_id)
         if shape.windowed:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flow.errors import CheckpointError
 from flow_windowing.driver import DriverState
-from recovery.checkpoint import KeptCheckpoint, PathLike, open_checkpoint
+from recovery.checkpoint import PathLike, open_checkpoint
 from recovery.kept_state import KeptKey, KeptState, load_snapshot, totals
-from recovery.rendering import indented, plain, time_text
+from recovery.rendering import due_text, indented, plain, time_text
 from recovery.windows import WindowingStep
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class KeyState:
 
     Attributes:
         key: the key.
-        due: when it is due, RFC 3339; ``None`` when it is not.
+        due: when it is due, RFC 3339; ``None`` when it is not; a sentence when it is held.
         state: its snapshot as JSON; of a windowing step its watermark, its open windows and the
             values that wait. An object of a class that is not rebuilt is shown by the class's name
             and what it was made from.
@@ -134,7 +134,7 @@ class KeyView:
             shown = self._windowing.view(snapshot, kept.due_us)
         else:
             shown = plain(snapshot)
-        return KeyState(kept.key, time_text(kept.due_us), shown)
+        return KeyState(kept.key, due_text(kept.due_us), shown)
 
 
 def windowing_step(state: KeptState, step_id: str) -> WindowingStep:
@@ -144,15 +144,8 @@ def windowing_step(state: KeptState, step_id: str) -> WindowingStep:
     return WindowingStep(
         config if isinstance(config, dict) else {},
         checkpoint.log(state.epoch).moment,
-        _progress(state, checkpoint, step_id),
+        state.progress(checkpoint.kept_as(step_id)),
     )
-
-
-def _progress(state: KeptState, checkpoint: KeptCheckpoint, step_id: str) -> Any:
-    config = checkpoint.keyed.get(step_id, {}).get("config")
-    clock = config.get("clock") if isinstance(config, dict) else None
-    scope = clock.get("scope") if isinstance(clock, dict) else None
-    return state.progress(checkpoint.kept_as(step_id)) if scope in (None, "stream") else None
 
 
 def _lines(found: StepState) -> Iterator[str]:

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from flow.durations import duration_text, duration_us
 from flow.instants import MAX_US, MIN_US, from_us
+from flow.operators.logic import held_at_us
 from recovery.inert import Inert
 
 Json: TypeAlias = Any
@@ -26,6 +27,19 @@ def time_text(micros: int) -> str | None:
     ('1970-01-01T00:00:01.500000Z', None)
     """
     return _utc_text(from_us(micros)) if MIN_US <= micros <= MAX_US else None
+
+
+def due_text(due_us: int) -> str | None:
+    """When a key is due: an instant, what its held watermark waits for, or ``None`` for never.
+
+    >>> from flow.operators.logic import held_until
+    >>> due_text(1_500_000), due_text(held_until(0))
+    ('1970-01-01T00:00:01.500000Z', 'held until partitions behind reach 1970-01-01T00:00:00Z')
+    """
+    held_us = held_at_us(due_us)
+    if held_us is None:
+        return time_text(due_us)
+    return f"held until partitions behind reach {time_text(held_us) or 'their end'}"
 
 
 def plain(value: Any) -> Json:

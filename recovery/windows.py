@@ -43,7 +43,8 @@ class WindowingStep:
     Attributes:
         config: its configuration, as the checkpoint's fingerprint has it; empty when it has none.
         moment: the system time of the epoch at hand.
-        progress: how far its stream has come, where it has one watermark for all keys.
+        progress: how far its stream has come, where it has one watermark for all keys, and what
+            holds its watermarks.
     """
 
     config: Mapping[str, Json]
@@ -59,15 +60,22 @@ class WindowingStep:
         clock = self.config.get("clock") or {}
         if clock.get("type") == "SystemClock":
             return self.moment.now_us
-        if self.progress is not None:
-            reached = [one.base_us for one in self.progress.reached.values()]
-            return max(self.progress.floor_us, min(reached, default=NO_PROGRESS))
+        progress = self.progress
+        if progress is not None and (progress.reached or clock.get("scope") == "stream"):
+            reached = [one.base_us for one in progress.reached.values()]
+            return max(progress.floor_us, min(reached, default=NO_PROGRESS))
         match state.clock:
-            case (int(base_us), int(set_at_us), *_) if clock.get("type") in (None, "EventClock"):
+            case (int(base_us), int(set_at_us), *more) if clock.get("type") in (None, "EventClock"):
                 waits = state.windows or state.waiting or state.kept
-                passed_us = max(0, self.moment.running_us - set_at_us)
-                return base_us if waits and due_us >= NEVER else base_us + passed_us
+                passed_us = max(0, self.moment.inputs_us - set_at_us)
+                own_us = base_us if waits and due_us >= NEVER else base_us + passed_us
+                return max(more[1], min(own_us, self._bound_us)) if len(more) > 1 else own_us
         return None
+
+    @property
+    def _bound_us(self) -> int:
+        """What bounds the watermarks of keys that are held."""
+        return NEVER if self.progress is None else self.progress.hold.bound_us
 
     def windows(self, state: DriverState) -> Iterator[OpenWindow]:
         """The open windows of a key, in order of their ids."""

@@ -14,7 +14,7 @@ import pytest
 import flow.operators as op
 import flow.running
 from flow import Dataflow
-from flow.engine.context import Control, Stats
+from flow.engine.context import Control, LateSource, Stats
 from flow.engine.feed import EpochOffset, Feed
 from flow.engine.plan import compile_flow
 from flow.engine.summary import Summary
@@ -390,6 +390,22 @@ def test_a_warning_of_late_values_says_which_wait_they_needed(
     assert caplog.messages == [
         "step 'hourly': 100 values were late and nothing reads its `late` stream: "
         "a wait_for_system_duration longer by 2s500ms would have been enough for 99 % of them"
+    ]
+
+
+def test_a_warning_of_late_values_says_which_partition_most_came_from(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    warn = LateWarnings(compile_flow(with_late(read=False)), Clock())
+    found = stats(hourly_late=100)
+    found.lateness["hourly", 2_000_000] = 100
+    found.late_sources[LateSource("hourly", "b.jsonl (input 'in')", "a.jsonl (input 'in')")] = 60
+    found.late_sources[LateSource("hourly", "a.jsonl (input 'in')", "a.jsonl (input 'in')")] = 40
+    warn(found)
+    assert caplog.messages == [
+        "step 'hourly': 100 values were late and nothing reads its `late` stream: "
+        "a wait_for_system_duration longer by 2s would have been enough for all of them; "
+        "60 of them came from b.jsonl (input 'in'), while a.jsonl (input 'in') was furthest ahead"
     ]
 
 

@@ -18,12 +18,13 @@ from pyspark.sql import DataFrame, SparkSession
 from flow.connectors.source import MemoryLog, Planner
 from flow.dataflow import Step
 from flow.engine.batch_plan import BatchPlan, batch_plan
-from flow.engine.context import Control, Stats
+from flow.engine.context import Control, SourcePartition, Stats
 from flow.engine.epochs import EpochOutputs
 from flow.engine.feed import SystemTime, plan_everything, wall_time
 from flow.engine.foreign import foreign_packets
 from flow.engine.jvm import jvm_needed
 from flow.engine.keyed_state import live_states
+from flow.engine.lateness import late_sources, source_name
 from flow.engine.level import run_level
 from flow.engine.local import DEFAULT_SHARDS
 from flow.engine.outputs import write_outputs
@@ -83,13 +84,14 @@ def run_batch(
     shipped = ShippedPlan.pack(plan)
 
     def count(epoch: int, stats: Stats) -> None:
+        stats.late_sources = late_sources(stats, plan.feeds, stats.reached, names.__getitem__)
         summary.add(stats)
         on_epoch(epoch, stats)
 
     outputs = EpochOutputs(plan, layout, uuid.uuid4().hex, lambda: None, count)
     writing = TaskWriting(outputs.run_id, outputs.left_out(), is_batch=True)
     control = Control(Moment(settings.system_time()), settings.drain)
-    planned = _planned(plan, cores, control)
+    planned, names = _planned(plan, cores, control)
     outputs.open(resuming=False)
     try:
         with (
@@ -168,14 +170,19 @@ def _read(
     return numbers.mapInArrow(task, PACKET_DDL)
 
 
-def _planned(plan: Plan, cores: int, control: Control) -> BatchPlan:
+def _planned(
+    plan: Plan, cores: int, control: Control
+) -> tuple[BatchPlan, dict[SourcePartition, str]]:
+    """Return what the batch reads, and the names of its source partitions."""
     planners: dict[str, Planner] = {}
     try:
         for step_id in plan.inputs:
             step = plan.steps[step_id]
             if not is_foreign(step):
                 planners[step_id] = planner_of(step, MemoryLog(), cores)
-        return batch_plan(plan, plan_everything(planners), control)
+        planned = batch_plan(plan, plan_everything(planners), control)
+        sources = planned.last.sources or ()
+        return planned, {one: source_name(planners, one) for one in sources}
     finally:
         for planner in planners.values():
             planner.close()

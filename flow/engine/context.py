@@ -108,6 +108,20 @@ def _by_input(partitions: Iterable[SourcePartition]) -> dict[str, list[int]]:
     return found
 
 
+class LateSource(NamedTuple):
+    """Where late values of a step came from.
+
+    Attributes:
+        step_id: the step.
+        came_from: the source partition that brought them, by a name for people.
+        ahead: the one that was furthest ahead in event time then.
+    """
+
+    step_id: str
+    came_from: str
+    ahead: str
+
+
 @dataclass
 class Stats:
     """What a task counted, summed over tasks on the way to where the flow was started.
@@ -121,6 +135,9 @@ class Stats:
         reached: how far each source partition has come in event time, less the wait, where several
             hold a step's watermarks: the least over the steps that it feeds.
         lateness: how many values were late, by (step, late by how many microseconds).
+        late_from: how many values were late, by (step, source partition), where several partitions
+            feed the step.
+        late_sources: the same with the names of partitions; known where the flow was started.
         notes: a few examples of what was dropped, in words.
     """
 
@@ -131,6 +148,8 @@ class Stats:
     dues: dict[str, int] = field(default_factory=dict)
     reached: dict[SourcePartition, int] = field(default_factory=dict)
     lateness: Counter[tuple[str, int]] = field(default_factory=Counter)
+    late_from: Counter[tuple[str, SourcePartition]] = field(default_factory=Counter)
+    late_sources: Counter[LateSource] = field(default_factory=Counter)
 
     def reach(self, partition: SourcePartition, reached_us: int) -> None:
         """Note how far a source partition has come for a step that it feeds."""
@@ -152,6 +171,7 @@ class Stats:
         for partition, reached_us in other.reached.items():
             self.reach(partition, reached_us)
         self.lateness.update(other.lateness)
+        self.late_from.update(other.late_from)
         self.notes = (self.notes + other.notes)[:MAX_NOTES]
 
     def note(self, text: str) -> None:
@@ -164,15 +184,19 @@ class Stats:
         tables = [_rows(self.counts), _rows(self.gauges)]
         reached = [[*partition, reached_us] for partition, reached_us in self.reached.items()]
         late = [[*of_step, count] for of_step, count in self.lateness.items()]
-        return json.dumps([*tables, self.due_us, self.notes, self.dues, reached, late]).encode()
+        late_from = [[name, *one, count] for (name, one), count in self.late_from.items()]
+        content = [*tables, self.due_us, self.notes, self.dues, reached, late, late_from]
+        return json.dumps(content).encode()
 
     @classmethod
     def decode(cls, payload: bytes) -> Stats:
         """The stats in bytes made by `encode`."""
-        counts, gauges, due_us, notes, dues, rows, late = json.loads(payload)
+        counts, gauges, due_us, notes, dues, rows, late, came = json.loads(payload)
         reached = {(name, number): reached_us for name, number, reached_us in rows}
         lateness = Counter({(step_id, late_us): count for step_id, late_us, count in late})
-        return cls(_counter(counts), _counter(gauges), due_us, notes, dues, reached, lateness)
+        late_from = Counter({(step_id, (name, n)): count for step_id, name, n, count in came})
+        counters = _counter(counts), _counter(gauges)
+        return cls(*counters, due_us, notes, dues, reached, lateness, late_from)
 
 
 def _rows(counter: Counter[tuple[str, str]]) -> list[tuple[str, str, int]]:

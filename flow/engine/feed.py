@@ -24,6 +24,7 @@ from flow.connectors.source import Json, Planner, Slice, Split
 from flow.engine.chunks import MAX_SOURCES, MAX_SPLITS
 from flow.engine.context import Control, ReadUpTo, SourcePartition, Stats
 from flow.engine.failures import naming
+from flow.engine.lateness import late_sources, source_name
 from flow.engine.plan import Plan
 from flow.engine.reading import Reading
 from flow.errors import FlowError, SourceError, StepError, brief, shorten
@@ -229,6 +230,12 @@ class Feed:
         self.due_us = min(others, default=NEVER)
         control = self.last.control
         behind = frozenset() if control is None else control.behind
+        stats.late_sources = late_sources(
+            stats,
+            {} if self.plan is None else self.plan.feeds,
+            {**self.reached, **stats.reached},
+            lambda one: source_name(self.planners, one),
+        )
         before = self._reached_by_input(behind)
         known = {one: us for one, us in self.reached.items() if one in behind}
         self.reached = {**known, **stats.reached}

@@ -77,7 +77,7 @@ def _bounded(rows: ShardRows, time: StepTime | None) -> ShardRows:
     bounds = time.bounds(rows.pos)
     if bounds is None:
         return rows
-    return rows._replace(others_us=bounds.others_us, own_us=bounds.own_us)
+    return rows._replace(**bounds._asdict())
 
 
 def _unstamped(chunk: Chunk) -> tuple[Chunk, Ints]:

@@ -15,8 +15,8 @@ from flow.instants import NEVER
 FORMAT = 1
 FORMAT_WITH_SETTINGS = 2
 """The version byte of a header that ends with what the step was set to."""
-FORMAT_WITH_HELD = 3
-"""The version byte of a header that also says what held keys wait for."""
+FORMAT_WITH_HELD = 4
+"""The version byte of a header that also says what held keys wait for; 3 is that of packing."""
 _FORMATS = (FORMAT, FORMAT_WITH_SETTINGS, FORMAT_WITH_HELD)
 
 

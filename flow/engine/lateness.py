@@ -1,18 +1,56 @@
-"""How late the late values of a step were, and the longer wait that most of them needed.
+"""How late the late values of a step were, the longer wait they needed, and where they came from.
 
 What is kept is a count for each lateness, rounded up to two digits, so that it stays small.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from flow.connectors.source import Planner
 from flow.engine.chunks import Positions
+from flow.engine.context import LateSource, SourcePartition, Stats
 
 ENOUGH = 0.99
 """The share of late values that a longer wait should have let in."""
+
+
+def late_sources(
+    stats: Stats,
+    feeds: Mapping[str, Sequence[str]],
+    reached_us: Mapping[SourcePartition, int],
+    name_of: Callable[[SourcePartition], str],
+) -> Counter[LateSource]:
+    """Return how many values were late in an epoch, by where they came from.
+
+    Args:
+        stats: what the epoch counted.
+        feeds: the inputs that feed each step.
+        reached_us: how far each source partition has come in event time.
+        name_of: gives the name of a source partition.
+    """
+    found = Counter[LateSource]()
+    for (step_id, partition), count in stats.late_from.items():
+        feeding = {one: us for one, us in reached_us.items() if one[0] in feeds[step_id]}
+        ahead = max(feeding, key=feeding.__getitem__, default=partition)
+        found[LateSource(step_id, name_of(partition), name_of(ahead))] += count
+    return found
+
+
+def source_name(planners: Mapping[str, Planner], partition: SourcePartition) -> str:
+    """Return the name of a source partition for people, with the input that reads it.
+
+    Args:
+        planners: the planners of the inputs, by step.
+        partition: the input and the partition's number.
+    """
+    step_id, number = partition
+    planner = planners.get(step_id)
+    name = f"partition {number}" if planner is None else planner.name_of(number)
+    return f"{name} (input {step_id!r})"
 
 
 def rounded_up(late_by_us: Positions) -> Positions:

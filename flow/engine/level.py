@@ -209,11 +209,18 @@ class _LevelRun:
     def _count(self, step: Step, counted: list[Counted]) -> None:
         for one in counted:
             if one.late_by_us:
-                self._context.stats.lateness[step.step_id, one.late_by_us] += one.amount
+                self._note_late(step, one)
                 continue
             self._context.count(step.step_id, one.what, one.amount)
             if one.note:
                 self._context.stats.note(f"step {step.step_id!r} {one.note}")
+
+    def _note_late(self, step: Step, late: Counted) -> None:
+        """Report how late values were, and which source partition they came from."""
+        stats, sources = self._context.stats, self._control.sources
+        stats.lateness[step.step_id, late.late_by_us] += late.amount
+        if sources is not None and late.source >= 0:
+            stats.late_from[step.step_id, sources[late.source]] += late.amount
 
 
 def _counted_as(step: Step, down: StreamId) -> str:

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from flow.dataflow import Step
-from flow.engine.chunks import Positions
+from flow.engine.chunks import Positions, sources_at
 from flow.engine.context import Control
 from flow.engine.hold import Hold
 from flow.engine.meter import Marks
@@ -41,10 +41,12 @@ class Bounds(NamedTuple):
     Attributes:
         others_us: the bound by other partitions than the item's own.
         own_us: how far the item's own partition has come with the items up to it.
+        sources: the number of that partition in the epoch, -1 for an item of none.
     """
 
     others_us: Positions
     own_us: Positions
+    sources: Positions
 
 
 class StepTime:
@@ -90,7 +92,7 @@ class StepTime:
         bounds = self.bounds(np.array([at for run in runs for at in run.pos], np.int64))
         if bounds is None:
             return runs
-        each = zip(bounds.others_us.tolist(), bounds.own_us.tolist(), strict=True)
+        each = zip(*(column.tolist() for column in bounds), strict=True)
         return [
             run._replace(values=[Bounded(value, *next(each)) for value in run.values])
             for run in runs
@@ -98,7 +100,7 @@ class StepTime:
 
     def bounds(self, pos: Positions) -> Bounds | None:
         """Return what bounds the watermark at items, ``None`` where nothing does."""
-        return None if self.hold is None else Bounds(*self.hold.bounds(pos))
+        return None if self.hold is None else Bounds(*self.hold.bounds(pos), sources_at(pos))
 
     def due_us(self, least_us: int) -> int:
         """Return the system time that the step waits for, given the least due time of its keys."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from flow.engine.context import Stats
+from flow.engine.context import LateSource, Stats
 
 
 @dataclass
@@ -28,6 +28,8 @@ class Summary:
         behind: how many items waited behind the last epoch, by input and source partition, for
             inputs that know it, such as topics of Kafka.
         lateness: how many values were late, by (step, late by how many microseconds, rounded up).
+        late_sources: how many values were late, by where they came from, where several source
+            partitions feed a step.
     """
 
     flow_id: str
@@ -40,6 +42,7 @@ class Summary:
     aborted: bool = False
     behind: dict[str, dict[str, int]] = field(default_factory=dict)
     lateness: Counter[tuple[str, int]] = field(default_factory=Counter)
+    late_sources: Counter[LateSource] = field(default_factory=Counter)
 
     def add(self, stats: Stats) -> None:
         """Add what an epoch counted."""
@@ -47,10 +50,15 @@ class Summary:
         self.counts.update(stats.counts)
         self.gauges = stats.gauges
         self.lateness.update(stats.lateness)
+        self.late_sources.update(stats.late_sources)
 
     def late_by_us(self, step_id: str) -> dict[int, int]:
         """Return how many values of a step were late by each duration, in microseconds."""
         return {us: count for (name, us), count in self.lateness.items() if name == step_id}
+
+    def late_from(self, step_id: str) -> dict[LateSource, int]:
+        """Return how many values of a step were late, by where they came from."""
+        return {one: count for one, count in self.late_sources.items() if one.step_id == step_id}
 
     def count(self, step_id: str, what: str) -> int:
         """How often something happened in a step."""

@@ -65,12 +65,15 @@ class Counted(NamedTuple):
         note: an example in words, logged after the step's name; few of them are shown.
         late_by_us: for late values, by how much they were late: they are not counted as `what`,
             their stream does that, and a run says which wait they needed.
+        source: for late values, the number of the source partition that they came from; -1 where
+            that is not known.
     """
 
     what: str
     amount: int = 1
     note: str = ""
     late_by_us: int = 0
+    source: int = -1
 
 
 class RejectedValue(FlowError, ValueError):
@@ -242,11 +245,13 @@ class Bounded(NamedTuple):
         value: the value; ``(side, value)`` where the step reads several streams.
         others_us: the greatest watermark that other source partitions let the step go by.
         own_us: the progress of the value's own source partition, this value counted.
+        source: the number of that partition in the epoch; -1 where it has none.
     """
 
     value: Any
     others_us: int
     own_us: int
+    source: int = -1
 
 
 _HELD = -(1 << 61)

@@ -44,6 +44,7 @@ class ShardRows(NamedTuple):
         others_us: where source partitions may hold the step's watermarks, the bound by the others
             than each row's own.
         own_us: the progress of each row's own source partition, this row counted.
+        sources: the number of that partition in the epoch, -1 for a row of none.
     """
 
     keys: pa.Array
@@ -54,6 +55,7 @@ class ShardRows(NamedTuple):
     reached_us: Ints | None = None
     others_us: Ints | None = None
     own_us: Ints | None = None
+    sources: Ints | None = None
 
 
 class DueLimit(NamedTuple):

@@ -74,11 +74,19 @@ class Emitter:
         if amount:
             self.made.counted.append(Counted(what, amount, note))
 
-    def late(self, rows: LateRows, one: Callable[[int], Any]) -> None:
-        """Note values that miss windows, to be sent by `send_late`; `one` gives a row's value."""
+    def late(self, rows: LateRows, one: Callable[[int], Any], sources: Ints | None = None) -> None:
+        """Note values that miss windows, to be sent by `send_late`.
+
+        Args:
+            rows: the values.
+            one: gives a row's value.
+            sources: the number of the source partition of each, where that is known.
+        """
         if rows.reason is LateReason.LATE and len(rows.rows):
             late_by_us = rows.watermark_us - rows.times_us
-            self.made.counted += counted_late(late_by_us[late_by_us > 0])
+            behind = late_by_us > 0
+            came_from = None if sources is None else sources[behind]
+            self.made.counted += counted_late(late_by_us[behind], came_from)
         if len(rows.rows) and LATE in self._wanted:
             self._late.append((rows, one))
         else:

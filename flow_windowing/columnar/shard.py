@@ -228,20 +228,20 @@ class ShardWindows(ShardLogic):
             heard = np.add.reduceat(~refused, starts) > 0
         rule.settle(held.clocks, Settling(places, led_us, after_us, heard), moment)
         entering = Entering(arrived.order, place_of_row, times_us, numbers, watermark_us)
-        entering = self._without_late(entering, refused, arrived.one)
+        entering = self._without_late(entering, refused, arrived)
         if self._plan.waits:
             entering = self._wait(entering, arrived, reached_us, pos_of_place)
-        self._enter(entering, arrived.values, arrived.one, pos_of_place)
+        self._enter(entering, arrived.values, arrived.one, pos_of_place, arrived.sources_of)
         self._advance(reached_us, pos_of_place)
 
     def _without_late(
-        self, entering: Entering, refused: Mask | None, one: Callable[[int], Any]
+        self, entering: Entering, refused: Mask | None, arrived: _Arrived
     ) -> Entering:
         """Those that may enter windows; the others are late."""
         if refused is not None:
             out = entering.take(refused)
             self._emitter.count(LateReason.TOO_FAR_AHEAD.value, len(out.rows))
-            self._miss_all(out, LateReason.TOO_FAR_AHEAD, one)
+            self._miss_all(out, LateReason.TOO_FAR_AHEAD, arrived.one)
             entering = entering.take(~refused)
         if not self._windowing.late_at_once:
             return entering
@@ -250,7 +250,8 @@ class ShardWindows(ShardLogic):
             return entering
         rows = entering.take(late)
         first, counts = self._windowing.missed_by(rows.times_us)
-        self._emitter.late(LateRows(*rows, first, counts, LateReason.LATE), one)
+        missed = LateRows(*rows, first, counts, LateReason.LATE)
+        self._emitter.late(missed, arrived.one, arrived.sources_of(rows.rows))
         return entering.take(~late)
 
     def _miss_all(self, rows: Entering, reason: LateReason, one: Callable[[int], Any]) -> None:
@@ -316,7 +317,12 @@ class ShardWindows(ShardLogic):
         return np.unique(out.places)
 
     def _enter(
-        self, entering: Entering, values: Values, one: Callable[[int], Any], pos_of_place: Ints
+        self,
+        entering: Entering,
+        values: Values,
+        one: Callable[[int], Any],
+        pos_of_place: Ints,
+        sources_of: Callable[[Ints], Ints | None] = lambda _: None,
     ) -> None:
         """Let values enter the windows that are open when they come."""
         entered = self._entered_numbers(entering.places)
@@ -341,7 +347,9 @@ class ShardWindows(ShardLogic):
         self._emitter.count(LateReason.GAP.value, len(missing.fallen))
         self._miss_all(entering.take(missing.fallen), LateReason.GAP, one)
         late = entering.take(missing.late)
-        self._emitter.late(LateRows(*late, missing.ids, missing.counts, LateReason.LATE), one)
+        missed = LateRows(*late, missing.ids, missing.counts, LateReason.LATE)
+        if len(late.rows):
+            self._emitter.late(missed, one, sources_of(late.rows))
 
     def _entered_numbers(self, places: Ints) -> Ints:
         """The number of each value in the order in which its key's values enter windows."""
@@ -403,6 +411,14 @@ class _Arrived(NamedTuple):
     reached_us: Ints | None
     others_us: Ints | None
     own_us: Ints | None
+    sources: Ints | None
+
+    def sources_of(self, rows: Ints) -> Ints | None:
+        """Return the number of the source partition of values, where these are known."""
+        if self.sources is None:
+            return None
+        by_value = np.argsort(self.order)
+        return self.sources[by_value[np.searchsorted(self.order, rows, sorter=by_value)]]
 
     def objects(self, rows: Ints) -> list[Any]:
         """Values as Python objects."""

@@ -177,6 +177,14 @@ def test_it_is_counted_how_late_late_values_were(columns: bool) -> None:
     }
 
 
+def test_it_is_counted_which_partition_late_values_came_from(columns: bool) -> None:
+    flow = Flow(columns)
+    flow.parts([5, 30, 1], [4, 40])
+    flow.parts([], [7, 20, 50])
+    late = {("count", ("in", 0)): 1, ("count", ("in", 1)): 2}
+    assert (flow.late, flow.driver.stats.late_from) == ([1, 7, 20], late)
+
+
 def test_an_input_that_has_read_nothing_yet_holds_too(columns: bool) -> None:
     flow = Flow(columns, inputs=2)
     flow.driver.send_all({"in 0": flow.rows(5, 30)}, behind=["in 1"])

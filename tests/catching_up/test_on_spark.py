@@ -17,6 +17,7 @@ import flow_windowing as win
 from flow import Dataflow, run
 from flow.connectors.files import JsonLinesSource
 from flow.connectors.source import Source
+from flow.engine.context import LateSource
 from flow.running import StopFlag
 from flow.testing import ABORT, TestingSink, TestingSource
 from recovery import RecoveryConfig
@@ -118,6 +119,21 @@ def test_a_file_a_device_read_side_by_side_has_nothing_late(
     run(counts.flow, spark=spark, engine=engine, shards=2, partitions=1)
     assert counts.late == []
     assert counts.totals() == expected(*devices)
+
+
+@pytest.mark.parametrize("engine", ["batch", "streaming"])
+def test_a_run_tells_which_file_late_values_came_from(
+    spark: SparkSession, tmp_path: Path, engine: Any
+) -> None:
+    in_order = [{"k": "key 0", "at": at} for at in range(3_000)]
+    returning = [{"k": "key 0", "at": at} for at in (*range(0, 3_600, 10), 5, 6)]
+    write(tmp_path / "in/device 0.jsonl", in_order)
+    write(tmp_path / "in/device 1.jsonl", returning)
+    counts = Counts(JsonLinesSource(tmp_path / "in", bytes_per_epoch=20_000, order="parallel"))
+    summary = run(counts.flow, spark=spark, engine=engine, shards=2, partitions=1)
+    assert [late.timestamp.timestamp() for _, late in counts.late] == [5, 6]
+    name = f"{tmp_path / 'in/device 1.jsonl'} (input 'in 0')"
+    assert summary.late_sources == {LateSource("count", name, name): 2}
 
 
 def test_a_backlog_that_is_stopped_and_resumed_gives_what_it_gives_in_one_go(

@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from flow import CheckpointError
+import flow.operators as op
+import flow_windowing as win
+from flow import CheckpointError, Dataflow, run
 from flow.instants import datetime_us
-from recovery import inspect
+from flow.running import StopFlag
+from flow.testing import TestingSink, TestingSource
+from recovery import RecoveryConfig, inspect
 from tests.recovery.kept_flow import NOW
 
 pytestmark = pytest.mark.spark
@@ -66,6 +70,30 @@ def test_shows_the_watermark_of_a_whole_stream(checkpoint: Path, spark: SparkSes
     b = state_of(found, "b")
     assert [value["n"] for _, value in b["windows"][0]["value"]] == [10, 20]
     assert b["waiting"] == []
+
+
+def test_shows_what_holds_a_key(tmp_path: Path, spark: SparkSession) -> None:
+    """Views are read up to minute 1, of clicks all; the window of minute 0 waits for the views."""
+    flow, stop = Dataflow("shop"), StopFlag()
+    views = op.input("views", flow, TestingSource([("k", 60 * n) for n in range(9)], 2))
+    clicks = op.input("clicks", flow, TestingSource([("k", 60 * n + 1) for n in range(9)], 9))
+    clock = win.EventClock(lambda at: at, "0s")
+    merged = op.merge("merged", views, clicks)
+    out = win.collect_window("by_minute", merged, clock, win.TumblingWindower("1m"), ordered=False)
+    op.output("out", out.down, TestingSink([]))
+    run(
+        flow,
+        recovery=RecoveryConfig(tmp_path / "checkpoint"),
+        spark=spark,
+        shards=1,
+        system_time=NOW,
+        stop=stop,
+        on_epoch=lambda *_: stop.ask(),
+    )
+    (only,) = inspect(tmp_path / "checkpoint", "by_minute", spark=spark).keys
+    assert only.state["watermark"] == "1970-01-01T00:01:00Z"
+    assert [one["id"] for one in only.state["windows"]] == list(range(1, 9))
+    assert only.due == "held until partitions behind reach 1970-01-01T00:02:00Z"
 
 
 def test_shows_the_state_of_other_steps_as_it_is(checkpoint: Path, spark: SparkSession) -> None:
