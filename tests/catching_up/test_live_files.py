@@ -71,6 +71,4 @@ def test_live_files_have_nothing_late_however_slow_epochs_are(
     run(flow, trigger=trigger, stop=stop, on_epoch=on_epoch, **options)
     assert writer.wait(30) == 0
     assert late == []
-    assert max(longest) > 3.5, (
-        "values did wait for longer than the wait"
-    )
+    assert max(longest) > 3.5, "values did wait for longer than the wait"

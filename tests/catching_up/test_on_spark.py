@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections import Counter
 from collections.abc import Iterable
@@ -15,6 +16,7 @@ from pyspark.sql import SparkSession
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, run
+from flow.connectors.dataframe import DataFrameSource
 from flow.connectors.files import JsonLinesSource
 from flow.connectors.source import Source
 from flow.engine.context import LateSource
@@ -119,6 +121,27 @@ def test_a_file_a_device_read_side_by_side_has_nothing_late(
     run(counts.flow, spark=spark, engine=engine, shards=2, partitions=1)
     assert counts.late == []
     assert counts.totals() == expected(*devices)
+
+
+@pytest.mark.parametrize("beside", [0, 20])
+def test_a_backlog_that_spark_reads_has_nothing_late(
+    spark: SparkSession, tmp_path: Path, beside: int
+) -> None:
+    """Six files, each in an epoch of its own; the input beside them is read at once."""
+    files = [[{"k": "key 0", "at": n / 5 + at / 500} for at in range(100)] for n in range(6)]
+    for n, values in enumerate(files):
+        write(tmp_path / f"in/{n}.json", values)
+        os.utime(tmp_path / f"in/{n}.json", (n, n))
+    reader = spark.readStream.schema("k string, at double").option("maxFilesPerTrigger", 1)
+    sources: list[Source[Any]] = [DataFrameSource(reader.json(str(tmp_path / "in")))]
+    sparse = [{"k": "key 0", "at": 1.2 * at / beside} for at in range(beside)]
+    if beside:
+        sources.append(TestingSource(sparse))
+    counts = Counts(*sources)
+    options: dict[str, Any] = {"trigger": "available", "drain": True, "shards": 2, "partitions": 1}
+    run(counts.flow, spark=spark, **options)
+    assert counts.late == []
+    assert counts.totals() == expected(*files, sparse)
 
 
 @pytest.mark.parametrize("engine", ["batch", "streaming"])
