@@ -6,7 +6,7 @@ import bisect
 import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 from typing_extensions import override
 
@@ -98,8 +98,6 @@ class OneOfEachSide(Aggregator[tuple[int, Any], "tuple[Entry | None, ...]", "tup
         ordered: whether first and last go by timestamp, or else by arrival.
     """
 
-    HARMLESS: ClassVar[frozenset[str]] = frozenset({"insert_mode"})
-
     sides: int
     insert_mode: InsertMode
     ordered: bool
@@ -140,8 +138,6 @@ class OneOfEachSide(Aggregator[tuple[int, Any], "tuple[Entry | None, ...]", "tup
 
 @dataclass(frozen=True)
 class _JoinBuilder:
-    HARMLESS: ClassVar[frozenset[str]] = frozenset({"insert_mode", "emit_mode"})
-
     sides: int
     insert_mode: InsertMode
     emit_mode: EmitMode

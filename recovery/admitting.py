@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from flow.engine.admission import Admission
 from flow.engine.plan import Plan
 from flow.errors import CheckpointError, FlowBuildError
-from recovery.fingerprint import FORMAT, Change, Effect, compare, fingerprint
+from recovery.fingerprint import FORMAT, Change, Effect, compare, fingerprint, input_continues
 
 Json: TypeAlias = Any
 
@@ -40,7 +40,8 @@ def admit(
             f"version reads {FORMAT}: run the version that wrote it"
         )
     met = {**kept.get("left", {}), **kept["fingerprint"]["inputs"]}
-    changes = compare({**kept["fingerprint"], "inputs": met}, now)
+    before = {**kept["fingerprint"], "inputs": met}
+    changes = compare(before, now, input_continues(plan))
     decided = _decide(changes, kept, now, reset_steps, drop_removed)
     if decided.refused:
         raise CheckpointError(_refusal(path, decided.refused))
@@ -81,7 +82,7 @@ def _decide(
         if name in kept.get("left", {}) and name not in decided.names:
             decided.said.append(f"step {name!r} is back: it is read from where it was left")
     for change in changes:
-        if change.effect is Effect.STARTS_EMPTY:
+        if change.effect in (Effect.STARTS_EMPTY, Effect.GOES_ON):
             decided.said.append(f"step {change.step_id!r} {change.what}")
         elif change.effect is Effect.REMOVED and drop_removed:
             decided.dropped.append(kept["names"].get(change.step_id, change.step_id))

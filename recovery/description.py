@@ -70,6 +70,8 @@ def differences(before: Json, now: Json, where: str = "") -> list[str]:
             return [_changed(where or "it", before.get("type"), now.get("type"))]
         found: list[str] = []
         for name in {**before, **now}:
+            if isinstance(before.get("type"), str) and name not in before:
+                continue  # a parameter that an older version did not keep
             path = f"{where}.{name}" if where else name
             found += differences(before.get(name), now.get(name), path)
         return found

@@ -7,18 +7,22 @@ what may be done about it.
 
 from __future__ import annotations
 
+import json
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeAlias
 
+from flow.connectors.source import Source
 from flow.dataflow import Step
 from flow.engine.plan import Plan
+from flow.errors import FlowTypeError, shorten
 from flow.operators.edges import Input
 from flow.operators.logic import Stateful
 from recovery.description import describe, differences
+from recovery.sides import changed_sides, sides_of
 
 Json: TypeAlias = Any
 
@@ -34,6 +38,7 @@ class Effect(Enum):
         WRONG_STATE: the state of a step does not fit it any more.
         MOVED: state is kept where the step does not look for it any more.
         OTHER_FRAMES: Spark would take the offset of a data frame for another one's.
+        GOES_ON: an input reads something else, and goes on from its offsets.
     """
 
     STARTS_EMPTY = "starts empty"
@@ -41,6 +46,7 @@ class Effect(Enum):
     WRONG_STATE = "wrong state"
     MOVED = "moved"
     OTHER_FRAMES = "other data frames"
+    GOES_ON = "goes on"
 
 
 @dataclass(frozen=True)
@@ -62,12 +68,12 @@ def fingerprint(plan: Plan) -> Json:
     """The fingerprint of a compiled flow, as JSON."""
     levels = {name: level for level, names in enumerate(plan.levels, 1) for name in names}
     keyed = {
-        name: _keyed(step, levels[name])
+        name: _keyed(plan, step, levels[name])
         for name, step in plan.steps.items()
         if isinstance(step.operator, Stateful)
     }
     inputs = {
-        name: {"type": type(step.operator.source).__qualname__}
+        name: _input(name, step.operator.source)
         for name, step in plan.steps.items()
         if isinstance(step.operator, Input)
     }
@@ -85,9 +91,29 @@ def fingerprint(plan: Plan) -> Json:
     }
 
 
-def compare(before: Json, now: Json) -> list[Change]:
-    """What has changed between two fingerprints that a checkpoint has to do with."""
-    return [*_compare_keyed(before, now), *_compare_inputs(before, now)]
+Continues: TypeAlias = Callable[[str, Json], "str | None"]
+"""Given an input and what it read, says how it goes on from there, as `Source.continues`."""
+
+
+def compare(before: Json, now: Json, continues: Continues = lambda *_: None) -> list[Change]:
+    """Return what has changed between two fingerprints that a checkpoint has to do with.
+
+    Args:
+        before: the fingerprint of the flow that made the checkpoint.
+        now: that of the flow as it is now.
+        continues: how inputs that read something else go on.
+    """
+    return [*_compare_keyed(before, now), *_compare_inputs(before, now, continues)]
+
+
+def input_continues(plan: Plan) -> Continues:
+    """Return how the inputs of a flow go on from what they read before."""
+
+    def continues(name: str, before: Json) -> str | None:
+        operator = plan.steps[name].operator
+        return operator.source.continues(before) if isinstance(operator, Input) else None
+
+    return continues
 
 
 def without_places(kept: Json) -> Json:
@@ -96,16 +122,29 @@ def without_places(kept: Json) -> Json:
     return {**kept, "levels": None, "keyed": keyed}
 
 
-def _keyed(step: Step, level: int) -> Json:
+def _input(name: str, source: Source[Any]) -> Json:
+    identity = source.identity()
+    try:
+        kept = json.loads(json.dumps(identity))
+    except (TypeError, ValueError) as error:
+        raise FlowTypeError(
+            f"step {name!r}: {type(source).__name__}.identity() must return JSON, got "
+            f"{shorten(identity)}: {error}"
+        ) from None
+    return {"type": type(source).__qualname__, "identity": kept}
+
+
+def _keyed(plan: Plan, step: Step, level: int) -> Json:
     operator = step.operator
     if not isinstance(operator, Stateful):
         raise TypeError(f"step {step.step_id!r} is not a keyed step")
-    return {
+    described = {
         "kind": operator.kind,
         "level": level,
         "sides": operator.sides,
         "config": describe(operator.builder),
     }
+    return {**described, "from": sides_of(plan, step)} if operator.sides > 1 else described
 
 
 def _compare_keyed(before: Json, now: Json) -> Iterator[Change]:
@@ -136,6 +175,9 @@ def _compare_step(
     if old["sides"] != new["sides"]:
         what = f"read {old['sides']} streams and reads {new['sides']}"
         yield Change(name, Effect.WRONG_STATE, what)
+    else:
+        for what in changed_sides(old.get("from"), new.get("from")):
+            yield Change(name, Effect.WRONG_STATE, what)
     for what in differences(old["config"], new["config"]):
         yield Change(name, Effect.WRONG_STATE, what)
     if old["level"] not in (None, new["level"]) and old_levels == new_levels:
@@ -157,7 +199,7 @@ def _streamed_by_spark(plan: Plan) -> list[str]:
     ]
 
 
-def _compare_inputs(before: Json, now: Json) -> Iterator[Change]:
+def _compare_inputs(before: Json, now: Json, continues: Continues) -> Iterator[Change]:
     frames = before.get("frames", now["frames"])
     if frames != now["frames"]:
         shown = [", ".join(map(repr, names)) or "none" for names in (frames, now["frames"])]
@@ -168,12 +210,27 @@ def _compare_inputs(before: Json, now: Json) -> Iterator[Change]:
         yield Change("", Effect.OTHER_FRAMES, what)
     for name, old in before["inputs"].items():
         new = now["inputs"].get(name)
-        if new is not None and new != old:
+        if new is not None and new["type"] != old["type"]:
             what = f"its source was a {old['type']} and is a {new['type']}"
             yield Change(name, Effect.WRONG_STATE, what)
+        elif new is not None:
+            yield from _compare_identity(name, old.get("identity"), new["identity"], continues)
     for name in now["inputs"]:
         if name not in before["inputs"]:
             yield Change(name, Effect.STARTS_EMPTY, "is new: it is read from its beginning")
+
+
+def _compare_identity(
+    name: str, before: Json | None, now: Json | None, continues: Continues
+) -> Iterator[Change]:
+    if before is None or now is None or before == now:
+        return
+    what = f"reads something else: {'; '.join(differences(before, now))}"
+    how = continues(name, before)
+    if how is None:
+        yield Change(name, Effect.WRONG_STATE, what)
+    else:
+        yield Change(name, Effect.GOES_ON, f"{what}: {how}")
 
 
 def _levels(count: int) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -10,7 +12,7 @@ from pyspark.sql.types import StructType
 from typing_extensions import override
 
 from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
-from flow.connectors.source import Batch, Planner, Source, SourceLog, Split
+from flow.connectors.source import Batch, Json, Planner, Source, SourceLog, Split
 from flow.errors import FlowTypeError, SinkError, SourceError, shorten
 
 
@@ -56,12 +58,55 @@ class DataFrameSource(Source[dict[str, Any]]):
         return {**self.__dict__, "frame": None}
 
     @override
+    def identity(self) -> Json:
+        if self.frame is None:
+            return None
+        reads = sorted(_sources_of(self.frame))
+        if self.streaming:
+            return {"streams": reads}
+        folders = [_folder_of(self.frame.inputFiles())]
+        return {"schema": self.frame.schema.simpleString(), "reads": reads, "folders": folders}
+
+    @override
+    def continues(self, before: Json) -> str | None:
+        now = self.identity()
+        if self.streaming:
+            kinds = [[_kind_of(one) for one in each["streams"]] for each in (before, now)]
+            return "Spark goes on where it was left" if kinds[0] == kinds[1] else None
+        (old,), (new,) = before["folders"], now["folders"]
+        same = {**before, "folders": None} == {**now, "folders": None}
+        if same and (f"{new}/".startswith(f"{old}/") or f"{old}/".startswith(f"{new}/")):
+            return "it goes on with the rows that were there when it was first read"
+        return None
+
+    @override
     def planner(self, log: SourceLog, parallelism: int) -> Planner:
         raise SourceError("a data frame is read by Spark itself")
 
     @override
     def read(self, split: Split) -> Iterator[Batch]:
         raise SourceError("a data frame is read by Spark itself")
+
+
+def _sources_of(frame: DataFrame) -> list[str]:
+    """What Spark reads for a data frame, as Spark names it, without numbers of columns."""
+    leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
+    names = [str(leaves.apply(number).toString()) for number in range(leaves.size())]
+    return [re.sub(r"#\d+L?", "", name).strip() for name in names]
+
+
+def _kind_of(name: str) -> str:
+    """The kind of what Spark reads, such as ``FileSource`` for ``FileSource[/data]``."""
+    return name.partition("[")[0]
+
+
+def _folder_of(files: Sequence[str]) -> str:
+    """The folder that all files are in; empty where there are none.
+
+    >>> _folder_of(["file:///data/a/1.csv", "file:///data/a/b/1.csv"])
+    'file:/data/a'
+    """
+    return os.path.commonpath([file.rpartition("/")[0] for file in files]) if files else ""
 
 
 class DataFrameSink(Sink[Any]):

@@ -234,6 +234,27 @@ class Source(ABC, Generic[X]):
     def read(self, split: Split) -> Iterator[Batch]:
         """Read a split, in order, in a worker; the same items each time."""
 
+    def identity(self) -> Json:
+        """Return what the source reads, as JSON without secrets; ``None`` to have nothing compared.
+
+        A checkpoint keeps it beside the offsets, which mean something in this input alone. A run
+        that goes on with another identity asks `continues`. Offsets that name what they are
+        offsets of, such as the topics of Kafka, need none.
+        """
+        return None
+
+    def continues(self, before: Json) -> str | None:  # noqa: ARG002
+        """Say how a run goes on from offsets of a source with another `identity`.
+
+        Args:
+            before: what `identity` returned in the run before.
+
+        Returns:
+            What is read from there on, in words; ``None`` where the offsets mean nothing here, so
+            that the run is refused.
+        """
+        return None
+
     def read_fields(self, split: Split, fields: frozenset[str]) -> Iterator[Batch]:  # noqa: ARG002
         """As `read`, where nobody reads other fields of records: they may be left out."""
         return self.read(split)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from flow.dataflow import KeyedStream
 from flow.errors import FlowBuildError, shorten
@@ -120,8 +120,6 @@ class _JoinLogic(StatefulLogic[tuple[int, Any], tuple[Any, ...], JoinState]):
 
 @dataclass(frozen=True)
 class _JoinBuilder:
-    HARMLESS: ClassVar[frozenset[str]] = frozenset({"insert_mode", "emit_mode"})
-
     sides: int
     insert_mode: InsertMode
     emit_mode: EmitMode

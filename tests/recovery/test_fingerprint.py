@@ -310,3 +310,86 @@ def test_a_user_made_windower_is_known_by_its_name() -> None:
     assert describe(Odd()) == {
         "type": "test_a_user_made_windower_is_known_by_its_name.<locals>.Odd"
     }
+
+
+# --- joins ------------------------------------------------------------------------------------
+
+Sides = Callable[[Any, Any], tuple[Any, ...]]
+
+
+def joined(sides: Sides = lambda a, c: (a, c), **modes: Any) -> Dataflow:
+    """A join of two inputs, and a join of them in windows."""
+    flow = Dataflow("f")
+    a, c = (op.input(name, flow, TestingSource([])) for name in "ac")
+    clock, windower = EventClock("at", "5m"), TumblingWindower("1h")
+    for name, stream in {"a": a, "c": c}.items():
+        op.output(f"read {name}", stream, TestingSink([]))
+    read = sides(a, c)
+    op.output("out", op.join("j", *read, **modes), TestingSink([]))
+    windows = win.join_window("w", clock, windower, *read, **modes)
+    op.output("out of windows", windows.down, TestingSink([]))
+    return flow
+
+
+def passing(name: str, stream: Any) -> Any:
+    return op.filter_value(name, stream, bool)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "what"),
+    [
+        (
+            lambda a, c: (a, c),
+            lambda a, c: (c, a),
+            [
+                "side 0 read step 'a', which is side 1 now",
+                "side 1 read step 'c', which is side 0 now",
+            ],
+        ),
+        (
+            lambda a, c: (passing("p", a), a),
+            lambda a, c: (a, passing("p", a)),
+            ["side 0 read step 'p', which is side 1 now"],
+        ),
+        (lambda a, c: (a, c), lambda a, c: (a, a), ["side 1 read step 'c' and reads step 'a'"]),
+        (lambda a, c: (a, c), lambda a, c: (passing("p", a), passing("q", c)), []),
+        (lambda a, c: (passing("p", a), c), lambda a, c: (passing("other", a), c), []),
+        (lambda a, c: (a, c), lambda a, c: (op.merge("m", a, passing("p", c)), c), []),
+        (lambda a, c: (a, a), lambda a, c: (a, a), []),
+    ],
+)
+def test_sides_that_are_others_are_refused(before: Sides, now: Sides, what: list[str]) -> None:
+    found = changes(joined(before), joined(now))
+    assert found == [(step, Effect.WRONG_STATE, one) for step in ("j", "w") for one in what]
+
+
+def test_sides_behind_keyed_steps_come_from_these() -> None:
+    def sides(first: str, second: str) -> Sides:
+        def keyed(a: Any, c: Any) -> tuple[Any, Any]:
+            total = win.count_window("n", c, EventClock("at", "5m"), TumblingWindower("1h"), str)
+            found = {"a": a, "down": total.down, "late": total.late}
+            return found[first], found[second]
+
+        return keyed
+
+    (change, _) = changes(joined(sides("a", "late")), joined(sides("a", "down")))
+    assert change == ("j", Effect.WRONG_STATE, "side 1 read step 'n' (late) and reads step 'n'")
+
+
+def test_the_modes_of_joins_are_compared() -> None:
+    found = changes(joined(insert_mode="first"), joined(insert_mode="last"))
+    assert found == [
+        ("j", Effect.WRONG_STATE, "insert_mode was 'first' and is 'last'"),
+        ("w", Effect.WRONG_STATE, "builder.aggregator.insert_mode was 'first' and is 'last'"),
+    ]
+    found = changes(joined(emit_mode="running"), joined(emit_mode="complete"))
+    assert found == [
+        ("j", Effect.WRONG_STATE, "emit_mode was 'running' and is 'complete'"),
+        ("w", Effect.WRONG_STATE, "builder.emit_mode was 'running' and is 'complete'"),
+    ]
+
+
+def test_what_an_older_version_did_not_keep_is_not_compared() -> None:
+    before, now = (fingerprint(compile_flow(joined())) for _ in range(2))
+    del before["keyed"]["j"]["from"], before["keyed"]["j"]["config"]["insert_mode"]
+    assert compare(before, now) == []

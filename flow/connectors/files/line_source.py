@@ -28,6 +28,7 @@ from flow.connectors.files.lines import Block, LineCuts, LineRange
 from flow.connectors.files.listing import FileList
 from flow.connectors.files.parallel_planning import file_planner
 from flow.connectors.files.places import (
+    absolute,
     checked_paths,
     connect,
     find_files,
@@ -39,6 +40,7 @@ from flow.connectors.source import (
     BadInput,
     Batch,
     Invalid,
+    Json,
     OnInvalid,
     Planner,
     Source,
@@ -50,6 +52,9 @@ X = TypeVar("X")
 
 Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 """A file, a directory, a glob or a URI, or a list of those."""
+
+READS_NEW_FILES = "files that are listed already are read to their end, then those that are new"
+"""How a run goes on with other paths: the list of files in the checkpoint only grows."""
 
 Parsed: TypeAlias = "list[Any] | pa.Table"
 
@@ -132,6 +137,14 @@ class LineSource(Source[X]):
         )
 
     @override
+    def identity(self) -> Json:
+        return identity_of_files(path_list(self.path))
+
+    @override
+    def continues(self, before: Json) -> str:
+        return READS_NEW_FILES
+
+    @override
     def read(self, split: Split) -> Iterator[Batch]:
         for entry in split.what:
             piece = Piece.from_json(entry)
@@ -147,6 +160,15 @@ def path_list(path: Paths) -> tuple[str, ...]:
     """A checked `path` argument as a tuple."""
     paths = [path] if isinstance(path, (str, os.PathLike)) else path
     return tuple(os.fspath(one) for one in paths)
+
+
+def identity_of_files(paths: Sequence[str]) -> Json:
+    """Return where files are looked for, from the root and without credentials, in any order.
+
+    >>> identity_of_files(["/b", "s3://me:secret@bucket/*.csv"])
+    {'paths': ['/b', 's3://bucket/*.csv']}
+    """
+    return {"paths": sorted({without_credentials(absolute(one)) for one in paths})}
 
 
 def name_of_files(paths: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,10 @@ from pyarrow import fs
 from flow.connectors.files.places import Found, explained, shown
 from flow.connectors.source import Json, SourceLog
 from flow.errors import SourceError
+
+logger = logging.getLogger("flow")
+
+_SINCE = "%d file%s new since the run before, such as %s: read after those that were there"
 
 LEAST_WAIT = 1.0
 """Seconds between two listings, at least."""
@@ -75,9 +80,10 @@ class FileList:
     """The files of a source, in reading order.
 
     Kept in the source's log, so that a run that goes on sees the files under the same numbers.
-    A bounded source lists once, at the very first planning, by path. One that follows appends the
-    files that have appeared, those of each listing by modification time and path. A file
-    without content is not read; while following, it is taken once it has some.
+    A bounded source lists once, as a run starts, by path; a run that goes on appends the files that
+    are new, and says so. One that follows appends the files that have appeared, those of each
+    listing by modification time and path. A file without content is not read; it is taken once it
+    has some.
     """
 
     def __init__(
@@ -98,8 +104,8 @@ class FileList:
         self._next_listing = clock()
         if follow:
             self.refresh()
-        elif not entries:
-            self._append(sorted(find(), key=lambda file: (file.path, file.store)))
+        else:
+            self._list_once(is_first=not entries)
 
     def __len__(self) -> int:
         return len(self._files)
@@ -118,6 +124,14 @@ class FileList:
         if any(file.size for file in new):
             self._append(sorted(new, key=lambda file: (file.mtime, file.path)))
         return True
+
+    def _list_once(self, is_first: bool) -> None:
+        new = [file for file in self._find() if (file.store, file.path) not in self._seen]
+        filled = sum(file.size > 0 for file in new)
+        if filled and not is_first:
+            logger.warning(_SINCE, filled, "s are" if filled > 1 else " is", shown(*new[0][:2]))
+        if filled or is_first:
+            self._append(sorted(new, key=lambda file: (file.path, file.store)))
 
     def _append(self, found: list[Found]) -> None:
         files = [File(file.store, file.path, file.size) for file in found if file.size]

@@ -14,7 +14,13 @@ import pyarrow.parquet as pq
 from typing_extensions import override
 
 from flow.connectors.files.checks import check_choice, check_count, check_flag
-from flow.connectors.files.line_source import Paths, name_of_files, path_list
+from flow.connectors.files.line_source import (
+    READS_NEW_FILES,
+    Paths,
+    identity_of_files,
+    name_of_files,
+    path_list,
+)
 from flow.connectors.files.listing import File, FileList, opened
 from flow.connectors.files.parallel_planning import MOST_OPEN, file_planner
 from flow.connectors.files.parquet_instants import instants_of
@@ -25,7 +31,7 @@ from flow.connectors.files.places import (
     repr_without_credentials,
 )
 from flow.connectors.files.planning import FILE_ORDERS, Cuts, FileOrder, Piece
-from flow.connectors.source import Batch, Planner, Source, SourceLog, Split
+from flow.connectors.source import Batch, Json, Planner, Source, SourceLog, Split
 from flow.errors import FlowBuildError, FlowTypeError, SourceError, shorten
 
 ROWS = 65_536
@@ -57,7 +63,7 @@ class ParquetSource(Source[Any]):
         rows_per_epoch: how many rows an epoch reads, at most.
         follow: whether to go on with the files that appear later, and never end. A file must be
             complete when it appears, so write it elsewhere and move it into place; it is read once.
-            Without it, the list of files is fixed when the flow first starts.
+            Without it, files are listed once, as a run starts.
         order: ``"sequence"``: the files are one source partition, read one after another in order
             (a file a day). ``"parallel"``: each file is a source partition of its own, read side by
             side (a file a device); ``docs/files.md`` shows both.
@@ -100,6 +106,14 @@ class ParquetSource(Source[Any]):
             parallelism=parallelism,
             follow=self.follow,
         )
+
+    @override
+    def identity(self) -> Json:
+        return identity_of_files(path_list(self.path))
+
+    @override
+    def continues(self, before: Json) -> str:
+        return READS_NEW_FILES
 
     @override
     def read(self, split: Split) -> Iterator[Batch]:

@@ -39,7 +39,7 @@ class TextSource(LineSource[str]):
             is read in one epoch.
         follow: whether to go on with the files that appear later, and never end. A file must be
             complete when it appears, so write it elsewhere and move it into place; it is read once.
-            Without it, the list of files is fixed when the flow first starts.
+            Without it, files are listed once, as a run starts.
         order: ``"sequence"``: the files are one source partition, read one after another in order
             (a file a day). ``"parallel"``: each file is a source partition of its own, read side by
             side (a file a device); ``docs/files.md`` shows both.

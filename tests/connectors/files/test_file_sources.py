@@ -139,17 +139,22 @@ def test_a_file_that_changes_after_it_was_listed_is_an_error_that_names_it(
 # --- the list of a bounded source, and one that grows --------------------------------------------
 
 
-def test_a_bounded_source_reads_the_files_that_were_there_when_it_first_started(
-    tmp_path: Path,
+def test_a_bounded_source_that_goes_on_reads_new_files_after_those_that_were_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(tmp_path / "b.txt", "b\n")
     log = JsonLog()
-    assert run(TextSource(tmp_path), log=log).items == ["b"]
+    first = run(TextSource(tmp_path), log=log)
+    assert first.items == ["b"]
+    assert run(TextSource(tmp_path), log=log, start=first.ends[-1]).items == []
+    assert (log.entries(), caplog.messages) == ([{"files": [["", f"{tmp_path}/b.txt", 2]]}], [])
     write(tmp_path / "a.txt", "a\n")
-    again = run(TextSource(tmp_path), log=log)
-    assert again.items == ["b"]
-    assert log.entries() == [{"files": [["", str(tmp_path / "b.txt"), 2]]}]
-    assert run(TextSource(tmp_path), log=log, start=again.ends[-1]).items == []
+    assert run(TextSource(tmp_path), log=log).items == ["b", "a"]
+    assert run(TextSource(tmp_path), log=log, start=first.ends[-1]).items == ["a"]
+    assert caplog.messages == [
+        f"1 file is new since the run before, such as {tmp_path}/a.txt: "
+        "read after those that were there"
+    ]
 
 
 def test_an_offset_beyond_the_list_is_an_error(tmp_path: Path) -> None:
