@@ -22,6 +22,7 @@ from typing_extensions import override
 
 from flow.errors import FlowTypeError, shorten
 from flow.instants import NEVER, Moment, from_us
+from flow.operators.detaching import detached_from
 from flow.operators.logic import (
     COUNTED,
     DISCARD,
@@ -196,6 +197,8 @@ _NEW_KEY = DriverState(None, None, None, 0, 0, {}, (), {}, {})
 
 class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
     """The logic of one key of a windowing step; emits (port, value)."""
+
+    detaches = True
 
     def __init__(self, config: DriverBuilder, state: DriverState) -> None:
         self._config = config
@@ -400,14 +403,20 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         if self._config.emit == "epoch" or self._windows[window_id].speaks_each_epoch:
             self._changed[window_id] = None
         if made:
-            self._down(self._windower.metadata(window_id), made)
+            self._speak(window_id, made)
 
     def _say(self, window_id: int) -> None:
         """Let an open window emit what it has come to, if it is one that can."""
         logic = self._windows[window_id]
         if isinstance(logic, EpochWindowLogic):
             with Calling(logic, "on_epoch_end"):
-                self._down(self._windower.metadata(window_id), logic.on_epoch_end())
+                self._speak(window_id, logic.on_epoch_end())
+
+    def _speak(self, window_id: int, made: Iterable[Any]) -> None:
+        """Send down what an open window has made; what the window keeps goes on to change."""
+        logic = self._windows[window_id]
+        values = made if logic.detaches else detached_from(logic, made)
+        self._down(self._windower.metadata(window_id), values)
 
     def _merge(self, original: int, target: int) -> None:
         consumed = self._windows.pop(original)

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
+from flow.operators.detaching import detached
 from flow_windowing.aggregators import Aggregator, Arrival, called
 from flow_windowing.logic import EpochWindowLogic
 from flow_windowing.settings import Emit
@@ -36,6 +37,7 @@ class FoldingLogic(EpochWindowLogic[Any, Any, tuple[Any]]):
 
     __slots__ = ("_aggregator", "_emit", "state")
 
+    detaches = True
     # Where the operator says so, and only there.
     speaks_each_epoch = False
 
@@ -80,7 +82,9 @@ class FoldingLogic(EpochWindowLogic[Any, Any, tuple[Any]]):
         return (copy.copy(self.state),)
 
     def _result(self) -> Any:
-        return called(self._aggregator, "result", self.state)
+        if self._emit == "close":
+            return called(self._aggregator, "result", self.state)
+        return result_now(self._aggregator, self.state)
 
 
 @dataclass(frozen=True)
@@ -155,6 +159,14 @@ class Reduce(Aggregator[Any, Any, Any]):
     @override
     def result(self, state: tuple[Any, ...]) -> Any:
         return copy.deepcopy(state[0]) if self.copies else state[0]
+
+
+def result_now(aggregator: Aggregator[Any, Any, Any], state: Any) -> Any:
+    """Return the result of a window that goes on, which later values do not change."""
+    if not isinstance(aggregator, Named):
+        return detached(called(aggregator, "result", state), state)
+    parts = zip(aggregator.names, aggregator.aggregators, state, strict=True)
+    return {name: result_now(one, kept) for name, one, kept in parts}
 
 
 @dataclass(frozen=True)

@@ -148,6 +148,8 @@ class _JoinBuilder:
 
 
 class _JoinLogic(WindowLogic[tuple[int, Any], tuple[Any, ...], Sides]):
+    detaches = True
+
     """The values of one window. Invariant: each side has at most one, but for ``"product"``."""
 
     __slots__ = ("_config", "sides")

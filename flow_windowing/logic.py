@@ -16,8 +16,15 @@ S = TypeVar("S")
 
 
 class WindowLogic(ABC, Generic[V, W, S]):
-    """What happens inside one window of one key: the contract for `window`."""
+    """What happens inside one window of one key: the contract for `window`.
 
+    Attributes:
+        detaches: whether what it emits never changes with its state. Else a value that is an
+            attribute of the logic, or a tuple that holds one, is copied as it is emitted.
+        speaks_each_epoch: whether it also emits at the end of each epoch that changed its window.
+    """
+
+    detaches: ClassVar[bool] = False
     speaks_each_epoch: ClassVar[bool] = False
 
     @abstractmethod

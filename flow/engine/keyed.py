@@ -18,6 +18,7 @@ from flow.engine.state import KeyStates
 from flow.engine.step_time import StepTime
 from flow.errors import FlowError, StepError, brief, shorten, step_error
 from flow.instants import NEVER
+from flow.operators.detaching import detached_from
 from flow.operators.logic import (
     COUNTED,
     DISCARD,
@@ -237,6 +238,8 @@ class KeyedRun:
                 if logic is None:
                     logic = self._build(key)
                 made, keep = logic.on_item(value, moment)
+                if not logic.detaches:
+                    made = detached_from(logic, made)
                 before = len(values)
                 values += made
                 pos += [at] * (len(values) - before)
@@ -265,7 +268,7 @@ class KeyedRun:
     ) -> Logic | None:
         try:
             made, keep = method(*args)
-            values = list(made)
+            values = list(made) if logic.detaches else detached_from(logic, made)
             self._emitted.add(key, values, [pos] * len(values))
             return logic if keep is KEEP else self._checked(keep, logic)
         except StepError:

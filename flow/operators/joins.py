@@ -93,6 +93,8 @@ def join(
 
 
 class _JoinLogic(StatefulLogic[tuple[int, Any], tuple[Any, ...], JoinState]):
+    detaches = True
+
     def __init__(self, insert_mode: InsertMode, emit_mode: EmitMode, state: JoinState) -> None:
         self._insert_mode = insert_mode
         self._emit_mode = emit_mode

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from typing_extensions import override
 
@@ -103,7 +103,14 @@ class FailedCall(FlowError):
 
 
 class _Logic(ABC, Generic[W, S]):
-    """What the two kinds of logic have in common."""
+    """What the kinds of logic have in common.
+
+    Attributes:
+        detaches: whether what it emits never changes with its state. Else an item that is an
+            attribute of the logic, or a tuple that holds one, is copied as it is emitted.
+    """
+
+    detaches: ClassVar[bool] = False
 
     def on_notify(self, moment: Moment) -> tuple[Iterable[W], Keep]:  # noqa: ARG002
         """Called when the time asked for by `notify_at` has come."""

@@ -12,6 +12,7 @@ from flow.durations import Duration, duration_us
 from flow.errors import FlowBuildError, brief, shorten
 from flow.instants import NEVER, Moment, from_us
 from flow.operators.building import add_step, check_callable, check_whole
+from flow.operators.detaching import CONSTANTS, detached
 from flow.operators.logic import (
     DISCARD,
     KEEP,
@@ -266,12 +267,16 @@ def _add(left: int, right: int) -> int:
 
 
 class _FlatMapLogic(StatefulLogic[Any, Any, Any]):
+    detaches = True
+
     def __init__(self, mapper: Callable[[Any, Any], Any], state: Any) -> None:
         self._mapper = mapper
         self._state = state
 
     def on_item(self, value: Any, moment: Moment) -> tuple[Iterable[Any], Keep]:  # noqa: ARG002
         self._state, made = _two(self._mapper(self._state, value), "values")
+        if type(self._state) not in CONSTANTS:
+            made = [detached(one, self._state) for one in made]
         return made, DISCARD if self._state is None else KEEP
 
     def snapshot(self) -> Any:
@@ -294,6 +299,8 @@ class _MapLogic(OneToOneLogic):
                 if type(returned) is not tuple or len(returned) != 2:
                     _two(returned, "value")
                 state, one = returned
+                if type(state) not in CONSTANTS:
+                    one = detached(one, state)
                 made.append(one)
         except Exception as error:
             raise RejectedValue(value, f"the mapper raised {brief(error)}") from error
@@ -327,6 +334,8 @@ class _MapBuilder:
 
 
 class _CollectLogic(StatefulLogic[Any, list[Any], tuple[list[Any], int]]):
+    detaches = True
+
     def __init__(self, timeout_us: int, max_size: int, state: tuple[list[Any], int] | None) -> None:
         self._timeout_us = timeout_us
         self._max_size = max_size
@@ -366,6 +375,8 @@ class _CollectBuilder:
 
 
 class _FoldLogic(StatefulLogic[Any, Any, Any]):
+    detaches = True
+
     def __init__(self, folder: Callable[[Any, Any], Any], state: Any) -> None:
         self._folder = folder
         self._state = state

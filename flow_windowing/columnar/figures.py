@@ -33,7 +33,7 @@ from flow_windowing.aggregators import (
 from flow_windowing.columnar.folds import FailedAt, folded
 from flow_windowing.columnar.timestamps import Values
 from flow_windowing.columnar.written import Pickled, Stored, held, known, written
-from flow_windowing.folding import Fold
+from flow_windowing.folding import Fold, result_now
 
 Packed: TypeAlias = tuple[Any, ...]
 """Figures as plain data, to be written down: their kind, the type of their aggregator, then what
@@ -264,7 +264,7 @@ class ObjectFigures(Figures):
                 except Exception as error:
                     cause = self._not_added(error, groups, at)
                     raise FailedRow(int(groups.order[at])) from cause
-                figures.append(called(aggregator, "result", states[row]))
+                figures.append(result_now(aggregator, states[row]))
             except (FailedCall, RejectedValue) as error:
                 raise FailedRow(int(groups.order[at])) from error
         return figures
@@ -317,10 +317,10 @@ class ObjectFigures(Figures):
             target, original, value = turn
             try:
                 if original is not None:
-                    figures.append(called(aggregator, "result", self._state(original)))
+                    figures.append(result_now(aggregator, self._state(original)))
                 self.replay([turn], values, arrivals)
                 if original is None:
-                    figures.append(called(aggregator, "result", self._states[target]))
+                    figures.append(result_now(aggregator, self._states[target]))
             except FailedRow:
                 raise
             except Exception as error:
