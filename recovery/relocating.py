@@ -66,11 +66,13 @@ def relocate(path: PathLike, *, yes: bool = False, spark: SparkSession | None = 
         CheckpointError: when the directory is not a checkpoint, a file of it is not whole, or a run
             is using it; nothing has been changed then.
     """
+    from flow.engine.checkpoint import check_settled
     from flow.engine.lock import NAME, CheckpointLock
 
     checkpoint = open_checkpoint(path, spark)
     locking = yes or checkpoint.files.exists(NAME)
     with CheckpointLock(checkpoint.files) if locking else nullcontext():
+        check_settled(checkpoint.files)
         checkpoint = open_checkpoint(path, checkpoint.spark)  # as it is now that nobody changes it
         changed = list(rewritten(checkpoint))
         found = _planned(checkpoint, changed, yes)

@@ -72,10 +72,12 @@ def rescale(
     for name, count in (("shards", shards), ("partitions", partitions)):
         if count is not None:
             check_whole(name, count, 1)
+    from flow.engine.checkpoint import check_settled
     from flow.engine.lock import CheckpointLock
 
     kept = open_checkpoint(path, spark)
     with CheckpointLock(kept.files):
+        check_settled(kept.files)
         return _rescale(kept, shards, partitions)
 
 

@@ -6,6 +6,9 @@ have names of their own, and the runs after this one write others. But the *snap
 are moved away too: Spark counts back from the last it finds when it removes old state, and could
 remove what the earlier epoch still needs.
 
+A tool that is killed half-way must not leave what looks whole, so what is to be done is written
+down first, in a journal. While that is there no run starts, and setting back again does the rest.
+
 If steps have been reset, added or removed since, the checkpoint knows them again as it did then:
 the state that was given up meanwhile is there at the earlier epoch.
 """
@@ -13,6 +16,7 @@ the state that was given up meanwhile is there at the earlier epoch.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from flow.engine.checkpoint import Identity
+    from recovery.files import CheckpointFiles
 
 Json: TypeAlias = Any
 
@@ -64,6 +69,12 @@ class Rewind:
         """The rewind as JSON."""
         return asdict(self)
 
+    @classmethod
+    def from_json(cls, content: Json) -> Rewind:
+        """The rewind in JSON made by `to_json`."""
+        lists = {name: tuple(content[name]) for name in ("undone", "moved")}
+        return cls(**{**content, **lists})
+
     def __str__(self) -> str:
         """What it does, for people."""
         return "\n".join(_lines(self))
@@ -73,6 +84,8 @@ def rewind(
     path: PathLike, epoch: int, *, yes: bool = False, spark: SparkSession | None = None
 ) -> Rewind:
     """Set a checkpoint back, so that the next run goes on after an earlier epoch.
+
+    One that was cut off is finished first, whichever epoch it set the checkpoint back to.
 
     The sinks of files remove what they have published for later epochs as the next run finishes its
     first; what other sinks have written stays.
@@ -87,18 +100,39 @@ def rewind(
         CheckpointError: when the epoch is not kept, its state is not whole, or a run is using the
             checkpoint; nothing has been changed then.
     """
+    from flow.engine.checkpoint import CHANGE
     from flow.engine.lock import NAME, CheckpointLock
 
     checkpoint = open_checkpoint(path, spark)
     checkpoint.chosen(epoch)
     locking = yes or checkpoint.files.exists(NAME)
     with CheckpointLock(checkpoint.files) if locking else nullcontext():
+        if checkpoint.files.exists(CHANGE):
+            begun = _begun(checkpoint.files, yes)
+            if begun.epoch == epoch:
+                return begun
         checkpoint = open_checkpoint(path, checkpoint.spark)  # as it is now that nobody changes it
         planned = _planned(checkpoint, checkpoint.chosen(epoch), yes)
         check_state(checkpoint, epoch)
         if yes and planned.moved:
-            _move(checkpoint, planned)
+            _begin(checkpoint, planned)
+            _finish(checkpoint.files)
     return planned
+
+
+def _begun(files: CheckpointFiles, yes: bool) -> Rewind:
+    """Return the rewind that was cut off, finished if that was asked for.
+
+    Raises:
+        CheckpointError: when it was not.
+    """
+    from flow.engine.checkpoint import CHANGE, check_settled
+
+    if not yes:
+        check_settled(files)
+    begun = Rewind.from_json(files.read(CHANGE)["rewind"])
+    _finish(files)
+    return begun
 
 
 def _planned(checkpoint: KeptCheckpoint, epoch: int, done: bool) -> Rewind:
@@ -153,17 +187,40 @@ def _snapshots(checkpoint: KeptCheckpoint, epoch: int) -> Iterator[str]:
                     yield f"{folder}/{name}"
 
 
-def _move(checkpoint: KeptCheckpoint, planned: Rewind) -> None:
+def _begin(checkpoint: KeptCheckpoint, planned: Rewind) -> None:
+    """Write down what is to be done."""
+    from flow.engine.checkpoint import CHANGE
+
     files = checkpoint.files
     if files.exists(planned.backup):
         raise CheckpointError(f"{checkpoint.root}/{planned.backup} is there already: try again")
+    where, epoch = shlex.quote(checkpoint.root), planned.epoch
+    journal = {
+        "finish": f"python -m recovery rewind {where} --epoch {epoch} --yes",
+        "rewind": planned.to_json(),
+        "identity": checkpoint.identity.set_back(epoch).to_json(),
+    }
+    files.write(CHANGE, journal)
+
+
+def _finish(files: CheckpointFiles) -> None:
+    """Do what is written down, or the rest of it; what is done already stays as it is."""
+    from flow.engine.checkpoint import CHANGE
+
+    journal = files.read(CHANGE)
+    planned = Rewind.from_json(journal["rewind"])
     files.write_text(f"{planned.backup}/{NOTE}", _note(planned))
     for name in planned.moved:
+        kept = f"{planned.backup}/{name}"
         if name == IDENTITY:
-            files.write_text(f"{planned.backup}/{name}", files.text(name))
-            files.write(name, checkpoint.identity.set_back(planned.epoch).to_json())
+            if not files.exists(kept):
+                files.write_text(kept, files.text(name))
+            files.write(name, journal["identity"])
+        elif files.exists(name):
+            files.move(name, kept)
         else:
-            files.move(name, f"{planned.backup}/{name}")
+            files.remove_checksum(name)  # the file was moved, and what checks it was not
+    files.remove(CHANGE)
 
 
 def _note(planned: Rewind) -> str:

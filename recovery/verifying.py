@@ -68,7 +68,22 @@ def verify(path: PathLike, *, spark: SparkSession | None = None) -> list[Problem
     except CheckpointError as error:
         way_out = "put it back from a copy of the checkpoint; it says which flow this is"
         return [Problem("flow.json", _about(error, "flow.json", files), way_out)]
-    return [*_logs(checkpoint), *_beside(files), *_seed(checkpoint), *_state(checkpoint)]
+    return [
+        *_journal(files),
+        *_logs(checkpoint),
+        *_beside(files),
+        *_seed(checkpoint),
+        *_state(checkpoint),
+    ]
+
+
+def _journal(files: CheckpointFiles) -> Iterator[Problem]:
+    """What a tool that was cut off has left to do."""
+    from flow.engine.checkpoint import CHANGE
+
+    if files.exists(CHANGE):
+        problem = "says that a tool was cut off while it changed the checkpoint"
+        yield Problem(CHANGE, problem, f"do the rest with: {files.read(CHANGE)['finish']}")
 
 
 def check(path: PathLike, spark: SparkSession) -> None:

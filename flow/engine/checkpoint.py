@@ -2,6 +2,7 @@
 
     <path>/flow.json      the identity: flow, run id, layout, fingerprint; replaced at once
     <path>/lock.json      who runs on it now; in ``lock-<token>.json``, when it last said so
+    <path>/change.json    what a tool is about to change, while it does
     <path>/spark          Spark's own checkpoint: offsets, commits and state; ``spark-<n>`` in a
                           later generation
     <path>/seed-<n>       the state that generation n starts with
@@ -29,6 +30,8 @@ Json: TypeAlias = Any
 
 VERSION = 2
 NAME = "flow.json"
+CHANGE = "change.json"
+"""The journal of a tool: what it is about to change, and the command that finishes it."""
 
 logger = logging.getLogger("flow")
 
@@ -144,6 +147,19 @@ def read_identity(storage: Storage) -> Identity:
     return Identity.from_json(storage.read(NAME), storage.root)
 
 
+def check_settled(storage: Storage) -> None:
+    """Refuse a checkpoint of which a tool has changed a part and was cut off.
+
+    Raises:
+        CheckpointError: with the command that does the rest.
+    """
+    if storage.exists(CHANGE):
+        raise CheckpointError(
+            f"{storage.root}: a tool was cut off while it changed the checkpoint; do the rest "
+            f"with: {storage.read(CHANGE)['finish']}"
+        )
+
+
 @dataclass
 class Checkpoint:
     """A checkpoint that a run has opened.
@@ -183,6 +199,7 @@ class Checkpoint:
         Raises:
             CheckpointError: when it is another flow's, or does not fit the flow as it is now.
         """
+        check_settled(storage)
         resuming = storage.exists(NAME)
         if resuming:
             identity = read_identity(storage)

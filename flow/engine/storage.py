@@ -134,6 +134,10 @@ class Storage:
             if not self._fs.rename(path, new):
                 raise OSError(f"the file system would not name it {new.toString()}")
 
+    def remove_checksum(self, name: str) -> None:
+        """Remove the checksum that Hadoop keeps of a file, if there is one."""
+        self.remove(_checksum_name(name))
+
     def _put(self, name: str, content: Json, overwrite: bool) -> None:
         path = self._path(name)
         self._files.mkdirs(path.getParent())
