@@ -156,7 +156,7 @@ class _Writer:
         self._arrived = column(held.arrived, 0) if counts else b""
         self._entered = column(held.entered, 0) if counts else b""
         self._seen = column(held.seen, 0)
-        self._due_us = due_us
+        self._due_us, self._held_us = split_dues(due_us)
         self._due = due_us.astype("<i8").tobytes()
         self._windows_of, self._window_ends = _counted(windows.places, held.count)
         self._ids = windows.ids.astype("<i8").tobytes()
@@ -205,8 +205,8 @@ class _Writer:
             kind=self._kind,
             taken_us=self._taken[keys],
         )
-        dues, held = split_dues(self._due_us[begin:end])
-        return Dumped(kept.encode(), end - begin, int(dues.min()), int(held.min()))
+        due_us, held_us = self._due_us[begin:end].min(), self._held_us[begin:end].min()
+        return Dumped(kept.encode(), end - begin, int(due_us), int(held_us))
 
     def _written(self, begin: int, end: int) -> Written:
         """The waiting values from `begin` to `end`."""

@@ -280,11 +280,11 @@ class ShardWindows(ShardLogic):
         enters = entering.take(at_once)
         return enters.take(order_by(enters.places, enters.watermark_us))
 
-    def _advance(self, watermark_us: Ints, pos_of_place: Ints) -> Ints:
+    def _advance(self, watermark_us: Ints, pos_of_place: Ints) -> list[Ints]:
         """Bring each place's watermark here: what waits enters, and windows close.
 
         Returns:
-            The places whose windows have closed or got values.
+            The places whose windows have closed or got values, some of them more than once.
         """
         released = self._release(watermark_us, pos_of_place)
         held = self._held
@@ -300,21 +300,21 @@ class ShardWindows(ShardLogic):
         self._changed[closed] = True
         held.seen = self._windowing.seen_after(held, rows)
         held.windows = windows.take(~closing)
-        return np.union1d(closed, released)
+        return [*released, closed]
 
-    def _release(self, watermark_us: Ints, pos_of_place: Ints) -> Ints:
+    def _release(self, watermark_us: Ints, pos_of_place: Ints) -> list[Ints]:
         """Let enter what waits and has been passed; returns the places of these values."""
         held = self._held
         passed = held.waiting.times_us <= watermark_us[held.waiting.places]
         if not passed.any():
-            return np.empty(0, np.int64)
+            return []
         out, held.waiting = held.waiting.released(passed)
         self._changed[out.places] = True
         rows = np.arange(len(out))
         entering = Entering(rows, out.places, out.times_us, out.numbers, out.enters_us)
         values = as_columns(out.values, self._plan.fields)
         self._enter(entering, values, out.values.__getitem__, pos_of_place)
-        return np.unique(out.places)
+        return [out.places]
 
     def _enter(
         self,

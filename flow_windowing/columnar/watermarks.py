@@ -7,7 +7,7 @@ of what it was and of the candidates so far, as far as other source partitions l
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -197,8 +197,14 @@ class WatermarkRule:
             moment: the moment after the epoch's rows.
         """
 
-    def held(self, clocks: KeyClocks, places: Ints, moment: Moment) -> None:
-        """Note what the watermarks of keys are taken for, where partitions hold them."""
+    def held(self, clocks: KeyClocks, touched: Sequence[Ints], moment: Moment) -> None:
+        """Note what the watermarks of keys are taken for, where partitions hold them.
+
+        Args:
+            clocks: the clocks of all keys.
+            touched: the keys whose watermark has done something, some of them more than once.
+            moment: the moment.
+        """
 
     def due_us(self, close_us: Ints, clocks: KeyClocks, moment: Moment) -> Ints:  # noqa: ARG002
         """The system time at which each key's watermark gets where it has something to do.
@@ -222,6 +228,16 @@ def floor_us(clocks: KeyClocks, passed_us: Ints, moment: Moment) -> Ints:
     held = taken_us != NO_WATERMARK
     older = clocks.set_at_us < moment.held_since_us
     return np.where(held & ~older, taken_us, np.maximum(taken_us, passed_us))
+
+
+def _passed(base_us: Ints, set_at_us: Ints, clock_us: int) -> Ints:
+    """Each base, and what the inputs' clock has added to it."""
+    passed_us: Ints = np.maximum(clock_us - set_at_us, 0)
+    passed_us += base_us
+    fresh = base_us == NO_WATERMARK
+    if fresh.any():
+        passed_us[fresh] = NO_WATERMARK
+    return passed_us
 
 
 class EventRule(WatermarkRule):
@@ -266,9 +282,7 @@ class EventRule(WatermarkRule):
         """Each key's base, and what the inputs' clock has added to it."""
         if not self._advances:
             return clocks.base_us
-        passed_us = np.maximum(clock_us - clocks.set_at_us, 0)
-        set_ = clocks.base_us != NO_WATERMARK
-        return np.where(set_, clocks.base_us + np.where(set_, passed_us, 0), NO_WATERMARK)
+        return _passed(clocks.base_us, clocks.set_at_us, clock_us)
 
     @override
     def too_far_ahead(self, time_us: Ints, moment: Moment) -> Mask | None:
@@ -303,27 +317,31 @@ class EventRule(WatermarkRule):
     @override
     def settle(self, clocks: KeyClocks, settling: Settling, moment: Moment) -> None:
         places, now_us = settling.places, moment.running_us
-        moved = settling.led_us > self._passed(clocks.take(places), moment.inputs_us)
+        passed_us = clocks.base_us[places]
+        if self._advances:
+            passed_us = _passed(passed_us, clocks.set_at_us[places], moment.inputs_us)
+        moved = settling.led_us > passed_us
         if moment.bound_us < NEVER:
-            own_us = np.maximum(
-                self._passed(clocks.take(places), moment.inputs_us), settling.led_us
-            )
-            held_us = np.minimum(own_us, moment.bound_us)
+            held_us = np.minimum(np.maximum(passed_us, settling.led_us), moment.bound_us)
             least_us = np.maximum(settling.watermark_us, LEAST_TAKEN)
             clocks.known_taken()[places] = np.maximum(least_us, held_us)
         elif clocks.taken_us is not None:
             clocks.taken_us[places] = NO_WATERMARK
-        clocks.base_us[places[moved]] = settling.led_us[moved]
-        clocks.set_at_us[places[moved]] = now_us
+        places_moved = places[moved]
+        clocks.base_us[places_moved] = settling.led_us[moved]
+        clocks.set_at_us[places_moved] = now_us
         clocks.heard_us[places[settling.heard]] = now_us
 
     @override
-    def held(self, clocks: KeyClocks, places: Ints, moment: Moment) -> None:
+    def held(self, clocks: KeyClocks, touched: Sequence[Ints], moment: Moment) -> None:
         if moment.bound_us < NEVER:
-            taken_us = np.maximum(self.now(clocks, moment)[places], LEAST_TAKEN)
-            clocks.known_taken()[places] = taken_us
+            watermark_us = self.now(clocks, moment)
+            for places in touched:
+                taken_us = np.maximum(watermark_us[places], LEAST_TAKEN)
+                clocks.known_taken()[places] = taken_us
         elif clocks.taken_us is not None:
-            clocks.taken_us[places] = NO_WATERMARK
+            for places in touched:
+                clocks.taken_us[places] = NO_WATERMARK
 
     @override
     def due_us(self, close_us: Ints, clocks: KeyClocks, moment: Moment) -> Ints:
@@ -367,7 +385,7 @@ class StreamRule(EventRule):
         pass
 
     @override
-    def held(self, clocks: KeyClocks, places: Ints, moment: Moment) -> None:
+    def held(self, clocks: KeyClocks, touched: Sequence[Ints], moment: Moment) -> None:
         pass
 
     @override
