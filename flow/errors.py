@@ -25,9 +25,22 @@ def shorten(value: object, limit: int = 400) -> str:
     """
     try:
         text = _short.repr(value)
-    except Exception as error:  # a user's __repr__ may raise anything
+    except RAISED as error:  # a user's __repr__ may raise anything
         text = f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+RAISED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
+"""What a user's function may raise: what would end a process or a generator ends the flow, and is
+told with the step and the item like any other."""
+
+
+def said(error: BaseException | None) -> str:
+    """Return an exception's message, whatever its ``__str__`` does."""
+    try:
+        return str(error)
+    except RAISED as raised:
+        return f"<its message cannot be shown: {type(raised).__name__}>"
 
 
 def brief(error: BaseException, limit: int = 500) -> str:
@@ -36,7 +49,7 @@ def brief(error: BaseException, limit: int = 500) -> str:
     >>> brief(ValueError("bad"))
     'ValueError: bad'
     """
-    text = f"{type(error).__name__}: {error}"
+    text = f"{type(error).__name__}: {said(error)}"
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
@@ -46,7 +59,7 @@ def first_line(error: BaseException | None) -> str:
     >>> first_line(ValueError("bad")), first_line(KeyError())
     ('bad', 'KeyError')
     """
-    text = str(error).strip()
+    text = said(error).strip()
     return text.splitlines()[0] if text else type(error).__name__
 
 

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
+from flow.errors import StepError
+
 SAID = "stopping when the epoch in hand is done; a second Ctrl-C stops at once"
 
 _DEFAULTS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
@@ -74,6 +76,8 @@ def plainly_interrupted() -> Iterator[None]:
     py4j.setLevel(logging.CRITICAL + 1)
     try:
         yield
+    except StepError:
+        raise  # also where a user's function raised it, in a worker
     except BaseException as error:
         if any(isinstance(one, KeyboardInterrupt) for one in _causes(error)):
             raise KeyboardInterrupt from None

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 from typing_extensions import override
 
-from flow.errors import FlowBuildError, FlowTypeError, brief, shorten
+from flow.errors import RAISED, FlowBuildError, FlowTypeError, brief, shorten
 from flow.instants import Instant, instant_us
 from flow.operators import RejectedValue
 from flow.operators.logic import FailedCall
@@ -156,14 +156,14 @@ def called(aggregator: Aggregator[Any, Any, Any], method: str, *arguments: Any) 
     """
     try:
         return getattr(aggregator, method)(*arguments)
-    except Exception as error:
+    except RAISED as error:
         value = arguments[1:2] if method == "add_at" else ()
         failure = failure_of(aggregator, method, error, *value)
         raise failure from failure.__cause__
 
 
 def failure_of(
-    aggregator: Aggregator[Any, Any, Any], method: str, error: Exception, *value: Any
+    aggregator: Aggregator[Any, Any, Any], method: str, error: BaseException, *value: Any
 ) -> Exception:
     """What to raise because of what a method of an aggregator raised, unless that says enough.
 
@@ -295,7 +295,7 @@ class FieldAggregator(Aggregator[Any, S, R]):
             return _at_path(value, field) if isinstance(field, str) else field(value)
         except RejectedValue:
             raise
-        except Exception as error:
+        except RAISED as error:
             problem = f"{self!r}: reading the value raised {brief(error)}"
             raise RejectedValue(value, problem) from error
 

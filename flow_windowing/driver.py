@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 import numpy as np
 from typing_extensions import override
 
-from flow.errors import FlowTypeError, shorten
+from flow.errors import RAISED, FlowTypeError, shorten
 from flow.instants import NEVER, Moment, from_us
 from flow.operators.detaching import detached_from
 from flow.operators.logic import (
@@ -389,7 +389,7 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
             logic: object = self._config.builder(None)
         except (RejectedValue, FailedCall):
             raise
-        except Exception as error:
+        except RAISED as error:
             raise FailedCall("the builder") from error
         if not isinstance(logic, WindowLogic):
             wrong = TypeError(f"it made {shorten(logic)}, which is no WindowLogic")

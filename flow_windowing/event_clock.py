@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 from typing_extensions import override
 
 from flow.durations import Duration, duration_us
-from flow.errors import FlowBuildError, FlowTypeError, shorten
+from flow.errors import RAISED, FlowBuildError, FlowTypeError, brief, shorten
 from flow.instants import NEVER, Instant, Moment, instant_us
 from flow.operators import RejectedValue
 from flow.operators.logic import Progress, held_until
@@ -180,9 +180,9 @@ class EventClock(Clock[V, ClockState]):
             if isinstance(value, Mapping) and getter in value:
                 return instant_us(value[getter])
             return instant_us(get_path(value, getter))
-        except Exception as error:
+        except RAISED as error:
             what = f"ts_getter {getter!r}" if isinstance(getter, str) else "ts_getter"
-            problem = f"{what} gave no timestamp: {type(error).__name__}: {error}"
+            problem = f"{what} gave no timestamp: {brief(error)}"
             if self.on_invalid == "drop":
                 raise DroppedValue(f"{problem}: {shorten(value)}") from error
             raise RejectedValue(value, problem) from error

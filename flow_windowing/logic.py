@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from flow.errors import brief
+from flow.errors import RAISED, brief
 from flow.operators.logic import FailedCall, RejectedValue
 from flow_windowing.aggregators import Arrival
 
@@ -85,7 +85,7 @@ class Calling:
         pass
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if not isinstance(error, Exception) or isinstance(error, (RejectedValue, FailedCall)):
+        if not isinstance(error, RAISED) or isinstance(error, (RejectedValue, FailedCall)):
             return
         what = f"{type(self._logic).__name__}.{self._method}"
         if self._value:

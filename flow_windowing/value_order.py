@@ -14,6 +14,7 @@ from enum import Enum
 from numbers import Real
 from typing import Any
 
+from flow.errors import RAISED
 from flow_windowing.aggregators import UnfitError, described
 
 
@@ -50,7 +51,7 @@ def compare(left: Any, right: Any) -> int:
             return 1
         if left == right:
             return 0
-    except Exception as error:
+    except RAISED as error:
         return _compare_nan(left, right, error)
     return _compare_nan(left, right, None)
 
@@ -64,7 +65,7 @@ def key_of(value: Any) -> Hashable:
     try:
         hash(value)
         strange = bool(value != value)
-    except Exception as error:
+    except RAISED as error:
         # A signaling NaN has no hash either.
         if is_nan(value):
             return _Same.NAN
@@ -73,7 +74,7 @@ def key_of(value: Any) -> Hashable:
     return _Same.NAN if strange and is_nan(value) else value
 
 
-def _compare_nan(left: Any, right: Any, cause: Exception | None) -> int:
+def _compare_nan(left: Any, right: Any, cause: BaseException | None) -> int:
     if all(isinstance(one, Real | Decimal) for one in (left, right)):
         left_is, right_is = is_nan(left), is_nan(right)
         if left_is or right_is:

@@ -148,7 +148,7 @@ class EpochOutputs:
             call(sink_of(self.plan, edge))
         except FlowError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit, GeneratorExit) as error:
             problem = f"{what} raised {type(error).__name__}: {first_line(error)}"
             raise StepError(edge.step_id, problem) from error
 
@@ -159,7 +159,7 @@ class EpochOutputs:
             return
         try:
             sink.function(bound.mapInArrow(task, sink.schema), epoch)
-        except Exception as error:
+        except (Exception, SystemExit, GeneratorExit) as error:
             refused = _REFUSED.search(str(error))
             if refused:
                 raise SinkError(refused[1]) from None

@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 from typing import TypeVar
 
-from flow.errors import FlowError, SourceError
+from flow.errors import RAISED, FlowError, SourceError, said
 
 ExceptionT = TypeVar("ExceptionT", bound=BaseException)
 
@@ -55,6 +55,7 @@ def portable(error: ExceptionT) -> ExceptionT | RuntimeError:
     """The exception itself if it can be pickled and read again, else one that says the same."""
     try:
         pickle.loads(pickle.dumps(error, 5))
-    except Exception:  # pickle raises whatever a user's class does
-        return RuntimeError(f"{type(error).__name__}: {error}")
+        str(error)
+    except RAISED:  # pickle raises whatever a user's class does
+        return RuntimeError(f"{type(error).__name__}: {said(error)}")
     return error

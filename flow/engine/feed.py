@@ -527,7 +527,7 @@ def _asked(step_id: str, question: Callable[[Json], Answer], offset: Json) -> An
         raise naming(step_id, error) from error.__cause__
     except FlowError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit, GeneratorExit) as error:
         problem = f"planning what to read raised {brief(error)}"
         raise StepError(step_id, problem) from error
 

@@ -33,7 +33,7 @@ from flow.engine.chunks import (
 from flow.engine.context import TaskContext
 from flow.engine.failures import portable
 from flow.engine.row_views import view_of
-from flow.errors import EngineError, StepError, brief, shorten, step_error
+from flow.errors import RAISED, EngineError, StepError, brief, shorten, step_error
 from flow.operators.stateless import (
     Branch,
     EnrichCached,
@@ -165,6 +165,8 @@ def _try_map(kind: TryMap, step_id: str, chunk: Chunk, context: TaskContext) -> 
         except Exception as error:  # the very purpose of the step
             failed[index] = True
             made.append(ItemError(item, step_id, portable(error)))
+        except RAISED as error:
+            raise _raised(step_id, "the mapper", error, plain.items, None, index) from error
     context.count(step_id, "errors", int(failed.sum()))
     whole = Items(made, plain.pos)
     return [take(whole, ~failed), take(whole, failed)]
@@ -200,7 +202,7 @@ def _call(
     remaining = iter(inputs)
     try:
         outputs = list(builtins.map(function, remaining))
-    except Exception as error:
+    except RAISED as error:
         at = len(inputs) - operator.length_hint(remaining) - 1
         raise _raised(step_id, what, error, inputs, keys, at) from error
     if len(outputs) != len(inputs):
@@ -221,7 +223,7 @@ def _call_flat(
         for value in inputs:
             outputs.extend(function(value))
             ends.append(len(outputs))
-    except Exception as error:
+    except RAISED as error:
         raise _raised(step_id, "the mapper", error, inputs, keys, len(ends)) from error
     return outputs, np.diff(ends, prepend=0).tolist()
 
@@ -229,7 +231,7 @@ def _call_flat(
 def _raised(
     step_id: str,
     what: str,
-    error: Exception,
+    error: BaseException,
     inputs: Sequence[Any],
     keys: list[str] | None,
     at: int,

@@ -16,7 +16,7 @@ from flow.engine.packets import Packet, Run, decode_runs
 from flow.engine.plan import Edge
 from flow.engine.state import KeyStates
 from flow.engine.step_time import StepTime
-from flow.errors import FlowError, StepError, brief, shorten, step_error
+from flow.errors import RAISED, FlowError, StepError, brief, shorten, step_error
 from flow.instants import NEVER
 from flow.operators.detaching import detached_from
 from flow.operators.logic import (
@@ -172,7 +172,7 @@ class KeyedRun:
         """What a logic emits when it is told something."""
         try:
             return list(method(*args))
-        except Exception as error:
+        except RAISED as error:
             raise self._failed(what, error, key) from cause_of(error)
 
     def _notify_reached(self, touched: set[str]) -> None:
@@ -224,7 +224,7 @@ class KeyedRun:
     def _feed_run(self, key: str, logic: OneToOneLogic, run: Run) -> Logic | None:
         try:
             made, keep = logic.on_run(run.values, self._moment)
-        except Exception as error:
+        except RAISED as error:
             raise self._failed("on_run", error, key, run.values) from cause_of(error)
         self._emitted.add(key, made, run.pos)
         return logic if keep is KEEP else None
@@ -247,7 +247,7 @@ class KeyedRun:
                     logic = self._checked(keep, logic)
         except StepError:
             raise
-        except Exception as error:
+        except RAISED as error:
             raise self._failed("on_item", error, key, value) from cause_of(error)
         self._emitted.add(key, values, pos)
         return logic
@@ -273,7 +273,7 @@ class KeyedRun:
             return logic if keep is KEEP else self._checked(keep, logic)
         except StepError:
             raise
-        except Exception as error:
+        except RAISED as error:
             raise self._failed(what, error, key, *args[:-1]) from cause_of(error)
 
     def _checked(self, keep: Any, logic: Logic) -> Logic | None:
@@ -289,7 +289,7 @@ class KeyedRun:
     def _build(self, key: str) -> Logic:
         try:
             logic = self._builder(None)
-        except Exception as error:
+        except RAISED as error:
             problem = self._problem("its builder", error)
             raise step_error(self._step_id, problem, key=key, has_item=False) from error
         return self._known(key, logic)
@@ -300,7 +300,7 @@ class KeyedRun:
             logic = self._states.take(key)
         except FlowError:
             raise
-        except Exception as error:
+        except RAISED as error:
             problem = self._problem("making its logic from a snapshot", error)
             raise step_error(self._step_id, problem, key=key, has_item=False) from error
         return None if logic is None else self._known(key, logic)
@@ -320,7 +320,7 @@ class KeyedRun:
     def _due(self, key: str, logic: Logic) -> int:
         try:
             return int(logic.notify_at_us())
-        except Exception as error:
+        except RAISED as error:
             problem = self._problem("notify_at", error)
             raise step_error(self._step_id, problem, key=key, has_item=False) from error
 
@@ -329,18 +329,18 @@ class KeyedRun:
             self._states.put(key, logic, due_us)
         except StepError:
             raise
-        except Exception as error:
+        except RAISED as error:
             problem = self._problem("snapshot", error)
             raise step_error(self._step_id, problem, key=key, has_item=False) from error
 
-    def _failed(self, what: str, error: Exception, key: str, *item: Any) -> StepError:
+    def _failed(self, what: str, error: BaseException, key: str, *item: Any) -> StepError:
         if isinstance(error, RejectedValue):
             return step_error(self._step_id, error.problem, key=key, item=error.value)
         problem = self._problem(what, error)
         shown = _plain(item[0]) if item else None
         return step_error(self._step_id, problem, key=key, item=shown, has_item=bool(item))
 
-    def _problem(self, what: str, error: Exception) -> str:
+    def _problem(self, what: str, error: BaseException) -> str:
         return raised(what, error)
 
 
@@ -351,12 +351,12 @@ def _plain(item: Any) -> Any:
     return item.value if isinstance(item, (Stamped, Bounded)) else item
 
 
-def cause_of(error: Exception) -> BaseException | None:
+def cause_of(error: BaseException) -> BaseException | None:
     """What to chain: the exception itself, or what made a logic raise it."""
     return error.__cause__ if isinstance(error, (RejectedValue, FailedCall)) else error
 
 
-def raised(what: str, error: Exception) -> str:
+def raised(what: str, error: BaseException) -> str:
     """What has raised, as far as is known, and what."""
     if isinstance(error, FailedCall) and error.__cause__ is not None:
         return f"{error.what} raised {brief(error.__cause__)}"

@@ -23,7 +23,7 @@ from flow.engine.plan import Edge, Plan
 from flow.engine.shard_table import ShardTable
 from flow.engine.state import KeyStates
 from flow.engine.step_time import StepTime, step_time
-from flow.errors import EngineError, FlowError, step_error
+from flow.errors import RAISED, EngineError, FlowError, step_error
 from flow.operators.logic import Counted, FailedCall, Stateful
 from flow.operators.shards import DueLimit, KeyFailure, ShardEpoch
 
@@ -172,7 +172,7 @@ class _LevelRun:
             due_us = table.flush()
         except KeyFailure as failure:
             raise failed_at(step.step_id, failure) from cause_of(failure.cause)
-        except Exception as error:  # such as a state that pickle refuses, or a result that raises
+        except RAISED as error:  # such as a state that pickle refuses, or a result that raises
             if isinstance(error, FlowError) and not isinstance(error, FailedCall):
                 raise
             problem = raised("working out or keeping its results", error)

@@ -27,7 +27,7 @@ from flow.engine.context import SourcePartition
 from flow.engine.packets import REACHED, check_free
 from flow.engine.plan import Edge
 from flow.engine.row_views import view_of
-from flow.errors import brief, step_error
+from flow.errors import RAISED, brief, step_error
 from flow.instants import NEVER, NO_PROGRESS, Moment
 from flow.operators.logic import Progress
 
@@ -271,6 +271,6 @@ class Measure:
         try:
             measured = self._progress.measure(value, self._moment)
             return NO_PROGRESS if measured is None else max(NO_PROGRESS, min(int(measured), NEVER))
-        except Exception as error:
+        except RAISED as error:
             problem = f"measuring its progress raised {brief(error)}"
             raise step_error(self._step_id, problem, key=key, item=value) from error

@@ -16,7 +16,7 @@ from flow.engine.packets import ERROR, Packet, sorted_chunks
 from flow.engine.pipeline import SLICE_BITS
 from flow.engine.plan import Edge, Plan
 from flow.engine.row_views import view_of
-from flow.errors import EngineError, FlowError, StepError, brief
+from flow.errors import RAISED, EngineError, FlowError, StepError, brief
 from flow.operators.edges import Output
 
 
@@ -108,7 +108,7 @@ def _write(plan: Plan, edge: Edge, writing: Writing, packets: list[Packet]) -> P
             message = sink.write(context, unpacked(packets, sink.lays_out))
         except FlowError:
             raise
-        except Exception as error:
+        except RAISED as error:
             problem = f"its sink raised {brief(error)}"
             raise StepError(edge.step_id, problem) from error
         return Packet(edge.dest, 0, writing.partition, 0, pickle.dumps(message, 5))

@@ -44,7 +44,7 @@ from flow.engine.plain_columns import Plain, PlainColumns
 from flow.engine.plan import Edge
 from flow.engine.row_views import view_of
 from flow.engine.shards import hash_keys, shard_of
-from flow.errors import EngineError, step_error
+from flow.errors import RAISED, EngineError, said, step_error
 
 CONTROL, STATS, ERROR, PRINTED, PROGRESS, SEED = -1, -2, -3, -4, -5, -6
 """Destinations that are not a stream: an epoch's time, counts, a failure, an inspector's lines, how
@@ -305,21 +305,21 @@ def _encode_each_key(chunk: KeyedRecords, shards: int) -> Iterator[tuple[int, by
 def _pickled(content: Any, values: list[Any], step_id: str) -> bytes:
     try:
         return pickle.dumps(content, _PROTOCOL)
-    except Exception as error:  # pickle raises whatever a user's __reduce__ does
+    except RAISED as error:  # pickle raises whatever a user's __reduce__ does
         for value in values:
             _check_pickle(value, step_id)
-        raise step_error(step_id, f"made items that pickle refuses: {error}", has_item=False) from (
-            error
-        )
+        raise step_error(
+            step_id, f"made items that pickle refuses: {said(error)}", has_item=False
+        ) from (error)
 
 
 def _check_pickle(value: Any, step_id: str) -> None:
     try:
         pickle.dumps(value, _PROTOCOL)
-    except Exception as error:
+    except RAISED as error:
         raise step_error(
             step_id,
-            f"made a value that cannot be pickled, so it cannot leave its process: {error}",
+            f"made a value that cannot be pickled, so it cannot leave its process: {said(error)}",
             item=value,
         ) from error
 

@@ -136,7 +136,7 @@ def _guarded(
         raise naming(reading.step_id, error) from error.__cause__
     except FlowError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
         what = f"reading {shorten(reading.split.what)} raised {brief(error)}"
         raise StepError(reading.step_id, what) from error
 

@@ -24,7 +24,7 @@ import numpy as np
 from flow.engine.chunks import key_array
 from flow.engine.header import FORMAT, Header, check_format, read_header
 from flow.engine.shards import Hashes, hash_keys, segment_of
-from flow.errors import step_error
+from flow.errors import RAISED, said, step_error
 from flow.instants import NEVER
 from flow.operators.logic import held_at_us, held_until
 from flow.operators.shards import DueLimit, SnapshotsIn
@@ -344,10 +344,10 @@ class SegmentedStates(KeyStates):
     def _pickled(self, key: str, snapshot: Any) -> bytes:
         try:
             return pickle.dumps(snapshot, 5)
-        except Exception as error:  # pickle raises whatever a user's __reduce__ does
+        except RAISED as error:  # pickle raises whatever a user's __reduce__ does
             raise step_error(
                 self._step_id,
-                f"its state cannot be pickled, so it cannot be kept: {error}",
+                f"its state cannot be pickled, so it cannot be kept: {said(error)}",
                 key=key,
                 item=snapshot,
             ) from error

@@ -147,7 +147,7 @@ class KeyFailure(Exception):
         cause: what went wrong.
     """
 
-    def __init__(self, key: str, value: Any, cause: Exception) -> None:
+    def __init__(self, key: str, value: Any, cause: BaseException) -> None:
         self.key = key
         self.value = value
         self.cause = cause

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 from flow.dataflow import KeyedStream, Stream
 from flow.durations import Duration, duration_us
-from flow.errors import FlowBuildError, brief, shorten
+from flow.errors import RAISED, FlowBuildError, brief, shorten
 from flow.instants import NEVER, Moment, from_us
 from flow.operators.building import add_step, check_callable, check_whole
 from flow.operators.detaching import CONSTANTS, detached
@@ -302,7 +302,7 @@ class _MapLogic(OneToOneLogic):
                 if type(state) not in CONSTANTS:
                     one = detached(one, state)
                 made.append(one)
-        except Exception as error:
+        except RAISED as error:
             raise RejectedValue(value, f"the mapper raised {brief(error)}") from error
         self._state = state
         return made, DISCARD if state is None else KEEP

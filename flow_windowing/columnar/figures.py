@@ -20,6 +20,7 @@ from typing_extensions import override
 
 from flow.engine.chunks import as_objects, pick
 from flow.engine.segmented import Ints, Mask
+from flow.errors import RAISED
 from flow.operators.logic import FailedCall, RejectedValue
 from flow_windowing.aggregators import (
     AT_ONCE,
@@ -238,7 +239,7 @@ class ObjectFigures(Figures):
         before: list[Any] = []
         try:
             before.extend(self._known(rows))
-        except Exception as error:
+        except RAISED as error:
             at = int(groups.starts[len(before)])
             cause = failure_of(self._aggregator, "initialize", error)
             raise FailedRow(int(groups.order[at])) from cause
@@ -261,7 +262,7 @@ class ObjectFigures(Figures):
                 state = self._state(row)
                 try:
                     states[row] = add(state, item)
-                except Exception as error:
+                except RAISED as error:
                     cause = self._not_added(error, groups, at)
                     raise FailedRow(int(groups.order[at])) from cause
                 figures.append(result_now(aggregator, states[row]))
@@ -278,7 +279,7 @@ class ObjectFigures(Figures):
             try:
                 pair = self._state(target), self._state(original)
                 states[target] = called(aggregator, "merge", *pair)
-            except Exception as error:
+            except RAISED as error:
                 raise FailedRow(at) from error
 
     def replay(self, turns: Iterable[Turn], values: list[Any], arrivals: list[Arrival]) -> None:
@@ -302,7 +303,7 @@ class ObjectFigures(Figures):
                     states[target] = called(aggregator, "add_at", state, *new)
                 else:
                     states[target] = called(aggregator, "merge", state, self._state(original))
-            except Exception as error:
+            except RAISED as error:
                 raise FailedRow(value) from error
 
     def replay_each(
@@ -323,7 +324,7 @@ class ObjectFigures(Figures):
                     figures.append(result_now(aggregator, self._states[target]))
             except FailedRow:
                 raise
-            except Exception as error:
+            except RAISED as error:
                 raise FailedRow(value) from error
         return figures
 
@@ -334,7 +335,7 @@ class ObjectFigures(Figures):
             return list(states)
         try:
             return list(map(aggregator.result, states))
-        except Exception as error:
+        except RAISED as error:
             failure = failure_of(aggregator, "result", error)
             raise failure from failure.__cause__
 
@@ -369,7 +370,7 @@ class ObjectFigures(Figures):
         items = list(zip(found, groups.arrivals(), strict=True))
         return items, lambda state, item: add_at(state, item[0], item[1])
 
-    def _not_added(self, error: Exception, groups: Groups, at: int) -> Exception:
+    def _not_added(self, error: BaseException, groups: Groups, at: int) -> Exception:
         """What `add_at` would raise of what adding a value raised, by its place in `order`."""
         aggregator, value = self._aggregator, groups.value_at(at)
         if isinstance(error, UnfitError) and isinstance(aggregator, FieldAggregator):

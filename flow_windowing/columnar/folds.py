@@ -11,6 +11,7 @@ import numpy as np
 
 from flow.engine.chunks import pick
 from flow.engine.segmented import Ints
+from flow.errors import RAISED
 
 _FEW = 8
 """Up to so many values are added in sweeps; more of them keep `reduce` busy long enough."""
@@ -24,7 +25,7 @@ class FailedAt(Exception):
         error: what it raised.
     """
 
-    def __init__(self, at: int, error: Exception) -> None:
+    def __init__(self, at: int, error: BaseException) -> None:
         self.at = at
         self.error = error
         super().__init__(at, error)
@@ -61,7 +62,7 @@ def folded(
         made: list[Any] = []
         try:
             made.extend(map(add, pick(after, chosen), pick(items, places)))
-        except Exception as error:
+        except RAISED as error:
             raise FailedAt(int(places[len(made)]), error) from error
         for state, one in zip(chosen.tolist(), made, strict=True):
             after[state] = one
@@ -71,6 +72,6 @@ def folded(
         remaining = iter(items[start:end])
         try:
             after[state] = reduce(add, remaining, after[state])
-        except Exception as error:
+        except RAISED as error:
             raise FailedAt(end - length_hint(remaining) - 1, error) from error
     return after

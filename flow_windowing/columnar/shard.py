@@ -337,7 +337,7 @@ class ShardWindows(ShardLogic):
         except FailedRow as error:
             place = int(entering.places[np.flatnonzero(entering.rows == error.row)[0]])
             cause = error.__cause__
-            if not isinstance(cause, Exception):
+            if cause is None:
                 raise
             raise KeyFailure(held.keys[place].as_py(), one(error.row), cause) from cause
         if plan.emit == "update":

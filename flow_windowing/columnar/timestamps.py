@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from flow.engine.chunks import rows_as_dicts
 from flow.engine.plain_columns import microseconds_of
 from flow.engine.segmented import Ints, Mask
+from flow.errors import RAISED
 from flow.instants import MAX_US, MIN_US, NO_PROGRESS, Moment
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def read_times(values: Values, getter: Any) -> tuple[Ints, Mask] | None:
         return None
     try:
         return _of_objects(list(map(get, values)))
-    except Exception:  # whatever it was, it is met again, and told, where each is read alone
+    except RAISED:  # whatever it was, it is met again, and told, where each is read alone
         return None
 
 

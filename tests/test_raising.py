@@ -1,0 +1,164 @@
+"""What a user's function raises, whatever it is, ends the flow with the step, the key, the item."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn
+
+import pytest
+from pyspark.sql import SparkSession
+from typing_extensions import override
+
+import flow.operators as op
+import flow_windowing as win
+from flow import Dataflow, StepError, Stream, run
+from flow.instants import Moment
+from flow.operators.logic import Keep, StatefulLogic
+from flow.testing import TestDriver, TestingSink, TestingSource
+
+
+class MuteError(Exception):
+    """An exception that cannot say what is wrong."""
+
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+RAISED: dict[str, Callable[[], BaseException]] = {
+    "SystemExit": lambda: SystemExit(3),
+    "KeyboardInterrupt": KeyboardInterrupt,
+    "GeneratorExit": GeneratorExit,
+    "MuteError": MuteError,
+}
+ITEMS = [("a", 1), ("b", 2)]
+CLOCK, DAY = win.EventClock(lambda n: n, "0s"), win.TumblingWindower("1d")
+
+
+class Raising:
+    """A function that raises at 2, of whatever number of arguments."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def __call__(self, *values: Any) -> Any:
+        if any(value in (2, ("b", 2)) for value in values):
+            raise RAISED[self.kind]()
+        return None if len(values) == 1 else (values[1], values[1])
+
+
+class OwnLogic(StatefulLogic[Any, Any, Any]):
+    def __init__(self, function: Raising) -> None:
+        self.function = function
+
+    @override
+    def on_item(self, value: Any, moment: Moment) -> tuple[Iterable[Any], Keep]:
+        return [self.function(value)], Keep.KEEP
+
+    @override
+    def snapshot(self) -> None:
+        return None
+
+
+class OwnWindow(win.WindowLogic[Any, Any, Any]):
+    def __init__(self, function: Raising) -> None:
+        self.function = function
+
+    @override
+    def on_value(self, value: Any) -> Iterable[Any]:
+        return [self.function(value)]
+
+    @override
+    def on_close(self) -> Iterable[Any]:
+        return ()
+
+    @override
+    def snapshot(self) -> None:
+        return None
+
+
+class OwnAggregator(win.Aggregator[Any, Any, Any]):
+    def __init__(self, function: Raising) -> None:
+        self.function = function
+
+    @override
+    def initialize(self) -> int:
+        return 0
+
+    @override
+    def add(self, state: Any, value: Any) -> Any:
+        self.function(value)
+        return state
+
+    @override
+    def merge(self, state: Any, other: Any) -> NoReturn:
+        raise NotImplementedError
+
+    @override
+    def result(self, state: Any) -> Any:
+        return state
+
+
+BUILDS: dict[str, Callable[[Stream[Any], Raising], Stream[Any]]] = {
+    "map": lambda s, f: op.map("step", s, f),
+    "filter": lambda s, f: op.filter("step", s, f),
+    "flat_map": lambda s, f: op.flat_map("step", s, lambda item: f(item) or ()),
+    "map_value": lambda s, f: op.map_value("step", s, f),
+    "try_map": lambda s, f: op.try_map("step", s, f).ok,
+    "stateful_map": lambda s, f: op.stateful_map("step", s, f),
+    "stateful": lambda s, f: op.stateful("step", s, lambda _: OwnLogic(f)),
+    "fold_final": lambda s, f: op.fold_final("step", s, int, f),
+    "clock": lambda s, f: (
+        win.collect_window("step", s, win.EventClock(lambda n: f(n) or n, "0s"), DAY).down
+    ),
+    "window": lambda s, f: win.window("step", s, CLOCK, DAY, lambda _: OwnWindow(f)).down,
+    "fold_window": lambda s, f: win.fold_window("step", s, CLOCK, DAY, int, f).down,
+    "fold_window that updates": lambda s, f: (
+        win.fold_window("step", s, CLOCK, DAY, int, f, emit="update").down
+    ),
+    "aggregate_window": lambda s, f: (
+        win.aggregate_window("step", s, CLOCK, DAY, own=OwnAggregator(f)).down
+    ),
+}
+CAUGHT = {("try_map", "MuteError")}
+"""What the step is there to catch."""
+
+
+def flow_of(build: str, kind: str) -> Dataflow:
+    flow = Dataflow("raising")
+    stream = op.input("in", flow, TestingSource(ITEMS))
+    op.output("out", BUILDS[build](stream, Raising(kind)), TestingSink([]))
+    return flow
+
+
+def play(flow: Dataflow) -> None:
+    with TestDriver(flow, now=0) as driver:
+        driver.send("in", ITEMS)
+        driver.end()
+
+
+def check(error: StepError, build: str, kind: str) -> None:
+    assert error.step_id == "step"
+    assert kind in str(error)
+    assert error.item in ("2", "('b', 2)"), build
+    assert error.key == (None if build in ("map", "filter", "flat_map", "try_map") else "b")
+
+
+CASES = [(build, kind) for build in BUILDS for kind in RAISED if (build, kind) not in CAUGHT]
+
+
+@pytest.mark.parametrize(("build", "kind"), CASES)
+def test_in_process(build: str, kind: str) -> None:
+    with pytest.raises(StepError) as caught:
+        play(flow_of(build, kind))
+    check(caught.value, build, kind)
+    assert type(caught.value.__cause__).__name__ in (kind, "RuntimeError")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", RAISED)
+@pytest.mark.parametrize("build", ["map", "stateful_map", "clock", "window"])
+@pytest.mark.parametrize("engine", ["batch", "streaming"])
+def test_on_spark(spark: SparkSession, engine: Any, build: str, kind: str) -> None:
+    with pytest.raises(StepError) as caught:
+        run(flow_of(build, kind), spark=spark, engine=engine, shards=2, partitions=1)
+    check(caught.value, build, kind)
