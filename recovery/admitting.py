@@ -11,6 +11,7 @@ from flow.engine.admission import Admission
 from flow.engine.plan import Plan
 from flow.errors import CheckpointError, FlowBuildError
 from recovery.fingerprint import FORMAT, Change, Effect, compare, fingerprint, input_continues
+from recovery.rendering import command
 
 Json: TypeAlias = Any
 
@@ -142,5 +143,5 @@ def _ways_out(path: str, refused: list[Change]) -> Iterator[str]:
     if any(change.effect is Effect.REMOVED for change in refused):
         yield "give up the state of removed steps: RecoveryConfig(..., on_removed='drop')"
     if any(change.effect is Effect.MOVED for change in refused):
-        yield f"carry the state over to a new layout: python -m recovery rescale {path}"
+        yield f"carry the state over to a new layout: {command('rescale', path)}"
     yield "start over, on another checkpoint"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import os
+import tempfile
 import zipfile
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flow.engine.storage import Storage
@@ -68,6 +72,22 @@ class CheckpointFiles(Storage):
     def uri(self) -> str:
         """The directory as Spark writes it into files: with its file system."""
         return str(self._fs.makeQualified(self._path("")).toString())
+
+    @contextlib.contextmanager
+    def readable_by_spark(self) -> Iterator[str]:
+        """Give the directory a name by which Spark's reader of state finds it, for a while.
+
+        That reader makes a URI of a path and takes the URI for a path, so that it looks for
+        ``a%20b`` where the directory is ``a b``. On this machine a link has a plain name.
+        """
+        uri = self._path("").toUri()
+        if not self.is_local or uri.getRawPath() == uri.getPath():
+            yield self.root
+            return
+        with tempfile.TemporaryDirectory(prefix="flow-link-") as folder:
+            link = os.path.join(folder, "checkpoint")
+            os.symlink(str(uri.getPath()), link, target_is_directory=True)
+            yield link
 
     def has(self, uri: str) -> bool:
         """Whether there is a file at a place that need not be below this directory."""

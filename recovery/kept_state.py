@@ -22,6 +22,7 @@ from flow_windowing.columnar.snapshots import snapshots_of_kept, split
 from recovery.checkpoint import KeptCheckpoint
 from recovery.inert import load_inert
 from recovery.problems import java_reason
+from recovery.rendering import command
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -127,9 +128,12 @@ class KeptState:
         checkpoint = self.checkpoint
         layout = checkpoint.layout
         try:
-            with query_conf(checkpoint.spark, layout.partitions):
+            with (
+                query_conf(checkpoint.spark, layout.partitions),
+                checkpoint.files.readable_by_spark() as root,
+            ):
                 for operator in checkpoint.operators:
-                    frame = self._frame(operator, variable)
+                    frame = self._frame(root, operator, variable)
                     for row in _chosen(frame, layout.group_of, name, shard, number):
                         yield row[0], layout.shard_of(row[1]), row[2], unpack(bytes(row[3]))
         except CheckpointError:
@@ -137,15 +141,15 @@ class KeptState:
         except Exception as error:
             raise CheckpointError(
                 f"the state of epoch {self.epoch} cannot be read: {java_reason(error)}; "
-                f"python -m recovery verify {checkpoint.root} says which file is at fault"
+                f"{command('verify', checkpoint.root)} says which file is at fault"
             ) from error
 
-    def _frame(self, operator: int, variable: str) -> DataFrame:
+    def _frame(self, root: str, operator: int, variable: str) -> DataFrame:
         checkpoint = self.checkpoint
         reader = checkpoint.spark.read.format("statestore").option("operatorId", operator)
         reader = reader.option("batchId", checkpoint.batch(self.epoch))
         reader = reader.option("stateVarName", variable)
-        return reader.load(f"{checkpoint.root}/{checkpoint.identity.spark}")
+        return reader.load(f"{root}/{checkpoint.identity.spark}")
 
 
 def _chosen(

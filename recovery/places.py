@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from flow.errors import CheckpointError, first_line
 from recovery.checkpoint import KeptCheckpoint
 from recovery.problems import FileProblem
+from recovery.rendering import command
 
 if TYPE_CHECKING:
     from flow.connectors.files.places import Place
@@ -138,7 +139,7 @@ def lost(files: CheckpointFiles, name: str, path: str, *, moved: bool) -> FilePr
     problem = f"names {path}, which is not there"
     if not moved:
         return FileProblem(name, problem)
-    way_out = f"python -m recovery relocate {files.root}"
+    way_out = command("relocate", files.root)
     return FileProblem(name, f"{problem}: the checkpoint was moved", way_out)
 
 

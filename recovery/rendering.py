@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -27,6 +28,15 @@ def time_text(micros: int) -> str | None:
     ('1970-01-01T00:00:01.500000Z', None)
     """
     return _utc_text(from_us(micros)) if MIN_US <= micros <= MAX_US else None
+
+
+def command(tool: str, root: str, *rest: object) -> str:
+    """The command that runs a tool on a checkpoint, fit for a shell.
+
+    >>> command("rewind", "/data/my flow", "--epoch", 3)
+    "python -m recovery rewind '/data/my flow' --epoch 3"
+    """
+    return shlex.join(["python", "-m", "recovery", tool, root, *map(str, rest)])
 
 
 def due_text(due_us: int) -> str | None:

@@ -16,7 +16,6 @@ the state that was given up meanwhile is there at the earlier epoch.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
@@ -26,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from flow.errors import CheckpointError
 from recovery.checkpoint import KeptCheckpoint, PathLike, open_checkpoint, spans
 from recovery.lineage import check_state
-from recovery.rendering import time_text
+from recovery.rendering import command, time_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -194,9 +193,9 @@ def _begin(checkpoint: KeptCheckpoint, planned: Rewind) -> None:
     files = checkpoint.files
     if files.exists(planned.backup):
         raise CheckpointError(f"{checkpoint.root}/{planned.backup} is there already: try again")
-    where, epoch = shlex.quote(checkpoint.root), planned.epoch
+    epoch = planned.epoch
     journal = {
-        "finish": f"python -m recovery rewind {where} --epoch {epoch} --yes",
+        "finish": command("rewind", checkpoint.root, "--epoch", epoch, "--yes"),
         "rewind": planned.to_json(),
         "identity": checkpoint.identity.set_back(epoch).to_json(),
     }

@@ -12,6 +12,7 @@ from recovery.kept_state import KeptKey, KeptState, decode_segment, load_snapsho
 from recovery.lineage import StateFiles, newest_whole
 from recovery.places import lost_inputs
 from recovery.problems import FileProblem, java_reason
+from recovery.rendering import command
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -263,10 +264,8 @@ def _keys(content: bytes, shard: int, number: int, step_id: str) -> list[KeptKey
 
 
 def _rewind_to(checkpoint: KeptCheckpoint, epoch: int) -> str:
-    return (
-        f"set the checkpoint back to epoch {epoch}: "
-        f"python -m recovery rewind {checkpoint.root} --epoch {epoch}"
-    )
+    back = command("rewind", checkpoint.root, "--epoch", epoch)
+    return f"set the checkpoint back to epoch {epoch}: {back}"
 
 
 def _reset(step_id: str) -> str:

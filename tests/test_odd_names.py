@@ -30,6 +30,7 @@ from flow.testing import run_source
 from recovery import RecoveryConfig, export, inspect, relocate, rescale, rewind, status, verify
 
 NAMES = ["a b", "a#b", "a%20b", "100%", "a[b]", "a{b,c}", "a+b&c=d", "añ日本", "a'b\"c", "a;b:c"]
+CHECKPOINTS = ["a b#c%20d[e]é", "100%", "a'b\"c;d:e{f,g}"]
 ROWS = [{"k": "a", "at": n} for n in range(6)]
 
 
@@ -41,15 +42,15 @@ def write(folder: Path, name: str) -> Path:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", CHECKPOINTS)
 def test_a_checkpoint_may_have_an_odd_name(spark: SparkSession, tmp_path: Path, name: str) -> None:
     home = tmp_path / name
-    source = write(home, name)
+    source = write(home / "in", name)
     checkpoint = home / name
 
     def once(rows_per_epoch: int, drain: bool) -> list[dict[str, Any]]:
         flow = Dataflow("odd")
-        lines = JsonLinesSource(home, bytes_per_epoch=rows_per_epoch * 24)
+        lines = JsonLinesSource(home / "in", bytes_per_epoch=rows_per_epoch * 24)
         keyed = op.key_on("keyed", op.input("in", flow, lines), "k")
         clock, windows = win.EventClock("at", "0s", on_idle="hold"), win.TumblingWindower("4s")
         counts = win.aggregate_window("counts", keyed, clock, windows, n=win.Count())
