@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
 from flow.connectors.source import Batch, Json, Planner, Source, SourceLog, Split
-from flow.errors import FlowTypeError, SinkError, SourceError, shorten
+from flow.errors import FlowBuildError, FlowTypeError, SinkError, SourceError, shorten
 
 
 class DataFrameSource(Source[dict[str, Any]]):
@@ -95,6 +95,35 @@ def _sources_of(frame: DataFrame) -> list[str]:
     return [re.sub(r"#\d+L?", "", name).strip() for name in names]
 
 
+def _check_columns(schema: StructType | str) -> None:
+    """Refuse a schema that names a column twice; Spark takes names without regard to case.
+
+    Raises:
+        FlowBuildError: when it does.
+    """
+    names = schema.names if isinstance(schema, StructType) else _names_in(schema)
+    folded = [name.casefold() for name in names]
+    for name in names:
+        if folded.count(name.casefold()) > 1:
+            raise FlowBuildError(
+                f"DataFrameSink's schema must name each column once, and names {name!r} more than "
+                f"once: {shorten(names)}"
+            )
+
+
+def _names_in(schema: str) -> list[str]:
+    """The names of the columns in DDL text.
+
+    >>> _names_in("key string, `a, b` struct<x: int, y: int>, total decimal(10, 2)")
+    ['key', 'a, b', 'total']
+    """
+    text = re.sub(r"`[^`]*`", lambda quoted: quoted[0].replace(",", "\0"), schema)
+    while (plain := re.sub(r"[<(][^<>()]*[>)]", "", text)) != text:
+        text = plain
+    firsts = (re.match(r"\s*(`[^`]*`|[^\s:]+)", column) for column in text.split(","))
+    return [first[1].strip("`").replace("\0", ",") for first in firsts if first]
+
+
 def _kind_of(name: str) -> str:
     """The kind of what Spark reads, such as ``FileSource`` for ``FileSource[/data]``."""
     return name.partition("[")[0]
@@ -124,6 +153,7 @@ class DataFrameSink(Sink[Any]):
 
     Raises:
         FlowTypeError: when `write` is not a function, or the schema is neither form.
+        FlowBuildError: when the schema names a column twice.
         SinkError: when the flow runs: a value that does not fit its column.
     """
 
@@ -136,6 +166,7 @@ class DataFrameSink(Sink[Any]):
             raise FlowTypeError(
                 f"DataFrameSink's schema must be a StructType or text, got {shorten(schema)}"
             )
+        _check_columns(schema)
         self.function: Callable[[DataFrame, int], None] | None = write
         self.schema = schema
 

@@ -18,7 +18,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 import flow.operators as op
 from flow import Dataflow, StepError, Stream, run
 from flow.connectors.dataframe import DataFrameSink, DataFrameSource
-from flow.errors import EngineError, FlowTypeError, SinkError, SourceError
+from flow.errors import EngineError, FlowBuildError, FlowTypeError, SinkError, SourceError
 from flow.testing import ABORT, TestingSink, TestingSource
 from flow_windowing import EventClock, Sum, TumblingWindower, aggregate_window
 from recovery import RecoveryConfig
@@ -282,6 +282,19 @@ def test_an_epoch_without_rows_does_not_end_a_run_of_what_is_available(
 def test_a_sink_needs_a_function_and_a_schema(write: Any, schema: Any, problem: str) -> None:
     with pytest.raises(FlowTypeError, match=problem):
         DataFrameSink(write, schema)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "key string, `n` long, N double",
+        "key: string, pair struct<key: long, n: long>, KEY decimal(10, 2)",
+        StructType([StructField("n", LongType()), StructField("n", LongType())]),
+    ],
+)
+def test_a_sink_names_each_column_once(schema: Any) -> None:
+    with pytest.raises(FlowBuildError, match="DataFrameSink's schema must name each column once"):
+        DataFrameSink(print, schema)
 
 
 @pytest.mark.spark

@@ -9,6 +9,7 @@ from io import StringIO
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 from typing_extensions import override
 
@@ -131,6 +132,9 @@ class CsvSource(LineSource[Any]):
                 raise error(f"{what} {times} column {name!r}: it names {shorten(names)}")
 
 
+_HEXADECIMAL = r"^\s*[+-]?0[xX]"
+
+
 class _CsvParser(LineParser):
     blank = b"\r"
 
@@ -151,6 +155,8 @@ class _CsvParser(LineParser):
         if (rows > 1 and data.count(b"\r") != data.count(b"\r\n")) or not is_utf8(data):
             return None
         try:
+            if self._has_hexadecimal(data):
+                return None
             table = self._read(data + self._guard)
             return table.slice(0, rows).cast(self._schema) if table.num_rows == rows + 1 else None
         except (pa.ArrowInvalid, ValueError):
@@ -174,6 +180,16 @@ class _CsvParser(LineParser):
             if alone.parse(b'"' + cell.replace('"', '""').encode() + b'"\n') is None:
                 return f"column {field.name!r} does not fit {field.type}: {shorten(cell)}"
         return "not a line of CSV"
+
+    def _has_hexadecimal(self, data: bytes) -> bool:
+        """Whether a cell of a column of whole numbers is one like ``0x10``, which pyarrow reads."""
+        numbers = [field.name for field in self._schema if pa.types.is_integer(field.type)]
+        if not numbers or (b"0x" not in data and b"0X" not in data):
+            return False
+        schema = pa.schema([(name, pa.string()) for name in numbers])
+        texts = _CsvParser(self._names, schema, self._delimiter, ())._read(data + self._guard)
+        found = (pc.match_substring_regex(texts[name], _HEXADECIMAL) for name in numbers)
+        return any(pc.any(one).as_py() for one in found)
 
     def _read(self, data: bytes) -> Any:
         # Columns go by their place: a header may repeat names that are not asked for.
@@ -218,6 +234,8 @@ def _records(lines: LineRange, delimiter: str) -> Iterator[tuple[int, bytes]]:
 
     def texts() -> Iterator[str]:
         for block in lines.blocks():
+            if block.is_cut:
+                raise SourceError(lines.too_long())
             for line in block.data.split(b"\n")[:-1]:
                 taken.append(line)
                 yield line.decode(errors="surrogateescape") + "\n"

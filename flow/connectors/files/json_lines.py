@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
@@ -77,18 +78,34 @@ class JsonLinesSource(LineSource[Any]):
         return read_lines(LineRange(filesystem, piece), piece, parser)
 
 
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+"""An escape that stands for half of a character: alone it stands for none."""
+
+
 class _ObjectParser(LineParser):
     blank = _WHITESPACE
 
     def parse(self, data: bytes, count: int | None = None) -> Parsed | None:  # noqa: ARG002
         try:
             lines = data.decode().split("\n")
-            return [_value(line) for line in lines if line and line.strip(_BLANK)]
+            values = [_value(line) for line in lines if line and line.strip(_BLANK)]
+            if _SURROGATE.search(data):
+                _check_text(values)
         except (ValueError, RecursionError):
             return None
+        return values
 
     def reason(self, line: bytes) -> str:
         return _json_problem(line) or "not JSON"
+
+
+def _check_text(value: Any) -> None:
+    """Raise unless all text in a value is whole: half of a surrogate pair is no character.
+
+    Raises:
+        UnicodeEncodeError: when it is not.
+    """
+    json.dumps(value, ensure_ascii=False).encode()
 
 
 _decode = json.JSONDecoder().raw_decode
@@ -215,7 +232,10 @@ def _json_problem(line: bytes) -> str | None:
     if problem is not None:
         return problem
     try:
-        json.loads(line.decode())
+        _check_text(json.loads(line.decode()))
+    except UnicodeEncodeError as error:
+        half = error.object[error.start]
+        return f"half of a surrogate pair, \\u{ord(half):x}, which is no character"
     except json.JSONDecodeError as error:
         return f"not JSON: {error.msg.removesuffix(' at')} at column {error.colno}"
     except ValueError as error:

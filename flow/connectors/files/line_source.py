@@ -24,7 +24,7 @@ from flow.connectors.files.checks import (
     check_flag,
     check_on_invalid,
 )
-from flow.connectors.files.lines import Block, LineCuts, LineRange
+from flow.connectors.files.lines import Block, LineCuts, LineRange, too_long
 from flow.connectors.files.listing import FileList
 from flow.connectors.files.parallel_planning import file_planner
 from flow.connectors.files.places import (
@@ -183,6 +183,9 @@ def name_of_files(paths: Sequence[str]) -> str:
 def read_lines(lines: LineRange, piece: Piece, parser: LineParser) -> Iterator[Batch]:
     """Parse a range of lines."""
     for block in lines.blocks():
+        if block.is_cut:
+            yield Invalid([_cut_line(piece, lines.line_number(block.before), block.data)])
+            continue
         parsed = parser.parse(block.data)
         if parsed is not None:
             yield from batches(parsed)
@@ -250,6 +253,12 @@ def bad_line(piece: Piece, number: int, line: bytes, parser: LineParser) -> BadI
         text=cut_to(text, SHOWN),
         reason=parser.reason(line),
     )
+
+
+def _cut_line(piece: Piece, number: int, beginning: bytes) -> BadInput:
+    """Describe a line that is too long to be read."""
+    text = cut_to(beginning.decode(errors="replace").rstrip(), SHOWN)
+    return BadInput(f"{piece.file}, line {number}", text, too_long())
 
 
 def cut_to(text: str, length: int) -> str:

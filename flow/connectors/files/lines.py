@@ -21,6 +21,8 @@ from flow.errors import SourceError
 BLOCK = 4 << 20
 """Bytes read at a time."""
 LONGEST_LINE = 64 << 20
+BEGINNING = 1_000
+"""Bytes that are kept of a line that is longer than that."""
 """Bytes; something longer is not a line, and would have to be in memory as a whole."""
 LEAST_SPLIT = 1 << 20
 """Bytes; reading fewer takes less time than starting a task."""
@@ -63,10 +65,12 @@ class Block:
     Attributes:
         data: the lines.
         before: how many lines of the range come before them.
+        is_cut: whether it is the beginning of a line that is too long to be read.
     """
 
     data: bytes
     before: int
+    is_cut: bool = False
 
 
 class LineRange:
@@ -89,11 +93,11 @@ class LineRange:
         """Read the lines, a block at a time.
 
         Raises:
-            SourceError: the file has changed, cannot be read, or has an endless line.
+            SourceError: the file has changed, or cannot be read.
         """
         count = 0
-        for data in self._whole_lines():
-            yield Block(data, count)
+        for data, is_cut in self._whole_lines():
+            yield Block(data, count, is_cut)
             count += data.count(b"\n")
 
     def line_number(self, index: int) -> int:
@@ -121,25 +125,29 @@ class LineRange:
             self._check_length([data])
         return data[start:], len(data)
 
-    def _whole_lines(self) -> Iterator[bytes]:
-        """The lines of the range, some at a time, without a byte order mark."""
+    def _whole_lines(self) -> Iterator[tuple[bytes, bool]]:
+        """The lines of the range, some at a time, without a byte order mark.
+
+        Of a line that is too long only the beginning, alone, and True beside it.
+        """
         rest: list[bytes] = []
+        is_cut = False
         for at, data in self._owned_chunks():
-            cut = 0
-            if at + len(data) >= self._end:
-                # The line that holds the range's last byte is the last.
-                cut = data.find(b"\n", max(self._end - 1 - at, 0)) + 1
-                if cut:
-                    yield b"".join([*rest, data[:cut]])
+            # The line that holds the range's last byte is the last.
+            last = data.find(b"\n", max(self._end - 1 - at, 0))
+            is_last = last >= 0 and at + len(data) >= self._end
+            cut = last if is_last else data.rfind(b"\n")
+            if cut >= 0:
+                yield from _ended(rest, data[: cut + 1], is_cut)
+                if is_last:
                     return
-            cut = data.rfind(b"\n") + 1
-            if cut:
-                yield b"".join([*rest, data[:cut]])
-                rest = []
-            rest.append(data[cut:])
-            self._check_length(rest)
+                rest, is_cut = [], False
+            if not is_cut:
+                rest.append(data[cut + 1 :])
+                if sum(map(len, rest)) > LONGEST_LINE:
+                    rest, is_cut = [b"".join(rest)[:BEGINNING]], True
         if any(rest):
-            yield b"".join([*rest, b"\n"])
+            yield from _ended(rest, b"\n", is_cut)
 
     def _owned_chunks(self) -> Iterator[tuple[int, bytes]]:
         """Chunks with their positions, from the start of the first line that the range owns."""
@@ -176,10 +184,11 @@ class LineRange:
 
     def _check_length(self, rest: list[bytes]) -> None:
         if sum(map(len, rest)) > LONGEST_LINE:
-            raise SourceError(
-                f"{self._file} has a line of more than {LONGEST_LINE >> 20} MiB: "
-                "is it a file of lines?"
-            )
+            raise SourceError(self.too_long())
+
+    def too_long(self) -> str:
+        """Say that the file has a line that is too long to be read."""
+        return f"{self._file} has {too_long()}"
 
     def _count_lines_before(self) -> int:
         if self._start == 0:
@@ -191,6 +200,21 @@ class LineRange:
             if at + len(chunk) >= left:
                 break
         return count
+
+
+def too_long() -> str:
+    """Say what a line is that is too long to be read."""
+    return f"a line of more than {LONGEST_LINE >> 20} MiB: is it a file of lines?"
+
+
+def _ended(rest: list[bytes], data: bytes, is_cut: bool) -> Iterator[tuple[bytes, bool]]:
+    """Whole lines, of which the first began with `rest`; alone where that was cut."""
+    if is_cut:
+        yield b"".join([*rest, b"\n"]), True
+        data = data[data.find(b"\n") + 1 :]
+        rest = []
+    if data:
+        yield b"".join([*rest, data]), False
 
 
 def _skip(stream: Any, count: int) -> int:

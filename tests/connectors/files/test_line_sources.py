@@ -226,14 +226,57 @@ def test_a_line_longer_than_a_block_is_read(
     assert run(TextSource(path, bytes_per_epoch=100), 3).items == ["x" * 1000, "end"]
 
 
-def test_something_without_line_ends_is_not_taken_into_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def short_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines of more than a MiB are too long."""
     monkeypatch.setattr(lines, "LONGEST_LINE", 1 << 20)
     monkeypatch.setattr(lines, "BLOCK", 1 << 18)
+
+
+@pytest.mark.usefixtures("short_lines")
+def test_something_without_line_ends_is_not_taken_into_memory(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", b"[" + b"1," * (1 << 20))
-    with pytest.raises(SourceError, match=r"a\.jsonl has a line of more than 1 MiB"):
-        run(JsonLinesSource(path))
+    done = run(JsonLinesSource(path, on_invalid="drop"))
+    (bad,) = done.bad
+    assert (done.items, bad.where) == ([], f"{path}, line 1")
+    assert bad.reason == "a line of more than 1 MiB: is it a file of lines?"
+    assert bad.text.startswith("[1,1,1")
+
+
+@pytest.mark.usefixtures("short_lines")
+@pytest.mark.parametrize("splits", [1, 5])
+@pytest.mark.parametrize("ending", [b"", b"\n", b'\n{"n": 4}', b'\n{"n": 4}\n'])
+def test_a_line_that_is_too_long_is_a_bad_line_among_others(
+    tmp_path: Path, splits: int, ending: bytes
+) -> None:
+    some = b'{"n": 1}\n{"n": 2}\n'
+    path = write(tmp_path / "a.jsonl", some + b"x" * (3 << 20) + b"\n" + b'{"n": 3}' + ending)
+    source = JsonLinesSource(path, on_invalid="drop", bytes_per_epoch=(4 << 20) // splits)
+    done = run(source, splits)
+    assert [item["n"] for item in done.items] == [1, 2, 3, 4][: 4 if b"4" in ending else 3]
+    assert [bad.where for bad in done.bad] == [f"{path}, line 3"]
+
+
+def test_half_of_a_character_is_refused(tmp_path: Path) -> None:
+    whole = r'{"a": "\ud83d\ude00"}'
+    path = write(tmp_path / "a.jsonl", f'{whole}\n{{"a": "\\uD83D"}}\n{{"\\udfff": 1}}\n')
+    done = run(JsonLinesSource(path, on_invalid="drop"))
+    assert done.items == [{"a": "\N{GRINNING FACE}"}]
+    assert [bad.reason for bad in done.bad] == [
+        "half of a surrogate pair, \\ud83d, which is no character",
+        "half of a surrogate pair, \\udfff, which is no character",
+    ]
+
+
+def test_a_whole_number_of_csv_is_decimal(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "n,text\n16,0x10\n0x10,a\n-0X1,b\n7,c\n")
+    schema = {"n": pa.int64(), "text": pa.string()}
+    done = run(CsvSource(path, schema=schema, on_invalid="drop"))
+    assert done.items == [{"n": 16, "text": "0x10"}, {"n": 7, "text": "c"}]
+    assert [bad.reason for bad in done.bad] == [
+        "column 'n' does not fit int64: '0x10'",
+        "column 'n' does not fit int64: '-0X1'",
+    ]
 
 
 @pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".bz2", bz2.compress)])
