@@ -15,8 +15,9 @@ import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -131,11 +132,12 @@ class SparkSettings:
 class SparkLog:
     """The file that Spark's own output of this process goes to.
 
-    It is removed when the process ends, unless an error spoke of it or it was asked to be chatty.
+    It may hold what the flow reads, so it is for the user alone: in a directory that nobody else
+    can enter, whose name cannot be foreseen. It is removed when the process ends, unless an error
+    spoke of it or it was asked to be chatty.
     """
 
     def __init__(self) -> None:
-        self.path = Path(tempfile.gettempdir()) / f"flow-spark-{os.getpid()}.log"
         self._kept = False
 
     def __str__(self) -> str:
@@ -143,9 +145,23 @@ class SparkLog:
         self._kept = True
         return str(self.path)
 
+    @cached_property
+    def path(self) -> Path:
+        """Where it is; the directory is made when this is first asked for."""
+        return Path(tempfile.mkdtemp(prefix="flow-log-")) / "spark.log"
+
+    def opened(self) -> BinaryIO:
+        """Open it to write at its end; a link in its place is not followed."""
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        return os.fdopen(os.open(self.path, flags, 0o600), "ab")
+
     def remove_at_exit(self) -> None:
-        """Remove the file when the process ends and nobody was told of it."""
-        atexit.register(lambda: None if self._kept else self.path.unlink(missing_ok=True))
+        """Remove it when the process ends and nobody was told of it."""
+        atexit.register(self._remove)
+
+    def _remove(self) -> None:
+        if not self._kept:
+            shutil.rmtree(self.path.parent, ignore_errors=True)
 
 
 SPARK_LOG = SparkLog()
@@ -168,7 +184,7 @@ def make_session(name: str, settings: SparkSettings) -> SparkSession:
     for key, value in _conf(settings).items():
         builder = builder.config(key, value)
     try:
-        with _output_to(SPARK_LOG.path), quick_home:
+        with _output_to(SPARK_LOG), quick_home:
             spark = builder.getOrCreate()
     except Exception as error:
         problem = f"Spark did not start: {first_line(error)} (its log: {SPARK_LOG})"
@@ -300,7 +316,7 @@ def _large_plans(spark: SparkSession) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _output_to(path: Path) -> Iterator[None]:
+def _output_to(spark_log: SparkLog) -> Iterator[None]:
     """Let processes that are started now write to a file for as long as they live.
 
     The JVM inherits these streams, and with it all that it and its Python workers print.
@@ -308,7 +324,7 @@ def _output_to(path: Path) -> Iterator[None]:
     sys.stdout.flush()
     sys.stderr.flush()
     kept = os.dup(1), os.dup(2)
-    with path.open("ab") as log:
+    with spark_log.opened() as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
     try:

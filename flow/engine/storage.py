@@ -33,6 +33,7 @@ class Storage:
     def __init__(self, spark: SparkSession, root: str) -> None:
         jvm: Any = spark._jvm
         self._jvm = jvm
+        self._is_made = False
         # Relative paths are this process's, whose directory the JVM need not share.
         self.root = root.rstrip("/") if ":" in root else os.path.abspath(root)
         conf = spark._jsc.hadoopConfiguration()
@@ -140,6 +141,7 @@ class Storage:
 
     def _put(self, name: str, content: Json, overwrite: bool) -> None:
         path = self._path(name)
+        self._make_private()
         self._files.mkdirs(path.getParent())
         # A new checksum comes after the file: without this, a kill in between would leave the old
         # one beside the new file, which could not be read any more.
@@ -155,6 +157,15 @@ class Storage:
     def log(self, name: str) -> StoredLog:
         """The log of this name."""
         return StoredLog(self, name)
+
+    def _make_private(self) -> None:
+        """Make the directory, if it is not there, so that its owner alone can enter it."""
+        if self._is_made:
+            return
+        if not self._fs.exists(self._path("")):
+            owner_alone = self._jvm.org.apache.hadoop.fs.permission.FsPermission("700")
+            self._fs.mkdirs(self._path(""), owner_alone)
+        self._is_made = True
 
     def _path(self, name: str) -> Any:
         whole = f"{self.root}/{name}" if name else self.root
