@@ -4,6 +4,9 @@ A checkpoint's state is pickled, and a pickle can name any function to be called
 tool that shows state has no need of that: it rebuilds plain values, and what this project's own
 steps keep, and puts an `Inert` stand-in in the place of everything else. So it runs nothing of what
 it reads, and can read state whose classes are not at hand.
+
+A pickle can also set attributes of what it names. So it is given no class or function that others
+use, but a *maker* of its own, which makes what that would make and takes no attribute.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ from collections.abc import Callable
 from dataclasses import is_dataclass
 from datetime import datetime
 from enum import Enum
+from functools import lru_cache
+from types import FunctionType
 from typing import Any, ClassVar, cast
 from zoneinfo import ZoneInfo
 
@@ -144,6 +149,34 @@ def load_inert(content: bytes | memoryview) -> Any:
         raise pickle.UnpicklingError(f"{type(error).__name__}: {error}") from error
 
 
+class _Maker(type):
+    """The class of makers: to call one is to call what it stands for."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        return cls.__dict__["made_by"].__func__(*args, **kwargs)
+
+    def __setattr__(cls, name: str, value: Any) -> None:
+        raise pickle.UnpicklingError(f"it sets {name!r} of {cls.__name__}, which others use")
+
+    def __delattr__(cls, name: str) -> None:
+        raise pickle.UnpicklingError(f"it removes {name!r} of {cls.__name__}, which others use")
+
+    def __repr__(cls) -> str:
+        return repr(cls.__dict__["made_by"].__func__)
+
+
+def _maker(found: Any) -> type:
+    """A maker of what a class or function makes."""
+
+    def new(_: type, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(found, type):
+            raise pickle.UnpicklingError(f"{found.__name__} is no class")
+        return found.__new__(found, *args, **kwargs)
+
+    body = {"made_by": staticmethod(found), "__new__": new}
+    return _Maker(found.__name__, (), body)
+
+
 class _Unpickler(pickle.Unpickler):
     def __init__(self, stream: io.BytesIO) -> None:
         super().__init__(stream)
@@ -153,13 +186,26 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module_name: str, global_name: str, /) -> Any:
         name = module_name, global_name
         if name in _PLAIN:
-            return super().find_class(*name)
-        found = _REBUILT.get(name) or _own_class(*name)
-        if found is not None:
-            return found
+            found = super().find_class(*name)
+            return _made(found) if _takes_attributes(found) else found
+        rebuilt = _REBUILT.get(name) or _own_class(*name)
+        if rebuilt is not None:
+            return _made(rebuilt)
         if name not in self._classes:
             self._classes[name] = inert_class(*name)
         return self._classes[name]
+
+
+_made = lru_cache(maxsize=256)(_maker)
+
+
+def _takes_attributes(found: Any) -> bool:
+    """Whether attributes of a class or function can be set: those written in C take none."""
+    return isinstance(found, FunctionType) or bool(getattr(found, "__flags__", 0) & _IS_OF_HEAP)
+
+
+_IS_OF_HEAP = 1 << 9
+"""The flag of classes that are written in Python (``Py_TPFLAGS_HEAPTYPE``)."""
 
 
 def _own_class(module: str, name: str) -> type | None:

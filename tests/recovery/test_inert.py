@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import pickle
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -174,3 +175,30 @@ def test_bytes_that_are_cut_off_are_an_error(keep: int) -> None:
     content = pickle.dumps({"a": [1, 2, 3], "b": Basket("me", [])}, 5)
     with pytest.raises(pickle.UnpicklingError):
         load_inert(content[:keep])
+
+
+SHARED = [
+    ("flow_windowing.metadata", "WindowMetadata"),
+    ("flow_windowing.metadata", "LateReason"),
+    ("flow_windowing.driver", "DriverState"),
+    ("collections", "Counter"),
+    ("collections", "OrderedDict"),
+    ("fractions", "Fraction"),
+    ("uuid", "UUID"),
+    ("datetime", "datetime"),
+    ("builtins", "getattr"),
+    ("builtins", "list"),
+]
+IN_ATTRIBUTES, IN_SLOTS = b"}(V__doc__\nI1\nub.", b"N}(V__doc__\nI1\nu\x86b."
+
+
+@pytest.mark.parametrize("state", [IN_ATTRIBUTES, IN_SLOTS])
+@pytest.mark.parametrize(("module", "name"), SHARED)
+def test_no_attribute_of_what_others_use_is_set(module: str, name: str, state: bytes) -> None:
+    content = f"c{module}\n{name}\n".encode() + state
+    shared = getattr(importlib.import_module(module), name)
+    before = shared.__doc__
+    with pytest.raises(pickle.UnpicklingError):
+        load_inert(content)
+    assert shared.__doc__ == before
+    assert load_inert(pickle.dumps(Counter("aab"))) == Counter("aab")
