@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TextIO, TypeVar
 from flow.dataflow import Dataflow
 from flow.durations import duration_us
 from flow.engine.feed import StopFlag
-from flow.errors import DurationError, FlowBuildError, FlowError, UnusedStepWarning
+from flow.errors import DurationError, FlowBuildError, FlowError, UnusedStepWarning, printable
 from flow.failure_text import describe_failure, users_trace
 from flow.loading import CommandError, CommandParser, load_flow
 from flow.progress import Progress, StatusLine
@@ -200,5 +200,5 @@ def _short_warnings() -> Iterator[None]:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(printable(text) + "\n")
     sys.stderr.flush()

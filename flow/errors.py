@@ -30,15 +30,34 @@ def shorten(value: object, limit: int = 400) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+_CONTROLS = {
+    code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+    for code in (*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+    if chr(code) not in "\n\t"
+}
+"""Characters that make a terminal do something, or show text in another order."""
+
+
+def printable(text: str) -> str:
+    r"""Return text that may come from outside fit for a terminal or a log.
+
+    Line ends and tabs stay; other control characters are written as Python would.
+
+    >>> printable("red: \x1b[31m")
+    'red: \\x1b[31m'
+    """
+    return text.translate(_CONTROLS)
+
+
 RAISED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 """What a user's function may raise: what would end a process or a generator ends the flow, and is
 told with the step and the item like any other."""
 
 
 def said(error: BaseException | None) -> str:
-    """Return an exception's message, whatever its ``__str__`` does."""
+    """Return an exception's message, fit to be shown, whatever its ``__str__`` does."""
     try:
-        return str(error)
+        return printable(str(error))
     except RAISED as raised:
         return f"<its message cannot be shown: {type(raised).__name__}>"
 

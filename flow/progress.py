@@ -22,6 +22,7 @@ from flow.engine.context import LateSource, Stats
 from flow.engine.feed import Feed, SystemTime, wall_time
 from flow.engine.lateness import ENOUGH, wait_needed_us
 from flow.engine.plan import Plan
+from flow.errors import printable
 from flow.instants import from_us
 from flow.operators.edges import Input
 
@@ -77,7 +78,7 @@ class Progress:
         if self._line is not None:
             self._line.show(text)
         elif self._pause.over():
-            logger.info(text)
+            logger.info("%s", printable(text))
 
     def _parts(self, epoch: int, feed: Feed | None) -> Iterator[str]:
         yield f"epoch {epoch}"
@@ -129,7 +130,7 @@ class DropWarnings:
             self._held_back += len(stats.notes)
             return
         for note in stats.notes:
-            logger.warning("%s", note)
+            logger.warning("%s", printable(note))
         if self._held_back:
             logger.warning("%d more such messages were left out", self._held_back)
         self._held_back = 0
@@ -195,7 +196,7 @@ def wait_advice(
     longer = duration_text(needed_us)
     return (
         f": a wait_for_system_duration longer by {longer} would have been enough for {share} "
-        f"of them{_source_advice(sources or {})}"
+        f"of them{printable(_source_advice(sources or {}))}"
     )
 
 
@@ -250,7 +251,8 @@ class StatusLine:
         """Put a text in the line; while somebody is in the middle of a line of theirs, nothing."""
         with self._lock:
             if not self._half:
-                self._put(f"\r\x1b[K{' '.join(text.split())[: self._width() - 1]}")
+                shown = printable(" ".join(text.split()))
+                self._put(f"\r\x1b[K{shown[: self._width() - 1]}")
                 self._shown = True
 
     def clear(self) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from flow.dataflow import Dataflow, Step
 from flow.engine.plan import Plan
 from flow.engine.summary import Summary, behind_text
+from flow.errors import printable
 from flow.operators.edges import Input
 from flow.progress import wait_advice
 
@@ -60,7 +61,8 @@ def summary_table(flow: Dataflow | Plan, summary: Summary) -> str:
             advice := wait_advice(summary.late_by_us(step.step_id), summary.late_from(step.step_id))
         )
     ]
-    return "\n".join([*_aligned(rows), _total(steps, summary), *behind, *late])
+    below = map(printable, (_total(steps, summary), *behind, *late))
+    return "\n".join([*_aligned(rows), *below])
 
 
 def _number(step: Step, column: str, summary: Summary) -> int:
@@ -75,7 +77,7 @@ def _cells(step: Step, columns: Sequence[str], summary: Summary) -> Iterator[str
 
 
 def _short(step_id: str) -> str:
-    text = " ".join(step_id.split())
+    text = printable(" ".join(step_id.split()))
     return text if len(text) <= _LONGEST_ID else f"{text[: _LONGEST_ID - 1]}…"
 
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeAlias
 
-from flow.errors import FlowError, brief
+from flow.errors import FlowError, brief, printable
 from flow.loading import CommandError as LoadingError
 from flow.loading import load_flow
 from recovery.exporting import export
@@ -226,7 +226,7 @@ def _seed(options: argparse.Namespace) -> int:
 
 def _answer(found: Any, options: argparse.Namespace) -> int:
     as_json = options.json
-    _say(json.dumps(found.to_json(), indent=1, ensure_ascii=False) if as_json else str(found))
+    _say(json.dumps(found.to_json(), indent=1) if as_json else str(found))
     return 0
 
 
@@ -243,5 +243,5 @@ _COMMANDS = (
 
 
 def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(printable(text) + "\n")
     sys.stdout.flush()

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
 import pyarrow as pa
 from typing_extensions import override
 
-from flow.errors import SourceError, TimestampError, shorten
+from flow.errors import SourceError, TimestampError, printable, shorten
 from flow.instants import Instant, instant_us
 
 X = TypeVar("X")
@@ -50,7 +50,7 @@ class BadInput:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.reason}: {self.text}"
+        return printable(f"{self.where}: {self.reason}: {self.text}")
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from flow.engine.storage import Storage
 from flow.engine.summary import Summary
 from flow.engine.task_writing import TaskWriting, write_partition
 from flow.engine.ticker import FeedServer, TickReading
-from flow.errors import EngineError, FlowError, first_line
+from flow.errors import EngineError, FlowError, first_line, printable
 
 DEFAULT_KEPT_EPOCHS = 100
 _LINES_BEFORE = 3
@@ -109,7 +109,7 @@ class StreamingRun:
             self.settings.partitions,
         )
         for said in checkpoint.said:
-            logger.warning("%s: %s", storage.root, said)
+            logger.warning("%s: %s", printable(storage.root), printable(said))
         return checkpoint
 
     def _run_on(self, checkpoint: Checkpoint) -> None:

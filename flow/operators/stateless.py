@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from flow.dataflow import KeyedStream, Operator, Stream
 from flow.durations import Duration, duration_us
-from flow.errors import FlowBuildError, shorten
+from flow.errors import FlowBuildError, printable, shorten
 from flow.operators.building import add_step, check_callable
 
 X = TypeVar("X")
@@ -514,4 +514,4 @@ def _itself(items: Any) -> Any:
 
 
 def _print_item(step_id: str, item: Any) -> None:
-    print(f"{step_id}: {item!r}")  # noqa: T201  (what op.inspect is for)
+    print(printable(f"{step_id}: {item!r}"))  # noqa: T201  (what op.inspect is for)

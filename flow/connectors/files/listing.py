@@ -13,7 +13,7 @@ from pyarrow import fs
 
 from flow.connectors.files.places import Found, explained, shown
 from flow.connectors.source import Json, SourceLog
-from flow.errors import SourceError
+from flow.errors import SourceError, printable
 
 logger = logging.getLogger("flow")
 
@@ -129,7 +129,9 @@ class FileList:
         new = [file for file in self._find() if (file.store, file.path) not in self._seen]
         filled = sum(file.size > 0 for file in new)
         if filled and not is_first:
-            logger.warning(_SINCE, filled, "s are" if filled > 1 else " is", shown(*new[0][:2]))
+            logger.warning(
+                _SINCE, filled, "s are" if filled > 1 else " is", printable(shown(*new[0][:2]))
+            )
         if filled or is_first:
             self._append(sorted(new, key=lambda file: (file.path, file.store)))
 

@@ -1,0 +1,102 @@
+"""Terminal escapes, control characters and markup in names and values are shown harmlessly."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flow.operators as op
+import flow_windowing as win
+from flow import Dataflow, StepError
+from flow.connectors.source import BadInput
+from flow.engine.context import LateSource, Stats
+from flow.engine.plan import compile_flow
+from flow.engine.summary import Summary
+from flow.errors import brief, first_line, printable
+from flow.failure_text import describe_failure
+from flow.progress import DropWarnings, LateWarnings, StatusLine
+from flow.summary_table import summary_table
+from flow.testing import TestDriver, TestingSink, TestingSource
+from flow.visualize import to_mermaid
+
+EVIL = "\x1b]0;title\x07\x1b[2J<b>\"'|]\u202e\x9b31m"
+RAW = ("\x1b", "\x07", "\x9b", "\u202e")
+
+
+def harmless(text: str) -> None:
+    assert not any(one in text for one in RAW), repr(text)
+
+
+def failing(item: Any) -> Any:
+    raise ValueError(f"cannot read {item}")
+
+
+def flow_of(step: Callable[[Any], Any]) -> Dataflow:
+    flow = Dataflow(EVIL)
+    op.output(f"out {EVIL}", step(op.input(EVIL, flow, TestingSource([]))), TestingSink([]))
+    return flow
+
+
+def test_failures_are_shown_harmlessly() -> None:
+    flow = flow_of(lambda s: op.map(f"map {EVIL}", s, failing))
+    with TestDriver(flow) as driver, pytest.raises(StepError) as caught:
+        driver.send(EVIL, [EVIL])
+    harmless(str(caught.value))
+    harmless(printable(describe_failure(caught.value)))
+    harmless(brief(ValueError(EVIL)))
+    harmless(first_line(ValueError(EVIL)))
+
+
+def test_what_is_inspected_is_shown_harmlessly(capsys: pytest.CaptureFixture[str]) -> None:
+    with TestDriver(flow_of(lambda s: op.inspect(f"inspect {EVIL}", s))) as driver:
+        driver.send(EVIL, [EVIL])
+    shown = capsys.readouterr().out
+    assert "title" in shown
+    harmless(shown)
+
+
+def test_warnings_are_shown_harmlessly(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    bad = BadInput(f"{EVIL}.jsonl, line 1", EVIL, f"not JSON: {EVIL}")
+    DropWarnings()(Stats(notes=[f"step {EVIL!r} dropped {bad}", EVIL]))
+    clock, windower = win.EventClock("at", "1s"), win.TumblingWindower("1s")
+    flow = flow_of(lambda s: win.collect_window(EVIL + "2", s, clock, windower).down)
+    stats = Stats()
+    stats.counts[EVIL + "2", "late"] = 1
+    stats.lateness[EVIL + "2", 1_000_000] = 1
+    stats.late_sources[LateSource(EVIL + "2", EVIL, EVIL)] = 1
+    LateWarnings(compile_flow(flow))(stats)
+    assert len(caplog.messages) == 3
+    for message in caplog.messages:
+        harmless(message)
+
+
+def test_the_summary_and_the_progress_line_are_shown_harmlessly() -> None:
+    flow = flow_of(lambda s: op.map(f"map {EVIL}", s, str))
+    summary = Summary(EVIL, "batch", behind={EVIL: {f"{EVIL}/0": 3}})
+    harmless(summary_table(flow, summary))
+    terminal = StringIO()
+    StatusLine(terminal).show(f"{EVIL}/0 3 behind")
+    harmless(terminal.getvalue().removeprefix("\r\x1b[K"))
+
+
+def test_the_picture_of_a_flow_holds_no_markup_of_its_names() -> None:
+    picture = to_mermaid(flow_of(lambda s: op.map(f"map {EVIL}", s, str)))
+    harmless(picture)
+    assert "<b>" not in picture
+
+
+def test_what_tools_print_is_harmless(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from recovery.commandline import _say
+
+    _say(f"step {EVIL}")
+    _say(json.dumps({"key": EVIL}))
+    shown = capsys.readouterr().out
+    harmless(shown)
+    assert json.loads(shown.splitlines()[1]) == {"key": EVIL}
