@@ -9,7 +9,7 @@ from urllib.parse import quote
 from pyspark.sql import DataFrame
 
 from flow.connectors.dataframe import DataFrameSource
-from flow.connectors.files import ParquetSource
+from flow.connectors.files.parquet_source import WrittenDownFrame
 from flow.connectors.source import Planner, Source, SourceLog
 from flow.dataflow import Step
 from flow.engine.failures import naming
@@ -48,7 +48,7 @@ def keep_static_frames(plan: Plan, storage: Storage) -> Plan:
             name = f"inputs/{_file_of(plan, step_id)}"
             if not storage.exists(f"{name}/_SUCCESS") and source.frame is not None:
                 _keep(step_id, source.frame, f"{storage.root}/{name}")
-            kept = ParquetSource(f"{storage.root}/{name}")
+            kept = WrittenDownFrame(f"{storage.root}/{name}")
             steps[step_id] = replace(plan.steps[step_id], operator=Input(kept))
     return plan.with_steps(steps)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyarrow import fs
 
-from flow.connectors.files.places import Found, explained, shown
+from flow.connectors.files.places import Found, explained, identity_of, shown
 from flow.connectors.source import Json, SourceLog
 from flow.errors import SourceError, printable
 
@@ -84,6 +84,13 @@ class FileList:
     are new, and says so. One that follows appends the files that have appeared, those of each
     listing by modification time and path. A file without content is not read; it is taken once it
     has some.
+
+    Args:
+        log: the log.
+        find: lists the files that there are.
+        follow: whether files may still appear.
+        fixed: whether the list of the first run is that of all that go on from it.
+        clock: seconds that never go back.
     """
 
     def __init__(
@@ -92,6 +99,7 @@ class FileList:
         find: Callable[[], list[Found]],
         *,
         follow: bool,
+        fixed: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._log = log
@@ -104,7 +112,7 @@ class FileList:
         self._next_listing = clock()
         if follow:
             self.refresh()
-        else:
+        elif not (fixed and entries):
             self._list_once(is_first=not entries)
 
     def __len__(self) -> int:
@@ -126,7 +134,8 @@ class FileList:
         return True
 
     def _list_once(self, is_first: bool) -> None:
-        new = [file for file in self._find() if (file.store, file.path) not in self._seen]
+        known = {identity_of(*one) for one in self._seen}
+        new = [file for file in self._find() if identity_of(file.store, file.path) not in known]
         filled = sum(file.size > 0 for file in new)
         if filled and not is_first:
             logger.warning(

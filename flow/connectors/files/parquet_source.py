@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from itertools import accumulate
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -76,6 +76,8 @@ class ParquetSource(Source[Any]):
     ('origin', 'dep_delay')
     """
 
+    fixed: ClassVar[bool] = False
+
     path: Paths
     _: KW_ONLY
     columns: Sequence[str] | None = None
@@ -99,7 +101,7 @@ class ParquetSource(Source[Any]):
         find = partial(find_files, paths, required=not self.follow)
         return file_planner(
             self.order,
-            FileList(log, find, follow=self.follow),
+            FileList(log, find, follow=self.follow, fixed=self.fixed),
             RowCuts(paths),
             name=name_of_files(paths),
             per_epoch=self.rows_per_epoch,
@@ -131,6 +133,12 @@ class ParquetSource(Source[Any]):
                 parquet = _parquet_file(stream)
                 columns = _columns_to_read(parquet, piece, self.columns, fields)
                 yield from _read_rows(parquet, piece, columns)
+
+
+class WrittenDownFrame(ParquetSource):
+    """The copy of a static data frame in a checkpoint, to which no files are added."""
+
+    fixed = True
 
 
 class RowCuts(Cuts):

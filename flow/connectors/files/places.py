@@ -82,6 +82,17 @@ def absolute(text: str) -> str:
     return text if _URI.match(text) else os.path.abspath(os.path.expanduser(text))
 
 
+def identity_of(store: str, path: str) -> tuple[str, str]:
+    """What tells files apart, whatever name they are reached by: links, or Hadoop's for S3.
+
+    >>> identity_of("s3a://bucket", "bucket/a.csv")
+    ('s3://bucket', 'bucket/a.csv')
+    """
+    return (
+        (LOCAL, os.path.realpath(path)) if store == LOCAL else (_HADOOP_S3.sub("s3", store), path)
+    )
+
+
 def connect(store: str, paths: Sequence[str]) -> Any:
     """The file system of a store; its URI, with all its options, is among the given `paths`."""
     if store == LOCAL:

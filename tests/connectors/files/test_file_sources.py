@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from flow.connectors.files import (
@@ -17,6 +18,7 @@ from flow.connectors.files import (
     TextSource,
 )
 from flow.connectors.files.listing import FileList
+from flow.connectors.files.parquet_source import WrittenDownFrame
 from flow.connectors.files.places import Found, find_files
 from flow.connectors.source import MemoryLog
 from flow.errors import FlowBuildError, FlowTypeError, SourceError
@@ -157,6 +159,24 @@ def test_a_bounded_source_that_goes_on_reads_new_files_after_those_that_were_the
     ]
 
 
+def test_a_file_is_not_new_because_it_is_reached_by_another_name(tmp_path: Path) -> None:
+    write(tmp_path / "data/a.txt", "a\n")
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    log = JsonLog()
+    first = run(TextSource(tmp_path / "data"), log=log)
+    assert run(TextSource(tmp_path / "link"), log=log, start=first.ends[-1]).items == []
+    write(tmp_path / "data/b.txt", "b\n")
+    assert run(TextSource(tmp_path / "link"), log=log, start=first.ends[-1]).items == ["b"]
+
+
+def test_the_copy_of_a_static_data_frame_does_not_grow(tmp_path: Path) -> None:
+    log = JsonLog()
+    pq.write_table(pa.table({"n": [1]}), tmp_path / "a.parquet")
+    first = run(WrittenDownFrame(tmp_path), log=log)
+    pq.write_table(pa.table({"n": [2]}), tmp_path / "b.parquet")
+    assert run(WrittenDownFrame(tmp_path), log=log, start=first.ends[-1]).items == []
+
+
 def test_an_offset_beyond_the_list_is_an_error(tmp_path: Path) -> None:
     write(tmp_path / "a.txt", "a\n")
     planner = TextSource(tmp_path).planner(JsonLog(), 1)
@@ -175,7 +195,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(FileList.__init__, "__kwdefaults__", {"clock": clock})
+    monkeypatch.setattr(FileList.__init__, "__kwdefaults__", {"clock": clock, "fixed": False})
     return clock
 
 
