@@ -438,9 +438,9 @@ def test_an_empty_segment_has_no_form() -> None:
     assert Segment.decode(None, "step").kept == {}
 
 
-@pytest.mark.parametrize(("content", "shown"), [(b"\x04rest", "4"), (b"", "none")])
+@pytest.mark.parametrize(("content", "shown"), [(b"\x05rest", "5"), (b"", "none")])
 @pytest.mark.parametrize(
-    ("decode", "known"), [(Header.decode, "1 and 2 and 3"), (Segment.decode, "1")]
+    ("decode", "known"), [(Header.decode, "1 and 2 and 4"), (Segment.decode, "1")]
 )
 def test_state_of_an_unknown_format_is_refused_by_name(
     decode: Callable[[bytes, str], Any], known: str, content: bytes, shown: str
@@ -462,7 +462,7 @@ def test_a_key_that_utf_8_cannot_hold_is_refused() -> None:
 def test_a_header_says_what_held_keys_wait_for_and_only_where_there_are_some() -> None:
     free = Header(np.array([5, NEVER]), 2, 30, "set")
     held = Header(np.array([5, NEVER]), 2, 30, "set", np.array([NEVER, 7]))
-    assert (free.encode()[0], held.encode()[0]) == (2, 3)
+    assert (free.encode()[0], held.encode()[0]) == (2, 4)
     for header in (free, held):
         content = header.encode()
         read = Header.decode(content + b"of a store", "step")
