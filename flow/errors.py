@@ -50,8 +50,8 @@ def printable(text: str) -> str:
 
 
 RAISED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
-"""What a user's function may raise: what would end a process or a generator ends the flow, and is
-told with the step and the item like any other."""
+"""Exceptions that a user's function may raise. Those that would end a process or a generator end
+the flow, and are told with the step and the item like any other."""
 
 
 def said(error: BaseException | None) -> str:

@@ -22,7 +22,7 @@ S = TypeVar("S")
 NO_WATERMARK = -NEVER
 """The watermark before the first value."""
 LEAST_TAKEN = NO_WATERMARK + 1
-"""What a watermark is taken for that partitions hold at the beginning of time: it is held, while
+"""Watermark of a key that partitions hold at the beginning of time: it is held, while
 `NO_WATERMARK` would say that it is not."""
 
 

@@ -1,4 +1,4 @@
-"""How late values are, as windowing steps report it."""
+"""Counts of late values, by how late they were and the source partition they came from."""
 
 from __future__ import annotations
 

@@ -70,6 +70,8 @@ class DataFrameSource(Source[dict[str, Any]]):
     @override
     def continues(self, before: Json) -> str | None:
         now = self.identity()
+        if before.keys() != now.keys():  # one was streaming, and the other is static
+            return None
         if self.streaming:
             kinds = [[_kind_of(one) for one in each["streams"]] for each in (before, now)]
             return "Spark goes on where it was left" if kinds[0] == kinds[1] else None
@@ -89,7 +91,7 @@ class DataFrameSource(Source[dict[str, Any]]):
 
 
 def _sources_of(frame: DataFrame) -> list[str]:
-    """What Spark reads for a data frame, as Spark names it, without numbers of columns."""
+    """Return the names that Spark gives what a data frame reads, without numbers of columns."""
     leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
     names = [str(leaves.apply(number).toString()) for number in range(leaves.size())]
     return [re.sub(r"#\d+L?", "", name).strip() for name in names]

@@ -109,7 +109,7 @@ def _by_input(partitions: Iterable[SourcePartition]) -> dict[str, list[int]]:
 
 
 class LateSource(NamedTuple):
-    """Where late values of a step came from.
+    """Origin of late values of a step.
 
     Attributes:
         step_id: the step.

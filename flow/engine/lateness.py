@@ -1,6 +1,6 @@
-"""How late the late values of a step were, the longer wait they needed, and where they came from.
+"""Reports of late values: by how much they were late, the wait they needed, where they came from.
 
-What is kept is a count for each lateness, rounded up to two digits, so that it stays small.
+A step keeps a count for each lateness, rounded up to two digits, so that there are few.
 """
 
 from __future__ import annotations

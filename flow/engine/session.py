@@ -147,7 +147,7 @@ class SparkLog:
 
     @cached_property
     def path(self) -> Path:
-        """Where it is; the directory is made when this is first asked for."""
+        """Path of the file, whose directory is made when this is first asked for."""
         return Path(tempfile.mkdtemp(prefix="flow-log-")) / "spark.log"
 
     def opened(self) -> BinaryIO:

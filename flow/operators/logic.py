@@ -103,7 +103,7 @@ class FailedCall(FlowError):
 
 
 class _Logic(ABC, Generic[W, S]):
-    """What the kinds of logic have in common.
+    """Base of the kinds of logic.
 
     Attributes:
         detaches: whether what it emits never changes with its state. Else an item that is an

@@ -67,7 +67,7 @@ class WaitingValues:
         return both.take(order)
 
     def released(self, passed: Mask) -> tuple[WaitingValues, WaitingValues]:
-        """Those that have been passed, in order of place, entering and arrival; and the rest."""
+        """Return the values passed, in order of place, entering and arrival; and the rest."""
         out = self.take(passed)
         order = np.lexsort((out.numbers, out.enters_us, out.places))
         out = out.take(order)

@@ -121,6 +121,18 @@ def test_a_static_data_frame_of_another_folder_is_refused_until_its_input_is_res
     assert job.run(frame("data/1"), reset_steps=["in"]) == ([3], [3, 4, 5])
 
 
+@pytest.mark.spark
+def test_a_data_frame_that_was_static_and_streams_now_cannot_go_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write(tmp_path / "a.json", 0, 2)
+    schema = "k string, at long"
+    static = DataFrameSource(spark.read.schema(schema).json(str(tmp_path)))
+    streaming = DataFrameSource(spark.readStream.schema(schema).json(str(tmp_path)))
+    assert static.continues(streaming.identity()) is None
+    assert streaming.continues(static.identity()) is None
+
+
 class Shelf(PartitionedSource[Any]):
     """One's own source, which says what its offsets belong to."""
 

@@ -182,7 +182,7 @@ class _CsvParser(LineParser):
         return "not a line of CSV"
 
     def _has_hexadecimal(self, data: bytes) -> bool:
-        """Whether a cell of a column of whole numbers is one like ``0x10``, which pyarrow reads."""
+        """Return True if a column of whole numbers has a cell such as ``0x10``."""
         numbers = [field.name for field in self._schema if pa.types.is_integer(field.type)]
         if not numbers or (b"0x" not in data and b"0X" not in data):
             return False

@@ -53,9 +53,6 @@ X = TypeVar("X")
 Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 """A file, a directory, a glob or a URI, or a list of those."""
 
-READS_NEW_FILES = "files that are listed already are read to their end, then those that are new"
-"""How a run goes on with other paths: the list of files in the checkpoint only grows."""
-
 Parsed: TypeAlias = "list[Any] | pa.Table"
 
 ROWS = 100_000
@@ -96,8 +93,26 @@ class LineParser(ABC):
         return self.blank is not None and not line.strip(self.blank)
 
 
+class FileSource(Source[X]):
+    """Base of the sources of files: the list of files in a checkpoint only grows.
+
+    Attributes:
+        path: a file, a directory, a glob or a URI, or a list of those.
+    """
+
+    path: Paths
+
+    @override
+    def identity(self) -> Json:
+        return identity_of_files(path_list(self.path))
+
+    @override
+    def continues(self, before: Json) -> str:
+        return "files that are listed already are read to their end, then those that are new"
+
+
 @dataclass(frozen=True, repr=False)
-class LineSource(Source[X]):
+class LineSource(FileSource[X]):
     """The base of the sources of line files; the arguments are described there."""
 
     path: Paths
@@ -135,14 +150,6 @@ class LineSource(Source[X]):
             parallelism=parallelism,
             follow=self.follow,
         )
-
-    @override
-    def identity(self) -> Json:
-        return identity_of_files(path_list(self.path))
-
-    @override
-    def continues(self, before: Json) -> str:
-        return READS_NEW_FILES
 
     @override
     def read(self, split: Split) -> Iterator[Batch]:

@@ -15,9 +15,8 @@ from typing_extensions import override
 
 from flow.connectors.files.checks import check_choice, check_count, check_flag
 from flow.connectors.files.line_source import (
-    READS_NEW_FILES,
+    FileSource,
     Paths,
-    identity_of_files,
     name_of_files,
     path_list,
 )
@@ -31,7 +30,7 @@ from flow.connectors.files.places import (
     repr_without_credentials,
 )
 from flow.connectors.files.planning import FILE_ORDERS, Cuts, FileOrder, Piece
-from flow.connectors.source import Batch, Json, Planner, Source, SourceLog, Split
+from flow.connectors.source import Batch, Planner, SourceLog, Split
 from flow.errors import FlowBuildError, FlowTypeError, SourceError, shorten
 
 ROWS = 65_536
@@ -46,7 +45,7 @@ _FOOTERS = MOST_OPEN
 
 
 @dataclass(frozen=True, repr=False)
-class ParquetSource(Source[Any]):
+class ParquetSource(FileSource[Any]):
     """Read Parquet files; the items are records, in columns.
 
     Each file gives the columns that it has, without those that directories such as ``year=2013``
@@ -108,14 +107,6 @@ class ParquetSource(Source[Any]):
             parallelism=parallelism,
             follow=self.follow,
         )
-
-    @override
-    def identity(self) -> Json:
-        return identity_of_files(path_list(self.path))
-
-    @override
-    def continues(self, before: Json) -> str:
-        return READS_NEW_FILES
 
     @override
     def read(self, split: Split) -> Iterator[Batch]:

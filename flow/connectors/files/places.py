@@ -83,7 +83,7 @@ def absolute(text: str) -> str:
 
 
 def identity_of(store: str, path: str) -> tuple[str, str]:
-    """What tells files apart, whatever name they are reached by: links, or Hadoop's for S3.
+    """Return what tells a file from others by whatever name it is reached, such as a link.
 
     >>> identity_of("s3a://bucket", "bucket/a.csv")
     ('s3://bucket', 'bucket/a.csv')
