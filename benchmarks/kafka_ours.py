@@ -12,7 +12,7 @@ from benchmarks.kafka_job import GRACE_SECONDS, START_MS, Job, run_as_asked, sec
 from flow import Dataflow, run
 from flow.connectors.kafka import KafkaSink, KafkaSource
 from flow.connectors.source import Source
-from flow.engine.session import SparkSettings, make_session
+from flow.engine.spark.session.session import SparkSettings, make_session
 from recovery import RecoveryConfig
 
 

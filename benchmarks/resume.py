@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 import flow.operators as op
 from flow import Dataflow, run
 from flow.connectors.files import JsonLinesSink, ParquetSource
-from flow.engine.session import SparkSettings, make_session
+from flow.engine.spark.session.session import SparkSettings, make_session
 from recovery import RecoveryConfig, status
 
 EPOCH_ROWS = 200_000

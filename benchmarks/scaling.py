@@ -37,7 +37,7 @@ from benchmarks.windows.memory import descendants
 from flow import Dataflow, run
 from flow.connectors.files import ParquetSink, ParquetSource
 from flow.engine.local import DEFAULT_SHARDS
-from flow.engine.session import SparkSettings, make_session
+from flow.engine.spark.session.session import SparkSettings, make_session
 from recovery import RecoveryConfig
 
 START = datetime(2024, 1, 1, tzinfo=UTC)

@@ -22,7 +22,7 @@ import flow.operators as op
 from flow import Dataflow, run
 from flow.connectors.sink import Sink, WriteContext, Written
 from flow.connectors.source import PartitionedSource
-from flow.engine.session import SparkSettings, make_session
+from flow.engine.spark.session.session import SparkSettings, make_session
 from flow.testing import TestDriver
 
 EPOCH_ITEMS = 500_000

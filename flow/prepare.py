@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import flow.operators as op
-from flow.commandline import complain
+from flow.cli.run_command import complain
 from flow.connectors.files import JsonLinesSource, ParquetSink, TextSink
 from flow.dataflow import Dataflow
 from flow.errors import FlowError
@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Prepare this environment; 1 is the exit code where that cannot be done."""
     description = "Have flows start faster in this Python environment."
     argparse.ArgumentParser("python -m flow.prepare", description=description).parse_args(argv)
-    from flow.engine.spark_home import prepare_home
+    from flow.engine.spark.startup.spark_home import prepare_home
 
     sys.stderr.write("running a small flow, for Java to keep the classes that it needs ...\n")
     try:

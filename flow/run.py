@@ -1,11 +1,11 @@
-"""The command line: ``python -m flow.run module:flow`` runs a flow; `flow.commandline` says how.
+"""The command line: ``python -m flow.run module:flow`` runs a flow, see `flow.cli.run_command`.
 
 The function of the same name is ``flow.run``, which lives in `flow.running`.
 """
 
 import sys
 
-from flow.commandline import main
+from flow.cli.run_command import main
 from flow.running import run
 
 if __name__ == "__main__":

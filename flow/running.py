@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from flow.connectors.source import Source
 from flow.dataflow import Dataflow
 from flow.durations import Duration, duration_us
-from flow.engine.admission import Recovery
-from flow.engine.context import Stats
-from flow.engine.feed import Feed, FixedTime, StopFlag, SystemTime, wall_time
-from flow.engine.plan import Plan, compile_flow
+from flow.engine.checkpoint.admission import Recovery
+from flow.engine.epoch.context import Stats
+from flow.engine.feed.feed import Feed, FixedTime, StopFlag, SystemTime, wall_time
+from flow.engine.plan.plan import Plan, compile_flow
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.instants import Instant, instant_us
 from flow.operators.building import check_whole
 from flow.operators.edges import Input
-from flow.progress import DropWarnings, LateWarnings
+from flow.reports.progress import DropWarnings, LateWarnings
 from flow.signals import own_handlers_kept, plainly_interrupted, stopping_on_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from flow.engine.summary import Summary
+    from flow.engine.epoch.summary import Summary
 
 EngineName: TypeAlias = Literal["auto", "batch", "streaming"]
 EpochReport: TypeAlias = Callable[[int, Stats, Feed | None], None]
@@ -105,7 +105,7 @@ def run(
     time_of_day = wall_time if system_time is None else FixedTime(instant_us(system_time))
     interval = _interval(trigger)
 
-    from flow.engine.session import SparkSettings, make_session
+    from flow.engine.spark.session.session import SparkSettings, make_session
 
     settings = SparkSettings(master, dict(conf or {}), log_level, tuple(py_files))
     with own_handlers_kept():
@@ -115,7 +115,7 @@ def run(
     if batch:
         summary = _batch(plan, session, drain, time_of_day, shards, partitions, report)
     else:
-        from flow.engine.streaming import StreamingRun, StreamingSettings
+        from flow.engine.spark.streaming import StreamingRun, StreamingSettings
 
         streaming = StreamingSettings(
             recovery,
@@ -175,7 +175,7 @@ def _batch(
     partitions: int | None,
     report: EpochReport,
 ) -> Summary:
-    from flow.engine.batch import BatchSettings, run_batch
+    from flow.engine.spark.batch import BatchSettings, run_batch
 
     settings = BatchSettings(drain, system_time, shards, partitions)
     with plainly_interrupted():

@@ -11,6 +11,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 import flow.operators as op
+from flow.columns.chunks import rows_as_dicts
 from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
 from flow.connectors.source import (
     Batch,
@@ -25,14 +26,13 @@ from flow.connectors.source import (
 )
 from flow.dataflow import Dataflow, Stream
 from flow.durations import Duration, duration_us
-from flow.engine.chunks import rows_as_dicts
-from flow.engine.context import Control, ReadUpTo, SourcePartition, Stats
-from flow.engine.feed import plan_everything
+from flow.engine.epoch.context import Control, ReadUpTo, SourcePartition, Stats
+from flow.engine.feed.feed import plan_everything
 from flow.engine.local import DEFAULT_SHARDS, EpochResult, LocalEngine, Part
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.instants import Instant, Moment, instant_us
+from flow.keyed.logic import Stateful
 from flow.operators.building import check_whole
-from flow.operators.logic import Stateful
 
 X = TypeVar("X")
 

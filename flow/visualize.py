@@ -12,12 +12,12 @@ import re
 import sys
 from collections.abc import Sequence
 
-from flow.commandline import complain
+from flow.cli.loading import CommandError, CommandParser, load_flow
+from flow.cli.run_command import complain
 from flow.dataflow import Dataflow, Operator, Step
-from flow.engine.plan import Plan, assign_levels
-from flow.loading import CommandError, CommandParser, load_flow
+from flow.engine.plan.plan import Plan, assign_levels
+from flow.keyed.logic import Stateful
 from flow.operators.edges import Input, Output
-from flow.operators.logic import Stateful
 
 _NOT_PLAIN = re.compile(r"(?<![^\W_])[._-]|[._-](?![^\W_])|[^\w .-]")
 """All that could mean something to Mermaid, or to the Markdown in its labels."""

@@ -1,23 +1,9 @@
 """Windowing: clocks, windowers, and operators. Use as ``import flow_windowing as win``."""
 
 from flow.instants import NEVER
-from flow_windowing.aggregates import Count, CountDistinct, Mean, Quantile, StdDev, Sum
-from flow_windowing.aggregators import Aggregator, Arrival, aggregate
-from flow_windowing.aligned import SlidingWindower, TumblingWindower
-from flow_windowing.calendar import CalendarWindower
-from flow_windowing.clocks import (
-    NO_WATERMARK,
-    Clock,
-    ClockLogic,
-    DroppedValue,
-    Reading,
-    SystemClock,
-)
-from flow_windowing.counts import CountWindower
-from flow_windowing.event_clock import EventClock
-from flow_windowing.event_sliding import EventSlidingWindower
-from flow_windowing.joins import join_window
-from flow_windowing.kept_aggregates import (
+from flow_windowing import earlier_modules as _earlier_modules  # noqa: F401  (registers them)
+from flow_windowing.aggregates.aggregator import Aggregator, Arrival, aggregate
+from flow_windowing.aggregates.chosen import (
     Collect,
     CollectUnique,
     Earliest,
@@ -32,6 +18,17 @@ from flow_windowing.kept_aggregates import (
     MinKUnique,
     TopK,
 )
+from flow_windowing.aggregates.numbers import Count, CountDistinct, Mean, Quantile, StdDev, Sum
+from flow_windowing.clocks.clock import (
+    NO_WATERMARK,
+    Clock,
+    ClockLogic,
+    DroppedValue,
+    Reading,
+    SystemClock,
+)
+from flow_windowing.clocks.event_clock import EventClock
+from flow_windowing.joins import join_window
 from flow_windowing.logic import EpochWindowLogic, WindowLogic
 from flow_windowing.metadata import LateReason, LateValue, Retracted, WindowMetadata
 from flow_windowing.operators import (
@@ -47,8 +44,12 @@ from flow_windowing.operators import (
     sum_window,
     window,
 )
-from flow_windowing.sessions import SessionWindower
-from flow_windowing.windowers import Filled, IndexedLogic, Opened, Windower, WindowerLogic
+from flow_windowing.windowers.aligned import SlidingWindower, TumblingWindower
+from flow_windowing.windowers.calendar import CalendarWindower
+from flow_windowing.windowers.counts import CountWindower
+from flow_windowing.windowers.event_sliding import EventSlidingWindower
+from flow_windowing.windowers.sessions import SessionWindower
+from flow_windowing.windowers.windower import Filled, IndexedLogic, Opened, Windower, WindowerLogic
 
 __all__ = [
     "NEVER",

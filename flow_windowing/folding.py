@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from flow.operators.detaching import detached
-from flow_windowing.aggregators import Aggregator, Arrival, called
+from flow.keyed.detaching import detached
+from flow_windowing.aggregates.aggregator import Aggregator, Arrival, called
 from flow_windowing.logic import EpochWindowLogic
-from flow_windowing.settings import Emit
+from flow_windowing.rules.settings import Emit
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from flow.dataflow import KeyedStream
 from flow.errors import FlowBuildError, shorten
 from flow.operators.building import check_choice
 from flow.operators.joins import EMIT_MODES, INSERT_MODES, EmitMode, InsertMode
-from flow_windowing.aggregators import Aggregator, Arrival
-from flow_windowing.clocks import Clock
-from flow_windowing.driver import Timestamp
+from flow_windowing.aggregates.aggregator import Aggregator, Arrival
+from flow_windowing.clocks.clock import Clock
 from flow_windowing.folding import FoldingBuilder
 from flow_windowing.logic import WindowLogic
+from flow_windowing.object.driver import Timestamp
 from flow_windowing.operators import WindowOut, add_window
-from flow_windowing.windowers import Windower
+from flow_windowing.windowers.windower import Windower
 
 Turn: TypeAlias = tuple[int, int]
 """What decides which value is first: its time and its arrival, or its arrival alone."""

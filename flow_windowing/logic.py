@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from flow.errors import RAISED, brief
-from flow.operators.logic import FailedCall, RejectedValue
-from flow_windowing.aggregators import Arrival
+from flow.keyed.logic import FailedCall, RejectedValue
+from flow_windowing.aggregates.aggregator import Arrival
 
 V = TypeVar("V")
 W = TypeVar("W")

@@ -7,20 +7,20 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from flow.dataflow import KeyedStream, Stream
 from flow.errors import FlowBuildError, FlowTypeError, shorten
+from flow.keyed.logic import Stateful
 from flow.operators.building import add_step, check_callable, check_choice, check_flag
-from flow.operators.logic import Stateful
 from flow.operators.stateful import Greater, Lesser
 from flow.operators.stateless import key_on
-from flow_windowing.aggregates import Count, Mean, Sum
-from flow_windowing.aggregators import Aggregator, Field
-from flow_windowing.clocks import Clock
-from flow_windowing.driver import PORTS, DriverBuilder, Timestamp
+from flow_windowing.aggregates.aggregator import Aggregator, Field
+from flow_windowing.aggregates.collections import GATHERERS
+from flow_windowing.aggregates.numbers import Count, Mean, Sum
+from flow_windowing.clocks.clock import Clock
 from flow_windowing.folding import Fold, FoldingBuilder, Named, Reduce
-from flow_windowing.gathering import GATHERERS
 from flow_windowing.logic import WindowLogic
 from flow_windowing.metadata import LateValue, WindowMetadata
-from flow_windowing.settings import Emit
-from flow_windowing.windowers import Windower
+from flow_windowing.object.driver import PORTS, DriverBuilder, Timestamp
+from flow_windowing.rules.settings import Emit
+from flow_windowing.windowers.windower import Windower
 
 V = TypeVar("V")
 W = TypeVar("W")

@@ -4,15 +4,15 @@ Start with `RecoveryConfig`, which `flow.run` takes. The functions look into wha
 and set it back, and are commands too: ``python -m recovery --help``.
 """
 
-from recovery.exporting import Export, export
-from recovery.inspecting import KeyState, StepState, inspect
-from recovery.overview import CheckpointStatus, SourceStatus, StepStatus, status
-from recovery.relocating import Relocation, relocate
-from recovery.rescaling import Rescaled, rescale
-from recovery.rewinding import Rewind, rewind
-from recovery.seeding import seed
 from recovery.settings import RecoveryConfig
-from recovery.verifying import Problem, verify
+from recovery.tools.exporting import Export, export
+from recovery.tools.inspecting import KeyState, StepState, inspect
+from recovery.tools.overview import CheckpointStatus, SourceStatus, StepStatus, status
+from recovery.tools.relocating import Relocation, relocate
+from recovery.tools.rescaling import Rescaled, rescale
+from recovery.tools.rewinding import Rewind, rewind
+from recovery.tools.seeding import seed
+from recovery.tools.verifying import Problem, verify
 
 __all__ = [
     "CheckpointStatus",

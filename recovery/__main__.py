@@ -1,7 +1,7 @@
-"""``python -m recovery``; see `recovery.commandline`."""
+"""``python -m recovery``; see `recovery.cli`."""
 
 import sys
 
-from recovery.commandline import main
+from recovery.cli import main
 
 sys.exit(main())

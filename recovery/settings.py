@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from flow.engine.admission import Admission
-from flow.engine.plan import Plan
+from flow.engine.checkpoint.admission import Admission
+from flow.engine.plan.plan import Plan
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.operators.building import check_whole
-from recovery.admitting import admit
+from recovery.identity.admitting import admit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -106,7 +106,7 @@ class RecoveryConfig:
         Raises:
             CheckpointError: when one is missing, cut off or changed; it says what may be done.
         """
-        from recovery.verifying import check
+        from recovery.tools.verifying import check
 
         check(self.path, spark)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
-from flow.engine.session import SparkSettings, make_session
+from flow.engine.spark.session.session import SparkSettings, make_session
 
 # The same examples each time, so that a change that breaks nothing never fails; look for new ones
 # with --hypothesis-profile=search. No deadline: the first example pays for imports.

@@ -20,9 +20,9 @@ from pyspark.sql import SparkSession
 import flow.operators as op
 from flow import Dataflow, FlowBuildError, StepError, Stream, run
 from flow.connectors.source import Planner, SourceLog
-from flow.engine.context import Stats
-from flow.engine.feed import Feed
-from flow.engine.summary import Summary
+from flow.engine.epoch.context import Stats
+from flow.engine.epoch.summary import Summary
+from flow.engine.feed.feed import Feed
 from flow.errors import DurationError, FlowTypeError, TimestampError
 from flow.testing import Advance, TestingSink, TestingSource
 from recovery import RecoveryConfig
@@ -283,7 +283,7 @@ def test_an_argument_that_makes_no_sense_is_refused_before_spark_starts(
     def no_session(*_: Any) -> Any:
         pytest.fail("Spark was started")
 
-    monkeypatch.setattr("flow.engine.session.make_session", no_session)
+    monkeypatch.setattr("flow.engine.spark.session.session.make_session", no_session)
     with pytest.raises(error, match=re.escape(problem)):
         run(small_flow(), **options)
 

@@ -13,7 +13,7 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, StepError, Stream, run
 from flow.instants import Moment
-from flow.operators.logic import Keep, StatefulLogic
+from flow.keyed.logic import Keep, StatefulLogic
 from flow.testing import TestDriver, TestingSink, TestingSource
 
 

@@ -15,13 +15,13 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, StepError
 from flow.connectors.source import BadInput
-from flow.engine.context import LateSource, Stats
-from flow.engine.plan import compile_flow
-from flow.engine.summary import Summary
+from flow.engine.epoch.context import LateSource, Stats
+from flow.engine.epoch.summary import Summary
+from flow.engine.plan.plan import compile_flow
 from flow.errors import brief, first_line, printable
-from flow.failure_text import describe_failure
-from flow.progress import DropWarnings, LateWarnings, StatusLine
-from flow.summary_table import summary_table
+from flow.reports.failure_text import describe_failure
+from flow.reports.progress import DropWarnings, LateWarnings, StatusLine
+from flow.reports.summary_table import summary_table
 from flow.testing import TestDriver, TestingSink, TestingSource
 from flow.visualize import to_mermaid
 
@@ -93,7 +93,7 @@ def test_the_picture_of_a_flow_holds_no_markup_of_its_names() -> None:
 
 
 def test_what_tools_print_is_harmless(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from recovery.commandline import _say
+    from recovery.cli import _say
 
     _say(f"step {EVIL}")
     _say(json.dumps({"key": EVIL}))

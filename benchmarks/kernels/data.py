@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from flow.engine.chunks import KeyedRecords, Pairs, as_objects, positions
+from flow.columns.chunks import KeyedRecords, Pairs, as_objects, positions
 
 ROWS = 20_000
 FEW_KEYS = 1_000

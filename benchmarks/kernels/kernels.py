@@ -16,18 +16,18 @@ import flow_windowing as win
 from benchmarks.kafka_job import amounts, order
 from benchmarks.kernels.data import FEW_KEYS, ROWS, START_US, Events
 from flow import Dataflow, KeyedStream
-from flow.connectors.kafka.flat_json import FlatJsonColumns
-from flow.engine.chunks import KeyedRecords
-from flow.engine.gathering import gather_rows
-from flow.engine.meter import Meter, Partition
-from flow.engine.packed import pack, unpack
-from flow.engine.packets import Packet, encode_keyed
-from flow.engine.plan import Edge, compile_flow
-from flow.engine.segmented import running_max
-from flow.engine.shards import hash_keys, segment_of
+from flow.columns.arrays import running_max
+from flow.columns.chunks import KeyedRecords
+from flow.connectors.kafka.reading.flat_json import FlatJsonColumns
+from flow.engine.packets.packets import Packet, encode_keyed
+from flow.engine.packets.shards import hash_keys, segment_of
+from flow.engine.plan.plan import Edge, compile_flow
+from flow.engine.progress.meter import Meter, Partition
+from flow.engine.state.packed import pack, unpack
+from flow.engine.steps.gathering import gather_rows
 from flow.instants import Moment
-from flow.operators.logic import Stateful
-from flow.operators.shards import Dumped, Ints, ShardEpoch, ShardLogic, ShardRows
+from flow.keyed.logic import Stateful
+from flow.keyed.shard_logic import Dumped, Ints, ShardEpoch, ShardLogic, ShardRows
 from flow.testing import TestingSink, TestingSource
 from flow_windowing import (
     CalendarWindower,
@@ -49,9 +49,9 @@ from flow_windowing import (
     TopK,
     TumblingWindower,
 )
-from flow_windowing.columnar.exact_sums import group_totals
-from flow_windowing.driver import Emit
-from flow_windowing.windowers import Windower
+from flow_windowing.columnar.aggregates.exact_sums import group_totals
+from flow_windowing.object.driver import Emit
+from flow_windowing.windowers.windower import Windower
 
 Work: TypeAlias = Callable[[], object]
 """What is counted. It may be called once: it changes what it works on."""

@@ -28,7 +28,7 @@ from benchmarks.nexmark.measuring import Measured, Settings, measure
 from benchmarks.nexmark.queries import QUERIES, Query
 from benchmarks.nexmark.report import table
 from benchmarks.nexmark.tables import Tables
-from flow.engine.session import SparkSettings, make_session
+from flow.engine.spark.session.session import SparkSettings, make_session
 
 WARM_UP = 100_000
 """Events of the runs before the first that counts."""

@@ -20,7 +20,7 @@ from benchmarks.windows.epochs import EpochTimes, span
 from benchmarks.windows.flows import PickledSink, PickledSource, folding_flow, parquet_flow, plain
 from benchmarks.windows.job import Figure, Job
 from flow import Dataflow, run
-from flow.engine.session import SparkSettings, make_session
+from flow.engine.spark.session.session import SparkSettings, make_session
 from flow.testing import TestDriver, TestingSink, TestingSource
 from recovery import RecoveryConfig
 

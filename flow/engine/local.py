@@ -12,20 +12,20 @@ from typing import Any
 
 import pyarrow as pa
 
+from flow.columns.chunks import Items, Positions, Records, as_items
 from flow.connectors.source import Split
 from flow.dataflow import Dataflow, Step
-from flow.engine.chunks import Items, Positions, Records, as_items
-from flow.engine.context import Control, Stats, TaskContext
-from flow.engine.failures import decode_failure
-from flow.engine.keyed_state import states_in
-from flow.engine.level import run_level
-from flow.engine.meter import Partition
-from flow.engine.packets import ERROR, PRINTED, STATS, Packet, sorted_chunks
-from flow.engine.pipeline import Pipeline
-from flow.engine.plan import Plan, compile_flow
-from flow.engine.reading import Reading, shard_of_partition
-from flow.engine.shard_table import ShardTable
-from flow.engine.state import KeyStates, MemoryStore
+from flow.engine.epoch.context import Control, Stats, TaskContext
+from flow.engine.epoch.failures import decode_failure
+from flow.engine.packets.packets import ERROR, PRINTED, STATS, Packet, sorted_chunks
+from flow.engine.plan.plan import Plan, compile_flow
+from flow.engine.progress.meter import Partition
+from flow.engine.state.keyed_state import states_in
+from flow.engine.state.shard_table import ShardTable
+from flow.engine.state.state import KeyStates, MemoryStore
+from flow.engine.steps.level import run_level
+from flow.engine.steps.pipeline import Pipeline
+from flow.engine.steps.reading import Reading, shard_of_partition
 from flow.errors import FlowBuildError
 from flow.garbage import collecting_seldom
 from flow.operators.edges import Input

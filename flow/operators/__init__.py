@@ -1,8 +1,6 @@
 """Operators: functions that add a step to a flow. Use as ``import flow.operators as op``."""
 
-from flow.operators.edges import input, output, try_input
-from flow.operators.joins import join
-from flow.operators.logic import (
+from flow.keyed.logic import (
     COUNTED,
     DISCARD,
     KEEP,
@@ -14,6 +12,8 @@ from flow.operators.logic import (
     StatefulBatchLogic,
     StatefulLogic,
 )
+from flow.operators.edges import input, output, try_input
+from flow.operators.joins import join
 from flow.operators.stateful import (
     collect,
     count_final,

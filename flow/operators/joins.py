@@ -10,14 +10,14 @@ from typing import Any, Literal, TypeAlias
 from flow.dataflow import KeyedStream
 from flow.errors import FlowBuildError, shorten
 from flow.instants import Moment
-from flow.operators.building import add_step, check_choice
-from flow.operators.logic import (
+from flow.keyed.logic import (
     DISCARD,
     KEEP,
     Keep,
     Stateful,
     StatefulLogic,
 )
+from flow.operators.building import add_step, check_choice
 
 InsertMode: TypeAlias = Literal["first", "last", "product"]
 """What a side keeps when it has several values: the first, the last, or all of them."""

@@ -1,4 +1,4 @@
-"""Operators that keep state per key; `flow.operators.logic` has the contract for one's own."""
+"""Operators that keep state per key; `flow.keyed.logic` has the contract for one's own."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from flow.dataflow import KeyedStream, Stream
 from flow.durations import Duration, duration_us
 from flow.errors import RAISED, FlowBuildError, brief, shorten
 from flow.instants import NEVER, Moment, from_us
-from flow.operators.building import add_step, check_callable, check_whole
-from flow.operators.detaching import CONSTANTS, detached
-from flow.operators.logic import (
+from flow.keyed.detaching import CONSTANTS, detached
+from flow.keyed.logic import (
     DISCARD,
     KEEP,
     Keep,
@@ -23,6 +22,7 @@ from flow.operators.logic import (
     StatefulBatchLogic,
     StatefulLogic,
 )
+from flow.operators.building import add_step, check_callable, check_whole
 from flow.operators.stateless import map as map_items
 
 X = TypeVar("X")

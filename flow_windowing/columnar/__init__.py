@@ -1,4 +1,4 @@
-"""Windowing many keys at a time: what `flow_windowing.driver` does a key and a value at a time.
+"""Windowing over columns: all keys of a shard at once, as `flow_windowing.object` does one by one.
 
 The contract is the same, and so are the answers; only the shape of the work differs. `ShardWindows`
 runs a windowing step over all keys of a shard in an epoch: timestamps, watermarks, lateness and

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from flow.engine.chunks import Chunk, KeyedRecords, Pairs
-from flow.engine.segmented import Ints, distinct, ranges
+from flow.columns.arrays import Ints, distinct, ranges
+from flow.columns.chunks import Chunk, KeyedRecords, Pairs
 from flow.instants import MIN_US, NEVER
-from flow.operators.logic import Counted
-from flow.operators.shards import ShardEpoch, ShardMade
-from flow_windowing.columnar.open_windows import OpenWindows
-from flow_windowing.columnar.updates import Update
+from flow.keyed.logic import Counted
+from flow.keyed.shard_logic import ShardEpoch, ShardMade
+from flow_windowing.columnar.state.open_windows import OpenWindows
 from flow_windowing.columnar.window_view import (
     Figure,
     WindowView,
     metadata_of,
     window_metadata,
 )
-from flow_windowing.driver import CLOSED, DOWN, LATE, PORTS
-from flow_windowing.lateness import counted_late
+from flow_windowing.columnar.windows.updates import Update
 from flow_windowing.metadata import LateReason, LateValue, Retracted, WindowMetadata
+from flow_windowing.object.driver import CLOSED, DOWN, LATE, PORTS
+from flow_windowing.rules.lateness import counted_late
 
 if TYPE_CHECKING:
     from flow_windowing.columnar.planning import WindowPlan

@@ -8,32 +8,32 @@ from typing import Any
 
 import numpy as np
 
-from flow.engine.segmented import Ints
-from flow_windowing.aggregates import Sum
-from flow_windowing.aggregators import Aggregator
-from flow_windowing.aligned import SlidingWindower, TumblingWindower
-from flow_windowing.calendar import CalendarWindower
-from flow_windowing.columnar.calendar_windows import CalendarWindows
-from flow_windowing.columnar.count_windows import CountWindows
-from flow_windowing.columnar.forms import (
+from flow.columns.arrays import Ints
+from flow_windowing.aggregates.aggregator import Aggregator
+from flow_windowing.aggregates.numbers import Sum
+from flow_windowing.clocks.event_clock import EventClock
+from flow_windowing.columnar.aggregates.forms import (
     comes_out_the_same,
     goes_by_arrival,
     has_columns,
     reads_a_field,
     tells_equals_apart,
 )
-from flow_windowing.columnar.sessions import Sessions
-from flow_windowing.columnar.watermarks import WatermarkRule, rule_of
+from flow_windowing.columnar.state.watermarks import WatermarkRule, rule_of
 from flow_windowing.columnar.window_view import Figure
-from flow_windowing.columnar.windows import AlignedWindows, Windowing
-from flow_windowing.counts import CountWindower
-from flow_windowing.driver import DriverBuilder, Timestamp
-from flow_windowing.event_clock import EventClock
+from flow_windowing.columnar.windows.calendar_windows import CalendarWindows
+from flow_windowing.columnar.windows.count_windows import CountWindows
+from flow_windowing.columnar.windows.sessions import Sessions
+from flow_windowing.columnar.windows.windows import AlignedWindows, Windowing
 from flow_windowing.folding import Fold, FoldingBuilder, Named, Reduce
 from flow_windowing.joins import OneOfEachSide
-from flow_windowing.sessions import SessionWindower
-from flow_windowing.settings import Emit
-from flow_windowing.windowers import Windower
+from flow_windowing.object.driver import DriverBuilder, Timestamp
+from flow_windowing.rules.settings import Emit
+from flow_windowing.windowers.aligned import SlidingWindower, TumblingWindower
+from flow_windowing.windowers.calendar import CalendarWindower
+from flow_windowing.windowers.counts import CountWindower
+from flow_windowing.windowers.sessions import SessionWindower
+from flow_windowing.windowers.windower import Windower
 
 
 @dataclass(frozen=True)

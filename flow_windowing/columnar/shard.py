@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import override
 
-from flow.engine.chunks import AFTER_ITEMS, AT_END, BEFORE_ITEMS
-from flow.engine.segmented import (
+from flow.columns.arrays import (
     Ints,
     Mask,
     order_by,
@@ -25,8 +24,9 @@ from flow.engine.segmented import (
     run_starts,
     starts_of,
 )
+from flow.columns.chunks import AFTER_ITEMS, AT_END, BEFORE_ITEMS
 from flow.instants import NEVER, Moment
-from flow.operators.shards import (
+from flow.keyed.shard_logic import (
     Dumped,
     KeyFailure,
     ShardEpoch,
@@ -35,18 +35,18 @@ from flow.operators.shards import (
     ShardRows,
     split_dues,
 )
+from flow_windowing.columnar.aggregates.figures import FailedRow
 from flow_windowing.columnar.emitting import Emitter, LateRows
-from flow_windowing.columnar.entering import Entering, Newcomers, reader, value_reader
-from flow_windowing.columnar.figures import FailedRow
-from flow_windowing.columnar.holding import Holding
-from flow_windowing.columnar.kept_windows import joined_parts, segment_parts, write_segments
-from flow_windowing.columnar.segments import Kept
-from flow_windowing.columnar.timestamps import Values
-from flow_windowing.columnar.waited import as_columns
-from flow_windowing.columnar.waiting_values import WaitingValues
-from flow_windowing.columnar.watermarks import Settling, TimeRows, Times, UnreadableTime
+from flow_windowing.columnar.state.holding import Holding
+from flow_windowing.columnar.state.watermarks import Settling, TimeRows, Times, UnreadableTime
+from flow_windowing.columnar.storage.kept_windows import joined_parts, segment_parts, write_segments
+from flow_windowing.columnar.storage.segments import Kept
+from flow_windowing.columnar.values.timestamps import Values
+from flow_windowing.columnar.values.waited import as_columns
+from flow_windowing.columnar.values.waiting_values import WaitingValues
+from flow_windowing.columnar.windows.entering import Entering, Newcomers, reader, value_reader
 from flow_windowing.metadata import LateReason
-from flow_windowing.settings import held_back
+from flow_windowing.rules.settings import held_back
 
 if TYPE_CHECKING:
     from flow_windowing.columnar.planning import WindowPlan

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
-from flow.engine.row_views import RowView, register, viewed
-from flow.engine.segmented import Ints
+from flow.columns.arrays import Ints
+from flow.columns.row_views import RowView, register, viewed
 from flow.instants import MAX_US, MIN_US, from_us
-from flow_windowing.columnar.spans import Merged
+from flow_windowing.columnar.state.spans import Merged
 from flow_windowing.metadata import WindowMetadata
 
 KIND = "window"

@@ -19,7 +19,7 @@ from flow import Dataflow, run
 from flow.connectors.dataframe import DataFrameSource
 from flow.connectors.files import JsonLinesSource
 from flow.connectors.source import Source
-from flow.engine.context import LateSource
+from flow.engine.epoch.context import LateSource
 from flow.running import StopFlag
 from flow.testing import ABORT, TestingSink, TestingSource
 from recovery import RecoveryConfig

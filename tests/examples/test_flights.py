@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from examples import flights
-from flow.engine.summary import Summary
+from flow.engine.epoch.summary import Summary
 from flow.testing import TestDriver
 
 SCRIPT = Path(flights.__file__)

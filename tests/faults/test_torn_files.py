@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from flow.engine.storage import Storage
+from flow.engine.checkpoint.storage import Storage
 
 pytestmark = pytest.mark.spark
 

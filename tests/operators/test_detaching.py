@@ -12,8 +12,8 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, Stream
 from flow.instants import Moment
-from flow.operators.detaching import detached, detached_from
-from flow.operators.logic import KEEP, Keep, StatefulLogic
+from flow.keyed.detaching import detached, detached_from
+from flow.keyed.logic import KEEP, Keep, StatefulLogic
 from flow.testing import TestDriver, TestingSink, TestingSource
 
 Build = Callable[[Stream[Any]], Stream[Any]]

@@ -11,10 +11,10 @@ import pytest
 
 import flow.operators as op
 from flow import Dataflow, StepError, Stream
+from flow.columns.chunks import Chunk, Items, KeyedRecords, Pairs, Records
 from flow.dataflow import Operator
-from flow.engine.chunks import Chunk, Items, KeyedRecords, Pairs, Records
-from flow.engine.context import TaskContext
-from flow.engine.kernels import run_step
+from flow.engine.epoch.context import TaskContext
+from flow.engine.steps.kernels import run_step
 from flow.instants import Moment
 from flow.operators.stateless import Branch, Filter, KeyOn, KeyRm, Map, Merge, TTLCache
 from flow.testing import Part, TestDriver, TestingSink, TestingSource, run_once

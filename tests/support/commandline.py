@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from flow import Dataflow
-from flow.commandline import main
-from flow.engine.summary import Summary
+from flow.cli.run_command import main
+from flow.engine.epoch.summary import Summary
 
 Write = Callable[..., None]
 

@@ -21,11 +21,11 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from flow import run
-from flow.engine.packed import unpack
-from flow.engine.session import query_conf
-from flow.engine.state import FORMAT_OF_SHARDS, Segment
-from flow_windowing.columnar.segments import Kept
-from flow_windowing.columnar.snapshots import snapshots_of_kept
+from flow.engine.spark.session.session import query_conf
+from flow.engine.state.packed import unpack
+from flow.engine.state.state import FORMAT_OF_SHARDS, Segment
+from flow_windowing.columnar.storage.segments import Kept
+from flow_windowing.columnar.storage.snapshots import snapshots_of_kept
 from recovery import RecoveryConfig
 from tests.faults.shop import Size, make_flow
 from tests.faults.striking import NO_FAULT, Fault, Whom

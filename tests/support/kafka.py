@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from flow.engine.java import check_java
+from flow.engine.spark.session.java import check_java
 from flow.errors import EnvironmentProblem
 from tests.support.maven import jars_of
 

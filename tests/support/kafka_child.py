@@ -17,7 +17,7 @@ from typing_extensions import override
 import flow.operators as op
 from flow import Dataflow, run
 from flow.connectors.kafka import KafkaSink
-from flow.connectors.kafka.sending import Sender
+from flow.connectors.kafka.writing.sending import Sender
 from flow.testing import TestingSource
 from recovery import RecoveryConfig
 

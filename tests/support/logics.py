@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from flow.instants import NEVER, Moment
+from flow.keyed.logic import Progress, Stamped
 from flow.operators import DISCARD, KEEP, Keep, StatefulBatchLogic, StatefulLogic
-from flow.operators.logic import Progress, Stamped
 
 
 class Diary(StatefulLogic[Any, str, list[str]]):

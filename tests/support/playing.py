@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 import flow.operators as op
 from flow import Dataflow, Stream, run
-from flow.engine.context import Stats
-from flow.engine.feed import Feed
+from flow.engine.epoch.context import Stats
+from flow.engine.feed.feed import Feed
 from flow.instants import from_us, instant_us
 from flow.testing import TestDriver, TestingSink, TestingSource
 from tests.support.epochs import EpochsSource, SourceEpoch

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 import flow.operators as op
 from flow import Dataflow, Stream, run
-from flow.engine.context import Stats
-from flow.engine.feed import Feed
+from flow.engine.epoch.context import Stats
+from flow.engine.feed.feed import Feed
 from flow.testing import TestDriver, TestingSink, TestingSource
 from tests.support.epochs import EpochsSource, SourceEpoch
 from tests.support.transcript import Wired, grouped

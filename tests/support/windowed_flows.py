@@ -18,11 +18,11 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, KeyedStream
 from flow.instants import Moment, instant_us
-from flow.operators.logic import COUNTED, DISCARD
+from flow.keyed.logic import COUNTED, DISCARD
 from flow.testing import TestDriver, TestingSink, TestingSource
-from flow_windowing.driver import CLOSED, DOWN, LATE, DriverBuilder
+from flow_windowing.aggregates.collections import IntoList
 from flow_windowing.folding import FoldingBuilder
-from flow_windowing.gathering import IntoList
+from flow_windowing.object.driver import CLOSED, DOWN, LATE, DriverBuilder
 
 SECOND = 1_000_000
 ORIGIN = datetime(2023, 10, 29, 22, 59, 40, tzinfo=UTC)

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 from typing_extensions import override
 
 from flow.connectors.files.checks import Schema, check_delimiter, checked_schema
-from flow.connectors.files.columns import as_columns, fit, gathered, known_columns, widened
-from flow.connectors.files.csv_text import csv_cells, reordered
 from flow.connectors.files.directory_sink import DirectorySink
 from flow.connectors.files.epoch_directory import EPOCH_COLUMN, Marker, Part, read_schema
+from flow.connectors.formats.columns import as_columns, fit, gathered, known_columns, widened
+from flow.connectors.formats.csv_text import csv_cells, reordered
 from flow.connectors.sink import WriteContext, Written
 from flow.errors import FlowBuildError, SinkError, shorten
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from typing_extensions import override
 
-from flow.connectors.files.columns import gathered
 from flow.connectors.files.directory_sink import DirectorySink
 from flow.connectors.files.epoch_directory import Part
-from flow.connectors.files.plain_values import json_line
+from flow.connectors.formats.columns import gathered
+from flow.connectors.formats.plain_values import json_line
 from flow.connectors.sink import WriteContext, Written
 from flow.errors import SinkError, shorten
 

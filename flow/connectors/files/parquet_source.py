@@ -22,7 +22,6 @@ from flow.connectors.files.line_source import (
 )
 from flow.connectors.files.listing import File, FileList, opened
 from flow.connectors.files.parallel_planning import MOST_OPEN, file_planner
-from flow.connectors.files.parquet_instants import instants_of
 from flow.connectors.files.places import (
     checked_paths,
     connect,
@@ -30,6 +29,7 @@ from flow.connectors.files.places import (
     repr_without_credentials,
 )
 from flow.connectors.files.planning import FILE_ORDERS, Cuts, FileOrder, Piece
+from flow.connectors.formats.parquet_instants import instants_of
 from flow.connectors.source import Batch, Planner, SourceLog, Split
 from flow.errors import FlowBuildError, FlowTypeError, SourceError, shorten
 

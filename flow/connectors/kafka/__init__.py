@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from flow.connectors.kafka.dead_letters import dead_letters
 from flow.connectors.kafka.message import BadMessage, KafkaMessage
-from flow.connectors.kafka.records import KafkaRecord
-from flow.connectors.kafka.serializers import Avro
 from flow.connectors.kafka.sink import KafkaSink
 from flow.connectors.kafka.source import KafkaSource
+from flow.connectors.kafka.writing.records import KafkaRecord
+from flow.connectors.kafka.writing.serializers import Avro
 
 __all__ = [
     "Avro",

@@ -10,11 +10,11 @@ from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import flow.operators as op
-from flow.connectors.files.plain_values import instant_text
+from flow.connectors.formats.plain_values import instant_text
 from flow.connectors.kafka.message import BadMessage, KafkaMessage
-from flow.connectors.kafka.records import KafkaRecord
-from flow.connectors.kafka.serializers import JSON, TEXT, Serializer
 from flow.connectors.kafka.sink import KafkaSink
+from flow.connectors.kafka.writing.records import KafkaRecord
+from flow.connectors.kafka.writing.serializers import JSON, TEXT, Serializer
 from flow.connectors.source import BadInput
 from flow.dataflow import Stream
 from flow.errors import FlowTypeError, brief, shorten

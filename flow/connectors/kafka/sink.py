@@ -13,12 +13,16 @@ from typing_extensions import override
 from flow.connectors.files.checks import check_choice, check_count
 from flow.connectors.kafka.client import as_properties
 from flow.connectors.kafka.connection import SERVERS, Clients
-from flow.connectors.kafka.epochs_topic import EPOCHS_TOPIC, EpochsTopic
-from flow.connectors.kafka.records import SCHEMA, Encoding, Getter, HeaderGetter
-from flow.connectors.kafka.sending import write_directly
-from flow.connectors.kafka.serializers import Format, serializer_of
-from flow.connectors.kafka.topics import Topic
-from flow.connectors.kafka.transactions import AFTER_REWIND, AfterRewind, TransactionalWriter
+from flow.connectors.kafka.writing.epochs_topic import EPOCHS_TOPIC, EpochsTopic
+from flow.connectors.kafka.writing.records import SCHEMA, Encoding, Getter, HeaderGetter
+from flow.connectors.kafka.writing.sending import write_directly
+from flow.connectors.kafka.writing.serializers import Format, serializer_of
+from flow.connectors.kafka.writing.topics import Topic
+from flow.connectors.kafka.writing.transactions import (
+    AFTER_REWIND,
+    AfterRewind,
+    TransactionalWriter,
+)
 from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
 from flow.errors import FlowTypeError, SinkError, shorten
 

@@ -20,8 +20,8 @@ from flow.connectors.files.checks import (
 from flow.connectors.files.json_lines import check_json_types
 from flow.connectors.kafka.client import Properties, as_properties, checked_servers
 from flow.connectors.kafka.cluster import Cluster, TopicPartition, matches
-from flow.connectors.kafka.flat_json import FlatJsonColumns, is_flat
-from flow.connectors.kafka.forms import (
+from flow.connectors.kafka.reading.flat_json import FlatJsonColumns, is_flat
+from flow.connectors.kafka.reading.forms import (
     AvroForm,
     BytesForm,
     Form,
@@ -29,12 +29,12 @@ from flow.connectors.kafka.forms import (
     JsonForm,
     TextForm,
 )
-from flow.connectors.kafka.items import METADATA, Items, ObjectItems, RecordItems
-from flow.connectors.kafka.losses import OnDataLoss
-from flow.connectors.kafka.planning import KafkaPlanner, Reach
-from flow.connectors.kafka.positions import EARLIEST, LATEST, Position, checked_position
-from flow.connectors.kafka.reading import Access, connection
-from flow.connectors.kafka.weighing import MOST_RECORDS, OBJECT_BYTES, RECORD_BYTES, Scales
+from flow.connectors.kafka.reading.items import METADATA, Items, ObjectItems, RecordItems
+from flow.connectors.kafka.reading.losses import OnDataLoss
+from flow.connectors.kafka.reading.planning import KafkaPlanner, Reach
+from flow.connectors.kafka.reading.positions import EARLIEST, LATEST, Position, checked_position
+from flow.connectors.kafka.reading.ranges import Access, connection
+from flow.connectors.kafka.reading.weighing import MOST_RECORDS, OBJECT_BYTES, RECORD_BYTES, Scales
 from flow.connectors.source import Batch, OnInvalid, Planner, Source, SourceLog, Split
 from flow.durations import Duration, duration_us
 from flow.errors import FlowBuildError, FlowTypeError, shorten

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import pyarrow as pa
 from typing_extensions import override
 
-from flow.connectors.files.plain_values import json_text
+from flow.connectors.formats.plain_values import json_text
 from flow.connectors.sql import values
 from flow.connectors.sql.database import Database
 from flow.connectors.sql.ledger import EPOCHS_TABLE

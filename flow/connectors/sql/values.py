@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from flow.connectors.files.plain_values import naive_problem, plain
+from flow.connectors.formats.plain_values import naive_problem, plain
 
 Form: TypeAlias = Callable[[Any], Any]
 """Makes of a value what a driver is given; raises ValueError, or TypeError, that says why not."""

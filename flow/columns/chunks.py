@@ -1,0 +1,392 @@
+"""Chunks: many items in flight inside one process, in the shape that suits them.
+
+Objects travel as Python lists, records as Arrow batches; keyed streams keep keys and values apart.
+Every chunk knows the *position* of each item: the place, in its source partition's part of the
+epoch, of the input it came from. Sorting by position puts merged streams back in source order, and
+interleaves source partitions: first of each, second of each, and so on.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from operator import itemgetter
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from flow.columns.row_views import view_of
+from flow.errors import step_error
+
+Positions: TypeAlias = npt.NDArray[np.int64]
+
+ROW_BITS, ORDER_BITS, SOURCE_BITS = 32, 10, 20
+MAX_SPLITS = 1 << ORDER_BITS
+MAX_SOURCES = (1 << SOURCE_BITS) - 1
+"""Source partitions that an epoch can read where its positions tell them apart."""
+BEFORE_ITEMS = -1
+"""The position of what a timer emits before the items of an epoch."""
+AFTER_ITEMS = 1 << 62
+"""The position of what a timer emits after the items of an epoch."""
+AT_END = AFTER_ITEMS + 1
+"""The position of what the end of input emits."""
+
+
+@dataclass(slots=True)
+class Items:
+    """Any Python objects."""
+
+    items: list[Any]
+    pos: Positions
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+@dataclass(slots=True)
+class Pairs:
+    """Keys and values, both Python objects, checked to be pairs with a `str` key."""
+
+    keys: list[str]
+    values: list[Any]
+    pos: Positions
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+@dataclass(slots=True)
+class Records:
+    """Rows of an Arrow schema."""
+
+    batch: pa.RecordBatch
+    pos: Positions
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+
+@dataclass(slots=True)
+class KeyedRecords:
+    """A text key for each row of an Arrow schema; the keys may be dictionary-encoded."""
+
+    keys: pa.Array
+    batch: pa.RecordBatch
+    pos: Positions
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+
+Chunk: TypeAlias = Items | Pairs | Records | KeyedRecords
+
+
+def positions(slice_number: int, order: int, first_row: int, count: int) -> Positions:
+    """The positions of `count` rows of a split, from its row `first_row` on."""
+    base = (slice_number << (ROW_BITS + ORDER_BITS)) | (order << ROW_BITS)
+    return np.arange(base + first_row, base + first_row + count, dtype=np.int64)
+
+
+def source_positions(source: int, order: int, first_row: int, count: int) -> Positions:
+    """Return positions that also carry the number of their source partition in the epoch.
+
+    They sort by row first, and by source partition among equal rows. An epoch has positions of this
+    kind, or of the other, throughout.
+    """
+    return (positions(0, order, first_row, count) << SOURCE_BITS) | source
+
+
+def sources_at(pos: Positions) -> Positions:
+    """Return the numbers of the source partitions that positions carry, -1 where they have none.
+
+    Positions of what a timer emits have none.
+    """
+    carried = (pos >= 0) & (pos < AFTER_ITEMS)
+    return np.where(carried, pos & MAX_SOURCES, -1)
+
+
+def rows_of(batch: pa.RecordBatch) -> list[Any]:
+    """The rows of a batch as Python values: dicts, unless they stand for something else."""
+    view = view_of(batch)
+    return rows_as_dicts(batch) if view is None else view.values(batch)
+
+
+def rows_as_dicts(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """The rows of a batch as dicts, each value a Python object."""
+    names = batch.schema.names
+    if not names:
+        return [{} for _ in range(batch.num_rows)]
+    columns = [as_objects(column) for column in batch.columns]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def as_objects(column: pa.Array) -> list[Any]:
+    """The values of a column as Python objects."""
+    kind = column.type
+    if pa.types.is_timestamp(kind) and kind.tz == "UTC" and kind.unit == "us":
+        # By numpy they come four times as fast; outside a datetime's years it gives numbers.
+        times = column.to_numpy(zero_copy_only=False).tolist()
+        if set(map(type, times)) <= {datetime, type(None)}:
+            return [None if time is None else time.replace(tzinfo=UTC) for time in times]
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def as_items(chunk: Chunk) -> Items:
+    """The chunk as plain objects: records become dicts, keyed streams become pairs."""
+    match chunk:
+        case Items():
+            return chunk
+        case Pairs(keys, values, pos):
+            return Items(list(zip(keys, values, strict=True)), pos)
+        case Records(batch, pos):
+            return Items(rows_of(batch), pos)
+        case KeyedRecords(keys, batch, pos):
+            return Items(list(zip(key_texts(keys), rows_of(batch), strict=True)), pos)
+
+
+def as_pairs(chunk: Chunk, step_id: str) -> Pairs:
+    """The chunk as keys and values, for the keyed step `step_id`.
+
+    Raises:
+        StepError: when an item is not a pair, or its key is not a `str`.
+    """
+    match chunk:
+        case Pairs():
+            return chunk
+        case KeyedRecords(keys, batch, pos):
+            return Pairs(key_texts(keys), rows_of(batch), pos)
+        case Items(items, pos):
+            return _split_pairs(items, pos, step_id)
+        case Records(batch, pos):
+            return _split_pairs(rows_of(batch), pos, step_id)
+
+
+def key_texts(keys: pa.Array) -> list[str]:
+    """Keys as Python text."""
+    if not pa.types.is_dictionary(keys.type):
+        texts: list[str] = keys.to_pylist()
+        return texts
+    return pick(keys.dictionary.to_pylist(), keys.indices.to_numpy())
+
+
+def as_dictionary(keys: pa.Array) -> pa.Array:
+    """Keys as numbers of the keys that there are, each once, and those."""
+    return keys if pa.types.is_dictionary(keys.type) else keys.dictionary_encode()
+
+
+def ordered_by(numbers: npt.NDArray[Any], below: int) -> npt.NDArray[np.intp]:
+    """The order that sorts natural numbers less than `below`, ties as they come.
+
+    They are sorted by digits, in linear time.
+
+    >>> ordered_by(np.array([2, 0, 2, 1]), 3).tolist()
+    [1, 3, 0, 2]
+    """
+    if below <= _DIGIT:
+        return np.argsort(numbers.astype(np.uint16), kind="stable")
+    low = np.argsort((numbers % _DIGIT).astype(np.uint16), kind="stable")
+    return low[ordered_by((numbers // _DIGIT)[low], below // _DIGIT + 1)]
+
+
+_DIGIT = 1 << 16
+
+
+def take(chunk: Chunk, mask: npt.NDArray[np.bool_]) -> Chunk:
+    """The items of a chunk where `mask` is true."""
+    chosen = np.flatnonzero(mask)
+    return chunk if len(chosen) == len(chunk) else reorder(chunk, chosen)
+
+
+def reorder(chunk: Chunk, order: npt.NDArray[np.intp]) -> Chunk:
+    """The items of a chunk at the given indices, in their order."""
+    pos = chunk.pos[order]
+    match chunk:
+        case Items(items, _):
+            return Items(pick(items, order), pos)
+        case Pairs(keys, values, _):
+            return Pairs(pick(keys, order), pick(values, order), pos)
+        case Records(batch, _):
+            return Records(batch.take(pa.array(order)), pos)
+        case KeyedRecords(keys, batch, _):
+            indices = pa.array(order)
+            return KeyedRecords(keys.take(indices), batch.take(indices), pos)
+
+
+def pick(values: Sequence[Any], order: npt.NDArray[np.intp]) -> list[Any]:
+    """The values at the given indices, at C speed."""
+    indices = order.tolist()
+    if len(indices) < 2:
+        return [values[index] for index in indices]
+    return list(itemgetter(*indices)(values))
+
+
+def in_order(chunks: list[Chunk]) -> list[Chunk]:
+    """Join chunks of the same shape, and sort the items by position, keeping ties as they come."""
+    joined = _join_alike(chunks)
+    if len(joined) > 1 and not _ascending([chunk.pos for chunk in joined]):
+        joined = [_join_items([as_items(chunk) for chunk in joined])]
+    return [_sorted_chunk(chunk) for chunk in joined]
+
+
+def _sorted_chunk(chunk: Chunk) -> Chunk:
+    if len(chunk) < 2 or bool((np.diff(chunk.pos) >= 0).all()):
+        return chunk
+    return reorder(chunk, order_of(chunk.pos))
+
+
+def order_of(numbers: Positions) -> npt.NDArray[np.intp]:
+    """The order that sorts numbers, ties as they come.
+
+    Each is sorted with its place behind it, in one number where there is room: numpy sorts numbers
+    in a quarter of the time that it takes to find their order.
+
+    >>> order_of(np.array([5, -1, 5, 2])).tolist()
+    [1, 3, 0, 2]
+    """
+    least, bits = int(numbers.min(initial=0)), len(numbers).bit_length()
+    if (int(numbers.max(initial=0)) - least).bit_length() + bits > _BITS:
+        return np.argsort(numbers, kind="stable")
+    tagged = ((numbers - least) << bits) | np.arange(len(numbers))
+    tagged.sort()
+    return tagged & ((1 << bits) - 1)
+
+
+_BITS = 63
+
+
+def _ascending(runs: list[Positions]) -> bool:
+    runs = [pos for pos in runs if len(pos)]
+    return all(int(left.max()) <= int(right.min()) for left, right in itertools.pairwise(runs))
+
+
+def _join_alike(chunks: list[Chunk]) -> list[Chunk]:
+    joined: list[Chunk] = []
+    run: list[Chunk] = []
+    for chunk in chunks:
+        if run and not _alike(run[0], chunk):
+            joined.append(_join(run))
+            run = []
+        run.append(chunk)
+    if run:
+        joined.append(_join(run))
+    return joined
+
+
+def _alike(left: Chunk, right: Chunk) -> bool:
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, (Records, KeyedRecords)) and isinstance(right, (Records, KeyedRecords)):
+        return bool(left.batch.schema.equals(right.batch.schema, check_metadata=True))
+    return True
+
+
+def _join(run: list[Any]) -> Chunk:
+    if len(run) == 1:
+        only: Chunk = run[0]
+        return only
+    match run[0]:
+        case Items():
+            return _join_items(run)
+        case Pairs():
+            keys = [key for chunk in run for key in chunk.keys]
+            values = [value for chunk in run for value in chunk.values]
+            return Pairs(keys, values, _join_pos(run))
+        case Records():
+            return Records(join_batches([chunk.batch for chunk in run]), _join_pos(run))
+        case _:
+            keys = pa.concat_arrays([chunk.keys for chunk in run])
+            batch = join_batches([chunk.batch for chunk in run])
+            return KeyedRecords(keys, batch, _join_pos(run))
+
+
+def _join_items(run: list[Items]) -> Items:
+    return Items([item for chunk in run for item in chunk.items], _join_pos(run))
+
+
+def _join_pos(run: Sequence[Chunk]) -> Positions:
+    return np.concatenate([chunk.pos for chunk in run])
+
+
+def join_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Batches of one schema as one batch."""
+    filled = [batch for batch in batches if batch.num_rows]
+    if len(filled) < 2:
+        return filled[0] if filled else batches[0]
+    # One batch, or an error: a text column of more than 2 GiB would come back in pieces.
+    (joined,) = pa.Table.from_batches(filled).combine_chunks().to_batches()
+    return joined
+
+
+def _split_pairs(items: list[Any], pos: Positions, step_id: str) -> Pairs:
+    for item in items if not set(map(type, items)) <= {tuple} else ():
+        if not isinstance(item, tuple):
+            _refuse_pair(item, step_id)
+    for item in items if not set(map(len, items)) <= {2} else ():
+        if len(item) != 2:
+            _refuse_pair(item, step_id)
+    keys = [key for key, _ in items]
+    return Pairs(checked_keys(keys, items, step_id), [value for _, value in items], pos)
+
+
+def checked_keys(keys: list[Any], items: Sequence[Any], step_id: str) -> list[str]:
+    """The keys, once each is known to be a `str`.
+
+    Raises:
+        StepError: when a key is not a `str`, or text that has no UTF-8 form.
+    """
+    if set(map(type, keys)) <= {str}:
+        return keys
+    for key, item in zip(keys, items, strict=True):
+        if not isinstance(key, str):
+            raise step_error(
+                step_id,
+                f"a key must be a str, got {type(key).__name__}: "
+                "make it text in the step that sets it, e.g. op.key_on(..., lambda x: str(x.id))",
+                item=item,
+            )
+    # An enum, say, that is a text, may be shown as something else.
+    return [str.__str__(key) for key in keys]
+
+
+def _refuse_pair(item: Any, step_id: str) -> None:
+    raise step_error(
+        step_id,
+        f"needs (key, value) pairs, got {type(item).__name__}: "
+        "put a key before each item with op.key_on",
+        item=item,
+    )
+
+
+def key_array(keys: list[str], step_id: str) -> pa.Array:
+    """Keys as an Arrow array.
+
+    Raises:
+        StepError: when a key has no UTF-8 form.
+    """
+    try:
+        return pa.array(keys, pa.string())
+    except (UnicodeEncodeError, pa.ArrowInvalid) as error:
+        for key in keys:
+            _check_utf8(key, step_id, error)
+        raise
+
+
+def _check_utf8(key: str, step_id: str, cause: Exception) -> None:
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        raise step_error(
+            step_id, "a key must be text that UTF-8 can hold", key=key, has_item=False
+        ) from cause
+
+
+def null_mask(array: pa.Array) -> npt.NDArray[np.bool_]:
+    """Where an Arrow array is null."""
+    mask: npt.NDArray[np.bool_] = pc.is_null(array).to_numpy(zero_copy_only=False)
+    return mask

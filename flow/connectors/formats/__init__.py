@@ -1,0 +1,1 @@
+"""Formats that files and Kafka share: columns, JSON, CSV and Avro."""

@@ -1,0 +1,296 @@
+"""Items as columns: types found or given, kept the same from file to file.
+
+Where no schema is given, a column has the type that its first values have, and keeps it. What
+holds nothing but nulls and empty lists has no type yet, and is left out until it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from flow.connectors.formats.plain_values import check_names, naive_problem, plain
+from flow.connectors.sink import Written, to_record
+from flow.errors import SinkError, shorten
+
+GATHERED = 20_000
+"""Objects that are laid out as columns at a time, so that there are not many small pieces."""
+
+_SIMPLE = {type(None), bool, int, float, str, bytes, Decimal, date, time, timedelta}
+_DIGITS = 38
+_REFUSED = (pa.ArrowException, ValueError, TypeError, OverflowError)
+_HOW = "give the sink a schema, or map the items before the output"
+
+
+def gathered(batches: Iterable[Written]) -> Iterator[Written]:
+    """The same items, in order, with small lists put together and nothing empty."""
+    waiting: list[Any] = []
+    for batch in batches:
+        if isinstance(batch, list):
+            waiting += batch
+        if waiting and (len(waiting) >= GATHERED or not isinstance(batch, list)):
+            yield waiting
+            waiting = []
+        if not isinstance(batch, list) and batch.num_rows:
+            yield batch
+    if waiting:
+        yield waiting
+
+
+def as_columns(written: Written, schema: pa.Schema | None, step_id: str) -> pa.RecordBatch:
+    """Lay items out as columns: those of the schema, or all that there are.
+
+    Raises:
+        SinkError: naming the field whose values do not fit.
+    """
+    if not isinstance(written, list):
+        if schema is not None:
+            return fit(written, schema, step_id)
+        check_names(written.schema.names, step_id)
+        return written
+    records = [to_record(item) for item in written]
+    kinds = _found_names(records, step_id) if schema is None else _types(schema)
+    if schema is None:
+        check_names(kinds, step_id)
+    if not kinds:
+        raise SinkError(f"step {step_id!r}: {shorten(written[0])} has no field to write: {_HOW}")
+    columns = [
+        _column(name, [record.get(name) for record in records], kind, step_id)
+        for name, kind in kinds.items()
+    ]
+    fields = schema or [
+        pa.field(name, column.type) for name, column in zip(kinds, columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def fit(
+    batch: pa.RecordBatch, schema: pa.Schema, step_id: str, *, whole: bool = False
+) -> pa.RecordBatch:
+    """The columns of a schema: with its types, null where they are missing, no others.
+
+    Args:
+        batch: the items.
+        schema: the columns.
+        step_id: the output's step, for the error.
+        whole: whether nothing may be left out of what a column holds, and no text read as what it
+            stands for: nobody has asked for these types.
+
+    Raises:
+        SinkError: naming the field whose values do not fit.
+    """
+    columns = []
+    for field in schema:
+        if field.name not in batch.schema.names:
+            columns.append(pa.nulls(batch.num_rows, field.type))
+            continue
+        column = batch.column(field.name)
+        try:
+            check_kind(column.type, field.type, whole=whole)
+            columns.append(column if column.type == field.type else column.cast(field.type))
+        except (pa.ArrowException, ValueError) as error:
+            raise SinkError(
+                f"step {step_id!r}: field {field.name!r} is {column.type} here, which does not fit "
+                f"{field.type}, the type of its column: {error}. To fix it, {_HOW}"
+            ) from error
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def check_kind(found: Any, wanted: Any, *, whole: bool, path: str = "") -> None:
+    """Let no value become another one, as it may when Arrow casts a column.
+
+    Args:
+        found: the type of the values.
+        wanted: the type that they are to have.
+        whole: whether no part of a struct may be left out, and text is nothing but text.
+        path: where in the column this is.
+
+    Raises:
+        ValueError: when values of the one type are none of the other.
+    """
+    types = pa.types
+    if found == wanted or types.is_null(found):
+        return
+    at = f"its part {path[1:]!r} is" if path else "that is"
+    if types.is_dictionary(found) or types.is_dictionary(wanted):
+        plain_kinds = [getattr(kind, "value_type", kind) for kind in (found, wanted)]
+        check_kind(*plain_kinds, whole=whole, path=path)
+    elif types.is_struct(found) and types.is_struct(wanted):
+        for field in found:
+            inner = f"{path}.{field.name}"
+            number = wanted.get_field_index(field.name)
+            if number >= 0:
+                check_kind(field.type, wanted.field(number).type, whole=whole, path=inner)
+            elif whole and not types.is_null(field.type):
+                raise ValueError(f"its part {inner[1:]!r} is not among the parts of the column")
+    elif _is_list(found) and _is_list(wanted):
+        check_kind(found.value_type, wanted.value_type, whole=whole, path=path)
+    elif not _stays(_family(found), _family(wanted), whole):
+        raise ValueError(f"{at} {_family(found)}, and not {_family(wanted)}")
+
+
+def _is_list(kind: Any) -> bool:
+    types = pa.types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def _stays(found: str, wanted: str, whole: bool) -> bool:
+    """Whether what Arrow casts from the one family of types to the other stays the same."""
+    as_text = found == _TEXT or (found, wanted) == (_NUMBER, _TEXT)
+    return found == wanted or (found, wanted) == (_DATE, _CLOCK_TIME) or (as_text and not whole)
+
+
+def _family(kind: Any) -> str:
+    if pa.types.is_timestamp(kind):
+        return _CLOCK_TIME if kind.tz is None else "a time with a zone"
+    families = (word for is_one, word in _FAMILIES if is_one(kind))
+    return next(families, str(kind))
+
+
+_TEXT, _NUMBER, _DATE, _CLOCK_TIME = "text", "a number", "a date", "a time without a zone"
+_FAMILIES: tuple[tuple[Callable[[Any], bool], str], ...] = (
+    (pa.types.is_integer, _NUMBER),
+    (pa.types.is_floating, _NUMBER),
+    (pa.types.is_decimal, _NUMBER),
+    (pa.types.is_string, _TEXT),
+    (pa.types.is_large_string, _TEXT),
+    (pa.types.is_binary, "bytes"),
+    (pa.types.is_large_binary, "bytes"),
+    (pa.types.is_date, _DATE),
+    (pa.types.is_time, "a time of day"),
+    (pa.types.is_duration, "a duration"),
+)
+
+
+def known_columns(schema: pa.Schema) -> pa.Schema:
+    """The columns of a schema whose types are known, without metadata, and with times in UTC."""
+    known = [(field.name, _known(field.type)) for field in schema]
+    return pa.schema([(name, kind) for name, kind in known if kind is not None])
+
+
+def widened(schema: pa.Schema, new: pa.Schema, fixed: Sequence[str], step_id: str) -> pa.Schema:
+    """A schema with the columns of another one added.
+
+    Args:
+        schema: the schema so far.
+        new: what there is now.
+        fixed: the names of columns whose type cannot change any more.
+        step_id: the output's step, for the error.
+
+    Raises:
+        SinkError: a column has types that no type holds both of.
+    """
+    types = _types(schema)
+    for field in new:
+        if field.name in fixed:
+            continue
+        both = [pa.schema([(field.name, types.get(field.name, field.type))]), pa.schema([field])]
+        try:
+            one = pa.unify_schemas(both, promote_options="permissive")
+        except pa.ArrowException as error:
+            raise SinkError(
+                f"step {step_id!r}: field {field.name!r} is {types[field.name]} in some items and "
+                f"{field.type} in others: {_HOW}"
+            ) from error
+        types[field.name] = _known(one.field(field.name).type)
+    return pa.schema(list(types.items()))
+
+
+def _types(schema: pa.Schema) -> dict[str, Any]:
+    return dict(zip(schema.names, schema.types, strict=True))
+
+
+def _found_names(records: Iterable[dict[str, Any]], step_id: str) -> dict[str, None]:
+    """All fields, in the order in which they turn up."""
+    names = {name: None for record in records for name in record}
+    for name in names:
+        if not isinstance(name, str):
+            raise SinkError(
+                f"step {step_id!r}: the names of fields must be text, got {type(name).__name__} "
+                f"{shorten(name)}: map the items before the output"
+            )
+    return names
+
+
+def _column(name: str, values: list[Any], kind: Any, step_id: str) -> Any:
+    try:
+        if not set(map(type, values)) <= _SIMPLE:
+            values = [plain(value) for value in values]
+            _check_zones(name, values, kind, step_id)
+        return _array(values, kind)
+    except _REFUSED as error:
+        raise SinkError(
+            f"step {step_id!r}: field {name!r} {_problem(values, kind)}: {_HOW}"
+        ) from error
+
+
+def _array(values: list[Any], kind: Any) -> Any:
+    if kind is None:
+        return pa.array(values)
+    try:
+        # Given a type at once, pyarrow would cut 1.5 to the whole number 1.
+        found = pa.array(values)
+        check_kind(found.type, kind, whole=False)
+        return found.cast(kind)
+    except _REFUSED:
+        if "map<" in str(kind):  # a dict is never found to be one
+            return pa.array(values, type=kind)
+        raise
+
+
+def _check_zones(name: str, values: list[Any], kind: Any, step_id: str) -> None:
+    """Raise where pyarrow would take a naive datetime for UTC."""
+    times = [time for value in values for time in _times_in(value)]
+    naive = [value for value in times if value.utcoffset() is None]
+    zoned = kind is not None and pa.types.is_timestamp(kind) and kind.tz is not None
+    if naive and (zoned or (kind is None and len(naive) < len(times))):
+        raise SinkError(f"step {step_id!r}: field {name!r}: {naive_problem(naive[0].isoformat())}")
+
+
+def _times_in(value: Any) -> Iterator[datetime]:
+    if isinstance(value, datetime):
+        yield value
+    elif isinstance(value, (list, dict)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _times_in(part)
+
+
+def _problem(values: list[Any], kind: Any) -> str:
+    if kind is None:
+        types = sorted({type(value).__name__ for value in values if value is not None})
+        if len(types) > 1:
+            return f"holds {' and '.join(types)}, which do not fit one column"
+    for value in values:
+        try:
+            _array([value], kind)
+        except _REFUSED:
+            wanted = "written as a column" if kind is None else f"written as {kind}"
+            return f"holds {type(value).__name__} {shorten(value)}, which cannot be {wanted}"
+    return "cannot be written as a column"
+
+
+def _known(kind: Any) -> Any:
+    """A type without its parts that hold nulls only; ``None`` when nothing is left."""
+    if pa.types.is_null(kind):
+        return None
+    if pa.types.is_list(kind):
+        inner = _known(kind.value_type)
+        return None if inner is None else pa.list_(inner)
+    if pa.types.is_struct(kind):
+        parts = [(field.name, _known(field.type)) for field in kind]
+        parts = [(name, part) for name, part in parts if part is not None]
+        return pa.struct(parts) if parts else None
+    if pa.types.is_decimal(kind):
+        # As many digits as Spark knows: those that have come say nothing of those to come.
+        return pa.decimal128(_DIGITS, min(kind.scale, _DIGITS))
+    return _in_utc(kind)
+
+
+def _in_utc(kind: Any) -> Any:
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, "UTC")
+    return kind

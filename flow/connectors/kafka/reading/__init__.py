@@ -1,0 +1,1 @@
+"""Reading topics: planning epochs, reading ranges, turning bytes into items."""

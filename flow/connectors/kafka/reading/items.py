@@ -1,0 +1,280 @@
+"""Items of messages: objects, or records in columns."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from typing_extensions import override
+
+from flow.connectors.kafka.message import BadMessage, KafkaMessage, TimestampType
+from flow.connectors.kafka.reading.forms import Form
+from flow.connectors.source import Batch, Invalid
+from flow.errors import shorten
+
+Message = Any
+"""A message as the client has it."""
+
+SIFTED = 1_024
+"""Messages among which bad ones are looked for at a time."""
+_SHOWN = 200
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+_NO_TIME = -1
+"""What Kafka has for the time of a message that was given none."""
+_FIRST_MS = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
+_LAST_MS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
+_TYPES: tuple[TimestampType, ...] = ("none", "create", "append")
+
+HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
+"""The type of a column of headers."""
+METADATA: dict[str, Any] = {
+    "key": None,
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_type": pa.string(),
+    "headers": HEADERS,
+}
+"""The columns that records have beside their value; the key's type is that of its form."""
+
+
+class Items(ABC):
+    """How messages become items.
+
+    Attributes:
+        key: how keys are read.
+        value: how values are read.
+        key_needed: whether a message without a key is bad.
+    """
+
+    def __init__(self, key: Form, value: Form, *, key_needed: bool) -> None:
+        self.key = key
+        self.value = value
+        self.key_needed = key_needed
+
+    @abstractmethod
+    def batch(self, messages: Sequence[Message], fields: frozenset[str] | None) -> Batch | None:
+        """The items of messages; ``None`` when any of them is bad.
+
+        Args:
+            messages: the messages.
+            fields: which fields of records are read; ``None`` for all.
+        """
+
+    def batches(
+        self, messages: Sequence[Message], fields: frozenset[str] | None
+    ) -> Iterator[Batch]:
+        """The items of messages, and those messages that are bad."""
+        made = self.batch(messages, fields)
+        if made is not None:
+            yield made
+            return
+        for start in range(0, len(messages), SIFTED):
+            bad: list[Message] = []
+            yield from self._sifted(messages[start : start + SIFTED], fields, bad)
+            if bad:
+                yield Invalid([self._described(message) for message in bad])
+
+    def _sifted(
+        self, messages: Sequence[Message], fields: frozenset[str] | None, bad: list[Message]
+    ) -> Iterator[Batch]:
+        made = self.batch(messages, fields)
+        if made is not None:
+            yield made
+        elif len(messages) == 1:
+            bad.append(messages[0])
+        else:
+            middle = len(messages) // 2
+            yield from self._sifted(messages[:middle], fields, bad)
+            yield from self._sifted(messages[middle:], fields, bad)
+
+    def _no_key(self, keys: Sequence[bytes | None]) -> bool:
+        return self.key_needed and None in keys
+
+    def _described(self, message: Message) -> BadMessage:
+        plain = _without_time(message) if _time_problem(message) else _as_it_is(message)
+        problem = self._key_problem(plain.key)
+        return BadMessage(
+            where=f"topic {plain.topic!r}, partition {plain.partition}, offset {plain.offset}",
+            text=shorten(plain.value if problem is None else plain.key, _SHOWN),
+            reason=problem or self._value_problem(plain.value) or _time_problem(message) or "",
+            message=plain,
+        )
+
+    def _key_problem(self, key: bytes | None) -> str | None:
+        if key is None:
+            return "it has no key" if self.key_needed else None
+        problem = self._problem(self.key, key)
+        return None if problem is None else f"its key: {problem}"
+
+    def _value_problem(self, value: bytes | None) -> str | None:
+        problem = self._problem(self.value, value)
+        return None if problem is None else f"its value: {problem}"
+
+    @abstractmethod
+    def _problem(self, form: Form, data: bytes | None) -> str | None:
+        """Why a key or a value cannot be read."""
+
+
+class ObjectItems(Items):
+    """Each message as a `KafkaMessage`."""
+
+    @override
+    def batch(self, messages: Sequence[Message], fields: frozenset[str] | None) -> Batch | None:
+        keys = [message.key() for message in messages]
+        values = [message.value() for message in messages]
+        if self._no_key(keys):
+            return None
+        try:
+            read = [self.key.read(key) if key is not None else None for key in keys]
+            made = [self.value.read(value) if value is not None else None for value in values]
+            return [as_message(*parts) for parts in zip(messages, read, made, strict=True)]
+        except (ValueError, OverflowError):
+            return None
+
+    @override
+    def _problem(self, form: Form, data: bytes | None) -> str | None:
+        try:
+            if data is not None:
+                form.read(data)
+        except ValueError as error:
+            return str(error)
+        return None
+
+
+class RecordItems(Items):
+    """Messages as records: the fields of their values, and what else there is of them.
+
+    Args:
+        key: how keys are read.
+        value: how values are read.
+        key_needed: whether a message without a key is bad.
+        prefix: what the names of the columns beside the value's begin with.
+    """
+
+    def __init__(self, key: Form, value: Form, *, key_needed: bool, prefix: str) -> None:
+        super().__init__(key, value, key_needed=key_needed)
+        self.prefix = prefix
+
+    @property
+    def value_names(self) -> list[str]:
+        """The names of the columns of the value."""
+        if pa.types.is_struct(self.value.kind):
+            return [field.name for field in self.value.kind]
+        return ["value"]
+
+    @override
+    def batch(self, messages: Sequence[Message], fields: frozenset[str] | None) -> Batch | None:
+        keys = [message.key() for message in messages]
+        if self._no_key(keys):
+            return None
+        key = self._keys(keys)
+        value = None if key is None else self.value.column([one.value() for one in messages])
+        if value is None:
+            return None
+        columns = dict(
+            zip(
+                self.value_names,
+                value.flatten() if pa.types.is_struct(value.type) else [value],
+                strict=True,
+            )
+        )
+        for name in METADATA:
+            named = self.prefix + name
+            if fields is None or named in fields:
+                columns[named] = key if name == "key" else _metadata(name, messages)
+                if columns[named] is None:
+                    return None
+        return pa.RecordBatch.from_pydict(columns)
+
+    @override
+    def _problem(self, form: Form, data: bytes | None) -> str | None:
+        return form.problem(data)
+
+    def _keys(self, keys: list[bytes | None]) -> Any | None:
+        """The column of keys; a key that is not there is null, however keys are read."""
+        if self.key.takes_nothing or None not in keys:
+            return self.key.column(keys)
+        there = [key for key in keys if key is not None]
+        column = self.key.column(there) if there else pa.array([], self.key.kind)
+        if column is None:
+            return None
+        places = np.cumsum([key is not None for key in keys]) - 1
+        absent = np.array([key is None for key in keys])
+        return column.take(pa.array(places, mask=absent))
+
+
+def _metadata(name: str, messages: Sequence[Message]) -> Any | None:
+    """A column beside the value's; `None` when a message's time is none."""
+    count = len(messages)
+    match name:
+        case "topic":
+            return pa.repeat(pa.scalar(messages[0].topic() if count else "", pa.string()), count)
+        case "partition":
+            number = messages[0].partition() if count else 0
+            return pa.repeat(pa.scalar(number, pa.int32()), count)
+        case "offset":
+            return pa.array([message.offset() for message in messages], pa.int64())
+        case "headers":
+            return pa.array([_headers(message) for message in messages], HEADERS)
+    stamps = chain.from_iterable([message.timestamp() for message in messages])
+    kinds, millis = np.fromiter(stamps, np.int64, 2 * count).reshape(-1, 2).T
+    if name == "timestamp_type":
+        return pa.array(_TYPES, pa.string()).take(pa.array(kinds))
+    known = (kinds != 0) & (millis != _NO_TIME)
+    if bool((known & ((millis < _FIRST_MS) | (millis > _LAST_MS))).any()):
+        return None
+    return pa.array(millis * 1000, pa.timestamp("us", "UTC"), mask=~known)
+
+
+def _headers(message: Message) -> tuple[tuple[str, bytes | None], ...]:
+    return tuple(message.headers() or ())
+
+
+def _time_problem(message: Message) -> str | None:
+    kind, millis = message.timestamp()
+    if not kind or millis == _NO_TIME or _FIRST_MS <= millis <= _LAST_MS:
+        return None
+    return f"its timestamp: {millis:,} ms since 1970 is not within the years 1 to 9999"
+
+
+def as_message(message: Message, key: Any, value: Any) -> KafkaMessage:
+    """A message as an item, with a key and a value that have been read.
+
+    Raises:
+        OverflowError: when its time is none.
+    """
+    kind, millis = message.timestamp()
+    return KafkaMessage(
+        key,
+        value,
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        _EPOCH + millis * _MILLISECOND if kind and millis != _NO_TIME else None,
+        _TYPES[kind],
+        _headers(message),
+    )
+
+
+def _as_it_is(message: Message) -> KafkaMessage:
+    return as_message(message, message.key(), message.value())
+
+
+def _without_time(message: Message) -> KafkaMessage:
+    return KafkaMessage(
+        message.key(),
+        message.value(),
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        timestamp_type=_TYPES[message.timestamp()[0]],
+        headers=_headers(message),
+    )

@@ -1,0 +1,1 @@
+"""Writing topics: serializing items, sending messages, transactions."""

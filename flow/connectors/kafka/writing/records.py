@@ -1,0 +1,262 @@
+"""What a message is made of, and how items become columns of keys, values, headers and times.
+
+Items that come as columns, laid out as `flow.connectors.sink.to_record` does, are encoded column by
+column; where a function is to be asked, or headers are wanted, item by item. Both give the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from flow.connectors.formats.columns import gathered
+from flow.connectors.formats.plain_values import json_text
+from flow.connectors.kafka.message import KafkaMessage
+from flow.connectors.kafka.writing.serializers import Serializer
+from flow.connectors.sink import Written, to_record
+from flow.errors import FlowError, SinkError, TimestampError, brief, shorten, step_error
+from flow.fields import get_path
+from flow.instants import instant_us
+
+KEY = "key"
+"""The column that is a message's key where nothing else was asked for."""
+
+TIMESTAMP = "timestamp"
+"""The column that is a message's time where nothing else was asked for."""
+
+Headers: TypeAlias = "Mapping[str, Any] | Iterable[tuple[str, Any]]"
+"""Headers by name, or one after the other; a value is text, bytes, `None`, or becomes JSON."""
+
+Getter: TypeAlias = "str | Callable[[Any], Any]"
+"""The path of a field, such as ``"details.id"``, or a function of the item."""
+
+HeaderGetter: TypeAlias = "Mapping[str, Getter] | Callable[[Any], Headers]"
+"""Which field each header has, or a function that makes all of them of the item."""
+
+_HEADER = pa.struct([("name", pa.string()), ("value", pa.binary())])
+SCHEMA = pa.schema(
+    {
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "timestamp": pa.int64(),
+        "headers": pa.list_(_HEADER),
+    }
+)
+"""Encoded messages; times are milliseconds since the Unix epoch."""
+
+_PIECE = 10_000
+
+
+@dataclass(frozen=True)
+class KafkaRecord:
+    """An item that says itself what is written: a `KafkaSink` takes all four from it.
+
+    Key and value are encoded in the sink's formats; bytes are written as they are.
+
+    Args:
+        value: the value; `None` is a tombstone.
+        key: the key, if there is one.
+        headers: the headers, by name or as pairs.
+        timestamp: the time; when it is sent if left out.
+
+    >>> KafkaRecord({"sum": 3}, key="LHR", headers={"unit": "flights"}).key
+    'LHR'
+    """
+
+    value: Any
+    key: Any = None
+    headers: Any = ()
+    timestamp: Any = None
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """Makes messages of items; the fields are described at `KafkaSink`."""
+
+    key: Getter | None
+    value: Getter | None
+    headers: HeaderGetter | None
+    timestamp: Getter | None
+    key_format: Serializer
+    value_format: Serializer
+
+    @property
+    def columnar(self) -> bool:
+        """Whether no item needs to be looked at by itself."""
+        asked = (self.key, self.value, self.timestamp)
+        return self.headers is None and not any(map(callable, asked))
+
+    def encoded(self, batches: Iterable[Written], step_id: str) -> Iterator[pa.RecordBatch]:
+        """The messages, in the order of their items, in columns as in `SCHEMA`.
+
+        Raises:
+            FlowError: naming the step and the item that cannot be written.
+        """
+        for batch in gathered(batches):
+            if isinstance(batch, list):
+                yield self._from_items(batch, step_id)
+            elif self.columnar:
+                yield self._from_columns(batch, step_id)
+            else:
+                for start in range(0, batch.num_rows, _PIECE):
+                    items = batch.slice(start, _PIECE).to_pylist()
+                    yield self._from_items(items, step_id)
+
+    def _from_columns(self, batch: pa.RecordBatch, step_id: str) -> pa.RecordBatch:
+        rest, key = batch, None
+        if self.key is not None:
+            key = _at(batch, str(self.key), "key", step_id)
+        elif KEY in batch.schema.names:
+            rest, key = batch.drop_columns([KEY]), batch.column(KEY)
+        if self.value is None:
+            value = self.value_format.rows(rest, step_id)
+        else:
+            found = _at(batch, str(self.value), "value", step_id)
+            value = self.value_format.column(found, "value", step_id)
+        times = self._times(batch, step_id)
+        nothing = pa.nulls(batch.num_rows)
+        columns = [
+            nothing if key is None else self.key_format.column(key, "key", step_id),
+            value,
+            nothing if times is None else _column_ms(times, step_id),
+            nothing,
+        ]
+        fitting = [one.cast(kind) for one, kind in zip(columns, SCHEMA.types, strict=True)]
+        return pa.RecordBatch.from_arrays(fitting, schema=SCHEMA)
+
+    def _times(self, batch: pa.RecordBatch, step_id: str) -> pa.Array | None:
+        if self.timestamp is not None:
+            return _at(batch, str(self.timestamp), "timestamp", step_id)
+        if TIMESTAMP not in batch.schema.names:
+            return None
+        found = batch.column(TIMESTAMP)
+        return found if _is_instant(found.type) else None
+
+    def _from_items(self, items: list[Any], step_id: str) -> pa.RecordBatch:
+        records = [self._record(item, step_id) for item in items]
+        keys = self.key_format.values([one.key for one in records], "key", step_id)
+        values = self.value_format.values([one.value for one in records], "value", step_id)
+        times = [_time_ms(one.timestamp, step_id) for one in records]
+        headers = [_header_list(one.headers, step_id) for one in records]
+        columns = zip((keys, values, times, headers), SCHEMA.types, strict=True)
+        arrays = [pa.array(column, kind) for column, kind in columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+    def _record(self, item: Any, step_id: str) -> KafkaRecord:
+        if isinstance(item, KafkaRecord):
+            return item
+        if isinstance(item, KafkaMessage):
+            return KafkaRecord(item.value, item.key, item.headers, item.timestamp)
+        record = to_record(item)
+        try:
+            return KafkaRecord(
+                self._value(item, record, step_id),
+                record.get(KEY) if self.key is None else _got(self.key, item, record),
+                self._headers(item, record),
+                self._time(item, record),
+            )
+        except FlowError:
+            raise
+        except Exception as error:  # a user's function may raise anything
+            problem = f"no message can be made of the item: {brief(error)}"
+            raise step_error(step_id, problem, item=item) from error
+
+    def _value(self, item: Any, record: dict[str, Any], step_id: str) -> Any:
+        if self.value is not None:
+            return _got(self.value, item, record)
+        if self.key is None and KEY in record:
+            record = {name: value for name, value in record.items() if name != KEY}
+        return self.value_format.whole(record, step_id)
+
+    def _headers(self, item: Any, record: dict[str, Any]) -> Headers:
+        if self.headers is None:
+            return ()
+        if isinstance(self.headers, Mapping):
+            return {name: _got(getter, item, record) for name, getter in self.headers.items()}
+        return self.headers(item)
+
+    def _time(self, item: Any, record: dict[str, Any]) -> Any:
+        if self.timestamp is not None:
+            return _got(self.timestamp, item, record)
+        found = record.get(TIMESTAMP)
+        return found if isinstance(found, datetime) and found.tzinfo is not None else None
+
+
+def _got(getter: Getter, item: Any, record: dict[str, Any]) -> Any:
+    return get_path(record, getter) if isinstance(getter, str) else getter(item)
+
+
+def _at(batch: pa.RecordBatch, path: str, what: str, step_id: str) -> pa.Array:
+    """The column at a path, into structs too."""
+    if path in batch.schema.names:
+        return batch.column(path)
+    first, *parts = path.split(".")
+    found = batch.column(first) if first in batch.schema.names else None
+    for part in parts:
+        kind = None if found is None else found.type
+        known = kind is not None and pa.types.is_struct(kind) and kind.get_field_index(part) >= 0
+        found = pc.struct_field(found, part) if known else None
+    if found is None:
+        raise SinkError(
+            f"step {step_id!r}: {what}={path!r} is no field of the records, which have "
+            f"{shorten(batch.schema.names)}"
+        )
+    return found
+
+
+def _is_instant(kind: Any) -> bool:
+    return bool(pa.types.is_timestamp(kind) and kind.tz is not None)
+
+
+def _column_ms(column: pa.Array, step_id: str) -> pa.Array:
+    if not _is_instant(column.type):
+        return pa.array([_time_ms(value, step_id) for value in column.to_pylist()], pa.int64())
+    times = column.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+    least = pc.min(times).as_py()
+    if least is not None:
+        _checked_ms(least, least, step_id)
+    return times
+
+
+def _time_ms(value: Any, step_id: str) -> int | None:
+    if value is None:
+        return None
+    try:
+        return _checked_ms(instant_us(value) // 1000, value, step_id)
+    except TimestampError as error:
+        raise SinkError(f"step {step_id!r}: the timestamp cannot be read: {error}") from error
+
+
+def _checked_ms(millis: int, value: Any, step_id: str) -> int:
+    if millis < 1:
+        raise SinkError(
+            f"step {step_id!r}: the timestamp {shorten(value)} is not after "
+            "1970-01-01T00:00:00Z, and Kafka's client writes none that is not"
+        )
+    return millis
+
+
+def _header_list(headers: Any, step_id: str) -> list[tuple[str, bytes | None]] | None:
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    try:
+        return [(_header_name(name), _header_value(value)) for name, value in pairs or ()] or None
+    except (TypeError, ValueError) as error:
+        problem = f"headers are pairs of a name and a value, such as {{'unit': 'flights'}}: {error}"
+        raise step_error(step_id, problem, item=headers) from error
+
+
+def _header_name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"a header's name is text, got {shorten(name)}")
+    return name
+
+
+def _header_value(value: Any) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    return value.encode() if isinstance(value, str) else json_text(value).encode()

@@ -1,0 +1,61 @@
+"""Failures on their way from a worker to where the flow was started.
+
+A failure travels as a packet, not as an exception through Spark: no task is retried for an error
+that would come again, Spark logs no stack trace for it, and the user gets the very exception.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import traceback
+from pathlib import Path
+from typing import TypeVar
+
+from flow.errors import RAISED, FlowError, SourceError, said
+
+ExceptionT = TypeVar("ExceptionT", bound=BaseException)
+
+_HOME = Path(__file__).resolve().parents[3]
+_OWN = tuple(f"{_HOME / name}{os.sep}" for name in ("flow", "flow_windowing", "recovery"))
+
+
+def encode_failure(error: FlowError) -> bytes:
+    """An error and its cause as bytes."""
+    cause = error.__cause__
+    trace = "" if cause is None else user_trace(cause)
+    return pickle.dumps((portable(error), None if cause is None else portable(cause), trace), 5)
+
+
+def decode_failure(payload: bytes) -> FlowError:
+    """The error in bytes made by `encode_failure`, with its cause and a note of where it rose."""
+    error, cause, trace = pickle.loads(payload)
+    if cause is not None:
+        if trace:
+            cause.add_note("raised in a worker at:\n" + trace)
+        error.__cause__ = cause
+    failure: FlowError = error
+    return failure
+
+
+def user_trace(error: BaseException) -> str:
+    """The frames of a traceback that are not this project's own, innermost last."""
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if not frame.filename.startswith(_OWN)]
+    return "".join(traceback.format_list(theirs)).rstrip()
+
+
+def naming(step_id: str, error: SourceError) -> SourceError:
+    """A source's error with the step that reads it, which a source does not know."""
+    prefix = f"step {step_id!r}: "
+    return error if str(error).startswith(prefix) else SourceError(f"{prefix}{error}")
+
+
+def portable(error: ExceptionT) -> ExceptionT | RuntimeError:
+    """The exception itself if it can be pickled and read again, else one that says the same."""
+    try:
+        pickle.loads(pickle.dumps(error, 5))
+        str(error)
+    except RAISED:  # pickle raises whatever a user's class does
+        return RuntimeError(f"{type(error).__name__}: {said(error)}")
+    return error

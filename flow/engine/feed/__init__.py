@@ -1,0 +1,1 @@
+"""The feed: decides what each epoch reads, and at which system time."""

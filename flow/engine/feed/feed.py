@@ -1,0 +1,574 @@
+"""The feed: decides what each epoch is: its system time, and what it reads of each source.
+
+The feed lives where the flow was started. What it decides is an offset, plain JSON, which Spark
+logs before the epoch runs; an epoch that is run again is read back from there, so it has the same
+system time and the same input.
+
+An epoch starts when a source has something new, when a step is due, or, so that a crash loses
+little of the time that counts as running, after `HEARTBEAT_US` without one. Otherwise the flow
+rests.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
+
+from flow.columns.chunks import MAX_SOURCES, MAX_SPLITS
+from flow.connectors.source import Json, Planner, Slice, Split
+from flow.engine.epoch.context import Control, ReadUpTo, SourcePartition, Stats
+from flow.engine.epoch.failures import naming
+from flow.engine.epoch.lateness import late_sources, source_name
+from flow.engine.plan.plan import Plan
+from flow.engine.steps.reading import Reading
+from flow.errors import FlowError, SourceError, StepError, brief, shorten
+from flow.instants import NEVER, NO_PROGRESS, Moment
+
+_LEFT_OUT = (
+    "the epoch that was in hand when the flow stopped read input %r, which it has no more, or "
+    "which starts afresh: that is left out"
+)
+HEARTBEAT_US = 10_000_000
+REST_SECONDS = 0.05
+"""How long the feed waits before it asks its sources again."""
+
+Answer = TypeVar("Answer")
+
+logger = logging.getLogger("flow")
+
+SystemTime: TypeAlias = Callable[[], int]
+"""Gives the system time in microseconds; the only place where the machine's clock is read."""
+
+
+def wall_time() -> int:
+    """The machine's clock."""
+    return time.time_ns() // 1000
+
+
+@dataclass(frozen=True)
+class FixedTime:
+    """A system time that stands still, but for what sources advance it by; for tests."""
+
+    now_us: int
+
+    def __call__(self) -> int:
+        return self.now_us
+
+
+@dataclass(frozen=True)
+class EpochOffset:
+    """Where an epoch ends, and all that is needed to run it again.
+
+    Attributes:
+        control: its system time, and whether the input ends with it; ``None`` before the first.
+        at: the offset that each input has reached, by step.
+        read: what it reads.
+        seed: the directory of the state that it puts in place.
+        again: what sets it apart from the one before where nothing else does. The clock may stand
+            still, or be set back; and of a source that has come no further Spark asks nothing.
+    """
+
+    control: Control | None = None
+    at: Mapping[str, Json] = field(default_factory=dict)
+    read: tuple[tuple[str, Split], ...] = ()
+    seed: str | None = None
+    again: bool = False
+
+    def to_json(self) -> Json:
+        """The offset as JSON."""
+        if self.control is None:
+            return {"v": 1}
+        offset = {
+            "v": 1,
+            **self.control.to_json(),
+            "at": dict(self.at),
+            "read": [[step, one.what, one.partition, one.order] for step, one in self.read],
+        }
+        if self.again:
+            offset["again"] = True
+        return offset if self.seed is None else {**offset, "seed": self.seed}
+
+    @classmethod
+    def from_json(cls, offset: Json) -> EpochOffset:
+        """The offset in JSON made by `to_json`."""
+        if "now" not in offset:
+            return cls()
+        control = Control.from_json(offset)
+        read = tuple((step, Split(what, part, order)) for step, what, part, order in offset["read"])
+        return cls(control, offset["at"], read, offset.get("seed"), offset.get("again", False))
+
+    def readings(self) -> list[Reading]:
+        """The tasks that read the epoch's input, in order of input, partition and place."""
+        sources = None if self.control is None else self.control.sources
+        numbers = {partition: number for number, partition in enumerate(sources or ())}
+        return [
+            Reading(step, split, origin, source=numbers.get((step, split.partition)))
+            for origin, (step, split) in enumerate(self.read)
+        ]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a later generation of a checkpoint starts from.
+
+    Attributes:
+        start: where the generation before had come.
+        begun: the epoch that it had begun and not finished: it is run again.
+        seed: the directory of its state.
+    """
+
+    start: EpochOffset
+    begun: EpochOffset | None
+    seed: str
+
+
+class FeedEnd:
+    """How a run ends: events that the feed sets, and the run waits for."""
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.stop_asked = threading.Event()
+        self.closed = threading.Event()
+
+
+@dataclass
+class Feed:
+    """Plans the epochs of one run.
+
+    Attributes:
+        planners: a planner for each input that Python reads.
+        system_time: the clock.
+        drain: whether to end the input once all sources are finished.
+        only_available: whether to finish as soon as no source has anything new.
+        foreign: whether there are sources that Spark itself reads.
+        end_now: whether those have been read, and this pass is there to end the input.
+        kept_as: the names under which inputs keep their offsets, where these are not their ids.
+        origin: where a later generation of a checkpoint starts from.
+        end: how the run ends.
+        plan: the compiled flow.
+        due_us: the least system time at which a step is due that goes by system time.
+        dues: when each step is due that goes by its inputs' clock, as system time.
+        reached: how far each source partition has come in event time, as the last epoch has found.
+        frame_read: whether what Spark reads itself was read to its end in the last epoch.
+        foreign_busy: whether sources that Spark itself reads have come further in the last epoch.
+        aborted: whether the run must die in the epoch in hand.
+        last: the epoch decided last.
+        lag: how far behind each input is, in words.
+        behind: how many items wait behind it, by input and source partition, where that is known.
+    """
+
+    planners: Mapping[str, Planner]
+    system_time: SystemTime = wall_time
+    drain: bool = True
+    only_available: bool = False
+    foreign: bool = False
+    end_now: bool = False
+    kept_as: Mapping[str, str] = field(default_factory=dict)
+    origin: Origin | None = None
+    end: FeedEnd = field(default_factory=FeedEnd)
+    plan: Plan | None = None
+    due_us: int = 0
+    dues: Mapping[str, int] = field(default_factory=dict)
+    reached: Mapping[SourcePartition, int] = field(default_factory=dict)
+    frame_read: Callable[[], bool] = lambda: False
+    foreign_busy: bool = True
+    aborted: bool = False
+    last: EpochOffset = field(default_factory=EpochOffset)
+    lag: dict[str, str] = field(default_factory=dict)
+    behind: dict[str, dict[str, int]] = field(default_factory=dict)
+    _downtime_us: int | None = None
+    _advanced_us: int = 0
+    _last_us: int = 0
+    _ended: bool = False
+    _left_out: dict[str, Json] = field(default_factory=dict)
+    _polled: dict[str, int] = field(default_factory=dict)
+    _came_us: dict[str, int] = field(default_factory=dict)
+    _put_off: frozenset[str] = frozenset()
+
+    def next(self, start: EpochOffset) -> EpochOffset:
+        """Decide the next epoch; called between epochs, when the one up to `start` is committed.
+
+        Returns:
+            Where the next epoch ends, or `start` itself when there is none now.
+        """
+        if start.control is None and self.origin is not None:
+            return self._seeding(self.origin)
+        self._begin(start)
+        if self.end.stop_asked.is_set() or self._ended or self.aborted:
+            return self._rest_for_good(start)
+        # Before the sources are asked: all that had arrived by then is in the epoch or left behind.
+        now_us = self._now()
+        slices = self._slices(start, now_us)
+        if slices:
+            return self._epoch(start, slices, now_us)
+        if self._exhausted(start):
+            return self._finish(start, now_us)
+        if self._tick_wanted(start, now_us):
+            return self._epoch(start, {}, now_us)
+        self.end.stop_asked.wait(REST_SECONDS)
+        return start
+
+    def note(self, stats: Stats) -> None:
+        """Note when steps are due, and how far partitions have come, as an epoch has found.
+
+        How far those that feed a step are apart becomes a gauge of the step.
+        """
+        timed = () if self.plan is None else self.plan.timed
+        for step_id in timed:
+            feeds = () if self.plan is None else self.plan.feeds[step_id]
+            reached = [us for (name, _), us in stats.reached.items() if name in feeds]
+            if reached:
+                stats.gauges[step_id, "apart_us"] = max(reached) - min(reached)
+        self.dues = {name: due_us for name, due_us in stats.dues.items() if name in timed}
+        others = [due_us for name, due_us in stats.dues.items() if name not in timed]
+        self.due_us = min(others, default=NEVER)
+        control = self.last.control
+        behind = frozenset() if control is None else control.behind
+        stats.late_sources = late_sources(
+            stats,
+            {} if self.plan is None else self.plan.feeds,
+            {**self.reached, **stats.reached},
+            lambda one: source_name(self.planners, one),
+        )
+        before = self._reached_by_input(behind)
+        known = {one: us for one, us in self.reached.items() if one in behind}
+        self.reached = {**known, **stats.reached}
+        read = {name for name, _ in self.last.read}
+        for name, us in self._reached_by_input(behind).items():
+            if name in read and name in before:
+                self._came_us[name] = us - before[name]
+
+    def readings(self, start: EpochOffset, epoch: EpochOffset) -> list[Reading]:
+        """The tasks that read an epoch's input, from where it starts.
+
+        An epoch that an earlier run had begun may read an input that the flow has no more, or that
+        starts afresh: that is left out, and such an input stays where it was before the epoch.
+        """
+        wanted = []
+        for reading in epoch.readings():
+            step_id = reading.step_id
+            if step_id in self.planners and self.kept_as.get(step_id, step_id) in epoch.at:
+                wanted.append(reading)
+                continue
+            name = _newest_name(step_id, epoch.at)
+            if name not in self._left_out:
+                logger.warning(_LEFT_OUT, step_id)
+            self._left_out[name] = start.at.get(name)
+        return wanted
+
+    def _seeding(self, origin: Origin) -> EpochOffset:
+        """The first epoch of a later generation puts the state in place.
+
+        It runs the epoch again that the one before had begun, or reads nothing.
+        """
+        if origin.begun is not None:
+            self.last = replace(origin.begun, seed=origin.seed)
+            return self.last
+        self._begin(origin.start)
+        return replace(self._epoch(origin.start, {}, self._now()), seed=origin.seed)
+
+    def _begin(self, start: EpochOffset) -> None:
+        """Once a run: what time the flow has been down, and whether to read what there is now."""
+        if self._downtime_us is not None:
+            return
+        self._downtime_us = 0
+        if self.only_available:
+            for planner in self.planners.values():
+                planner.stop_at_present()
+        if start.control is not None:
+            before = start.control.moment
+            self._last_us = before.now_us
+            lost = max(0, self.system_time() - before.now_us)
+            self._downtime_us = before.downtime_us + lost
+
+    def _now(self) -> int:
+        return max(self._last_us, self.system_time() + self._advanced_us)
+
+    def _slices(self, start: EpochOffset, now_us: int) -> dict[str, Slice]:
+        self._put_off = self._ahead(start)
+        asked = [name for name in self.planners if name not in self._put_off]
+        slices = self._asked_for(asked, start, now_us)
+        if not slices and self._put_off:
+            put_off, self._put_off = self._put_off, frozenset()
+            slices = self._asked_for(put_off, start, now_us)
+        return slices
+
+    def _asked_for(self, names: Iterable[str], start: EpochOffset, now_us: int) -> dict[str, Slice]:
+        """Return the slices that the planners of some inputs have."""
+        slices: dict[str, Slice] = {}
+        for name in names:
+            planner = self.planners[name]
+            reached = {n: us for (of, n), us in self.reached.items() if of == name}
+            if reached:
+                _asked(name, planner.hear, reached)
+            planned = _asked(name, planner.next, self._offset(start, name))
+            if planned is not None:
+                slices[name] = _checked(name, planned)
+                continue
+            until_us = _asked(name, partial(_read_until, planner, None, now_us), None)
+            if until_us is not None:
+                self._polled[name] = min(until_us, now_us) - (self._downtime_us or 0)
+        return slices
+
+    def _ahead(self, start: EpochOffset) -> frozenset[str]:
+        """Return the inputs that an epoch leaves aside, as others are further behind.
+
+        Of the inputs that feed one step, those are that are further ahead of the one furthest
+        behind than this one came forward when it was last read: what is held back for it stays
+        small.
+        """
+        if self.plan is None or start.control is None:
+            return frozenset()
+        reached = self._reached_by_input(start.control.behind)
+        found: set[str] = set()
+        for step_id in self.plan.timed:
+            known = {name: reached[name] for name in self.plan.feeds[step_id] if name in reached}
+            if len(known) < 2:
+                continue
+            last = min(known, key=known.__getitem__)
+            lead_us = self._came_us.get(last, 0)
+            if lead_us > 0:
+                found |= {name for name, us in known.items() if us > known[last] + lead_us}
+        return frozenset(found)
+
+    def _reached_by_input(self, behind: Iterable[SourcePartition]) -> dict[str, int]:
+        """Return how far each input has come whose partitions are behind, all of them known."""
+        found: dict[str, int] = {}
+        for name, number in behind:
+            us = self.reached.get((name, number), NO_PROGRESS)
+            found[name] = min(found.get(name, NEVER), us)
+        return {name: us for name, us in found.items() if us > NO_PROGRESS}
+
+    def _exhausted(self, start: EpochOffset) -> bool:
+        if self.only_available:
+            return not self._to_go_on()
+        if self.foreign:
+            return False
+        return all(
+            _asked(name, planner.finished, self._offset(start, name))
+            for name, planner in self.planners.items()
+        )
+
+    def _to_go_on(self) -> bool:
+        """Whether a run of what is available may have something to read still."""
+        doubted = any(planner.in_doubt() for planner in self.planners.values())
+        return doubted or (self.foreign and self.foreign_busy)
+
+    def _finish(self, start: EpochOffset, now_us: int) -> EpochOffset:
+        """End the input, unless it has been ended, or the windows are to stay open."""
+        drained = start.control is not None and start.control.end_of_input
+        if self.foreign and not self.end_now:
+            return self._rest_for_good(start)
+        self._ended = True
+        if not self.drain or drained:
+            return self._rest_for_good(start)
+        return self._epoch(start, {}, now_us, end_of_input=True)
+
+    def _tick_wanted(self, start: EpochOffset, now_us: int) -> bool:
+        if self.foreign and (not self.only_available or self._to_go_on()):
+            return True
+        if now_us >= min(self.due_us, self._last_us + HEARTBEAT_US):
+            return True
+        if start.control is None or self.plan is None:
+            return False
+        # Without a slice, what was behind has been caught up with, or is in doubt.
+        behind = {name for name, _ in start.control.behind if name in self.planners}
+        if behind and not any(self.planners[name].in_doubt() for name in behind):
+            return True
+        clocks = self._clocks(start, {}, now_us)
+        down_us = self._downtime_us or 0
+        control = Control(Moment(now_us, down_us), read=clocks)
+        return any(
+            control.read_by(self.plan.feeds[step_id]).after_us + down_us >= due_us
+            for step_id, due_us in self.dues.items()
+        )
+
+    def _clocks(
+        self, start: EpochOffset, slices: Mapping[str, Slice], now_us: int
+    ) -> dict[str, ReadUpTo]:
+        """Return the clock of each input in an epoch that reads these slices."""
+        down_us = self._downtime_us or 0
+        clocks = {}
+        for name in self.plan.inputs if self.plan is not None else self.planners:
+            last_us = self._read_before(start, name, now_us - down_us)
+            planned, planner = slices.get(name), self.planners.get(name)
+            before_us = max(last_us, self._polled.get(name, last_us))
+            after_us = before_us
+            if planner is None:
+                if self.frame_read() and start.control is not None:
+                    before_us = after_us = max(last_us, start.control.moment.running_us)
+            elif planned is not None:
+                # What comes after time was moved in a test had not come before.
+                before_us = now_us - down_us if planned.advance_us else before_us
+                until_us = _asked(name, partial(_read_until, planner, planned, now_us), None)
+                read_us = before_us if until_us is None else min(until_us, now_us) - down_us
+                after_us = max(before_us, read_us)
+            clocks[name] = ReadUpTo(before_us, after_us)
+        return clocks
+
+    def _read_before(self, start: EpochOffset, name: str, now_us: int) -> int:
+        """Return the clock of an input as the epoch before ended, or as the flow starts."""
+        if start.control is None:
+            return now_us
+        clock = start.control.read.get(name)
+        return start.control.moment.running_us if clock is None else clock.after_us
+
+    def _behind(
+        self, start: EpochOffset, slices: Mapping[str, Slice]
+    ) -> frozenset[SourcePartition]:
+        """Return the partitions of which more is known to be there than the slices read."""
+        before = frozenset() if start.control is None else start.control.behind
+        behind = {(name, one) for name, planned in slices.items() for one in planned.behind}
+        for name, planner in self.planners.items():
+            if name not in slices and (name in self._put_off or planner.in_doubt()):
+                behind |= {partition for partition in before if partition[0] == name}
+        frames = () if self.plan is None else self.plan.frames
+        if frames and not self.frame_read():
+            behind |= {(name, 0) for name in frames}
+        return frozenset(behind)
+
+    def _control(
+        self,
+        start: EpochOffset,
+        slices: Mapping[str, Slice],
+        now_us: int,
+        end_of_input: bool,
+    ) -> Control:
+        """Return the control of the epoch that reads these slices."""
+        moment = Moment(self._last_us, self._downtime_us or 0)
+        behind = self._behind(start, slices)
+        read = {(name, one.partition) for name, planned in slices.items() for one in planned.splits}
+        many = frozenset() if start.control is None else start.control.many
+        many |= {name for name, number in behind | read if number}
+        clocks = {
+            name: clock
+            for name, clock in self._clocks(start, slices, now_us).items()
+            if clock.before_us < moment.running_us
+        }
+        sources = None
+        if self.plan is not None and self.plan.tells_sources(many):
+            sources = self.plan.sources_of(read)
+            if len(sources) > MAX_SOURCES:
+                raise SourceError(
+                    f"an epoch may read at most {MAX_SOURCES} source partitions, got {len(sources)}"
+                )
+        return Control(moment, end_of_input, clocks, behind, many, sources)
+
+    def _epoch(
+        self,
+        start: EpochOffset,
+        slices: dict[str, Slice],
+        now_us: int,
+        end_of_input: bool = False,
+    ) -> EpochOffset:
+        moved_us = max((one.advance_us for one in slices.values()), default=0)
+        self._advanced_us += moved_us
+        self._last_us = max(self._last_us, now_us) + moved_us
+        self.aborted = any(one.abort for one in slices.values())
+        self.due_us, self.dues = NEVER, {}
+        ends = {self.kept_as.get(name, name): one.end for name, one in slices.items()}
+        before = {name: offset for name, offset in start.at.items() if name not in self._left_out}
+        stays = {name: offset for name, offset in self._left_out.items() if offset is not None}
+        at = {**before, **stays, **ends}
+        read = tuple((step_id, split) for step_id, one in slices.items() for split in one.splits)
+        control = self._control(start, slices, self._last_us, end_of_input)
+        found = EpochOffset(control, at, read)
+        self.last = replace(found, again=True) if found == start else found
+        offsets = {name: self._offset(self.last, name) for name in self.planners}
+        self.lag = {name: one.lag(offsets[name]) for name, one in self.planners.items()}
+        self.behind = {name: dict(one.behind(offsets[name])) for name, one in self.planners.items()}
+        return self.last
+
+    def _offset(self, offset: EpochOffset, step_id: str) -> Json:
+        """How far an input has come."""
+        return offset.at.get(self.kept_as.get(step_id, step_id))
+
+    def _rest_for_good(self, start: EpochOffset) -> EpochOffset:
+        """Between two epochs, with nothing to come: the run may stop now.
+
+        Sources that Spark reads would go on making epochs, so with them there is no answer.
+        """
+        self.end.done.set()
+        self.end.closed.wait(None if self.foreign else REST_SECONDS)
+        return start
+
+
+class StopFlag:
+    """Lets another thread, or a signal, ask a run to stop between two epochs."""
+
+    def __init__(self) -> None:
+        self._feeds: list[Feed] = []
+        self.asked = threading.Event()
+
+    def ask(self) -> None:
+        """Ask the run to finish the epoch in hand and stop."""
+        self.asked.set()
+        for feed in self._feeds:
+            feed.end.stop_asked.set()
+
+    def watch(self, feed: Feed) -> None:
+        """Let a feed know when the run is asked to stop."""
+        self._feeds.append(feed)
+        if self.asked.is_set():
+            feed.end.stop_asked.set()
+
+
+def _asked(step_id: str, question: Callable[[Json], Answer], offset: Json) -> Answer:
+    """What a planner answers; what it raises that is no error of ours becomes one."""
+    try:
+        return question(offset)
+    except SourceError as error:
+        raise naming(step_id, error) from error.__cause__
+    except FlowError:
+        raise
+    except (Exception, SystemExit, GeneratorExit) as error:
+        problem = f"planning what to read raised {brief(error)}"
+        raise StepError(step_id, problem) from error
+
+
+def _read_until(planner: Planner, planned: Slice | None, now_us: int, _: Json) -> int | None:
+    """Return the system time up to which a source is read, once its slice is read."""
+    return planner.read_until_us(now_us, planned is not None and bool(planned.behind))
+
+
+def _newest_name(step_id: str, names: Iterable[str]) -> str:
+    """The name that an input keeps its offset under: its id, or what the last reset made of it."""
+    start = json.dumps([step_id])[:-1] + ","
+    reset = {json.loads(one)[1]: one for one in names if one.startswith(start)}
+    return reset[max(reset)] if reset else step_id
+
+
+def _checked(step_id: str, planned: Slice) -> Slice:
+    if any(not 0 <= split.order < MAX_SPLITS for split in planned.splits):
+        raise SourceError(
+            f"step {step_id!r}: a slice may have at most {MAX_SPLITS} splits a partition"
+        )
+    for what, value in (("offset", planned.end), *(("split", one.what) for one in planned.splits)):
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError, RecursionError) as error:
+            problem = f"its source's {what} must be JSON, got {shorten(value)}: {error}"
+            raise StepError(step_id, problem) from error
+    return planned
+
+
+def plan_everything(planners: Mapping[str, Planner]) -> dict[str, list[Slice]]:
+    """Return all slices of bounded sources, one after the other, by input: what a batch reads."""
+    slices: dict[str, list[Slice]] = {}
+    for step_id, planner in planners.items():
+        offset: Any = None
+        slices[step_id] = []
+        while not _asked(step_id, planner.finished, offset):
+            planned = _asked(step_id, planner.next, offset)
+            if planned is None:  # nothing now, but more to come: a bounded source ends by itself
+                time.sleep(REST_SECONDS)
+                continue
+            slices[step_id].append(_checked(step_id, planned))
+            offset = planned.end
+    return slices

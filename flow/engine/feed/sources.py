@@ -1,0 +1,92 @@
+"""The sources of a plan, and their planners for a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote
+
+from pyspark.sql import DataFrame
+
+from flow.connectors.dataframe import DataFrameSource
+from flow.connectors.files.parquet_source import WrittenDownFrame
+from flow.connectors.source import Planner, Source, SourceLog
+from flow.dataflow import Step
+from flow.engine.checkpoint.storage import Storage
+from flow.engine.epoch.failures import naming
+from flow.engine.plan.plan import Plan
+from flow.engine.spark.session.failures import spark_problem
+from flow.errors import EngineError, FlowError, SourceError, StepError, brief
+from flow.operators.edges import Input
+
+
+def source_of(step: Step) -> Source[Any]:
+    """The source that an input reads."""
+    if not isinstance(step.operator, Input):
+        raise EngineError(f"step {step.step_id!r} is not an input")
+    return step.operator.source
+
+
+def is_foreign(step: Step) -> bool:
+    """Whether Spark itself reads an input's source."""
+    return isinstance(source_of(step), DataFrameSource)
+
+
+def keep_static_frames(plan: Plan, storage: Storage) -> Plan:
+    """Write static data frames below the checkpoint, so that every epoch can be read again.
+
+    Returns:
+        The plan with their inputs reading the files instead.
+
+    Raises:
+        SourceError: when Spark cannot read one, or write it, with its reason.
+    """
+    steps = dict(plan.steps)
+    for step_id in plan.inputs:
+        source = source_of(plan.steps[step_id])
+        if isinstance(source, DataFrameSource) and not source.streaming:
+            name = f"inputs/{_file_of(plan, step_id)}"
+            if not storage.exists(f"{name}/_SUCCESS") and source.frame is not None:
+                _keep(step_id, source.frame, f"{storage.root}/{name}")
+            kept = WrittenDownFrame(f"{storage.root}/{name}")
+            steps[step_id] = replace(plan.steps[step_id], operator=Input(kept))
+    return plan.with_steps(steps)
+
+
+def _keep(step_id: str, frame: DataFrame, path: str) -> None:
+    try:
+        frame.write.mode("overwrite").parquet(path)
+    except Exception as error:
+        problem = f"its data frame cannot be read and written to {path}: {spark_problem(error)}"
+        raise SourceError(f"step {step_id!r}: {problem}") from error
+
+
+def planner_of(step: Step, log: SourceLog, parallelism: int) -> Planner:
+    """The planner of an input's source, for one run.
+
+    Raises:
+        FlowError: when the source cannot be planned; what it raised is the cause.
+    """
+    try:
+        return source_of(step).planner(log, parallelism)
+    except SourceError as error:
+        raise naming(step.step_id, error) from error.__cause__
+    except FlowError:
+        raise
+    except Exception as error:
+        problem = f"planning what to read raised {brief(error)}"
+        raise StepError(step.step_id, problem) from error
+
+
+def planners_of(plan: Plan, storage: Storage, parallelism: int) -> dict[str, Planner]:
+    """A planner for each input that Python reads."""
+    return {
+        step_id: planner_of(step, storage.log(f"sources/{_file_of(plan, step_id)}"), parallelism)
+        for step_id, step in plan.steps.items()
+        if step_id in plan.inputs and not is_foreign(step)
+    }
+
+
+def _file_of(plan: Plan, step_id: str) -> str:
+    """The name of what an input keeps, as a file's."""
+    return quote(plan.kept_name(step_id), safe="")

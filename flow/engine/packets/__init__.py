@@ -1,0 +1,1 @@
+"""Packets: many items of one stream and shard, as bytes."""

@@ -1,0 +1,394 @@
+"""Packets: the items of one (stream, shard), many at a time, as one row between Python and Spark.
+
+A packet's payload is one byte that says the form, then:
+
+- ``I`` items: a pickle of ``(positions, items)``;
+- ``Q`` pairs as they come: a pickle of ``(positions, keys, values)``;
+- ``P`` pairs, grouped by key: a pickle of ``(keys, counts, positions, values)``, where ``counts``
+  says how many of the values are each key's; values that are plain are in columns;
+- ``R`` records, ``K`` keyed records: an Arrow IPC stream with the position, from the least of
+  them on, and the key as columns.
+
+Pickles travel only between workers of one run and are never read from outside the flow.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from flow.columns.chunks import (
+    AFTER_ITEMS,
+    MAX_SOURCES,
+    SOURCE_BITS,
+    Chunk,
+    Items,
+    KeyedRecords,
+    Pairs,
+    Positions,
+    Records,
+    as_dictionary,
+    as_pairs,
+    in_order,
+    key_array,
+    ordered_by,
+    pick,
+    reorder,
+)
+from flow.columns.plain_columns import Plain, PlainColumns
+from flow.columns.row_views import view_of
+from flow.engine.packets.shards import hash_keys, shard_of
+from flow.engine.plan.plan import Edge
+from flow.errors import RAISED, EngineError, said, step_error
+
+CONTROL, STATS, ERROR, PRINTED, PROGRESS, SEED = -1, -2, -3, -4, -5, -6
+"""Destinations that are not a stream: an epoch's time, counts, a failure, an inspector's lines, how
+far a stream has come."""
+
+_POS, _KEY, _FIRST, _SHIFT = "__flow_pos__", "__flow_key__", "first", "shift"
+REACHED = "__flow_reached__"
+"""The column of records that says how far what their origin sends has come with each of them."""
+_PROTOCOL = 5
+
+
+class Packet(NamedTuple):
+    """One row of the one table that a flow is to Spark.
+
+    Attributes:
+        dest: the edge it is bound for, or one of the special destinations.
+        shard: the slice of the key space.
+        origin: who made it: a split in stage 0, a shard later on.
+        seq: its number among those of its origin, after the slice in the high bits.
+        payload: its content.
+    """
+
+    dest: int
+    shard: int
+    origin: int
+    seq: int
+    payload: bytes
+
+
+PACKET_SCHEMA = pa.schema(
+    [
+        ("dest", pa.int32()),
+        ("shard", pa.int32()),
+        ("origin", pa.int32()),
+        ("seq", pa.int64()),
+        ("payload", pa.binary()),
+    ]
+)
+PACKET_DDL = "dest int, shard int, origin int, seq long, payload binary"
+
+_BATCH_ROWS, _BATCH_BYTES = 512, 16 << 20
+
+
+def to_batches(packets: Iterable[Packet]) -> Iterator[pa.RecordBatch]:
+    """Packets as Arrow batches of bounded size."""
+    rows: list[Packet] = []
+    size = 0
+    for packet in packets:
+        rows.append(packet)
+        size += len(packet.payload)
+        if len(rows) >= _BATCH_ROWS or size >= _BATCH_BYTES:
+            yield _batch(rows)
+            rows, size = [], 0
+    if rows:
+        yield _batch(rows)
+
+
+def from_batch(batch: pa.RecordBatch) -> Iterator[Packet]:
+    """The packets of an Arrow batch."""
+    return map(Packet, *(column.to_pylist() for column in batch.columns))
+
+
+def _batch(rows: list[Packet]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    arrays = [
+        pa.array(column, field.type) for column, field in zip(columns, PACKET_SCHEMA, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=PACKET_SCHEMA)
+
+
+def encode_whole(chunk: Chunk, step_id: str) -> bytes:
+    """One payload with all items of a chunk; `step_id` made them and is named in errors."""
+    match chunk:
+        case Records(batch, pos):
+            return b"R" + _ipc(batch, pos, None)
+        case KeyedRecords(keys, batch, pos):
+            return b"K" + _ipc(batch, pos, keys)
+        case Pairs(keys, values, pos):
+            return b"Q" + _pickled((pos.tobytes(), keys, values), values, step_id)
+        case Items(items, pos):
+            return b"I" + _pickled((pos.tobytes(), items), items, step_id)
+
+
+def encode_spread(chunk: Chunk, shards: int, step_id: str) -> Iterator[tuple[int, bytes]]:
+    """Payloads that deal the items out to the shards in turn."""
+    for shard in range(min(shards, len(chunk))):
+        part = reorder(chunk, np.arange(shard, len(chunk), shards))
+        yield shard, encode_whole(part, step_id)
+
+
+def encode_keyed(chunk: Chunk, shards: int, edge: Edge) -> Iterator[tuple[int, bytes]]:
+    """Payloads of a keyed stream, one for each shard that has items.
+
+    Errors name the step that made the items and the one that reads them.
+    """
+    if isinstance(chunk, KeyedRecords):
+        yield from _encode_keyed_records(narrowed(chunk, edge.fields), shards)
+    else:
+        yield from _encode_pairs(as_pairs(chunk, edge.step_id), shards, edge.stream.step_id)
+
+
+def narrowed(chunk: KeyedRecords, fields: frozenset[str] | None) -> KeyedRecords:
+    """Records with those of some fields that they have."""
+    names = chunk.batch.schema.names
+    if fields is None or fields.issuperset(names) or view_of(chunk.batch) is not None:
+        return chunk
+    left = [at for at, name in enumerate(names) if name in fields or name == REACHED]
+    if not left:  # a batch without columns would forget how many rows it has
+        left = [0]
+    return KeyedRecords(chunk.keys, chunk.batch.select(left), chunk.pos)
+
+
+def decode(payload: bytes) -> Chunk:
+    """The chunk in a payload."""
+    form, body = payload[:1], memoryview(payload)[1:]
+    if form == b"I":
+        pos, items = pickle.loads(body)
+        return Items(items, np.frombuffer(pos, np.int64))
+    if form == b"Q":
+        pos, keys, values = pickle.loads(body)
+        return Pairs(keys, values, np.frombuffer(pos, np.int64))
+    if form == b"P":
+        keys, counts, pos, content = pickle.loads(body)
+        values = _values(content)
+        repeats = np.frombuffer(counts, np.int64).tolist()
+        spread = [key for key, count in zip(keys, repeats, strict=True) for _ in range(count)]
+        return Pairs(spread, values, np.frombuffer(pos, np.int64))
+    if form in (b"R", b"K"):
+        return _from_ipc(body)
+    raise EngineError(f"a packet of unknown form {form!r}: do all workers run the same version?")
+
+
+class Run(NamedTuple):
+    """Values of one key from one packet, with their positions, in order."""
+
+    key: str
+    values: list[Any]
+    pos: list[int]
+
+
+def decode_runs(payload: bytes, step_id: str) -> Iterator[Run]:
+    """The values in a payload, key by key."""
+    if payload[:1] != b"P":
+        chunk = as_pairs(decode(payload), step_id)
+        yield from _group(chunk)
+        return
+    keys, counts, pos_bytes, content = pickle.loads(memoryview(payload)[1:])
+    values = _values(content)
+    pos = np.frombuffer(pos_bytes, np.int64).tolist()
+    start = 0
+    for key, count in zip(keys, np.frombuffer(counts, np.int64).tolist(), strict=True):
+        end = start + count
+        yield Run(key, values[start:end], pos[start:end])
+        start = end
+
+
+def _group(chunk: Pairs) -> Iterator[Run]:
+    runs: dict[str, Run] = {}
+    for key, value, pos in zip(chunk.keys, chunk.values, chunk.pos.tolist(), strict=True):
+        run = runs.get(key)
+        if run is None:
+            run = runs[key] = Run(key, [], [])
+        run.values.append(value)
+        run.pos.append(pos)
+    return iter(runs.values())
+
+
+def _encode_pairs(chunk: Pairs, shards: int, step_id: str) -> Iterator[tuple[int, bytes]]:
+    coded = key_array(chunk.keys, step_id).dictionary_encode()
+    codes = coded.indices.to_numpy().astype(np.int64)
+    keys = coded.dictionary.to_pylist()
+    shard_of_key = shard_of(hash_keys(coded.dictionary), shards)
+    key_rank = np.argsort(np.argsort(shard_of_key, kind="stable"), kind="stable")
+    keys = pick(keys, np.argsort(shard_of_key, kind="stable"))
+    ranks = key_rank[codes]
+    order = np.argsort(ranks, kind="stable")
+    # Dicts are pickled in less time than columns take.
+    pickles = any(type(value) is dict for value in chunk.values[:1])
+    columns = None if pickles else PlainColumns.of(chunk.values)
+    if columns is not None:
+        columns = columns.take(order)
+    values = pick(chunk.values, order) if columns is None else []
+    pos = chunk.pos[order]
+    counts = np.bincount(ranks, minlength=len(keys)).astype(np.int64)
+    key_ends = np.cumsum(np.bincount(shard_of_key, minlength=shards))
+    value_ends = np.concatenate([[0], np.cumsum(counts)])
+    first = 0
+    for shard, last in enumerate(key_ends.tolist()):
+        if last > first:
+            start, end = int(value_ends[first]), int(value_ends[last])
+            part = values[start:end]
+            plain = part if columns is None else columns.take(slice(start, end)).encoded()
+            content = (keys[first:last], counts[first:last].tobytes(), pos[start:end].tobytes())
+            yield shard, b"P" + _pickled((*content, plain), part, step_id)
+        first = last
+
+
+def _values(content: list[Any] | Plain) -> list[Any]:
+    return content if isinstance(content, list) else PlainColumns.decoded(content).values()
+
+
+def _encode_keyed_records(chunk: KeyedRecords, shards: int) -> Iterator[tuple[int, bytes]]:
+    """Each shard's rows with its keys, which are sent once each, and by number in the rows.
+
+    Where few keys come twice, numbering them takes longer than sending them as they are.
+    """
+    if _mostly_differ(chunk.keys):
+        yield from _encode_each_key(chunk, shards)
+        return
+    coded = as_dictionary(chunk.keys)
+    codes, shard_of_key = coded.indices.to_numpy(), shard_of(hash_keys(coded.dictionary), shards)
+    keys_in_order = ordered_by(shard_of_key, shards)
+    shard_of_row = shard_of_key[codes]
+    order = ordered_by(shard_of_row, shards)
+    place_of_key = np.empty(len(keys_in_order), np.int32)
+    place_of_key[keys_in_order] = np.arange(len(keys_in_order))
+    places, pos = place_of_key[codes[order]], chunk.pos[order]
+    keys, batch = coded.dictionary.take(pa.array(keys_in_order)), chunk.batch.take(pa.array(order))
+    key_ends = np.cumsum(np.bincount(shard_of_key, minlength=shards)).tolist()
+    row_ends = np.cumsum(np.bincount(shard_of_row, minlength=shards)).tolist()
+    key = row = 0
+    for shard, (key_end, row_end) in enumerate(zip(key_ends, row_ends, strict=True)):
+        if row_end > row:
+            few = key_end - key < 1 << 15
+            numbers = pa.array((places[row:row_end] - key).astype(np.int16 if few else np.int32))
+            named = pa.DictionaryArray.from_arrays(numbers, keys.slice(key, key_end - key))
+            part = _ipc(batch.slice(row, row_end - row), pos[row:row_end], named)
+            yield shard, b"K" + part
+        key, row = key_end, row_end
+
+
+_SAMPLE = 16_384
+"""How many rows are looked at to see whether their keys differ."""
+
+
+def _mostly_differ(keys: pa.Array) -> bool:
+    """Whether the first of many keys differ, three in four of them."""
+    if pa.types.is_dictionary(keys.type) or len(keys) < 2 * _SAMPLE:
+        return False
+    return 4 * len(keys[:_SAMPLE].unique()) > 3 * _SAMPLE
+
+
+def _encode_each_key(chunk: KeyedRecords, shards: int) -> Iterator[tuple[int, bytes]]:
+    """Each shard's rows, each with its key."""
+    shard_of_row = shard_of(hash_keys(chunk.keys), shards)
+    rows = ordered_by(shard_of_row, shards)
+    order, pos = pa.array(rows), chunk.pos[rows]
+    keys, batch = chunk.keys.take(order), chunk.batch.take(order)
+    start = 0
+    for shard, end in enumerate(np.cumsum(np.bincount(shard_of_row, minlength=shards)).tolist()):
+        if end > start:
+            count = end - start
+            part = _ipc(batch.slice(start, count), pos[start:end], keys.slice(start, count))
+            yield shard, b"K" + part
+        start = end
+
+
+def _pickled(content: Any, values: list[Any], step_id: str) -> bytes:
+    try:
+        return pickle.dumps(content, _PROTOCOL)
+    except RAISED as error:  # pickle raises whatever a user's __reduce__ does
+        for value in values:
+            _check_pickle(value, step_id)
+        raise step_error(
+            step_id, f"made items that pickle refuses: {said(error)}", has_item=False
+        ) from (error)
+
+
+def _check_pickle(value: Any, step_id: str) -> None:
+    try:
+        pickle.dumps(value, _PROTOCOL)
+    except RAISED as error:
+        raise step_error(
+            step_id,
+            f"made a value that cannot be pickled, so it cannot leave its process: {said(error)}",
+            item=value,
+        ) from error
+
+
+def _ipc(batch: pa.RecordBatch, pos: Positions, keys: pa.Array | None) -> bytes:
+    check_free(batch, _POS, _KEY)
+    places, field = _narrowed(pos)
+    columns, fields = [*batch.columns, places], [*batch.schema, field]
+    if keys is not None:
+        columns.append(keys)
+        fields.append(pa.field(_KEY, keys.type))
+    schema = pa.schema(fields, batch.schema.metadata)
+    whole = pa.RecordBatch.from_arrays(columns, schema=schema)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, whole.schema) as writer:
+        writer.write_batch(whole)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def _narrowed(pos: Positions) -> tuple[pa.Array, pa.Field]:
+    """Positions as a column, counted from the least where 32 bits hold that, and what it is."""
+    first = int(pos.min(initial=AFTER_ITEMS))
+    spread = int(pos.max(initial=first)) - first
+    if spread < 1 << 31:
+        return _places((pos - first).astype(np.int32), first, 0)
+    # Rows of one source partition differ in the bits above its number.
+    if spread >> SOURCE_BITS < 1 << 31 and not ((pos - first) & MAX_SOURCES).any():
+        return _places(((pos - first) >> SOURCE_BITS).astype(np.int32), first, SOURCE_BITS)
+    return _places(pos, 0, 0)
+
+
+def _places(places: npt.NDArray[Any], first: int, shift: int) -> tuple[pa.Array, pa.Field]:
+    column = pa.array(places)
+    return column, pa.field(_POS, column.type, metadata={_FIRST: str(first), _SHIFT: str(shift)})
+
+
+def _widened(batch: pa.RecordBatch) -> Positions:
+    """The positions in a batch."""
+    metadata = batch.schema.field(_POS).metadata
+    places: Positions = batch.column(_POS).to_numpy().astype(np.int64)
+    return (places << int(metadata[_SHIFT.encode()])) + int(metadata[_FIRST.encode()])
+
+
+def check_free(batch: pa.RecordBatch, *names: str) -> None:
+    """Make sure that records have no columns that are to be called so.
+
+    Raises:
+        EngineError: when they have one, with its name.
+    """
+    for name in names:
+        if name in batch.schema.names:
+            raise EngineError(f"records have a column {name!r}, a name that is kept: rename it")
+
+
+def _from_ipc(body: memoryview) -> Chunk:
+    batch = pa.ipc.open_stream(pa.py_buffer(body)).read_next_batch()
+    names = batch.schema.names
+    data = batch.select([name for name in names if name not in (_POS, _KEY)])
+    pos = _widened(batch)
+    if _KEY not in names:
+        return Records(data, pos)
+    keys = batch.column(_KEY)
+    if pa.types.is_dictionary(keys.type):  # of one type, whatever was sent
+        keys = pa.DictionaryArray.from_arrays(keys.indices.cast(pa.int32()), keys.dictionary)
+    return KeyedRecords(keys, data, pos)
+
+
+def sorted_chunks(packets: list[Packet]) -> list[Chunk]:
+    """The items of several packets of one stream, in order of position."""
+    ordered = sorted(packets, key=lambda packet: (packet.origin, packet.seq))
+    return in_order([decode(packet.payload) for packet in ordered])

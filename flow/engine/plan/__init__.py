@@ -1,0 +1,1 @@
+"""The plan of a flow, and the compiler that makes it."""

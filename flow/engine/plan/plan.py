@@ -1,0 +1,325 @@
+"""The plan: what a flow compiles to, by a list of small passes over the graph. No Spark here.
+
+A keyed step needs its items brought together by key, which costs a shuffle; its *level* is how many
+such shuffles lie before it. All steps of a level share one. A stream's items may be made at several
+levels (a merge of streams of different levels): they are all brought to where they are read.
+"""
+
+from __future__ import annotations
+
+import uuid
+import warnings
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TypeAlias
+
+from flow.dataflow import Dataflow, Step, StreamId
+from flow.errors import FlowBuildError, UnusedStepWarning
+from flow.keyed.logic import Stateful
+from flow.operators.edges import Input, Output
+from flow.operators.stateless import Inspect, KeyOn, Raises, Redistribute
+
+
+class EdgeKind(Enum):
+    """How the items of an edge are dealt out."""
+
+    KEYED = "keyed"
+    SPREAD = "spread"
+    OUTPUT = "output"
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A stream on its way to a step that runs elsewhere: the address on a packet.
+
+    Attributes:
+        dest: the edge's number in the plan.
+        stream: the stream whose items travel.
+        step_id: the step that reads them.
+        side: which of the step's upstreams it is.
+        level: the level at which they are read; outputs lie one after the last.
+        kind: how they are dealt out.
+        fields: which fields of records the step needs; ``None`` for all.
+    """
+
+    dest: int
+    stream: StreamId
+    step_id: str
+    side: int
+    level: int
+    kind: EdgeKind
+    fields: frozenset[str] | None = None
+
+
+Hop: TypeAlias = "Step | Edge"
+"""Where a stream's items go next: a step that runs on the spot, or an edge."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the engines run.
+
+    Attributes:
+        flow_id: the flow's name.
+        plan_id: differs for each time a flow is compiled.
+        steps: the steps by id.
+        inputs: the steps that read a source, in order of declaration.
+        outputs: the edges to sinks.
+        edges: all edges, by number.
+        hops: where each stream goes.
+        levels: the steps that run at each level; level 1 comes first.
+        kept_as: the names under which steps keep state, where they are not the steps' ids.
+        dropped: the names of state to be dropped.
+        fields_read: for inputs of whose records only some fields are read, which these are.
+        feeds: the inputs whose items reach each step, in order of declaration.
+    """
+
+    flow_id: str
+    plan_id: str
+    steps: dict[str, Step]
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[Edge, ...] = ()
+    edges: tuple[Edge, ...] = ()
+    hops: dict[StreamId, tuple[Hop, ...]] | None = None
+    levels: tuple[tuple[str, ...], ...] = ()
+    kept_as: Mapping[str, str] = field(default_factory=dict)
+    dropped: tuple[str, ...] = ()
+    fields_read: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    feeds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def frames(self) -> tuple[str, ...]:
+        """The inputs whose data frames Spark itself reads."""
+        return tuple(name for name in self.inputs if _is_frame(self.steps[name]))
+
+    @property
+    def timed(self) -> tuple[str, ...]:
+        """The steps that go by their inputs' clock."""
+        return tuple(name for name, step in self.steps.items() if _follows_inputs(step))
+
+    def is_held(self, step_id: str, many: Collection[str] | None = None) -> bool:
+        """Return True if partitions that are behind hold a step's watermarks.
+
+        Args:
+            step_id: the step.
+            many: the inputs whose sources have several partitions; ``None`` where that is not
+                known, and only a step with several inputs counts.
+        """
+        operator = self.steps[step_id].operator
+        if not isinstance(operator, Stateful) or operator.holds is None:
+            return False
+        feeds = self.feeds.get(step_id, ())
+        return len(feeds) > 1 or any(name in (many or ()) for name in feeds)
+
+    def sources_of(self, read: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+        """Return the source partitions of an epoch in the order of their numbers.
+
+        Those of data frames come first: the tasks that read them do not know the epoch.
+
+        Args:
+            read: the input and number of each partition that the epoch reads.
+        """
+        order = {name: number for number, name in enumerate(self.inputs)}
+        frames = {(name, 0) for name in self.frames}
+        known = sorted(
+            (one for one in {*read} - frames if one[0] in order),
+            key=lambda one: (order[one[0]], one[1]),
+        )
+        return (*((name, 0) for name in self.frames), *known)
+
+    def tells_sources(self, many: Collection[str] | None = None) -> bool:
+        """Return True if positions have to tell source partitions apart, see `is_held`."""
+        return any(self.is_held(step_id, many) for step_id in self.timed)
+
+    def kept_name(self, step_id: str) -> str:
+        """The name under which a step keeps its state, or an input its offset."""
+        return self.kept_as.get(step_id, step_id)
+
+    def hops_of(self, stream: StreamId) -> tuple[Hop, ...]:
+        """Where the items of a stream go."""
+        return (self.hops or {}).get(stream, ())
+
+    def edges_into(self, step_id: str) -> tuple[Edge, ...]:
+        """The edges that a step reads, by side."""
+        return tuple(edge for edge in self.edges if edge.step_id == step_id)
+
+    def with_steps(self, steps: dict[str, Step]) -> Plan:
+        """The plan with other steps of the same ids, such as ones made fit to travel."""
+        hops = {
+            stream: tuple(
+                hop if isinstance(hop, Edge) else steps[hop.step_id] for hop in hops_of_stream
+            )
+            for stream, hops_of_stream in (self.hops or {}).items()
+        }
+        return replace(self, steps=steps, hops=hops)
+
+
+def compile_flow(flow: Dataflow) -> Plan:
+    """Compile a flow: run the passes, in order.
+
+    Raises:
+        FlowBuildError: when the flow has no input or no output.
+
+    Warns:
+        UnusedStepWarning: for each step whose items reach no end: no output, `op.inspect` or
+            `op.raises`.
+    """
+    plan = Plan(flow.flow_id, uuid.uuid4().hex, {step.step_id: step for step in flow.steps})
+    for step_pass in PASSES:
+        plan = step_pass(plan)
+    return plan
+
+
+def check_ends(plan: Plan) -> Plan:
+    """Refuse a flow that has no input or no end."""
+    inputs = tuple(name for name, step in plan.steps.items() if isinstance(step.operator, Input))
+    if not inputs:
+        raise FlowBuildError(
+            f"flow {plan.flow_id!r} has no input: start with op.input(step_id, flow, source)"
+        )
+    if not any(_is_end(step) for step in plan.steps.values()):
+        raise FlowBuildError(
+            f"flow {plan.flow_id!r} has no output: end with op.output(step_id, stream, sink), "
+            "or with op.inspect(step_id, stream) to look at items"
+        )
+    return replace(plan, inputs=inputs)
+
+
+def warn_of_unused(plan: Plan) -> Plan:
+    """Warn of steps from which no way leads to an end."""
+    used: set[str] = set()
+    for name, step in reversed(plan.steps.items()):
+        if _is_end(step) or name in used:
+            used.add(name)
+            used.update(up.step_id for up in step.ups)
+    for name in plan.steps:
+        if name not in used:
+            warnings.warn(
+                f"step {name!r} of flow {plan.flow_id!r} is never used by an output: "
+                "its items go nowhere",
+                UnusedStepWarning,
+                stacklevel=2,
+            )
+    return plan
+
+
+def assign_levels(plan: Plan) -> Plan:
+    """Give each step that needs a shuffle the level after the highest of what it reads."""
+    heights: dict[str, int] = {}
+    levels: dict[int, list[str]] = {}
+    for name, step in plan.steps.items():
+        below = max((heights[up.step_id] for up in step.ups), default=0)
+        heights[name] = below + 1 if _needs_shuffle(step) else below
+        if _needs_shuffle(step):
+            levels.setdefault(below + 1, []).append(name)
+    return replace(plan, levels=tuple(tuple(levels[level]) for level in sorted(levels)))
+
+
+def draw_edges(plan: Plan) -> Plan:
+    """Make an edge of every stream that is read after a shuffle or by an output."""
+    level_of = {name: n for n, names in enumerate(plan.levels, 1) for name in names}
+    read = {up for step in plan.steps.values() for up in step.ups}
+    edges: list[Edge] = []
+    for name, step in plan.steps.items():
+        kind = _edge_kind(step)
+        if kind is not None:
+            level = level_of.get(name, len(plan.levels) + 1)
+            fields = _fields_needed(step, read)
+            for side, up in enumerate(step.ups):
+                edges.append(Edge(len(edges), up, name, side, level, kind, fields))
+    outputs = tuple(edge for edge in edges if edge.kind is EdgeKind.OUTPUT)
+    return replace(plan, edges=tuple(edges), outputs=outputs)
+
+
+def route_streams(plan: Plan) -> Plan:
+    """Say where each stream goes next, in the order in which its readers were declared."""
+    hops: dict[StreamId, list[Hop]] = {}
+    for name, step in plan.steps.items():
+        into = plan.edges_into(name)
+        for side, up in enumerate(step.ups):
+            hops.setdefault(up, []).append(into[side] if into else step)
+    return replace(plan, hops={stream: tuple(found) for stream, found in hops.items()})
+
+
+def find_fields_read(plan: Plan) -> Plan:
+    """Find inputs of whose records only some fields are read: all go straight to keyed steps."""
+    found: dict[str, frozenset[str]] = {}
+    for name in plan.inputs:
+        readers = plan.hops_of(plan.steps[name].downs[0])
+        uses = [_fields_read_by(plan, hop) for hop in readers]
+        fields = [use for use in uses if use is not None]
+        if uses and len(fields) == len(uses):
+            found[name] = frozenset().union(*fields)
+    return replace(plan, fields_read=found)
+
+
+def find_feeds(plan: Plan) -> Plan:
+    """Find the inputs whose items reach each step."""
+    feeds: dict[str, frozenset[str]] = {}
+    for name, step in plan.steps.items():
+        own = {name} if name in plan.inputs else set()
+        feeds[name] = frozenset(own).union(*(feeds[up.step_id] for up in step.ups))
+    ordered = {
+        name: tuple(one for one in plan.inputs if one in found) for name, found in feeds.items()
+    }
+    return replace(plan, feeds=ordered)
+
+
+def _fields_read_by(plan: Plan, hop: Hop) -> frozenset[str] | None:
+    """Which fields of an input's records a step after it reads; ``None`` for who knows which."""
+    if isinstance(hop, Edge) or not isinstance(hop.operator, KeyOn):
+        return None
+    key, edges = hop.operator.key, plan.hops_of(hop.downs[0])
+    fields = [edge.fields for edge in edges if isinstance(edge, Edge) and edge.fields is not None]
+    if not isinstance(key, str) or not edges or len(fields) < len(edges):
+        return None
+    return frozenset({key, key.split(".")[0]}).union(*fields)
+
+
+PASSES: tuple[Callable[[Plan], Plan], ...] = (
+    check_ends,
+    warn_of_unused,
+    assign_levels,
+    draw_edges,
+    route_streams,
+    find_fields_read,
+    find_feeds,
+)
+
+
+def _is_end(step: Step) -> bool:
+    """Return True if the step does its work even when no step reads its stream."""
+    return isinstance(step.operator, (Output, Raises, Inspect))
+
+
+def _is_frame(step: Step) -> bool:
+    return isinstance(step.operator, Input) and step.operator.source.is_frame
+
+
+def _follows_inputs(step: Step) -> bool:
+    return isinstance(step.operator, Stateful) and step.operator.follows_inputs
+
+
+def _needs_shuffle(step: Step) -> bool:
+    return isinstance(step.operator, (Stateful, Redistribute))
+
+
+def _fields_needed(step: Step, read: set[StreamId]) -> frozenset[str] | None:
+    """Which fields of records a step needs, given which streams anybody reads."""
+    if not isinstance(step.operator, Stateful):
+        return None
+    wanted = frozenset(at for at, down in enumerate(step.downs) if down in read)
+    return step.operator.fields_needed(wanted)
+
+
+def _edge_kind(step: Step) -> EdgeKind | None:
+    match step.operator:
+        case Stateful():
+            return EdgeKind.KEYED
+        case Redistribute():
+            return EdgeKind.SPREAD
+        case Output():
+            return EdgeKind.OUTPUT
+        case _:
+            return None

@@ -1,0 +1,1 @@
+"""Stream progress: how far source partitions and streams have come in event time."""

@@ -1,0 +1,168 @@
+"""The time of a keyed step in an epoch: its inputs' clock, its stream's progress, its hold.
+
+It says at which moment the step's logics are called before and after the epoch's items, which keys
+are due, and what each item is stamped with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from flow.columns.chunks import Positions, sources_at
+from flow.dataflow import Step
+from flow.engine.epoch.context import Control
+from flow.engine.packets.packets import Packet, Run
+from flow.engine.plan.plan import Edge, Plan
+from flow.engine.progress.hold import Hold
+from flow.engine.progress.meter import Marks
+from flow.engine.progress.stream_progress import Sent, StepProgress, Timeline
+from flow.instants import NEVER, Moment
+from flow.keyed.logic import Bounded, Stateful
+from flow.keyed.shard_logic import DueLimit
+
+
+class KeepsProgress(Protocol):
+    """The state of a step in a shard, which remembers how far the step's stream has come."""
+
+    def progress(self) -> bytes | None:
+        """Return what is remembered."""
+
+    def keep_progress(self, content: bytes) -> None:
+        """Replace what is remembered."""
+
+
+class Bounds(NamedTuple):
+    """What bounds the watermark at items; int64, shape (items,).
+
+    Attributes:
+        others_us: the bound by other partitions than the item's own.
+        own_us: how far the item's own partition has come with the items up to it.
+        sources: the number of that partition in the epoch, -1 for an item of none.
+    """
+
+    others_us: Positions
+    own_us: Positions
+    sources: Positions
+
+
+class StepTime:
+    """The time of a step in an epoch and a shard.
+
+    Attributes:
+        moment: the moment after the epoch's items; its `before` is the one before them.
+        due_before: which keys are due before the epoch's items.
+        due_after: which keys are due after them.
+        timeline: how far the stream comes, for a step that goes by that.
+        hold: what holds the step's watermarks, where its sources have several partitions.
+    """
+
+    def __init__(
+        self,
+        operator: Stateful,
+        moment: Moment,
+        timeline: Timeline | None = None,
+        hold: Hold | None = None,
+    ) -> None:
+        self.timeline, self.hold = timeline, hold
+        start = moment.before
+        if hold is not None:
+            since_us = hold.since_us
+            start = replace(start, bound_us=hold.before_us, held_since_us=since_us)
+            moment = replace(moment, bound_us=hold.after_us, held_since_us=since_us)
+        if timeline is not None:
+            start = replace(start, progress_us=timeline.before_us)
+            moment = replace(moment, progress_us=timeline.after_us)
+            self.due_before = DueLimit(timeline.before_us)
+            self.due_after = DueLimit(timeline.after_us)
+        elif operator.follows_inputs:
+            self.due_before = DueLimit(start.inputs_now_us, start.bound_us)
+            self.due_after = DueLimit(moment.inputs_now_us, moment.bound_us)
+        else:
+            self.due_before = self.due_after = DueLimit(moment.now_us)
+        self.moment = replace(moment, start=None if start == moment else start)
+
+    def stamped(self, dest: int, origin: int, runs: list[Run]) -> list[Run]:
+        """Return the values that one origin sent along an edge, as their logics are to get them."""
+        if self.timeline is not None:
+            return self.timeline.stamped(dest, origin, runs)
+        bounds = self.bounds(np.array([at for run in runs for at in run.pos], np.int64))
+        if bounds is None:
+            return runs
+        each = zip(*(column.tolist() for column in bounds), strict=True)
+        return [
+            run._replace(values=[Bounded(value, *next(each)) for value in run.values])
+            for run in runs
+        ]
+
+    def bounds(self, pos: Positions) -> Bounds | None:
+        """Return what bounds the watermark at items, ``None`` where nothing does."""
+        return None if self.hold is None else Bounds(*self.hold.bounds(pos), sources_at(pos))
+
+    def due_us(self, least_us: int) -> int:
+        """Return the system time that the step waits for, given the least due time of its keys."""
+        return least_us if self.timeline is None else self.timeline.due_us(least_us)
+
+
+def step_time(
+    plan: Plan,
+    step: Step,
+    edges: Sequence[Edge],
+    packets: list[Packet],
+    states: KeepsProgress,
+    control: Control,
+) -> StepTime:
+    """Work out the time of a step in an epoch; what the step has to remember of it is kept.
+
+    Args:
+        plan: the compiled flow.
+        step: a keyed step.
+        edges: what it reads.
+        packets: the marks that have arrived for it.
+        states: its state in the shard.
+        control: the epoch.
+    """
+    operator = step.operator
+    if not isinstance(operator, Stateful):
+        raise TypeError(f"step {step.step_id!r} is not keyed")
+    inputs = plan.feeds.get(step.step_id, ())
+    moment = _moment(control, inputs) if operator.follows_inputs else control.moment
+    is_held = plan.is_held(step.step_id, control.many)
+    progress = operator.progress
+    if progress is None and not is_held:
+        return StepTime(operator, moment)
+    sides = {edge.dest: edge.side for edge in edges}
+    ordered = sorted(packets, key=lambda packet: (packet.origin, packet.seq))
+    decoded = [(packet.origin, Marks.decode(packet.payload)) for packet in ordered]
+    kept = StepProgress.decode(states.progress(), step.step_id)
+    hold = None
+    if is_held:
+        held_back = [marks for _, marks in decoded if marks.last is not None]
+        hold = Hold(kept.hold, held_back, control, inputs)
+    timeline = None
+    if progress is not None:
+        sent = [
+            Sent(origin, sides[marks.dest], marks)
+            for origin, marks in decoded
+            if marks.last is None
+        ]
+        timeline = Timeline(progress, kept, sent, moment, hold)
+        after = timeline.kept
+    else:
+        after = StepProgress(hold=kept.hold if hold is None else hold.kept)
+    if after != kept:
+        states.keep_progress(after.encode())
+    return StepTime(operator, moment, timeline, hold)
+
+
+def _moment(control: Control, inputs: Sequence[str]) -> Moment:
+    """Return the epoch's moment with the clock of a step's inputs."""
+    clock = control.read_by(inputs)
+    now_us = control.moment.running_us
+    if clock.before_us >= now_us:
+        return control.moment
+    after = replace(control.moment, read_us=clock.after_us if clock.after_us < now_us else NEVER)
+    return replace(after, start=replace(control.moment, read_us=clock.before_us))

@@ -1,0 +1,83 @@
+"""How far things come within an epoch, position by position: step functions that never fall."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from flow.columns.chunks import Positions
+from flow.instants import NEVER
+
+MOST_EVALUATIONS = 1 << 22
+"""Values that are compared to find the least of several tracks. Beyond that it is found at fewer
+positions, and counts from there on: later than it would, never sooner."""
+
+
+class Track:
+    """A value that grows at positions of an epoch.
+
+    Invariants: `values` grows, and has one more than `positions`: `values[0]` counts from the
+    epoch's start, `values[n + 1]` from `positions[n]` on.
+    """
+
+    def __init__(self, start_us: int, positions: Positions, values: Positions) -> None:
+        order = np.argsort(positions, kind="stable")
+        reached = np.maximum.accumulate(np.concatenate([[start_us], values[order]]))
+        grown = np.flatnonzero(np.diff(reached))
+        self.positions: Positions = positions[order][grown]
+        self.values: Positions = np.concatenate([reached[:1], reached[grown + 1]])
+
+    @property
+    def start_us(self) -> int:
+        """The value at the epoch's start."""
+        return int(self.values[0])
+
+    @property
+    def end_us(self) -> int:
+        """The value after all items of the epoch."""
+        return int(self.values[-1])
+
+    def up_to(self, pos: Positions) -> Positions:
+        """Return the value with what lies at each of these positions, and before."""
+        return self.values[np.searchsorted(self.positions, pos, "right")]
+
+    def before(self, pos: Positions) -> Positions:
+        """Return the value with what lies before each of these positions."""
+        return self.values[np.searchsorted(self.positions, pos, "left")]
+
+    def ending(self, last: int) -> Track:
+        """Return the track with `NEVER` from a position on."""
+        return Track(
+            self.start_us, np.append(self.positions, last), np.append(self.values[1:], NEVER)
+        )
+
+
+class Least:
+    """At each position, the least of several tracks, with or without one of them."""
+
+    def __init__(self, tracks: Sequence[Track]) -> None:
+        events = np.unique(np.concatenate([track.positions for track in tracks]))
+        stride = -(-len(events) * len(tracks) // MOST_EVALUATIONS)
+        self._events = events if stride <= 1 else events[::stride]
+        self._least = np.full(len(self._events) + 1, NEVER, np.int64)
+        self._second = self._least.copy()
+        self._whose = np.full(len(self._least), -1)
+        for number, track in enumerate(tracks):
+            self._add(number, np.append(track.values[:1], track.up_to(self._events)))
+
+    def _add(self, number: int, reached: Positions) -> None:
+        less = reached < self._least
+        self._second = np.where(less, self._least, np.minimum(self._second, reached))
+        self._whose[less] = number
+        self._least[less] = reached[less]
+
+    def without(self, number: Positions | int, pos: Positions) -> Positions:
+        """Return the least of all but one track, `NEVER` when there is no other.
+
+        Args:
+            number: the track to leave out, or one for each position; -1 for none.
+            pos: the positions.
+        """
+        at = np.searchsorted(self._events, pos, "right")
+        return np.where(self._whose[at] == number, self._second[at], self._least[at])

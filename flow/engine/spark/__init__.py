@@ -1,0 +1,1 @@
+"""The engines on Spark: streaming and batch."""

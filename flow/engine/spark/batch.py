@@ -1,0 +1,262 @@
+"""The batch engine: bounded inputs through the same stages as one Spark job, without a state store.
+
+The input is planned whole, slice after slice; each shard of a level takes the slices in order, with
+its keys' logics in memory, and is drained at the end. System time stands still.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from flow.connectors.source import MemoryLog, Planner
+from flow.dataflow import Step
+from flow.engine.epoch.context import Control, SourcePartition, Stats
+from flow.engine.epoch.lateness import late_sources, source_name
+from flow.engine.epoch.summary import Summary
+from flow.engine.feed.batch_plan import BatchPlan, batch_plan
+from flow.engine.feed.feed import SystemTime, plan_everything, wall_time
+from flow.engine.feed.sources import is_foreign, planner_of, source_of
+from flow.engine.local import DEFAULT_SHARDS
+from flow.engine.packets.packets import CONTROL, PACKET_DDL, Packet
+from flow.engine.plan.plan import Plan
+from flow.engine.spark.epochs import EpochOutputs
+from flow.engine.spark.foreign import foreign_packets
+from flow.engine.spark.rows import Layout
+from flow.engine.spark.session.failures import spark_problem
+from flow.engine.spark.session.jvm import jvm_needed
+from flow.engine.spark.session.session import SPARK_LOG, query_conf
+from flow.engine.spark.shipping import ShippedPlan
+from flow.engine.spark.task_writing import TaskWriting, write_partition
+from flow.engine.state.keyed_state import live_states
+from flow.engine.state.shard_table import ShardTable
+from flow.engine.state.state import KeyStates
+from flow.engine.steps.level import run_level
+from flow.engine.steps.outputs import write_outputs
+from flow.engine.steps.pipeline import SLICE_BITS
+from flow.engine.steps.reading import Reading, read_split, share
+from flow.errors import EngineError, FlowBuildError, FlowError
+from flow.instants import Moment
+
+
+@dataclass(frozen=True)
+class BatchSettings:
+    """How to run a batch.
+
+    Attributes:
+        drain: whether to end the input at the end.
+        system_time: the clock; asked once.
+        shards: how many slices the key space has.
+        partitions: how many partitions each level has.
+    """
+
+    drain: bool = True
+    system_time: SystemTime = wall_time
+    shards: int | None = None
+    partitions: int | None = None
+
+
+def run_batch(
+    plan: Plan,
+    spark: SparkSession,
+    settings: BatchSettings,
+    on_epoch: Callable[[int, Stats], None] = lambda *_: None,
+) -> Summary:
+    """Run a flow of bounded inputs as one Spark job.
+
+    Raises:
+        FlowBuildError: when a source cannot be read in a batch.
+        FlowError: when a step, a source, a sink or Spark failed.
+    """
+    _check_bounded(plan)
+    summary = Summary(plan.flow_id, "batch")
+    cores = spark.sparkContext.defaultParallelism
+    partitions = settings.partitions or cores
+    layout = Layout(
+        settings.shards or max(DEFAULT_SHARDS, partitions), partitions, len(plan.levels)
+    )
+    shipped = ShippedPlan.pack(plan)
+
+    def count(epoch: int, stats: Stats) -> None:
+        stats.late_sources = late_sources(stats, plan.feeds, stats.reached, names.__getitem__)
+        summary.add(stats)
+        on_epoch(epoch, stats)
+
+    outputs = EpochOutputs(plan, layout, uuid.uuid4().hex, lambda: None, count)
+    writing = TaskWriting(outputs.run_id, outputs.left_out(), is_batch=True)
+    control = Control(Moment(settings.system_time()), settings.drain)
+    planned, names = _planned(plan, cores, control)
+    outputs.open(resuming=False)
+    try:
+        with (
+            jvm_needed(spark),
+            query_conf(spark, partitions, only_packets=_only_packets(plan, writing)),
+        ):
+            outputs.write(_chain(plan, spark, shipped, layout, planned, cores, writing), 0)
+    except FlowError:
+        raise
+    except Exception as error:
+        problem = f"the Spark job failed: {spark_problem(error)} (Spark's log: {SPARK_LOG})"
+        raise EngineError(problem) from error
+    finally:
+        outputs.close()
+    return summary
+
+
+def _only_packets(plan: Plan, writing: TaskWriting) -> bool:
+    """Whether Spark itself works on no rows but packets."""
+    foreign = any(is_foreign(plan.steps[step_id]) for step_id in plan.inputs)
+    return not foreign and not writing.left_out
+
+
+def _check_bounded(plan: Plan) -> None:
+    for step_id in plan.inputs:
+        source = source_of(plan.steps[step_id])
+        if not source.bounded:
+            raise FlowBuildError(
+                f"step {step_id!r}: {source!r} has no end, and a batch needs one: "
+                "run the flow with engine='streaming'"
+            )
+        if source.needs_streaming:
+            raise FlowBuildError(
+                f"step {step_id!r}: its source moves system time or ends in a crash, which only "
+                "the streaming engine can do: run the flow with engine='streaming'"
+            )
+
+
+def _chain(
+    plan: Plan,
+    spark: SparkSession,
+    shipped: ShippedPlan,
+    layout: Layout,
+    planned: BatchPlan,
+    cores: int,
+    writing: TaskWriting,
+) -> DataFrame:
+    frame = _read(spark, shipped, layout, planned, cores)
+    foreign = [name for name in plan.inputs if is_foreign(plan.steps[name])]
+    for number, step_id in enumerate(foreign):
+        frame = frame.union(foreign_packets(plan, step_id, number, shipped, layout))
+    last = layout.levels
+    shipped_controls = replace(planned, readings=[])
+    if not last:
+        return frame.mapInArrow(partial(write_partition, shipped, layout, writing), PACKET_DDL)
+    for level in range(1, last + 1):
+        written = writing if level == last else None
+        task = partial(_level_partition, shipped, layout, level, shipped_controls, written)
+        dealt = frame.repartition(layout.partitions, "shard").sortWithinPartitions("shard", "seq")
+        frame = dealt.mapInArrow(task, PACKET_DDL)
+    return frame
+
+
+def _read(
+    spark: SparkSession,
+    shipped: ShippedPlan,
+    layout: Layout,
+    planned: BatchPlan,
+    cores: int,
+) -> DataFrame:
+    readings = planned.readings
+    tasks = max(1, min(len(readings), max(cores * 4, 32)))
+    dealt = [tuple(readings[share(number, tasks, len(readings))]) for number in range(tasks)]
+    task = partial(_read_partition, shipped, layout, dealt, planned.last)
+    numbers = spark.range(0, tasks, 1, tasks)
+    return numbers.mapInArrow(task, PACKET_DDL)
+
+
+def _planned(
+    plan: Plan, cores: int, control: Control
+) -> tuple[BatchPlan, dict[SourcePartition, str]]:
+    """Return what the batch reads, and the names of its source partitions."""
+    planners: dict[str, Planner] = {}
+    try:
+        for step_id in plan.inputs:
+            step = plan.steps[step_id]
+            if not is_foreign(step):
+                planners[step_id] = planner_of(step, MemoryLog(), cores)
+        planned = batch_plan(plan, plan_everything(planners), control)
+        sources = planned.last.sources or ()
+        return planned, {one: source_name(planners, one) for one in sources}
+    finally:
+        for planner in planners.values():
+            planner.close()
+
+
+def _read_partition(
+    shipped: ShippedPlan,
+    layout: Layout,
+    dealt: list[tuple[Reading, ...]],
+    control: Control,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    def packets() -> Iterator[Packet]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                if number == 0 and layout.levels:
+                    for shard in range(layout.shards):
+                        yield Packet(CONTROL, shard, -1, _LAST, control.encode())
+                for reading in dealt[number]:
+                    yield from read_split(shipped.plan(), layout.shards, reading, control)
+
+    return layout.to_batches(packets())
+
+
+_LAST = (1 << 62) - 1
+"""The sequence number of controls, which come after all slices."""
+
+
+def _level_partition(
+    shipped: ShippedPlan,
+    layout: Layout,
+    level: int,
+    planned: BatchPlan,
+    writing: TaskWriting | None,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    plan = shipped.plan()
+    packets = layout.from_batches(batches)
+
+    def made() -> Iterator[Packet]:
+        for shard, of_shard in itertools.groupby(packets, key=lambda packet: packet.shard):
+            yield from _run_shard(plan, layout, level, planned, shard, of_shard)
+
+    if writing is None:
+        return layout.to_batches(made())
+    return layout.to_batches(write_outputs(plan, writing.of_task(), made()))
+
+
+def _run_shard(
+    plan: Plan,
+    layout: Layout,
+    level: int,
+    planned: BatchPlan,
+    shard: int,
+    packets: Iterator[Packet],
+) -> Iterator[Packet]:
+    """Slice after slice, then, at the control packet, the end of input."""
+    states: dict[str, KeyStates | ShardTable] = {}
+
+    def states_of(step: Step) -> KeyStates | ShardTable:
+        if step.step_id not in states:
+            states[step.step_id] = live_states(step)
+        return states[step.step_id]
+
+    for number, of_slice in itertools.groupby(packets, key=_slice_of):
+        control = planned.control(number)
+        for packet in run_level(
+            plan, level, layout.shards, shard, of_slice, states_of, number, control
+        ):
+            if packet.dest != CONTROL:
+                yield packet
+    if level < layout.levels:
+        yield Packet(CONTROL, shard, shard, _LAST, planned.last.encode())
+
+
+def _slice_of(packet: Packet) -> int:
+    return packet.seq >> SLICE_BITS

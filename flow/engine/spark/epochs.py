@@ -1,0 +1,190 @@
+"""Where the flow was started: an epoch's outputs are committed, and what it counted handed on."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from flow.columns.chunks import as_items
+from flow.connectors.dataframe import DataFrameSink
+from flow.connectors.formats.columns import as_columns
+from flow.connectors.sink import Sink
+from flow.engine.epoch.context import Stats
+from flow.engine.epoch.failures import decode_failure
+from flow.engine.packets.packets import ERROR, PRINTED, STATS, Packet, sorted_chunks
+from flow.engine.plan.plan import Edge, Plan
+from flow.engine.spark.rows import Layout
+from flow.engine.steps.outputs import sink_of
+from flow.errors import FlowBuildError, FlowError, SinkError, StepError, first_line
+
+_REFUSED = re.compile(rf"^{SinkError.__module__}\.{SinkError.__name__}: (.*)", re.MULTILINE)
+"""In what Spark says of a worker: that an item does not fit the data frame of a sink."""
+
+EpochHook = Callable[[int, Stats], None]
+"""Called with each epoch's number and counts once its outputs are written."""
+
+
+@dataclass
+class EpochOutputs:
+    """Has epochs write their outputs, commits these, and hands on what was counted.
+
+    Attributes:
+        plan: the compiled flow, with its sinks as they were given.
+        layout: where Spark puts packets.
+        run_id: what the checkpoint is known by.
+        on_written: called before the outputs of an epoch are committed.
+        on_epoch: called after.
+    """
+
+    plan: Plan
+    layout: Layout
+    run_id: str
+    on_written: Callable[[], None]
+    on_epoch: EpochHook
+
+    def open(self, resuming: bool) -> None:
+        """Open the sinks; when one of them refuses, those already open are closed again.
+
+        Raises:
+            FlowError: when two outputs would write over each other, or a sink cannot be opened.
+        """
+        self._check_apart()
+        opened: list[Edge] = []
+        try:
+            for edge in self.plan.outputs:
+                opened.append(edge)
+                self._guarded(
+                    edge, "opening its sink", lambda sink: sink.open(self.run_id, resuming)
+                )
+        except BaseException:
+            for edge in opened:
+                sink_of(self.plan, edge).close()
+            raise
+
+    def _check_apart(self) -> None:
+        steps: dict[str, str] = {}
+        for edge in self.plan.outputs:
+            target = sink_of(self.plan, edge).only_output
+            if target is not None and steps.setdefault(target, edge.step_id) != edge.step_id:
+                raise FlowBuildError(
+                    f"steps {steps[target]!r} and {edge.step_id!r} both write to "
+                    f"{target}: give each output a path of its own, or merge their streams before "
+                    "one output"
+                )
+
+    def close(self) -> None:
+        """Close the sinks."""
+        for edge in self.plan.outputs:
+            sink_of(self.plan, edge).close()
+
+    def left_out(self) -> frozenset[int]:
+        """The edges whose sinks take Spark data frames: no task writes them."""
+        return frozenset(edge.dest for edge in self._frames())
+
+    def write(self, frame: DataFrame, epoch: int) -> None:
+        """Run an epoch: everything it computes and writes is done here, in one pass.
+
+        Args:
+            frame: what the last stage sends when it has written the outputs (`task_writing`).
+            epoch: the epoch's number.
+
+        Raises:
+            FlowError: when a step, a source or a sink failed; nothing is committed then.
+        """
+        frames = self._frames()
+        if frames:
+            frame = frame.persist()
+        try:
+            to_here = frame.filter(~F.col("dest").isin(*self.left_out())) if frames else frame
+            stats, messages = self._sort_out(_collected(to_here))
+            self.on_written()
+            for edge, sink in frames.items():
+                self._hand_over(frame, edge, sink, epoch)
+        finally:
+            if frames:
+                frame.unpersist()
+        self._commit(epoch, messages)
+        self.on_epoch(epoch, stats)
+
+    def _frames(self) -> dict[Edge, DataFrameSink]:
+        sinks = {edge: sink_of(self.plan, edge) for edge in self.plan.outputs}
+        return {edge: sink for edge, sink in sinks.items() if isinstance(sink, DataFrameSink)}
+
+    def _sort_out(self, packets: list[Packet]) -> tuple[Stats, dict[int, list[Any]]]:
+        stats = Stats()
+        messages: dict[int, list[Any]] = {edge.dest: [] for edge in self.plan.outputs}
+        ordered = sorted(packets, key=lambda one: (one.origin, one.seq))
+        for packet in ordered:  # first, so that what led to a failure is seen
+            if packet.dest == PRINTED:
+                print(packet.payload.decode())  # noqa: T201  (what op.inspect is for)
+        for packet in ordered:
+            if packet.dest == ERROR:
+                raise decode_failure(packet.payload)
+            if packet.dest == STATS:
+                stats.add(Stats.decode(packet.payload))
+            elif packet.dest >= 0:
+                messages[packet.dest].append(pickle.loads(packet.payload))
+        return stats, messages
+
+    def _commit(self, epoch: int, messages: dict[int, list[Any]]) -> None:
+        for edge in self.plan.outputs:
+            written = messages[edge.dest]
+            what = f"committing epoch {epoch}"
+            self._guarded(edge, what, partial(_commit_to, epoch=epoch, messages=written))
+
+    def _guarded(self, edge: Edge, what: str, call: Callable[[Sink[Any]], None]) -> None:
+        """Call a sink; what it raises that is no error of ours becomes one that names the step."""
+        try:
+            call(sink_of(self.plan, edge))
+        except FlowError:
+            raise
+        except (Exception, SystemExit, GeneratorExit) as error:
+            problem = f"{what} raised {type(error).__name__}: {first_line(error)}"
+            raise StepError(edge.step_id, problem) from error
+
+    def _hand_over(self, frame: DataFrame, edge: Edge, sink: DataFrameSink, epoch: int) -> None:
+        task = partial(_unpack_partition, self.layout, _arrow_schema(sink.schema), edge.step_id)
+        bound = frame.filter(F.col("dest") == edge.dest)
+        if bound.isEmpty() or sink.function is None:
+            return
+        try:
+            sink.function(bound.mapInArrow(task, sink.schema), epoch)
+        except (Exception, SystemExit, GeneratorExit) as error:
+            refused = _REFUSED.search(str(error))
+            if refused:
+                raise SinkError(refused[1]) from None
+            problem = f"its function raised {type(error).__name__}: {first_line(error)}"
+            raise StepError(edge.step_id, problem) from error
+
+
+def _commit_to(sink: Sink[Any], epoch: int, messages: list[Any]) -> None:
+    sink.commit(epoch, messages)
+
+
+def _collected(frame: DataFrame) -> list[Packet]:
+    table: pa.Table = frame.toArrow()
+    return [Packet(*row) for row in zip(*(column.to_pylist() for column in table.columns))]  # noqa: B905
+
+
+def _arrow_schema(schema: StructType | str) -> pa.Schema:
+    """A data frame's schema as Arrow's; only where the flow was started can Spark read its text."""
+    kind: Any = schema if isinstance(schema, StructType) else StructType.fromDDL(schema)
+    return to_arrow_schema(kind, timezone="UTC")
+
+
+def _unpack_partition(
+    layout: Layout, schema: pa.Schema, step_id: str, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    packets = list(layout.from_batches(batches))
+    for chunk in sorted_chunks(packets):
+        yield as_columns(list(as_items(chunk).items), schema, step_id)

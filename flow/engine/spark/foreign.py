@@ -1,0 +1,103 @@
+"""Stage 0 for data frames: rows that Spark itself has read become packets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext as SparkTask
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from flow.columns.arrow_types import with_leaves
+from flow.connectors.dataframe import DataFrameSource
+from flow.engine.feed.sources import source_of
+from flow.engine.packets.packets import PACKET_DDL, Packet
+from flow.engine.plan.plan import Plan
+from flow.engine.spark.rows import Layout
+from flow.engine.spark.shipping import ShippedPlan
+from flow.engine.steps.reading import read_batches
+from flow.errors import EngineError
+
+_ORIGINS = 1 << 16
+"""Origins of data frames' tasks start here, each input's after those of the one before."""
+
+
+def foreign_packets(
+    plan: Plan, step_id: str, number: int, shipped: ShippedPlan, layout: Layout
+) -> DataFrame:
+    """The packets of a data frame that Spark reads, without the columns that nobody reads."""
+    source = source_of(plan.steps[step_id])
+    if not isinstance(source, DataFrameSource) or source.frame is None:
+        raise EngineError(f"step {step_id!r} has no data frame")
+    names = source.frame.columns
+    fields = plan.fields_read.get(step_id)
+    read = [at for at, name in enumerate(names) if fields is None or name in fields]
+    # Numbered, since PySpark takes a column with a dot in its name for a field of another one.
+    numbered = source.frame.toDF(*(f"c{at}" for at in range(len(names))))
+    now = F.unix_micros(F.current_timestamp())
+    kept = [names[at] for at in read]
+    task = partial(_read_partition, shipped, layout, step_id, number, kept)
+    return numbered.select(now, *(f"c{at}" for at in read)).mapInArrow(task, PACKET_DDL)
+
+
+def _read_partition(
+    shipped: ShippedPlan,
+    layout: Layout,
+    step_id: str,
+    number: int,
+    names: list[str],
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    task = SparkTask.get()
+    number_of_task = task.partitionId() if task else 0
+    origin = _ORIGINS * (number + 1) + number_of_task
+    plan = shipped.plan()
+    order = 0 if _is_streaming(plan, step_id) else number_of_task
+    return layout.to_batches(_foreign_task(plan, layout, step_id, origin, order, names, batches))
+
+
+def _is_streaming(plan: Plan, step_id: str) -> bool:
+    """Whether rows come of a stream, whose partitions go side by side, not one after another."""
+    source = source_of(plan.steps[step_id])
+    return isinstance(source, DataFrameSource) and source.streaming
+
+
+def _foreign_task(
+    plan: Plan,
+    layout: Layout,
+    step_id: str,
+    origin: int,
+    order: int,
+    names: list[str],
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[Packet]:
+    first = next(batches, None)
+    if first is None:
+        return
+    now_us = first.column(0)[0].as_py() if first.num_rows else 0
+    plain = (_named(batch, names) for batch in chain([first], batches))
+    yield from read_batches(plan, layout.shards, step_id, origin, order, plain, now_us)
+
+
+def _named(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
+    """A batch without the time before its columns, under the names that they have.
+
+    Times, which Spark hands over in its session's time zone, are in UTC, as from any other source.
+    """
+    if not names:  # of a batch without columns nobody would know how many rows it has
+        return batch
+    columns = batch.select(range(1, batch.num_columns))
+    fields = [
+        pa.field(name, with_leaves(kind, _in_utc))
+        for name, kind in zip(names, columns.schema.types, strict=True)
+    ]
+    return columns.rename_columns(names).cast(pa.schema(fields))
+
+
+def _in_utc(kind: Any) -> Any:
+    instant = pa.types.is_timestamp(kind) and kind.tz is not None
+    return pa.timestamp(kind.unit, "UTC") if instant else kind

@@ -1,0 +1,335 @@
+"""The Spark session: a local one made for flows, or one that exists, set up for a query.
+
+What a checkpoint keeps for life is set before its first epoch: the RocksDB state store, changelog
+checkpointing, checkpoint format 2, and bounded memory.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from flow.engine.spark.session.failures import JVM_ERRORS
+from flow.engine.spark.session.java import check_java
+from flow.engine.spark.startup.early_workers import start_workers_early
+from flow.engine.spark.startup.spark_home import quick_spark_home
+from flow.errors import EngineError, FlowBuildError, first_line, shorten
+
+_ONE_DAEMON: Mapping[str, str] = {
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
+}
+"""Where it is true, tasks that keep no state are given an environment variable that those that do
+are not, and Spark has workers with different environments come from different processes."""
+
+QUERY_CONF: Mapping[str, str] = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
+    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    **_ONE_DAEMON,
+    "spark.sql.streaming.numRecentProgressUpdates": "20",
+    "spark.sql.adaptive.enabled": "false",
+}
+"""What a flow's query needs; set on the session for the time in which the query starts."""
+
+_ON_THIS_MACHINE: Mapping[str, str] = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing."
+        "FileSystemBasedCheckpointFileManager"
+    ),
+}
+"""For a checkpoint on a local file system, where a rename is atomic in either of Spark's managers,
+and the other one starts three processes for each file."""
+
+_FEW_ROWS: Mapping[str, str] = {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""For packets, of which there are few: code to turn rows into others, which Spark generates anew in
+each task, takes longer than it saves."""
+
+_BROADCAST_BEYOND = "spark.broadcast.UDFCompressionThreshold"
+_NEVER_BROADCAST = 2**31 - 1
+
+_QUIET_CONF: Mapping[str, str] = {
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+# On a few cores, which Python needs, the JVM's second compiler takes more than it gives.
+_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
+if sys.platform == "linux":
+    # Hadoop starts a process for each file whose permissions it sets: let that cost little.
+    _JAVA_OPTIONS += " -Djdk.lang.Process.launchMechanism=VFORK"
+
+# On one machine what is shuffled stays in its page cache: to pack it costs more than it saves. And
+# no stage is run again for an executor that is lost, which is what rows are hashed for.
+_SHUFFLE_CONF: Mapping[str, str] = {
+    "spark.shuffle.compress": "false",
+    "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
+}
+
+_LOCAL_CONF: Mapping[str, str] = {
+    **_SHUFFLE_CONF,
+    "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
+    "spark.ui.enabled": "false",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.driver.memory": "4g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+_PACKAGES = ("flow", "flow_windowing", "recovery")
+_IN_WORKERS = ("flow_windowing.columnar.planning", "flow_windowing.columnar.shard")
+"""What is imported in workers alone, if anything of its package is in use."""
+
+_QUIET_LEVELS = ("WARN", "ERROR", "FATAL", "OFF")
+LOG_LEVELS = ("ALL", "TRACE", "DEBUG", "INFO", *_QUIET_LEVELS)
+
+
+@dataclass(frozen=True)
+class SparkSettings:
+    """What to make a session from, when there is none.
+
+    Attributes:
+        master: the master URL, such as ``local[4]`` or ``spark://host:7077``; all cores of this
+            machine when left out.
+        conf: Spark configuration, over the defaults.
+        log_level: how much Spark writes to its log file.
+        py_files: modules and packages of one's own (``.py``, ``.zip``, ``.egg``) to send to the
+            workers of a cluster; the packages of this project are sent along by themselves.
+    """
+
+    master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    log_level: str = "WARN"
+    py_files: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.log_level.upper() not in LOG_LEVELS:
+            allowed = ", ".join(LOG_LEVELS)
+            raise FlowBuildError(f"log_level must be one of {allowed}, got {self.log_level!r}")
+        for pair in self.conf.items():
+            if not all(isinstance(part, str) for part in pair):
+                raise FlowBuildError(f"Spark configuration is text to text, got {shorten(pair)}")
+
+
+class SparkLog:
+    """The file that Spark's own output of this process goes to.
+
+    It may hold what the flow reads, so it is for the user alone: in a directory that nobody else
+    can enter, whose name cannot be foreseen. It is removed when the process ends, unless an error
+    spoke of it or it was asked to be chatty.
+    """
+
+    def __init__(self) -> None:
+        self._kept = False
+
+    def __str__(self) -> str:
+        """The path, for an error that sends its reader there."""
+        self._kept = True
+        return str(self.path)
+
+    @cached_property
+    def path(self) -> Path:
+        """Path of the file, whose directory is made when this is first asked for."""
+        return Path(tempfile.mkdtemp(prefix="flow-log-")) / "spark.log"
+
+    def opened(self) -> BinaryIO:
+        """Open it to write at its end; a link in its place is not followed."""
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        return os.fdopen(os.open(self.path, flags, 0o600), "ab")
+
+    def remove_at_exit(self) -> None:
+        """Remove it when the process ends and nobody was told of it."""
+        atexit.register(self._remove)
+
+    def _remove(self) -> None:
+        if not self._kept:
+            shutil.rmtree(self.path.parent, ignore_errors=True)
+
+
+SPARK_LOG = SparkLog()
+
+
+def make_session(name: str, settings: SparkSettings) -> SparkSession:
+    """Get the session there is, or make one that keeps its noise to a file.
+
+    Raises:
+        EnvironmentProblem: when there is no fitting Java.
+        EngineError: when Spark does not start.
+    """
+    if SparkContext._active_spark_context is not None:
+        return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+    check_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    own_python = _is_local(settings) and os.environ["PYSPARK_PYTHON"] == sys.executable
+    quick_home = quick_spark_home() if own_python else contextlib.nullcontext()
+    builder = SparkSession.builder.appName(name).master(settings.master or "local[*]")
+    for key, value in _conf(settings).items():
+        builder = builder.config(key, value)
+    try:
+        with _output_to(SPARK_LOG), quick_home:
+            spark = builder.getOrCreate()
+    except Exception as error:
+        problem = f"Spark did not start: {first_line(error)} (its log: {SPARK_LOG})"
+        raise EngineError(problem) from error
+    if settings.log_level.upper() in _QUIET_LEVELS:
+        SPARK_LOG.remove_at_exit()
+    spark.sparkContext.setLogLevel(settings.log_level.upper())
+    _quiet_accumulators(spark)
+    _send_code(spark, settings)
+    if _is_local(settings):
+        start_workers_early(spark)
+    return spark
+
+
+def _quiet_accumulators(spark: SparkSession) -> None:
+    """Let PySpark's accumulators, of which flows use none, print no trace when a worker dies."""
+    server: Any = getattr(spark.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: None
+
+
+def _send_code(spark: SparkSession, settings: SparkSettings) -> None:
+    """Send what a cluster's workers must import, unless they run on this machine's own packages."""
+    for file in settings.py_files:
+        if not Path(file).is_file():
+            raise FlowBuildError(f"py_files: there is no file {file!r}")
+        spark.sparkContext.addPyFile(str(file))
+    if not _is_local(settings):
+        spark.sparkContext.addPyFile(str(_zip_packages()))
+
+
+def _zip_packages() -> Path:
+    """The packages of this project as one zip file."""
+    home = Path(__file__).resolve().parents[4]
+    path = Path(tempfile.mkdtemp(prefix="flow-code-")) / "flow_packages.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for package in _PACKAGES:
+            for file in sorted((home / package).rglob("*.py")):
+                archive.write(file, file.relative_to(home))
+    atexit.register(shutil.rmtree, path.parent, ignore_errors=True)
+    return path
+
+
+def _is_local(settings: SparkSettings) -> bool:
+    return (settings.master or "local").startswith("local")
+
+
+def _conf(settings: SparkSettings) -> dict[str, str]:
+    """What a new session is made with; workers come from our daemon where that is at hand."""
+    if not _is_local(settings):
+        return {**_QUIET_CONF, **settings.conf}
+    daemon = {
+        "spark.python.daemon.module": "flow.engine.spark.startup.daemon",
+        "spark.executorEnv.FLOW_PRELOAD": ",".join(_own_modules()),
+    }
+    return {**_QUIET_CONF, **_LOCAL_CONF, **_ONE_DAEMON, **daemon, **settings.conf}
+
+
+def _own_modules() -> list[str]:
+    """The modules of this project that are in use here, and those that workers use besides."""
+    used = {
+        name for name in sys.modules if name.split(".")[0] in _PACKAGES and "__main__" not in name
+    }
+    return sorted(used.union(name for name in _IN_WORKERS if name.split(".")[0] in used))
+
+
+@contextlib.contextmanager
+def query_conf(
+    spark: SparkSession,
+    partitions: int,
+    kept_epochs: int | None = None,
+    local: bool = False,
+    only_packets: bool = False,
+) -> Iterator[None]:
+    """Set what a flow's query needs, and put back what there was.
+
+    Args:
+        spark: the session.
+        partitions: how many partitions each level has.
+        kept_epochs: how many epochs are kept; as the session has it when left out.
+        local: whether the checkpoint that is written is on a file system of this machine.
+        only_packets: whether all rows that Spark meets are packets.
+    """
+    wanted = {**QUERY_CONF, "spark.sql.shuffle.partitions": str(partitions)}
+    if local:
+        wanted.update(_ON_THIS_MACHINE)
+    if only_packets:
+        wanted.update(_FEW_ROWS)
+    if kept_epochs is not None:
+        wanted["spark.sql.streaming.minBatchesToRetain"] = str(kept_epochs)
+    before = {name: spark.conf.get(name, None) for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
+    try:
+        with _large_plans(spark):
+            yield
+    finally:
+        # Where the JVM has ended there is nothing to put back, and what failed is to be seen.
+        with contextlib.suppress(*JVM_ERRORS):
+            _put_back(spark, before)
+
+
+def _put_back(spark: SparkSession, before: Mapping[str, str | None]) -> None:
+    for name, old in before.items():
+        if old is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, old)
+
+
+@contextlib.contextmanager
+def _large_plans(spark: SparkSession) -> Iterator[None]:
+    """Let a flow be large, with a table that its functions look things up in, say.
+
+    Beyond a megabyte PySpark broadcasts what a Python source is made of, and what runs such sources
+    in Spark's streams does not read broadcasts.
+    """
+    conf = spark._jsc.sc().conf()
+    before = conf.get(_BROADCAST_BEYOND, "")
+    conf.set(_BROADCAST_BEYOND, str(_NEVER_BROADCAST))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(*JVM_ERRORS):
+            if before:
+                conf.set(_BROADCAST_BEYOND, before)
+            else:
+                conf.remove(_BROADCAST_BEYOND)
+
+
+@contextlib.contextmanager
+def _output_to(spark_log: SparkLog) -> Iterator[None]:
+    """Let processes that are started now write to a file for as long as they live.
+
+    The JVM inherits these streams, and with it all that it and its Python workers print.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = os.dup(1), os.dup(2)
+    with spark_log.opened() as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        for saved, number in zip(kept, (1, 2), strict=True):
+            os.dup2(saved, number)
+            os.close(saved)

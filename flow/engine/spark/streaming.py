@@ -1,0 +1,365 @@
+"""The streaming engine: the whole flow as one Structured Streaming query on one checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import pickle
+import tempfile
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from flow.engine.checkpoint.admission import Recovery
+from flow.engine.checkpoint.checkpoint import NAME as CHECKPOINT_NAME
+from flow.engine.checkpoint.checkpoint import Checkpoint
+from flow.engine.checkpoint.lock import CheckpointLock
+from flow.engine.checkpoint.storage import Storage
+from flow.engine.epoch.context import Stats
+from flow.engine.epoch.summary import Summary
+from flow.engine.feed.feed import EpochOffset, Feed, Origin, StopFlag, SystemTime, wall_time
+from flow.engine.feed.sources import is_foreign, keep_static_frames, planners_of
+from flow.engine.packets.packets import PACKET_DDL
+from flow.engine.plan.plan import Plan
+from flow.engine.spark.epochs import EpochOutputs
+from flow.engine.spark.foreign import foreign_packets
+from flow.engine.spark.frame_state import refuse_stateful_frames
+from flow.engine.spark.level import SparkLevel
+from flow.engine.spark.level_processor import LevelProcessor
+from flow.engine.spark.rows import Layout
+from flow.engine.spark.session.failures import JVM_ERRORS, NO_SPACE, spark_problem
+from flow.engine.spark.session.jvm import jvm_needed
+from flow.engine.spark.session.session import SPARK_LOG, query_conf
+from flow.engine.spark.shipping import ShippedPlan
+from flow.engine.spark.task_writing import TaskWriting, write_partition
+from flow.engine.spark.ticker import FeedServer, TickReading
+from flow.errors import EngineError, FlowError, first_line, printable
+
+DEFAULT_KEPT_EPOCHS = 100
+_LINES_BEFORE = 3
+"""In what Spark logs of an epoch: its version, some settings, and the offset of the feed."""
+logger = logging.getLogger("flow")
+
+
+@dataclass(frozen=True)
+class StreamingSettings:
+    """How to run a streaming query.
+
+    Attributes:
+        recovery: where state and offsets are kept; a temporary directory when left out.
+        trigger: at what interval epochs start, Spark's text form; as soon as possible if ``None``.
+        only_available: whether to stop once no source has anything new.
+        drain: whether to end the input when all sources have ended.
+        system_time: the clock.
+        shards: how many slices the key space has; kept for the checkpoint's life.
+        partitions: how many partitions each level has; kept for the checkpoint's life.
+    """
+
+    recovery: Recovery | None = None
+    trigger: str | None = None
+    only_available: bool = False
+    drain: bool = True
+    system_time: SystemTime = wall_time
+    shards: int | None = None
+    partitions: int | None = None
+
+
+@dataclass
+class StreamingRun:
+    """One run of a flow as a streaming query."""
+
+    plan: Plan
+    spark: SparkSession
+    settings: StreamingSettings
+    on_epoch: Callable[[int, Stats, Feed], None] = lambda *_: None
+    stop: StopFlag = field(default_factory=StopFlag)
+
+    def run(self) -> Summary:
+        """Run until the sources end, the run is asked to stop, or something fails.
+
+        Raises:
+            FlowBuildError: when a streaming data frame keeps state of its own.
+            FlowError: when a step, a source, a sink or Spark failed.
+        """
+        recovery = self.settings.recovery
+        scratch_folder = tempfile.TemporaryDirectory(prefix="flow-")
+        with scratch_folder as scratch, _quiet_callbacks(), jvm_needed(self.spark):
+            refuse_stateful_frames(self.plan)
+            storage = Storage(self.spark, scratch if recovery is None else str(recovery.path))
+            self._lock = None if recovery is None else CheckpointLock(storage)
+            with self._lock or contextlib.nullcontext():
+                self._run_on(self._open(storage))
+        return self._summary
+
+    def _open(self, storage: Storage) -> Checkpoint:
+        if self.settings.recovery is not None and storage.exists(CHECKPOINT_NAME):
+            self.settings.recovery.check(self.spark)
+        checkpoint = Checkpoint.open(
+            storage,
+            self.plan,
+            self.settings.recovery,
+            self.spark.sparkContext.defaultParallelism,
+            self.settings.shards,
+            self.settings.partitions,
+        )
+        for said in checkpoint.said:
+            logger.warning("%s: %s", printable(storage.root), printable(said))
+        return checkpoint
+
+    def _run_on(self, checkpoint: Checkpoint) -> None:
+        identity = checkpoint.identity
+        self._checkpoint = checkpoint
+        self._summary = Summary(self.plan.flow_id, "streaming")
+        self._layout = Layout(identity.shards, identity.partitions, len(self.plan.levels))
+        self.plan = keep_static_frames(checkpoint.fitted(self.plan), checkpoint.storage)
+        self._shipped = ShippedPlan.pack(self.plan)
+        self._failure: BaseException | None = None
+        self._feed: Feed | None = None
+        outputs = EpochOutputs(
+            self.plan,
+            self._layout,
+            identity.run_id,
+            self._check_going_on,
+            self._count,
+        )
+        outputs.open(checkpoint.resuming)
+        try:
+            self._passes(checkpoint.storage, outputs)
+        finally:
+            outputs.close()
+
+    def _passes(self, storage: Storage, outputs: EpochOutputs) -> None:
+        """Run the query, and once more to drain it where Spark reads sources itself."""
+        self._pass(storage, outputs, end_now=False)
+        finished = not (self._summary.stopped or self._summary.aborted)
+        if self._foreign() and self.settings.drain and finished:
+            self._pass(storage, outputs, end_now=True)
+
+    def _pass(self, storage: Storage, outputs: EpochOutputs, end_now: bool) -> None:
+        parallelism = self.spark.sparkContext.defaultParallelism
+        planners = planners_of(self.plan, storage, parallelism)
+        feed = Feed(
+            planners,
+            self.settings.system_time,
+            self.settings.drain,
+            self.settings.only_available,
+            foreign=bool(self._foreign()),
+            end_now=end_now,
+            kept_as=self.plan.kept_as,
+            origin=self._origin(),
+            plan=self.plan,
+        )
+        self._feed = feed
+        self.stop.watch(feed)
+        server = FeedServer(feed, parallelism)
+        query = None
+        try:
+            query = self._started(outputs, server)
+            feed.frame_read = partial(_is_read_to_its_end, query)
+            self._wait(query, feed, server)
+        finally:
+            # Where the JVM has ended there is no query left, and what failed is to be seen.
+            with contextlib.suppress(*JVM_ERRORS):
+                if query is not None and query.isActive:
+                    self._stop_query(query, server)
+            server.close()
+            for planner in planners.values():
+                planner.close()
+
+    def _started(self, *arguments: Any) -> StreamingQuery:
+        try:
+            return self._start(*arguments)
+        except FlowError:
+            raise
+        except Exception as error:
+            problem = f"the streaming query did not start: {first_line(error)} ({SPARK_LOG})"
+            raise EngineError(problem) from error
+
+    def _start(self, outputs: EpochOutputs, server: FeedServer) -> StreamingQuery:
+        name = f"flow_{uuid.uuid4().hex}"
+        reading = TickReading(self._shipped, self._layout)
+        self.spark.dataSource.register(server.source(name, reading))
+
+        first_epoch = self._checkpoint.identity.first_epoch
+
+        def write(frame: DataFrame, epoch: int) -> None:
+            try:
+                outputs.write(frame, first_epoch + epoch)
+            except BaseException as error:
+                self._failure = error
+                raise
+
+        local = self._checkpoint.storage.is_local
+        named, kept = not self._foreign(), self._kept_epochs()
+        only_packets = named and not outputs.left_out()
+        with query_conf(self.spark, self._layout.partitions, kept, local, only_packets):
+            evolution = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
+            self.spark.conf.set(evolution, str(named).lower())
+            try:
+                frame = self._chain(name, named, outputs.left_out())
+                writer = frame.writeStream.queryName(self.plan.flow_id).foreachBatch(write)
+                writer = writer.option("checkpointLocation", self._spark_checkpoint())
+                if self.settings.only_available and self._foreign():
+                    writer = writer.trigger(availableNow=True)
+                else:
+                    writer = writer.trigger(processingTime=self.settings.trigger or "0 seconds")
+                return writer.outputMode("append").start()
+            finally:
+                self.spark.conf.unset(evolution)
+
+    def _chain(self, ticker: str, named: bool, left_out: frozenset[int]) -> DataFrame:
+        """All sources in one, then level after level; the last of these stages writes outputs."""
+        identity, last = self._checkpoint.identity, self._layout.levels
+        writing = TaskWriting(
+            identity.run_id, left_out, identity.first_epoch, rewinds=identity.rewinds
+        )
+        reader = self.spark.readStream.format(ticker)
+        frame = (reader.name("ticker") if named else reader).load()
+        for number, step_id in enumerate(self._foreign()):
+            packets = foreign_packets(self.plan, step_id, number, self._shipped, self._layout)
+            frame = frame.union(packets)
+        if not last:
+            task = partial(write_partition, self._shipped, self._layout, writing)
+            return frame.mapInArrow(task, PACKET_DDL)
+        for number in range(1, last + 1):
+            written = writing if number == last else None
+            level = SparkLevel(self._shipped, self._layout, number, identity.run_id, written)
+            processor = LevelProcessor(pickle.dumps(level))
+            frame = frame.groupBy("shard").transformWithState(
+                processor, PACKET_DDL, "Append", "None"
+            )
+        return frame
+
+    def _wait(self, query: StreamingQuery, feed: Feed, server: FeedServer) -> None:
+        stopped_by_spark = False
+        try:
+            while query.isActive and not feed.end.done.wait(0.2):
+                pass
+            stopped_by_spark = not query.isActive
+            self._stop_query(query, server)
+        except JVM_ERRORS:
+            if not isinstance(self._failure, FlowError):  # which says more than that the JVM ended
+                raise
+        self._summary.stopped = feed.end.stop_asked.is_set()
+        failure = self._failure or server.failure
+        if isinstance(failure, Aborted):
+            self._summary.aborted = True
+            return
+        if isinstance(failure, FlowError):
+            raise failure
+        error = query.exception() if stopped_by_spark or failure is not None else None
+        if failure is not None or error is not None:
+            problem = self._said_by_spark(failure or error)
+            raise EngineError(
+                f"the streaming query failed: {problem} (Spark's log: {SPARK_LOG})"
+            ) from failure or error
+
+    def _said_by_spark(self, error: BaseException | None) -> str:
+        problem = spark_problem(error)
+        if problem != NO_SPACE:
+            return problem
+        temporary = self.spark.sparkContext.getConf().get("spark.local.dir", tempfile.gettempdir())
+        return (
+            f"{problem}: make room where the checkpoint is, {self._checkpoint.storage.root}, or "
+            f"where Spark has its temporary files, {temporary}, and run it again"
+        )
+
+    def _stop_query(self, query: StreamingQuery, server: FeedServer) -> None:
+        """Stop between epochs: the feed's answer is held back until the stop is under way."""
+        stopping = threading.Thread(target=_stop, args=(query,), name="flow-stop", daemon=True)
+        stopping.start()
+        stopping.join(0.05)
+        server.release()
+        stopping.join()
+
+    def _check_going_on(self) -> None:
+        """Called before an epoch is committed."""
+        if self._lock is not None:
+            self._lock.check()
+        if self._feed is not None and self._feed.aborted:
+            raise Aborted
+
+    def _count(self, epoch: int, stats: Stats) -> None:
+        feed = self._feed
+        if feed is None:
+            return
+        feed.note(stats)
+        feed.foreign_busy = bool(self._foreign()) and self._foreign_moved(epoch)
+        if self._summary.epochs:
+            self._checkpoint.committed()
+        self._summary.add(stats)
+        self.on_epoch(epoch, stats, feed)
+
+    def _foreign_moved(self, epoch: int) -> bool:
+        """Whether an epoch has read anything of what Spark reads itself, be it without rows."""
+        return self._foreign_offsets(epoch) != self._foreign_offsets(epoch - 1)
+
+    def _foreign_offsets(self, epoch: int) -> list[bytes]:
+        """Where these sources were after an epoch, as Spark logs it, a line for each."""
+        identity, storage = self._checkpoint.identity, self._checkpoint.storage
+        name = f"{identity.spark}/offsets/{epoch - identity.first_epoch}"
+        there = storage.exists(name)
+        lines = storage.read_bytes(name).splitlines()[_LINES_BEFORE:] if there else []
+        return [line for line in lines if line != b"-"]
+
+    def _foreign(self) -> list[str]:
+        """The inputs that Spark itself reads."""
+        return [step_id for step_id in self.plan.inputs if is_foreign(self.plan.steps[step_id])]
+
+    def _spark_checkpoint(self) -> str:
+        return f"{self._checkpoint.storage.root}/{self._checkpoint.identity.spark}"
+
+    def _origin(self) -> Origin | None:
+        """Where a later generation starts from."""
+        identity = self._checkpoint.identity
+        if not identity.generation:
+            return None
+        start = EpochOffset.from_json(identity.start or {})
+        begun = None if identity.begun is None else EpochOffset.from_json(identity.begun)
+        return Origin(start, begun, f"{self._checkpoint.storage.root}/{identity.seed}")
+
+    def _kept_epochs(self) -> int:
+        recovery = self.settings.recovery
+        return DEFAULT_KEPT_EPOCHS if recovery is None else recovery.keep_epochs
+
+
+@contextlib.contextmanager
+def _quiet_callbacks() -> Iterator[None]:
+    """Py4J logs what a callback raises, with its trace; the run raises it itself, more clearly."""
+    logger = logging.getLogger("py4j.clientserver")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def _stop(query: StreamingQuery) -> None:
+    try:
+        query.stop()
+    except JVM_ERRORS as error:  # as where the JVM has ended, and the query with it
+        logger.debug("the query could not be stopped: %s", first_line(error))
+
+
+def _is_read_to_its_end(query: StreamingQuery) -> bool:
+    """Return True if the last epoch left nothing behind of what Spark reads itself.
+
+    Some of Spark's sources report how far they could be read. Of the others, an epoch with rows
+    counts as one that left something behind.
+    """
+    progress = query.lastProgress
+    if progress is None:
+        return False
+    frames = progress.sources[1:]  # the first is the feed
+    return all(one.numInputRows == 0 or (one.latestOffset == one.endOffset) for one in frames)
+
+
+class Aborted(Exception):
+    """A test's ABORT: the run dies here as if it were killed."""

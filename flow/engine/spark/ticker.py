@@ -1,0 +1,205 @@
+"""The ticker: the feed as a Spark source.
+
+Spark asks for offsets, and for an epoch's tasks, in a Python process of its own, which asks here,
+where the flow was started, over a local connection (`flow.engine.spark.ticker_source`); what an
+epoch reads is read, and packed, by Spark's tasks.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import pickle
+import secrets
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource
+
+from flow.connectors.source import Json
+from flow.engine.epoch.context import Control
+from flow.engine.feed.feed import EpochOffset, Feed
+from flow.engine.packets.packets import CONTROL, PACKET_DDL, Packet
+from flow.engine.spark.rows import Layout
+from flow.engine.spark.shipping import ShippedPlan
+from flow.engine.spark.ticker_source import HOST, Ticker, ticker_source
+from flow.engine.state.seeding import read_seeds, seed_files
+from flow.engine.steps.reading import Reading, read_split, share
+
+_PATIENCE_SECONDS = 5.0
+"""How long a thread is waited for that may be in a source's own code."""
+
+
+class FeedServer:
+    """Answers the ticker's questions from the feed, each asker in a thread of its own.
+
+    Args:
+        feed: where offsets come from.
+        tasks: how many tasks an epoch has at the most.
+    """
+
+    def __init__(self, feed: Feed, tasks: int) -> None:
+        self._feed = feed
+        self._tasks = tasks
+        self._key = secrets.token_bytes(32)
+        self._listener = socket.create_server((HOST, 0))
+        self._port = int(self._listener.getsockname()[1])
+        self._answering: dict[threading.Thread, socket.socket] = {}
+        self.failure: BaseException | None = None
+        self._accepting = threading.Thread(target=self._accept, name="flow-feed", daemon=True)
+        self._accepting.start()
+
+    def source(self, name: str, reading: TickReading) -> type[DataSource]:
+        """The Spark source that asks here, under a name of its own."""
+        first_offset = dict(EpochOffset().to_json())
+        ticker = Ticker(
+            name, PACKET_DDL, self._port, self._key, first_offset, pickle.dumps(reading)
+        )
+        return ticker_source(ticker)
+
+    def release(self) -> None:
+        """Take no more askers, and let go of whoever waits for an answer."""
+        self._feed.end.closed.set()
+        _shut(self._listener)  # on its own, closing it would let the thread wait in it for ever
+        self._listener.close()
+
+    def close(self) -> None:
+        """Stop answering; called when nothing asks any more."""
+        self.release()
+        self._accepting.join(_PATIENCE_SECONDS)
+        answering = dict(self._answering)
+        for asker in answering.values():
+            _shut(asker)
+        for thread in answering:
+            thread.join(_PATIENCE_SECONDS)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                asker, _ = self._listener.accept()
+            except OSError:  # it is closed
+                return
+            thread = threading.Thread(
+                target=self._answer, args=(asker,), name="flow-feed-answer", daemon=True
+            )
+            self._answering[thread] = asker
+            thread.start()
+
+    def _answer(self, asker: socket.socket) -> None:
+        try:
+            with asker, Connection(asker.dup().detach()) as connection:
+                self._converse(connection)
+        except (OSError, EOFError):  # the asker has gone, or is shut out
+            pass
+        finally:
+            del self._answering[threading.current_thread()]
+
+    def _converse(self, connection: Connection[Any, Any]) -> None:
+        try:
+            deliver_challenge(connection, self._key)
+            answer_challenge(connection, self._key)
+        except (AuthenticationError, ValueError, AssertionError):  # a stranger without the key
+            return
+        while True:
+            answer = self._reply(json.loads(connection.recv_bytes()))
+            if self._feed.foreign and self._feed.end.closed.is_set():
+                return  # or Spark would begin an epoch of what it reads itself, without a time
+            connection.send_bytes(json.dumps(answer).encode())
+
+    def _reply(self, question: Json) -> Json:
+        try:
+            return self._answer_to(question)
+        except BaseException as error:  # carried to where the run waits
+            self.failure = error
+            self._feed.end.done.set()
+            return {"failed": f"{type(error).__name__}: {error}"}
+
+    def _answer_to(self, question: Json) -> Json:
+        if "tasks of" in question:
+            start = EpochOffset.from_json(question["after"])
+            epoch = EpochOffset.from_json(question["tasks of"])
+            tasks = tasks_of(epoch, self._feed.readings(start, epoch), self._tasks)
+            return {"tasks": [task.encode() for task in tasks]}
+        return {"offset": self._feed.next(EpochOffset.from_json(question["after"])).to_json()}
+
+
+def _shut(connection: socket.socket) -> None:
+    """Let go of whoever waits in a socket."""
+    with contextlib.suppress(OSError):  # it is closed, or its other end is
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+@dataclass(frozen=True)
+class TickTask:
+    """What one task of stage 0 does: tell every shard the time, and read splits."""
+
+    control: Control
+    tells_time: bool
+    readings: tuple[Reading, ...]
+    seed: str = ""
+    seed_files: tuple[str, ...] = ()
+
+    def encode(self) -> str:
+        """The task as text."""
+        return base64.b64encode(pickle.dumps(self)).decode()
+
+
+def tasks_of(epoch: EpochOffset, readings: Sequence[Reading], most: int) -> list[TickTask]:
+    """The tasks of an epoch.
+
+    Args:
+        epoch: the offset that it ends with.
+        readings: what it reads.
+        most: how many tasks there are at the most.
+    """
+    if epoch.control is None:
+        return []
+    seed = epoch.seed or ""
+    files = seed_files(seed) if seed else []
+    count = max(1, min(most, len(readings) + len(files)))
+    return [
+        TickTask(
+            epoch.control,
+            number == 0,
+            tuple(readings[share(number, count, len(readings))]),
+            seed,
+            tuple(files[share(number, count, len(files))]),
+        )
+        for number in range(count)
+    ]
+
+
+@dataclass(frozen=True)
+class TickReading:
+    """What one task of stage 0 needs to know of the flow.
+
+    Attributes:
+        shipped: the plan.
+        layout: how it is laid out over Spark.
+    """
+
+    shipped: ShippedPlan
+    layout: Layout
+
+    def read(self, task: bytes) -> Iterator[pa.RecordBatch]:
+        """The rows of a pickled `TickTask`."""
+        return self.layout.to_batches(self._packets(pickle.loads(task)))
+
+    def _packets(self, task: TickTask) -> Iterator[Packet]:
+        shards = self.layout.shards
+        if task.tells_time and self.layout.levels:
+            content = task.control.encode()
+            for shard in range(shards):
+                yield Packet(CONTROL, shard, -1, 0, content)
+        if task.seed_files:
+            yield from read_seeds(task.seed, task.seed_files)
+        plan = self.shipped.plan()
+        for reading in task.readings:
+            yield from read_split(plan, shards, reading, task.control)

@@ -1,0 +1,1 @@
+"""State of keyed steps: segments, headers, and their layout in shards."""

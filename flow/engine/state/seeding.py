@@ -1,0 +1,103 @@
+"""Seeds: state that a new generation of a checkpoint starts with.
+
+A seed is a directory of Parquet files, whose rows are headers and segments of shards as they are
+kept in state. The tasks of the generation's first epoch read them and send them, as packets, to
+where they belong; an epoch that is run again does it again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyarrow import fs
+
+from flow.connectors.files.places import locate
+from flow.engine.packets.packets import SEED, Packet
+from flow.engine.plan.plan import Plan
+
+SCHEMA = pa.schema(
+    [
+        pa.field("step", pa.string(), nullable=False),
+        pa.field("shard", pa.int32(), nullable=False),
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("number", pa.int32()),
+        pa.field("content", pa.binary(), nullable=False),
+    ]
+)
+
+
+class Seed(NamedTuple):
+    """A piece of state.
+
+    Attributes:
+        step: the step whose state it is.
+        shard: where it belongs.
+        name: the name under which the step keeps it.
+        number: the segment's number; ``None`` for a header.
+        content: its bytes.
+    """
+
+    step: str
+    shard: int
+    name: str
+    number: int | None
+    content: bytes
+
+    def packet(self, seq: int) -> Packet:
+        """The seed as a packet."""
+        head = json.dumps([self.step, self.name, self.number]).encode()
+        return Packet(SEED, self.shard, 0, seq, head + b"\n" + self.content)
+
+    @classmethod
+    def of_packet(cls, packet: Packet) -> Seed:
+        """The seed in a packet made by `packet`."""
+        head, _, content = packet.payload.partition(b"\n")
+        step, name, number = json.loads(head)
+        return cls(step, packet.shard, name, number, content)
+
+
+def seed_files(root: str) -> list[str]:
+    """The files of a seed."""
+    place = locate(root)
+    found = place.filesystem.get_file_info(fs.FileSelector(place.path, allow_not_found=True))
+    return sorted(info.path for info in found if info.path.endswith(".parquet"))
+
+
+def read_seeds(root: str, files: Iterable[str]) -> Iterator[Packet]:
+    """The seeds in some files of a seed, as packets."""
+    # It imports pandas: every run would start the later for what few runs do.
+    import pyarrow.dataset as ds
+
+    filesystem = locate(root).filesystem
+    seq = 0
+    for file in files:
+        dataset = ds.dataset(file, SCHEMA, format="parquet", filesystem=filesystem)
+        for batch in dataset.to_batches(batch_size=256):
+            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                yield Seed(*row).packet(seq)
+                seq += 1
+
+
+def put_seeds(
+    packets: list[Packet], plan: Plan, level: int, put: Callable[[str, int | None, bytes], None]
+) -> list[Packet]:
+    """Put the seeds of a level's steps in place; returns the other packets.
+
+    Seeds of steps that the flow has no more are left out.
+    """
+    here = set(plan.levels[level - 1])
+    later = {step_id for names in plan.levels[level:] for step_id in names}
+    others: list[Packet] = []
+    for packet in packets:
+        if packet.dest != SEED:
+            others.append(packet)
+            continue
+        seed = Seed.of_packet(packet)
+        if seed.step in here:
+            put(seed.name, seed.number, seed.content)
+        elif seed.step in later:
+            others.append(packet)
+    return others

@@ -1,0 +1,1 @@
+"""Steps at work: reading, stateless kernels, keyed steps, levels, outputs."""

@@ -1,0 +1,136 @@
+"""What has arrived for a keyed step that runs many keys at once: its rows, key by key."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from flow.columns.arrays import running_max
+from flow.columns.chunks import (
+    Chunk,
+    KeyedRecords,
+    Pairs,
+    as_dictionary,
+    as_pairs,
+    join_batches,
+    key_array,
+    ordered_by,
+)
+from flow.columns.row_views import view_of
+from flow.engine.packets.packets import REACHED, Packet, decode
+from flow.engine.plan.plan import Edge
+from flow.engine.progress.step_time import StepTime
+from flow.errors import EngineError
+from flow.keyed.shard_logic import Ints, ShardRows
+
+
+def gather_rows(
+    edges: tuple[Edge, ...], packets: list[Packet], time: StepTime | None = None
+) -> ShardRows | None:
+    """The rows in all packets bound for a step, `None` when there are none.
+
+    Rows of one schema stay columns; where there are others, all become Python objects. With several
+    edges each value becomes ``(side, value)``.
+
+    Args:
+        edges: the edges that they came along.
+        packets: the packets.
+        time: the step's time in the epoch.
+    """
+    ordered = sorted(packets, key=lambda one: (one.origin, one.seq))
+    arrived = [(one, chunk) for one in ordered if len(chunk := decode(one.payload))]
+    if not arrived:
+        return None
+    chunks, reached = [chunk for _, chunk in arrived], None
+    timeline = None if time is None else time.timeline
+    if timeline is not None:
+        apart = [_unstamped(chunk) for chunk in chunks]
+        chunks = [chunk for chunk, _ in apart]
+        of_each = [
+            timeline.reached(packet.dest, packet.origin, chunk.pos, stamps)
+            for (packet, _), (chunk, stamps) in zip(arrived, apart, strict=True)
+        ]
+        reached = np.concatenate(of_each)
+    records = [chunk for chunk in chunks if isinstance(chunk, KeyedRecords)]
+    if len(edges) == 1 and len(records) == len(chunks) and _alike(records):
+        keys, codes = _coded([chunk.keys for chunk in records])
+        batch = join_batches([chunk.batch for chunk in records])
+        return _bounded(_by_key(keys, codes, _positions(chunks), batch, reached), time)
+    step_id = edges[0].step_id
+    pairs = [as_pairs(chunk, step_id) for chunk in chunks]
+    keys, codes = _coded([key_array(one.keys, step_id) for one in pairs])
+    if len(edges) == 1:
+        values = [value for one in pairs for value in one.values]
+    else:
+        side_of = {edge.dest: edge.side for edge in edges}
+        sides = [side_of[packet.dest] for packet, _ in arrived]
+        values = [
+            (side, value) for side, one in zip(sides, pairs, strict=True) for value in one.values
+        ]
+    return _bounded(_by_key(keys, codes, _positions(chunks), values, reached), time)
+
+
+def _bounded(rows: ShardRows, time: StepTime | None) -> ShardRows:
+    """Rows with what bounds the watermark at each, for a step that does not measure progress."""
+    if time is None or time.timeline is not None:
+        return rows
+    bounds = time.bounds(rows.pos)
+    if bounds is None:
+        return rows
+    return rows._replace(**bounds._asdict())
+
+
+def _unstamped(chunk: Chunk) -> tuple[Chunk, Ints]:
+    """A chunk that a `Meter` has stamped, without its stamps, and these."""
+    if isinstance(chunk, KeyedRecords):
+        stamps = chunk.batch.column(REACHED).to_numpy()
+        return KeyedRecords(chunk.keys, chunk.batch.drop_columns([REACHED]), chunk.pos), stamps
+    if not isinstance(chunk, Pairs):
+        raise EngineError(f"{type(chunk).__name__} came without how far their stream had come")
+    values, reached = zip(*chunk.values, strict=True)
+    return Pairs(chunk.keys, list(values), chunk.pos), np.array(reached, np.int64)
+
+
+def _alike(chunks: list[KeyedRecords]) -> bool:
+    first = chunks[0].batch
+    return view_of(first) is None and all(
+        chunk.batch.schema.equals(first.schema, check_metadata=True) for chunk in chunks
+    )
+
+
+def _positions(chunks: list[Chunk]) -> Ints:
+    return np.concatenate([chunk.pos for chunk in chunks])
+
+
+def _coded(columns: list[pa.Array]) -> tuple[pa.Array, Ints]:
+    """The keys, each once, and which of them each row has."""
+    if not any(pa.types.is_dictionary(column.type) for column in columns):
+        whole = pa.concat_arrays(columns).dictionary_encode()
+        return whole.dictionary, whole.indices.to_numpy().astype(np.int64)
+    coded = pa.chunked_array([as_dictionary(column) for column in columns]).unify_dictionaries()
+    codes = np.concatenate([chunk.indices.to_numpy() for chunk in coded.chunks])
+    return coded.chunk(0).dictionary, codes.astype(np.int64)
+
+
+def _by_key(
+    keys: pa.Array,
+    codes: Ints,
+    pos: Ints,
+    values: pa.RecordBatch | list[object],
+    reached: Ints | None,
+) -> ShardRows:
+    counts = np.bincount(codes, minlength=len(keys))
+    if not counts.all():  # a dictionary may hold keys that no row has
+        used = np.flatnonzero(counts)
+        rank = np.cumsum(counts > 0) - 1
+        keys, codes, counts = keys.take(pa.array(used)), rank[codes], counts[used]
+    order = ordered_by(codes, len(keys))
+    codes, pos = codes[order], pos[order]
+    same = codes[1:] == codes[:-1]
+    if (same & (pos[1:] < pos[:-1])).any():
+        again = np.lexsort((pos, codes))
+        order, pos = order[again], pos[again]
+    if reached is not None:
+        # What several partitions send can lie at one position, where each knows its own items best.
+        reached = running_max(reached[order], np.repeat(np.arange(len(counts)), counts))
+    return ShardRows(keys, counts, order, pos, values, reached)

@@ -1,0 +1,286 @@
+"""Stateless steps over chunks: one function an operator, user functions called in tight loops."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import io
+import itertools
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from flow.columns.chunks import (
+    Chunk,
+    Items,
+    KeyedRecords,
+    Pairs,
+    Records,
+    as_items,
+    as_pairs,
+    checked_keys,
+    null_mask,
+    rows_as_dicts,
+    rows_of,
+    take,
+)
+from flow.columns.row_views import view_of
+from flow.dataflow import Operator
+from flow.engine.epoch.context import TaskContext
+from flow.engine.epoch.failures import portable
+from flow.errors import RAISED, EngineError, StepError, brief, shorten, step_error
+from flow.fields import get_path
+from flow.operators.stateless import (
+    Branch,
+    EnrichCached,
+    Filter,
+    FlatMap,
+    Inspect,
+    ItemError,
+    KeyOn,
+    KeyRm,
+    Map,
+    Merge,
+    Raises,
+    TryMap,
+    TTLCache,
+)
+
+Made = list[Chunk | None]
+"""What a step made of a chunk: a chunk for each of its ports."""
+
+
+@singledispatch
+def run_step(kind: Operator, step_id: str, chunk: Chunk, context: TaskContext) -> Made:  # noqa: ARG001
+    """Run a stateless step on a chunk; returns a chunk for each of the step's ports.
+
+    Raises:
+        StepError: when a user's function raised, or returned what it should not.
+    """
+    raise EngineError(f"step {step_id!r}: {type(kind).__name__} is not a stateless step")
+
+
+@run_step.register
+def _map(kind: Map, step_id: str, chunk: Chunk, context: TaskContext) -> Made:  # noqa: ARG001
+    if kind.on_value:
+        pairs = as_pairs(chunk, step_id)
+        values = _call(step_id, "the mapper", kind.mapper, pairs.values, pairs.keys)
+        return [Pairs(pairs.keys, values, pairs.pos)]
+    plain = as_items(chunk)
+    return [Items(_call(step_id, "the mapper", kind.mapper, plain.items), plain.pos)]
+
+
+@run_step.register
+def _flat_map(kind: FlatMap, step_id: str, chunk: Chunk, context: TaskContext) -> Made:  # noqa: ARG001
+    if kind.on_value:
+        pairs = as_pairs(chunk, step_id)
+        values, counts = _call_flat(step_id, kind.mapper, pairs.values, pairs.keys)
+        repeated = builtins.map(itertools.repeat, pairs.keys, counts)
+        keys = list(itertools.chain.from_iterable(repeated))
+        return [Pairs(keys, values, np.repeat(pairs.pos, counts))]
+    plain = as_items(chunk)
+    items, counts = _call_flat(step_id, kind.mapper, plain.items)
+    return [Items(items, np.repeat(plain.pos, counts))]
+
+
+@run_step.register
+def _filter(kind: Filter, step_id: str, chunk: Chunk, context: TaskContext) -> Made:
+    mask = _decide(kind.predicate, kind.on_value, step_id, chunk)
+    context.count(step_id, "filtered", int(len(mask) - mask.sum()))
+    return [take(chunk, mask)]
+
+
+@run_step.register
+def _branch(kind: Branch, step_id: str, chunk: Chunk, context: TaskContext) -> Made:  # noqa: ARG001
+    mask = _decide(kind.predicate, False, step_id, chunk)
+    return [take(chunk, mask), take(chunk, ~mask)]
+
+
+@run_step.register
+def _merge(kind: Merge, step_id: str, chunk: Chunk, context: TaskContext) -> Made:  # noqa: ARG001
+    return [chunk]
+
+
+@run_step.register
+def _key_on(kind: KeyOn, step_id: str, chunk: Chunk, context: TaskContext) -> Made:  # noqa: ARG001
+    if isinstance(kind.key, str) and isinstance(chunk, Records):
+        keys = _column_keys(kind.key, step_id, chunk.batch)
+        if keys is not None:
+            return [KeyedRecords(keys, chunk.batch, chunk.pos)]
+    plain = as_items(chunk)
+    if isinstance(kind.key, str):
+        path = kind.key
+        keys = _call(step_id, "reading the key", lambda item: get_path(item, path), plain.items)
+    else:
+        keys = _call(step_id, "the key function", kind.key, plain.items)
+    return [Pairs(checked_keys(keys, plain.items, step_id), plain.items, plain.pos)]
+
+
+@run_step.register
+def _key_rm(kind: KeyRm, step_id: str, chunk: Chunk, context: TaskContext) -> Made:  # noqa: ARG001
+    if isinstance(chunk, KeyedRecords):
+        return [Records(chunk.batch, chunk.pos)]
+    pairs = as_pairs(chunk, step_id)
+    return [Items(pairs.values, pairs.pos)]
+
+
+@run_step.register
+def _inspect(kind: Inspect, step_id: str, chunk: Chunk, context: TaskContext) -> Made:
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        _call(
+            step_id,
+            "the inspector",
+            lambda item: kind.inspector(step_id, item),
+            as_items(chunk).items,
+        )
+    context.printed.extend(shown.getvalue().splitlines())
+    return [chunk]
+
+
+@run_step.register
+def _raises(kind: Raises, step_id: str, chunk: Chunk, context: TaskContext) -> Made:  # noqa: ARG001
+    if len(chunk):
+        raise step_error(
+            step_id,
+            "an item reached a stream that op.raises watches",
+            item=as_items(chunk).items[0],
+        )
+    return []
+
+
+@run_step.register
+def _try_map(kind: TryMap, step_id: str, chunk: Chunk, context: TaskContext) -> Made:
+    plain = as_items(chunk)
+    made: list[Any] = []
+    failed = np.zeros(len(plain), np.bool_)
+    for index, item in enumerate(plain.items):
+        try:
+            made.append(kind.mapper(item))
+        except Exception as error:  # the very purpose of the step
+            failed[index] = True
+            made.append(ItemError(item, step_id, portable(error)))
+        except RAISED as error:
+            raise _raised(step_id, "the mapper", error, plain.items, None, index) from error
+    context.count(step_id, "errors", int(failed.sum()))
+    whole = Items(made, plain.pos)
+    return [take(whole, ~failed), take(whole, failed)]
+
+
+_caches: dict[tuple[str, str], TTLCache[Any, Any]] = {}
+"""The caches of this worker, by (run, step), kept from epoch to epoch."""
+
+
+@run_step.register
+def _enrich(kind: EnrichCached, step_id: str, chunk: Chunk, context: TaskContext) -> Made:
+    plain = as_items(chunk)
+    cache = _cache_of(kind, step_id, context.run_id)
+    cache.now_us = context.moment.now_us
+    items = _call(step_id, "the mapper", lambda item: kind.mapper(cache, item), plain.items)
+    return [Items(items, plain.pos)]
+
+
+def _cache_of(kind: EnrichCached, step_id: str, run_id: str) -> TTLCache[Any, Any]:
+    for identity in [known for known in _caches if known[0] != run_id]:
+        del _caches[identity]
+    return _caches.setdefault((run_id, step_id), TTLCache(kind.getter, kind.ttl_us))
+
+
+def _call(
+    step_id: str,
+    what: str,
+    function: Callable[[Any], Any],
+    inputs: list[Any],
+    keys: list[str] | None = None,
+) -> list[Any]:
+    """Call a user's function on each input, and name the input on which it raised."""
+    remaining = iter(inputs)
+    try:
+        outputs = list(builtins.map(function, remaining))
+    except RAISED as error:
+        at = len(inputs) - operator.length_hint(remaining) - 1
+        raise _raised(step_id, what, error, inputs, keys, at) from error
+    if len(outputs) != len(inputs):
+        stopped = StopIteration()
+        raise _raised(step_id, what, stopped, inputs, keys, len(outputs)) from stopped
+    return outputs
+
+
+def _call_flat(
+    step_id: str,
+    function: Callable[[Any], Iterable[Any]],
+    inputs: list[Any],
+    keys: list[str] | None = None,
+) -> tuple[list[Any], list[int]]:
+    outputs: list[Any] = []
+    ends: list[int] = []
+    try:
+        for value in inputs:
+            outputs.extend(function(value))
+            ends.append(len(outputs))
+    except RAISED as error:
+        raise _raised(step_id, "the mapper", error, inputs, keys, len(ends)) from error
+    return outputs, np.diff(ends, prepend=0).tolist()
+
+
+def _raised(
+    step_id: str,
+    what: str,
+    error: BaseException,
+    inputs: Sequence[Any],
+    keys: list[str] | None,
+    at: int,
+) -> StepError:
+    return step_error(
+        step_id,
+        f"{what} raised {brief(error)}",
+        item=inputs[at],
+        key=None if keys is None else keys[at],
+    )
+
+
+def _decide(
+    predicate: Callable[[Any], bool], on_value: bool, step_id: str, chunk: Chunk
+) -> npt.NDArray[np.bool_]:
+    """What the predicate says of each item of a chunk."""
+    keys: list[str] | None = None
+    if on_value and isinstance(chunk, KeyedRecords):
+        inputs = rows_of(chunk.batch)
+    elif on_value:
+        pairs = as_pairs(chunk, step_id)
+        inputs, keys = pairs.values, pairs.keys
+    else:
+        inputs = as_items(chunk).items
+    said = _call(step_id, "the predicate", predicate, inputs, keys)
+    if not set(map(type, said)) <= {bool, np.bool_}:
+        at = next(at for at, answer in enumerate(said) if not isinstance(answer, (bool, np.bool_)))
+        raise step_error(
+            step_id,
+            f"the predicate must return True or False, got {type(said[at]).__name__} "
+            f"{shorten(said[at])}",
+            item=inputs[at],
+            key=None if keys is None else keys[at],
+        )
+    return np.array(said, np.bool_)
+
+
+def _column_keys(path: str, step_id: str, batch: pa.RecordBatch) -> pa.Array | None:
+    """The key column, or ``None`` when the path is not that of a text column."""
+    if path not in batch.schema.names or view_of(batch) is not None:
+        return None
+    column = batch.column(path)
+    if pa.types.is_dictionary(column.type) and column.dictionary.null_count:
+        column = column.dictionary_decode()
+    coded = pa.types.is_dictionary(column.type)
+    kind = column.type.value_type if coded else column.type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        return None
+    if column.null_count:
+        row = batch.slice(int(np.flatnonzero(null_mask(column))[0]), 1)
+        raise step_error(step_id, f"the key field {path!r} is null", item=rows_as_dicts(row)[0])
+    return column.cast(pa.dictionary(pa.int32(), pa.string()) if coded else pa.string())

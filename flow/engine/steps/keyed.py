@@ -1,0 +1,372 @@
+"""A keyed step in one shard and one epoch: its keys' logics are called, what they emit gathered."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from flow.columns.chunks import AFTER_ITEMS, AT_END, BEFORE_ITEMS, Chunk, Pairs
+from flow.dataflow import Step
+from flow.engine.epoch.context import TaskContext
+from flow.engine.packets.packets import Packet, Run, decode_runs
+from flow.engine.plan.plan import Edge
+from flow.engine.progress.step_time import StepTime
+from flow.engine.state.state import KeyStates
+from flow.errors import RAISED, FlowError, StepError, brief, shorten, step_error
+from flow.instants import NEVER
+from flow.keyed.detaching import detached_from
+from flow.keyed.logic import (
+    COUNTED,
+    DISCARD,
+    KEEP,
+    Bounded,
+    Counted,
+    FailedCall,
+    OneToOneLogic,
+    RejectedValue,
+    Stamped,
+    Stateful,
+    StatefulBatchLogic,
+    StatefulLogic,
+)
+from flow.keyed.shard_logic import KeyFailure
+
+Logic = Any
+
+
+@dataclass
+class Emitted:
+    """What the logics of a step emitted, with the position of what caused it."""
+
+    keys: list[str] = field(default_factory=list)
+    values: list[Any] = field(default_factory=list)
+    pos: list[int] = field(default_factory=list)
+
+    def add(self, key: str, values: list[Any], pos: list[int]) -> None:
+        """Add values of one key."""
+        self.keys += [key] * len(values)
+        self.values += values
+        self.pos += pos
+
+    def by_port(self, ports: int) -> tuple[list[Chunk], list[Counted]]:
+        """A chunk for each port, and what is to be counted.
+
+        With several ports, values are ``(port, value)``.
+        """
+        pos = np.array(self.pos, np.int64)
+        if ports == 1:
+            return [Pairs(self.keys, self.values, pos)], []
+        which = np.array([port for port, _ in self.values], np.int64)
+        chunks = [self._port(pos, np.flatnonzero(which == port).tolist()) for port in range(ports)]
+        return chunks, [self.values[at][1] for at in np.flatnonzero(which == COUNTED).tolist()]
+
+    def _port(self, pos: Any, chosen: list[int]) -> Chunk:
+        keys = [self.keys[at] for at in chosen]
+        return Pairs(keys, [self.values[at][1] for at in chosen], pos[chosen])
+
+
+def gather(
+    edges: tuple[Edge, ...], packets: list[Packet], time: StepTime | None = None
+) -> dict[str, Run]:
+    """The values of each key from all packets bound for a step, in order of position.
+
+    With several edges each value becomes ``(side, value)``, and it is stamped as the step's time
+    says.
+    """
+    found: dict[str, list[Run]] = {}
+    for packet in sorted(packets, key=lambda one: (one.origin, one.seq)):
+        for run in _received(edges, packet, time):
+            found.setdefault(run.key, []).append(run)
+    return {key: runs[0] if len(runs) == 1 else _merged(key, runs) for key, runs in found.items()}
+
+
+def _received(edges: tuple[Edge, ...], packet: Packet, time: StepTime | None) -> Iterable[Run]:
+    runs: Iterable[Run] = decode_runs(packet.payload, edges[0].step_id)
+    if time is not None:
+        runs = time.stamped(packet.dest, packet.origin, list(runs))
+    if len(edges) == 1:
+        return runs
+    (side,) = (edge.side for edge in edges if edge.dest == packet.dest)
+    return (run._replace(values=[_sided(value, side) for value in run.values]) for run in runs)
+
+
+def _sided(value: Any, side: int) -> Any:
+    if isinstance(value, (Stamped, Bounded)):
+        return value._replace(value=(side, value.value))
+    return (side, value)
+
+
+def _merged(key: str, runs: list[Run]) -> Run:
+    values = [value for run in runs for value in run.values]
+    pos = [at for run in runs for at in run.pos]
+    if any(left.pos[-1] > right.pos[0] for left, right in itertools.pairwise(runs)):
+        order = sorted(range(len(pos)), key=pos.__getitem__)
+        values, pos = [values[at] for at in order], [pos[at] for at in order]
+    return Run(key, _rising(values) if isinstance(values[0], Stamped) else values, pos)
+
+
+def _rising(values: list[Stamped]) -> list[Stamped]:
+    """A key's values, of which none finds the stream further back than one before it did.
+
+    What several partitions send can lie at one position, where each knows its own items best.
+    """
+    progress = itertools.accumulate((value.progress_us for value in values), max)
+    return [Stamped(one.value, reached) for one, reached in zip(values, progress, strict=True)]
+
+
+class KeyedRun:
+    """Runs one keyed step over one shard's part of an epoch."""
+
+    def __init__(
+        self,
+        step: Step,
+        states: KeyStates,
+        time: StepTime,
+        context: TaskContext,
+    ) -> None:
+        if not isinstance(step.operator, Stateful):
+            raise StepError(step.step_id, "is not a keyed step")
+        self._step_id = step.step_id
+        self._builder = step.operator.builder
+        self._states = states
+        self._before, self._moment = time.moment.before, time.moment
+        self._due_before, self._due_after = time.due_before, time.due_after
+        self._context = context
+        self._emitted = Emitted()
+
+    def run(self, runs: dict[str, Run], end_of_input: bool) -> Emitted:
+        """Call what is due, then hand in the values, then, at the end of input, end every key."""
+        self._tell_changed()
+        due = self._states.due(self._due_before)
+        self._states.prepare(list(runs))
+        for key in due:
+            if key not in runs:
+                self._touch(key, None, True)
+        was_due = set(due)
+        for key, run in runs.items():
+            self._touch(key, run, key in was_due)
+        if self._due_after != self._due_before:
+            self._notify_reached(was_due | runs.keys())
+        if end_of_input:
+            for key in self._states.all():
+                self._end(key)
+        return self._emitted
+
+    def _tell_changed(self) -> None:
+        """Let every key know, once, that the step is set otherwise than when it was kept."""
+        before = self._states.changed_from()
+        if before is None:
+            return
+        for key in self._states.all():
+            logic = self._take(key)
+            if logic is not None:
+                values = self._said("on_changed", key, logic.on_changed, before, self._before)
+                self._emitted.add(key, values, [BEFORE_ITEMS] * len(values))
+                self._put(key, logic, self._due(key, logic))
+
+    def _said(self, what: str, key: str, method: Callable[..., Any], *args: Any) -> list[Any]:
+        """What a logic emits when it is told something."""
+        try:
+            return list(method(*args))
+        except RAISED as error:
+            raise self._failed(what, error, key) from cause_of(error)
+
+    def _notify_reached(self, touched: set[str]) -> None:
+        """Notify the keys that became due by the items of others."""
+        for key in self._states.due(self._due_after):
+            if key not in touched:
+                logic = self._take(key)
+                if logic is not None:
+                    logic = self._notify(key, logic, AFTER_ITEMS)
+                self._end_epoch(key, logic, NEVER if logic is None else self._due(key, logic))
+
+    def _touch(self, key: str, run: Run | None, due: bool) -> None:
+        logic = self._take(key)
+        if due and logic is not None:
+            logic = self._notify(key, logic, BEFORE_ITEMS)
+        if run is not None:
+            logic = self._feed(key, logic, run)
+        due_us = NEVER if logic is None else self._due(key, logic)
+        if logic is not None and self._due_after.reached(due_us):
+            logic = self._notify(key, logic, AFTER_ITEMS)
+            due_us = NEVER if logic is None else self._due(key, logic)
+        self._end_epoch(key, logic, due_us)
+
+    def _end_epoch(self, key: str, logic: Logic | None, due_us: int) -> None:
+        """Tell a logic that wants to know, and keep what is left of it."""
+        if logic is not None and type(logic).on_epoch_end is not StatefulLogic.on_epoch_end:
+            values = self._said("on_epoch_end", key, logic.on_epoch_end, self._moment)
+            self._emitted.add(key, values, [AFTER_ITEMS] * len(values))
+            due_us = self._due(key, logic)
+        self._keep(key, logic, due_us)
+
+    def _keep(self, key: str, logic: Logic | None, due_us: int) -> None:
+        if logic is None:
+            self._states.drop(key)
+        else:
+            self._put(key, logic, due_us)
+
+    def _feed(self, key: str, logic: Logic | None, run: Run) -> Logic | None:
+        if logic is None:
+            logic = self._build(key)
+        if isinstance(logic, StatefulLogic):
+            return self._feed_items(key, logic, run)
+        if isinstance(logic, OneToOneLogic):
+            return self._feed_run(key, logic, run)
+        return self._call(
+            key, logic, "on_batch", run.pos[-1], logic.on_batch, run.values, self._moment
+        )
+
+    def _feed_run(self, key: str, logic: OneToOneLogic, run: Run) -> Logic | None:
+        try:
+            made, keep = logic.on_run(run.values, self._moment)
+        except RAISED as error:
+            raise self._failed("on_run", error, key, run.values) from cause_of(error)
+        self._emitted.add(key, made, run.pos)
+        return logic if keep is KEEP else None
+
+    def _feed_items(self, key: str, logic: Logic | None, run: Run) -> Logic | None:
+        moment, value = self._moment, None
+        values: list[Any] = []
+        pos: list[int] = []
+        try:
+            for value, at in zip(run.values, run.pos, strict=True):
+                if logic is None:
+                    logic = self._build(key)
+                made, keep = logic.on_item(value, moment)
+                if not logic.detaches:
+                    made = detached_from(logic, made)
+                before = len(values)
+                values += made
+                pos += [at] * (len(values) - before)
+                if keep is not KEEP:
+                    logic = self._checked(keep, logic)
+        except StepError:
+            raise
+        except RAISED as error:
+            raise self._failed("on_item", error, key, value) from cause_of(error)
+        self._emitted.add(key, values, pos)
+        return logic
+
+    def _notify(self, key: str, logic: Logic, pos: int) -> Logic | None:
+        moment = self._before if pos == BEFORE_ITEMS else self._moment
+        return self._call(key, logic, "on_notify", pos, logic.on_notify, moment)
+
+    def _end(self, key: str) -> None:
+        logic = self._take(key)
+        if logic is None:
+            return
+        logic = self._call(key, logic, "on_end", AT_END, logic.on_end, self._moment)
+        self._keep(key, logic, NEVER if logic is None else self._due(key, logic))
+
+    def _call(
+        self, key: str, logic: Logic, what: str, pos: int, method: Callable[..., Any], *args: Any
+    ) -> Logic | None:
+        try:
+            made, keep = method(*args)
+            values = list(made) if logic.detaches else detached_from(logic, made)
+            self._emitted.add(key, values, [pos] * len(values))
+            return logic if keep is KEEP else self._checked(keep, logic)
+        except StepError:
+            raise
+        except RAISED as error:
+            raise self._failed(what, error, key, *args[:-1]) from cause_of(error)
+
+    def _checked(self, keep: Any, logic: Logic) -> Logic | None:
+        if keep is DISCARD:
+            return None
+        if keep is KEEP:
+            return logic
+        raise TypeError(
+            f"{type(logic).__name__} must say KEEP or DISCARD beside what it emits, "
+            f"got {shorten(keep)}"
+        )
+
+    def _build(self, key: str) -> Logic:
+        try:
+            logic = self._builder(None)
+        except RAISED as error:
+            problem = self._problem("its builder", error)
+            raise step_error(self._step_id, problem, key=key, has_item=False) from error
+        return self._known(key, logic)
+
+    def _take(self, key: str) -> Logic | None:
+        """The logic of a key that has state."""
+        try:
+            logic = self._states.take(key)
+        except FlowError:
+            raise
+        except RAISED as error:
+            problem = self._problem("making its logic from a snapshot", error)
+            raise step_error(self._step_id, problem, key=key, has_item=False) from error
+        return None if logic is None else self._known(key, logic)
+
+    def _known(self, key: str, logic: Logic) -> Logic:
+        """The logic, once it is known to be of a kind that the engine can call."""
+        if not isinstance(logic, (StatefulLogic, StatefulBatchLogic, OneToOneLogic)):
+            raise step_error(
+                self._step_id,
+                "its builder must return a StatefulLogic or a StatefulBatchLogic, "
+                f"got {type(logic).__name__}",
+                key=key,
+                has_item=False,
+            )
+        return logic
+
+    def _due(self, key: str, logic: Logic) -> int:
+        try:
+            return int(logic.notify_at_us())
+        except RAISED as error:
+            problem = self._problem("notify_at", error)
+            raise step_error(self._step_id, problem, key=key, has_item=False) from error
+
+    def _put(self, key: str, logic: Logic, due_us: int) -> None:
+        try:
+            self._states.put(key, logic, due_us)
+        except StepError:
+            raise
+        except RAISED as error:
+            problem = self._problem("snapshot", error)
+            raise step_error(self._step_id, problem, key=key, has_item=False) from error
+
+    def _failed(self, what: str, error: BaseException, key: str, *item: Any) -> StepError:
+        if isinstance(error, RejectedValue):
+            return step_error(self._step_id, error.problem, key=key, item=error.value)
+        problem = self._problem(what, error)
+        shown = _plain(item[0]) if item else None
+        return step_error(self._step_id, problem, key=key, item=shown, has_item=bool(item))
+
+    def _problem(self, what: str, error: BaseException) -> str:
+        return raised(what, error)
+
+
+def _plain(item: Any) -> Any:
+    """What a logic was given, as the user knows it: without stamps."""
+    if type(item) is list:
+        return [_plain(value) for value in item]
+    return item.value if isinstance(item, (Stamped, Bounded)) else item
+
+
+def cause_of(error: BaseException) -> BaseException | None:
+    """What to chain: the exception itself, or what made a logic raise it."""
+    return error.__cause__ if isinstance(error, (RejectedValue, FailedCall)) else error
+
+
+def raised(what: str, error: BaseException) -> str:
+    """What has raised, as far as is known, and what."""
+    if isinstance(error, FailedCall) and error.__cause__ is not None:
+        return f"{error.what} raised {brief(error.__cause__)}"
+    return f"{what} raised {brief(error)}"
+
+
+def failed_at(step_id: str, failure: KeyFailure) -> StepError:
+    """The error of a step that runs many keys at once."""
+    cause = failure.cause
+    if isinstance(cause, RejectedValue):
+        return step_error(step_id, cause.problem, key=failure.key, item=cause.value)
+    problem = raised("on_batch", cause)
+    return step_error(step_id, problem, key=failure.key, item=failure.value)

@@ -1,0 +1,149 @@
+"""The end of the chain: packets bound for outputs are unpacked in the workers and written there."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from flow.columns.chunks import Chunk, KeyedRecords, Records, as_items
+from flow.columns.row_views import view_of
+from flow.connectors.sink import Sink, WriteContext, Written
+from flow.engine.epoch.failures import encode_failure
+from flow.engine.packets.packets import ERROR, Packet, sorted_chunks
+from flow.engine.plan.plan import Edge, Plan
+from flow.engine.steps.pipeline import SLICE_BITS
+from flow.errors import RAISED, EngineError, FlowError, StepError, brief
+from flow.operators.edges import Output
+
+
+@dataclass(frozen=True)
+class Writing:
+    """One task's writing.
+
+    Attributes:
+        run_id: what the checkpoint is known by.
+        epoch: the epoch's number.
+        partition: the number of the Spark partition.
+        left_out: edges whose sinks are written elsewhere, as Spark data frames.
+        rewinds: how often the checkpoint has been set back.
+    """
+
+    run_id: str
+    epoch: int
+    partition: int
+    left_out: frozenset[int] = frozenset()
+    rewinds: int = 0
+
+    def context(self, step_id: str) -> WriteContext:
+        """Which piece of an output that is."""
+        return WriteContext(step_id, self.epoch, self.partition, self.run_id, self.rewinds)
+
+
+def sink_of(plan: Plan, edge: Edge) -> Sink[Any]:
+    """The sink at the end of an output's edge."""
+    operator = plan.steps[edge.step_id].operator
+    if not isinstance(operator, Output):
+        raise EngineError(f"step {edge.step_id!r} is not an output")
+    return operator.sink
+
+
+class OutputTask:
+    """Keeps what is bound for sinks until a task has made all of it, and writes it then.
+
+    Args:
+        plan: the compiled flow.
+        writing: which piece this is.
+    """
+
+    def __init__(self, plan: Plan, writing: Writing) -> None:
+        self._plan = plan
+        self._writing = writing
+        self._kept: dict[int, list[Packet]] = {}
+        self._failed = False
+
+    def keep(self, packets: Iterable[Packet]) -> Iterator[Packet]:
+        """Keep packets that are bound for sinks; yields all others."""
+        for packet in packets:
+            if packet.dest >= 0 and packet.dest not in self._writing.left_out:
+                self._kept.setdefault(packet.dest, []).append(packet)
+            else:
+                self._failed = self._failed or packet.dest == ERROR
+                yield packet
+
+    def write(self) -> Iterator[Packet]:
+        """Write what was kept, unless the task has failed; yields each sink's message."""
+        kept, self._kept = self._kept, {}
+        for dest, bound in sorted(kept.items()):
+            if not self._failed:
+                yield _write(self._plan, self._plan.edges[dest], self._writing, bound)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all that was kept is written."""
+        return not self._kept
+
+
+def write_outputs(plan: Plan, writing: Writing, packets: Iterable[Packet]) -> Iterator[Packet]:
+    """Write what is bound for sinks; yields a packet with each sink's message, and all others.
+
+    Args:
+        plan: the compiled flow.
+        writing: which piece this is.
+        packets: all packets of the Spark partition.
+    """
+    task = OutputTask(plan, writing)
+    yield from task.keep(packets)
+    yield from task.write()
+
+
+def _write(plan: Plan, edge: Edge, writing: Writing, packets: list[Packet]) -> Packet:
+    context = writing.context(edge.step_id)
+    try:
+        try:
+            sink = sink_of(plan, edge)
+            message = sink.write(context, unpacked(packets, sink.lays_out))
+        except FlowError:
+            raise
+        except RAISED as error:
+            problem = f"its sink raised {brief(error)}"
+            raise StepError(edge.step_id, problem) from error
+        return Packet(edge.dest, 0, writing.partition, 0, pickle.dumps(message, 5))
+    except FlowError as error:
+        return Packet(ERROR, 0, writing.partition, 0, encode_failure(error))
+
+
+def unpacked(packets: list[Packet], lays_out: bool = False) -> Iterator[Written]:
+    """The items in packets of one output, slice by slice, each slice in order of position.
+
+    Args:
+        packets: the packets.
+        lays_out: whether items that are records with a key may come as one batch with the key in a
+            column, instead of as objects.
+    """
+    by_slice: dict[int, list[Packet]] = {}
+    for packet in packets:
+        by_slice.setdefault(packet.seq >> SLICE_BITS, []).append(packet)
+    for _, of_slice in sorted(by_slice.items()):
+        for chunk in sorted_chunks(of_slice):
+            yield _written(chunk, lays_out)
+
+
+def _written(chunk: Chunk, lays_out: bool) -> Written:
+    if isinstance(chunk, Records) and view_of(chunk.batch) is None:
+        return chunk.batch
+    if lays_out and isinstance(chunk, (Records, KeyedRecords)):
+        return laid_out(chunk)
+    return as_items(chunk).items
+
+
+def laid_out(chunk: Records | KeyedRecords) -> pa.RecordBatch:
+    """The columns that `flow.connectors.sink.to_record` would make of each item."""
+    batch, view = chunk.batch, view_of(chunk.batch)
+    named = dict(zip(batch.schema.names, batch.columns, strict=True))
+    found = {"key": chunk.keys} if isinstance(chunk, KeyedRecords) else {}
+    found.update(named if view is None else view.columns(batch))
+    return pa.RecordBatch.from_arrays(list(found.values()), names=list(found))

@@ -1,0 +1,189 @@
+"""A pipeline: the stateless steps between two shuffles, fused, and the packets that leave them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from flow.columns.chunks import SOURCE_BITS, Chunk, in_order
+from flow.dataflow import Step, StreamId
+from flow.engine.epoch.context import SourcePartition, TaskContext
+from flow.engine.packets.packets import (
+    PRINTED,
+    PROGRESS,
+    STATS,
+    Packet,
+    encode_keyed,
+    encode_spread,
+    encode_whole,
+)
+from flow.engine.plan.plan import Edge, EdgeKind, Plan
+from flow.engine.progress.meter import HoldMeter, Meter, Partition
+from flow.engine.steps.kernels import run_step
+from flow.keyed.logic import Stateful
+
+SLICE_BITS = 24
+"""How many packets an origin can make in a slice: the slice's number stands above these bits."""
+
+
+class Pipeline:
+    """Pushes chunks through the stateless steps of a plan, and packs what arrives at edges.
+
+    One pipeline serves one task (in stage 0) or one shard of a level. All that it sends belongs to
+    one source partition.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        shards: int,
+        shard: int,
+        origin: int,
+        partition: Partition,
+        context: TaskContext,
+    ) -> None:
+        self._plan = plan
+        self._shards = shards
+        self._shard = shard
+        self._origin = origin
+        self._partition = partition
+        self._context = context
+        self._meters: dict[int, Meter | None] = {}
+        self._hold_meters: dict[int, HoldMeter | None] = {}
+        self._waiting: dict[int, list[Chunk]] = {}
+        self._made = 0
+        self.waiting_items = 0
+
+    def push(self, stream: StreamId, chunk: Chunk) -> None:
+        """Send a chunk down a stream, through every step it meets, up to the edges."""
+        todo: list[tuple[StreamId, Chunk]] = [(stream, chunk)]
+        while todo:
+            stream, chunk = todo.pop()
+            if not len(chunk):
+                continue
+            arrived: list[tuple[StreamId, Chunk]] = []
+            for hop in self._plan.hops_of(stream):
+                if isinstance(hop, Edge):
+                    self._wait(hop, chunk)
+                else:
+                    arrived.extend(self._run(hop, chunk))
+            todo.extend(reversed(arrived))
+
+    def flush(self, slice_number: int = 0) -> Iterator[Packet]:
+        """The packets of all that has arrived at edges since the last flush.
+
+        Of what a level makes, what is to be measured stays: it has to be measured in order of
+        position, and each step of the level starts at the first again.
+        """
+        waiting, self._waiting = self._waiting, {}
+        for dest, chunks in waiting.items():
+            edge = self._plan.edges[dest]
+            if self._partition.is_source or not self._is_measured(edge):
+                yield from self._packed(edge, chunks, slice_number)
+            else:
+                self._waiting[dest] = chunks
+        self.waiting_items = 0
+
+    def finish(self, slice_number: int = 0) -> Iterator[Packet]:
+        """The packets of all that is left, and of how far the streams have come that are measured.
+
+        Nothing can be pushed afterwards.
+        """
+        waiting, self._waiting, self.waiting_items = self._waiting, {}, 0
+        for dest, chunks in waiting.items():
+            yield from self._packed(self._plan.edges[dest], chunks, slice_number)
+        found = [meter.marks() for meter in self._meters.values() if meter is not None]
+        for hold_meter in self._hold_meters.values():
+            found += [] if hold_meter is None else hold_meter.marks()
+        for marks in found:
+            payload = marks.encode()
+            for shard in range(self._shards):
+                yield self._packet(PROGRESS, shard, slice_number, payload)
+
+    def report(self) -> Iterator[Packet]:
+        """The packets of what was counted and printed; the counts start afresh."""
+        if self._context.printed:
+            lines = "\n".join(self._context.printed).encode()
+            yield Packet(PRINTED, self._shard, self._origin, 0, lines)
+            self._context.printed.clear()
+        yield Packet(STATS, self._shard, self._origin, 0, self._context.stats.encode())
+
+    def _run(self, step: Step, chunk: Chunk) -> list[tuple[StreamId, Chunk]]:
+        self._context.count(step.step_id, "in", len(chunk))
+        made = run_step(step.operator, step.step_id, chunk, self._context)
+        sent = [(down, one) for down, one in zip(step.downs, made, strict=True) if one is not None]
+        self._context.count(step.step_id, "out", sum(len(one) for _, one in sent))
+        return sent
+
+    def _wait(self, edge: Edge, chunk: Chunk) -> None:
+        if edge.kind is EdgeKind.OUTPUT:
+            self._context.count(edge.step_id, "in", len(chunk))
+        self._waiting.setdefault(edge.dest, []).append(chunk)
+        self.waiting_items += len(chunk)
+
+    def _packed(self, edge: Edge, chunks: list[Chunk], slice_number: int) -> Iterator[Packet]:
+        meter, hold_meter = self._meter(edge), self._hold_meter(edge)
+        for chunk in in_order(chunks):
+            if hold_meter is not None:
+                hold_meter.add(chunk)
+            measured = chunk if meter is None else meter.stamp(chunk)
+            for shard, payload in self._encode(edge, measured):
+                yield self._packet(edge.dest, shard, slice_number, payload)
+
+    def _packet(self, dest: int, shard: int, slice_number: int, payload: bytes) -> Packet:
+        seq = (slice_number << SLICE_BITS) | self._made
+        self._made += 1
+        return Packet(dest, shard, self._origin, seq, payload)
+
+    def _is_measured(self, edge: Edge) -> bool:
+        return self._meter(edge) is not None or self._hold_meter(edge) is not None
+
+    def _hold_meter(self, edge: Edge) -> HoldMeter | None:
+        """What measures how far source partitions come, if these hold the edge's step."""
+        if edge.dest not in self._hold_meters:
+            self._hold_meters[edge.dest] = self._made_hold_meter(edge)
+        return self._hold_meters[edge.dest]
+
+    def _made_hold_meter(self, edge: Edge) -> HoldMeter | None:
+        context, operator = self._context, self._plan.steps[edge.step_id].operator
+        many = None if context.control is None else context.control.many
+        if not isinstance(operator, Stateful) or operator.holds is None:
+            return None
+        if not self._plan.is_held(edge.step_id, many):
+            return None
+        return HoldMeter(edge, operator.holds, context.moment, self._sources)
+
+    @property
+    def _sources(self) -> Sequence[SourcePartition]:
+        """The source partitions by the numbers that positions carry."""
+        control = self._context.control
+        if control is None:
+            return self._plan.sources_of(())
+        return control.sources or ()
+
+    def _meter(self, edge: Edge) -> Meter | None:
+        """What measures an edge's items, if the step that reads them wants it."""
+        if edge.dest not in self._meters:
+            self._meters[edge.dest] = self._made_meter(edge)
+        return self._meters[edge.dest]
+
+    def _made_meter(self, edge: Edge) -> Meter | None:
+        operator = self._plan.steps[edge.step_id].operator
+        if not isinstance(operator, Stateful) or operator.progress is None:
+            return None
+        in_columns = operator.shard_logic is not None
+        control = self._context.control
+        many = None if control is None else control.many
+        run_bits = SOURCE_BITS if self._plan.tells_sources(many) else 0
+        return Meter(
+            edge, operator.progress, self._partition, self._context.moment, in_columns, run_bits
+        )
+
+    def _encode(self, edge: Edge, chunk: Chunk) -> Iterator[tuple[int, bytes]]:
+        made_by = edge.stream.step_id
+        match edge.kind:
+            case EdgeKind.KEYED:
+                return encode_keyed(chunk, self._shards, edge)
+            case EdgeKind.SPREAD:
+                return encode_spread(chunk, self._shards, made_by)
+            case EdgeKind.OUTPUT:
+                return iter([(self._shard, encode_whole(chunk, made_by))])

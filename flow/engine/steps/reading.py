@@ -1,0 +1,181 @@
+"""Stage 0: reading splits of a source, the stateless steps after it, and packets out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from flow.columns.chunks import Items, Positions, Records, positions, source_positions
+from flow.connectors.source import BadInput, Batch, Invalid, Source, Split
+from flow.dataflow import Step, StreamId
+from flow.engine.epoch.context import Control, TaskContext
+from flow.engine.epoch.failures import encode_failure, naming
+from flow.engine.packets.packets import ERROR, Packet
+from flow.engine.plan.plan import Plan
+from flow.engine.progress.meter import Partition
+from flow.engine.steps.pipeline import Pipeline
+from flow.errors import EngineError, FlowError, SourceError, StepError, brief, shorten
+from flow.instants import Moment
+from flow.operators.edges import Input
+
+FLUSH_ITEMS = 262_144
+"""How many items wait in a task before they leave as packets."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One task of stage 0.
+
+    Attributes:
+        step_id: the input.
+        split: what to read of its source.
+        origin: the task's number among those of the epoch; orders what has the same position.
+        slice_number: which slice of a batch run this is; 0 when streaming.
+        source: the number of its source partition in the epoch, where positions carry that.
+    """
+
+    step_id: str
+    split: Split
+    origin: int
+    slice_number: int = 0
+    source: int | None = None
+
+    def positions(self, row: int, count: int) -> Positions:
+        """Return the positions of its items from a row on."""
+        order = self.split.order
+        if self.source is None:
+            return positions(self.slice_number, order, row, count)
+        return source_positions(self.source, order, row, count)
+
+
+def share(number: int, count: int, total: int) -> slice:
+    """The number-th of `count` nearly equal runs of `total` things."""
+    return slice(number * total // count, (number + 1) * total // count)
+
+
+def read_split(plan: Plan, shards: int, reading: Reading, control: Control) -> Iterator[Packet]:
+    """Read a split, run the stateless steps, and yield packets; a failure is a packet too."""
+    context = TaskContext(control.moment, run_id=plan.plan_id, control=control)
+    shard = shard_of_partition(plan, reading.step_id, reading.split.partition, shards)
+    partition = Partition(reading.step_id, reading.split.partition)
+    pipeline = Pipeline(plan, shards, shard, reading.origin, partition, context)
+    step = plan.steps[reading.step_id]
+    operator = step.operator
+    if not isinstance(operator, Input):
+        raise EngineError(f"step {step.step_id!r} is not an input")
+    try:
+        batches = _guarded(operator.source, reading, plan.fields_read.get(reading.step_id))
+        for chunk in _chunks(batches, reading, operator.source, step, context):
+            pipeline.push(*chunk)
+            if pipeline.waiting_items >= FLUSH_ITEMS:
+                yield from pipeline.flush(reading.slice_number)
+        yield from pipeline.finish(reading.slice_number)
+    except FlowError as error:
+        yield Packet(ERROR, shard, reading.origin, 0, encode_failure(error))
+    yield from pipeline.report()
+
+
+def shard_of_partition(plan: Plan, step_id: str, partition: int, shards: int) -> int:
+    """The shard through which a source partition's items go to outputs without being keyed.
+
+    It is the same for all splits and slices of the partition, so that they leave in order.
+    """
+    return (plan.inputs.index(step_id) + partition) % shards
+
+
+def read_batches(
+    plan: Plan,
+    shards: int,
+    step_id: str,
+    origin: int,
+    order: int,
+    batches: Iterable[pa.RecordBatch],
+    now_us: int,
+) -> Iterator[Packet]:
+    """Run the stateless steps over Arrow batches that Spark itself has read.
+
+    Args:
+        plan: the flow.
+        shards: how many slices the key space has.
+        step_id: the input.
+        origin: the task's number among those of the epoch.
+        order: the place of these rows among those of other tasks.
+        batches: the rows.
+        now_us: the system time.
+    """
+    context = TaskContext(Moment(now_us), run_id=plan.plan_id)
+    shard = origin % shards
+    pipeline = Pipeline(plan, shards, shard, origin, Partition(step_id, 0), context)
+    stream = plan.steps[step_id].downs[0]
+    source = plan.frames.index(step_id) if plan.tells_sources() else None
+    reading = Reading(step_id, Split(None, order=order), origin, source=source)
+    row = 0
+    try:
+        for batch in batches:
+            context.count(step_id, "out", batch.num_rows)
+            pipeline.push(stream, Records(batch, reading.positions(row, batch.num_rows)))
+            row += batch.num_rows
+            if pipeline.waiting_items >= FLUSH_ITEMS:
+                yield from pipeline.flush()
+        yield from pipeline.finish()
+    except FlowError as error:
+        yield Packet(ERROR, shard, origin, 0, encode_failure(error))
+    yield from pipeline.report()
+
+
+def _guarded(
+    source: Source[object], reading: Reading, fields: frozenset[str] | None
+) -> Iterator[Batch]:
+    """The batches of a split; what a source raises that is no error of ours becomes one."""
+    split = reading.split
+    try:
+        yield from source.read(split) if fields is None else source.read_fields(split, fields)
+    except SourceError as error:
+        raise naming(reading.step_id, error) from error.__cause__
+    except FlowError:
+        raise
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        what = f"reading {shorten(reading.split.what)} raised {brief(error)}"
+        raise StepError(reading.step_id, what) from error
+
+
+def _chunks(
+    batches: Iterable[Batch],
+    reading: Reading,
+    source: Source[object],
+    step: Step,
+    context: TaskContext,
+) -> Iterator[tuple[StreamId, Items | Records]]:
+    row = 0
+    for batch in batches:
+        count = len(batch.inputs) if isinstance(batch, Invalid) else len(batch)
+        pos = reading.positions(row, count)
+        row += count
+        if isinstance(batch, Invalid):
+            _meet_invalid(source, batch.inputs, step.step_id, context)
+            if source.on_invalid == "errors":
+                yield step.downs[1], Items(list(batch.inputs), pos)
+            continue
+        context.count(step.step_id, "out", count)
+        yield (
+            step.downs[0],
+            Records(batch, pos) if isinstance(batch, pa.RecordBatch) else Items(batch, pos),
+        )
+
+
+def _meet_invalid(
+    source: Source[object], inputs: list[BadInput], step_id: str, context: TaskContext
+) -> None:
+    if not inputs:
+        return
+    if source.on_invalid == "fail":
+        raise SourceError(
+            f"step {step_id!r}: {inputs[0]} (on_invalid='drop' leaves it out and counts it, "
+            "on_invalid='errors' makes a stream of it)"
+        )
+    context.count(step_id, "invalid", len(inputs))
+    if source.on_invalid == "drop":
+        for bad in inputs:
+            context.stats.note(f"step {step_id!r} dropped {bad}")

@@ -1,0 +1,48 @@
+"""Pickles of state: reading those of earlier versions, whose classes lay in other modules.
+
+A pickle names the module of each class that it holds. A package whose classes have moved says so
+with `module_moved`, and state that was kept before goes on.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from typing import Any
+
+from typing_extensions import override
+
+_MOVED: dict[str, str] = {}
+
+
+def module_moved(before: str, now: str) -> None:
+    """Read classes that pickles name in module `before` from module `now`."""
+    _MOVED[before] = now
+
+
+def module_now(module: str) -> str:
+    """Return the name that a module of an earlier version has now.
+
+    >>> module_now("collections")
+    'collections'
+    """
+    return _MOVED.get(module, module)
+
+
+def load_pickle(content: bytes | memoryview) -> Any:
+    """Read a pickle of this version or of an earlier one.
+
+    >>> load_pickle(pickle.dumps({"n": 1}))
+    {'n': 1}
+    """
+    try:
+        return pickle.loads(content)
+    except (ImportError, AttributeError):
+        # Rare, so that pickles of this version cost no lookup of names in Python.
+        return _Unpickler(io.BytesIO(content)).load()
+
+
+class _Unpickler(pickle.Unpickler):
+    @override
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        return super().find_class(module_now(module_name), global_name)

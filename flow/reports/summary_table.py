@@ -1,0 +1,100 @@
+"""The table at the end of a run: what each step took in and gave out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from flow.dataflow import Dataflow, Step
+from flow.engine.epoch.summary import Summary, behind_text
+from flow.engine.plan.plan import Plan
+from flow.errors import printable
+from flow.operators.edges import Input
+from flow.reports.progress import wait_advice
+
+_COLUMNS = ("in", "out", "filtered", "late", "gap", "dropped", "invalid", "errors", "keys")
+_ALWAYS = ("in", "out", "keys")
+"""The columns that are there even when they are empty."""
+
+_LONGEST_ID = 40
+_PARTITIONS_SHOWN = 12
+
+
+def summary_table(flow: Dataflow | Plan, summary: Summary) -> str:
+    """Lay out what a run did: a line for each step in flow order, and one for the whole.
+
+    What no step has any of has no column.
+
+    Args:
+        flow: the flow that ran, or its plan.
+        summary: what `run` returned.
+
+    >>> import flow.operators as op
+    >>> from flow.testing import TestingSource
+    >>> flow = Dataflow("example")
+    >>> _ = op.filter("odd", op.input("numbers", flow, TestingSource([])), lambda n: n % 2)
+    >>> summary = Summary("example", "batch", epochs=1, seconds=2.0)
+    >>> summary.counts.update({("numbers", "out"): 3000, ("odd", "in"): 3000})
+    >>> summary.counts.update({("odd", "out"): 1500, ("odd", "filtered"): 1500})
+    >>> print(summary_table(flow, summary))
+    step        in    out  filtered  keys
+    numbers         3,000
+    odd      3,000  1,500     1,500
+    example: 1 epoch, 3,000 items in 2.0 s, 1,500 items/s (batch)
+    """
+    steps = flow.steps if isinstance(flow, Dataflow) else tuple(flow.steps.values())
+    columns = [
+        column
+        for column in _COLUMNS
+        if column in _ALWAYS or any(_number(step, column, summary) for step in steps)
+    ]
+    rows: list[tuple[str, ...]] = [("step", *columns)]
+    rows += [(_short(step.step_id), *_cells(step, columns, summary)) for step in steps]
+    behind = [
+        f"{step_id}: {behind_text(one, _PARTITIONS_SHOWN)}"
+        for step_id, one in summary.behind.items()
+        if any(one.values())
+    ]
+    late = [
+        f"{step.step_id}: {summary.count(step.step_id, 'late'):,} late{advice}"
+        for step in steps
+        if (
+            advice := wait_advice(summary.late_by_us(step.step_id), summary.late_from(step.step_id))
+        )
+    ]
+    below = map(printable, (_total(steps, summary), *behind, *late))
+    return "\n".join([*_aligned(rows), *below])
+
+
+def _number(step: Step, column: str, summary: Summary) -> int:
+    counted = summary.gauges if column == "keys" else summary.counts
+    return counted[step.step_id, column]
+
+
+def _cells(step: Step, columns: Sequence[str], summary: Summary) -> Iterator[str]:
+    for column in columns:
+        number = _number(step, column, summary)
+        yield f"{number:,}" if number else ""
+
+
+def _short(step_id: str) -> str:
+    text = printable(" ".join(step_id.split()))
+    return text if len(text) <= _LONGEST_ID else f"{text[: _LONGEST_ID - 1]}…"
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for name, *numbers in rows:
+        cells = [cell.rjust(width) for cell, width in zip(numbers, widths[1:], strict=True)]
+        yield "  ".join([name.ljust(widths[0]), *cells]).rstrip()
+
+
+def _total(steps: Sequence[Step], summary: Summary) -> str:
+    inputs = [step.step_id for step in steps if isinstance(step.operator, Input)]
+    items = sum(summary.count(step_id, "out") for step_id in inputs)
+    epochs = "1 epoch" if summary.epochs == 1 else f"{summary.epochs:,} epochs"
+    rate = items / summary.seconds if summary.seconds > 0 else 0.0
+    how = f"{summary.engine}, stopped" if summary.stopped else summary.engine
+    return (
+        f"{summary.flow_id}: {epochs}, {items:,} items in {summary.seconds:.1f} s, "
+        f"{rate:,.0f} items/s ({how})"
+    )

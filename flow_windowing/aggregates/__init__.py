@@ -1,0 +1,1 @@
+"""Aggregates: what `aggregate_window` computes of the values of a window."""

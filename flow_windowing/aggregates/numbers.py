@@ -1,0 +1,333 @@
+"""Aggregates that count and calculate: the figures of `aggregate_window` that are numbers.
+
+The first argument of each says what to aggregate: a field's path (``"amount"``,
+``"details.price"``), a function of the value, or nothing, for the value itself. A value that has no
+such field, or ``None`` in it, is skipped, and so is one for which the function returns ``None``.
+What an aggregate cannot use, such as text in a `Sum`, stops the flow with a `RejectedValue`.
+
+NaN is the greatest number and the same as any other NaN
+(see `flow_windowing.aggregates.value_order`).
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Real
+from typing import Any, ClassVar
+
+from typing_extensions import override
+
+from flow.errors import FlowBuildError, FlowTypeError, shorten
+from flow_windowing.aggregates import exact_totals
+from flow_windowing.aggregates.aggregator import Arrival, FieldAggregator, UnfitError, described
+from flow_windowing.aggregates.exact_totals import Total, total_of, with_number
+from flow_windowing.aggregates.value_order import key_of
+
+
+@dataclass(frozen=True, repr=False)
+class Count(FieldAggregator[int, int]):
+    """How many values there are; with a field, how many have it.
+
+    Of nothing it is 0. Memory: one number.
+
+    Args:
+        field: a field's path, or a function of the value; ``None`` counts all values, even
+            ``None``.
+
+    >>> from flow_windowing import aggregate
+    >>> values = [{"tip": 2}, {"tip": None}, {}]
+    >>> aggregate(Count(), values), aggregate(Count("tip"), values)
+    (3, 1)
+    """
+
+    @override
+    def initialize(self) -> int:
+        return 0
+
+    @override
+    def add_at(self, state: int, value: Any, at: Arrival) -> int:
+        if self.field is None or self._find(value) is not None:
+            return state + 1
+        return state
+
+    @override
+    def result(self, state: int) -> int:
+        return state
+
+    @override
+    def _take(self, state: int, found: Any, at: Arrival) -> int:
+        return state + 1
+
+    @override
+    def _join(self, state: int, other: int) -> int:
+        return state + other
+
+
+@dataclass(frozen=True, repr=False)
+class CountDistinct(FieldAggregator[set[Any], int]):
+    """How many different values there are, exactly.
+
+    Values are the same when they are equal, so 1, 1.0 and True are one. Of nothing it is 0. Memory:
+    every different value, so a field with a few thousand of them is where to stop.
+
+    Args:
+        field: a field's path, a function of the value, or ``None`` for the value itself. What it
+            gives must have a hash: make a tuple of a list to count it.
+
+    >>> from flow_windowing import aggregate
+    >>> aggregate(CountDistinct("user"), [{"user": "a"}, {"user": "b"}, {"user": "a"}])
+    2
+    """
+
+    by_arrival: ClassVar[bool] = False
+
+    @override
+    def initialize(self) -> set[Any]:
+        return set()
+
+    @override
+    def result(self, state: set[Any]) -> int:
+        return len(state)
+
+    @override
+    def _take(self, state: set[Any], found: Any, at: Arrival) -> set[Any]:
+        state.add(key_of(found))
+        return state
+
+    @override
+    def _join(self, state: set[Any], other: set[Any]) -> set[Any]:
+        state |= other
+        return state
+
+
+@dataclass(frozen=True, repr=False)
+class Sum(FieldAggregator[Total | None, Any]):
+    """The sum.
+
+    Ints stay exact. A sum of floats is rounded once, as `math.fsum` does it, so it depends neither
+    on the order of the values nor on how windows merged. Decimals and timedeltas add up too, each
+    with their own kind (a Decimal also with ints). True counts as 1; NaN makes the sum NaN.
+
+    Of nothing it is 0. Memory: one number, with as many digits as exactness takes.
+
+    Args:
+        field: a field's path, a function of the value, or ``None`` for the value itself.
+
+    >>> from flow_windowing import aggregate
+    >>> aggregate(Sum("amount"), [{"amount": 2}, {"amount": 3}, {}])
+    5
+    >>> aggregate(Sum(), [0.1] * 10)
+    1.0
+    """
+
+    @override
+    def initialize(self) -> Total | None:
+        return None
+
+    @override
+    def result(self, state: Total | None) -> Any:
+        return 0 if state is None else exact_totals.figure(state)
+
+    @override
+    def _take(self, state: Total | None, found: Any, at: Arrival) -> Total:
+        return total_of(found) if state is None else with_number(state, found)
+
+    @override
+    def _join(self, state: Total | None, other: Total | None) -> Total | None:
+        if state is None or other is None:
+            return other if state is None else state
+        return exact_totals.plus(state, other)
+
+
+@dataclass(frozen=True, repr=False)
+class Mean(FieldAggregator[tuple[int, Total], Any]):
+    """The arithmetic mean: the exact sum divided by the count, rounded once.
+
+    A float for ints and floats; a Decimal of 28 digits for Decimals; a timedelta, to the
+    microsecond, for timedeltas. What adds up is as for `Sum`.
+
+    Of nothing it is ``None``. Memory: two numbers.
+
+    Args:
+        field: a field's path, a function of the value, or ``None`` for the value itself.
+
+    >>> from flow_windowing import aggregate
+    >>> aggregate(Mean("latency"), [{"latency": 2}, {"latency": 3}, {"latency": None}])
+    2.5
+    """
+
+    @override
+    def initialize(self) -> tuple[int, Total]:
+        return 0, 0
+
+    @override
+    def result(self, state: tuple[int, Total]) -> Any:
+        count, total = state
+        return exact_totals.mean(total, count) if count else None
+
+    @override
+    def _take(self, state: tuple[int, Total], found: Any, at: Arrival) -> tuple[int, Total]:
+        count, total = state
+        return count + 1, with_number(total, found) if count else total_of(found)
+
+    @override
+    def _join(self, state: tuple[int, Total], other: tuple[int, Total]) -> tuple[int, Total]:
+        if not state[0] or not other[0]:
+            return state if state[0] else other
+        return state[0] + other[0], exact_totals.plus(state[1], other[1])
+
+
+@dataclass(frozen=True, repr=False)
+class StdDev(FieldAggregator[tuple[int, float, float], float | None]):
+    """The standard deviation, as a float.
+
+    Of nothing it is ``None``, and of one value ``None`` for a sample and 0.0 for a population. NaN
+    and infinities make it NaN. Memory: three numbers.
+
+    It is worked out without the cancellation that sums of squares suffer from: value by value as B.
+    P. Welford does it (Note on a method for calculating corrected sums of squares and products,
+    Technometrics 4(3), 1962), merged as T. F. Chan, G. H. Golub and R. J. LeVeque do (Algorithms
+    for computing the sample variance, The American Statistician 37(3), 1983). Other orders of the
+    values, and merges, may change its last digits, and nothing more.
+
+    Args:
+        field: a field's path, a function of the value, or ``None`` for the value itself.
+        sample: whether the values are a sample of what is measured (divide by n - 1), or all of it
+            (divide by n).
+
+    >>> from flow_windowing import aggregate
+    >>> aggregate(StdDev(), [1, 2, 3]), aggregate(StdDev(sample=False), [1, 1, 3, 3])
+    (1.0, 1.0)
+    """
+
+    by_arrival: ClassVar[bool] = False
+    _by_place: ClassVar[int] = 1
+
+    sample: bool = True
+
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.sample, bool):
+            raise FlowTypeError(f"StdDev: sample must be True or False, got {shorten(self.sample)}")
+
+    @override
+    def initialize(self) -> tuple[int, float, float]:
+        return 0, 0.0, 0.0
+
+    @override
+    def result(self, state: tuple[int, float, float]) -> float | None:
+        count, _, squares = state
+        free = count - 1 if self.sample else count
+        if free <= 0:
+            return None
+        # Numbers whose difference no float holds make squares that are less than nothing.
+        return math.sqrt(squares / free) if squares >= 0 else math.nan
+
+    @override
+    def _take(
+        self, state: tuple[int, float, float], found: Any, at: Arrival
+    ) -> tuple[int, float, float]:
+        count, mean, squares = state
+        number = _float_of(found)
+        off = number - mean
+        mean += off / (count + 1)
+        return count + 1, mean, squares + off * (number - mean)
+
+    @override
+    def _join(
+        self, state: tuple[int, float, float], other: tuple[int, float, float]
+    ) -> tuple[int, float, float]:
+        if not state[0] or not other[0]:
+            return state if state[0] else other
+        count, mean, squares = state
+        more, its_mean, its_squares = other
+        both, off = count + more, its_mean - mean
+        squares += its_squares + off * off * (count * more / both)
+        return both, mean + off * (more / both), squares
+
+
+@dataclass(frozen=True, repr=False)
+class Quantile(FieldAggregator["array[float]", float | None]):
+    """A quantile, exactly: the number below which a share `q` of the numbers lies, as a float.
+
+    Where it falls between two numbers it is interpolated linearly between them, as
+    ``numpy.quantile`` does by default.
+
+    Of nothing it is ``None``. NaN is the greatest number. Memory: every number, 8 bytes each, which
+    are sorted for each result.
+
+    Args:
+        field: a field's path, a function of the value, or ``None`` for the value itself.
+        q: the share, from 0 (the least number) to 1 (the greatest); 0.5 is the median. It must be
+            given.
+
+    >>> from flow_windowing import aggregate
+    >>> aggregate(Quantile("latency", 0.5), [{"latency": 10}, {"latency": 20}, {"latency": 90}])
+    20.0
+    >>> aggregate(Quantile(q=0.9), range(11))
+    9.0
+    """
+
+    by_arrival: ClassVar[bool] = False
+
+    q: float = None  # type: ignore[assignment]  # what comes after `field` needs a default
+
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        q: object = self.q
+        if not isinstance(q, int | float) or isinstance(q, bool) or not 0 <= q <= 1:
+            raise FlowBuildError(f"Quantile: q must be a number from 0 to 1, got {shorten(self.q)}")
+
+    @override
+    def initialize(self) -> array[float]:
+        return array("d")
+
+    @override
+    def result(self, state: array[float]) -> float | None:
+        if not state:
+            return None
+        numbers = sorted(state, key=_nan_last)
+        place = (len(numbers) - 1) * self.q
+        below = math.floor(place)
+        above = min(below + 1, len(numbers) - 1)
+        return _between(numbers[below], numbers[above], place - below)
+
+    @override
+    def _take(self, state: array[float], found: Any, at: Arrival) -> array[float]:
+        # Adding 0.0 makes 0.0 of -0.0, of which sorting would put either first.
+        state.append(_float_of(found) + 0.0)
+        return state
+
+    @override
+    def _join(self, state: array[float], other: array[float]) -> array[float]:
+        state.extend(other)
+        return state
+
+
+def _float_of(found: Any) -> float:
+    if type(found) is float:
+        return found
+    if isinstance(found, Real | Decimal):
+        try:
+            return float(found)
+        except (OverflowError, ValueError) as error:
+            problem = f"cannot make a float of {described(found)}"
+            raise UnfitError(found, problem) from error
+    raise UnfitError(found, f"needs numbers, not {described(found)}")
+
+
+def _nan_last(number: float) -> tuple[bool, float]:
+    return (True, 0.0) if math.isnan(number) else (False, number)
+
+
+def _between(low: float, high: float, share: float) -> float:
+    """Interpolate from the nearer end, to be exact at both, and where both are infinite."""
+    if low == high or share == 0:
+        return low
+    step = high - low
+    return low + step * share if share < 0.5 else high - step * (1 - share)

@@ -1,0 +1,1 @@
+"""Clocks: the timestamp of a value, and the watermark."""

@@ -1,0 +1,371 @@
+"""The event clock: values carry their own time, and the watermark follows the greatest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
+
+from typing_extensions import override
+
+from flow.durations import Duration, duration_us
+from flow.errors import RAISED, FlowBuildError, FlowTypeError, brief, shorten
+from flow.fields import get_path
+from flow.instants import NEVER, Instant, Moment, instant_us
+from flow.keyed.logic import Progress, held_until
+from flow.operators import RejectedValue
+from flow_windowing.clocks.clock import (
+    LEAST_TAKEN,
+    NO_WATERMARK,
+    Clock,
+    ClockLogic,
+    DroppedValue,
+    Reading,
+)
+from flow_windowing.metadata import LateReason
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from flow.keyed.shard_logic import Ints
+
+V = TypeVar("V")
+
+FOREVER_US = 1 << 61
+"""A wait longer than any calendar: the watermark never moves."""
+
+OnIdle: TypeAlias = Literal["advance", "hold"]
+"""Whether the watermark advances by its inputs' clock while no value comes, or stands still."""
+OnInvalid: TypeAlias = Literal["fail", "drop"]
+"""Whether a value without a timestamp stops the flow, or is left out and counted."""
+Scope: TypeAlias = Literal["key", "stream"]
+"""Whether each key has a watermark, or the step has one for all keys."""
+
+ClockState: TypeAlias = tuple[int, ...]
+"""The watermark's base and the running time at which it was set; with `forget_after` also the
+running time at which the last value came; while other partitions hold the watermark also what it is
+taken for."""
+
+
+@dataclass(frozen=True)
+class EventClock(Clock[V, ClockState]):
+    """Event time: each value carries its timestamp, and the watermark follows the greatest.
+
+    The watermark is the greatest of ``timestamp - wait_for_system_duration`` so far, plus the time
+    by which the inputs' clock has advanced since. The inputs' clock is the time up to which the
+    step's inputs have been read: system time when an epoch reads all that is there. It stands still
+    while values wait, as in a slow epoch or a backlog. The time for which the flow was not running
+    does not count.
+
+    A source partition that is behind (more of it is known to be there than the epoch reads) holds
+    the watermark at the partition's own progress, its greatest timestamp less the wait. So values
+    of several inputs or partitions that are read at different paces are not late.
+
+    Args:
+        ts_getter: a function of the value, or the path of a field, such as ``"details.at"``, that
+            gives an aware datetime, Unix seconds or ISO 8601 text.
+        wait_for_system_duration: how long to wait for values out of order: the delay between a
+            value's timestamp and its arrival at the source, and the disorder within one source
+            partition. ``timedelta.max`` never moves the watermark until the input ends.
+        on_idle: ``"hold"``: only values, and the end of input, move the watermark, not the inputs'
+            clock. For event time that advances more slowly than system time, as in a simulation.
+        max_ahead: how far a timestamp may be ahead of system time. One further ahead does not move
+            the watermark, and its value goes to the late stream as `LateReason.TOO_FAR_AHEAD`.
+        on_invalid: ``"drop"``: a value that has no timestamp is left out and counted, instead of
+            stopping the flow.
+        scope: ``"stream"``: one watermark for all keys of the step, the least over the source
+            partitions that have brought a value or are behind, so that a silent key closes its
+            windows when others bring values. By default each key has a watermark of its own.
+        forget_after: a key without an open window is forgotten once no value has come, while the
+            flow was running, for this long past the wait; a later value starts it afresh. By
+            default two integers a key are kept for ever.
+
+    Raises:
+        FlowTypeError, FlowBuildError, DurationError: when an argument is not fit.
+
+    >>> EventClock("at", "5m")
+    EventClock(ts_getter='at', wait_for_system_duration='5m')
+    """
+
+    HARMLESS: ClassVar[frozenset[str]] = frozenset(
+        {"wait_for_system_duration", "on_idle", "max_ahead", "on_invalid", "forget_after"}
+    )
+
+    ts_getter: Callable[[V], Instant] | str
+    wait_for_system_duration: Duration
+    on_idle: OnIdle = "advance"
+    max_ahead: Duration | None = None
+    on_invalid: OnInvalid = "fail"
+    scope: Scope = "key"
+    forget_after: Duration | None = None
+
+    def __post_init__(self) -> None:
+        _check_getter(self.ts_getter)
+        _check_choice("on_idle", self.on_idle, ("advance", "hold"))
+        _check_choice("on_invalid", self.on_invalid, ("fail", "drop"))
+        _check_choice("scope", self.scope, ("key", "stream"))
+        _ = self.wait_us, self.max_ahead_us
+        if self.forget_after_us == 0:
+            # What is forgotten while time stands still would depend on where epochs are cut.
+            raise FlowBuildError(
+                f"EventClock: forget_after must be more than nothing, got {self.forget_after!r}"
+            )
+        if self.scope == "stream" and self.forget_after is not None:
+            raise FlowBuildError(
+                "EventClock: forget_after is for keys with a watermark of their own; with "
+                "scope='stream' a key without an open window keeps nothing: leave it out"
+            )
+
+    def __repr__(self) -> str:
+        given: dict[str, object] = {
+            "ts_getter": self.ts_getter,
+            "wait_for_system_duration": self.wait_for_system_duration,
+        }
+        fields = type(self).__dataclass_fields__.values()
+        for one in fields:
+            value = getattr(self, one.name)
+            if one.name not in given and value != one.default:
+                given[one.name] = value
+        return f"EventClock({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+
+    @cached_property
+    def wait_us(self) -> int:
+        """`wait_for_system_duration` in microseconds."""
+        wait = _duration(self.wait_for_system_duration, "wait_for_system_duration")
+        return min(wait, FOREVER_US)
+
+    @cached_property
+    def max_ahead_us(self) -> int:
+        """`max_ahead` in microseconds; `NEVER` when there is no limit."""
+        return NEVER if self.max_ahead is None else _duration(self.max_ahead, "max_ahead")
+
+    @cached_property
+    def forget_after_us(self) -> int | None:
+        """`forget_after` in microseconds."""
+        return None if self.forget_after is None else _duration(self.forget_after, "forget_after")
+
+    @override
+    def build(self, state: ClockState | None) -> ClockLogic[V, ClockState]:
+        logic = _StreamLogic if self.scope == "stream" else _KeyLogic
+        return logic(self, state)
+
+    @property
+    @override
+    def progress(self) -> Progress | None:
+        return _EventProgress(self) if self.scope == "stream" else None
+
+    @property
+    @override
+    def holds(self) -> Progress | None:
+        # A watermark that never moves needs no hold.
+        return _EventProgress(self) if self.wait_us < FOREVER_US else None
+
+    @property
+    @override
+    def follows_inputs(self) -> bool:
+        return True
+
+    def timestamp_us(self, value: V) -> int:
+        """The timestamp of a value, in microseconds since the Unix epoch.
+
+        Raises:
+            RejectedValue: when it has none that can be read, and `on_invalid` is ``"fail"``.
+            DroppedValue: when `on_invalid` is ``"drop"``.
+        """
+        getter = self.ts_getter
+        try:
+            if not isinstance(getter, str):
+                return instant_us(getter(value))
+            if isinstance(value, Mapping) and getter in value:
+                return instant_us(value[getter])
+            return instant_us(get_path(value, getter))
+        except RAISED as error:
+            what = f"ts_getter {getter!r}" if isinstance(getter, str) else "ts_getter"
+            problem = f"{what} gave no timestamp: {brief(error)}"
+            if self.on_invalid == "drop":
+                raise DroppedValue(f"{problem}: {shorten(value)}") from error
+            raise RejectedValue(value, problem) from error
+
+
+class _KeyLogic(ClockLogic[Any, ClockState]):
+    """A watermark for each key.
+
+    Invariants: `_set_at_us` and `_heard_us` are running time. `_led_us` is what the values of the
+    epoch in hand have led to, which becomes the base as the epoch ends. `_taken_us` is what the
+    watermark was taken for when it was last held; the base may be further.
+    """
+
+    __slots__ = ("_base_us", "_clock", "_heard_us", "_led_us", "_set_at_us", "_taken_us")
+
+    def __init__(self, clock: EventClock[Any], state: ClockState | None) -> None:
+        self._clock = clock
+        self._base_us, self._set_at_us, *more = state or (NO_WATERMARK, 0)
+        self._heard_us = more[0] if more else self._set_at_us
+        self._taken_us = more[1] if len(more) > 1 else None
+        self._led_us = NO_WATERMARK
+
+    @override
+    def on_item(self, value: Any, moment: Moment) -> Reading:
+        clock = self._clock
+        timestamp_us = clock.timestamp_us(value)
+        refused, candidate_us = None, timestamp_us - clock.wait_us
+        if timestamp_us - moment.now_us > clock.max_ahead_us:
+            refused, candidate_us = LateReason.TOO_FAR_AHEAD, NO_WATERMARK
+        else:
+            self._heard_us = moment.running_us
+        if moment.held_since_us >= NEVER:
+            self._led_us = max(self._led_us, candidate_us)
+            return Reading(timestamp_us, self._own_us(moment), refused)
+        # What was taken before this value counts, though the value's partition may hold it back.
+        floor_us = self._floor_us(moment)
+        self._led_us = max(self._led_us, candidate_us)
+        bound_us = min(moment.bound_us, max(moment.progress_us, candidate_us))
+        self._taken_us = max(floor_us, min(self._own_us(moment), bound_us))
+        return Reading(timestamp_us, self._taken_us, refused)
+
+    @override
+    def watermark(self, moment: Moment) -> int:
+        own_us = self._own_us(moment)
+        if moment.bound_us >= NEVER:
+            return own_us
+        return max(self._floor_us(moment), min(own_us, moment.bound_us))
+
+    @override
+    def settle(self, moment: Moment) -> None:
+        watermark_us = self.watermark(moment)
+        if self._led_us > self._passed_us(moment.inputs_us):
+            self._base_us, self._set_at_us = self._led_us, moment.running_us
+        self._led_us = NO_WATERMARK
+        held = moment.bound_us < NEVER
+        self._taken_us = max(watermark_us, LEAST_TAKEN) if held else None
+
+    @override
+    def due_us(self, watermark_us: int, moment: Moment) -> int:
+        if self._base_us == NO_WATERMARK:
+            return NEVER
+        due_us = min(self._set_at_us + watermark_us - self._base_us + moment.downtime_us, NEVER)
+        if self._clock.on_idle == "hold":
+            due_us = moment.inputs_now_us if watermark_us <= self._base_us else NEVER
+        if due_us <= moment.inputs_now_us and watermark_us > self.watermark(moment):
+            return held_until(watermark_us)
+        return due_us
+
+    @override
+    def forget_us(self, moment: Moment) -> int:
+        after_us = self._clock.forget_after_us
+        if after_us is None:
+            return NEVER
+        # Silence is counted from when the watermark has had the time to pass the last value.
+        passed_us = self._heard_us + self._clock.wait_us
+        return min(passed_us + after_us + moment.downtime_us, NEVER)
+
+    @override
+    def snapshot(self) -> ClockState | None:
+        if self._base_us == NO_WATERMARK:
+            return None
+        if self._taken_us is not None:
+            return self._base_us, self._set_at_us, self._heard_us, self._taken_us
+        if self._clock.forget_after_us is None:
+            return self._base_us, self._set_at_us
+        return self._base_us, self._set_at_us, self._heard_us
+
+    def _own_us(self, moment: Moment) -> int:
+        """The watermark that the key's own values and the time passed have led to."""
+        return max(self._passed_us(moment.inputs_us), self._led_us)
+
+    def _passed_us(self, clock_us: int) -> int:
+        """The base, and what the inputs' clock has added to it."""
+        if self._base_us == NO_WATERMARK or self._clock.on_idle == "hold":
+            return self._base_us
+        return self._base_us + max(0, clock_us - self._set_at_us)
+
+    def _floor_us(self, moment: Moment) -> int:
+        """What the watermark has been taken for, below which a hold does not bring it."""
+        if self._taken_us is not None and self._set_at_us >= moment.held_since_us:
+            return self._taken_us
+        # Nothing held the key as the hold began, and its base is from before.
+        free_us = self._passed_us(moment.held_since_us)
+        return free_us if self._taken_us is None else max(self._taken_us, free_us)
+
+
+class _StreamLogic(ClockLogic[Any, ClockState]):
+    """One watermark for all keys, which the engine keeps: it is the stream's progress."""
+
+    __slots__ = ("_clock",)
+
+    def __init__(self, clock: EventClock[Any], state: ClockState | None) -> None:  # noqa: ARG002
+        self._clock = clock
+
+    @override
+    def on_item(self, value: Any, moment: Moment) -> Reading:
+        clock = self._clock
+        timestamp_us = clock.timestamp_us(value)
+        ahead = timestamp_us - moment.now_us > clock.max_ahead_us
+        refused = LateReason.TOO_FAR_AHEAD if ahead else None
+        return Reading(timestamp_us, moment.progress_us, refused)
+
+    @override
+    def watermark(self, moment: Moment) -> int:
+        return moment.progress_us
+
+    @override
+    def due_us(self, watermark_us: int, moment: Moment) -> int:
+        return watermark_us
+
+    @override
+    def snapshot(self) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class _EventProgress(Progress):
+    """How far a stream has come by an event clock."""
+
+    clock: EventClock[Any]
+
+    @property
+    @override
+    def advances(self) -> bool:
+        return self.clock.on_idle == "advance"
+
+    @override
+    def measure(self, value: Any, moment: Moment) -> int | None:
+        try:
+            timestamp_us = self.clock.timestamp_us(value)
+        except (RejectedValue, DroppedValue):  # the step itself meets it, and knows what to do
+            return None
+        if timestamp_us - moment.now_us > self.clock.max_ahead_us:
+            return None
+        return timestamp_us - self.clock.wait_us
+
+    @override
+    def measure_rows(self, rows: pa.RecordBatch, moment: Moment) -> Ints | None:
+        # Imported late: most flows that use a clock have no stream to measure.
+        from flow_windowing.columnar.values.timestamps import measured_rows
+
+        return measured_rows(rows, self.clock, lambda row: self.measure(row, moment), moment)
+
+
+def _check_getter(ts_getter: object) -> None:
+    if not isinstance(ts_getter, str) and not callable(ts_getter):
+        raise FlowTypeError(
+            f"EventClock: ts_getter must be a function or a field's path, got {shorten(ts_getter)}"
+        )
+    if isinstance(ts_getter, str) and not all(ts_getter.split(".")):
+        raise FlowBuildError(
+            f"EventClock: ts_getter must be a field's path such as 'details.at', got {ts_getter!r}"
+        )
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        allowed = " or ".join(repr(choice) for choice in choices)
+        raise FlowBuildError(f"EventClock: {name} must be {allowed}, got {shorten(value)}")
+
+
+def _duration(value: Duration, name: str) -> int:
+    micros = duration_us(value, f"EventClock: {name}")
+    if micros < 0:
+        raise FlowBuildError(f"EventClock: {name} must not be negative, got {value!r}")
+    return micros

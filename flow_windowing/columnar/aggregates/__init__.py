@@ -1,0 +1,1 @@
+"""Accumulators of many windows in columns."""

@@ -1,0 +1,200 @@
+"""Counts, sums and means in columns."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from typing_extensions import override
+
+from flow.columns.arrays import Ints
+from flow_windowing.aggregates import exact_totals
+from flow_windowing.aggregates.aggregator import Aggregator
+from flow_windowing.aggregates.exact_totals import Floats
+from flow_windowing.aggregates.numbers import Sum
+from flow_windowing.columnar.aggregates import exact_sums
+from flow_windowing.columnar.aggregates.exact_sums import Totals
+from flow_windowing.columnar.aggregates.figures import Groups, NotInColumns
+from flow_windowing.columnar.aggregates.number_figures import Column, NumberFigures, masked
+from flow_windowing.columnar.values.timestamps import column_at
+
+_MOST_WHOLE = 1 << 62
+_EXACT_FLOAT = 1 << 53
+
+
+class Counts(NumberFigures):
+    """How many values there are, or how many have a field."""
+
+    kind = "count"
+    types = ("<i8",)
+
+    @override
+    def results(self, rows: Ints) -> pa.Array:
+        return pa.array(self._columns[0][rows])
+
+    @override
+    def states(self) -> list[Any]:
+        found: list[Any] = self._columns[0].tolist()
+        return found
+
+    @override
+    def _grouped(self, rows: Ints, groups: Groups) -> tuple[Ints, list[Column]]:
+        field = getattr(self._aggregator, "field", None)
+        if field is None:
+            return rows, [groups.counts]
+        batch = groups.values
+        column = (
+            column_at(batch, field)
+            if isinstance(field, str) and isinstance(batch, pa.RecordBatch)
+            else None
+        )
+        if column is None:
+            raise NotInColumns
+        if not column.null_count:
+            return rows, [groups.counts]
+        valid = column.is_valid().to_numpy(zero_copy_only=False)[groups.order]
+        return rows, [np.add.reduceat(valid.astype(np.int64), groups.starts)]
+
+    @override
+    def _joined(self, left: list[Column], right: list[Column]) -> list[Column]:
+        return [left[0] + right[0]]
+
+    @classmethod
+    @override
+    def row_of(cls, aggregator: Aggregator[Any, Any, Any], state: Any) -> tuple[Any, ...] | None:
+        return (state,)
+
+
+class WholeSums(NumberFigures):
+    """Sums of whole numbers: how many, and the total."""
+
+    kind = "whole"
+    types = ("<i8", "<i8")
+
+    @override
+    def results(self, rows: Ints) -> pa.Array:
+        counts, totals = (column[rows] for column in self._columns)
+        return pa.array(totals) if _is_sum(self) else _whole_means(counts, totals)
+
+    @override
+    def states(self) -> list[Any]:
+        rows = zip(*(column.tolist() for column in self._columns), strict=True)
+        if _is_sum(self):
+            return [total if count else None for count, total in rows]
+        return [(count, total) for count, total in rows]
+
+    @override
+    def _grouped(self, rows: Ints, groups: Groups) -> tuple[Ints, list[Column]]:
+        numbers = self._numbers(groups, "i")
+        values = numbers.values
+        if len(values) and max(-int(values.min()), int(values.max())) * len(values) >= _MOST_WHOLE:
+            raise NotInColumns
+        totals = np.add.reduceat(values, numbers.starts) if len(values) else values
+        return numbers.rows(rows), [numbers.counts, totals]
+
+    @override
+    def _joined(self, left: list[Column], right: list[Column]) -> list[Column]:
+        total = left[1] + right[1]
+        if (np.abs(total) >= _MOST_WHOLE).any():
+            raise NotInColumns
+        return [left[0] + right[0], total]
+
+    @classmethod
+    @override
+    def row_of(cls, aggregator: Aggregator[Any, Any, Any], state: Any) -> tuple[Any, ...] | None:
+        count, total = _count_and_total(aggregator, state)
+        if not count:
+            return 0, 0
+        fits = type(total) is int and abs(total) < _MOST_WHOLE
+        return (count, total) if fits else None
+
+
+class RealSums(NumberFigures):
+    """Sums of floats: how many, and the exact total in two floats."""
+
+    kind = "real"
+    types = ("<i8", "<f8", "<f8")
+
+    @override
+    def results(self, rows: Ints) -> pa.Array:
+        counts, high, low = (column[rows] for column in self._columns)
+        if _is_sum(self):
+            # The sum of nothing is the whole number 0.
+            return masked(high, counts > 0)
+        quotient, certain = exact_sums.quotients(Totals(high, low), np.maximum(counts, 1))
+        for row in np.flatnonzero(~certain & (counts > 0)).tolist():
+            total = _floats(float(high[row]), float(low[row]))
+            mean = exact_totals.mean(total, int(counts[row]))
+            quotient[row] = float(mean)  # type: ignore[arg-type]
+        return masked(quotient, counts > 0)
+
+    @override
+    def states(self) -> list[Any]:
+        rows = zip(*(column.tolist() for column in self._columns), strict=True)
+        totals = [(count, _floats(high, low)) for count, high, low in rows]
+        if _is_sum(self):
+            return [total if count else None for count, total in totals]
+        return [(count, total if count else 0) for count, total in totals]
+
+    @override
+    def _grouped(self, rows: Ints, groups: Groups) -> tuple[Ints, list[Column]]:
+        numbers = self._numbers(groups, "f")
+        if not len(numbers.values):
+            return numbers.rows(rows), [numbers.counts, numbers.values, numbers.values]
+        totals = exact_sums.group_totals(numbers.values, numbers.starts)
+        if totals is None:
+            raise NotInColumns
+        return numbers.rows(rows), [numbers.counts, *totals]
+
+    @override
+    def _joined(self, left: list[Column], right: list[Column]) -> list[Column]:
+        totals = exact_sums.plus(Totals(left[1], left[2]), Totals(right[1], right[2]))
+        if totals is None:
+            raise NotInColumns
+        return [left[0] + right[0], *totals]
+
+    @classmethod
+    @override
+    def row_of(cls, aggregator: Aggregator[Any, Any, Any], state: Any) -> tuple[Any, ...] | None:
+        count, total = _count_and_total(aggregator, state)
+        if not count:
+            return 0, 0.0, 0.0
+        if not isinstance(total, Floats):
+            return None
+        if total.beyond:
+            return count, total.beyond, 0.0
+        high = exact_totals.figure(total)
+        if not isinstance(high, float) or not math.isfinite(high):
+            return None
+        exact = Fraction(total.numerator, 1 << total.scale)
+        low = exact - Fraction(high)
+        return (count, high, float(low)) if Fraction(float(low)) == low else None
+
+
+def _count_and_total(aggregator: Aggregator[Any, Any, Any], state: Any) -> tuple[int, Any]:
+    """How many numbers there were, and their total; of a sum, only whether there was one."""
+    if type(aggregator) is not Sum:
+        return state  # type: ignore[no-any-return]
+    return (0, 0) if state is None else (1, state)
+
+
+def _floats(high: float, low: float) -> Floats:
+    total = exact_totals.total_of(high)
+    total = exact_totals.plus(total, exact_totals.total_of(low)) if low else total
+    if not isinstance(total, Floats):
+        raise TypeError(f"two floats make a total of floats, not {type(total).__name__}")
+    return total
+
+
+def _is_sum(figures: NumberFigures) -> bool:
+    return type(figures._aggregator) is Sum
+
+
+def _whole_means(counts: Column, totals: Column) -> pa.Array:
+    means = totals / np.maximum(counts, 1)
+    for row in np.flatnonzero(np.abs(totals) >= _EXACT_FLOAT).tolist():
+        means[row] = int(totals[row]) / max(int(counts[row]), 1)
+    return masked(means, counts > 0)

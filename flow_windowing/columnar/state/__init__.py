@@ -1,0 +1,1 @@
+"""State of many keys in columns: clocks, open windows, bounds."""

@@ -1,0 +1,1 @@
+"""Segments of windowing state: encoding, decoding, snapshots of one key."""

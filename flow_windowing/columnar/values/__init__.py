@@ -1,0 +1,1 @@
+"""Values in columns: timestamps, buffered values, stored values."""

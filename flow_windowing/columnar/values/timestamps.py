@@ -1,0 +1,147 @@
+"""Timestamps of many values at once, as `EventClock.timestamp_us` reads them one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from flow.columns.arrays import Ints, Mask
+from flow.columns.chunks import rows_as_dicts
+from flow.columns.plain_columns import microseconds_of
+from flow.errors import RAISED
+from flow.instants import MAX_US, MIN_US, NO_PROGRESS, Moment
+
+if TYPE_CHECKING:
+    from flow_windowing.clocks.event_clock import EventClock
+
+Values: TypeAlias = "pa.RecordBatch | list[Any]"
+"""The values of a step: rows of an Arrow schema, or Python objects."""
+
+_UNIT_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_MICROS_A_SECOND = 1_000_000
+
+
+def read_times(values: Values, getter: Any) -> tuple[Ints, Mask] | None:
+    """The timestamps of values, in microseconds, and which of them are known.
+
+    Returns:
+        ``None`` when they have to be read one by one; so must those that are not known.
+    """
+    if isinstance(values, pa.RecordBatch):
+        column = column_at(values, getter) if isinstance(getter, str) else None
+        return None if column is None else _of_column(column)
+    get = itemgetter(getter) if isinstance(getter, str) else getter
+    if isinstance(getter, str) and not all(type(value) is dict for value in values):
+        return None
+    try:
+        return _of_objects(list(map(get, values)))
+    except RAISED:  # whatever it was, it is met again, and told, where each is read alone
+        return None
+
+
+def measured_rows(
+    rows: pa.RecordBatch,
+    clock: EventClock[Any],
+    measure: Callable[[Any], int | None],
+    moment: Moment,
+) -> Ints | None:
+    """How far a stream has come with each row of a table: its timestamp, less the wait.
+
+    Args:
+        rows: the table.
+        clock: says what a row's timestamp is, and how long to wait.
+        measure: measures a row whose timestamp cannot be told in columns.
+        moment: the epoch's system time.
+
+    Returns:
+        `NO_PROGRESS` for rows that say nothing; ``None`` when all have to be measured one by one.
+    """
+    read = read_times(rows, clock.ts_getter)
+    if read is None:
+        return None
+    times, known = read
+    ahead = times - moment.now_us > clock.max_ahead_us
+    measured = np.where(known & ~ahead, times - clock.wait_us, NO_PROGRESS)
+    for row in np.flatnonzero(~known).tolist():
+        found = measure(rows_as_dicts(rows.slice(row, 1))[0])
+        measured[row] = NO_PROGRESS if found is None else found
+    return measured
+
+
+def column_at(batch: pa.RecordBatch, path: str) -> pa.Array | None:
+    """The column that a path leads to, ``None`` when it leads to none."""
+    if path in batch.schema.names:
+        return batch.column(path)
+    first, *rest = path.split(".")
+    if first not in batch.schema.names:
+        return None
+    column = batch.column(first)
+    for name in rest:
+        kind = column.type
+        if not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:
+            return None
+        column = pc.struct_field(column, name)
+    return column
+
+
+def _of_column(column: pa.Array) -> tuple[Ints, Mask] | None:
+    kind = column.type
+    if pa.types.is_timestamp(kind) and kind.tz is not None and kind.unit in _UNIT_US:
+        return _scaled(column.cast(pa.int64()), _UNIT_US[kind.unit])
+    if pa.types.is_integer(kind) and kind != pa.uint64():
+        return _scaled(column.cast(pa.int64()), _MICROS_A_SECOND)
+    if pa.types.is_floating(kind):
+        return _of_floats(column)
+    return None
+
+
+def _scaled(column: pa.Array, factor: int) -> tuple[Ints, Mask]:
+    known = _known(column)
+    numbers = (
+        column.fill_null(0).to_numpy(zero_copy_only=False)
+        if column.null_count
+        else (column.to_numpy(zero_copy_only=False))
+    )
+    if factor > 1:
+        known &= (numbers >= MIN_US // factor) & (numbers <= MAX_US // factor)
+        return np.where(known, numbers, 0) * factor, known
+    known &= (numbers >= MIN_US) & (numbers <= MAX_US)
+    return numbers, known
+
+
+def _of_floats(column: pa.Array) -> tuple[Ints, Mask]:
+    """Half to even, as `round` does."""
+    numbers = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    known = _known(column) & np.isfinite(numbers)
+    known &= np.abs(np.where(known, numbers, 0.0)) < MAX_US / _MICROS_A_SECOND
+    numbers = np.where(known, numbers, 0.0)
+    whole = np.floor(numbers)
+    micros = np.rint((numbers - whole) * _MICROS_A_SECOND).astype(np.int64)
+    times = whole.astype(np.int64) * _MICROS_A_SECOND + micros
+    return times, known & (times >= MIN_US) & (times <= MAX_US)
+
+
+def _known(column: pa.Array) -> Mask:
+    if not column.null_count:
+        return np.ones(len(column), np.bool_)
+    known: Mask = column.is_valid().to_numpy(zero_copy_only=False)
+    return known
+
+
+def _of_objects(found: list[Any]) -> tuple[Ints, Mask] | None:
+    """Timestamps that are all UTC datetimes, or all whole or all floating seconds."""
+    kinds = set(map(type, found))
+    if kinds == {datetime}:
+        numbers = microseconds_of(found)
+        return None if numbers is None else (numbers, np.ones(len(numbers), np.bool_))
+    if kinds == {float}:
+        return _of_floats(pa.array(found, pa.float64()))
+    if kinds == {int} and all(-(1 << 62) < number < (1 << 62) for number in found):
+        return _of_column(pa.array(found, pa.int64()))
+    return None

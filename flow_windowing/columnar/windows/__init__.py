@@ -1,0 +1,1 @@
+"""Windows of many keys: assigning values, merging sessions, closing."""

@@ -1,0 +1,25 @@
+"""Modules of earlier versions, as pickles in their checkpoints name them, and what they are now."""
+
+from flow.keyed.pickles import module_moved
+
+_MOVED = {
+    "driver": "object.driver",
+    "waiting": "object.waiting",
+    "clocks": "clocks.clock",
+    "event_clock": "clocks.event_clock",
+    "windowers": "windowers.windower",
+    "aligned": "windowers.aligned",
+    "calendar": "windowers.calendar",
+    "counts": "windowers.counts",
+    "event_sliding": "windowers.event_sliding",
+    "sessions": "windowers.sessions",
+    "aggregators": "aggregates.aggregator",
+    "aggregates": "aggregates.numbers",
+    "kept_aggregates": "aggregates.chosen",
+    "exact_totals": "aggregates.exact_totals",
+    "gathering": "aggregates.collections",
+    "value_order": "aggregates.value_order",
+}
+
+for _before, _now in _MOVED.items():
+    module_moved(f"flow_windowing.{_before}", f"flow_windowing.{_now}")

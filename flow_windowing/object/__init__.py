@@ -1,0 +1,1 @@
+"""The path key by key: one driver a key."""

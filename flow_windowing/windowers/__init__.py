@@ -1,0 +1,1 @@
+"""Windowers: the windows of a value, and when they close."""

@@ -1,0 +1,192 @@
+"""Tumbling and sliding windows: one length, opening at every multiple of an offset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import ClassVar, Literal, TypeAlias
+
+from typing_extensions import override
+
+from flow.durations import Duration
+from flow.errors import FlowBuildError, shorten
+from flow.instants import EPOCH
+from flow_windowing.windowers.windower import (
+    IndexedLogic,
+    Windower,
+    WindowerLogic,
+    align_us,
+    grace_us,
+    positive_us,
+)
+
+Closed: TypeAlias = Literal["left", "right"]
+"""Which bound belongs to a window: ``"left"`` is [open, close), ``"right"`` is (open, close]."""
+
+
+@dataclass(frozen=True)
+class SlidingWindower(Windower[list[int]]):
+    """Windows of one length, one opening at every multiple of an offset.
+
+    With an offset shorter than the length windows overlap, and a value is in several; with a longer
+    one there are gaps, and a value in a gap goes to the late stream as `LateReason.GAP`. (Hopping
+    windows, in other libraries.) A window's id is its index, counted from `align_to`, negative
+    before it.
+
+    Args:
+        length: how long each window is.
+        offset: how long after one window the next one opens.
+        align_to: where window 0 opens, an aware datetime.
+        closed: ``"right"``: a window holds its close, and not its open; it closes once the
+            watermark is past its close.
+        grace: how long past its close a window stays open for values behind the watermark; by
+            default a value behind the watermark is late, whatever its window.
+
+    Raises:
+        FlowBuildError, FlowTypeError, DurationError: when an argument is not fit; it says which.
+
+    >>> SlidingWindower(length="1h", offset="15m").offset_us
+    900000000
+    """
+
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({"grace"})
+
+    length: Duration
+    offset: Duration
+    align_to: datetime = EPOCH
+    closed: Closed = "left"
+    grace: Duration | None = None
+
+    def __post_init__(self) -> None:
+        _ = self.length_us, self.offset_us, self.align_us, self.grace_us
+        _check_closed("SlidingWindower", self.closed)
+
+    @cached_property
+    def length_us(self) -> int:
+        """`length` in microseconds."""
+        return positive_us(self.length, "SlidingWindower: length")
+
+    @cached_property
+    def offset_us(self) -> int:
+        """`offset` in microseconds."""
+        return positive_us(self.offset, "SlidingWindower: offset")
+
+    @cached_property
+    def align_us(self) -> int:
+        """`align_to` in microseconds."""
+        return align_us(self.align_to, "SlidingWindower")
+
+    @cached_property
+    @override
+    def grace_us(self) -> int | None:
+        return grace_us(self.grace, "SlidingWindower")
+
+    @override
+    def build(self, state: list[int] | None) -> WindowerLogic[list[int]]:
+        shift_us = 1 if self.closed == "right" else 0
+        return AlignedLogic(
+            self.length_us, self.offset_us, self.align_us, shift_us, self.grace_us, state
+        )
+
+
+@dataclass(frozen=True)
+class TumblingWindower(Windower[list[int]]):
+    """Windows of one length, one after the other: each value is in one.
+
+    A window's id is its index, counted from `align_to`, negative before it.
+
+    Args:
+        length: how long each window is.
+        align_to: where window 0 opens, an aware datetime.
+        closed: ``"right"``: a window holds its close, and not its open; it closes once the
+            watermark is past its close.
+        grace: how long past its close a window stays open for values behind the watermark; by
+            default a value behind the watermark is late, whatever its window.
+
+    Raises:
+        FlowBuildError, FlowTypeError, DurationError: when an argument is not fit; it says which.
+
+    >>> TumblingWindower(length="1h").length_us
+    3600000000
+    """
+
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({"grace"})
+
+    length: Duration
+    align_to: datetime = EPOCH
+    closed: Closed = "left"
+    grace: Duration | None = None
+
+    def __post_init__(self) -> None:
+        _ = self.length_us, self.align_us, self.grace_us
+        _check_closed("TumblingWindower", self.closed)
+
+    @cached_property
+    def length_us(self) -> int:
+        """`length` in microseconds."""
+        return positive_us(self.length, "TumblingWindower: length")
+
+    @cached_property
+    def align_us(self) -> int:
+        """`align_to` in microseconds."""
+        return align_us(self.align_to, "TumblingWindower")
+
+    @cached_property
+    @override
+    def grace_us(self) -> int | None:
+        return grace_us(self.grace, "TumblingWindower")
+
+    @override
+    def build(self, state: list[int] | None) -> WindowerLogic[list[int]]:
+        shift_us = 1 if self.closed == "right" else 0
+        return AlignedLogic(
+            self.length_us, self.length_us, self.align_us, shift_us, self.grace_us, state
+        )
+
+
+class AlignedLogic(IndexedLogic):
+    """Window i holds what is from align + i * offset on, for `length_us`.
+
+    `shift_us` is 0 for [open, close) and 1 for (open, close]: a microsecond is the least step there
+    is, so that (open, close] is [open + 1, close + 1).
+    """
+
+    __slots__ = ("_align_us", "_closing_us", "_length_us", "_offset_us", "_shift_us")
+
+    def __init__(
+        self,
+        length_us: int,
+        offset_us: int,
+        align_us: int,
+        shift_us: int,
+        grace_us: int | None,
+        state: list[int] | None,
+    ) -> None:
+        self._length_us = length_us
+        self._offset_us = offset_us
+        self._align_us = align_us
+        self._shift_us = shift_us
+        self._closing_us = align_us + length_us + shift_us + (grace_us or 0)
+        super().__init__(state)
+
+    @override
+    def ids_at(self, timestamp_us: int) -> Sequence[int]:
+        since = timestamp_us - self._shift_us - self._align_us
+        first = (since - self._length_us) // self._offset_us + 1
+        return range(first, since // self._offset_us + 1)
+
+    @override
+    def bounds_us(self, window_id: int) -> tuple[int, int]:
+        open_us = self._align_us + window_id * self._offset_us
+        return open_us, open_us + self._length_us
+
+    @override
+    def closed_at_us(self, window_id: int) -> int:
+        return self._closing_us + window_id * self._offset_us
+
+
+def _check_closed(name: str, closed: object) -> None:
+    if closed not in ("left", "right"):
+        raise FlowBuildError(f"{name}: closed must be 'left' or 'right', got {shorten(closed)}")

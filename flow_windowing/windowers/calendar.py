@@ -1,0 +1,326 @@
+"""Calendar windows: local days, weeks, months and years, as long as the calendar makes them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta, tzinfo
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
+
+import pendulum
+from typing_extensions import override
+
+from flow.durations import Duration
+from flow.errors import FlowBuildError, FlowTypeError, first_line, shorten
+from flow.instants import MAX_US, MIN_US, from_us
+from flow_windowing.windowers.windower import IndexedLogic, Windower, WindowerLogic, grace_us
+
+CalendarUnit: TypeAlias = Literal["day", "week", "month", "year"]
+"""What a calendar window is made of."""
+Weekday: TypeAlias = Literal[
+    "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"
+]
+"""The day on which a week starts."""
+
+_WEEKDAYS = get_args(Weekday)
+_MICRO = timedelta(microseconds=1)
+_DAY_US = 86_400_000_000
+# tzinfo.fromutc() raises within an offset, which is less than a day, of the ends of datetime; one
+# that adds standard offset and daylight saving apart may get two days away in between.
+_FIRST_US = MIN_US + 2 * _DAY_US
+_LAST_US = MAX_US - 2 * _DAY_US
+# Eleven years of days, in less than two megabytes: enough for most backlogs.
+_KEPT = 4096
+
+
+@dataclass(frozen=True)
+class CalendarWindower(Windower[list[int]]):
+    """Local days, weeks, months or years in a time zone, one after the other: each value is in one.
+
+    A window's id counts whole units since the one that holds 1970-01-01 of the local calendar,
+    floor-divided by `every`; it is negative before that. So a day's id is its number of days since
+    1970-01-01, and with ``every=3`` a month's is the quarter, 0 for the first of 1970.
+
+    A window opens at the first instant at which local clocks show midnight of its first day, or
+    later, and closes when the next one opens. So, when the clocks change:
+
+    - A day is 23 or 25 hours long, or whatever it is.
+    - Where the clocks skip midnight the day opens at the instant of the change; where midnight
+      comes twice, at the first.
+    - Where the clocks go back over midnight, the new day stays open: what local clocks show as the
+      end of the old day again belongs to the new one.
+    - A day that a zone leaves out (2011-12-30 in Pacific/Apia) is an empty window, which no value
+      falls into.
+
+    The zone's rules are those of the machine's time zone data; where it has none, of the package
+    ``tzdata``. A rule that an update changes moves the bounds of windows that are open.
+
+    Args:
+        unit: ``"day"``, ``"week"``, ``"month"`` or ``"year"``.
+        tz: the name of an IANA time zone, or a `tzinfo` such as a `zoneinfo.ZoneInfo` or a
+            `pendulum` time zone. Windowers compare what they were given: a name is no `tzinfo`.
+        every: how many units each window has; 3 months are quarters.
+        week_starts: the day on which weeks start, in lower case; other units do not look at it.
+        grace: how long past its close a window stays open for values behind the watermark; by
+            default a value behind the watermark is late, whatever its window.
+
+    Raises:
+        FlowBuildError, FlowTypeError, DurationError: when an argument is not fit; it says which.
+
+    >>> from datetime import date
+    >>> number = (date(2024, 10, 27) - date(1970, 1, 1)).days
+    >>> day = CalendarWindower("day", tz="Europe/Paris").build(None).metadata(number)
+    >>> str(day.open_time), str(day.close_time - day.open_time)
+    ('2024-10-26 22:00:00+00:00', '1 day, 1:00:00')
+    """
+
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({"grace"})
+
+    unit: CalendarUnit
+    tz: str | tzinfo
+    every: int = 1
+    week_starts: Weekday = "monday"
+    grace: Duration | None = None
+
+    def __post_init__(self) -> None:
+        _check_choice("unit", self.unit, get_args(CalendarUnit))
+        _check_choice("week_starts", self.week_starts, _WEEKDAYS)
+        _check_every(self.every)
+        _ = self.grace_us, self.calendar
+
+    @cached_property
+    def calendar(self) -> Calendar:
+        """Where the windows are."""
+        return Calendar(_counting(self.unit, self.week_starts), _zone(self.tz), self.every)
+
+    @cached_property
+    @override
+    def grace_us(self) -> int | None:
+        return grace_us(self.grace, "CalendarWindower")
+
+    @override
+    def build(self, state: list[int] | None) -> WindowerLogic[list[int]]:
+        return CalendarLogic(self.calendar, self.grace_us, state)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the calendar, whose cache cannot be pickled; it is made again when needed."""
+        return {name: value for name, value in vars(self).items() if name != "calendar"}
+
+
+class CalendarLogic(IndexedLogic):
+    """The calendar windows of one key.
+
+    Values mostly fall where the last one did, so the bounds of that window are at hand.
+    """
+
+    __slots__ = ("_calendar", "_close_us", "_grace_us", "_ids", "_open_us")
+
+    def __init__(self, calendar: Calendar, grace_us: int | None, state: list[int] | None) -> None:
+        self._calendar = calendar
+        self._grace_us = grace_us or 0
+        self._ids: tuple[int, ...] = ()
+        self._open_us = self._close_us = 0
+        super().__init__(state)
+
+    @override
+    def ids_at(self, timestamp_us: int) -> Sequence[int]:
+        if not self._open_us <= timestamp_us < self._close_us:
+            window_id = self._calendar.index_at(timestamp_us)
+            self._ids = (window_id,)
+            self._open_us, self._close_us = self.bounds_us(window_id)
+        return self._ids
+
+    @override
+    def bounds_us(self, window_id: int) -> tuple[int, int]:
+        return self._calendar.start_us(window_id), self._calendar.start_us(window_id + 1)
+
+    @override
+    def closed_at_us(self, window_id: int) -> int:
+        return self._calendar.start_us(window_id + 1) + self._grace_us
+
+
+class Calendar:
+    """The units of a local calendar, `every` of them at a time, and the instants they start at.
+
+    Starts never decrease with the index. Instants may lie outside the years 1 to 9999: there the
+    offset from UTC is the nearest one that the zone can tell.
+
+    Args:
+        counting: the unit.
+        zone: the time zone. All that is asked of it is what local clocks show at an instant, as
+            not every tzinfo answers the opposite question where the clocks change.
+        every: how many units are taken together.
+
+    Attributes:
+        start_us: from index to instant, in microseconds since the Unix epoch.
+    """
+
+    __slots__ = ("_counting", "_every", "_least_index", "_zone", "start_us")
+
+    def __init__(self, counting: Counting, zone: tzinfo, every: int) -> None:
+        self._counting = counting
+        self._zone = zone
+        self._every = every
+        # Shared by the logics of all keys that one windower builds.
+        self.start_us: Callable[[int], int] = lru_cache(_KEPT)(self._find_start_us)
+        self._least_index = lru_cache(_KEPT)(self._find_least_index)
+
+    def index_at(self, timestamp_us: int) -> int:
+        """The last index that starts at an instant or before it."""
+        # What local clocks show is looked up once a day, as it costs far more than the rest.
+        index = self._least_index(timestamp_us // _DAY_US)
+        while self.start_us(index + 1) <= timestamp_us:
+            index += 1
+        return index
+
+    def _find_start_us(self, index: int) -> int:
+        return day_start_us(self._zone, self._counting.first_day(index * self._every))
+
+    def _find_least_index(self, utc_day: int) -> int:
+        """The index of the local day at the start of a UTC day: none in that day is less.
+
+        It may have ended by then, where the clocks have gone back over midnight.
+        """
+        local_day = local_us(self._zone, utc_day * _DAY_US) // _DAY_US
+        return self._counting.unit_of(local_day) // self._every
+
+
+def local_us(zone: tzinfo, instant_us: int) -> int:
+    """What local clocks show at an instant, in microseconds since they showed 1970-01-01 00:00."""
+    utc = from_us(min(max(instant_us, _FIRST_US), _LAST_US))
+    local = utc.astimezone(zone)
+    return instant_us + (local.replace(tzinfo=None) - utc.replace(tzinfo=None)) // _MICRO
+
+
+def day_start_us(zone: tzinfo, day: int) -> int:
+    """The first instant at which local clocks show a day or a later one.
+
+    Args:
+        zone: the time zone.
+        day: days since 1970-01-01.
+    """
+    midnight_us = day * _DAY_US
+    # No offset is as much as a day, so these are before and after it, whatever the zone.
+    earliest, latest = midnight_us - _DAY_US, midnight_us + _DAY_US
+    shifts = {local_us(zone, instant_us) - instant_us for instant_us in (earliest, latest)}
+    for shift_us in sorted(shifts, reverse=True):
+        if local_us(zone, midnight_us - shift_us) == midnight_us:
+            return midnight_us - shift_us
+    # The clocks skip midnight.
+    instants = range(earliest, latest)
+    return instants[bisect_left(instants, midnight_us, key=lambda one: local_us(zone, one))]
+
+
+class Counting(NamedTuple):
+    """How a unit is counted. Days are days since 1970-01-01, and unit 0 holds that day.
+
+    Attributes:
+        unit_of: the unit that holds a day.
+        first_day: the first day of a unit.
+    """
+
+    unit_of: Callable[[int], int]
+    first_day: Callable[[int], int]
+
+
+def _counting(unit: CalendarUnit, week_starts: Weekday) -> Counting:
+    if unit == "day":
+        return Counting(int, int)
+    if unit == "week":
+        return _weeks(week_starts)
+    if unit == "month":
+        return Counting(month_of, first_day_of_month)
+    return Counting(
+        lambda day: month_of(day) // 12,
+        lambda year: first_day_of_month(year * 12),
+    )
+
+
+def _weeks(week_starts: Weekday) -> Counting:
+    first = -((_WEEKDAYS.index("thursday") - _WEEKDAYS.index(week_starts)) % 7)
+    return Counting(lambda day: (day - first) // 7, lambda week: first + week * 7)
+
+
+# Days and months of the Gregorian calendar, before it was in use as well, and in any year, which
+# datetime.date does not have: days_from_civil and civil_from_days of Howard Hinnant,
+# https://howardhinnant.github.io/date_algorithms.html. Years begin in March there, so that a leap
+# day is the last day of its year, and an era is the 400 years after which the calendar repeats.
+_ERA_DAYS = 146_097
+_ERA_MONTHS = 400 * 12
+_DAYS_TO_1970 = 719_468  # from 0000-03-01
+_MONTHS_TO_1970 = 1970 * 12 - 2
+
+
+def first_day_of_month(month: int) -> int:
+    """The first day of a month, in days since 1970-01-01; months are counted from that one.
+
+    >>> first_day_of_month(1), first_day_of_month(-1)
+    (31, -31)
+    """
+    era, month_of_era = divmod(month + _MONTHS_TO_1970, _ERA_MONTHS)
+    year, month_of_year = divmod(month_of_era, 12)
+    leap_days = year // 4 - year // 100
+    days = year * 365 + leap_days + (153 * month_of_year + 2) // 5
+    return era * _ERA_DAYS + days - _DAYS_TO_1970
+
+
+def month_of(day: int) -> int:
+    """The month that holds a day, both counted from 1970-01-01.
+
+    >>> month_of(30), month_of(31), month_of(-1)
+    (0, 1, -1)
+    """
+    era, day_of_era = divmod(day + _DAYS_TO_1970, _ERA_DAYS)
+    leap_days = day_of_era // 1460 - day_of_era // 36_524 + day_of_era // 146_096
+    year = (day_of_era - leap_days) // 365
+    day_of_year = day_of_era - (365 * year + year // 4 - year // 100)
+    month_of_year = (5 * day_of_year + 2) // 153
+    return era * _ERA_MONTHS + year * 12 + month_of_year - _MONTHS_TO_1970
+
+
+def _zone(tz: object) -> tzinfo:
+    """Read a `tz` argument."""
+    if isinstance(tz, str):
+        return _named_zone(tz)
+    if not isinstance(tz, tzinfo):
+        raise FlowTypeError(
+            "CalendarWindower: tz must be the name of an IANA time zone or a tzinfo, "
+            f"got {shorten(tz)}"
+        )
+    try:
+        local_us(tz, 0)
+    except Exception as error:  # a user's tzinfo may raise anything
+        raise FlowBuildError(
+            "CalendarWindower: tz must tell the local time at every instant, "
+            f"but {shorten(tz)} raised {type(error).__name__}: {first_line(error)}"
+        ) from error
+    return tz
+
+
+def _named_zone(name: str) -> tzinfo:
+    try:
+        return pendulum.timezone(name)
+    # A name is looked up as a path: OSError for a folder, say, ValueError for what is not a zone.
+    except (OSError, ValueError) as error:
+        raise FlowBuildError(
+            "CalendarWindower: tz must be the name of an IANA time zone, such as 'Europe/Paris', "
+            f"got {shorten(name)}"
+        ) from error
+
+
+def _check_choice(parameter: str, value: object, choices: Sequence[str]) -> None:
+    if value not in choices:
+        *others, last = map(repr, choices)
+        raise FlowBuildError(
+            f"CalendarWindower: {parameter} must be {', '.join(others)} or {last}, "
+            f"got {shorten(value)}"
+        )
+
+
+def _check_every(every: object) -> None:
+    if not isinstance(every, int) or isinstance(every, bool):
+        raise FlowTypeError(f"CalendarWindower: every must be a whole number, got {shorten(every)}")
+    if every < 1:
+        raise FlowBuildError(f"CalendarWindower: every must be 1 or more, got {every!r}")

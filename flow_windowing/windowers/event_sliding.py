@@ -1,0 +1,168 @@
+"""Event-sliding windows: a window for every value, of what came just before it.
+
+The windows are those of Kafka Streams' `SlidingWindows`
+(https://cwiki.apache.org/confluence/display/KAFKA/KIP-450).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, TypeAlias
+
+from typing_extensions import override
+
+from flow.durations import Duration
+from flow.instants import NEVER
+from flow.operators.building import check_flag
+from flow_windowing.metadata import WindowMetadata
+from flow_windowing.windowers.windower import (
+    Filled,
+    Opened,
+    Windower,
+    WindowerLogic,
+    grace_us,
+    positive_us,
+)
+
+EventSlidingState: TypeAlias = tuple[list[int], list[int]]
+"""The closes of the open windows, and the timestamps seen that right windows may still need."""
+
+
+@dataclass(frozen=True)
+class EventSlidingWindower(Windower[EventSlidingState]):
+    """For every distinct timestamp t a window [t - length, t], both bounds inclusive.
+
+    With `emit_right` there is also a window [t + resolution, t + resolution + length] for every t
+    after which it holds a value, so that every different combination of values at most `length`
+    apart is some window's. A window's id is its close, in microseconds. It closes when the
+    watermark is past its close.
+
+    Args:
+        length: how far back a window reaches.
+        emit_right: whether there are the windows that begin just after each timestamp.
+        resolution: the least step between two timestamps, by which a right window begins after one.
+        grace: how long past its close a window stays open for values behind the watermark; by
+            default a value behind the watermark is late, whatever its window.
+
+    Raises:
+        FlowBuildError, FlowTypeError, DurationError: when an argument is not fit; it says which.
+
+    >>> EventSlidingWindower(length="10s").length_us
+    10000000
+    """
+
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({"grace"})
+
+    length: Duration
+    emit_right: bool = False
+    resolution: Duration = "1us"
+    grace: Duration | None = None
+
+    def __post_init__(self) -> None:
+        _ = self.length_us, self.resolution_us, self.grace_us
+        check_flag("EventSlidingWindower: emit_right", self.emit_right)
+
+    @cached_property
+    def length_us(self) -> int:
+        """`length` in microseconds."""
+        return positive_us(self.length, "EventSlidingWindower: length")
+
+    @cached_property
+    def resolution_us(self) -> int:
+        """`resolution` in microseconds."""
+        return positive_us(self.resolution, "EventSlidingWindower: resolution")
+
+    @cached_property
+    @override
+    def grace_us(self) -> int | None:
+        return grace_us(self.grace, "EventSlidingWindower")
+
+    @property
+    @override
+    def keep_us(self) -> int:
+        return self.length_us + self.resolution_us + (self.grace_us or 0)
+
+    @override
+    def build(self, state: EventSlidingState | None) -> WindowerLogic[EventSlidingState]:
+        return _EventSlidingLogic(self, state)
+
+
+class _EventSlidingLogic(WindowerLogic[EventSlidingState]):
+    """Invariants: both lists are sorted; `_seen` is kept for right windows alone."""
+
+    __slots__ = ("_closes", "_config", "_grace_us", "_length_us", "_seen")
+
+    def __init__(self, config: EventSlidingWindower, state: EventSlidingState | None) -> None:
+        self._config = config
+        self._length_us = config.length_us
+        self._grace_us = config.grace_us or 0
+        closes, seen = state or ((), ())
+        self._closes, self._seen = list(closes), list(seen)
+
+    @override
+    def open_for(self, timestamp_us: int, watermark_us: int) -> Opened:
+        missed: Sequence[WindowMetadata] = ()
+        filled: list[Filled] = []
+        for close_us in self._windows_of(timestamp_us):
+            if self._is_open(close_us):
+                continue
+            if close_us + self._grace_us >= watermark_us:
+                insort(self._closes, close_us)
+                filled.append(Filled(close_us, close_us - self._length_us, close_us))
+            elif close_us == timestamp_us:
+                missed = self.missed_by(timestamp_us)
+        if self._config.emit_right and not _holds(self._seen, timestamp_us, timestamp_us):
+            insort(self._seen, timestamp_us)
+        first = bisect_left(self._closes, timestamp_us)
+        last = bisect_right(self._closes, timestamp_us + self._length_us)
+        return Opened(self._closes[first:last], missed, filled)
+
+    @override
+    def missed_by(self, timestamp_us: int) -> Sequence[WindowMetadata]:
+        return (self.metadata(timestamp_us),)
+
+    @override
+    def metadata(self, window_id: int) -> WindowMetadata:
+        return WindowMetadata.of_us(window_id, window_id - self._length_us, window_id)
+
+    @override
+    def close_for(self, watermark_us: int) -> Sequence[WindowMetadata]:
+        count = bisect_left(self._closes, watermark_us - self._grace_us)
+        closed, self._closes = self._closes[:count], self._closes[count:]
+        del self._seen[: bisect_left(self._seen, watermark_us - self._config.keep_us)]
+        return [self.metadata(close_us) for close_us in closed]
+
+    @override
+    def next_close_us(self) -> int:
+        closes_us = self._closes[0] + self._grace_us if self._closes else NEVER
+        expires_us = self._seen[0] + self._config.keep_us if self._seen else NEVER
+        return min(closes_us + 1, expires_us + 1, NEVER)
+
+    @override
+    def snapshot(self) -> EventSlidingState | None:
+        return (list(self._closes), list(self._seen)) if self._closes or self._seen else None
+
+    def _windows_of(self, timestamp_us: int) -> Iterator[int]:
+        """The closes of the windows there must be because of this timestamp."""
+        yield timestamp_us
+        if not self._config.emit_right:
+            return
+        right_us = self._config.resolution_us + self._length_us
+        if _holds(self._seen, timestamp_us + self._config.resolution_us, timestamp_us + right_us):
+            yield timestamp_us + right_us
+        first = bisect_left(self._seen, timestamp_us - right_us)
+        last = bisect_right(self._seen, timestamp_us - self._config.resolution_us)
+        for earlier_us in self._seen[first:last]:
+            yield earlier_us + right_us
+
+    def _is_open(self, close_us: int) -> bool:
+        return _holds(self._closes, close_us, close_us)
+
+
+def _holds(ordered: list[int], least: int, greatest: int) -> bool:
+    """Whether a sorted list has a number between two bounds, both inclusive."""
+    at = bisect_left(ordered, least)
+    return at < len(ordered) and ordered[at] <= greatest

@@ -1,0 +1,185 @@
+"""Session windows: values that follow one another closely, and the silence that ends them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from operator import attrgetter
+from typing import ClassVar, TypeAlias
+
+from typing_extensions import override
+
+from flow.durations import Duration
+from flow.errors import FlowBuildError
+from flow.instants import NEVER
+from flow.operators.building import check_flag
+from flow_windowing.metadata import WindowMetadata
+from flow_windowing.windowers.windower import Opened, Windower, WindowerLogic, grace_us, natural_us
+
+SessionState: TypeAlias = list[tuple[int, int, int, tuple[int, ...]]]
+"""Of each open session: its id, its first and last timestamp, and the ids merged into it."""
+
+
+@dataclass(frozen=True)
+class SessionWindower(Windower[SessionState]):
+    """Windows that last as long as values keep coming, each at most a gap after another.
+
+    A value near enough to a session joins it; one near enough to two makes them one. A session's
+    bounds are its first and last timestamp, both inclusive. Its id is the timestamp, in
+    microseconds, of the value that opened it; merged sessions keep the id of the one that opens
+    earlier, and name the other's in `WindowMetadata.merged_ids`. A session closes when the
+    watermark is more than the gap past its last timestamp.
+
+    Args:
+        gap: how far apart two values of a session may be.
+        inclusive: whether values exactly a gap apart belong together, as in Kafka Streams; with
+            ``False`` they do not, as in Spark, and a session closes as soon as the watermark is a
+            gap past its last timestamp.
+        grace: how long past its close a session stays open for values behind the watermark; by
+            default a value behind the watermark is late.
+
+    Raises:
+        FlowBuildError, FlowTypeError, DurationError: when an argument is not fit; it says which.
+
+    >>> SessionWindower(gap="30m").gap_us
+    1800000000
+    """
+
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({"grace"})
+
+    gap: Duration
+    inclusive: bool = True
+    grace: Duration | None = None
+
+    def __post_init__(self) -> None:
+        _ = self.grace_us
+        check_flag("SessionWindower: inclusive", self.inclusive)
+        if self.gap_us == 0 and not self.inclusive:
+            raise FlowBuildError(
+                "SessionWindower: gap must be more than nothing when inclusive=False: "
+                f"no two values could belong together, got {self.gap!r}"
+            )
+
+    @cached_property
+    def gap_us(self) -> int:
+        """`gap` in microseconds."""
+        return natural_us(self.gap, "SessionWindower: gap")
+
+    @cached_property
+    @override
+    def grace_us(self) -> int | None:
+        return grace_us(self.grace, "SessionWindower")
+
+    @property
+    @override
+    def merges(self) -> bool:
+        return True
+
+    @override
+    def build(self, state: SessionState | None) -> WindowerLogic[SessionState]:
+        reach_us = self.gap_us if self.inclusive else self.gap_us - 1
+        return _SessionLogic(reach_us, self.grace_us or 0, state)
+
+
+@dataclass(slots=True)
+class _Session:
+    window_id: int
+    first_us: int
+    last_us: int
+    merged_ids: frozenset[int] = frozenset()
+
+    def metadata(self) -> WindowMetadata:
+        return WindowMetadata.of_us(self.window_id, self.first_us, self.last_us, self.merged_ids)
+
+
+class _SessionLogic(WindowerLogic[SessionState]):
+    """The open sessions, in order of time.
+
+    Invariants: sessions do not touch, and are more than `_reach_us` apart: what is near enough to
+    be joined, inclusive. So a value joins at most two, and closes come in order.
+    """
+
+    __slots__ = ("_by_id", "_closing_us", "_merged", "_reach_us", "_sessions")
+
+    def __init__(self, reach_us: int, grace_us: int, state: SessionState | None) -> None:
+        self._reach_us = reach_us
+        self._closing_us = reach_us + grace_us + 1
+        self._sessions = [
+            _Session(number, first_us, last_us, frozenset(merged))
+            for number, first_us, last_us, merged in state or ()
+        ]
+        self._by_id = {session.window_id: session for session in self._sessions}
+        self._merged: list[tuple[int, int]] = []
+
+    @override
+    def open_for(self, timestamp_us: int, watermark_us: int) -> Opened:
+        near = self._near(timestamp_us)
+        if not near:
+            return self._open(timestamp_us, watermark_us)
+        session = near[0]
+        session.first_us = min(session.first_us, timestamp_us)
+        session.last_us = max(session.last_us, timestamp_us)
+        for other in near[1:]:
+            self._merge(other, session)
+        return Opened((session.window_id,))
+
+    @override
+    def missed_by(self, timestamp_us: int) -> Sequence[WindowMetadata]:
+        return (WindowMetadata.of_us(timestamp_us, timestamp_us, timestamp_us),)
+
+    @override
+    def metadata(self, window_id: int) -> WindowMetadata:
+        return self._by_id[window_id].metadata()
+
+    @override
+    def merged(self) -> Sequence[tuple[int, int]]:
+        merged, self._merged = self._merged, []
+        return merged
+
+    @override
+    def close_for(self, watermark_us: int) -> Sequence[WindowMetadata]:
+        count = bisect_right(
+            self._sessions, watermark_us, key=lambda session: session.last_us + self._closing_us
+        )
+        closed, self._sessions = self._sessions[:count], self._sessions[count:]
+        for session in closed:
+            del self._by_id[session.window_id]
+        return [session.metadata() for session in closed]
+
+    @override
+    def next_close_us(self) -> int:
+        return self._sessions[0].last_us + self._closing_us if self._sessions else NEVER
+
+    @override
+    def snapshot(self) -> SessionState | None:
+        return [
+            (one.window_id, one.first_us, one.last_us, tuple(sorted(one.merged_ids)))
+            for one in self._sessions
+        ] or None
+
+    def _near(self, timestamp_us: int) -> list[_Session]:
+        """The sessions that a value joins: the last that opens before it, and the one after."""
+        after = bisect_right(self._sessions, timestamp_us, key=attrgetter("first_us"))
+        return [
+            session
+            for session in self._sessions[max(after - 1, 0) : after + 1]
+            if session.first_us - self._reach_us <= timestamp_us <= session.last_us + self._reach_us
+        ]
+
+    def _open(self, timestamp_us: int, watermark_us: int) -> Opened:
+        if timestamp_us + self._closing_us <= watermark_us:
+            return Opened((), self.missed_by(timestamp_us))
+        session = _Session(timestamp_us, timestamp_us, timestamp_us)
+        at = bisect_right(self._sessions, timestamp_us, key=attrgetter("first_us"))
+        self._sessions.insert(at, session)
+        self._by_id[timestamp_us] = session
+        return Opened((timestamp_us,))
+
+    def _merge(self, original: _Session, target: _Session) -> None:
+        target.last_us = max(target.last_us, original.last_us)
+        target.merged_ids |= original.merged_ids | {original.window_id}
+        self._sessions.remove(original)
+        del self._by_id[original.window_id]
+        self._merged.append((original.window_id, target.window_id))

@@ -1,0 +1,1 @@
+"""The identity of a flow: its fingerprint, and whether it may go on from a checkpoint."""

@@ -1,0 +1,244 @@
+"""The fingerprint of a flow: what a checkpoint must know of the flow that made it.
+
+It is kept beside the state. When a run goes on, it is compared with the flow as it is now, and the
+answer is one of three for each difference: harmless, starts afresh and is said, or refused with
+what may be done about it.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, TypeAlias
+
+from flow.connectors.source import Source
+from flow.dataflow import Step
+from flow.engine.plan.plan import Plan
+from flow.errors import FlowTypeError, shorten
+from flow.keyed.logic import Stateful
+from flow.operators.edges import Input
+from recovery.identity.description import describe, differences
+from recovery.identity.sides import changed_sides, sides_of
+
+Json: TypeAlias = Any
+
+FORMAT = 1
+
+
+class Effect(Enum):
+    """What a change means for a checkpoint.
+
+    Attributes:
+        STARTS_EMPTY: something new has no state yet; the run goes on.
+        REMOVED: the state of a step has no step any more.
+        WRONG_STATE: the state of a step does not fit it any more.
+        MOVED: state is kept where the step does not look for it any more.
+        OTHER_FRAMES: Spark would take the offset of a data frame for another one's.
+        GOES_ON: an input reads something else, and goes on from its offsets.
+    """
+
+    STARTS_EMPTY = "starts empty"
+    REMOVED = "removed"
+    WRONG_STATE = "wrong state"
+    MOVED = "moved"
+    OTHER_FRAMES = "other data frames"
+    GOES_ON = "goes on"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A difference between the flow that made a checkpoint and the flow as it is now.
+
+    Attributes:
+        step_id: the step.
+        effect: what it means.
+        what: what has changed, in words.
+    """
+
+    step_id: str
+    effect: Effect
+    what: str
+
+
+def fingerprint(plan: Plan) -> Json:
+    """The fingerprint of a compiled flow, as JSON."""
+    levels = {name: level for level, names in enumerate(plan.levels, 1) for name in names}
+    keyed = {
+        name: _keyed(plan, step, levels[name])
+        for name, step in plan.steps.items()
+        if isinstance(step.operator, Stateful)
+    }
+    inputs = {
+        name: _input(name, step.operator.source)
+        for name, step in plan.steps.items()
+        if isinstance(step.operator, Input)
+    }
+    return {
+        "format": FORMAT,
+        "levels": len(plan.levels),
+        "keyed": keyed,
+        "inputs": inputs,
+        "frames": _streamed_by_spark(plan),
+        "versions": {
+            "flow-windows": _version("flow-windows"),
+            "pyspark": _version("pyspark"),
+            "python": platform.python_version(),
+        },
+    }
+
+
+Continues: TypeAlias = Callable[[str, Json], "str | None"]
+"""Given an input and what it read, says how it goes on from there, as `Source.continues`."""
+
+
+def compare(before: Json, now: Json, continues: Continues = lambda *_: None) -> list[Change]:
+    """Return what has changed between two fingerprints that a checkpoint has to do with.
+
+    Args:
+        before: the fingerprint of the flow that made the checkpoint.
+        now: that of the flow as it is now.
+        continues: how inputs that read something else go on.
+    """
+    return [*_compare_keyed(before, now), *_compare_inputs(before, now, continues)]
+
+
+def input_continues(plan: Plan) -> Continues:
+    """Return how the inputs of a flow go on from what they read before."""
+
+    def continues(name: str, before: Json) -> str | None:
+        operator = plan.steps[name].operator
+        return operator.source.continues(before) if isinstance(operator, Input) else None
+
+    return continues
+
+
+def without_places(kept: Json) -> Json:
+    """A fingerprint of state that is bound to no level: it finds its steps wherever they are."""
+    keyed = {name: {**step, "level": None} for name, step in kept["keyed"].items()}
+    return {**kept, "levels": None, "keyed": keyed}
+
+
+def _input(name: str, source: Source[Any]) -> Json:
+    identity = source.identity()
+    try:
+        kept = json.loads(json.dumps(identity))
+    except (TypeError, ValueError) as error:
+        raise FlowTypeError(
+            f"step {name!r}: {type(source).__name__}.identity() must return JSON, got "
+            f"{shorten(identity)}: {error}"
+        ) from None
+    return {"type": type(source).__qualname__, "identity": kept}
+
+
+def _keyed(plan: Plan, step: Step, level: int) -> Json:
+    operator = step.operator
+    if not isinstance(operator, Stateful):
+        raise TypeError(f"step {step.step_id!r} is not a keyed step")
+    described = {
+        "kind": operator.kind,
+        "level": level,
+        "sides": operator.sides,
+        "config": describe(operator.builder),
+    }
+    return {**described, "from": sides_of(plan, step)} if operator.sides > 1 else described
+
+
+def _compare_keyed(before: Json, now: Json) -> Iterator[Change]:
+    for name, old in before["keyed"].items():
+        new = now["keyed"].get(name)
+        if new is None:
+            yield Change(name, Effect.REMOVED, "is not in the flow any more")
+        else:
+            yield from _compare_step(name, old, new, before["levels"], now["levels"])
+    for name in now["keyed"]:
+        if name not in before["keyed"]:
+            yield Change(name, Effect.STARTS_EMPTY, "is new: it starts without state")
+    if before["levels"] not in (None, now["levels"]):
+        what = (
+            f"the flow had {_levels(before['levels'])} of keyed steps, one after the other, and "
+            f"has {now['levels']}"
+        )
+        yield Change("", Effect.MOVED, what)
+
+
+def _compare_step(
+    name: str, old: Json, new: Json, old_levels: int, new_levels: int
+) -> Iterator[Change]:
+    if old["kind"] != new["kind"]:
+        what = f"was {old['kind']} and is {new['kind']}"
+        yield Change(name, Effect.WRONG_STATE, what)
+        return
+    if old["sides"] != new["sides"]:
+        what = f"read {old['sides']} streams and reads {new['sides']}"
+        yield Change(name, Effect.WRONG_STATE, what)
+    else:
+        for what in changed_sides(old.get("from"), new.get("from")):
+            yield Change(name, Effect.WRONG_STATE, what)
+    for what in differences(old["config"], new["config"]):
+        yield Change(name, Effect.WRONG_STATE, what)
+    if old["level"] not in (None, new["level"]) and old_levels == new_levels:
+        what = f"was at level {old['level']} and is at level {new['level']}"
+        yield Change(name, Effect.MOVED, what)
+
+
+def _streamed_by_spark(plan: Plan) -> list[str]:
+    """The inputs that are streaming data frames, in the order by which Spark knows them."""
+    from flow.connectors.dataframe import DataFrameSource
+
+    sources = ((name, plan.steps[name].operator) for name in plan.inputs)
+    return [
+        name
+        for name, operator in sources
+        if isinstance(operator, Input)
+        and isinstance(operator.source, DataFrameSource)
+        and operator.source.streaming
+    ]
+
+
+def _compare_inputs(before: Json, now: Json, continues: Continues) -> Iterator[Change]:
+    frames = before.get("frames", now["frames"])
+    if frames != now["frames"]:
+        shown = [", ".join(map(repr, names)) or "none" for names in (frames, now["frames"])]
+        what = (
+            f"the streaming data frames that it reads were {shown[0]} and are {shown[1]}: Spark "
+            "knows where each has come to by its place among them"
+        )
+        yield Change("", Effect.OTHER_FRAMES, what)
+    for name, old in before["inputs"].items():
+        new = now["inputs"].get(name)
+        if new is not None and new["type"] != old["type"]:
+            what = f"its source was a {old['type']} and is a {new['type']}"
+            yield Change(name, Effect.WRONG_STATE, what)
+        elif new is not None:
+            yield from _compare_identity(name, old.get("identity"), new["identity"], continues)
+    for name in now["inputs"]:
+        if name not in before["inputs"]:
+            yield Change(name, Effect.STARTS_EMPTY, "is new: it is read from its beginning")
+
+
+def _compare_identity(
+    name: str, before: Json | None, now: Json | None, continues: Continues
+) -> Iterator[Change]:
+    if before is None or now is None or before == now:
+        return
+    what = f"reads something else: {'; '.join(differences(before, now))}"
+    how = continues(name, before)
+    if how is None:
+        yield Change(name, Effect.WRONG_STATE, what)
+    else:
+        yield Change(name, Effect.GOES_ON, f"{what}: {how}")
+
+
+def _levels(count: int) -> str:
+    return f"{count} level" if count == 1 else f"{count} levels"
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

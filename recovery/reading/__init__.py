@@ -1,0 +1,1 @@
+"""Reading checkpoints: files, epochs, state and its lineage."""

@@ -1,0 +1,214 @@
+"""A checkpoint as the tools see it: which epochs it can go back to, and what is kept of each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from flow.engine.spark.rows import Layout
+from flow.errors import CheckpointError, FlowTypeError, first_line, shorten
+from recovery.reading.epochs import CommitLog, EpochLog
+from recovery.reading.problems import FileProblem
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from flow.engine.checkpoint.checkpoint import Identity
+    from recovery.reading.files import CheckpointFiles
+
+Json: TypeAlias = Any
+PathLike: TypeAlias = "str | os.PathLike[str]"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class KeptCheckpoint:
+    """A checkpoint that is read, and not run on.
+
+    Attributes:
+        spark: the session that reads it.
+        files: its files.
+        identity: what it says of itself.
+    """
+
+    spark: SparkSession
+    files: CheckpointFiles
+    identity: Identity
+
+    @property
+    def root(self) -> str:
+        """Its directory."""
+        return self.files.root
+
+    @cached_property
+    def committed(self) -> list[int]:
+        """The epochs that are done and kept, in order."""
+        done = set(self._numbers("commits")) & set(self._numbers("offsets"))
+        return sorted(self._epoch(batch) for batch in done)
+
+    @cached_property
+    def logged(self) -> list[int]:
+        """The epochs of which there is any log, in order."""
+        found = set(self._numbers("commits")) | set(self._numbers("offsets"))
+        return sorted(self._epoch(batch) for batch in found)
+
+    @cached_property
+    def begun(self) -> int | None:
+        """The epoch that was begun and not finished, if there is one: it will be run again."""
+        batches = self._numbers("offsets")
+        last = max(batches, default=-1)
+        return None if last in self._numbers("commits") or last < 0 else self._epoch(last)
+
+    @property
+    def newest(self) -> int:
+        """The last epoch that is done.
+
+        Raises:
+            CheckpointError: when there is none.
+        """
+        if not self.committed:
+            raise CheckpointError(f"{self.root} has no finished epoch yet: there is no state")
+        return self.committed[-1]
+
+    def chosen(self, epoch: int | None) -> int:
+        """An epoch that is kept: the one asked for, or else the newest.
+
+        Raises:
+            CheckpointError: when it is not kept; it says which are.
+        """
+        newest = self.newest
+        if epoch is not None and epoch not in self.committed:
+            raise CheckpointError(
+                f"epoch {epoch} is not kept in {self.root}; kept are {spans(self.committed)}"
+            )
+        return newest if epoch is None else epoch
+
+    def batch(self, epoch: int) -> int:
+        """Spark's number of an epoch."""
+        return epoch - self.identity.first_epoch
+
+    def log_file(self, kind: str, epoch: int) -> str:
+        """The name of the file that Spark logs an epoch in, of the ``offsets`` or ``commits``."""
+        return f"{self.identity.spark}/{kind}/{self.batch(epoch)}"
+
+    def log(self, epoch: int) -> EpochLog:
+        """What was logged before an epoch ran.
+
+        Raises:
+            FileProblem: when it is not whole.
+        """
+        return self._parsed(self.log_file("offsets", epoch), EpochLog.parse)
+
+    def commit(self, epoch: int) -> CommitLog:
+        """What was logged once an epoch was done.
+
+        Raises:
+            FileProblem: when it is not whole.
+        """
+        return self._parsed(self.log_file("commits", epoch), CommitLog.parse)
+
+    @cached_property
+    def operators(self) -> list[int]:
+        """Spark's numbers of the operators that keep state, one for each level."""
+        return self._numbers("state")
+
+    @property
+    def layout(self) -> Layout:
+        """How the state is laid out."""
+        return Layout(self.identity.shards, self.identity.partitions, len(self.operators))
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """The names under which steps keep state, and inputs offsets, that are not their ids."""
+        return dict(self._recovery.get("names", {}))
+
+    @property
+    def keyed(self) -> Mapping[str, Json]:
+        """What the checkpoint says of the flow's keyed steps, by id, in the order of the flow."""
+        return dict(self._recovery.get("fingerprint", {}).get("keyed", {}))
+
+    @property
+    def inputs(self) -> Mapping[str, Json]:
+        """What the checkpoint says of the flow's inputs, by id, in the order of the flow."""
+        return dict(self._recovery.get("fingerprint", {}).get("inputs", {}))
+
+    def kept_as(self, step_id: str) -> str:
+        """The name under which a step keeps its state, or an input its offset."""
+        return self.names.get(step_id, step_id)
+
+    def step_of(self, name: str) -> str:
+        """The step that keeps its state, or the input that keeps its offset, under a name."""
+        return next((step for step, kept in self.names.items() if kept == name), name)
+
+    @property
+    def _recovery(self) -> Mapping[str, Any]:
+        kept = self.identity.recovery
+        return kept if isinstance(kept, dict) else {}
+
+    def _epoch(self, batch: int) -> int:
+        return self.identity.first_epoch + batch
+
+    def _numbers(self, folder: str) -> list[int]:
+        names = self.files.names(f"{self.identity.spark}/{folder}")
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def _parsed(self, name: str, parse: Callable[[str], T]) -> T:
+        text = self.files.text(name)
+        try:
+            return parse(text)
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+            raise FileProblem(name, f"cannot be read: {first_line(error)}") from error
+
+
+def open_checkpoint(path: PathLike, spark: SparkSession | None = None) -> KeptCheckpoint:
+    """Open a checkpoint for a look.
+
+    Args:
+        path: its directory, a path or a URI.
+        spark: the session to read it with; else the one there is, else a local one is made.
+
+    Raises:
+        CheckpointError: when the directory is not a checkpoint, or was written in a newer format.
+    """
+    from flow.engine.checkpoint.checkpoint import read_identity
+
+    files = open_files(path, spark)
+    return KeptCheckpoint(files.session, files, read_identity(files))
+
+
+def open_files(path: PathLike, spark: SparkSession | None = None) -> CheckpointFiles:
+    """Open a checkpoint's directory, whatever is in it.
+
+    Raises:
+        CheckpointError: when there is no such directory.
+    """
+    text: object = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(text, str) or not text.strip():
+        raise FlowTypeError(f"a checkpoint is named by its directory's path, got {shorten(path)}")
+    if ":" not in text and not os.path.isdir(text):  # known before a JVM has to be started
+        raise CheckpointError(f"there is no directory {text}")
+    from flow.engine.spark.session.session import SparkSettings, make_session
+    from recovery.reading.files import CheckpointFiles
+
+    files = CheckpointFiles(spark or make_session("recovery", SparkSettings()), text)
+    if not files.exists(""):
+        raise CheckpointError(f"there is no directory {text}")
+    return files
+
+
+def spans(numbers: list[int]) -> str:
+    """Numbers in order, in words.
+
+    >>> spans([3, 4, 5, 9]), spans([7]), spans([])
+    ('3 to 5, 9', '7', 'none')
+    """
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][-1] + 1:
+            found[-1][1:] = [number]
+        else:
+            found.append([number])
+    return ", ".join(" to ".join(map(str, span)) for span in found) or "none"

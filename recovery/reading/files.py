@@ -1,0 +1,186 @@
+"""The files of a checkpoint, on any file system that Hadoop knows, and whether they are whole."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from flow.engine.checkpoint.storage import Storage
+from flow.errors import CheckpointError, first_line
+from recovery.reading.problems import FileProblem, java_reason
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Json: TypeAlias = Any
+
+
+class CheckpointFiles(Storage):
+    """The files below a checkpoint's directory; names are relative to it.
+
+    Args:
+        spark: the session whose Hadoop configuration is used.
+        root: the directory, a path or a URI.
+    """
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        super().__init__(spark, root)
+        self.session = spark
+        self._spark_conf: Any = spark._jsc.sc().conf()
+
+    def text(self, name: str) -> str:
+        """Read a text file.
+
+        Raises:
+            FileProblem: when it is missing, cut off or changed, or is no text.
+        """
+        self.check(name)
+        try:
+            return self.read_bytes(name).decode()
+        except (CheckpointError, UnicodeDecodeError) as error:
+            raise FileProblem(name, f"is not text: {first_line(error)}") from error
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a text file in the place of what there was, whole or not at all.
+
+        Raises:
+            CheckpointError: when it cannot be written; what there was is still there.
+        """
+        path = self._path(name)
+        folder, slash, last = name.rpartition("/")
+        try:
+            self._files.mkdirs(path.getParent())
+            # The checksum that Hadoop keeps of what there was would make another file unreadable.
+            self._fs.delete(self._path(f"{folder}{slash}.{last}.crc"), False)
+            stream = self._files.createAtomic(path, True)
+            try:
+                stream.write(text.encode())
+                stream.close()
+            except Exception:
+                stream.cancel()
+                raise
+        except Exception as error:
+            raise CheckpointError(f"{path.toString()}: {java_reason(error)}") from error
+
+    @property
+    def uri(self) -> str:
+        """The directory as Spark writes it into files: with its file system."""
+        return str(self._fs.makeQualified(self._path("")).toString())
+
+    @contextlib.contextmanager
+    def readable_by_spark(self) -> Iterator[str]:
+        """Give the directory a name by which Spark's reader of state finds it, for a while.
+
+        That reader makes a URI of a path and takes the URI for a path, so that it looks for
+        ``a%20b`` where the directory is ``a b``. On this machine a link has a plain name.
+        """
+        uri = self._path("").toUri()
+        if not self.is_local or uri.getRawPath() == uri.getPath():
+            yield self.root
+            return
+        with tempfile.TemporaryDirectory(prefix="flow-link-") as folder:
+            link = os.path.join(folder, "checkpoint")
+            os.symlink(str(uri.getPath()), link, target_is_directory=True)
+            yield link
+
+    def has(self, uri: str) -> bool:
+        """Whether there is a file at a place that need not be below this directory."""
+        return bool(self._fs.exists(self._jvm.org.apache.hadoop.fs.Path(uri)))
+
+    def size(self, name: str) -> int:
+        """How many bytes a file has."""
+        return int(self._fs.getFileStatus(self._path(name)).getLen())
+
+    def check(self, name: str) -> None:
+        """Read a file from end to end, and compare it with the checksums that are kept of it.
+
+        Hadoop keeps some beside the files of file systems that do not check themselves, and Spark
+        one beside each of its own.
+
+        Raises:
+            FileProblem: when the file is missing, cut off or changed.
+        """
+        if not self.exists(name):
+            raise FileProblem(name, "is missing")
+        size, kept = self.size(name), self._kept_checksum(name)
+        if kept is not None and size != kept["mainFileSize"]:
+            raise FileProblem(name, f"has {size} bytes, and had {kept['mainFileSize']}")
+        try:
+            checksum = self._checksum(name)
+        except Exception as error:
+            reason = java_reason(error)
+            if reason.startswith("Checksum error"):
+                raise FileProblem(name, _CHANGED) from error
+            raise FileProblem(name, f"cannot be read: {reason}") from error
+        if kept is not None and checksum != kept["value"] & 0xFFFFFFFF:
+            raise FileProblem(name, _CHANGED)
+
+    def _checksum(self, name: str) -> int:
+        java: Any = self._jvm.java
+        stream = self._fs.open(self._path(name))
+        try:
+            checked = java.util.zip.CheckedInputStream(stream, java.util.zip.CRC32C())
+            checked.transferTo(java.io.OutputStream.nullOutputStream())
+            return int(checked.getChecksum().getValue())
+        finally:
+            stream.close()
+
+    def _kept_checksum(self, name: str) -> Json:
+        try:
+            kept = self.read(f"{name}.crc") if self.exists(f"{name}.crc") else None
+        except CheckpointError as error:
+            raise FileProblem(f"{name}.crc", "cannot be read") from error
+        known = isinstance(kept, dict) and kept.get("algorithm") == "CRC32C"
+        return kept if known else None
+
+    def changelog_lineage(self, name: str, codec: str) -> list[tuple[int, str]]:
+        """The versions that a changelog goes on from, each with its id, in order.
+
+        Args:
+            name: the changelog, a file of Spark's state.
+            codec: what Spark has compressed it with.
+
+        Raises:
+            FileProblem: when it cannot be read.
+        """
+        try:
+            codecs: Any = self._jvm.org.apache.spark.io.CompressionCodec
+            stream = self._fs.open(self._path(name))
+            try:
+                unpacked = codecs.createCodec(self._spark_conf, codec).compressedInputStream(stream)
+                data = self._jvm.java.io.DataInputStream(unpacked)
+                data.readUTF()  # the format's version
+                entries = json.loads(data.readUTF())
+                unpacked.transferTo(self._jvm.java.io.OutputStream.nullOutputStream())
+            finally:
+                stream.close()
+            return sorted((one["version"], one["checkpointUniqueId"]) for one in entries)
+        except Exception as error:
+            raise FileProblem(name, f"cannot be read: {java_reason(error)}") from error
+
+    def snapshot_parts(self, name: str) -> list[tuple[str, int]]:
+        """The shared files that a snapshot is made up of, each with its size.
+
+        Raises:
+            FileProblem: when it cannot be read.
+        """
+        try:
+            with zipfile.ZipFile(io.BytesIO(self.read_bytes(name))) as archive:
+                if archive.testzip() is not None:
+                    raise FileProblem(name, "has changed since it was written")
+                metadata = archive.read("metadata").decode()
+            content = json.loads(metadata.partition("\n")[2])
+            return [(one["dfsSstFileName"], one["sizeBytes"]) for one in content["sstFiles"]]
+        except FileProblem:
+            raise
+        except Exception as error:
+            raise FileProblem(name, f"cannot be read: {first_line(error)}") from error
+
+
+_CHANGED = "is not what was written: its checksum is another"

@@ -1,0 +1,217 @@
+"""Where a checkpoint's files say that it is: some of them name others by their whole paths.
+
+These are: what says how each level's state is kept, which names files of Spark's that describe it;
+the lists of files of static data frames that are written down, and the logs of the epochs that read
+them; and the log of an epoch that puts a seed in place. A checkpoint that was moved still names the
+place where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from flow.errors import CheckpointError, first_line
+from recovery.reading.checkpoint import KeptCheckpoint
+from recovery.reading.problems import FileProblem
+from recovery.reading.rendering import command
+
+if TYPE_CHECKING:
+    from flow.connectors.files.places import Place
+    from recovery.reading.files import CheckpointFiles
+
+Json: TypeAlias = Any
+
+_SCHEMA = re.compile(r"(.+)/(spark(?:-\d+)?/state/\d+/_stateSchema/.+)")
+_SEED = re.compile(r"(.+)/(seed-\d+)")
+_INPUT = re.compile(r"(.+)/(inputs/[^/]+/[^/]+)")
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A file that names another place, and what it says when it names this one.
+
+    Attributes:
+        file: its name in the checkpoint.
+        before: its text.
+        after: its text, with this place's paths.
+        places: the places that it names.
+    """
+
+    file: str
+    before: str
+    after: str
+    places: tuple[str, ...]
+
+
+@dataclass
+class Here:
+    """The place where a checkpoint is, and the paths that its files have there.
+
+    Attributes:
+        files: the checkpoint's files.
+        others: the other places that were met so far.
+    """
+
+    files: CheckpointFiles
+    others: list[str] = field(default_factory=list)
+    _there: dict[str, bool] = field(default_factory=dict)
+
+    def path(self, path: str) -> str:
+        """A path that Spark or a seed's log names, as it is here."""
+        schema = _SCHEMA.fullmatch(path)
+        if schema is not None:
+            return self._at(self.files.uri, schema, path)
+        seed = _SEED.fullmatch(path)
+        return path if seed is None else self._at(self.files.root, seed, path)
+
+    def input(self, value: Json) -> Json:
+        """What an epoch reads, or a list of files, with the files of static data frames here."""
+        match value:
+            case [str(), str(path), int() as size] if found := _INPUT.fullmatch(path):
+                moved = self._at(self._place.path, found, path)
+                return value if moved == path else [self._place.store, moved, size]
+            case list():
+                return [self.input(one) for one in value]
+            case dict():
+                return {name: self.input(one) for name, one in value.items()}
+        return value
+
+    def has_input(self, store: str, path: str) -> bool:
+        """Whether there is a file where a list of files says."""
+        from pyarrow import fs
+
+        if store != self._place.store:
+            return False
+        return bool(self._place.filesystem.get_file_info(path).type == fs.FileType.File)
+
+    def _at(self, root: str, found: re.Match[str], path: str) -> str:
+        """A path below this root, if it is one of the checkpoint's: if the like of it is here."""
+        place, name = found.groups()
+        if place == root:
+            return path
+        if name not in self._there:
+            self._there[name] = self.files.exists(name)
+        if not self._there[name]:
+            return path
+        self.others.append(re.sub(r"^file:/+", "/", place))
+        return f"{root}/{name}"
+
+    @cached_property
+    def _place(self) -> Place:
+        from flow.connectors.files.places import locate
+
+        return locate(self.files.root)
+
+
+def rewritten(checkpoint: KeptCheckpoint) -> Iterator[Rewritten]:
+    """The files that name another place, in an order such that a run is refused until all are done.
+
+    Raises:
+        FileProblem: when a file is not whole.
+    """
+    spark, files = checkpoint.identity.spark, checkpoint.files
+    for epoch in checkpoint.logged:
+        name = checkpoint.log_file("offsets", epoch)
+        if files.exists(name):
+            yield from _rewritten(checkpoint, name, _offset)
+    yield from _rewritten(checkpoint, "flow.json", _identity)
+    for name in input_lists(files):
+        yield from _rewritten(checkpoint, name, _list)
+    for operator in checkpoint.operators:
+        for name in files.names(f"{spark}/state/{operator}/_metadata/v2"):
+            file = f"{spark}/state/{operator}/_metadata/v2/{name}"
+            yield from _rewritten(checkpoint, file, _metadata)
+
+
+def input_lists(files: CheckpointFiles) -> Iterator[str]:
+    """The files that list the files of static data frames."""
+    for kept in files.names("inputs"):
+        yield from (f"sources/{kept}/{name}" for name in files.names(f"sources/{kept}"))
+
+
+def lost(files: CheckpointFiles, name: str, path: str, *, moved: bool) -> FileProblem:
+    """A file names another that is not there; if the like of that is here, it was moved."""
+    problem = f"names {path}, which is not there"
+    if not moved:
+        return FileProblem(name, problem)
+    way_out = command("relocate", files.root)
+    return FileProblem(name, f"{problem}: the checkpoint was moved", way_out)
+
+
+def lost_inputs(files: CheckpointFiles) -> Iterator[FileProblem]:
+    """The lists of files that name one that is not there, while the like of it is here."""
+    for name in input_lists(files):
+        try:
+            path = _lost_input(files, name)
+        except (CheckpointError, ValueError, TypeError, KeyError):
+            continue  # a list that cannot be read is another problem
+        if path is not None:
+            yield lost(files, name, path, moved=True)
+
+
+def _lost_input(files: CheckpointFiles, name: str) -> str | None:
+    here = Here(files)
+    for store, path, size in files.read(name)["files"]:
+        entry = [store, path, size]
+        if here.input(entry) != entry and not here.has_input(store, path):
+            return str(path)
+    return None
+
+
+def _rewritten(
+    checkpoint: KeptCheckpoint, name: str, rewrite: Callable[[str, Here], str]
+) -> Iterator[Rewritten]:
+    here = Here(checkpoint.files)
+    before = checkpoint.files.text(name)
+    try:
+        after = rewrite(before, here)
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise FileProblem(name, f"cannot be read: {first_line(error)}") from error
+    if here.others:
+        yield Rewritten(name, before, after, tuple(dict.fromkeys(here.others)))
+
+
+def _metadata(text: str, here: Here) -> str:
+    """What says how an operator keeps its state: a line of version, and one of JSON."""
+    version, _, content = text.partition("\n")
+    described = json.loads(content)
+    for store in described["stateStoreInfo"]:
+        store["stateSchemaFilePaths"] = [here.path(one) for one in store["stateSchemaFilePaths"]]
+    return f"{version}\n{_compact(described)}"
+
+
+def _offset(text: str, here: Here) -> str:
+    """An epoch's log, in which the third line is the flow's own offset, after a name or none."""
+    lines = text.split("\n")
+    start = lines[2].index("{")
+    lines[2] = lines[2][:start] + json.dumps(_moved(json.loads(lines[2][start:]), here))
+    return "\n".join(lines)
+
+
+def _identity(text: str, here: Here) -> str:
+    """What the checkpoint says of itself, which may hold offsets of the generation before."""
+    content = json.loads(text)
+    for name in ("start", "begun"):
+        content[name] = _moved(content.get(name), here)
+    return json.dumps(content, indent=1)
+
+
+def _list(text: str, here: Here) -> str:
+    return json.dumps(here.input(json.loads(text)), indent=1)
+
+
+def _moved(offset: Json, here: Here) -> Json:
+    """A flow's own offset, with what it reads, and the seed that it puts in place, here."""
+    if not offset or "read" not in offset:
+        return offset
+    moved = {**offset, "read": here.input(offset["read"])}
+    return {**moved, "seed": here.path(offset["seed"])} if "seed" in offset else moved
+
+
+def _compact(content: Json) -> str:
+    return json.dumps(content, separators=(",", ":"), ensure_ascii=False)

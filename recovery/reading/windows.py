@@ -1,0 +1,177 @@
+"""What a windowing step keeps of a key: its watermark, open windows, and the values that wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import flow_windowing
+from flow.errors import FlowError
+from flow.instants import MIN_US, NEVER, NO_PROGRESS, Moment, datetime_us, from_us
+from flow_windowing import Windower
+from flow_windowing.metadata import WindowMetadata
+from flow_windowing.object.driver import DriverState
+from flow_windowing.object.waiting import Waiting
+from recovery.reading.inert import load_inert
+from recovery.reading.rendering import plain, time_text
+
+if TYPE_CHECKING:
+    from flow.engine.progress.stream_progress import StepProgress
+
+Json: TypeAlias = Any
+
+
+class OpenWindow(NamedTuple):
+    """A window that is open.
+
+    Attributes:
+        window_id: its id.
+        metadata: its bounds; ``None`` when the windower is not known here.
+        value: what its logic keeps.
+    """
+
+    window_id: int
+    metadata: WindowMetadata | None
+    value: Any
+
+
+@dataclass(frozen=True)
+class WindowingStep:
+    """A windowing step as its checkpoint describes it.
+
+    Attributes:
+        config: its configuration, as the checkpoint's fingerprint has it; empty when it has none.
+        moment: the system time of the epoch at hand.
+        progress: how far its stream has come, where it has one watermark for all keys, and what
+            holds its watermarks.
+    """
+
+    config: Mapping[str, Json]
+    moment: Moment
+    progress: StepProgress | None = None
+
+    def watermark_us(self, state: DriverState, due_us: int) -> int | None:
+        """The watermark of a key at the epoch's end; ``None`` where it cannot be told.
+
+        What is not kept is whether time alone moves it; it does if it makes something due. The
+        watermark of a whole stream is given as values set it: it may be further.
+        """
+        clock = self.config.get("clock") or {}
+        if clock.get("type") == "SystemClock":
+            return self.moment.now_us
+        progress = self.progress
+        if progress is not None and (progress.reached or clock.get("scope") == "stream"):
+            reached = [one.base_us for one in progress.reached.values()]
+            return max(progress.floor_us, min(reached, default=NO_PROGRESS))
+        match state.clock:
+            case (int(base_us), int(set_at_us), *more) if clock.get("type") in (None, "EventClock"):
+                waits = state.windows or state.waiting or state.kept
+                passed_us = max(0, self.moment.inputs_us - set_at_us)
+                own_us = base_us if waits and due_us >= NEVER else base_us + passed_us
+                return max(more[1], min(own_us, self._bound_us)) if len(more) > 1 else own_us
+        return None
+
+    @property
+    def _bound_us(self) -> int:
+        """What bounds the watermarks of keys that are held."""
+        return NEVER if self.progress is None else self.progress.hold.bound_us
+
+    def windows(self, state: DriverState) -> Iterator[OpenWindow]:
+        """The open windows of a key, in order of their ids."""
+        windower = windower_of(self.config.get("windower"))
+        logic = None if windower is None else windower.build(state.windower)
+        for window_id, snapshot in sorted(state.windows.items()):
+            metadata = None if logic is None else logic.metadata(window_id)
+            yield OpenWindow(window_id, metadata, self._value(snapshot))
+
+    def view(self, state: DriverState, due_us: int) -> Json:
+        """What is kept of a key that is due then, as JSON."""
+        watermark_us = self.watermark_us(state, due_us)
+        shown: dict[str, Json] = {
+            "watermark": None if watermark_us is None else time_text(watermark_us),
+            "clock": plain(state.clock),
+            "windows": [_window_view(one) for one in self.windows(state)],
+            "waiting": [_timed(one.timestamp_us, one.value) for one in waiting_values(state)],
+        }
+        if state.kept:
+            shown["kept"] = [_timed(one.timestamp_us, one.value) for one in state.kept]
+        if state.shown:
+            shown["emitted"] = {
+                str(one): plain(last[1] if last else self._value(state.windows[one]))
+                for one, last in state.shown.items()
+            }
+        return shown
+
+    def _value(self, snapshot: Any) -> Any:
+        """What a window's logic keeps, without what the logic wraps it in."""
+        builder = self.config.get("builder") or {}
+        if not isinstance(builder, dict):
+            return snapshot
+        if builder.get("type") == "FoldingBuilder":
+            return _folded(snapshot, builder.get("aggregator") or {})
+        if builder.get("type") == "_JoinBuilder":
+            return [[value for _, value in side] for side in snapshot]
+        return snapshot
+
+
+def waiting_values(state: DriverState) -> list[Waiting]:
+    """The values of a key that wait, in order of time."""
+    live, runs = state.waiting or ((), ())
+    found = list(live)
+    for run in runs:
+        for block in run:
+            found += [Waiting(*one) for one in load_inert(block.content)]
+    return sorted(found, key=lambda one: (one.timestamp_us, one.number))
+
+
+def windower_of(config: Json) -> Windower[Any] | None:
+    """The windower that a fingerprint describes; ``None`` for one that is not this library's.
+
+    >>> windower_of({"type": "TumblingWindower", "length": "1h", "align_to": 0, "closed": "left"})
+    TumblingWindower(length='1h', ...)
+    """
+    described = dict(config) if isinstance(config, dict) else {}
+    name = str(described.pop("type", ""))
+    kind = getattr(flow_windowing, name, None) if name in flow_windowing.__all__ else None
+    if not (isinstance(kind, type) and issubclass(kind, Windower)):
+        return None
+    times = {one.name for one in fields(kind) if "datetime" in str(one.type)}  # type: ignore[arg-type]
+    given = {
+        name: from_us(value) if name in times and isinstance(value, int) else value
+        for name, value in described.items()
+        if value is not None
+    }
+    try:
+        made: Windower[Any] = kind(**given)
+    except (FlowError, TypeError):
+        return None
+    return made
+
+
+def _folded(snapshot: Any, aggregator: Json) -> Any:
+    """What a folding window keeps: each figure under its name, where there are several."""
+    if not isinstance(snapshot, tuple) or len(snapshot) != 1:
+        return snapshot
+    (state,) = snapshot
+    described = aggregator if isinstance(aggregator, dict) else {}
+    if described.get("type") == "OneOfEachSide":
+        return [None if entry is None else entry[1] for entry in state]
+    names = described.get("names")
+    if isinstance(names, list) and isinstance(state, list) and len(names) == len(state):
+        return dict(zip(names, state, strict=True))
+    return state
+
+
+def _window_view(window: OpenWindow) -> Json:
+    shown: dict[str, Json] = {"id": window.window_id}
+    if window.metadata is not None:
+        shown["open"] = time_text(datetime_us(window.metadata.open_time))
+        shown["close"] = time_text(datetime_us(window.metadata.close_time))
+        if window.metadata.merged_ids:
+            shown["merged_ids"] = sorted(window.metadata.merged_ids)
+    return {**shown, "value": plain(window.value)}
+
+
+def _timed(timestamp_us: int, value: Any) -> Json:
+    return {"timestamp": time_text(max(timestamp_us, MIN_US)), "value": plain(value)}

@@ -1,0 +1,1 @@
+"""Tools that show, check and change checkpoints."""

@@ -1,0 +1,194 @@
+"""A step's state as a Parquet file, for whatever reads those."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from flow.connectors.files.places import explained, locate
+from flow.errors import CheckpointError
+from flow.instants import NEVER, from_us
+from flow.keyed.logic import held_at_us
+from flow_windowing.object.driver import DriverState
+from recovery.reading.checkpoint import PathLike, open_checkpoint
+from recovery.reading.kept_state import KeptKey, KeptState, load_snapshot
+from recovery.reading.rendering import plain
+from recovery.reading.windows import WindowingStep
+from recovery.tools.inspecting import keys_of_step, windowing_step
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Row: TypeAlias = dict[str, Any]
+
+BATCH_ROWS = 8_192
+
+_TIME = pa.timestamp("us", tz="UTC")
+_KEY = [pa.field("key", pa.string(), nullable=False), pa.field("due", _TIME)]
+_WINDOW = [
+    pa.field("window_id", pa.int64()),
+    pa.field("open_time", _TIME),
+    pa.field("close_time", _TIME),
+    pa.field("value", pa.string()),
+]
+_SNAPSHOT = pa.field("snapshot", pa.binary(), nullable=False)
+
+_FLAT: dict[type, pa.DataType] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    datetime: _TIME,
+}
+"""The types of state that have a column of their own type."""
+
+
+@dataclass(frozen=True)
+class Export:
+    """What was exported.
+
+    Attributes:
+        step: the step.
+        epoch: the epoch at whose end its state was this.
+        keys: how many keys the step keeps.
+        rows: how many rows were written.
+        file: where to.
+    """
+
+    step: str
+    epoch: int
+    keys: int
+    rows: int
+    file: str
+
+    def __str__(self) -> str:
+        """What was exported, in a line."""
+        return (
+            f"step {self.step} after epoch {self.epoch}: {self.keys:,} keys in "
+            f"{self.rows:,} rows of {self.file}"
+        )
+
+
+def export(
+    path: PathLike,
+    step: str,
+    file: PathLike,
+    *,
+    epoch: int | None = None,
+    spark: SparkSession | None = None,
+) -> Export:
+    """Write a step's state to a Parquet file, in the place of what there was.
+
+    There is a row for each key, with the columns ``key`` and ``due``, and ``state``: its state in a
+    column of its own type if all keys have a number, a truth value, text or a time, and else as
+    JSON. A windowing step has a row for each open window instead, with ``window_id``,
+    ``open_time``, ``close_time`` and ``value`` as JSON, and one without a window for a key that has
+    none. ``snapshot`` is always what is kept of the key, as it is kept: nothing is lost of it.
+
+    Args:
+        path: the checkpoint's directory, as given to `RecoveryConfig`.
+        step: the step's id.
+        file: the file to write, a path or a URI.
+        epoch: the epoch at whose end to look, one that is kept; else the newest.
+        spark: the session to read it with; else the one there is, else a local one is made.
+
+    Raises:
+        CheckpointError: when there is no such checkpoint, step or epoch, or the file cannot be
+            written.
+    """
+    checkpoint = open_checkpoint(path, spark)
+    state = KeptState(checkpoint, checkpoint.chosen(epoch))
+    total = keys_of_step(state, step)
+    name = checkpoint.kept_as(step)
+    shape = _Shape.of(state.keys(name), step)
+    rows = _rows(state.keys(name), step, windowing_step(state, step), shape)
+    written = _write(rows, shape.schema(), str(file))
+    return Export(step, state.epoch, total, written, str(file))
+
+
+@dataclass
+class _Shape:
+    """What a step's state looks like: which columns it gets.
+
+    Attributes:
+        windowed: whether it is a windowing step's.
+        kind: the type of all keys' states; ``None`` when they are written as JSON.
+    """
+
+    windowed: bool = False
+    kind: pa.DataType | None = None
+
+    @classmethod
+    def of(cls, keys: Iterator[KeptKey], step_id: str) -> _Shape:
+        """Look through all keys."""
+        snapshots = (load_snapshot(kept, step_id) for kept in keys)
+        kinds = {_kind(snapshot) for snapshot in snapshots}
+        if kinds == {DriverState}:
+            return cls(windowed=True)
+        return cls(kind=_FLAT.get(kinds.pop()) if len(kinds) == 1 else None)
+
+    def schema(self) -> pa.Schema:
+        """The columns."""
+        state = pa.field("state", pa.string() if self.kind is None else self.kind)
+        return pa.schema([*_KEY, *(_WINDOW if self.windowed else [state]), _SNAPSHOT])
+
+
+def _kind(snapshot: Any) -> type:
+    """The type that decides on the column; `object` for what has none of its own."""
+    if isinstance(snapshot, DriverState):
+        return DriverState
+    if type(snapshot) is int and not -(2**63) <= snapshot < 2**63:
+        return object
+    if type(snapshot) is datetime and snapshot.tzinfo is None:
+        return object
+    return type(snapshot) if type(snapshot) in _FLAT else object
+
+
+def _rows(
+    keys: Iterator[KeptKey], step_id: str, windowing: WindowingStep, shape: _Shape
+) -> Iterator[Row]:
+    for kept in keys:
+        is_due = kept.due_us < NEVER and held_at_us(kept.due_us) is None
+        due = from_us(kept.due_us) if is_due else None
+        row: Row = {"key": kept.key, "due": due, "snapshot": kept.snapshot}
+        snapshot = load_snapshot(kept, step_id)
+        if shape.windowed:
+            for window in _window_rows(snapshot, windowing):
+                yield {**row, **window}
+        else:
+            yield {**row, "state": _json(snapshot) if shape.kind is None else snapshot}
+
+
+def _window_rows(state: DriverState, windowing: WindowingStep) -> list[Row]:
+    return [
+        {
+            "window_id": window.window_id,
+            "open_time": None if window.metadata is None else window.metadata.open_time,
+            "close_time": None if window.metadata is None else window.metadata.close_time,
+            "value": _json(window.value),
+        }
+        for window in windowing.windows(state)
+    ] or [{}]
+
+
+def _json(value: Any) -> str:
+    return json.dumps(plain(value), ensure_ascii=False)
+
+
+def _write(rows: Iterator[Row], schema: pa.Schema, file: str) -> int:
+    """Write rows, some at a time; returns how many there were."""
+    count = 0
+    with explained(CheckpointError, f"{file} cannot be written"):
+        place = locate(file)
+        with pq.ParquetWriter(place.path, schema, filesystem=place.filesystem) as writer:
+            while batch := list(islice(rows, BATCH_ROWS)):
+                writer.write_table(pa.Table.from_pylist(batch, schema))
+                count += len(batch)
+    return count

@@ -1,0 +1,59 @@
+"""State from a Parquet file, for a flow to be seeded with."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from flow.connectors.files.places import explained, locate
+from flow.engine.state.state import FORMAT_OF_SHARDS
+from flow.errors import CheckpointError
+from flow_windowing.columnar.storage.segments import Kept
+from flow_windowing.columnar.storage.snapshots import snapshots_of_kept
+
+
+def read_states(file: str | os.PathLike[str], *, trust: bool = False) -> dict[str, Any]:
+    """Read each key's state from a Parquet file with a column ``key``.
+
+    The state is in a column ``state``, as plain values; or, in a file that `export` made and that
+    is trusted, in ``snapshot``, pickled.
+
+    Args:
+        file: the file, a path or a URI.
+        trust: whether to read pickled snapshots, which may run any code: only for files of one's
+            own.
+
+    Raises:
+        CheckpointError: when the file cannot be read, has no such columns, or is not trusted.
+    """
+    where = os.fspath(file)
+    with explained(CheckpointError, f"{where} cannot be read"):
+        place = locate(where)
+        table = pq.read_table(place.path, filesystem=place.filesystem)
+    names = table.column_names
+    if "key" not in names or not {"state", "snapshot"} & set(names):
+        raise CheckpointError(
+            f"{where} has the columns {', '.join(names)}: a seed needs 'key', and 'state' or the "
+            "'snapshot' of an export"
+        )
+    keys = table.column("key").to_pylist()
+    if trust and "snapshot" in names:
+        snapshots = table.column("snapshot").to_pylist()
+        return {key: _snapshot(content) for key, content in zip(keys, snapshots, strict=True)}
+    if "state" not in names:
+        raise CheckpointError(
+            f"{where} holds pickled snapshots alone, which may run any code when they are read: "
+            "if you have exported it yourself, say so with --trust"
+        )
+    return dict(zip(keys, table.column("state").to_pylist(), strict=True))
+
+
+def _snapshot(content: bytes) -> Any:
+    """A snapshot, of a step that runs key by key or over many keys at once."""
+    if content[:1] != bytes([FORMAT_OF_SHARDS]):
+        return pickle.loads(content)
+    ((_, state, _),) = snapshots_of_kept(Kept.decode(content))
+    return state

@@ -1,0 +1,133 @@
+"""Seeds for a new layout: the keys of steps, dealt anew to shards and segments, in Parquet."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from flow.columns.chunks import key_array
+from flow.connectors.files.places import locate
+from flow.engine.packets.shards import hash_keys, shard_of
+from flow.engine.state.seeding import SCHEMA, Seed
+from flow.engine.state.state import PROGRESS_SEGMENT, lay_out
+from flow.errors import CheckpointError
+from recovery.reading.kept_state import KeptKey, decode_segment
+
+FILES = 32
+"""Over how many files seeds are spread, for tasks to read side by side."""
+_ROWS = 1_000
+
+
+@dataclass(frozen=True)
+class UnplacedState:
+    """The state of a step, out of any layout.
+
+    Attributes:
+        step_id: the step.
+        name: the name under which it is kept.
+        keys: its keys.
+        progress: how far its stream has come, encoded, for a step that measures that.
+        settings: what the step was set to, if all shards agree on that.
+    """
+
+    step_id: str
+    name: str
+    keys: list[KeptKey]
+    progress: bytes | None = None
+    settings: str = ""
+
+
+def seeds_of(state: UnplacedState, shards: int) -> Iterator[Seed]:
+    """The seeds of a step's state in a layout of so many shards."""
+    step_id, name = state.step_id, state.name
+    dealt: dict[int, dict[str, tuple[bytes, int]]] = defaultdict(dict)
+    keys = [kept.key for kept in state.keys]
+    numbers = shard_of(hash_keys(key_array(keys, step_id)), shards).tolist()
+    for shard, kept in zip(numbers, state.keys, strict=True):
+        dealt[shard][kept.key] = kept.snapshot, kept.due_us
+    for shard, of_shard in sorted(dealt.items()):
+        header, segments = lay_out(of_shard, step_id, state.settings)
+        yield Seed(step_id, shard, name, None, header.encode())
+        for number, segment in enumerate(segments):
+            content = segment.encode()
+            if content is not None:
+                yield Seed(step_id, shard, name, number, content)
+    if state.progress is not None:
+        for shard in range(shards):
+            yield Seed(step_id, shard, name, PROGRESS_SEGMENT, state.progress)
+
+
+def write_seeds(root: str, seeds: Iterable[Seed]) -> None:
+    """Write seeds to a directory that must not be there yet."""
+    place = locate(root)
+    filesystem, path = place.filesystem, place.path
+    filesystem.create_dir(path)
+    rows: dict[int, list[Seed]] = defaultdict(list)
+    writers: dict[int, pq.ParquetWriter] = {}
+    try:
+        for seed in seeds:
+            number = seed.shard % FILES
+            rows[number].append(seed)
+            if len(rows[number]) >= _ROWS:
+                _write(writers, filesystem, path, number, rows.pop(number))
+        for number, left in rows.items():
+            _write(writers, filesystem, path, number, left)
+    finally:
+        for writer in writers.values():
+            writer.close()
+
+
+def check_seeds(root: str, states: Iterable[UnplacedState], shards: int) -> None:
+    """Read seeds back and compare them with what they were made of.
+
+    Raises:
+        CheckpointError: when a key is missing, doubled or different.
+    """
+    found: dict[str, dict[str, tuple[bytes, int]]] = defaultdict(dict)
+    for seed in read_seed_rows(root):
+        if seed.number is None or seed.number == PROGRESS_SEGMENT:
+            continue
+        for kept in decode_segment(seed.content, seed.shard, seed.number, seed.step):
+            if kept.key in found[seed.name] or _shard(kept.key, seed.step, shards) != seed.shard:
+                raise CheckpointError(f"{root}: key {kept.key!r} is not where it belongs")
+            found[seed.name][kept.key] = kept.snapshot, kept.due_us
+    for state in states:
+        wanted = {kept.key: (kept.snapshot, kept.due_us) for kept in state.keys}
+        if found.get(state.name, {}) != wanted:
+            raise CheckpointError(f"{root}: step {state.step_id!r} has not kept all its keys")
+
+
+def read_seed_rows(root: str) -> Iterator[Seed]:
+    """The seeds in a directory."""
+    place = locate(root)
+    filesystem = place.filesystem
+    for info in filesystem.get_file_info(fs.FileSelector(place.path)):
+        table = pq.read_table(info.path, filesystem=filesystem, schema=SCHEMA)
+        for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
+            yield Seed(*row)
+
+
+def _write(
+    writers: dict[int, pq.ParquetWriter],
+    filesystem: fs.FileSystem,
+    path: str,
+    number: int,
+    rows: list[Seed],
+) -> None:
+    if number not in writers:
+        name = f"{path}/part-{number:02d}.parquet"
+        writers[number] = pq.ParquetWriter(name, SCHEMA, filesystem=filesystem)
+    columns = [
+        pa.array(column, field.type)
+        for column, field in zip(zip(*rows, strict=True), SCHEMA, strict=True)
+    ]
+    writers[number].write_table(pa.Table.from_arrays(columns, schema=SCHEMA))
+
+
+def _shard(key: str, step_id: str, shards: int) -> int:
+    return int(shard_of(hash_keys(key_array([key], step_id)), shards)[0])

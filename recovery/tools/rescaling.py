@@ -1,0 +1,143 @@
+"""Rescaling: the state of a checkpoint moved to another layout, while no run uses it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from flow.errors import CheckpointError
+from flow.operators.building import check_whole
+from recovery.identity.fingerprint import without_places
+from recovery.reading.checkpoint import KeptCheckpoint, PathLike, open_checkpoint
+from recovery.reading.kept_state import KeptState
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from recovery.tools.relayout import UnplacedState
+
+Json: TypeAlias = Any
+
+
+@dataclass(frozen=True)
+class Rescaled:
+    """What a checkpoint was moved to.
+
+    Attributes:
+        epoch: the epoch whose state was moved; the next run goes on after it.
+        shards: how many slices the key space has now.
+        partitions: how many partitions each level has now.
+        keys: how many keys were moved.
+        left: the directory of the state as it was, which nothing needs any more.
+    """
+
+    epoch: int
+    shards: int
+    partitions: int
+    keys: int
+    left: str
+
+    def __str__(self) -> str:
+        """What was done, in words."""
+        return (
+            f"{self.keys:,} keys are in {self.shards} shards and {self.partitions} partitions a "
+            f"level now; the next run goes on after epoch {self.epoch}.\n"
+            f"Once it has, {self.left} is not needed any more."
+        )
+
+
+def rescale(
+    path: PathLike,
+    *,
+    shards: int | None = None,
+    partitions: int | None = None,
+    spark: SparkSession | None = None,
+) -> Rescaled:
+    """Move a checkpoint's state to another layout; the next run goes on with it.
+
+    The flow may also have another number of levels afterwards: state belongs to steps, wherever
+    they are. What is there stays as it was, in a directory of its own.
+
+    Args:
+        path: the checkpoint's directory, a path or a URI.
+        shards: how many slices the key space is to have; as many as before when left out.
+        partitions: how many partitions each level is to have; as many as before when left out.
+        spark: the session to use; else the one there is, else a local one is made.
+
+    Raises:
+        CheckpointError: when a run uses the checkpoint, when its state cannot be read, or when its
+            inputs are read by Spark itself, whose offsets cannot be moved.
+        FlowBuildError: when a number is not fit.
+    """
+    for name, count in (("shards", shards), ("partitions", partitions)):
+        if count is not None:
+            check_whole(name, count, 1)
+    from flow.engine.checkpoint.checkpoint import check_settled
+    from flow.engine.checkpoint.lock import CheckpointLock
+
+    kept = open_checkpoint(path, spark)
+    with CheckpointLock(kept.files):
+        check_settled(kept.files)
+        return _rescale(kept, shards, partitions)
+
+
+def _rescale(kept: KeptCheckpoint, shards: int | None, partitions: int | None) -> Rescaled:
+    from flow.engine.checkpoint.checkpoint import NAME
+    from recovery.tools.relayout import check_seeds, seeds_of, write_seeds
+
+    epoch, before = kept.newest, kept.identity
+    log = kept.log(epoch)
+    if log.sparks:
+        raise CheckpointError(
+            f"{kept.root} has inputs that Spark itself reads (data frames): how far they have come "
+            "is in Spark's checkpoint alone, and cannot be moved to another"
+        )
+    states = read_states(kept, epoch)
+    after = replace(
+        before,
+        shards=shards or before.shards,
+        partitions=partitions or before.partitions,
+        generation=before.generation + 1,
+        first_epoch=epoch + 1,
+        start=log.offset.to_json(),
+        begun=None if kept.begun is None else kept.log(kept.begun).offset.to_json(),
+        dropping=(),
+        earlier=(),
+        recovery=_free(before.recovery),
+    )
+    for name in (after.seed, after.spark):  # of an attempt that was cut off
+        kept.files.remove(name)
+    root = f"{kept.root}/{after.seed}"
+    write_seeds(root, (seed for state in states for seed in seeds_of(state, after.shards)))
+    check_seeds(root, states, after.shards)
+    kept.files.write(NAME, after.to_json())
+    keys = sum(len(state.keys) for state in states)
+    left = f"{kept.root}/{before.spark}"
+    return Rescaled(epoch, after.shards, after.partitions, keys, left)
+
+
+def _free(recovery: Json) -> Json:
+    """What the recovery settings keep, once state is bound to no level."""
+    if not isinstance(recovery, dict):
+        return recovery
+    return {**recovery, "fingerprint": without_places(recovery["fingerprint"])}
+
+
+def read_states(kept: KeptCheckpoint, epoch: int) -> list[UnplacedState]:
+    """The state of every step at the end of an epoch."""
+    from recovery.tools.relayout import UnplacedState
+
+    state = KeptState(kept, epoch)
+    states: list[UnplacedState] = []
+    headers = state.headers()
+    names = dict.fromkeys([*headers, *map(kept.kept_as, kept.keyed)])
+    for name in names:
+        if name in kept.identity.dropping:
+            continue
+        progress = state.progress(name)
+        encoded = None if progress is None else progress.encode()
+        settings = {one.settings for one in headers.get(name, {}).values()}
+        agreed = settings.pop() if len(settings) == 1 else ""
+        keys = list(state.keys(name))
+        states.append(UnplacedState(kept.step_of(name), name, keys, encoded, agreed))
+    return states

@@ -1,0 +1,125 @@
+"""Seeding: a checkpoint made of state from elsewhere, for a flow to start with."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from flow.dataflow import Dataflow
+from flow.engine.plan.plan import Plan, compile_flow
+from flow.errors import CheckpointError, FlowBuildError, FlowTypeError, brief, shorten, step_error
+from flow.keyed.logic import Stateful
+from flow.operators.building import check_whole
+from recovery.settings import RecoveryConfig
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from recovery.tools.relayout import UnplacedState
+
+
+def seed(
+    path: str | os.PathLike[str],
+    flow: Dataflow,
+    states: Mapping[str, Mapping[str, Any]],
+    *,
+    shards: int | None = None,
+    partitions: int | None = None,
+    spark: SparkSession | None = None,
+) -> int:
+    """Make a checkpoint for a flow that starts with state made elsewhere.
+
+    The flow's first run on it reads its inputs from their beginning.
+
+    Args:
+        path: the checkpoint's directory, which must hold no checkpoint yet.
+        flow: the flow.
+        states: for each keyed step, each key's state, as the step's logic snapshots it: of
+            `stateful_map` the state itself; of `reduce_final` and `fold_final` a tuple with it.
+        shards: how many slices the key space is to have; 16 when left out.
+        partitions: how many partitions each level is to have; as many as Spark has cores when left
+            out.
+        spark: the session to use; else the one there is, else a local one is made.
+
+    Returns:
+        How many keys there are.
+
+    Raises:
+        FlowBuildError: when a step keeps no state, or an argument is not fit.
+        StepError: when a step cannot go on from a state.
+        CheckpointError: when there is a checkpoint already.
+    """
+    if not isinstance(flow, Dataflow):
+        raise FlowTypeError(f"seed needs a Dataflow, got {type(flow).__name__} {shorten(flow)}")
+    for name, count in (("shards", shards), ("partitions", partitions)):
+        if count is not None:
+            check_whole(name, count, 1)
+    config, plan = RecoveryConfig(path), compile_flow(flow)
+    unplaced = [_state_of(plan, step_id, keys) for step_id, keys in states.items()]
+    return _seed(config, plan, unplaced, shards, partitions, spark)
+
+
+def _seed(
+    config: RecoveryConfig,
+    plan: Plan,
+    states: list[UnplacedState],
+    shards: int | None,
+    partitions: int | None,
+    spark: SparkSession | None,
+) -> int:
+    from flow.engine.checkpoint.checkpoint import NAME, Identity
+    from flow.engine.checkpoint.lock import CheckpointLock
+    from flow.engine.checkpoint.storage import Storage
+    from flow.engine.local import DEFAULT_SHARDS
+    from flow.engine.spark.session.session import SparkSettings, make_session
+    from recovery.tools.relayout import check_seeds, seeds_of, write_seeds
+
+    session = spark or make_session("recovery", SparkSettings())
+    storage = Storage(session, config.path)
+    with CheckpointLock(storage):
+        if storage.exists(NAME) or storage.names("spark"):
+            raise CheckpointError(f"{storage.root} holds a checkpoint already: seed another one")
+        dealt = partitions or min(session.sparkContext.defaultParallelism, 32)
+        identity = Identity(
+            plan.flow_id,
+            uuid.uuid4().hex,
+            shards or max(DEFAULT_SHARDS, dealt),
+            dealt,
+            generation=1,
+            recovery=config.admit(None, plan).kept,
+        )
+        storage.remove(identity.seed)  # of an attempt that was cut off
+        root = f"{storage.root}/{identity.seed}"
+        write_seeds(root, (one for state in states for one in seeds_of(state, identity.shards)))
+        check_seeds(root, states, identity.shards)
+        storage.write(NAME, identity.to_json())
+    return sum(len(state.keys) for state in states)
+
+
+def _state_of(plan: Plan, step_id: str, keys: Mapping[str, Any]) -> UnplacedState:
+    from recovery.reading.kept_state import KeptKey
+    from recovery.tools.relayout import UnplacedState
+
+    step = plan.steps.get(step_id)
+    if step is None or not isinstance(step.operator, Stateful):
+        keyed = (name for name, one in plan.steps.items() if isinstance(one.operator, Stateful))
+        known = ", ".join(map(repr, keyed)) or "none"
+        raise FlowBuildError(f"step {step_id!r} keeps no state; those that do: {known}")
+    builder = step.operator.builder
+    kept = [
+        KeptKey(key, *_snapshot(step_id, builder, key, state), 0) for key, state in keys.items()
+    ]
+    return UnplacedState(step_id, step_id, kept)
+
+
+def _snapshot(step_id: str, builder: Any, key: str, state: Any) -> tuple[bytes, int]:
+    """A key's snapshot as bytes, and when it is due: what a logic that is made of it says."""
+    try:
+        logic = builder(state)
+        return pickle.dumps(logic.snapshot(), 5), int(logic.notify_at_us())
+    except Exception as error:
+        problem = f"cannot go on from a state that it is seeded with: {brief(error)}"
+        raise step_error(step_id, problem, key=key, item=state) from error

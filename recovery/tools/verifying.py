@@ -1,0 +1,272 @@
+"""Whether a checkpoint is whole: all that the next run needs is there, and can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from flow.errors import CheckpointError, first_line
+from recovery.reading.checkpoint import KeptCheckpoint, PathLike, open_checkpoint, open_files
+from recovery.reading.kept_state import KeptKey, KeptState, decode_segment, load_snapshot
+from recovery.reading.lineage import StateFiles, newest_whole
+from recovery.reading.places import lost_inputs
+from recovery.reading.problems import FileProblem, java_reason
+from recovery.reading.rendering import command
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from recovery.reading.files import CheckpointFiles
+
+Json: TypeAlias = Any
+
+FROM_A_COPY = "put it back from a copy of the checkpoint, or start over on another one"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that is wrong with a checkpoint.
+
+    Attributes:
+        file: the file at fault, by its name in the checkpoint; empty when it is no single one.
+        problem: what is wrong.
+        way_out: what may be done.
+    """
+
+    file: str
+    problem: str
+    way_out: str
+
+    def __str__(self) -> str:
+        """The problem in one line."""
+        return f"{f'{self.file} ' if self.file else ''}{self.problem}: {self.way_out}"
+
+
+def verify(path: PathLike, *, spark: SparkSession | None = None) -> list[Problem]:
+    """Look whether all that the next run needs is in a checkpoint, and can be read.
+
+    That is: what it says of itself, the logs of all epochs that are kept, what sources and inputs
+    keep, and the state of the newest epoch, which is read whole.
+
+    Args:
+        path: the checkpoint's directory, as given to `RecoveryConfig`.
+        spark: the session to read it with; else the one there is, else a local one is made.
+
+    Returns:
+        What is wrong; nothing if the checkpoint is whole.
+
+    Raises:
+        CheckpointError: when the directory is not a checkpoint at all.
+    """
+    files = open_files(path, spark)
+    if not files.exists("flow.json") and not files.names("spark/offsets"):
+        raise CheckpointError(f"{files.root} is not a flow's checkpoint: it has no flow.json")
+    try:
+        checkpoint = open_checkpoint(path, files.session)
+        if checkpoint.files.exists("flow.json"):
+            checkpoint.files.text("flow.json")
+    except CheckpointError as error:
+        way_out = "put it back from a copy of the checkpoint; it says which flow this is"
+        return [Problem("flow.json", _about(error, "flow.json", files), way_out)]
+    return [
+        *_journal(files),
+        *_logs(checkpoint),
+        *_beside(files),
+        *_seed(checkpoint),
+        *_state(checkpoint),
+    ]
+
+
+def _journal(files: CheckpointFiles) -> Iterator[Problem]:
+    """What a tool that was cut off has left to do."""
+    from flow.engine.checkpoint.checkpoint import CHANGE
+
+    if files.exists(CHANGE):
+        problem = "says that a tool was cut off while it changed the checkpoint"
+        yield Problem(CHANGE, problem, f"do the rest with: {files.read(CHANGE)['finish']}")
+
+
+def check(path: PathLike, spark: SparkSession) -> None:
+    """Make sure that the files are whole that the next run starts from.
+
+    Those are the newest epoch's, and those of one that was begun; no state is unpacked.
+
+    Raises:
+        CheckpointError: when one is missing, cut off or changed; it says what may be done.
+    """
+    checkpoint = open_checkpoint(path, spark)
+    problems = [
+        *_last_logs(checkpoint),
+        *_lost(checkpoint.files),
+        *_seed(checkpoint),
+        *_state_files(checkpoint),
+    ]
+    if problems:
+        lines = [f"checkpoint {checkpoint.root} is not whole:", *(f"  {one}" for one in problems)]
+        raise CheckpointError("\n".join(lines))
+
+
+def _last_logs(checkpoint: KeptCheckpoint) -> Iterator[Problem]:
+    """The logs of the last two epochs, which Spark reads to go on; but for the newest that is done.
+
+    That one is looked at with its state.
+    """
+    newest = checkpoint.committed[-1] if checkpoint.committed else -1
+    for epoch in checkpoint.logged[-2:]:
+        if epoch != newest:
+            # Spark begins an epoch when the one before is done: that one has a commit.
+            done = newest < epoch < (checkpoint.begun or 0)
+            for read in (checkpoint.log, checkpoint.commit) if done else (checkpoint.log,):
+                try:
+                    read(epoch)
+                except CheckpointError as error:
+                    yield _of_log(checkpoint, error, epoch, newest)
+
+
+def _about(error: CheckpointError, name: str, files: CheckpointFiles) -> str:
+    """What an error says of a file, without the file's name before it."""
+    said = first_line(error)
+    for before in (f"file:{files.root}/{name} ", f"{files.root}/{name} ", f"{name} "):
+        said = said.removeprefix(before)
+    return said
+
+
+def _logs(checkpoint: KeptCheckpoint) -> Iterator[Problem]:
+    """The logs of epochs: those of the newest are looked at with its state."""
+    newest = checkpoint.committed[-1] if checkpoint.committed else -1
+    for epoch in checkpoint.logged:
+        if epoch == newest:
+            continue
+        begun = epoch == checkpoint.begun
+        for read in (checkpoint.log,) if begun else (checkpoint.log, checkpoint.commit):
+            try:
+                read(epoch)
+            except CheckpointError as error:
+                yield _of_log(checkpoint, error, epoch, newest)
+
+
+def _of_log(checkpoint: KeptCheckpoint, error: Any, epoch: int, newest: int) -> Problem:
+    way_out = f"only setting the checkpoint back to epoch {epoch} needs it"
+    if epoch > newest >= 0:
+        way_out = _rewind_to(checkpoint, newest)
+    elif epoch > newest:
+        way_out = "no epoch is finished: remove the directory and start over"
+    return Problem(error.file, error.problem, way_out)
+
+
+def _beside(files: CheckpointFiles) -> Iterator[Problem]:
+    """What sources and inputs keep beside Spark's checkpoint."""
+    for source in files.names("sources"):
+        yield from _source_log(files, f"sources/{source}")
+    for name in files.names("inputs"):
+        for part in files.names(f"inputs/{name}"):
+            yield from _checked(files, f"inputs/{name}/{part}")
+    yield from _lost(files)
+
+
+def _lost(files: CheckpointFiles) -> Iterator[Problem]:
+    """Lists of files that name another place."""
+    for one in lost_inputs(files):
+        yield Problem(one.file, one.problem, one.way_out or FROM_A_COPY)
+
+
+def _seed(checkpoint: KeptCheckpoint) -> Iterator[Problem]:
+    """The state that a later generation starts with, until it has started."""
+    identity = checkpoint.identity
+    if identity.start is None or checkpoint.committed:
+        return
+    names = checkpoint.files.names(identity.seed)
+    if not names:
+        yield Problem(identity.seed, "is missing", FROM_A_COPY)
+    for name in names:
+        yield from _checked(checkpoint.files, f"{identity.seed}/{name}")
+
+
+def _source_log(files: CheckpointFiles, folder: str) -> Iterator[Problem]:
+    """A source's log: files numbered from 0, none of which may be left out."""
+    names = [name for name in files.names(folder) if name.endswith(".json")]
+    there = set(names)
+    count = max((int(name.removesuffix(".json")) for name in names), default=-1) + 1
+    for number in range(count):
+        name = f"{number:09d}.json"
+        if name in there:
+            yield from _checked(files, f"{folder}/{name}", as_json=True)
+        else:
+            yield Problem(f"{folder}/{name}", "is missing", FROM_A_COPY)
+
+
+def _checked(files: CheckpointFiles, name: str, as_json: bool = False) -> Iterator[Problem]:
+    try:
+        files.check(name)
+        if as_json:
+            files.read(name)
+    except FileProblem as problem:
+        yield Problem(name, problem.problem, FROM_A_COPY)
+    except CheckpointError as error:
+        yield Problem(name, _about(error, name, files), FROM_A_COPY)
+
+
+def _state_files(checkpoint: KeptCheckpoint) -> list[Problem]:
+    """The files that the state of the newest epoch is made of."""
+    if not checkpoint.committed:
+        return []
+    newest = checkpoint.newest
+    broken = StateFiles(checkpoint).problems(newest)
+    other = newest_whole(checkpoint, newest) if broken else None
+    way_out = FROM_A_COPY if other is None else _rewind_to(checkpoint, other)
+    return [Problem(one.file, one.problem, one.way_out or way_out) for one in broken]
+
+
+def _state(checkpoint: KeptCheckpoint) -> Iterator[Problem]:
+    """The state of the newest epoch: its files, and if these are whole, all that is in them."""
+    broken = _state_files(checkpoint)
+    yield from broken
+    if broken or not checkpoint.committed:
+        return
+    newest = checkpoint.newest
+    try:
+        yield from _contents(KeptState(checkpoint, newest))
+    except CheckpointError as error:
+        other = newest_whole(checkpoint, newest)
+        way_out = FROM_A_COPY if other is None else _rewind_to(checkpoint, other)
+        said = first_line(error) if error.__cause__ is None else java_reason(error.__cause__)
+        yield Problem("", f"the state of epoch {newest} cannot be read: {said}", way_out)
+
+
+def _contents(state: KeptState) -> Iterator[Problem]:
+    """What is kept in state: headers, segments and snapshots, and whether they agree."""
+    counted = {name: sum(one.keys for one in of.values()) for name, of in state.headers().items()}
+    found = dict.fromkeys(counted, 0)
+    for name, shard, number, content in state.rows():
+        step_id = state.checkpoint.step_of(name)
+        try:
+            keys = _keys(content, shard, number, step_id)
+            found[name] = found.get(name, 0) + len(keys)
+            for kept in keys:
+                load_snapshot(kept, step_id)
+        except CheckpointError as error:
+            yield Problem("", first_line(error), _reset(step_id))
+    for name, keys_there in found.items():
+        if keys_there != counted.get(name):
+            step_id = state.checkpoint.step_of(name)
+            said = f"the state of step {step_id!r}: {counted.get(name, 0)} keys are counted, "
+            yield Problem("", f"{said}{keys_there} are there", _reset(step_id))
+
+
+def _keys(content: bytes, shard: int, number: int, step_id: str) -> list[KeptKey]:
+    if number >= 0:
+        return decode_segment(content, shard, number, step_id)
+    from flow.engine.progress.stream_progress import StepProgress
+
+    StepProgress.decode(content, step_id)
+    return []
+
+
+def _rewind_to(checkpoint: KeptCheckpoint, epoch: int) -> str:
+    back = command("rewind", checkpoint.root, "--epoch", epoch)
+    return f"set the checkpoint back to epoch {epoch}: {back}"
+
+
+def _reset(step_id: str) -> str:
+    return f"start the step afresh: RecoveryConfig(..., reset_steps=[{step_id!r}])"

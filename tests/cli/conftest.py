@@ -1,0 +1,40 @@
+"""A folder to write modules to, and a module whose flow is not run on Spark."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import flow.cli.run_command
+import flow.running
+from tests.support.commandline import FLOW, Runs, Write
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
+    """Writes a module to the current directory, an empty one of the test's own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    known = set(sys.modules)
+
+    def to_file(name: str, code: str) -> None:
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(code)
+
+    yield to_file
+    for name in set(sys.modules) - known:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch, write: Write) -> Runs:
+    """A module ``mine`` with a flow, and nothing that would run it on Spark."""
+    write("mine.py", FLOW.format(name="mine"))
+    runs = Runs()
+    monkeypatch.setattr(flow.cli.run_command, "run", runs)
+    return runs

@@ -1,0 +1,147 @@
+"""Plain values in columns: what goes in comes out, of the same types."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections import namedtuple
+from datetime import UTC, date, datetime, timedelta, timezone
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flow.columns.plain_columns import PlainColumns
+
+times = st.datetimes(timezones=st.just(UTC)).map(lambda time: time.replace(fold=0))
+fields: dict[type, st.SearchStrategy[Any]] = {
+    datetime: times,
+    float: st.floats(),
+    int: st.integers(-(2**63), 2**63 - 1),
+    bool: st.booleans(),
+    str: st.text(st.characters(exclude_categories=[])),  # half of a pair of surrogates, too
+}
+
+
+@st.composite
+def plain_values(draw: st.DrawFn) -> list[Any]:
+    """Values of one plain shape."""
+    kinds = draw(st.lists(st.sampled_from(list(fields)), min_size=1, max_size=4))
+    some = [st.none() | fields[kind] if draw(st.booleans()) else fields[kind] for kind in kinds]
+    rows = st.tuples(*some)
+    match draw(st.sampled_from(["alone", "tuple", "dict"])):
+        case "alone":
+            return draw(st.lists(some[0], min_size=1, max_size=8))
+        case "tuple":
+            return draw(st.lists(rows, min_size=1, max_size=8))
+        case _:
+            names = draw(st.lists(st.text(), min_size=len(kinds), max_size=len(kinds), unique=True))
+            made = rows.map(lambda row: dict(zip(names, row, strict=True)))
+            return draw(st.lists(made, min_size=1, max_size=8))
+
+
+def exactly(values: list[Any]) -> list[str]:
+    """What tells values apart that are equal: 1 and True, 0.0 and -0.0; and the order of keys."""
+    return [repr(value) for value in values]
+
+
+def in_columns(values: list[Any]) -> PlainColumns:
+    columns = PlainColumns.of(values)
+    assert columns is not None
+    return columns
+
+
+@given(plain_values())
+def test_values_come_back_as_they_were(values: list[Any]) -> None:
+    columns = in_columns(values)
+    assert exactly(columns.values()) == exactly(values)
+    assert exactly([columns.value(row) for row in range(len(values))]) == exactly(values)
+    again = PlainColumns.decoded(pickle.loads(pickle.dumps(columns.encoded(), 5)))
+    assert exactly(again.values()) == exactly(values)
+    assert len(again) == len(values)
+
+
+@given(plain_values(), st.data())
+def test_some_of_them_are_taken_and_joined(values: list[Any], data: st.DataObject) -> None:
+    columns = in_columns(values)
+    rows = data.draw(st.lists(st.integers(0, len(values) - 1), max_size=6))
+    taken = columns.take(np.array(rows, np.int64))
+    assert exactly(taken.values()) == exactly([values[row] for row in rows])
+    joined = columns.joined([taken, columns])
+    assert exactly(joined.values()) == exactly([*values, *(values[row] for row in rows), *values])
+
+
+class Day(datetime):
+    """A datetime of a class of one's own."""
+
+
+Pair = namedtuple("Pair", ["a", "b"])
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [],
+        [1, 1.0],
+        [None, 1, 1.0],
+        [None, b"bytes"],
+        [True, 1],
+        [(1,), (1, 2)],
+        [()],
+        [{}],
+        [{"a": 1}, {"b": 1}],
+        [{"a": 1, "b": 2}, {"b": 2, "a": 1}],
+        [{1: 2}],
+        [(1, [2])],
+        [((1, 2), 3)],
+        [Pair(1, 2)],
+        [2**63],
+        [Day(2024, 5, 1, tzinfo=UTC)],
+        [datetime(2024, 5, 1)],  # noqa: DTZ001  (a naive one is meant)
+        [NOON, NOON.astimezone(timezone(timedelta(hours=2)))],
+        [NOON.replace(tzinfo=timezone(timedelta(0), "GMT"))],
+        [NOON.replace(fold=1)],
+        [date(2024, 5, 1)],
+        [b"bytes"],
+        [tuple(range(17))],
+    ],
+    ids=repr,
+)
+def test_others_are_left_alone(values: list[Any]) -> None:
+    assert PlainColumns.of(values) is None
+
+
+def test_what_is_not_there_is_nothing() -> None:
+    assert in_columns([None, 1]).letters == "?i"
+    assert in_columns([None]).values() == [None]
+    assert in_columns([{"a": None, "b": NOON}, {"a": 1, "b": NOON}]).letters == "?im"
+
+
+def test_half_of_a_pair_of_surrogates_is_text_too() -> None:
+    plain = in_columns(["a", "\ud800", "ß"]).encoded()
+    assert PlainColumns.decoded(plain).values() == ["a", "\ud800", "ß"]
+
+
+def test_what_is_no_number_stays_so() -> None:
+    (found,) = in_columns([math.nan]).values()
+    assert math.isnan(found)
+
+
+def test_only_those_of_one_shape_are_alike() -> None:
+    pairs = in_columns([(1, 2.0)])
+    assert pairs.like(in_columns([(3, 4.0)]))
+    assert not pairs.like(in_columns([(3, 4)]))
+    assert not in_columns([1]).like(in_columns([(1,)]))
+    assert not in_columns([{"a": 1}]).like(in_columns([{"b": 1}]))
+
+
+def test_times_written_as_pickles_of_them_are_still_read() -> None:
+    times = [NOON, datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)]
+    content = b"".join(time.__reduce_ex__(5)[1][0] for time in times)
+    amounts = np.array([1.5, -2.0, 0.0])
+    columns = PlainColumns.decoded((2, "tf", (content, amounts.tobytes())))
+    assert columns.values() == list(zip(times, amounts.tolist(), strict=True))
+    assert columns.like(in_columns([(NOON, 1.0)]))

@@ -1,0 +1,206 @@
+"""Which types the columns of file sinks have, and which values fit them."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from flow.connectors.files import JsonLinesSink, ParquetSink
+from flow.connectors.formats import columns
+from flow.errors import SinkError
+from tests.support.writing_files import opened, parquet_rows, publish, tree, write
+
+AT = datetime(2013, 1, 1, 5, tzinfo=UTC)
+ZONED = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "problem"),
+    [
+        ({"JFK": 1}, {"JFK": 2, "LGA": 7}, "its part 'LGA' is not among the parts"),
+        ({"n": 1, "note": None}, {"n": 2, "note": "x"}, "its part 'note' is not among the parts"),
+        ([{"a": {"b": 1}}], [{"a": {"b": 1, "c": 2}}], "its part 'a.c' is not among the parts"),
+        ([{"a": 1}], [{"a": "1"}], "its part 'a' is text, and not a number"),
+        (ZONED, ZONED.replace(tzinfo=None), "that is a time without a zone, and not a time with"),
+        ([ZONED], [ZONED.replace(tzinfo=None)], "that is a time without a zone, and not a time"),
+        (ZONED, 1_704_067_200, "that is a number, and not a time with a zone"),
+        (True, 7, "that is a number, and not bool"),
+        (1, True, "that is bool, and not a number"),
+        (date(2024, 1, 1), ZONED.replace(tzinfo=None), "that is a time without a zone, and not a"),
+        (1, "2", "that is text, and not a number"),
+        ("a", 2, "that is a number, and not text"),
+        (1, 1.5, "truncated"),
+        (b"a", "a", "that is text, and not bytes"),
+    ],
+)
+def test_no_value_becomes_another_to_fit_the_column_of_those_before(
+    tmp_path: Path, first: Any, later: Any, problem: str
+) -> None:
+    sink = opened(ParquetSink(tmp_path))
+    publish(sink, 0, [{"x": first}])
+    with pytest.raises(SinkError, match=rf"step 'out': field 'x' .*{problem}"):
+        publish(sink, 1, [{"x": later}])
+
+
+@pytest.mark.parametrize(
+    ("values", "read"),
+    [
+        ([Decimal("1.5"), Decimal("12.5")], [Decimal("1.5"), Decimal("12.5")]),
+        ([1.5, 1], [1.5, 1.0]),
+        ([ZONED, datetime(2024, 1, 1, 2, tzinfo=timezone(timedelta(hours=2)))], [ZONED, ZONED]),
+        ([{"a": 1, "b": 2}, {"a": 3}], [{"a": 1, "b": 2}, {"a": 3, "b": None}]),
+        ([[], [1]], [[], [1]]),
+        ([None, "x"], [None, "x"]),
+    ],
+)
+def test_values_of_later_epochs_fit_where_they_stay_the_same(
+    tmp_path: Path, values: list[Any], read: list[Any]
+) -> None:
+    sink = opened(ParquetSink(tmp_path))
+    for epoch, value in enumerate(values):
+        publish(sink, epoch, [{"n": epoch, "x": value}])
+    table = ds.dataset(tmp_path, schema=pq_schema(tmp_path), exclude_invalid_files=True).to_table()
+    found = [row["x"] for row in table.sort_by("n").to_pylist()]
+    assert [one or None for one in found] == [one or None for one in read]
+
+
+def pq_schema(path: Path) -> pa.Schema:
+    """The columns of the last file."""
+    return pq.read_schema(max(path.glob("epoch=*/*.parquet")))
+
+
+def test_a_schema_that_was_asked_for_reads_text_and_leaves_parts_out(tmp_path: Path) -> None:
+    schema = {"at": pa.timestamp("us", "UTC"), "by": pa.struct([("a", pa.int64())])}
+    sink = opened(ParquetSink(tmp_path, schema=schema))
+    publish(sink, 0, [{"at": "2024-01-01T00:00:00Z", "by": {"a": "7", "b": 1}, "c": 1}])
+    (file,) = tmp_path.glob("epoch=*/*.parquet")
+    assert pq.read_table(file).to_pylist() == [{"at": ZONED, "by": {"a": 7}}]
+    with pytest.raises(SinkError, match="field 'at': 2024-01-01T00:00:00 has no time zone"):
+        publish(sink, 1, [{"at": ZONED.replace(tzinfo=None)}])
+
+
+@pytest.mark.parametrize("kind", [ParquetSink, JsonLinesSink])
+def test_times_of_numpy_are_refused(tmp_path: Path, kind: Any) -> None:
+    sink = opened(kind(tmp_path))
+    for value in (np.datetime64(0, "ns"), np.timedelta64(1, "ns"), np.array([0], "M8[ns]")):
+        with pytest.raises(SinkError, match="field 'at'"):
+            publish(sink, 0, [{"at": value}])
+
+
+def test_a_schema_decides_the_columns(tmp_path: Path) -> None:
+    schema = {"n": pa.int32(), "x": pa.float64()}
+    sink = opened(ParquetSink(tmp_path, schema=schema))
+    publish(sink, 0, [{"n": 1, "other": "left out"}], pa.record_batch({"x": [2], "n": [3]}))
+    assert pq.read_table(tmp_path).drop(["epoch"]).schema == pa.schema(schema)
+    assert parquet_rows(tmp_path) == [{"n": 1, "x": None}, {"n": 3, "x": 2.0}]
+
+
+def test_files_of_an_epoch_get_the_same_columns_whatever_each_task_saw(tmp_path: Path) -> None:
+    sink = opened(ParquetSink(tmp_path))
+    publish(
+        sink,
+        0,
+        [{"k": "a", "ids": [], "x": None, "inner": {"p": None, "q": 1}}],
+        [{"k": "b", "ids": [1], "x": 1, "inner": {"p": "t", "q": 2}}],
+        [{"k": "c", "x": 1.5}],
+    )
+    publish(sink, 1, [{"k": "d", "ids": [], "x": 2}])
+    assert parquet_rows(tmp_path) == [
+        {"k": "a", "ids": None, "x": None, "inner": {"p": None, "q": 1}},
+        {"k": "b", "ids": [1], "x": 1.0, "inner": {"p": "t", "q": 2}},
+        {"k": "c", "ids": None, "x": 1.5, "inner": None},
+        {"k": "d", "ids": [], "x": 2.0, "inner": None},
+    ]
+    files = sorted(tmp_path.glob("epoch=*/*.parquet"))
+    assert len({str(pq.read_schema(file)) for file in files}) == 1
+
+
+def test_columns_keep_their_types_in_a_run_that_goes_on(tmp_path: Path) -> None:
+    publish(opened(ParquetSink(tmp_path)), 0, [{"x": 1.5}])
+    again = opened(ParquetSink(tmp_path), resuming=True)
+    publish(again, 1, [{"x": None}], [{"x": 2}])
+    assert parquet_rows(tmp_path) == [{"x": 1.5}, {"x": None}, {"x": 2.0}]
+
+
+def test_a_column_that_changes_within_a_task_makes_another_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "GATHERED", 1)
+    sink = opened(ParquetSink(tmp_path))
+    sink.commit(0, [write(sink, 0, 4, [{"x": 1}], [{"x": 2}], [{"x": 2.5, "y": "new"}])])
+    assert tree(tmp_path) == [
+        "_flow.json",
+        "epoch=00000000-<run-one>/part-00004-1.parquet",
+        "epoch=00000000-<run-one>/part-00004.parquet",
+    ]
+    assert sorted(row["x"] for row in parquet_rows(tmp_path)) == [1.0, 2.0, 2.5]
+
+
+@pytest.mark.parametrize(
+    ("schema", "items", "message"),
+    [
+        (None, [{"a": 1}, {"a": "x"}], "field 'a' holds int and str, which do not fit one column"),
+        (None, [{"a": 1j}], "field 'a' holds complex 1j, which cannot be written as a column"),
+        (None, [{"a": 2**70}], "field 'a' holds int 1180591620717411303424, which cannot be"),
+        ({"a": pa.int64()}, [{"a": 1.5}], "'a' holds float 1.5, which cannot be written as int64"),
+        (
+            {"a": pa.int64()},
+            pa.record_batch({"a": ["x"]}),
+            "'a' is string here, which does not fit",
+        ),
+        (
+            None,
+            [{"a": AT}, {"a": AT.replace(tzinfo=None)}],
+            "field 'a': 2013-01-01T05:00:00 has no time zone",
+        ),
+        (
+            {"a": pa.timestamp("us", "UTC")},
+            [{"a": AT.replace(tzinfo=None)}],
+            "field 'a': 2013-01-01T05:00:00 has no time zone",
+        ),
+        (None, [{1: 2}], "the names of fields must be text, got int 1"),
+        (None, [{}], "{} has no field to write: give the sink a schema"),
+        (None, [{"a": None, "b": []}], r"no item has a value in any field, .* \['a', 'b'\]"),
+        (None, [{"epoch": 1}], "field 'epoch' cannot be written: the directories of the output"),
+        (None, pa.record_batch({"epoch": [1]}), "field 'epoch' cannot be written"),
+    ],
+)
+def test_what_does_not_fit_a_column_is_an_error_that_names_the_field(
+    tmp_path: Path, schema: Any, items: Any, message: str
+) -> None:
+    with pytest.raises(SinkError, match=f"step 'out': .*{message}"):
+        write(opened(ParquetSink(tmp_path, schema=schema)), 0, 0, items)
+
+
+def test_a_column_that_changes_its_type_later_is_an_error_that_shows_the_way_out(
+    tmp_path: Path,
+) -> None:
+    sink = opened(ParquetSink(tmp_path))
+    publish(sink, 0, [{"x": 1}])
+    with pytest.raises(
+        SinkError, match=r"field 'x' is double here, which does not fit int64, .*: "
+    ):
+        publish(sink, 1, [{"x": 1.5}])
+    fixed = opened(ParquetSink(tmp_path, schema={"x": pa.float64()}), resuming=True)
+    publish(fixed, 1, [{"x": 1.5}])
+    assert [
+        pq.read_schema(file).field("x").type for file in sorted(tmp_path.rglob("*.parquet"))
+    ] == [
+        pa.int64(),
+        pa.float64(),
+    ]
+
+
+def test_tasks_that_see_different_types_in_the_first_epoch_are_an_error(tmp_path: Path) -> None:
+    sink = opened(ParquetSink(tmp_path))
+    with pytest.raises(SinkError, match="field 'x' is int64 in some items and string in others"):
+        publish(sink, 0, [{"x": 1}], [{"x": "1"}])
+    assert not list(tmp_path.glob("epoch=*"))

@@ -1,0 +1,438 @@
+"""Columns of keys and values hold what plain Python reads of them, and bad ones are found."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import fastavro
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flow.connectors.kafka.reading.flat_json import FlatJsonColumns, is_flat
+from flow.connectors.kafka.reading.forms import (
+    AvroForm,
+    BytesForm,
+    Form,
+    JsonColumns,
+    JsonForm,
+    TextForm,
+)
+from flow.connectors.kafka.reading.items import ObjectItems, RecordItems
+from flow.connectors.source import BadInput, Invalid
+
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("price", pa.float64())])
+AVRO = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "name", "type": ["null", "string"]},
+        {"name": "price", "type": "double"},
+    ],
+}
+
+
+@dataclass
+class Message:
+    """A message as the client has it."""
+
+    the_value: bytes | None
+    the_key: bytes | None = None
+    the_offset: int = 0
+    stamp: tuple[int, int] = (1, 1_500)
+    the_headers: list[tuple[str, bytes | None]] | None = None
+
+    def value(self) -> bytes | None:
+        return self.the_value
+
+    def key(self) -> bytes | None:
+        return self.the_key
+
+    def offset(self) -> int:
+        return self.the_offset
+
+    def topic(self) -> str:
+        return "orders"
+
+    def partition(self) -> int:
+        return 3
+
+    def timestamp(self) -> tuple[int, int]:
+        return self.stamp
+
+    def headers(self) -> list[tuple[str, bytes | None]] | None:
+        return self.the_headers
+
+
+def records(
+    messages: Sequence[Message], value: Form, key: Form | None = None, *, key_needed: bool = False
+) -> tuple[list[dict[str, Any]], list[BadInput]]:
+    """The records of messages, and the bad ones among them."""
+    items = RecordItems(key or TextForm(), value, key_needed=key_needed, prefix="")
+    good: list[dict[str, Any]] = []
+    bad: list[BadInput] = []
+    for batch in items.batches(messages, None):
+        if isinstance(batch, Invalid):
+            bad += batch.inputs
+        elif isinstance(batch, pa.RecordBatch):
+            good += batch.to_pylist()
+    return good, bad
+
+
+def written(schema: Any, value: Any) -> bytes:
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), value)
+    return stream.getvalue()
+
+
+# --- what is beside the value ---
+
+
+def test_a_record_has_the_value_as_text_and_all_that_the_message_has() -> None:
+    message = Message(b"hi", b"ann", 17, (2, 1_500), [("trace", b"\x01"), ("empty", None)])
+    good, bad = records([message], TextForm())
+    assert bad == []
+    assert good == [
+        {
+            "value": "hi",
+            "key": "ann",
+            "topic": "orders",
+            "partition": 3,
+            "offset": 17,
+            "timestamp": datetime(1970, 1, 1, 0, 0, 1, 500_000, tzinfo=UTC),
+            "timestamp_type": "append",
+            "headers": [{"name": "trace", "value": b"\x01"}, {"name": "empty", "value": None}],
+        }
+    ]
+
+
+def test_what_a_message_has_not_is_null() -> None:
+    good, _ = records([Message(None, None, stamp=(0, -1))], BytesForm())
+    assert [good[0][name] for name in ("value", "key", "timestamp")] == [None, None, None]
+    assert (good[0]["timestamp_type"], good[0]["headers"]) == ("none", [])
+
+
+@pytest.mark.parametrize("whole", [RecordItems, ObjectItems])
+def test_a_time_may_be_before_1970_or_missing_and_is_bad_where_no_calendar_has_it(
+    whole: Any,
+) -> None:
+    """Producers that give microseconds for milliseconds come to the year 50,000."""
+    more = {"prefix": ""} if whole is RecordItems else {}
+    items = whole(TextForm(), TextForm(), key_needed=False, **more)
+    first, last = -62_135_596_800_000, 253_402_300_799_999
+    stamps = [-1, -2, first, last, first - 1, last + 1, 1_700_000_000 * 10**9, -(2**63)]
+    made = list(
+        items.batches([Message(b"v", None, n, (1, at)) for n, at in enumerate(stamps)], None)
+    )
+    good = [one for batch in made if not isinstance(batch, Invalid) for one in as_dicts(batch)]
+    bad = [one for batch in made if isinstance(batch, Invalid) for one in batch.inputs]
+    assert [one["timestamp"] for one in good] == [
+        None,
+        datetime(1969, 12, 31, 23, 59, 59, 998_000, UTC),
+        datetime(1, 1, 1, tzinfo=UTC),
+        datetime(9999, 12, 31, 23, 59, 59, 999_000, UTC),
+    ]
+    assert [(one.message.offset, one.message.timestamp) for one in bad] == [
+        (offset, None) for offset in (4, 5, 6, 7)
+    ]
+    said = (
+        "its timestamp: 1,700,000,000,000,000,000 ms since 1970 is not within the years 1 to 9999"
+    )
+    assert bad[2].reason == said
+
+
+def as_dicts(batch: Any) -> list[dict[str, Any]]:
+    return [asdict(one) for one in batch] if isinstance(batch, list) else batch.to_pylist()
+
+
+def test_only_the_columns_that_are_read_are_made() -> None:
+    items = RecordItems(TextForm(), TextForm(), key_needed=False, prefix="k_")
+    batch = items.batch([Message(b"a", b"b")], frozenset({"k_key", "value", "headers"}))
+    assert isinstance(batch, pa.RecordBatch)
+    assert batch.to_pylist() == [{"value": "a", "k_key": "b"}]
+
+
+def test_keys_that_are_records_may_be_missing() -> None:
+    keys = [b'{"id": 1}', None, b'{"id": 2}']
+    key = JsonColumns(pa.schema([("id", pa.int64())]))
+    good, bad = records([Message(b"x", one) for one in keys], BytesForm(), key)
+    assert [one["key"] for one in good] == [{"id": 1}, None, {"id": 2}]
+    assert bad == []
+    good, bad = records([Message(b"x", None)], BytesForm(), key)
+    assert ([one["key"] for one in good], bad) == ([None], [])
+
+
+# --- JSON ---
+
+plain = st.fixed_dictionaries(
+    {
+        "id": st.none() | st.integers(-(2**53), 2**53),
+        "name": st.none() | st.text(st.characters(codec="utf-8"), max_size=20),
+        "price": st.none() | st.floats(allow_nan=False, allow_infinity=False),
+    }
+)
+json_columns = pytest.mark.parametrize("columns", [JsonColumns, FlatJsonColumns])
+layouts = st.sampled_from([{}, {"indent": 2}, {"ensure_ascii": False}, {"separators": (",", ":")}])
+
+
+@json_columns
+@given(values=st.lists(st.tuples(plain, layouts), max_size=30))
+def test_json_columns_are_what_python_reads_however_it_is_laid_out(
+    columns: type[JsonColumns], values: list[tuple[dict[str, Any], dict[str, Any]]]
+) -> None:
+    data = [json.dumps(value, **layout).encode() for value, layout in values]
+    column = columns(SCHEMA).column(data)
+    assert column is not None
+    assert column.to_pylist() == [json.loads(one) for one in data]
+
+
+BAD_JSON = [
+    (b"not json", "not JSON: Expecting value at byte 1"),
+    (b'{"id": "one"}', "field 'id' does not fit int64: 'one'"),
+    (b'{"id": 1.5}', "field 'id' does not fit int64: 1.5"),
+    (b"[1]", "a JSON object is needed, got list"),
+    (b"null", "a JSON object is needed, got NoneType"),
+    (b"", "not JSON: Expecting value at byte 1"),
+    (b"  ", "not JSON: Expecting value at byte 3"),
+    (b"\n", "not JSON: Expecting value at byte 2"),
+    (b'{"name": "\xff"}', "not UTF-8 text, at byte 11"),
+    (b'{"more": "\xff"}', "not UTF-8 text, at byte 11"),
+    (b'{"id": 1} {"id": 2}', "not JSON: Extra data at byte 11"),
+    (b'{"id": 1}\n{"id": 2}', "not JSON: Extra data at byte 11"),
+    (b"[" * 100_000, "not JSON: nested too deeply"),
+    (None, "there is nothing (a tombstone)"),
+]
+
+
+@json_columns
+@pytest.mark.parametrize(("data", "reason"), BAD_JSON)
+def test_a_bad_value_is_found_among_good_ones_and_said_why(
+    columns: type[JsonColumns], data: bytes | None, reason: str
+) -> None:
+    around = [Message(b'{"id": %d}' % n, b"k", n) for n in range(5)]
+    messages = [*around[:2], Message(data, b"k", 77), *around[2:]]
+    good, bad = records(messages, columns(SCHEMA))
+    assert [one["id"] for one in good] == [0, 1, 2, 3, 4]
+    assert [(one.where, one.reason) for one in bad] == [
+        ("topic 'orders', partition 3, offset 77", f"its value: {reason}")
+    ]
+
+
+@json_columns
+@given(
+    data=st.lists(
+        st.one_of(
+            st.none(),
+            st.binary(max_size=8),
+            plain.map(lambda value: json.dumps(value).encode()),
+            st.sampled_from([data for data, _ in BAD_JSON[:-2]]),
+            st.sampled_from([b'{"price": NaN, "id": 1}', b'{"id": 1, "other": Infinity}']),
+        ),
+        max_size=40,
+    )
+)
+def test_each_message_is_good_or_bad_whatever_is_beside_it(
+    columns: type[JsonColumns], data: list[bytes | None]
+) -> None:
+    form = columns(SCHEMA)
+    messages = [Message(one, None, offset) for offset, one in enumerate(data)]
+    good, bad = records(messages, form)
+    alone = [records([message], form) for message in messages]
+    # As text, since what is not a number is not equal to itself.
+    assert repr(good) == repr([record for some, _ in alone for record in some])
+    assert [one.where for one in bad] == [one.where for _, some in alone for one in some]
+    assert len(good) + len(bad) == len(data)
+
+
+PIECES = (
+    b'"id" "name" "price" "x" : , { } [ ] null true 7 1.0 1e2 -0.5 NaN 01 "a" "\\u00e9"'.split()
+)
+
+
+@st.composite
+def broken_json(draw: st.DrawFn) -> bytes:
+    """An object, most often with something put in or taken out at one place or two."""
+    data = json.dumps(
+        {**draw(plain), "x": draw(st.sampled_from([1, "a", [1, {"id": 2}]]))}
+    ).encode()
+    for _ in range(draw(st.integers(0, 2))):
+        start = draw(st.integers(0, len(data)))
+        piece = draw(st.sampled_from(PIECES) | st.binary(max_size=1))
+        data = data[:start] + piece + data[start + draw(st.integers(0, 3)) :]
+    return data
+
+
+@given(broken_json())
+def test_flat_columns_hold_what_arrow_reads(data: bytes) -> None:
+    assert is_flat(SCHEMA)
+    mine, theirs = FlatJsonColumns(SCHEMA).column([data]), JsonColumns(SCHEMA).column([data])
+    if theirs is not None:
+        assert mine is not None
+        # But for the sign of a whole zero that is read as a float.
+        assert repr(mine.to_pylist()).replace("-0.0", "0.0") == repr(theirs.to_pylist()).replace(
+            "-0.0", "0.0"
+        )
+    elif mine is not None:  # a field that is there twice, and numbers beyond a float's range
+        value = json.loads(data)
+        assert mine.to_pylist() == [{name: value.get(name) for name in SCHEMA.names}]
+
+
+def test_flat_columns_may_have_any_name_and_are_made_of_text_where_json_has_no_type() -> None:
+    schema = pa.schema(
+        {
+            "user-id": pa.uint8(),
+            "class": pa.bool_(),
+            "é": pa.large_string(),
+            "at": pa.timestamp("ms", "UTC"),
+            "day": pa.date32(),
+        }
+    )
+    value = {
+        "user-id": 255,
+        "class": True,
+        "é": "ü",
+        "at": "2026-01-02T03:04:05Z",
+        "day": "2026-01-02",
+    }
+    assert is_flat(schema)
+    form = pickle.loads(pickle.dumps(FlatJsonColumns(schema)))
+    good, bad = (
+        [json.dumps(value).encode()],
+        [b'{"user-id": 256}', b'{"day": "today"}', b'{"at": 5}'],
+    )
+    assert form.column(good).equals(JsonColumns(schema).column(good))
+    assert form.column(good).type == pa.struct(list(schema))
+    assert [form.column([one]) for one in bad] == [None] * 3
+    assert form.problem(bad[0]) == "field 'user-id' does not fit uint8: 256"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.float32(), pa.list_(pa.int64()), pa.struct([("a", pa.int64())]), pa.decimal128(5, 2)],
+)
+def test_other_types_are_left_to_arrow(kind: Any) -> None:
+    assert not is_flat(pa.schema([("id", pa.int64()), ("more", kind)]))
+
+
+def test_the_last_of_two_fields_with_one_name_counts() -> None:
+    (found,) = FlatJsonColumns(SCHEMA).column([b'{"id": 1, "id": 2}']).to_pylist()
+    assert found["id"] == 2
+
+
+def test_messages_of_json_hold_what_python_reads() -> None:
+    items = ObjectItems(TextForm(), JsonForm(), key_needed=False)
+    (batch,) = items.batches([Message(b'{"a": [1, null]}', b"k"), Message(None)], None)
+    assert isinstance(batch, list)
+    assert [(one.key, one.value) for one in batch] == [("k", {"a": [1, None]}), (None, None)]
+
+
+# --- bad keys, and none ---
+
+
+@pytest.mark.parametrize("whole", [RecordItems, ObjectItems])
+def test_a_bad_key_or_none_is_bad_as_asked(whole: Any) -> None:
+    more = {"prefix": ""} if whole is RecordItems else {}
+    messages = [Message(b"a", b"k", 0), Message(b"b", b"\xff", 1), Message(b"c", None, 2)]
+    items = whole(TextForm(), TextForm(), key_needed=True, **more)
+    *_, invalid = items.batches(messages, None)
+    assert [(one.text, one.reason) for one in invalid.inputs] == [
+        (r"b'\xff'", "its key: not UTF-8 text, at byte 1"),
+        ("None", "it has no key"),
+    ]
+    assert [(one.message.offset, one.message.value) for one in invalid.inputs] == [
+        (1, b"b"),
+        (2, b"c"),
+    ]
+
+
+# --- Avro ---
+
+
+@given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.none() | st.text(), st.floats())))
+def test_avro_columns_are_what_fastavro_reads(rows: list[tuple[int, str | None, float]]) -> None:
+    values = [{"id": one, "name": name, "price": price} for one, name, price in rows]
+    data = [written(AVRO, value) for value in values]
+    form = AvroForm(json.dumps(AVRO))
+    column = form.column(data)
+    assert column is not None
+    assert repr(column.to_pylist()) == repr([form.read(one) for one in data])
+
+
+def test_avro_of_many_types_comes_to_columns() -> None:
+    types: list[tuple[str, Any, Any, Any]] = [
+        ("flag", "boolean", True, pa.bool_()),
+        ("small", "int", 5, pa.int32()),
+        ("half", "float", 0.5, pa.float32()),
+        ("raw", "bytes", b"\x00", pa.binary()),
+        ("four", {"type": "fixed", "name": "Four", "size": 4}, b"abcd", pa.binary(4)),
+        ("kind", {"type": "enum", "name": "K", "symbols": ["A", "B"]}, "B", pa.string()),
+        ("tags", {"type": "array", "items": "string"}, ["x"], pa.list_(pa.string())),
+        ("day", {"type": "int", "logicalType": "date"}, date(2026, 1, 2), pa.date32()),
+        (
+            "at",
+            {"type": "long", "logicalType": "timestamp-millis"},
+            datetime(2026, 1, 2, tzinfo=UTC),
+            pa.timestamp("ms", "UTC"),
+        ),
+        (
+            "cost",
+            {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2},
+            Decimal("12.50"),
+            pa.decimal128(6, 2),
+        ),
+        ("inner", {**AVRO, "name": "In"}, {"id": 1, "name": None, "price": 2.0}, None),
+        ("again", "In", {"id": 2, "name": "b", "price": 3.0}, None),
+    ]
+    fields = [{"name": name, "type": kind} for name, kind, _, _ in types]
+    schema = {"type": "record", "name": "All", "fields": fields}
+    value = {name: one for name, _, one, _ in types}
+    form = AvroForm(schema)
+    column = form.column([written(schema, value)])
+    assert column is not None
+    assert column.to_pylist() == [value]
+    for name, _, _, kind in types:
+        assert kind is None or column.type.field(name).type == kind
+
+
+def test_avro_maps_and_uuids_come_to_columns() -> None:
+    number = UUID(int=7)
+    schema = {
+        "type": "record",
+        "name": "R",
+        "fields": [
+            {"name": "id", "type": {"type": "string", "logicalType": "uuid"}},
+            {"name": "counts", "type": {"type": "map", "values": "long"}},
+        ],
+    }
+    data = written(schema, {"id": number, "counts": {"a": 1}})
+    form = AvroForm(schema)
+    column = form.column([data])
+    assert column is not None
+    assert column.to_pylist() == [{"id": str(number), "counts": [("a", 1)]}]
+    assert form.read(data) == {"id": number, "counts": {"a": 1}}
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "not Avro of the schema (EOFError)"),
+        (written(AVRO, {"id": 1, "name": "a", "price": 1.0}) + b"!", "1 bytes are left over"),
+        (None, "there is nothing (a tombstone)"),
+    ],
+)
+def test_bad_avro_is_found(data: bytes | None, reason: str) -> None:
+    good = Message(written(AVRO, {"id": 1, "name": "a", "price": 1.0}))
+    found, bad = records([good, Message(data), good], AvroForm(AVRO))
+    assert [one["id"] for one in found] == [1, 1]
+    assert len(bad) == 1
+    assert reason in bad[0].reason

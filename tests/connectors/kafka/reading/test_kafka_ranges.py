@@ -1,0 +1,172 @@
+"""Reading a range through a client that a test makes up: what it says besides messages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from flow.connectors.kafka import cluster
+from flow.connectors.kafka.client import Properties
+from flow.connectors.kafka.reading import ranges as reading
+from flow.connectors.kafka.reading.ranges import Access, Connection
+from flow.errors import SourceError
+
+PARTITION = cluster.TopicPartition("t", 0)
+
+
+@dataclass
+class Message:
+    """A message, or an event in the place of one."""
+
+    at: int
+    code: int | None = None
+
+    def offset(self) -> int:
+        return self.at
+
+    def error(self) -> KafkaError | None:
+        return None if self.code is None else KafkaError(self.code)
+
+
+@dataclass
+class Client:
+    """Gives what it was told to, call by call, then nothing.
+
+    Where the partition begins and ends it says answer by answer, the last one again and again.
+    """
+
+    given: list[list[Message]] = field(default_factory=list)
+    ends: list[tuple[int, int] | KafkaError] = field(default_factory=lambda: [(0, 100)])
+    assigned: list[int] = field(default_factory=list)
+
+    def assign(self, places: list[TopicPartition]) -> None:
+        self.assigned += [place.offset for place in places]
+
+    def unassign(self) -> None:
+        pass
+
+    def consume(self, _count: int, _seconds: float) -> list[Message]:
+        return self.given.pop(0) if self.given else []
+
+    def get_watermark_offsets(self, _place: TopicPartition, timeout: float) -> tuple[int, int]:
+        ends = self.ends.pop(0) if len(self.ends) > 1 else self.ends[0]
+        if isinstance(ends, KafkaError):
+            raise KafkaException(ends)
+        return ends
+
+
+@pytest.fixture(autouse=True)
+def no_time_to_lose(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "DOUBT_SECONDS", 0.05)
+    monkeypatch.setattr(reading, "ASK_SECONDS", 0.01)
+    monkeypatch.setattr(reading, "WAITING_SECONDS", 0.0)
+
+
+def read_slowly(client: Client, on_data_loss: Any = "fail") -> Iterator[list[int]]:
+    """The offsets of the messages that come of a range, from 0 to 4."""
+    connection = Connection(Access("b:9092", Properties({}), on_data_loss, 0.5))
+    connection._client = client
+    for many in connection.messages(PARTITION, 0, 5):
+        yield [one.offset() for one in many]
+
+
+def read(client: Client, on_data_loss: Any = "fail") -> list[int]:
+    """The same, at once."""
+    return [offset for many in read_slowly(client, on_data_loss) for offset in many]
+
+
+def messages(*offsets: int) -> list[Message]:
+    return [Message(offset) for offset in offsets]
+
+
+def test_messages_come_once_though_the_client_was_out_of_range_beside_them() -> None:
+    out_of_range = Message(2, KafkaError._AUTO_OFFSET_RESET)
+    client = Client([[*messages(0, 1), out_of_range], messages(0, 1, 2), messages(3, 4, 5)])
+    assert read(client) == [0, 1, 2, 3, 4]
+    assert client.assigned == [0, 2]
+
+
+def test_offsets_that_hold_no_message_are_passed_over() -> None:
+    end = Message(5, KafkaError._PARTITION_EOF)
+    assert read(Client([messages(1), messages(3), [end]])) == [1, 3]
+    assert read(Client([messages(1, 7)])) == [1]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN],
+)
+def test_what_concerns_no_message_is_passed_over(code: int) -> None:
+    assert read(Client([[Message(-1, code)], messages(0, 1, 2, 3, 4)])) == [0, 1, 2, 3, 4]
+
+
+def test_what_stays_is_an_error() -> None:
+    refused = Message(0, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(SourceError, match="t/0 cannot be read at 0: "):
+        read(Client([[refused]]))
+
+
+@pytest.mark.parametrize(
+    ("given", "ends", "problem"),
+    [
+        (
+            [messages(0, 1), [Message(2, KafkaError._PARTITION_EOF)]],
+            (0, 2),
+            "t/0 ends at 2, and messages up to 4 were to be read: the topic was made anew",
+        ),
+        (
+            [messages(0, 1), [Message(2, KafkaError.UNKNOWN_TOPIC_OR_PART)]],
+            KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART),
+            "t/0 is not on the broker any more",
+        ),
+        (
+            [messages(0, 1), [Message(2, KafkaError._AUTO_OFFSET_RESET)]],
+            (5, 9),
+            "messages 2 to 4 of t/0 were deleted on the broker before the flow read them",
+        ),
+    ],
+)
+def test_messages_that_are_gone_are_an_error_or_a_warning(
+    given: list[list[Message]], ends: Any, problem: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(SourceError, match=rf"{problem}.*\(on_data_loss='warn' goes on"):
+        read(Client(list(given), [ends]))
+    assert read(Client(list(given), [ends]), on_data_loss="warn") == [0, 1]
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith(problem)
+    assert said.endswith("; going on with what is left")
+
+
+def test_an_end_that_comes_too_early_is_no_loss_where_the_broker_has_the_rest() -> None:
+    early = Message(2, KafkaError._PARTITION_EOF)
+    client = Client([messages(0, 1), [early]], ends=[(0, 5)])
+    with pytest.raises(SourceError, match="no message came of t/0 for 0 s, of those from 2 to 4"):
+        read(client)
+    assert client.assigned == [0]
+
+
+def test_what_the_broker_says_for_a_moment_only_is_no_loss() -> None:
+    unknown = KafkaError(KafkaError._UNKNOWN_PARTITION)
+    client = Client([messages(0, 1)], ends=[(0, 2), unknown, (0, 5)])
+    with pytest.raises(SourceError, match="no message came of t/0"):
+        read(client)
+
+
+def test_the_time_that_is_spent_on_messages_is_not_the_broker_s() -> None:
+    reading_slowly = read_slowly(Client([messages(0, 1), [], messages(2, 3, 4)]))
+    assert next(reading_slowly) == [0, 1]
+    time.sleep(0.6)
+    assert list(reading_slowly) == [[2, 3, 4]]
+
+
+def test_brokers_that_are_away_when_asked_are_waited_for() -> None:
+    away = KafkaError(KafkaError._TRANSPORT)
+    out_of_range = Message(0, KafkaError._AUTO_OFFSET_RESET)
+    assert read(Client([[out_of_range], messages(0, 1, 2, 3, 4)], ends=[away])) == [0, 1, 2, 3, 4]
+    with pytest.raises(SourceError, match="no message came of t/0"):
+        read(Client([[out_of_range]], ends=[away]))

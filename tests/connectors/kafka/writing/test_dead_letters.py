@@ -1,0 +1,183 @@
+"""Dead letters: what late and broken items become, and that they arrive."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import flow.operators as op
+import flow_windowing as win
+from flow import Dataflow, FlowBuildError, run
+from flow.connectors.files import JsonLinesSink
+from flow.connectors.formats.plain_values import instant_text
+from flow.connectors.kafka import BadMessage, KafkaMessage, KafkaSink, dead_letters
+from flow.connectors.kafka.dead_letters import dead_letter
+from flow.connectors.kafka.writing.records import KafkaRecord
+from flow.connectors.source import BadInput
+from flow.testing import TestDriver, TestingSource
+from tests.support.kafka import Broker
+
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+SINK = KafkaSink("nowhere:1", "dead")
+
+
+def message(key: Any, value: Any) -> KafkaMessage:
+    return KafkaMessage(key, value, "orders", 3, 17, NOON, "create", (("trace", b"1"),))
+
+
+COORDINATES = [("flow.topic", "orders"), ("flow.partition", "3"), ("flow.offset", "17")]
+
+
+def flow_over(items: list[Any], sink: KafkaSink = SINK) -> Dataflow:
+    """Texts become numbers of seconds, which are summed up minute by minute."""
+    flow = Dataflow("sums")
+    texts = op.input("in", flow, TestingSource(items))
+    numbers = op.try_map("parse", texts, int)
+    sums = win.sum_window(
+        "sums",
+        op.key_on("by_parity", numbers.ok, lambda number: "odd" if number % 2 else "even"),
+        win.EventClock(float, wait_for_system_duration="0s"),
+        win.TumblingWindower(length="1m", align_to=datetime(1970, 1, 1, tzinfo=UTC)),
+    )
+    op.output("out", op.map("show", sums.down, str), sink)
+    dead_letters("dead", sums.late, numbers.errors, sink=sink)
+    return flow
+
+
+def test_late_and_broken_items_say_why_they_are_there() -> None:
+    """
+    even   0 ··· 100 · 20 (late for 00:00-01:00 by 80 s)          x is no number
+    """
+    with TestDriver(flow_over([]), now="2024-05-01T00:00:00Z") as driver:
+        driver.send("in", ["100", "20", "x"])
+        driver.end()
+        late, broken = sorted(driver.received("dead"), key=lambda one: str(one.value))
+    assert late == KafkaRecord(
+        20,
+        "even",
+        [
+            ("flow.step", "sums"),
+            ("flow.reason", "late"),
+            ("flow.late_by", "80.0"),
+            ("flow.timestamp", "1970-01-01T00:00:20Z"),
+            ("flow.watermark", "1970-01-01T00:01:40Z"),
+            ("flow.window_open", "1970-01-01T00:00:00Z"),
+            ("flow.window_close", "1970-01-01T00:01:00Z"),
+            ("flow.window_ids", "0"),
+        ],
+    )
+    reason = "ValueError: invalid literal for int() with base 10: 'x'"
+    assert broken == KafkaRecord("x", None, [("flow.step", "parse"), ("flow.reason", reason)])
+
+
+def test_a_message_stays_as_it_was_and_says_where_it_was_read() -> None:
+    made = dead_letter("parse", ("ann", op.ItemError(message(b"k", b"v"), "parse", KeyError("a"))))
+    reason = [("flow.step", "parse"), ("flow.reason", "KeyError: 'a'")]
+    assert made == KafkaRecord(b"v", b"k", [("trace", b"1"), *reason, *COORDINATES], NOON)
+
+
+def test_a_message_that_could_not_be_read_stays_as_it_was() -> None:
+    bad = BadMessage("orders[3]@17", "{", "not JSON", message(None, b"{"))
+    why = [("flow.step", "in"), ("flow.reason", "not JSON"), ("flow.where", "orders[3]@17")]
+    assert dead_letter("in", bad) == KafkaRecord(
+        b"{", None, [("trace", b"1"), *why, *COORDINATES], NOON
+    )
+
+
+def test_a_record_read_from_kafka_leaves_out_what_the_message_says() -> None:
+    record = {
+        "n": 1,
+        "key": b"k",
+        "topic": "orders",
+        "partition": 3,
+        "offset": 17,
+        "timestamp": NOON,
+        "timestamp_type": "create",
+        "headers": [{"name": "trace", "value": b"1"}],
+    }
+    made = dead_letter("any", ("by", record))
+    headers = [("trace", b"1"), ("flow.step", "any"), *COORDINATES]
+    assert made == KafkaRecord({"n": 1}, b"k", headers, NOON)
+
+
+def test_input_that_could_not_be_read_says_where_it_stands() -> None:
+    made = dead_letter("in", BadInput("a.jsonl, line 3", "{", "not JSON"))
+    headers = [("flow.step", "in"), ("flow.reason", "not JSON"), ("flow.where", "a.jsonl, line 3")]
+    assert made == KafkaRecord("{", None, headers)
+
+
+def test_any_other_item_says_its_step_and_keeps_its_key() -> None:
+    assert dead_letter("odd", ("k", {"n": 1})) == KafkaRecord({"n": 1}, "k", [("flow.step", "odd")])
+
+
+def test_text_is_written_as_it_stood_in_the_message() -> None:
+    made = dead_letter("any", message("k", "é"))
+    assert (made.key, made.value) == (b"k", "é".encode())
+    half_a_pair = BadMessage("here", "", "\ud83d", message(None, "\ud83d"))
+    made = dead_letter("any", half_a_pair)
+    assert (made.value, dict(made.headers)["flow.reason"]) == (b"?", "?")
+
+
+class Odd:
+    """What no format knows."""
+
+    def __repr__(self) -> str:
+        return "Odd(\udcff)"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "as_key", "as_value", "said"),
+    [
+        ({"id": 7}, {"n": 1}, b'{"id": 7}', {"n": 1}, {"flow.key_as": "json"}),
+        (1.5, Odd(), b"1.5", b"Odd(?)", {"flow.key_as": "json", "flow.value_as": "repr"}),
+        (7, {"n": Odd()}, 7, b"{'n': Odd(?)}", {"flow.value_as": "repr"}),
+        (b"\xff", b"\xff", b"\xff", b"\xff", {}),
+    ],
+)
+def test_what_has_no_form_in_the_sink_s_formats_is_written_all_the_same(
+    key: Any, value: Any, as_key: Any, as_value: Any, said: dict[str, str]
+) -> None:
+    made = dead_letter("any", message(key, value))
+    assert (made.key, made.value) == (as_key, as_value)
+    assert {name: text for name, text in made.headers if name.endswith("_as")} == said
+    encoding = SINK.encoding
+    (batch,) = encoding.encoded([[made]], "dead")
+    assert batch.num_rows == 1
+
+
+@pytest.mark.parametrize("millis", [0, -1_000])
+def test_a_time_that_cannot_be_written_is_a_header(millis: int) -> None:
+    time = datetime.fromtimestamp(millis / 1000, UTC)
+    made = dead_letter("any", replace(message(None, b"v"), timestamp=time))
+    assert made.timestamp is None
+    assert ("flow.message_time", instant_text(time)) in list(made.headers)
+    first = datetime.fromtimestamp(0.001, UTC)
+    assert dead_letter("any", replace(message(None, b"v"), timestamp=first)).timestamp == first
+
+
+def test_another_sink_is_refused() -> None:
+    flow = Dataflow("f")
+    items = op.input("in", flow, TestingSource([1]))
+    with pytest.raises(FlowBuildError, match="step 'dead': sink must be a KafkaSink"):
+        dead_letters("dead", items, sink=JsonLinesSink("x"))  # type: ignore[arg-type]
+
+
+@pytest.mark.spark
+def test_dead_letters_arrive_with_their_headers(broker: Broker, spark: SparkSession) -> None:
+    topic = broker.topic()
+    sink = KafkaSink(broker.servers, topic)
+    flow = Dataflow("sums")
+    numbers = op.try_map("parse", op.input("in", flow, TestingSource(["1", "x", "y"])), int)
+    dead_letters("dead", numbers.errors, sink=sink)
+    op.output("out", op.map("show", numbers.ok, str), KafkaSink(broker.servers, broker.topic()))
+    run(flow, spark=spark)
+    messages = broker.consume(topic)
+    assert [json.loads(one.value()) for one in messages] == ["x", "y"]
+    headers = dict(messages[1].headers())
+    assert headers["flow.step"] == b"parse"
+    assert headers["flow.reason"].startswith(b"ValueError: invalid literal for int()")

@@ -1,0 +1,510 @@
+"""What a `KafkaSink` does with a topic: epochs once, as a whole, in order; no Spark is needed."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from flow import SinkError
+from flow.connectors.kafka import KafkaRecord, KafkaSink
+from flow.connectors.kafka.connection import Clients
+from flow.connectors.kafka.writing import sending, topics, transactions
+from flow.connectors.kafka.writing.topics import Topic
+from flow.connectors.sink import WriteContext, Written
+from tests.support.kafka import Broker, own_broker
+
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+NOBODY = "127.0.0.1:1"
+
+
+class Run:
+    """One run of a flow, as far as a sink sees it: opened, given epochs, closed."""
+
+    def __init__(self, sink: KafkaSink, run_id: str, *, step_id: str = "out") -> None:
+        self.sink = sink
+        self.run_id = run_id
+        self.step_id = step_id
+        sink.open(run_id, resuming=False)
+
+    def write(self, epoch: int, *parts: Written, rewinds: int = 0) -> None:
+        """Write and commit an epoch, a part for each Spark partition."""
+        numbers = range(len(parts))
+        contexts = (WriteContext(self.step_id, epoch, n, self.run_id, rewinds) for n in numbers)
+        made = [
+            self.sink.write(context, iter([part]))
+            for context, part in zip(contexts, parts, strict=True)
+        ]
+        self.sink.commit(epoch, made)
+
+
+@pytest.fixture
+def start(broker: Broker) -> Iterator[Callable[..., Run]]:
+    """Starts runs, and ends them with the test."""
+    runs: list[Run] = []
+
+    def begin(topic: str, run_id: str = "", step_id: str = "out", **options: Any) -> Run:
+        sink = KafkaSink(broker.servers, topic, **options)
+        runs.append(Run(sink, run_id or uuid.uuid4().hex, step_id=step_id))
+        return runs[-1]
+
+    yield begin
+    for run in runs:
+        run.sink.close()
+
+
+Start = Callable[..., Run]
+
+
+def values(broker: Broker, topic: str) -> list[Any]:
+    """The committed values, partition by partition."""
+    return [json.loads(message.value()) for message in broker.consume(topic)]
+
+
+def numbers(*found: int) -> list[dict[str, int]]:
+    return [{"value": number} for number in found]
+
+
+def test_key_value_time_and_headers_arrive(broker: Broker, start: Start) -> None:
+    topic = broker.topic()
+    start(topic).write(0, [KafkaRecord({"n": 1}, "k", {"a": "x", "b": None}, NOON), ("j", 2)])
+    with_all, plain = broker.consume(topic)
+    assert (with_all.key(), with_all.value()) == (b"k", b'{"n": 1}')
+    assert with_all.headers() == [("a", b"x"), ("b", None)]
+    assert with_all.timestamp() == (1, 1_714_564_800_000)
+    assert (plain.key(), plain.value(), plain.headers()) == (b"j", b'{"value": 2}', None)
+    assert abs(plain.timestamp()[1] / 1000 - time.time()) < 60
+
+
+def test_headers_arrive_where_no_message_says_its_time(broker: Broker, start: Start) -> None:
+    topic = broker.topic()
+    start(topic).write(0, [KafkaRecord(1, "k", {"a": "x"}), KafkaRecord(2, "k")])
+    assert [one.headers() for one in broker.consume(topic)] == [[("a", b"x")], None]
+
+
+def test_columns_arrive_as_their_records_do(broker: Broker, start: Start) -> None:
+    topic = broker.topic()
+    batch = pa.RecordBatch.from_pydict({"key": ["a", None], "n": [1, 2], "timestamp": [NOON, None]})
+    start(topic).write(0, batch, batch.drop_columns(["timestamp"]))
+    found = [(one.key(), json.loads(one.value()).get("n")) for one in broker.consume(topic)]
+    assert found == [(b"a", 1), (None, 2)] * 2
+    assert broker.consume(topic)[0].timestamp()[1] == 1_714_564_800_000
+
+
+def test_a_keys_items_stay_in_order_and_in_the_partition_that_javas_clients_choose(
+    broker: Broker, start: Start
+) -> None:
+    topic = broker.topic(partitions=4)
+    run = start(topic)
+    for epoch in range(3):
+        items = [(f"k{number % 50}", epoch * 25_000 + number) for number in range(25_000)]
+        run.write(epoch, items[:12_000], items[12_000:])
+    by_key: dict[bytes, list[int]] = defaultdict(list)
+    partitions: dict[bytes, set[int]] = defaultdict(set)
+    for message in broker.consume(topic):
+        by_key[message.key()].append(json.loads(message.value())["value"])
+        partitions[message.key()].add(message.partition())
+    assert sum(map(len, by_key.values())) == 75_000
+    assert all(found == sorted(found) for found in by_key.values())
+    assert partitions == {
+        f"k{number}".encode(): {java_partition(f"k{number}".encode(), 4)} for number in range(50)
+    }
+
+
+def java_partition(key: bytes, count: int) -> int:
+    """Where Kafka's own clients send a key: a murmur2 hash without its sign, modulo the count."""
+    mask, m = 0xFFFFFFFF, 0x5BD1E995
+    h = (0x9747B28C ^ len(key)) & mask
+    whole = len(key) // 4 * 4
+    for start in range(0, whole, 4):
+        k = int.from_bytes(key[start : start + 4], "little") * m & mask
+        k = (k ^ (k >> 24)) * m & mask
+        h = (h * m & mask) ^ k
+    if key[whole:]:
+        h = (h ^ int.from_bytes(key[whole:], "little")) * m & mask
+    h = (h ^ (h >> 13)) * m & mask
+    return ((h ^ (h >> 15)) & 0x7FFFFFFF) % count
+
+
+def test_an_epoch_that_is_done_again_writes_nothing(broker: Broker, start: Start) -> None:
+    """
+    first run    0 · 1 ·· killed before Spark knew
+    second run         1 · 2
+    """
+    topic = broker.topic()
+    first = start(topic, "run")
+    first.write(0, [1], [2])
+    first.write(1, [3])
+    first.write(1, [3])
+    second = start(topic, "run")
+    second.write(1, [3])
+    second.write(2, [4])
+    assert values(broker, topic) == numbers(1, 2, 3, 4)
+
+
+def test_epochs_without_items_leave_nothing(broker: Broker, start: Start) -> None:
+    topic = broker.topic()
+    run = start(topic)
+    run.write(0)
+    run.write(1, [])
+    run.write(2, [5])
+    assert values(broker, topic) == numbers(5)
+
+
+def test_what_was_cut_off_is_not_seen_and_is_written_by_the_next_run(
+    broker: Broker, start: Start
+) -> None:
+    topic = broker.topic()
+    zombie = start(topic, "run")
+    zombie.write(0, [1])
+    writer = zombie.sink._run.writers["out"]
+    writer._sender.producer.begin_transaction()
+    writer._sender.producer.produce(topic, b'{"value": "half"}')
+    writer._sender.producer.flush()
+    start(topic, "run").write(1, [2])
+    assert values(broker, topic) == numbers(1, 2)
+
+
+class Wrapped:
+    """A producer that does all but one thing as ever."""
+
+    def __init__(self, producer: Any) -> None:
+        self._producer = producer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._producer, name)
+
+    def __len__(self) -> int:
+        return len(self._producer)
+
+
+class Interrupted(Wrapped):
+    """A producer whose process dies with all sent, and nothing committed."""
+
+    def commit_transaction(self, _seconds: float) -> None:
+        self._producer.flush(30)
+        raise KeyboardInterrupt
+
+
+def test_a_number_that_was_not_committed_does_not_count(
+    broker: Broker, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    first run    0 · 1, its number sent, too ·· killed before the commit
+    second run                                    1 · is written
+    """
+    topic = broker.topic()
+    first = start(topic, "run")
+    first.write(0, [0])
+    sender = first.sink._run.writers["out"]._sender
+    monkeypatch.setattr(sender, "producer", Interrupted(sender.producer))
+    with pytest.raises(KeyboardInterrupt):
+        first.write(1, [1])
+    start(topic, "run").write(1, [1])
+    assert values(broker, topic) == numbers(0, 1)
+
+
+def test_a_run_that_was_taken_over_from_can_write_no_more(broker: Broker, start: Start) -> None:
+    topic = broker.topic()
+    zombie = start(topic, "run")
+    zombie.write(0, [1])
+    start(topic, "run").write(1, [2])
+    with pytest.raises(SinkError) as caught:
+        zombie.write(1, [2])
+    assert "step 'out': epoch 1 could not be written" in str(caught.value)
+    assert topic in str(caught.value)
+    assert "another process has opened the same output" in str(caught.value)
+    assert values(broker, topic) == numbers(1, 2)
+
+
+def test_two_outputs_and_two_runs_share_a_topic(broker: Broker, start: Start) -> None:
+    topic = broker.topic()
+    one, two = start(topic, "run", "one"), start(topic, "run", "two")
+    other = start(topic, "other", "one")
+    for run, number in ((one, 1), (two, 2), (other, 3)):
+        run.write(0, [number])
+        run.write(0, [number])
+    for run, number in ((one, 4), (two, 5), (other, 6)):  # nobody has fenced anybody
+        run.write(1, [number])
+    assert sorted(one["value"] for one in values(broker, topic)) == [1, 2, 3, 4, 5, 6]
+
+
+def test_another_flows_open_transaction_does_not_hide_what_was_written(
+    broker: Broker, start: Start
+) -> None:
+    """
+    other            its number ····························· aborted
+    ours   epoch 0 ·············· epoch 1 · opened again, waits · epoch 1 is there
+    """
+    topic, epochs = broker.topic(), broker.topic(settings={"cleanup.policy": "compact"})
+    run = start(topic, "run", epochs_topic=epochs)
+    run.write(0, [0])
+    other = broker.producer(transactional_id="other", transaction_timeout_ms=60_000)
+    other.init_transactions(30)
+    other.begin_transaction()
+    other.produce(epochs, b"{}", b"other")
+    other.flush()
+    run.write(1, [1])
+    again = start(topic, "run", epochs_topic=epochs)
+    abort = threading.Timer(1.0, other.abort_transaction, [10.0])
+    began = time.monotonic()
+    abort.start()
+    again.write(1, [1])
+    abort.join()
+    assert time.monotonic() - began > 0.9
+    assert values(broker, topic) == numbers(0, 1)
+
+
+def test_a_run_that_was_set_back_is_refused_or_writes_again(broker: Broker, start: Start) -> None:
+    topic = broker.topic()
+    run = start(topic, "run")
+    for epoch in range(3):
+        run.write(epoch, [epoch])
+    with pytest.raises(SinkError) as caught:
+        start(topic, "run").write(1, [1, 2])
+    assert "holds records of this run up to epoch 2, and it was set back to 1" in str(caught.value)
+    with pytest.raises(SinkError) as caught:
+        start(topic, "run").write(2, [2, 3])
+    assert "holds 1 records of epoch 2 of this run, which has 2 now" in str(caught.value)
+    with pytest.raises(SinkError) as caught:
+        start(topic, "run").write(2, [3], rewinds=1)
+    assert "holds records of this run up to epoch 2, and it was set back to 2" in str(caught.value)
+    again = start(topic, "run", after_rewind="write")
+    again.write(1, [1, 2])
+    again.write(1, [1, 2])
+    again.write(2, [3])
+    assert values(broker, topic) == numbers(0, 1, 2, 1, 2, 3)
+
+
+def test_a_topic_is_made_where_that_was_asked_for(broker: Broker, start: Start) -> None:
+    topic = f"made-{uuid.uuid4().hex}"
+    with pytest.raises(SinkError) as caught:
+        start(topic)
+    assert f"topic {topic!r} is not there" in str(caught.value)
+    assert "partitions=..." in str(caught.value)
+    assert broker.partitions(topic) == 0
+    start(topic, partitions=3).write(0, [1])
+    assert broker.partitions(topic) == 3
+    assert values(broker, topic) == numbers(1)
+
+
+def test_a_topic_that_somebody_else_has_made_by_now_is_taken(broker: Broker) -> None:
+    topic = Topic(Clients(broker.servers, {}), f"made-{uuid.uuid4().hex}")
+    topic.make(2)
+    topic.make(3)
+    assert broker.partitions(topic.name) == 2
+
+
+def test_a_topic_of_epochs_that_forgets_is_refused(broker: Broker, start: Start) -> None:
+    epochs = broker.topic()
+    with pytest.raises(SinkError) as caught:
+        start(broker.topic(), epochs_topic=epochs)
+    assert f"{epochs!r} has cleanup.policy='delete'" in str(caught.value)
+
+
+def test_a_topic_of_epochs_that_is_gone_is_not_taken_for_nothing_written(
+    broker: Broker,
+    start: Start,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(topics, "NEWS_SECONDS", 1.0)
+    topic, epochs_topic = broker.topic(), f"epochs-{uuid.uuid4().hex}"
+    run = start(topic, "a run", epochs_topic=epochs_topic)
+    assert caplog.records == []
+    broker.delete_topic(epochs_topic)
+    with pytest.raises(SinkError, match=f"topic '{epochs_topic}' is not there any more"):
+        run.write(0, [{"n": 1}])
+    assert broker.consume(topic) == []
+    run.sink.open("a run", resuming=True)
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith(f"the topic of epochs '{epochs_topic}' was not there and has been made")
+    run.sink.open("a run", resuming=True)
+    assert len(caplog.records) == 1
+
+
+def test_brokers_too_few_for_transactions_are_not_taken_for_unreachable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The default asks for three of them, which is a common surprise on one."""
+    monkeypatch.setattr(transactions, "_SECONDS", 4.0)
+    lone = own_broker(transaction_state_log_replication_factor="3")
+    try:
+        run = Run(KafkaSink(lone.servers, lone.topic()), "a run")
+        with pytest.raises(SinkError, match=r"brokers answer, and none .*transaction\.state\.log"):
+            run.write(0, [{"n": 1}])
+        run.sink.close()
+    finally:
+        lone.remove()
+
+
+def test_a_record_that_is_too_large_is_named_and_nothing_of_its_epoch_is_seen(
+    broker: Broker, start: Start
+) -> None:
+    topic = broker.topic(settings={"max.message.bytes": "20000"})
+    run = start(topic, "run", value_format="text")
+    small = [(f"k{number}", "x" * 900) for number in range(100)]
+    run.write(0, small)
+    with pytest.raises(SinkError) as caught:
+        run.write(1, [*small, ("big", "x" * 50_000)])
+    assert "step 'out': epoch 1 could not be written" in str(caught.value)
+    assert "a record is too large (key b'big', 50003 bytes)" in str(caught.value)
+    assert "max.message.bytes" in str(caught.value)
+    run.write(1, small)
+    assert len(broker.consume(topic)) == 200
+
+
+def test_a_topic_that_takes_large_records_gets_them(broker: Broker, start: Start) -> None:
+    topic = broker.topic(settings={"max.message.bytes": "5000000"})
+    start(topic, value_format="text").write(0, ["x" * 3_000_000, "y"])
+    assert [len(one.value()) for one in broker.consume(topic)] == [3_000_000, 1]
+
+
+def test_a_topic_that_is_gone_is_an_error(broker: Broker, start: Start) -> None:
+    topic = broker.topic()
+    run = start(topic, properties={"transaction.timeout.ms": 4000})
+    run.write(0, [1])
+    broker.delete_topic(topic)
+    time.sleep(0.5)
+    with pytest.raises(SinkError) as caught:
+        run.write(1, [2])
+    assert f"step 'out': epoch 1 could not be written (topic {topic!r})" in str(caught.value)
+    assert "the topic is not there any more" in str(caught.value)
+
+
+def test_a_broker_that_is_killed_and_comes_back_has_the_epoch_once(
+    broker: Broker, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    epoch 1   sent ─── killed ─── started ─── flushed, committed
+    """
+    topic = broker.topic()
+    run = start(topic, "run")
+    run.write(0, [1])
+    sender = run.sink._run.writers["out"]._sender
+    flush = sender.flush
+
+    def interrupted(seconds: float) -> None:
+        broker.kill()
+        broker.start()
+        flush(seconds)
+
+    monkeypatch.setattr(sender, "flush", interrupted)
+    run.write(1, [2])
+    start(topic, "run").write(1, [2])
+    assert values(broker, topic) == numbers(1, 2)
+
+
+def test_brokers_that_cannot_be_reached_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flow.connectors.kafka.writing.topics._SECONDS", 0.5)
+    with pytest.raises(SinkError) as caught:
+        KafkaSink(NOBODY, "t").open("run", resuming=False)
+    assert "topic 't' cannot be opened: the brokers at '127.0.0.1:1' cannot be" in str(caught.value)
+    assert "Connection refused" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("properties", "said"),
+    [
+        ({"no.such": 1}, "no.such"),
+        ({"compression.type": "tar"}, "tar"),
+        ({"sasl.jaas.config": "x"}, "JAAS"),
+    ],
+)
+def test_a_property_that_the_client_does_not_know_is_named(
+    broker: Broker, start: Start, properties: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(SinkError, match=said):
+        start(broker.topic(), properties=properties)
+
+
+def test_no_error_shows_a_secret(broker: Broker, start: Start) -> None:
+    secret = {"security.protocol": "ssl", "ssl.ca.location": "/s3cr3t/s3cr3t"}
+    with pytest.raises(SinkError) as caught:
+        start(broker.topic(), properties=secret)
+    assert "cannot be opened" in str(caught.value)
+    assert "s3cr3t" not in str(caught.value)
+    with pytest.raises(SinkError, match=r'Invalid value "\*\*\*"'):
+        start(broker.topic(), properties={"compression.codec": "s3cr3t"})
+
+
+def test_at_least_once_writes_again_what_is_done_again(broker: Broker, start: Start) -> None:
+    topic = broker.topic()
+    run = start(topic, guarantee="at least once")
+    run.write(0, [1], [2])
+    run.write(0, [1], [2])
+    assert values(broker, topic) == numbers(1, 2, 1, 2)
+
+
+def test_at_least_once_says_what_could_not_be_written(broker: Broker, start: Start) -> None:
+    topic = broker.topic(settings={"max.message.bytes": "2000"})
+    run = start(topic, guarantee="at least once", value_format="text")
+    with pytest.raises(SinkError) as caught:
+        run.write(4, [("k", "x" * 9000)])
+    assert "step 'out': epoch 4 could not be written" in str(caught.value)
+    assert "a record is too large (key b'k', 9001 bytes)" in str(caught.value)
+    run.write(4, ["small"])
+    assert len(broker.consume(topic)) == 1
+
+
+@pytest.mark.parametrize("guarantee", ["exactly once", "at least once"])
+def test_what_only_the_brokers_refuse_is_an_error_that_names_it(
+    broker: Broker, start: Start, guarantee: str
+) -> None:
+    topic = broker.topic(settings={"max.message.bytes": "2000"})
+    large = {"message.max.bytes": 1_000_000}  # of which the client thinks that brokers take it
+    run = start(topic, guarantee=guarantee, value_format="text", properties=large)
+    with pytest.raises(SinkError) as caught:
+        run.write(0, [("k", "x" * 9000)])
+    assert "a record is too large (key b'k', 9001 bytes)" in str(caught.value)
+    assert broker.consume(topic) == []
+
+
+class Stuck(Wrapped):
+    """A producer that never gets rid of its last message."""
+
+    def flush(self, _seconds: float) -> int:
+        return 1
+
+
+def test_at_least_once_says_what_was_not_written_in_time(
+    broker: Broker, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = broker.topic()
+    run = start(topic, guarantee="at least once")
+    run.write(0, [1])
+    (sender,) = [one for one in sending._senders.values() if one._topic == topic]
+    monkeypatch.setattr(sender, "producer", Stuck(sender.producer))
+    with pytest.raises(SinkError, match=r"epoch 1 could not be written.* cannot be reached"):
+        run.write(1, [2])
+    run.write(1, [2])
+    assert values(broker, topic)[-1:] == numbers(2)
+
+
+def test_a_transaction_that_takes_too_long_says_so_and_the_next_run_goes_on(
+    broker: Broker, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = broker.topic()
+    run = start(topic, "run", properties={"transaction.timeout.ms": 4000})
+    run.write(0, [1])
+    sender = run.sink._run.writers["out"]._sender
+    send = sender.send
+
+    def slow(batch: pa.RecordBatch) -> None:
+        send(batch)
+        time.sleep(6)
+
+    monkeypatch.setattr(sender, "send", slow)
+    with pytest.raises(SinkError) as caught:
+        run.write(1, [2])
+    assert "it took longer than transaction.timeout.ms=4000" in str(caught.value)
+    start(topic, "run").write(1, [2])
+    assert values(broker, topic) == numbers(1, 2)

@@ -1,0 +1,229 @@
+"""A checkpoint's lock and identity: one run at a time, and only the flow that it belongs to."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import flow.operators as op
+from flow import CheckpointError, Dataflow, run
+from flow.engine.checkpoint import lock
+from flow.engine.checkpoint.checkpoint import Identity
+from flow.engine.checkpoint.lock import NAME, STALE_SECONDS, CheckpointLock
+from flow.engine.checkpoint.storage import Storage
+from flow.testing import TestingSink, TestingSource
+from recovery import RecoveryConfig
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def storage(spark: SparkSession, tmp_path: Path) -> Storage:
+    return Storage(spark, str(tmp_path / "checkpoint"))
+
+
+def holder(**changes: Any) -> dict[str, Any]:
+    """What a lock of this very process says, but for some changes."""
+    return {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "started": None,
+        "since": "2024-01-01T00:00:00+00:00",
+        "renewed": time.time(),
+        "token": "other",
+        **changes,
+    }
+
+
+def dead_pid() -> int:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    return child.pid
+
+
+def test_a_lock_is_there_while_it_is_held_and_gone_afterwards(storage: Storage) -> None:
+    with CheckpointLock(storage):
+        assert storage.read(NAME)["pid"] == os.getpid()
+    assert not storage.exists(NAME)
+
+
+def test_a_second_run_is_refused_and_told_who_holds_the_lock(storage: Storage) -> None:
+    with CheckpointLock(storage) as first:
+        held = storage.read(NAME)
+        with pytest.raises(CheckpointError) as caught, CheckpointLock(storage):
+            pass
+        assert f"process {os.getpid()} on {socket.gethostname()}, since {held['since']}" in str(
+            caught.value
+        )
+        assert storage.read(NAME) == held, "the refused run has changed nothing"
+        assert first is not None
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [
+        pytest.param(lambda: holder(pid=dead_pid()), id="a process that has ended"),
+        pytest.param(lambda: holder(started="1"), id="a number that another process has now"),
+        pytest.param(lambda: holder(pid="?"), id="no process at all"),
+        pytest.param(
+            lambda: holder(host="elsewhere", renewed=time.time() - STALE_SECONDS - 1),
+            id="another machine that fell silent",
+        ),
+    ],
+)
+def test_a_lock_that_was_left_behind_is_taken_over(gone: Any, storage: Storage) -> None:
+    storage.write(NAME, gone())
+    with CheckpointLock(storage):
+        assert storage.read(NAME)["token"] != "other"
+    assert not storage.exists(NAME)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not tell")
+def test_a_run_that_was_killed_is_gone_even_while_its_parent_has_not_noticed(
+    storage: Storage,
+) -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as child:
+        stat = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
+        left = holder(pid=child.pid, started=stat[19])
+        storage.write(NAME, left)
+        with pytest.raises(CheckpointError, match=f"process {child.pid}"), CheckpointLock(storage):
+            pass
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and stays a zombie
+        with CheckpointLock(storage):
+            assert storage.read(NAME)["token"] != "other"
+
+
+def test_a_lock_of_another_machine_holds_while_it_is_renewed(storage: Storage) -> None:
+    storage.write(NAME, holder(host="elsewhere", pid=1))
+    with pytest.raises(CheckpointError, match="process 1 on elsewhere"), CheckpointLock(storage):
+        pass
+
+
+def test_a_lock_of_another_machine_holds_that_is_renewed_beside_it(storage: Storage) -> None:
+    old = time.time() - STALE_SECONDS - 1
+    storage.write(NAME, holder(host="elsewhere", pid=1, renewed=old))
+    storage.write("lock-other.json", {"renewed": time.time()})
+    with pytest.raises(CheckpointError, match="process 1 on elsewhere"), CheckpointLock(storage):
+        pass
+    storage.write("lock-other.json", {"renewed": old})
+    with CheckpointLock(storage):
+        assert storage.read(NAME)["token"] != "other"
+    assert storage.names("") == []
+
+
+def test_a_renewal_leaves_a_lock_alone_that_others_take_over_meanwhile(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They do it right before this one writes."""
+    monkeypatch.setattr(lock, "RENEW_SECONDS", 0.1)
+    put, renewed = Storage.write, threading.Event()
+
+    def write(self: Storage, name: str, content: Any) -> None:
+        put(self, NAME, holder(host="elsewhere", pid=7))
+        put(self, name, content)
+        renewed.set()
+
+    with CheckpointLock(storage) as mine:
+        monkeypatch.setattr(Storage, "write", write)
+        assert renewed.wait(60)
+        monkeypatch.setattr(Storage, "write", put)
+        assert storage.read(NAME)["token"] == "other"
+        time.sleep(0.3)
+        with pytest.raises(CheckpointError, match="was taken over by process 7 on elsewhere"):
+            mine.check()
+    assert storage.names("") == [NAME]
+
+
+def test_a_run_that_was_suspended_looks_before_it_commits(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the thread that renews the lock gets to do first."""
+    with CheckpointLock(storage) as mine:
+        storage.write(NAME, holder(host="elsewhere", pid=7))
+        mine.check()
+        later = SimpleNamespace(time=lambda: time.time() + 2 * lock.RENEW_SECONDS + 1)
+        monkeypatch.setattr(lock, "time", later)
+        with pytest.raises(CheckpointError, match="was taken over by process 7 on elsewhere"):
+            mine.check()
+
+
+def test_a_run_that_lost_its_lock_leaves_the_new_holders_alone(storage: Storage) -> None:
+    with CheckpointLock(storage):
+        storage.write(NAME, holder())
+    assert storage.read(NAME)["token"] == "other"
+
+
+def test_a_run_that_lost_its_lock_does_not_take_it_back_and_commits_nothing_more(
+    spark: SparkSession, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one does that was suspended for longer than others waited for it."""
+    monkeypatch.setattr(lock, "RENEW_SECONDS", 0.3)
+
+    def lose_it(epoch: int, *_: Any) -> None:
+        for _ in range(10):  # again, since a renewal that has just looked may write over it once
+            storage.write(NAME, holder(host="elsewhere", pid=7))
+            time.sleep(0.1)
+
+    out: list[int] = []
+    flow = Dataflow("lost")
+    numbers = op.input("in", flow, TestingSource([1, 2, 3], batch_size=1))
+    op.output("out", numbers, TestingSink(out))
+    said = f"{storage.root} was taken over by process 7 on elsewhere, since this one had not been"
+    with pytest.raises(CheckpointError, match=said):
+        run(flow, spark=spark, recovery=RecoveryConfig(storage.root), on_epoch=lose_it)
+    assert out == [1]
+    assert storage.read(NAME)["token"] == "other"
+
+
+def test_a_file_is_put_in_its_place_whole_and_leaves_nothing_beside_it(
+    storage: Storage, tmp_path: Path
+) -> None:
+    storage.write("a/b.json", {"n": 1})
+    storage.write("a/b.json", {"n": 2})
+    assert storage.read("a/b.json") == {"n": 2}
+    assert not storage.create("a/b.json", {"n": 3})
+    assert storage.read("a/b.json") == {"n": 2}
+    names = {path.name for path in (tmp_path / "checkpoint/a").iterdir()}
+    assert names == {"b.json", ".b.json.crc"}
+
+
+def test_an_identity_comes_back_as_it_was() -> None:
+    places = {"v": 1}, {"v": 2}, {"fingerprint": {}}, ("a", "b"), 3, ((8, {"fingerprint": 1}),)
+    identity = Identity("f", "r", 4, 2, 1, 7, *places)
+    assert Identity.from_json(json.loads(json.dumps(identity.to_json())), "x") == identity
+    assert (identity.spark, Identity("f", "r", 4, 2).spark) == ("spark-1", "spark")
+
+
+#   epochs    3  4  5  |  6  7  |  8
+#   recovery  one      |  two   |  three
+def test_an_identity_knows_what_it_was_when_an_earlier_epoch_was_done() -> None:
+    one = Identity("f", "r", 4, 2, recovery="one")
+    two = one.admitting("two", ("old",), [3, 4, 5])
+    assert (two.recovery, two.dropping, two.earlier) == ("two", ("old",), ((5, "one"),))
+    failed = two.admitting("failed", (), [3, 4, 5])
+    assert failed.earlier == ((5, "one"),), "no epoch was done with it"
+    three = two.admitting("three", (), [4, 5, 6, 7])
+    found = [three.set_back(epoch).recovery for epoch in (4, 5, 6, 7, 8)]
+    assert found == ["one", "one", "two", "two", "three"]
+    assert three.set_back(6).earlier == ((5, "one"),)
+    assert (two.set_back(5).dropping, two.set_back(6).dropping) == ((), ("old",))
+    assert [two.rewinds, two.set_back(5).set_back(5).rewinds] == [0, 2]
+    assert three.admitting("three", (), [6, 7, 8]).earlier == ((7, "two"),), "others are not kept"
+    assert one.admitting("two", (), []).earlier == ()
+
+
+def test_an_identity_of_the_first_format_can_still_be_read() -> None:
+    old = {"version": 1, "flow_id": "f", "run_id": "r", "shards": 4, "partitions": 2}
+    assert Identity.from_json(old, "x") == Identity("f", "r", 4, 2)

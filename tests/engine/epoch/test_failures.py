@@ -1,0 +1,111 @@
+"""Failures on their way from a worker to where the flow was started."""
+
+from __future__ import annotations
+
+import pytest
+
+from flow import SourceError, TimestampError
+from flow.columns.chunks import Items, positions
+from flow.engine.epoch.context import TaskContext
+from flow.engine.epoch.failures import decode_failure, encode_failure, portable, user_trace
+from flow.engine.steps.kernels import run_step
+from flow.errors import FlowError, StepError, step_error
+from flow.instants import Moment
+from flow.operators.stateless import Map
+
+
+class TakesTwo(Exception):
+    """Pickles, but does not read back: pickle calls it with one argument."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"{code}: {text}")
+
+
+class HoldsAFunction(Exception):
+    """Does not pickle at all."""
+
+    def __init__(self) -> None:
+        super().__init__("held")
+        self.function = lambda: None
+
+
+def inverse(number: int) -> float:
+    return 1 / number
+
+
+def failed_step() -> StepError:
+    """A step error as the engine raises it, with the user's own exception as its cause."""
+    with pytest.raises(StepError) as caught:
+        run_step(Map(inverse), "step", Items([0], positions(0, 0, 0, 1)), TaskContext(Moment(0)))
+    return caught.value
+
+
+def travelled(error: FlowError) -> FlowError:
+    return decode_failure(encode_failure(error))
+
+
+def test_a_step_error_arrives_with_all_that_it_says() -> None:
+    error = travelled(step_error("step", "broke", key="k", item={"n": 1}))
+    assert isinstance(error, StepError)
+    assert (error.step_id, error.problem, error.key, error.item) == (
+        "step",
+        "broke",
+        "k",
+        "{'n': 1}",
+    )
+    assert error.__cause__ is None
+
+
+def test_other_errors_arrive_as_what_they_are() -> None:
+    error = travelled(SourceError("no such file"))
+    assert (type(error), str(error)) == (SourceError, "no such file")
+
+
+def test_the_cause_arrives_too() -> None:
+    cause = travelled(failed_step()).__cause__
+    assert (type(cause), str(cause)) == (ZeroDivisionError, "division by zero")
+
+
+def test_the_cause_notes_where_in_the_user_s_own_code_it_was_raised() -> None:
+    cause = travelled(failed_step()).__cause__
+    (note,) = cause.__notes__  # type: ignore[union-attr]
+    assert note.startswith("raised in a worker at:\n")
+    assert "in inverse\n    return 1 / number" in note
+    assert "kernels.py" not in note
+
+
+def test_a_trace_has_no_frames_of_the_engine() -> None:
+    trace = user_trace(failed_step().__cause__ or Exception())
+    assert trace.count("File ") == 1
+    assert "test_failures.py" in trace
+
+
+def test_an_exception_that_was_never_raised_has_no_trace() -> None:
+    assert user_trace(ValueError("x")) == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (HoldsAFunction(), "HoldsAFunction: held"),
+        (TakesTwo(5, "no"), "TakesTwo: 5: no"),
+    ],
+)
+def test_an_exception_that_cannot_travel_is_replaced_by_its_words(
+    error: Exception, text: str
+) -> None:
+    replaced = portable(error)
+    assert (type(replaced), str(replaced)) == (RuntimeError, text)
+
+
+def test_an_exception_that_can_travel_stays_itself() -> None:
+    error = TimestampError("naive")
+    assert portable(error) is error
+
+
+def test_a_cause_that_cannot_travel_does_not_stop_the_error() -> None:
+    error = step_error("step", "broke", item=1)
+    error.__cause__ = HoldsAFunction()
+    arrived = travelled(error)
+    assert str(arrived) == "step 'step': broke\n  item: 1"
+    assert str(arrived.__cause__) == "HoldsAFunction: held"

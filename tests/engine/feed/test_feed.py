@@ -1,0 +1,544 @@
+"""The feed: what each epoch reads, what its system time is, when there is one, and when it ends."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import flow.operators as op
+from flow import Dataflow, SourceError, StepError
+from flow.connectors.source import Json, Planner, Slice, Split
+from flow.engine.epoch.context import Control
+from flow.engine.feed.batch_plan import batch_plan
+from flow.engine.feed.feed import (
+    HEARTBEAT_US,
+    EpochOffset,
+    Feed,
+    FixedTime,
+    plan_everything,
+)
+from flow.engine.plan.plan import compile_flow
+from flow.engine.steps.reading import Reading
+from flow.instants import Moment
+from flow.testing import TestingSink, TestingSource
+
+SECOND, MINUTE = 1_000_000, 60_000_000
+NOON = 1_356_998_400_000_000
+START = EpochOffset()
+
+
+class Clock:
+    """A system time that a test sets."""
+
+    def __init__(self, now_us: int = NOON) -> None:
+        self.now_us = now_us
+
+    def __call__(self) -> int:
+        return self.now_us
+
+
+class Script(Planner):
+    """Plans slices from a list; the offset is how many have been planned. ``None`` is a pause."""
+
+    def __init__(self, slices: Sequence[Slice | None] = (), *, ends: bool = True) -> None:
+        self._slices = list(slices)
+        self._ends = ends
+
+    def next(self, start: Any) -> Slice | None:
+        at = start or 0
+        if at >= len(self._slices):
+            return None
+        if self._slices[at] is None:
+            self._slices.pop(at)
+            return None
+        return self._slices[at]
+
+    def finished(self, start: Any) -> bool:
+        return self._ends and (start or 0) >= len(self._slices)
+
+    def lag(self, start: Any) -> str:
+        return f"{len(self._slices) - (start or 0)} slices to go"
+
+
+def slices(count: int, **options: Any) -> list[Slice]:
+    return [Slice(n + 1, [Split(f"piece {n}")], **options) for n in range(count)]
+
+
+def a_feed(planner: Planner | None = None, clock: Any = None, **options: Any) -> Feed:
+    return Feed({"in": planner or Script()}, clock or Clock(), **options)
+
+
+def resting(planner: Planner | None = None, clock: Any = None, **options: Any) -> Feed:
+    """A feed whose source waits for more."""
+    return a_feed(planner or Script(ends=False), clock, **options)
+
+
+def moment(offset: EpochOffset) -> Moment:
+    assert offset.control is not None
+    return offset.control.moment
+
+
+def ends(offset: EpochOffset) -> bool:
+    return offset.control is not None and offset.control.end_of_input
+
+
+def at_noon(downtime_us: int = 0, *, end: bool = False, after: int = 0) -> EpochOffset:
+    """Where an earlier run stopped."""
+    return EpochOffset(Control(Moment(NOON, downtime_us), end), {"in": after})
+
+
+# --- what an epoch reads ----------------------------------------------------------------------
+
+
+def test_an_epoch_reads_the_next_slice_of_every_source() -> None:
+    feed = Feed({"a": Script(slices(2)), "b": Script(slices(1))}, Clock())
+    first = feed.next(START)
+    assert first.at == {"a": 1, "b": 1}
+    assert first.read == (("a", Split("piece 0")), ("b", Split("piece 0")))
+    second = feed.next(first)
+    assert second.at == {"a": 2, "b": 1}
+    assert second.read == (("a", Split("piece 1")),)
+
+
+def test_the_tasks_of_an_epoch_are_numbered_through_all_sources() -> None:
+    three = Slice(1, [Split("x"), Split("y", partition=1), Split("z", partition=1, order=1)])
+    feed = Feed({"a": Script([three]), "b": Script(slices(1))}, Clock())
+    assert feed.next(START).readings() == [
+        Reading("a", Split("x"), 0),
+        Reading("a", Split("y", 1), 1),
+        Reading("a", Split("z", 1, 1), 2),
+        Reading("b", Split("piece 0"), 3),
+    ]
+
+
+def test_a_run_goes_on_where_the_one_before_stopped() -> None:
+    feed = a_feed(Script(slices(3)))
+    assert feed.next(at_noon(after=2)).read == (("in", Split("piece 2")),)
+
+
+#  names of the input in the checkpoint    in · ["in", 1] · ["in", 2], which a third reset replaces
+def test_an_input_that_was_reset_in_an_epoch_in_hand_is_left_where_its_last_name_was() -> None:
+    old, newer, newest = "in", '["in", 1]', '["in", 2]'
+    before = EpochOffset(at_noon().control, {old: 5, newer: 7, newest: 1})
+    hand = EpochOffset(at_noon().control, {old: 5, newer: 7, newest: 2}, (("in", Split("x")),))
+    feed = resting(kept_as={"in": '["in", 3]'})
+    feed.next(before)
+    assert feed.readings(before, hand) == []
+    assert feed._left_out == {newest: 1}
+
+
+def test_a_source_that_wants_too_many_places_in_a_partition_is_refused() -> None:
+    feed = a_feed(Script([Slice(1, [Split("x", order=1024)])]))
+    with pytest.raises(SourceError, match="step 'in': a slice may have at most 1024 splits"):
+        feed.next(START)
+
+
+def test_the_feed_tells_how_far_behind_each_source_is() -> None:
+    feed = a_feed(Script(slices(3)))
+    feed.next(START)
+    assert feed.lag == {"in": "2 slices to go"}
+
+
+# --- system time ------------------------------------------------------------------------------
+
+
+def test_an_epoch_s_time_is_the_clock_s() -> None:
+    clock = Clock()
+    feed = a_feed(Script(slices(2)), clock)
+    first = feed.next(START)
+    clock.now_us += SECOND
+    second = feed.next(first)
+    assert (moment(first), moment(second)) == (Moment(NOON), Moment(NOON + SECOND))
+
+
+def test_now_never_goes_back_within_a_run() -> None:
+    clock = Clock()
+    feed = a_feed(Script(slices(2)), clock)
+    first = feed.next(START)
+    clock.now_us -= MINUTE
+    assert moment(feed.next(first)) == Moment(NOON)
+
+
+def test_now_never_goes_back_between_runs() -> None:
+    feed = a_feed(Script(slices(1)), Clock(NOON - MINUTE))
+    assert moment(feed.next(at_noon())) == Moment(NOON)
+
+
+#  run     12:00 ─ 12:00       12:10 ─ 12:11            12:30
+#  down                10 min           19 min
+def test_the_time_between_runs_is_downtime_and_adds_up() -> None:
+    second_run = Clock(NOON + 10 * MINUTE)
+    feed = a_feed(Script(slices(2)), second_run)
+    first = feed.next(at_noon())
+    assert moment(first) == Moment(NOON + 10 * MINUTE, 10 * MINUTE)
+    second_run.now_us += MINUTE
+    second = feed.next(first)
+    assert moment(second) == Moment(NOON + 11 * MINUTE, 10 * MINUTE)
+
+    third_run = a_feed(Script(slices(3)), Clock(NOON + 30 * MINUTE))
+    third = third_run.next(second)
+    assert moment(third) == Moment(NOON + 30 * MINUTE, 29 * MINUTE)
+    assert moment(third).running_us == NOON + MINUTE
+
+
+def test_a_first_run_has_no_downtime() -> None:
+    assert moment(a_feed(Script(slices(1))).next(START)).downtime_us == 0
+
+
+def test_a_clock_that_was_set_back_makes_no_downtime() -> None:
+    feed = a_feed(Script(slices(1)), Clock(NOON - MINUTE))
+    assert moment(feed.next(at_noon(downtime_us=5))).downtime_us == 5
+
+
+# --- time that tests move ---------------------------------------------------------------------
+
+
+def test_a_slice_can_move_a_time_that_stands_still() -> None:
+    script = Script([*slices(1), Slice(2, advance_us=MINUTE), Slice(3, advance_us=SECOND)])
+    feed = a_feed(script, FixedTime(NOON))
+    first = feed.next(START)
+    second = feed.next(first)
+    third = feed.next(second)
+    assert [moment(one).now_us - NOON for one in (first, second, third)] == [
+        0,
+        MINUTE,
+        MINUTE + SECOND,
+    ]
+
+
+def test_of_two_sources_that_move_time_the_one_that_moves_it_further_wins() -> None:
+    one, two = Script(slices(1, advance_us=SECOND)), Script(slices(1, advance_us=MINUTE))
+    feed = Feed({"one": one, "two": two}, FixedTime(NOON))
+    assert moment(feed.next(START)).now_us == NOON + MINUTE
+
+
+def test_time_moves_in_a_later_run_too() -> None:
+    """The clock of the second run stands behind where the first run's epochs had got to."""
+    feed = a_feed(Script(slices(1, advance_us=MINUTE)), FixedTime(NOON - 5 * MINUTE))
+    assert moment(feed.next(at_noon())) == Moment(NOON + MINUTE)
+
+
+# --- epochs without input ---------------------------------------------------------------------
+
+
+def after_first_epoch(clock: Clock, **options: Any) -> tuple[Feed, EpochOffset]:
+    feed = resting(Script(slices(1), ends=False), clock, **options)
+    return feed, feed.next(START)
+
+
+def test_a_run_starts_with_an_epoch_even_when_there_is_nothing_to_read() -> None:
+    feed = resting(clock=Clock(NOON + SECOND))
+    assert moment(feed.next(at_noon())).now_us == NOON + SECOND
+
+
+def test_while_nothing_is_due_the_feed_rests() -> None:
+    clock = Clock()
+    feed, first = after_first_epoch(clock)
+    feed.due_us = NOON + MINUTE
+    clock.now_us += SECOND
+    assert feed.next(first) is first
+
+
+def test_an_epoch_starts_when_a_step_is_due() -> None:
+    clock = Clock()
+    feed, first = after_first_epoch(clock)
+    feed.due_us = NOON + SECOND
+    clock.now_us = NOON + SECOND
+    tick = feed.next(first)
+    assert (moment(tick).now_us, tick.read, tick.at) == (NOON + SECOND, (), {"in": 1})
+
+
+def test_what_was_due_before_an_epoch_is_asked_for_again_after_it() -> None:
+    clock = Clock()
+    feed, first = after_first_epoch(clock)
+    feed.due_us = clock.now_us
+    tick = feed.next(first)
+    assert tick is not first
+    assert feed.next(tick) is tick
+
+
+def test_an_epoch_starts_after_ten_seconds_without_one() -> None:
+    clock = Clock()
+    feed, first = after_first_epoch(clock)
+    clock.now_us += HEARTBEAT_US - 1
+    assert feed.next(first) is first
+    clock.now_us += 1
+    assert moment(feed.next(first)).now_us == NOON + 10 * SECOND
+
+
+# --- the end ----------------------------------------------------------------------------------
+
+
+def test_when_all_sources_have_ended_one_more_epoch_ends_the_input() -> None:
+    feed = Feed({"a": Script(slices(1)), "b": Script()}, Clock())
+    first = feed.next(START)
+    assert not ends(first)
+    last = feed.next(first)
+    assert (ends(last), last.read, last.at) == (True, (), {"a": 1})
+    assert not feed.end.done.is_set()
+    assert feed.next(last) is last
+    assert feed.end.done.is_set()
+
+
+def test_without_draining_the_run_just_ends() -> None:
+    feed = a_feed(Script(slices(1)), drain=False)
+    first = feed.next(START)
+    assert feed.next(first) is first
+    assert feed.end.done.is_set()
+
+
+def test_a_source_that_waits_for_more_does_not_let_the_input_end() -> None:
+    feed = Feed({"a": Script(), "b": Script(ends=False)}, Clock())
+    assert not ends(feed.next(START))
+    assert not feed.end.done.is_set()
+
+
+def test_an_input_that_was_ended_is_not_ended_again() -> None:
+    feed = a_feed(Script(slices(1)))
+    drained = at_noon(end=True, after=1)
+    assert feed.next(drained) is drained
+    assert feed.end.done.is_set()
+
+
+def test_an_input_that_goes_on_after_it_was_ended_is_ended_again() -> None:
+    feed = a_feed(Script(slices(2)))
+    more = feed.next(at_noon(end=True, after=1))
+    assert not ends(more)
+    assert ends(feed.next(more))
+
+
+def test_a_run_of_what_is_available_ends_though_the_source_goes_on() -> None:
+    feed = resting(Script([*slices(1), None, *slices(2)], ends=False), only_available=True)
+    first = feed.next(START)
+    assert first.read == (("in", Split("piece 0")),)
+    last = feed.next(first)
+    assert (ends(last), last.read) == (True, ())
+
+
+class Doubting(Script):
+    """Does not know whether there is nothing, for as long as the test says."""
+
+    doubts = True
+
+    def in_doubt(self) -> bool:
+        return self.doubts
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+def test_a_run_of_what_is_available_does_not_end_while_a_source_is_in_doubt(foreign: bool) -> None:
+    clock, planner = Clock(), Doubting()
+    feed = a_feed(planner, clock, only_available=True, foreign=foreign, end_now=True)
+    feed.foreign_busy = False
+    first = feed.next(START)
+    resting = feed.next(first)
+    assert (resting is first) is not foreign  # where Spark reads, too, no epoch would end its run
+    clock.now_us += HEARTBEAT_US
+    tick = feed.next(resting)
+    assert (tick.read, ends(tick), feed.end.done.is_set()) == ((), False, False)
+    planner.doubts = False
+    assert ends(feed.next(tick))
+
+
+def test_a_run_that_is_asked_to_stop_plans_nothing_more() -> None:
+    feed = a_feed(Script(slices(2)))
+    first = feed.next(START)
+    feed.end.stop_asked.set()
+    assert feed.next(first) is first
+    assert feed.end.done.is_set()
+
+
+def test_an_epoch_that_a_test_aborts_is_the_last() -> None:
+    feed = a_feed(Script(slices(2, abort=True)))
+    assert not feed.aborted
+    first = feed.next(START)
+    assert feed.aborted
+    assert feed.next(first) is first
+
+
+# --- sources that Spark reads -----------------------------------------------------------------
+
+
+def test_with_sources_that_spark_reads_every_question_is_an_epoch() -> None:
+    feed = resting(foreign=True)
+    first = feed.next(START)
+    second = feed.next(first)
+    assert first is not START
+    assert second is not first
+
+
+def test_an_epoch_is_told_from_the_one_before_though_the_clock_stands_still_or_is_set_back() -> (
+    None
+):
+    clock = Clock()
+    feed = resting(clock=clock, foreign=True)
+    offsets = [feed.next(START)]
+    for step_us in (0, 0, -SECOND, 0, SECOND, 1, 0):
+        clock.now_us += step_us
+        offsets.append(feed.next(EpochOffset.from_json(offsets[-1].to_json())))
+    told = [json.dumps(offset.to_json()) for offset in offsets]
+    assert all(one != other for one, other in pairwise(told))
+    times = [moment(offset).now_us - NOON for offset in offsets]
+    assert times == [0, 0, 0, 0, 0, 0, 1, 1]
+
+
+def test_a_run_of_what_is_available_waits_until_spark_s_sources_bring_nothing() -> None:
+    feed = a_feed(foreign=True, only_available=True)
+    busy = feed.next(START)
+    assert not feed.end.done.is_set()
+    feed.foreign_busy = False
+    answers: list[EpochOffset] = []
+    asking = threading.Thread(target=lambda: answers.append(feed.next(busy)), daemon=True)
+    asking.start()
+    assert feed.end.done.wait(10)
+    asking.join(0.2)
+    assert answers == []  # any would let Spark begin another epoch
+    feed.end.closed.set()
+    asking.join(10)
+    assert answers == [busy]
+
+
+@pytest.mark.parametrize("value", [np.int64(7), datetime(2024, 5, 1, tzinfo=UTC), {1, 2}])
+@pytest.mark.parametrize("part", ["offset", "split"])
+def test_what_a_source_plans_must_be_json(part: str, value: Any) -> None:
+    """Here and in a batch, so that a test of the source finds it."""
+
+    class Source(Planner):
+        def next(self, start: Json | None) -> Slice | None:
+            split = Split(value if part == "split" else 1)
+            return Slice(value if part == "offset" else 1, [split])
+
+        def finished(self, start: Json | None) -> bool:
+            return False
+
+    said = rf"step 'in': its source's {part} must be JSON, got .*is not JSON serializable"
+    with pytest.raises(StepError, match=said):
+        a_feed(Source()).next(START)
+    with pytest.raises(StepError, match=said):
+        plan_everything({"in": Source()})
+
+
+def test_spark_s_sources_are_drained_by_a_run_of_its_own() -> None:
+    feed = a_feed(foreign=True, only_available=True, end_now=True)
+    busy = feed.next(START)
+    feed.foreign_busy = False
+    assert ends(feed.next(busy))
+
+
+# --- offsets ----------------------------------------------------------------------------------
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=5,
+)
+SPLITS = st.builds(Split, JSON, st.integers(0, 50), st.integers(0, 1023))
+OFFSETS = st.builds(
+    EpochOffset,
+    st.builds(Control, st.builds(Moment, st.integers(), st.integers()), st.booleans()),
+    st.dictionaries(st.text(), JSON),
+    st.lists(st.tuples(st.text(), SPLITS)).map(tuple),
+    again=st.booleans(),
+)
+
+
+@given(OFFSETS | st.just(START))
+def test_an_offset_survives_json(offset: EpochOffset) -> None:
+    assert EpochOffset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
+
+
+def test_an_epoch_that_is_run_again_is_read_back_with_the_same_time_and_tasks() -> None:
+    planned = a_feed(Script(slices(1))).next(at_noon(downtime_us=7))
+    again = EpochOffset.from_json(json.loads(json.dumps(planned.to_json())))
+    assert (again.control, again.readings()) == (planned.control, planned.readings())
+
+
+def test_the_form_of_an_offset_on_disk_never_changes() -> None:
+    offset = EpochOffset(Control(Moment(5, 1), True), {"in": [1]}, (("in", Split("x", 2, 3)),))
+    assert START.to_json() == {"v": 1}
+    assert offset.to_json() == {
+        "v": 1,
+        "now": 5,
+        "down": 1,
+        "end": 1,
+        "at": {"in": [1]},
+        "read": [["in", "x", 2, 3]],
+    }
+
+
+# --- a batch ----------------------------------------------------------------------------------
+
+
+def test_a_batch_reads_all_slices_numbered_by_slice_and_task() -> None:
+    two = Slice(1, [Split("x"), Split("y", partition=1)])
+    planners = {"a": Script([two, Slice(2, [Split("z")])]), "b": Script(slices(1))}
+    flow = Dataflow("both")
+    inputs = [op.input(name, flow, TestingSource([])) for name in planners]
+    op.output("out", op.merge("merge", *inputs), TestingSink([]))
+    plan = compile_flow(flow)
+    assert batch_plan(plan, plan_everything(planners), Control(Moment(0))).readings == [
+        Reading("a", Split("x"), 0, 0),
+        Reading("a", Split("y", 1), 1, 0),
+        Reading("a", Split("z"), 2, 1),
+        Reading("b", Split("piece 0"), 3, 0),
+    ]
+
+
+def test_a_batch_waits_for_a_source_that_has_nothing_now_but_has_not_ended() -> None:
+    late = Script([*slices(1), None, *slices(2)[1:]])
+    assert [one.splits for one in plan_everything({"in": late})["in"]] == [
+        [Split("piece 0")],
+        [Split("piece 1")],
+    ]
+
+
+def test_a_planners_own_error_is_told_with_the_step_once() -> None:
+    class Broken(Planner):
+        def __init__(self, said: str) -> None:
+            self._said = said
+
+        def next(self, start: Any) -> Slice | None:
+            raise SourceError(self._said)
+
+        def finished(self, start: Any) -> bool:
+            return False
+
+    for said in ("the topic is gone", "step 'in': the topic is gone"):
+        with pytest.raises(SourceError) as raised:
+            Feed({"in": Broken(said)}, FixedTime(0)).next(EpochOffset())
+        assert str(raised.value) == "step 'in': the topic is gone"
+
+
+def test_planners_are_told_once_of_a_run_that_reads_what_there_is() -> None:
+    class Told(Planner):
+        told = 0
+
+        def stop_at_present(self) -> None:
+            self.told += 1
+
+        def next(self, start: Any) -> Slice | None:
+            return None if start == 1 else Slice(1)
+
+        def finished(self, start: Any) -> bool:
+            return False
+
+        def behind(self, start: Any) -> dict[str, int]:
+            return {"p/0": 5}
+
+    planner = Told()
+    feed = Feed({"in": planner}, FixedTime(0), only_available=True, drain=False)
+    offset = feed.next(EpochOffset())
+    assert feed.behind == {"in": {"p/0": 5}}
+    feed.next(offset)
+    assert planner.told == 1
+    unasked = Told()
+    Feed({"in": unasked}, FixedTime(0)).next(EpochOffset())
+    assert unasked.told == 0

@@ -1,0 +1,593 @@
+"""How far a step's whole stream has come: at each item, between epochs, and in every shard."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import flow.operators as op
+from flow import Dataflow, KeyedStream, Stream
+from flow.engine.local import Part
+from flow.errors import StepError
+from flow.instants import NEVER, NO_PROGRESS, Moment
+from flow.keyed.logic import Stateful
+from flow.operators.building import add_step
+from flow.testing import TestDriver, TestingSink, TestingSource
+from tests.support.logics import Journey, Mileage, Traveller, Waypoint
+
+MICRO = "0.000001s"
+"""The unit of progress here: what time moves it by."""
+
+
+def travel(step_id: str, *ups: Stream[Any], builder: Any = None) -> KeyedStream[Any]:
+    operator = Stateful(builder or Journey(), "travel", sides=len(ups))
+    return add_step(step_id, operator, *ups)[0]
+
+
+def a_flow(builder: Any = None) -> Dataflow:
+    flow = Dataflow("example")
+    stream = op.input("in", flow, TestingSource([]))
+    op.output("out", travel("travel", stream, builder=builder), TestingSink([]))
+    return flow
+
+
+def driver(builder: Any = None, shards: int = 4) -> TestDriver:
+    return TestDriver(a_flow(builder), shards=shards)
+
+
+def by_key(items: Iterable[Any]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = defaultdict(list)
+    for key, value in items:
+        found[key].append(value)
+    return dict(found)
+
+
+def received(t: TestDriver) -> dict[str, list[Any]]:
+    """What each key has emitted since this was last asked."""
+    items = t.received("out")
+    taken = by_key(items)
+    items.clear()
+    return taken
+
+
+def parts(*of_partitions: Sequence[Any], key: str = "") -> dict[str, list[Part]]:
+    """What "in" reads: of each partition values, all of one key, by default the partition's own."""
+    return {
+        "in": [
+            Part([(key or f"p{number}", value) for value in values], partition=number)
+            for number, values in enumerate(of_partitions)
+        ]
+    }
+
+
+# --- one partition ----------------------------------------------------------------------------
+
+
+def test_an_item_finds_the_stream_where_the_items_of_all_keys_have_brought_it() -> None:
+    with driver() as t:
+        t.send("in", [("a", 5), ("b", 3), ("a", None), ("b", 9), ("a", 7)])
+        assert received(t) == {"a": [(5, 5), (None, 5), (7, 9)], "b": [(3, 5), (9, 9)]}
+        t.send("in", [("a", 1)])
+        assert received(t) == {"a": [(1, 9)]}
+
+
+def test_before_anything_has_been_measured_nothing_is_known() -> None:
+    with driver() as t:
+        t.send("in", [("a", None), ("a", 4)])
+        assert received(t) == {"a": [(None, NO_PROGRESS), (4, 4)]}
+
+
+#  epoch   1          2        3
+#  a       at 10, 4            (at 10) 12
+#  b                  11
+def test_a_silent_key_is_notified_when_another_key_s_items_have_gone_far_enough() -> None:
+    with driver() as t:
+        t.send("in", [("a", Waypoint(10)), ("a", 4)])
+        t.send("in", [("b", 9)])
+        assert received(t) == {"a": [(Waypoint(10), NO_PROGRESS), (4, 4)], "b": [(9, 9)]}
+        t.send("in", [("b", 11)])
+        assert received(t) == {"a": [("notify", 11)], "b": [(11, 11)]}
+        t.send("in", [("a", 12)])
+        assert received(t) == {"a": [(12, 12)]}
+
+
+def test_a_key_with_items_is_notified_after_them() -> None:
+    with driver() as t:
+        t.send("in", [("a", Waypoint(10)), ("b", 11), ("a", 3)])
+        assert received(t) == {
+            "a": [(Waypoint(10), NO_PROGRESS), (3, 11), ("notify", 11)],
+            "b": [(11, 11)],
+        }
+
+
+def test_the_end_comes_with_all_that_has_been_reached() -> None:
+    with driver() as t:
+        t.send("in", [("a", 5), ("b", 8)])
+        received(t)
+        t.end()
+        assert received(t) == {"a": [("end", 8)], "b": [("end", 8)]}
+
+
+def test_calls_by_the_epoch_come_with_all_that_has_been_reached() -> None:
+    class Chatty(Traveller):
+        def on_epoch_end(self, moment: Moment) -> list[Any]:
+            return [("epoch", moment.progress_us)]
+
+    @dataclass(frozen=True)
+    class Chat(Journey):
+        def __call__(self, state: int | None) -> Chatty:
+            return Chatty(NEVER if state is None else state)
+
+    with driver(Chat()) as t:
+        t.send("in", [("a", 5), ("b", 8)])
+        assert received(t) == {"a": [(5, 5), ("epoch", 8)], "b": [(8, 8), ("epoch", 8)]}
+
+
+VALUES = st.lists(st.integers(0, 60) | st.none(), max_size=60)
+CUTS = st.lists(st.integers(0, 6), max_size=12)
+
+
+def cut(items: list[Any], sizes: list[int]) -> list[list[list[Any]]]:
+    """Items as epochs of one partition, of up to three splits each."""
+    epochs: list[list[list[Any]]] = []
+    for number, size in enumerate(sizes):
+        if number % 3 == 0 or not epochs:
+            epochs.append([])
+        epochs[-1].append(items[:size])
+        items = items[size:]
+    return [*epochs, [items]]
+
+
+def running_maximum(values: Iterable[Any]) -> list[tuple[Any, int]]:
+    reached = NO_PROGRESS
+    found = []
+    for value in values:
+        reached = max(reached, NO_PROGRESS if value is None else value)
+        found.append((value, reached))
+    return found
+
+
+def spread(pair: tuple[str, int | None]) -> list[tuple[str, int | None]]:
+    """Some items vanish, and some become several, of keys of their own."""
+    key, n = pair
+    if n is None:
+        return [pair]
+    return [(key, n), (f"{key}'", n - 7), (key, n + 3)][: n % 4]
+
+
+@given(VALUES, CUTS, st.sampled_from([1, 3, 8]), st.integers(1, 4))
+def test_where_epochs_are_cut_makes_no_difference_to_a_stream_of_one_partition(
+    values: list[int | None], sizes: list[int], shards: int, keys: int
+) -> None:
+    items = [(f"k{number % keys}", value) for number, value in enumerate(values)]
+    flow = Dataflow("example")
+    stream = op.input("in", flow, TestingSource([]))
+    kept = op.filter("some", stream, lambda pair: pair[1] is None or pair[1] % 5 != 0)
+    op.output("out", travel("travel", op.flat_map("spread", kept, spread)), TestingSink([]))
+    arrives = [one for pair in items if pair[1] is None or pair[1] % 5 for one in spread(pair)]
+    with TestDriver(flow, shards=shards) as t:
+        for epoch in cut(items, sizes):
+            t.send_parts({"in": [Part(split) for split in epoch]})
+        stamps = running_maximum(value for _, value in arrives)
+        keyed = [(key, stamped) for (key, _), stamped in zip(arrives, stamps, strict=True)]
+        assert received(t) == by_key(keyed)
+
+
+@given(VALUES, CUTS, st.sampled_from([1, 3, 8]), st.booleans())
+def test_a_shuffle_before_the_step_makes_no_difference_to_a_stream_of_one_partition(
+    values: list[int | None], sizes: list[int], shards: int, keyed: bool
+) -> None:
+    items = [(f"k{number % 4}", value) for number, value in enumerate(values)]
+    flow = Dataflow("example")
+    stream = op.input("in", flow, TestingSource([]))
+    if keyed:
+        spread_out: Any = op.stateful_map("same", stream, lambda n, value: (1, value))
+    else:
+        spread_out = op.redistribute("spread", stream)
+    op.output("out", travel("travel", spread_out), TestingSink([]))
+    with TestDriver(flow, shards=shards) as t:
+        for epoch in cut(items, sizes):
+            t.send_parts({"in": [Part(split) for split in epoch]})
+        stamps = running_maximum(values)
+        expected = [(key, stamped) for (key, _), stamped in zip(items, stamps, strict=True)]
+        assert received(t) == by_key(expected)
+
+
+# --- several partitions -----------------------------------------------------------------------
+
+
+#  position   0   1   2
+#  p0         10  20  30
+#  p1         5   15  50
+#  stream     5   15  30
+def test_the_stream_has_come_as_far_as_the_partition_that_is_behind() -> None:
+    with driver() as t:
+        t.send_parts(parts([10, 20, 30], [5, 15, 50]))
+        assert received(t) == {
+            "p0": [(10, 5), (20, 15), (30, 30)],
+            "p1": [(5, 5), (15, 15), (50, 30)],
+        }
+
+
+def test_a_partition_that_is_ahead_does_not_make_the_first_items_of_another_late() -> None:
+    with driver() as t:
+        t.send_parts(parts([90, 91, 92], [None, 5, 6]))
+        assert received(t) == {
+            "p0": [(90, 5), (91, 5), (92, 6)],
+            "p1": [(None, NO_PROGRESS), (5, 5), (6, 6)],
+        }
+
+
+def test_a_partition_that_has_not_spoken_does_not_hold_the_stream_back() -> None:
+    with driver() as t:
+        t.send_parts(parts([1, 2], [None]))
+        assert received(t) == {"p0": [(1, 1), (2, 2)], "p1": [(None, NO_PROGRESS)]}
+        t.send_parts(parts([3], [None]))
+        assert received(t) == {"p0": [(3, 3)], "p1": [(None, 2)]}
+
+
+def test_a_partition_that_falls_silent_holds_the_stream_where_it_was() -> None:
+    with driver() as t:
+        t.send_parts(parts([1], [2]))
+        t.send_parts(parts([50], []))
+        received(t)
+        t.send_parts(parts([60], [4]))
+        assert received(t) == {"p0": [(60, 4)], "p1": [(4, 4)]}
+
+
+#  epoch   1    2    3    4
+#  p0      10   12   14   16
+#  p1           3    5    15
+#  stream  10   10   10   15
+def test_a_partition_that_turns_up_behind_holds_the_stream_and_never_takes_it_back() -> None:
+    with driver() as t:
+        for p0, p1 in (([10], []), ([12], [3]), ([14], [5]), ([16], [15])):
+            t.send_parts(parts(p0, p1))
+        assert received(t) == {
+            "p0": [(10, 10), (12, 10), (14, 10), (16, 15)],
+            "p1": [(3, 10), (5, 10), (15, 15)],
+        }
+
+
+def test_a_key_never_finds_the_stream_further_back_than_before() -> None:
+    """At position 0 each partition knows its own item, and what the other has said by then."""
+    with driver() as t:
+        t.send_parts(parts([8, None], [3, 20], [6, 20], key="k"))
+        progress = [reached for _, reached in received(t)["k"]]
+        assert progress == sorted(progress)
+
+
+def test_what_several_splits_of_a_partition_say_counts_together() -> None:
+    with driver() as t:
+        splits = [Part([("a", 5)]), Part([("b", 3)]), Part([("a", 4), ("a", 9)])]
+        t.send_parts({"in": splits})
+        assert received(t) == {"a": [(5, 5), (4, 5), (9, 9)], "b": [(3, 5)]}
+
+
+def test_an_input_s_partitions_are_its_own() -> None:
+    flow = Dataflow("example")
+    left = op.input("left", flow, TestingSource([]))
+    right = op.input("right", flow, TestingSource([]))
+    op.output("out", travel("travel", op.merge("both", left, right)), TestingSink([]))
+    with TestDriver(flow) as t:
+        t.send_all({"left": [("a", 10)], "right": [("b", 4)]})
+        t.send("left", [("a", 20)])
+        assert received(t) == {"a": [(10, 4), (20, 4)], "b": [(4, 4)]}
+
+
+def test_each_side_has_partitions_of_its_own() -> None:
+    flow = Dataflow("example")
+    left = op.input("left", flow, TestingSource([]))
+    right = op.input("right", flow, TestingSource([]))
+    op.output("out", travel("travel", left, right), TestingSink([]))
+    with TestDriver(flow) as t:
+        t.send_all({"left": [("a", 10), ("a", 12)], "right": [("b", 4), ("a", 11)]})
+        assert received(t) == {
+            "a": [((0, 10), 4), ((0, 12), 11), ((1, 11), 11)],
+            "b": [((1, 4), 4)],
+        }
+
+
+def test_one_stream_read_on_two_sides_counts_on_each() -> None:
+    flow = Dataflow("example")
+    stream = op.input("in", flow, TestingSource([]))
+    high = op.filter("high", stream, lambda pair: pair[1] >= 5)
+    op.output("out", travel("travel", stream, high), TestingSink([]))
+    with TestDriver(flow) as t:
+        t.send("in", [("a", 6), ("a", 2), ("a", 8)])
+        assert received(t) == {
+            "a": [((0, 6), 6), ((1, 6), 6), ((0, 2), 6), ((0, 8), 8), ((1, 8), 8)]
+        }
+
+
+@given(
+    st.lists(st.lists(VALUES, min_size=1, max_size=3), max_size=4),
+    st.sampled_from([2, 7]),
+    st.integers(1, 3),
+)
+def test_every_shard_sees_the_same_and_none_sees_the_stream_go_back(
+    epochs: list[list[list[int | None]]], shards: int, keys: int
+) -> None:
+    seen = []
+    for count in (1, shards):
+        with driver(shards=count) as t:
+            for epoch in epochs:
+                t.send_parts(
+                    {
+                        "in": [
+                            Part([(f"k{n % keys}", v) for n, v in enumerate(values)], partition)
+                            for partition, values in enumerate(epoch)
+                        ]
+                    }
+                )
+            t.end()
+            seen.append(received(t))
+    assert seen[0] == seen[1]
+    for emitted in seen[0].values():
+        progress = [reached for _, reached in emitted]
+        assert progress == sorted(progress)
+
+
+# --- time -------------------------------------------------------------------------------------
+
+
+def test_time_that_passes_brings_the_stream_further_if_it_is_to() -> None:
+    for by_time, reached in ((True, 15), (False, 5)):
+        with driver(Journey(Mileage(by_time=by_time))) as t:
+            t.send("in", [("a", 5)])
+            t.advance("0.00001s")
+            t.send("in", [("a", None)])
+            assert received(t) == {"a": [(5, 5), (None, reached)]}
+
+
+def test_an_item_that_is_no_further_than_time_has_come_changes_nothing() -> None:
+    with driver(Journey(Mileage(by_time=True))) as t:
+        t.send("in", [("a", 5)])
+        t.advance("0.00001s")
+        t.send("in", [("a", 14), ("a", 16)])
+        t.advance("0.00001s")
+        t.send("in", [("a", None)])
+        assert received(t) == {"a": [(5, 5), (14, 15), (16, 16), (None, 26)]}
+
+
+def test_the_time_that_the_flow_was_down_does_not_count() -> None:
+    with driver(Journey(Mileage(by_time=True))) as t:
+        t.send("in", [("a", 5)])
+        t.advance("0.000003s")
+        t.restart(after="1h")
+        t.send("in", [("a", None)])
+        t.advance("0.000002s")
+        t.send("in", [("a", None)])
+        assert received(t) == {"a": [(5, 5), (None, 8), (None, 10)]}
+
+
+def test_a_partition_that_falls_silent_is_brought_further_by_time() -> None:
+    with driver(Journey(Mileage(by_time=True))) as t:
+        t.send_parts(parts([10], [2]))
+        t.advance("0.000005s")
+        t.send_parts(parts([30], []))
+        assert received(t) == {"p0": [(10, 2), (30, 7)], "p1": [(2, 2)]}
+
+
+def test_a_logic_is_called_when_time_has_brought_the_stream_far_enough() -> None:
+    with driver(Journey(Mileage(by_time=True))) as t:
+        t.send("in", [("a", Waypoint(25)), ("b", 5)])
+        assert t.stats.due_us == 20
+        t.advance("0.00001s")
+        assert t.stats.due_us == 20
+        received(t)
+        t.advance("0.000009s")
+        assert received(t) == {}
+        t.advance(MICRO)
+        assert received(t) == {"a": [("notify", 25)]}
+        assert t.stats.due_us == NEVER
+
+
+def test_what_time_has_made_due_is_called_before_the_items() -> None:
+    with driver(Journey(Mileage(by_time=True))) as t:
+        t.send("in", [("a", Waypoint(25)), ("b", 5)])
+        received(t)
+        t.restart()
+        t._now_us += 30
+        t.send("in", [("a", 90)])
+        assert received(t) == {"a": [("notify", 35), (90, 90)]}
+
+
+@pytest.mark.parametrize(("by_time", "first"), [(False, ("b", 5)), (True, ("b", None))])
+def test_nothing_is_due_by_time_that_does_not_move_the_stream(by_time: bool, first: Any) -> None:
+    with driver(Journey(Mileage(by_time=by_time))) as t:
+        t.send("in", [("a", Waypoint(25)), first])
+        assert t.stats.due_us == NEVER
+
+
+def test_what_is_asked_for_in_the_past_is_due_now() -> None:
+    with driver(Journey(Mileage(by_time=True))) as t:
+        t.send("in", [("a", 5)])
+        t.send("in", [("b", Waypoint(3))])
+        assert received(t)["b"] == [(Waypoint(3), 5), ("notify", 5)]
+
+
+#  now     0    1    2    3    4    5    6    7   8
+#  p0      10   11   12 ...
+#  p1           3    4    5    6    7    8    9   10
+#  stream  10   11   11 ...                       11 held until p1 has caught up
+def test_a_stream_that_is_held_goes_on_when_time_has_brought_the_last_partition_there() -> None:
+    with driver(Journey(Mileage(by_time=True))) as t:
+        t.send_parts(parts([10], []))
+        t.advance(MICRO)
+        t.send_parts(parts([Waypoint(13)], [3]))
+        assert received(t)["p0"] == [(10, 10), (Waypoint(13), 11)]
+        assert t.stats.due_us == 1 + (13 - 3)
+        t.advance("0.000005s")
+        t.send_parts(parts([None], []))
+        assert received(t) == {"p0": [(None, 11)]}
+        t.advance("0.000004s")
+        assert received(t) == {}
+        t.advance(MICRO)
+        assert received(t) == {"p0": [("notify", 13)]}
+
+
+# --- what levels make -------------------------------------------------------------------------
+
+
+def two_levels() -> Dataflow:
+    """Each value of level 1 goes on under the name of its last letter."""
+    flow = Dataflow("example")
+    stream = op.input("in", flow, TestingSource([]))
+    some = op.filter_value("some", stream, lambda value: value is not None)
+    same = op.stateful_map("same", some, lambda state, value: (None, value))
+    renamed = op.map("rename", same, lambda pair: (pair[0][-1], pair[1]))
+    op.output("out", travel("travel", renamed), TestingSink([]))
+    return flow
+
+
+#  position   0    1    2    3
+#  p0         10   .    20   .
+#  p1         .    5    .    30
+def test_at_level_two_all_that_level_one_makes_is_one_partition() -> None:
+    with TestDriver(two_levels(), shards=5) as t:
+        p0 = [("1x", 10), ("1x", None), ("2x", 20)]
+        p1 = [("3y", None), ("3y", 5), ("3y", None), ("4y", 30)]
+        t.send_parts({"in": [Part(p0, partition=0), Part(p1, partition=1)]})
+        assert received(t) == {"x": [(10, 10), (20, 20)], "y": [(5, 10), (30, 30)]}
+        t.send("in", [("9x", 2)])
+        assert received(t) == {"x": [(2, 30)]}
+
+
+def test_at_level_two_a_silent_key_hears_of_what_level_one_makes_in_the_same_epoch() -> None:
+    with TestDriver(two_levels(), shards=5) as t:
+        t.send("in", [("1x", Waypoint(10)), ("2y", 1)])
+        received(t)
+        t.send("in", [("3y", 12)])
+        assert received(t) == {"x": [("notify", 12)], "y": [(12, 12)]}
+
+
+def test_what_was_read_and_what_a_level_made_are_partitions_apart() -> None:
+    flow = Dataflow("example")
+    stream = op.input("in", flow, TestingSource([]))
+    same = op.stateful_map("same", stream, lambda state, value: (1, value))
+    late = op.map_value("later", stream, lambda value: value + 100)
+    op.output("out", travel("travel", op.merge("both", same, late)), TestingSink([]))
+    with TestDriver(flow, shards=3) as t:
+        t.send("in", [("a", 1), ("a", 2)])
+        assert received(t) == {"a": [(101, 1), (1, 1), (102, 2), (2, 2)]}
+
+
+def test_two_steps_of_a_level_are_measured_in_order_of_position() -> None:
+    flow = Dataflow("example")
+    stream = op.input("in", flow, TestingSource([]))
+    one = op.stateful_map("one", stream, lambda state, value: (1, value))
+    other = op.stateful_map("other", stream, lambda state, value: (1, value - 1))
+    op.output("out", travel("travel", op.merge("both", one, other)), TestingSink([]))
+    with TestDriver(flow, shards=1) as t:
+        t.send("in", [("a", 10), ("a", 20)])
+        assert received(t) == {"a": [(10, 10), (9, 10), (20, 20), (19, 20)]}
+
+
+def test_a_step_of_level_one_and_one_of_level_two_have_progress_of_their_own() -> None:
+    flow = Dataflow("example")
+    stream = op.input("in", flow, TestingSource([]))
+    first = travel("first", stream)
+    second = travel("second", op.map_value("plain", first, lambda pair: pair[0]))
+    op.output("out", op.merge("both", first, second), TestingSink([]))
+    with TestDriver(flow, shards=3) as t:
+        t.send("in", [("a", 5), ("b", 3)])
+        assert {key: sorted(values) for key, values in received(t).items()} == {
+            "a": [(5, 5), (5, 5)],
+            "b": [(3, 5), (3, 5)],
+        }
+
+
+# --- failures, and what it costs --------------------------------------------------------------
+
+
+def test_an_epoch_that_fails_leaves_the_progress_as_it_was() -> None:
+    class Fragile(Traveller):
+        def on_item(self, value: Any, moment: Moment) -> Any:
+            if value.value == "broken":
+                raise ValueError("broken")
+            return super().on_item(value, moment)
+
+    @dataclass(frozen=True)
+    class Fragiles(Journey):
+        def __call__(self, state: int | None) -> Fragile:
+            return Fragile(NEVER if state is None else state)
+
+    with driver(Fragiles()) as t:
+        t.send("in", [("a", 5)])
+        with pytest.raises(StepError) as caught:
+            t.send("in", [("a", 90), ("b", "broken")])
+        assert (caught.value.key, caught.value.item) == ("b", "'broken'")
+        t.send("in", [("a", 7)])
+        assert received(t) == {"a": [(5, 5), (7, 7)]}
+
+
+def test_a_batch_logic_s_failure_shows_values_without_stamps() -> None:
+    class Bad(op.StatefulBatchLogic[Any, Any, None]):
+        def on_batch(self, values: list[Any], moment: Moment) -> Any:
+            raise ValueError("bad")
+
+        def snapshot(self) -> None:
+            pass
+
+    @dataclass(frozen=True)
+    class Bads:
+        progress: Mileage
+
+        def __call__(self, state: None) -> Bad:
+            return Bad()
+
+    with driver(Bads(Mileage())) as t, pytest.raises(StepError) as caught:
+        t.send("in", [("a", 5), ("a", 6)])
+    assert caught.value.item == "[5, 6]"
+
+
+def test_a_measure_that_fails_names_the_step() -> None:
+    class Broken(Mileage):
+        def measure(self, value: Any, moment: Moment) -> int:
+            raise KeyError("at")
+
+    with driver(Journey(Broken())) as t, pytest.raises(StepError) as caught:
+        t.send("in", [("a", 5)])
+    assert str(caught.value) == (
+        "step 'travel': measuring its progress raised KeyError: 'at'\n  key:  'a'\n  item: 5"
+    )
+
+
+def test_an_attribute_that_only_has_the_name_is_no_progress() -> None:
+    class Plain(Traveller):
+        progress = "half way"
+
+        def __init__(self, state: Any) -> None:
+            super().__init__(NEVER)
+
+        def on_item(self, value: Any, moment: Moment) -> Any:
+            return [(value, moment.progress_us)], op.KEEP
+
+    with driver(Plain) as t:
+        t.send("in", [("a", 5)])
+        assert received(t) == {"a": [(5, NO_PROGRESS)]}
+
+
+def test_an_epoch_s_cost_follows_the_keys_that_are_due() -> None:
+    built: list[str] = []
+
+    @dataclass(frozen=True)
+    class Counting(Journey):
+        def __call__(self, state: int | None) -> Traveller:
+            built.append("new" if state is None else "old")
+            return super().__call__(state)
+
+    with driver(Counting()) as t:
+        t.send("in", [(f"k{number}", Waypoint(number)) for number in range(10, 500)])
+        built.clear()
+        t.send("in", [("mover", 12)])
+        assert sorted(built) == ["new", "old", "old", "old"]
+        notified = [value for values in received(t).values() for value in values[1:]]
+        assert notified == [("notify", 12)] * 3

@@ -1,0 +1,110 @@
+"""What Spark's failures say in a line: the cause, not the call that met it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from flow.engine.spark.session.failures import spark_problem
+
+
+@dataclass
+class Java:
+    """An exception of Java's, as Py4J shows it."""
+
+    message: str | None
+    cause: Java | None = None
+
+    def getMessage(self) -> str | None:
+        return self.message
+
+    def getCause(self) -> Java | None:
+        return self.cause
+
+    def toString(self) -> str:
+        return f"java.io.EOFException: {self.message}" if self.message else "java.io.EOFException"
+
+
+class FromJava(Exception):
+    """What Py4J raises."""
+
+    def __init__(self, message: str, java: Java) -> None:
+        super().__init__(message)
+        self.java_exception = java
+
+
+CALL = "An error occurred while calling o1634.getResult."
+AWAIT = "Exception thrown in awaitResult: "
+ABORTED = "Job aborted due to stage failure: Task 0 in stage 5.0 failed 1 times"
+
+NO_WORKER = (
+    "Error from python worker:\n  python: Error while finding module specification for "
+    "'flow.engine.spark.startup.daemon' (ModuleNotFoundError: No module named 'flow')"
+)
+
+
+TRACE = """Traceback (most recent call last):
+  File "worker.py", line 7, in func
+    return [udf(row) for row in rows]
+            ^^^^^^^^
+
+  File "mine.py", line 13, in bad
+"""
+RAISED = f"""[PYTHON_EXCEPTION] An exception was thrown from the Python worker: {TRACE}KeyError: 'a'
+
+During handling of the above exception, another exception occurred:
+
+{TRACE}ValueError: odd number
+which has a second line
+ SQLSTATE: 38000"""
+
+
+def chain(*messages: str | None) -> Java | None:
+    return Java(messages[0], chain(*messages[1:])) if messages else None
+
+
+@pytest.mark.parametrize(
+    ("messages", "problem"),
+    [
+        ((AWAIT, f"{ABORTED}\n\tat Deep.scala", None), ABORTED),
+        ((None,), "java.io.EOFException"),
+        (
+            (AWAIT, ABORTED, "java.io.IOException: No space left on device"),
+            "No space left on device",
+        ),
+        ((AWAIT,), CALL),
+        (
+            (
+                AWAIT,
+                f"{ABORTED}: org.apache.spark.SparkException: \n{NO_WORKER}\nPYTHONPATH was:\n",
+            ),
+            "Spark could not start its Python workers: python: Error while finding module "
+            "specification for 'flow.engine.spark.startup.daemon' (ModuleNotFoundError: No module "
+            "named 'flow'). "
+            "Install this package where they run, or put the folder that it is in on PYTHONPATH "
+            "before Spark starts",
+        ),
+        (
+            (f"{ABORTED}: \nError from python worker:\n  python: not found\n",),
+            "Spark could not start its Python workers: python: not found",
+        ),
+        ((AWAIT, RAISED), "a function that Spark ran in Python raised ValueError: odd number"),
+    ],
+)
+def test_the_outermost_cause_that_says_anything_is_shown(
+    messages: tuple[str | None, ...], problem: str
+) -> None:
+    java = chain(*messages)
+    assert java is not None
+    assert spark_problem(FromJava(f"{CALL}\n: {messages[0]}\n\tat Deep.scala", java)) == problem
+
+
+def test_an_exception_of_pythons_is_shown_as_it_is() -> None:
+    assert spark_problem(ValueError("odd\nand more")) == "odd"
+
+
+def test_causes_that_go_round_in_a_circle_come_to_an_end() -> None:
+    java = Java(AWAIT)
+    java.cause = java
+    assert spark_problem(FromJava(CALL, java)) == CALL

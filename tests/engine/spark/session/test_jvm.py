@@ -1,0 +1,111 @@
+"""What a user sees when Spark's JVM ends while a flow runs: one line, or what failed before."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JError, Py4JNetworkError
+
+from flow.engine.spark.session.jvm import jvm_needed
+from flow.errors import CheckpointError, EngineError, StepError
+
+ENDED = r"^Spark's JVM has ended; was it killed, or out of memory\?"
+
+
+def a_spark(*, answers: bool) -> Any:
+    """A session whose JVM tells the time, or is not there."""
+
+    def nano_time() -> int:
+        if not answers:
+            raise ConnectionRefusedError("Connection refused")
+        return 7
+
+    system = SimpleNamespace(nanoTime=nano_time)
+    lang = SimpleNamespace(lang=SimpleNamespace(System=system))
+    return SimpleNamespace(_jvm=SimpleNamespace(java=lang))
+
+
+def met(error: Exception, cause: Exception | None = None) -> Exception:
+    error.__context__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Py4JNetworkError("Answer from Java side is empty"),
+        Py4JError("An error occurred while calling o134.isActive"),
+        ConnectionRefusedError("Connection refused"),
+        met(CheckpointError("x cannot be written"), Py4JNetworkError("while sending")),
+        met(EngineError("the Spark job failed"), ConnectionResetError("reset")),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_fails_because_the_jvm_has_ended_says_so(error: Exception) -> None:
+    with pytest.raises(EngineError, match=ENDED) as caught, jvm_needed(a_spark(answers=False)):
+        raise error
+    assert caught.value.__cause__ is error
+
+
+@pytest.mark.parametrize(
+    ("error", "answers"),
+    [
+        (ConnectionRefusedError("a connection of the user's own"), True),
+        (Py4JError("a call that Java refuses"), True),
+        (StepError("half", "the mapper raised"), False),
+        (ValueError("odd"), False),
+    ],
+)
+def test_what_fails_of_something_else_stays_as_it_is(error: Exception, answers: bool) -> None:
+    with pytest.raises(type(error)) as caught, jvm_needed(a_spark(answers=answers)):
+        raise error
+    assert caught.value is error
+
+
+CHILD = """
+import os, sys
+import flow.operators as op
+from flow import Dataflow, FlowError, StepError, run
+from flow.engine.spark.session.session import SparkSettings, make_session
+from flow.testing import TestingSink, TestingSource
+
+spark = make_session("dies", SparkSettings("local[1]"))
+
+def kill(*_):
+    os.kill(spark.sparkContext._gateway.proc.pid, 9)
+    if sys.argv[2] == "and fails":
+        raise StepError("out", "the shelf is full")
+
+flow = Dataflow("dies")
+s = op.input("in", flow, TestingSource([("a", 1)] * 20, batch_size=2))
+s = op.stateful_map("last", s, lambda _, n: (n, n))
+op.output("out", s, TestingSink([]))
+try:
+    run(flow, spark=spark, engine=sys.argv[1], shards=1, partitions=1, on_epoch=kill)
+except FlowError as error:
+    print(f"{type(error).__name__}: {error}")
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("engine", "how", "said"),
+    [
+        ("streaming", "alone", "EngineError: Spark's JVM has ended;"),
+        ("streaming", "and fails", "StepError: step 'out': the shelf is full"),
+        ("batch", "and fails", "StepError: step 'out': the shelf is full"),
+    ],
+)
+def test_a_jvm_that_is_killed_hides_no_error_and_shows_no_trace(
+    engine: str, how: str, said: str
+) -> None:
+    command = [sys.executable, "-c", CHILD, engine, how]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.startswith(said), done.stdout + done.stderr
+    assert len(done.stdout.splitlines()) == 1
+    assert "Traceback" not in done.stderr, done.stderr

@@ -1,0 +1,129 @@
+"""Workers are forked from one process, which starts early and has imported what they use."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from typing_extensions import override
+
+import flow.operators as op
+import flow_windowing as win
+from flow import Dataflow, run
+from flow.connectors.sink import Sink, WriteContext, Written
+from flow.engine.spark.session.session import SparkSettings, make_session
+from flow.engine.spark.startup.daemon import PRELOAD
+from flow.engine.spark.startup.early_workers import JOB_GROUP, start_workers_early
+from flow.testing import TestingSource
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).resolve().parents[4]
+PACKAGES = ("flow", "flow_windowing", "recovery", "pyspark", "google")
+
+
+def note_modules(path: str) -> None:
+    """Write down where this worker comes from, and what it has imported."""
+    names = [name for name in sys.modules if name.split(".")[0] in PACKAGES]
+    Path(path).write_text("\n".join([str(os.getppid()), *names]))
+
+
+@dataclass(frozen=True)
+class NotingSink(Sink[Any]):
+    path: str
+
+    @override
+    def write(self, context: WriteContext, batches: Iterator[Written]) -> None:
+        if sum(map(len, batches)):
+            note_modules(self.path)
+
+
+def count(counted: int, _value: object) -> int:
+    return counted + 1
+
+
+def noting_flow(reader: str, writer: str) -> Dataflow:
+    def note(item: Any) -> Any:
+        note_modules(reader)
+        return item
+
+    items = [("key", (datetime(2024, 1, 1, 0, minute, tzinfo=UTC), 1)) for minute in range(3)]
+    flow = Dataflow("noting")
+    read = op.map("note", op.input("in", flow, TestingSource(items)), note)
+    clock: win.EventClock[Any] = win.EventClock(itemgetter(0), wait_for_system_duration="0s")
+    windower = win.TumblingWindower("1m")
+    counted = win.fold_window("windows", read, clock, windower, int, count, int.__add__)
+    op.output("out", op.key_rm("values", counted.down), NotingSink(writer))
+    return flow
+
+
+def worked(flow: Dataflow, spark: SparkSession, *paths: Path) -> list[tuple[int, set[str]]]:
+    """Run a flow; the process that each worker comes from, and what it has imported."""
+    run(flow, spark=spark, engine="streaming")
+    noted = [path.read_text().split() for path in paths]
+    return [(int(parent), set(names)) for parent, *names in noted]
+
+
+def say_what_is_imported(folder: str) -> None:
+    """Run a flow in workers that nobody else has used; print what is preloaded, and what is not."""
+    spark = make_session("daemon", SparkSettings("local[2]"))
+    asked = str(spark.sparkContext.getConf().get(f"spark.executorEnv.{PRELOAD}"))
+    code = "import sys, flow.engine.spark.startup.daemon as d; d.prepare(); print(*sys.modules)"
+    environment = {**os.environ, PRELOAD: asked}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    beforehand = set(done.stdout.split())
+    reader, writer = Path(folder) / "reader", Path(folder) / "writer"
+    found = worked(noting_flow(str(reader), str(writer)), spark, reader, writer)
+    used = set.union(*(names for _, names in found))
+    later = sorted(used - beforehand - {"flow.testing"})
+    sys.stdout.write(json.dumps({"beforehand": sorted(used & beforehand), "later": later}))
+
+
+@pytest.mark.slow
+def test_a_worker_imports_nothing_when_its_first_task_comes(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.engine.spark.startup.test_daemon", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    said = json.loads(done.stdout)
+    assert said["later"] == []
+    assert {"flow.engine.steps.reading", "flow_windowing.columnar.shard"} <= set(said["beforehand"])
+
+
+def test_workers_that_keep_state_and_others_come_from_one_process(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    paths = tmp_path / "reader", tmp_path / "writer"
+    (reading, _), (writing, _) = worked(noting_flow(*map(str, paths)), spark, *paths)
+    assert reading == writing
+
+
+def test_a_session_has_workers_start_at_once(spark: SparkSession) -> None:
+    tracker = spark.sparkContext.statusTracker()
+    before = set(tracker.getJobIdsForGroup(JOB_GROUP))
+    start_workers_early(spark).join(60)
+    (job,) = set(tracker.getJobIdsForGroup(JOB_GROUP)) - before
+    found = tracker.getJobInfo(job)
+    assert found is not None
+    assert found.status == "SUCCEEDED"
+
+
+def test_workers_that_cannot_start_early_are_no_problem_yet(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    nothing: Any = None
+    start_workers_early(nothing).join(60)
+    assert capsys.readouterr() == ("", "")
+
+
+if __name__ == "__main__":
+    say_what_is_imported(sys.argv[1])

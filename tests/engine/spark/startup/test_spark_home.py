@@ -1,0 +1,202 @@
+"""The home that Spark is started from."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+
+from flow.engine.spark.startup import spark_home
+from flow.engine.spark.startup.spark_home import prepare_home, prepared_home, quick_spark_home
+from flow.errors import EnvironmentProblem
+
+INSTALLED = Path(pyspark.__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def no_home_of_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No home of the user's, no options of theirs, and a Python environment with nothing in it."""
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "environment"))
+
+
+def make_prepared(jars: Path = INSTALLED / "jars") -> Path:
+    """What a prepared environment has, with nothing in its archive."""
+    home = prepared_home()
+    home.mkdir(parents=True)
+    (home / "bin").symlink_to(INSTALLED / "bin")
+    (home / "jars").symlink_to(jars)
+    (home / "classes.jsa").write_bytes(b"classes")
+    (home / "classes.size").write_text("7")
+    return home
+
+
+def test_it_is_the_installation_without_the_zip() -> None:
+    with quick_spark_home():
+        home = Path(os.environ["SPARK_HOME"])
+        assert (home / "bin" / "spark-submit").samefile(INSTALLED / "bin" / "spark-submit")
+        assert (home / "jars").resolve() == (INSTALLED / "jars").resolve()
+        assert not (home / "python").exists()
+    assert "SPARK_HOME" not in os.environ
+
+
+def test_a_home_that_the_user_names_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HOME", "/opt/spark")
+    with quick_spark_home():
+        assert os.environ["SPARK_HOME"] == "/opt/spark"
+    assert os.environ["SPARK_HOME"] == "/opt/spark"
+
+
+def test_nothing_changes_where_other_processes_would_not_find_pyspark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(spark_home, "_found_by_others", lambda _: False)
+    with quick_spark_home():
+        assert "SPARK_HOME" not in os.environ
+
+
+def test_a_package_on_the_path_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "lib" / "pyspark"
+    (package / "bin").mkdir(parents=True)
+    (package / "jars").mkdir()
+    assert not spark_home._found_by_others(package)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}/other{os.pathsep}{tmp_path}/lib")
+    assert spark_home._found_by_others(package)
+    (package / "jars").rmdir()
+    assert not spark_home._found_by_others(package)
+
+
+def test_nothing_changes_where_links_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError("no links here")
+
+    monkeypatch.setattr(Path, "symlink_to", refuse)
+    with quick_spark_home():
+        assert "SPARK_HOME" not in os.environ
+
+
+def test_workers_import_pyspark_as_it_is_installed(spark: SparkSession) -> None:
+    def where(_: int) -> str:
+        return str(pyspark.__file__)
+
+    found = spark.sparkContext.parallelize([0], 1).map(where).collect()
+    assert [Path(path).resolve() for path in found] == [Path(pyspark.__file__).resolve()]
+
+
+def test_a_prepared_home_is_taken_with_its_archive() -> None:
+    home = make_prepared()
+    with quick_spark_home():
+        assert os.environ["SPARK_HOME"] == str(home)
+        assert f'"-XX:SharedArchiveFile={home}/classes.jsa"' in os.environ["SPARK_SUBMIT_OPTS"]
+    assert not {"SPARK_HOME", "SPARK_SUBMIT_OPTS"} & set(os.environ)
+
+
+def test_the_users_own_options_for_java_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_prepared()
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Dmine=1")
+    with quick_spark_home():
+        assert os.environ["SPARK_SUBMIT_OPTS"].startswith("-Dmine=1 ")
+    assert os.environ["SPARK_SUBMIT_OPTS"] == "-Dmine=1"
+
+
+def test_a_home_without_its_archive_is_not_taken() -> None:
+    home = make_prepared()
+    (home / "classes.jsa").unlink()
+    with quick_spark_home():
+        assert os.environ["SPARK_HOME"] != str(home)
+        assert "SPARK_SUBMIT_OPTS" not in os.environ
+
+
+def test_an_archive_that_was_cut_off_is_not_taken() -> None:
+    home = make_prepared()
+    (home / "classes.jsa").write_bytes(b"class")
+    with quick_spark_home():
+        assert os.environ["SPARK_HOME"] != str(home)
+        assert "SPARK_SUBMIT_OPTS" not in os.environ
+
+
+def test_a_home_of_another_installation_is_not_taken(tmp_path: Path) -> None:
+    home = make_prepared(jars=tmp_path / "gone")
+    with quick_spark_home():
+        assert os.environ["SPARK_HOME"] != str(home)
+
+
+def never() -> None:
+    raise AssertionError("Spark was started")
+
+
+def test_nothing_is_prepared_for_a_home_that_the_user_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SPARK_HOME", "/opt/spark")
+    with pytest.raises(EnvironmentProblem, match=r"SPARK_HOME names '/opt/spark'.*unset it"):
+        prepare_home(never)
+
+
+def test_nothing_is_prepared_while_spark_runs(spark: SparkSession) -> None:
+    with pytest.raises(EnvironmentProblem, match="Spark runs in this process"):
+        prepare_home(never)
+
+
+def test_nothing_is_prepared_where_others_would_not_find_pyspark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(spark_home, "_found_by_others", lambda _: False)
+    with pytest.raises(EnvironmentProblem, match="only this process finds it"):
+        prepare_home(never)
+
+
+def test_an_environment_that_cannot_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark_home.SparkContext, "_gateway", None)
+    (tmp_path / "environment").touch()
+    with pytest.raises(
+        EnvironmentProblem, match=r"environment/.* cannot be written: .*as its owner"
+    ):
+        prepare_home(never)
+
+
+PREPARE = """
+import sys
+sys.prefix = sys.argv[1]
+from flow.prepare import main
+sys.exit(main([]))
+"""
+
+START = """
+import os, sys
+sys.prefix = sys.argv[1]
+os.environ["SPARK_SUBMIT_OPTS"] = f"-Xlog:class+load:file={sys.argv[2]}"
+from flow.engine.spark.session.session import SparkSettings, make_session
+make_session("shared", SparkSettings("local[1]")).range(3).collect()
+"""
+
+
+def in_another_process(code: str, *arguments: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, *map(str, arguments)],
+        cwd=Path(__file__).parents[4],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def test_java_takes_its_classes_from_what_was_prepared(tmp_path: Path) -> None:
+    environment, log = tmp_path / "an environment", tmp_path / "classes.log"
+    assert "classes.jsa" in in_another_process(PREPARE, environment)
+    in_another_process(START, environment, log)
+    loaded = [line for line in log.read_text().splitlines() if " org.apache.spark." in line]
+    of_files = [line for line in loaded if "$$Lambda" not in line]
+    shared = [line for line in of_files if "shared objects file (top)" in line]
+    assert len(shared) > 0.95 * len(of_files) > 1_000

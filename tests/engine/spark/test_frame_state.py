@@ -1,0 +1,211 @@
+"""Streaming data frames that keep state of their own are refused, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+import flow.operators as op
+from flow import Dataflow, run
+from flow.connectors.dataframe import DataFrameSource
+from flow.engine.plan.plan import compile_flow
+from flow.engine.spark.frame_state import refuse_stateful_frames
+from flow.errors import FlowBuildError
+from flow.testing import TestingSink
+from recovery import RecoveryConfig
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "id string, n long, at timestamp"
+
+
+class Processor(StatefulProcessor):
+    """Is never run."""
+
+    def init(self, handle: Any) -> None:
+        """Keep nothing."""
+
+    def handleInputRows(self, key: Any, rows: Any, timers: Any) -> Iterator[pd.DataFrame]:
+        yield pd.DataFrame()
+
+    def close(self) -> None:
+        """Let go of nothing."""
+
+
+def unchanged(_key: Any, rows: Any, _state: Any) -> Any:
+    return rows
+
+
+def grouped(stream: DataFrame) -> Any:
+    return stream.groupBy("id")
+
+
+def reading(frame: DataFrame, out: list[Any] | None = None) -> Dataflow:
+    flow = Dataflow("reads a frame")
+    op.output(
+        "out", op.input("in", flow, DataFrameSource(frame)), TestingSink([] if out is None else out)
+    )
+    return flow
+
+
+@pytest.fixture
+def stream(spark: SparkSession, tmp_path: Path) -> DataFrame:
+    """A stream of files, with one row; and the views ``stream`` and ``static``."""
+    folder = str(tmp_path / "files")
+    spark.sql("select 'a' id, 3L n, timestamp'2024-05-01 12:00:00Z' at").write.parquet(folder)
+    stream = spark.readStream.schema(SCHEMA).parquet(folder).withWatermark("at", "1 hour")
+    stream.createOrReplaceTempView("stream")
+    static(spark).createOrReplaceTempView("static")
+    return stream
+
+
+def static(spark: SparkSession) -> DataFrame:
+    return spark.sql("select 'a' id, 5L m union all select 'a', 6L")
+
+
+STATEFUL: dict[str, tuple[Callable[[DataFrame], DataFrame], str, str]] = {
+    "an aggregation": (
+        lambda s: s.groupBy(F.window("at", "1 hour"), "id").count(),
+        r"an aggregation \(Spark's Aggregate\)",
+        "flow_windowing.aggregate_window",
+    ),
+    "an aggregation in SQL": (
+        lambda s: s.sparkSession.sql("select id, max(n) from stream group by id"),
+        r"an aggregation \(Spark's Aggregate\)",
+        "flow_windowing.aggregate_window or op.stateful_map",
+    ),
+    "a session window": (
+        lambda s: s.groupBy(F.session_window("at", "1 hour"), "id").count(),
+        r"an aggregation \(Spark's Aggregate\)",
+        "flow_windowing.aggregate_window",
+    ),
+    "dropDuplicates": (
+        lambda s: s.dropDuplicates(["id"]),
+        r"distinct or dropDuplicates \(Spark's Deduplicate\)",
+        "op.stateful_flat_map",
+    ),
+    "distinct in SQL": (
+        lambda s: s.sparkSession.sql("select distinct id from stream"),
+        r"distinct or dropDuplicates \(Spark's Distinct\)",
+        "op.stateful_flat_map",
+    ),
+    "dropDuplicatesWithinWatermark, below other operators": (
+        lambda s: s.dropDuplicatesWithinWatermark(["id"]).select("id").union(s.select("id")),
+        r"dropDuplicatesWithinWatermark \(Spark's DeduplicateWithinWatermark\)",
+        "op.stateful_flat_map",
+    ),
+    "a join of two streams": (
+        lambda s: s.alias("l").join(s.alias("r"), F.expr("l.id = r.id and l.at = r.at")),
+        r"a join of two streams \(Spark's Join\)",
+        "flow_windowing.join_window or op.join",
+    ),
+    "a join of two streams that have names": (
+        lambda s: s.sparkSession.sql(
+            "with a as (select id from stream), b as (select id, n from stream) "
+            "select * from a join b using (id)"
+        ),
+        r"a join of two streams \(Spark's Join\)",
+        "flow_windowing.join_window or op.join",
+    ),
+    "limit": (lambda s: s.limit(3), r"limit \(Spark's GlobalLimit\)", "op.stateful_flat_map"),
+    "applyInPandasWithState": (
+        lambda s: grouped(s).applyInPandasWithState(
+            unchanged, SCHEMA, "n int", "append", "NoTimeout"
+        ),
+        r"applyInPandasWithState \(Spark's FlatMapGroupsInPandasWithState\)",
+        "op.stateful_map or op.stateful",
+    ),
+    "transformWithState": (
+        lambda s: grouped(s).transformWithState(Processor(), "id string", "Append", "None"),
+        r"transformWithState \(Spark's TransformWithStateInPySpark\)",
+        "op.stateful_map or op.stateful",
+    ),
+    "transformWithStateInPandas": (
+        lambda s: grouped(s).transformWithStateInPandas(Processor(), "id string", "Append", "None"),
+        r"transformWithState \(Spark's TransformWithStateInPySpark\)",
+        "op.stateful_map or op.stateful",
+    ),
+}
+
+STATELESS: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "select and filter": lambda s: s.select("id", F.expr("n + 1 as n")).filter("n > 1"),
+    "explode": lambda s: s.select("id", F.explode(F.array("n", "n"))),
+    "union": lambda s: s.union(s),
+    "a join with what is static": lambda s: s.join(static(s.sparkSession), "id"),
+    "a join with an aggregation of what is static": lambda s: s.join(
+        static(s.sparkSession).distinct().groupBy("id").count().limit(5), "id", "left"
+    ),
+    "subqueries of what is static": lambda s: s.sparkSession.sql(
+        "select *, (select max(m) from static where static.id = stream.id) from stream "
+        "where id in (select distinct id from static)"
+    ),
+    "mapInPandas": lambda s: s.mapInPandas(lambda frames: frames, SCHEMA),
+    "applyInPandas": lambda s: grouped(s).applyInPandas(lambda frame: frame, SCHEMA),
+}
+
+
+@pytest.mark.parametrize("name", STATEFUL)
+def test_a_stream_that_keeps_state_is_refused_with_what_does_the_same_in_a_flow(
+    stream: DataFrame, name: str
+) -> None:
+    made, what, instead = STATEFUL[name]
+    said = (
+        f"^step 'in': its streaming data frame keeps state of its own, for {what}, which a flow "
+        f"can neither go on from nor end. Do that in the flow, with {instead}.*; or let a query of "
+    )
+    with pytest.raises(FlowBuildError, match=said):
+        refuse_stateful_frames(compile_flow(reading(made(stream))))
+
+
+@pytest.mark.parametrize("name", STATELESS)
+def test_a_stream_that_keeps_no_state_is_read(stream: DataFrame, name: str) -> None:
+    refuse_stateful_frames(compile_flow(reading(STATELESS[name](stream))))
+
+
+def test_it_is_refused_before_anything_is_written(
+    spark: SparkSession, stream: DataFrame, tmp_path: Path
+) -> None:
+    path = tmp_path / "checkpoint"
+    flow = reading(stream.dropDuplicates(["id"]))
+    with pytest.raises(FlowBuildError, match=r"^step 'in': its streaming data frame keeps state"):
+        run(flow, spark=spark, recovery=RecoveryConfig(str(path)), trigger="available")
+    assert not path.exists()
+
+
+def test_a_checkpoint_is_gone_on_from_by_a_stream_that_keeps_no_state(
+    spark: SparkSession, stream: DataFrame, tmp_path: Path
+) -> None:
+    """Of all these operators together, as Spark plans them."""
+    joined = stream.join(static(spark).groupBy("id").agg(F.max("m").alias("m")), "id")
+    frame = joined.union(joined).select("id", F.explode(F.array("n", "m")).alias("n"))
+    out: list[Any] = []
+    flow = Dataflow("goes on")
+    keyed = op.key_on("by_id", op.input("in", flow, DataFrameSource(frame)), "id")
+    totals = op.stateful_map("total", keyed, lambda so_far, row: ((so_far or 0) + row["n"],) * 2)
+    op.output("out", totals, TestingSink(out))
+    options: dict[str, Any] = {"spark": spark, "trigger": "available", "shards": 4}
+    recovery = RecoveryConfig(str(tmp_path / "checkpoint"))
+    run(flow, recovery=recovery, **options)
+    assert out[-1] == ("a", 18)
+    more = spark.sql("select 'a' id, 4L n, timestamp'2024-05-01 13:00:00Z' at")
+    more.write.mode("append").parquet(str(tmp_path / "files"))
+    run(flow, recovery=recovery, **options)
+    assert out[-1] == ("a", 38)
+
+
+@pytest.mark.parametrize("engine", ["batch", "streaming"])
+def test_what_is_static_may_do_all_that_would_be_state_on_a_stream(
+    spark: SparkSession, engine: Any
+) -> None:
+    frame = static(spark).distinct().groupBy("id").agg(F.sum("m").alias("m"))
+    both = frame.join(frame.dropDuplicates(["id"]).withColumnRenamed("m", "k"), "id").limit(3)
+    out: list[Any] = []
+    run(reading(both, out), spark=spark, engine=engine)
+    assert out == [{"id": "a", "m": 11, "k": 11}]

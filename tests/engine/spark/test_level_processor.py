@@ -1,0 +1,39 @@
+"""What Spark makes in a process of its own, to learn which state variables there are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from flow.engine.spark.level_processor import LevelProcessor, cloudpickle
+
+MAKE_AND_ASK = """
+import json, pickle, sys
+import pyspark.sql.streaming.stateful_processor
+before = set(sys.modules)
+processor = pickle.load(open(sys.argv[1], "rb"))
+
+class Handle:
+    def __init__(self):
+        self.asked = []
+    def getMapState(self, *variable):
+        self.asked.append(variable)
+
+handle = Handle()
+processor.init(handle)
+processor.close()
+imported = {name.split(".")[0] for name in set(sys.modules) - before}
+print(json.dumps({"asked": handle.asked, "imported": sorted(imported)}))
+"""
+
+
+def test_it_is_made_without_anything_of_this_project_or_of_the_flow(tmp_path: Path) -> None:
+    content = b"what a worker reads when the first packets come"
+    (tmp_path / "processor").write_bytes(cloudpickle.dumps(LevelProcessor(content)))
+    command = [sys.executable, "-I", "-c", MAKE_AND_ASK, str(tmp_path / "processor")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == (
+        '{"asked": [["headers", "step string", "content binary"], '
+        '["segments", "step string, number int", "content binary"]], "imported": []}\n'
+    )

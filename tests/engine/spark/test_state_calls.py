@@ -1,0 +1,128 @@
+"""Many calls of Spark's state at a time, against a server that answers as Spark's does."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pyspark.sql.streaming.proto.StateMessage_pb2 as messages
+import pytest
+from pyspark.serializers import CPickleSerializer, read_int
+from pyspark.sql.streaming.map_state_client import MapStateClient
+from pyspark.sql.streaming.stateful_processor import MapState
+from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient
+from pyspark.sql.types import StructType
+
+from flow.engine.spark.state_calls import AHEAD, StateCalls
+from flow.errors import EngineError
+
+PICKLER = CPickleSerializer()
+
+
+class Server(threading.Thread):
+    """Keeps a map in a dict, and answers one request after the other over a Unix socket."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(daemon=True)
+        self.kept: dict[Any, Any] = {}
+        self.refused: set[Any] = set()
+        self.requests = 0
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.bind(path)
+        self._socket.listen()
+        self.start()
+
+    def run(self) -> None:
+        with self._socket:
+            connection, _ = self._socket.accept()
+        with connection, connection.makefile("rwb") as stream:
+            while True:
+                try:
+                    assert read_int(stream) == 0  # the protocol's version
+                except EOFError:
+                    return
+                request = messages.StateRequest.FromString(stream.read(read_int(stream)))
+                answer = self._answered(request.stateVariableRequest.mapStateCall)
+                content = answer.SerializeToString()
+                stream.write(len(content).to_bytes(4, "big") + content)
+                stream.flush()
+
+    def _answered(self, call: Any) -> Any:
+        self.requests += 1
+        assert call.stateName == "segments"
+        method = call.WhichOneof("method")
+        key = PICKLER.loads(getattr(call, method).userKey)
+        if key in self.refused:
+            return messages.StateResponse(statusCode=1, errorMessage="no room")
+        if method == "getValue":
+            return messages.StateResponse(value=self.kept.get(key, b""))
+        if method == "updateValue":
+            self.kept[key] = call.updateValue.value
+        else:
+            self.kept.pop(key, None)
+        return messages.StateResponse()
+
+
+@pytest.fixture
+def server(tmp_path: Any) -> Server:
+    return Server(f"{tmp_path}/state")
+
+
+@pytest.fixture
+def calls(server: Server, tmp_path: Any) -> Iterator[StateCalls]:
+    key = StructType().add("step", "string").add("number", "integer")
+    client = StatefulProcessorApiClient(f"{tmp_path}/state", StructType())
+    value = StructType().add("content", "binary")
+    yield StateCalls(MapState(MapStateClient(client, key, value), "segments"))
+    client.sockfile.close()
+    client._client_socket.close()
+    server.join(10)
+
+
+@pytest.mark.parametrize("count", [0, 1, AHEAD - 1, AHEAD, AHEAD + 1, 10 * AHEAD + 7])
+def test_values_come_in_the_order_of_their_keys(
+    calls: StateCalls, server: Server, count: int
+) -> None:
+    keys = [("step", number) for number in range(count)]
+    calls.put((key, b"%d" % key[1]) for key in keys if key[1] % 3)
+    found = calls.get(reversed(keys))
+    assert found == [b"%d" % number if number % 3 else None for _, number in reversed(keys)]
+    assert server.requests == count + sum(1 for _, number in keys if number % 3)
+
+
+def test_none_removes_a_key(calls: StateCalls, server: Server) -> None:
+    calls.put([(("step", 1), b"one"), (("step", 2), b"two")])
+    calls.put([(("step", 1), None), (("step", 3), None)])
+    assert list(server.kept) == [("step", 2)]
+
+
+@pytest.mark.timeout(60)
+def test_large_values_go_either_way_without_one_side_waiting_for_the_other(
+    calls: StateCalls,
+) -> None:
+    large = {("step", number): bytes([number]) * 1_000_000 for number in range(3 * AHEAD)}
+    calls.put(large.items())
+    assert calls.get(large) == list(large.values())
+
+
+def test_a_call_that_fails_is_an_error_and_the_next_calls_get_their_own_answers(
+    calls: StateCalls, server: Server
+) -> None:
+    server.refused = {("step", 5)}
+    with pytest.raises(EngineError, match="no room"):
+        calls.put((("step", number), b"%d" % number) for number in range(100))
+    assert calls.get([("step", 1), ("step", 6)]) == [b"1", b"6"]
+
+
+def test_answers_are_not_left_behind_where_what_is_written_cannot_be_made(
+    calls: StateCalls,
+) -> None:
+    def values() -> Iterator[tuple[tuple[str, int], bytes]]:
+        yield ("step", 1), b"one"
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        calls.put(values())
+    assert calls.get([("step", 1)]) == [b"one"]

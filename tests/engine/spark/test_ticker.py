@@ -1,0 +1,198 @@
+"""Spark's source of epochs, in a process of its own, and what it asks of the feed."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import threading
+from base64 import b64decode
+from collections.abc import Iterator
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from flow.connectors.source import Split
+from flow.engine.epoch.context import Control
+from flow.engine.feed.feed import EpochOffset, Feed, FeedEnd
+from flow.engine.spark.rows import Layout
+from flow.engine.spark.shipping import ShippedPlan
+from flow.engine.spark.ticker import FeedServer, TickReading, TickTask, tasks_of
+from flow.engine.spark.ticker_source import HOST, cloudpickle
+from flow.engine.steps.reading import Reading
+from flow.errors import SourceError
+from flow.instants import Moment
+
+CONTROL = Control(Moment(7), False)
+READ = tuple(("in", Split({"file": number})) for number in range(3))
+
+ASK = """
+import json, pickle, sys
+import pyspark.sql.datasource, pyspark.sql.streaming.datasource
+before = set(sys.modules)
+source = pickle.load(open(sys.argv[1], "rb"))
+reader = source({}).streamReader(source({}).schema())
+start = reader.initialOffset()
+try:
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    answer = {"end": end, "tasks": [len(one.value) > 0 for one in reader.partitions(start, end)]}
+except RuntimeError as error:
+    answer = {"failed": str(error)}
+imported = {name.split(".")[0] for name in set(sys.modules) - before}
+print(json.dumps({**answer, "ours": sorted(imported & {"flow", "flow_windowing", "pyarrow"})}))
+"""
+
+
+class StandIn:
+    """A feed that has one epoch, or fails."""
+
+    def __init__(self, epoch: EpochOffset | None) -> None:
+        self.end = FeedEnd()
+        self.foreign = False
+        self.epoch = epoch
+
+    def next(self, start: EpochOffset) -> EpochOffset:
+        assert start == EpochOffset()
+        if self.epoch is None:
+            raise SourceError("the shelf is empty")
+        return self.epoch
+
+    def readings(self, start: EpochOffset, epoch: EpochOffset) -> list[Reading]:
+        assert start == EpochOffset()
+        return epoch.readings()
+
+
+@pytest.fixture
+def servers() -> Iterator[list[FeedServer]]:
+    opened: list[FeedServer] = []
+    yield opened
+    for server in opened:
+        server.close()
+
+
+def asked(server: FeedServer, folder: Path) -> dict[str, Any]:
+    """What a process of Spark's gets to hear, and what it had to import for that."""
+    shipped = ShippedPlan("plan", b"not to be read there", ())
+    source = server.source("ticker", TickReading(shipped, Layout(4, 2, 1)))
+    (folder / "source").write_bytes(cloudpickle.dumps(source))
+    command = [sys.executable, "-I", "-c", ASK, str(folder / "source")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    return cast("dict[str, Any]", json.loads(done.stdout))
+
+
+def test_it_asks_for_offsets_and_tasks_without_anything_of_this_project(
+    tmp_path: Path, servers: list[FeedServer]
+) -> None:
+    epoch = EpochOffset(CONTROL, {"in": {"file": 3}}, READ)
+    servers.append(FeedServer(cast("Feed", StandIn(epoch)), 2))
+    told = asked(servers[0], tmp_path)
+    assert told == {"end": epoch.to_json(), "tasks": [True, True], "ours": []}
+
+
+def test_what_fails_in_the_feed_is_told_and_ends_the_run(
+    tmp_path: Path, servers: list[FeedServer]
+) -> None:
+    feed = StandIn(None)
+    servers.append(FeedServer(cast("Feed", feed), 2))
+    assert asked(servers[0], tmp_path)["failed"] == "SourceError: the shelf is empty"
+    assert isinstance(servers[0].failure, SourceError)
+    assert feed.end.done.is_set()
+
+
+PROCESS = Path("/proc/self")
+
+
+def running() -> set[threading.Thread]:
+    return set(threading.enumerate())
+
+
+def sockets_of(port: int) -> set[str]:
+    """The open TCP sockets of this process that have a port at either end, where the system tells.
+
+    Other sockets of the process say nothing: those of a Spark session open and close by themselves.
+    """
+    table = PROCESS / "net" / "tcp"
+    if not table.exists():
+        return set()
+    at = f":{port:04X}"
+    rows = [line.split() for line in table.read_text().splitlines()[1:]]
+    theirs = {f"socket:[{row[9]}]" for row in rows if row[1].endswith(at) or row[2].endswith(at)}
+    return {link for link in map(_link, (PROCESS / "fd").iterdir()) if link in theirs}
+
+
+def _link(descriptor: Path) -> str:
+    """What an open file is, and nothing if it has been closed since it was listed."""
+    try:
+        return os.readlink(descriptor)
+    except FileNotFoundError:
+        return ""
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+def test_a_closed_server_leaves_no_thread_and_no_socket(foreign: bool) -> None:
+    """Of two that ask, one has an answer and one has not even said who it is."""
+    threads = running()
+    feed = StandIn(EpochOffset(CONTROL, {}, READ))
+    server = FeedServer(cast("Feed", feed), 2)
+    with (
+        Client((HOST, server._port), authkey=server._key) as asker,
+        socket.create_connection((HOST, server._port)),
+    ):
+        opened = sockets_of(server._port)
+        asker.send_bytes(json.dumps({"after": EpochOffset().to_json()}).encode())
+        assert json.loads(asker.recv_bytes()) == {"offset": feed.epoch.to_json()}
+        feed.foreign = foreign
+        server.close()
+        assert running() - threads == set()
+        with pytest.raises(EOFError):
+            asker.recv_bytes()
+    assert opened or not PROCESS.exists()
+    assert sockets_of(server._port) == set()
+    server.close()
+
+
+def test_a_server_that_is_released_answers_those_who_ask_but_takes_no_more(
+    servers: list[FeedServer],
+) -> None:
+    """Spark goes on asking while its query is being stopped."""
+    feed = StandIn(EpochOffset(CONTROL, {}, READ))
+    servers.append(FeedServer(cast("Feed", feed), 2))
+    address = (HOST, servers[0]._port)
+    with Client(address, authkey=servers[0]._key) as asker:
+        servers[0].release()
+        asker.send_bytes(json.dumps({"after": EpochOffset().to_json()}).encode())
+        assert json.loads(asker.recv_bytes()) == {"offset": feed.epoch.to_json()}
+        with pytest.raises(ConnectionError):
+            socket.create_connection(address)
+
+
+def test_strangers_are_turned_away_and_others_are_answered_still(servers: list[FeedServer]) -> None:
+    feed = StandIn(EpochOffset(CONTROL, {}, READ))
+    servers.append(FeedServer(cast("Feed", feed), 2))
+    address = (HOST, servers[0]._port)
+    socket.create_connection(address).close()
+    with pytest.raises(AuthenticationError):
+        Client(address, authkey=b"another")
+    silent = socket.create_connection(address)
+    with silent, Client(address, authkey=servers[0]._key) as asker:
+        asker.send_bytes(json.dumps({"after": EpochOffset().to_json()}).encode())
+        assert json.loads(asker.recv_bytes()) == {"offset": feed.epoch.to_json()}
+
+
+def test_tasks_share_what_an_epoch_reads_and_one_tells_the_time() -> None:
+    epoch = EpochOffset(CONTROL, {}, READ)
+    tasks = [
+        pickle.loads(b64decode(task.encode())) for task in tasks_of(epoch, epoch.readings(), 2)
+    ]
+    assert all(isinstance(task, TickTask) for task in tasks)
+    assert [task.tells_time for task in tasks] == [True, False]
+    read = [reading.split for task in tasks for reading in task.readings]
+    assert read == [split for _, split in READ]
+    assert tasks_of(EpochOffset(), [], 2) == []
+    assert len(tasks_of(EpochOffset(CONTROL), [], 2)) == 1

@@ -1,0 +1,485 @@
+"""State in segments: held against a plain dict, and what it costs in calls of the store."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from heapq import heappop
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flow import CheckpointError
+from flow.engine.state import state
+from flow.engine.state.header import Header
+from flow.engine.state.state import LiveStates, MemoryStore, Segment, SegmentedStates
+from flow.errors import StepError
+from flow.instants import NEVER
+from flow.keyed.logic import held_until
+from flow.keyed.shard_logic import DueLimit
+
+
+@dataclass
+class Text:
+    """A logic that is nothing but its snapshot."""
+
+    text: str
+
+    def snapshot(self) -> str:
+        return self.text
+
+
+class CountingStore(MemoryStore):
+    """Counts calls, and knows which segments they were about."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: Counter[str] = Counter()
+        self.read: list[int] = []
+        self.written: list[int] = []
+
+    def read_header(self, step_id: str) -> bytes | None:
+        self.calls["read_header"] += 1
+        return super().read_header(step_id)
+
+    def write_header(self, step_id: str, content: bytes) -> None:
+        self.calls["write_header"] += 1
+        super().write_header(step_id, content)
+
+    def read_segments(self, step_id: str, numbers: Sequence[int]) -> list[bytes | None]:
+        self.read += numbers
+        return super().read_segments(step_id, numbers)
+
+    def write_segments(self, step_id: str, contents: Mapping[int, bytes | None]) -> None:
+        self.written += contents
+        super().write_segments(step_id, contents)
+
+
+@contextmanager
+def segments_of(target_bytes: int) -> Iterator[None]:
+    with mock.patch.object(state, "TARGET_BYTES", target_bytes):
+        yield
+
+
+def states(store: MemoryStore, step_id: str = "step") -> SegmentedStates:
+    """The state as one epoch opens it."""
+    return SegmentedStates(store, step_id, Text)
+
+
+def header(store: MemoryStore, step_id: str = "step") -> Header:
+    return Header.decode(store.read_header(step_id) or b"", step_id)
+
+
+def fill(store: MemoryStore, keys: Iterable[str], text: str = "", due_us: int = NEVER) -> None:
+    one = states(store)
+    names = list(keys)
+    one.prepare(names)
+    for key in names:
+        one.put(key, Text(text), due_us)
+    one.flush()
+
+
+# --- against a dict ---------------------------------------------------------------------------
+
+KEYS = [f"key-{number}" for number in range(24)]
+
+
+@dataclass(frozen=True)
+class Epoch:
+    now_us: int
+    puts: dict[str, tuple[str, int]] = field(default_factory=dict)
+    drops: frozenset[str] = frozenset()
+
+
+EPOCHS = st.lists(
+    st.builds(
+        Epoch,
+        now_us=st.integers(0, 100),
+        puts=st.dictionaries(
+            st.sampled_from(KEYS),
+            st.tuples(st.text("xyz", max_size=60), st.integers(0, 100) | st.just(NEVER)),
+        ),
+        drops=st.frozensets(st.sampled_from(KEYS)),
+    ),
+    max_size=12,
+)
+
+
+def play(store: MemoryStore, model: dict[str, tuple[str, int]], epoch: Epoch) -> None:
+    """Run an epoch over the state and the model, and hold them against each other."""
+    one = states(store)
+    assert one.due(DueLimit(epoch.now_us)) == sorted(
+        k for k, (_, due) in model.items() if due <= epoch.now_us
+    )
+    one.prepare([*epoch.puts, *epoch.drops])
+    for key, (text, due_us) in epoch.puts.items():
+        found = one.take(key)
+        assert (found and found.text) == (model[key][0] if key in model else None)
+        one.put(key, Text(text), due_us)
+        model[key] = (text, due_us)
+    for key in epoch.drops:
+        one.drop(key)
+        model.pop(key, None)
+    assert one.flush() == min((due for _, due in model.values()), default=NEVER)
+    assert one.count() == len(model)
+
+
+@given(EPOCHS, st.sampled_from([1, 60, 200, 10_000]))
+def test_segmented_state_is_a_dict_that_is_kept_in_pieces(
+    epochs: list[Epoch], target_bytes: int
+) -> None:
+    store, model = MemoryStore(), dict[str, tuple[str, int]]()
+    with segments_of(target_bytes):
+        for epoch in epochs:
+            play(store, model, epoch)
+        last = states(store)
+        assert last.all() == sorted(model)
+        for key, (text, _) in model.items():
+            assert last.take(key) == Text(text)
+
+
+@given(EPOCHS, st.sampled_from([1, 60, 200]))
+def test_segments_are_neither_too_few_nor_far_too_many(
+    epochs: list[Epoch], target_bytes: int
+) -> None:
+    store, model = MemoryStore(), dict[str, tuple[str, int]]()
+    with segments_of(target_bytes):
+        for epoch in epochs:
+            play(store, model, epoch)
+            if store.read_header("step") is None:
+                continue
+            found = header(store)
+            weights = [
+                Segment.decode(store.read_segments("step", [number])[0], "step").size
+                for number in range(found.segments)
+            ]
+            assert found.size == sum(weights)
+            wanted = max(1, -(-found.size // target_bytes))
+            assert wanted <= found.segments < 4 * (wanted + 1)
+
+
+@given(EPOCHS)
+def test_live_state_is_a_dict_too(epochs: list[Epoch]) -> None:
+    one, model = LiveStates(), dict[str, tuple[str, int]]()
+    for epoch in epochs:
+        assert one.due(DueLimit(epoch.now_us)) == sorted(
+            key for key, (_, due) in model.items() if due <= epoch.now_us
+        )
+        one.prepare([*epoch.puts, *epoch.drops])
+        for key, (text, due_us) in epoch.puts.items():
+            one.put(key, Text(text), due_us)
+            model[key] = (text, due_us)
+        for key in epoch.drops:
+            one.drop(key)
+            model.pop(key, None)
+        assert one.flush() == min((due for _, due in model.values()), default=NEVER)
+        assert one.all() == sorted(model)
+        assert all(one.take(key) == Text(text) for key, (text, _) in model.items())
+
+
+def test_steps_have_state_apart() -> None:
+    store = MemoryStore()
+    fill(store, ["a"], "of one")
+    other = states(store, "other")
+    other.prepare(["a"])
+    assert other.take("a") is None
+    assert other.all() == []
+
+
+def test_a_copied_store_does_not_change_with_the_first() -> None:
+    store = MemoryStore()
+    fill(store, ["a"], "before")
+    copy = store.copied()
+    fill(store, ["a", "b"], "after")
+    kept = states(copy)
+    assert kept.all() == ["a"]
+    assert kept.take("a") == Text("before")
+
+
+def test_what_is_taken_is_made_anew_each_time() -> None:
+    store = MemoryStore()
+    fill(store, ["a"], "text")
+    one = states(store)
+    one.prepare(["a"])
+    assert one.take("a") is not one.take("a")
+
+
+# --- what an epoch costs ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def large() -> Iterator[CountingStore]:
+    """A store with 1 000 keys in 200 segments or so, whose calls are counted from here on."""
+    store = CountingStore()
+    with segments_of(200):
+        fill(store, (f"key-{number}" for number in range(1000)), "0123456789")
+        assert header(store).segments > 150
+        store.calls.clear()
+        store.read.clear()
+        store.written.clear()
+        yield store
+
+
+def test_an_epoch_in_which_nothing_happens_reads_the_header_and_writes_nothing(
+    large: CountingStore,
+) -> None:
+    one = states(large)
+    assert one.due(DueLimit(1_000)) == []
+    one.prepare([])
+    one.flush()
+    assert (large.calls, large.read, large.written) == (Counter(read_header=1), [], [])
+
+
+def test_an_epoch_that_looks_at_a_key_reads_its_segment(large: CountingStore) -> None:
+    one = states(large)
+    one.prepare(["key-7"])
+    assert one.take("key-7") == Text("0123456789")
+    one.flush()
+    assert (large.calls, len(large.read), large.written) == (Counter(read_header=1), 1, [])
+
+
+def test_an_epoch_that_changes_a_key_writes_its_segment(large: CountingStore) -> None:
+    fill(large, ["key-7"], "9876543210")
+    assert len(large.read) == 1
+    assert large.written == large.read
+
+
+def test_state_that_did_not_change_is_not_written(large: CountingStore) -> None:
+    fill(large, ["key-7"], "0123456789")
+    assert (large.calls["write_header"], large.written) == (0, [])
+
+
+def test_keys_of_one_segment_cost_one_segment(large: CountingStore) -> None:
+    one = states(large)
+    one.prepare([f"key-{number}" for number in range(1000)])
+    number, keys = next(
+        (number, list(segment.kept))
+        for number, segment in one._loaded.items()
+        if len(segment.kept) > 2
+    )
+    large.read.clear()
+    fill(large, keys, "9876543210")
+    assert (large.read, large.written) == ([number], [number])
+
+
+def test_what_is_due_is_found_without_reading_the_rest(large: CountingStore) -> None:
+    fill(large, ["key-1", "key-2"], "0123456789", due_us=5)
+    large.read.clear()
+    one = states(large)
+    assert one.due(DueLimit(4)) == []
+    assert large.read == []
+    assert one.due(DueLimit(5)) == ["key-1", "key-2"]
+    assert 1 <= len(large.read) <= 2
+
+
+def test_live_state_finds_what_is_due_without_looking_at_the_rest() -> None:
+    one = LiveStates()
+    for number in range(1000):
+        one.put(f"key-{number}", Text(""), due_us=number)
+    with mock.patch.object(state, "heappop", wraps=heappop) as popped:
+        assert one.due(DueLimit(-1)) == []
+        assert one.due(DueLimit(2)) == ["key-0", "key-1", "key-2"]
+        assert popped.call_count == 3
+
+
+def test_live_state_does_not_grow_with_the_times_that_keys_have_asked_for() -> None:
+    one = LiveStates()
+    for due_us in range(10_000):
+        for key in KEYS:
+            one.put(key, Text(""), due_us)
+    assert len(one._heap) < 3 * (len(KEYS) + 64)
+    assert one.flush() == 9_999
+
+
+def test_one_segment_more_is_split_off_one_segment(large: CountingStore) -> None:
+    before = header(large).segments
+    large.calls.clear()
+    number = 0
+    while header(large).segments == before:
+        large.read.clear()
+        large.written.clear()
+        fill(large, [f"more-{number}"], "0123456789")
+        number += 1
+    assert header(large).segments == before + 1
+    assert len(large.read) <= 2
+    assert before in large.written
+    assert len(large.written) <= 3
+
+
+def test_segments_are_joined_again_when_most_keys_have_gone(large: CountingStore) -> None:
+    keys = [f"key-{number}" for number in range(1000)]
+    one = states(large)
+    one.prepare(keys)
+    for key in keys[10:]:
+        one.drop(key)
+    one.flush()
+    assert header(large).segments <= 3
+    last = states(large)
+    assert last.all() == sorted(keys[:10])
+
+
+def test_a_step_whose_keys_have_all_gone_keeps_no_segment() -> None:
+    store = CountingStore()
+    fill(store, KEYS, "text")
+    one = states(store)
+    one.prepare(KEYS)
+    for key in KEYS:
+        one.drop(key)
+    assert one.flush() == NEVER
+    assert one.count() == 0
+    assert store.read_segments("step", range(header(store).segments)) == [None]
+
+
+def test_a_step_that_never_had_a_key_writes_nothing() -> None:
+    store = CountingStore()
+    one = states(store)
+    one.prepare(["a"])
+    one.drop("a")
+    one.flush()
+    assert (store.calls, store.written) == (Counter(read_header=1), [])
+
+
+# --- a step that is set otherwise ------------------------------------------------------------
+
+
+def fill_with(store: MemoryStore, settings: str, dues: dict[str, int]) -> None:
+    one = SegmentedStates(store, "step", Text, settings)
+    one.prepare(list(dues))
+    for key, due_us in dues.items():
+        one.put(key, Text(""), due_us)
+    one.flush()
+
+
+@pytest.mark.parametrize("settings", ["", "as it was"])
+def test_a_step_that_is_set_as_it_was_reads_nothing_that_is_not_touched(settings: str) -> None:
+    store = CountingStore()
+    with segments_of(100):
+        fill_with(store, settings, dict.fromkeys(KEYS, 50))
+        store.read.clear()
+        store.written.clear()
+        one = SegmentedStates(store, "step", Text, settings)
+        assert one.changed_from() is None
+        assert one.due(DueLimit(49)) == []
+        assert one.flush() == 50
+    assert (store.read, store.written) == ([], [])
+
+
+def test_a_step_that_is_set_otherwise_has_all_its_keys_asked_once_when_they_are_due() -> None:
+    store = CountingStore()
+    with segments_of(100):
+        fill_with(store, "slow", dict.fromkeys(KEYS, 50))
+        one = SegmentedStates(store, "step", Text, "fast")
+        assert one.changed_from() == "slow"
+        assert one.all() == sorted(KEYS)
+        one.put("key-3", Text(""), 20)
+        assert one.due(DueLimit(20)) == ["key-3"]
+        assert one.flush() == 20
+        again = SegmentedStates(store, "step", Text, "fast")
+        assert again.changed_from() is None
+        assert header(store).dues.min() == 20
+        assert sorted(set(header(store).dues.tolist())) == [20, 50]
+
+
+def test_state_that_does_not_say_how_its_step_was_set_is_looked_at_once() -> None:
+    store = MemoryStore()
+    fill(store, ["a"], due_us=50)
+    for before in ("", None):
+        one = SegmentedStates(store, "step", Text, "fast")
+        assert one.changed_from() == before
+        one.all()
+        assert one.flush() == 50
+
+
+# --- the form on disk -------------------------------------------------------------------------
+
+
+def test_a_header_reads_back_as_it_was_written() -> None:
+    store = MemoryStore()
+    fill(store, ["a"], "text", due_us=7)
+    found = header(store)
+    assert (found.keys, found.segments, found.dues.tolist()) == (1, 1, [7])
+    again = Header.decode(found.encode(), "step")
+    assert (again.keys, again.size, again.dues.tolist()) == (1, found.size, [7])
+
+
+def test_the_form_of_a_header_never_changes() -> None:
+    assert Header.empty().encode().hex() == (
+        "01" + "00" * 8 + "00" * 8 + "01000000" + "0000000000000040"
+    )
+
+
+def test_the_form_of_a_header_with_settings_never_changes() -> None:
+    of_one = Header(Header.empty().dues, keys=3, size=7, settings="hold")
+    content = of_one.encode()
+    assert content.hex() == (
+        "02" + "03" + "00" * 7 + "07" + "00" * 7 + "01000000" + "0000000000000040"
+        "04000000" + b"hold".hex()
+    )
+    assert Header.length_in(content + b"a stamp") == len(content)
+    assert Header.decode(content + b"a stamp", "step").encode() == content
+
+
+def test_the_form_of_a_segment_never_changes() -> None:
+    content = Segment({"a": (pickle.dumps(5, 5), 7)}).encode()
+    assert content is not None
+    assert content[0] == 1
+    assert pickle.loads(content[1:]) == (["a"], [pickle.dumps(5, 5)], (7).to_bytes(8, "little"))
+
+
+def test_an_empty_segment_has_no_form() -> None:
+    assert Segment().encode() is None
+    assert Segment.decode(None, "step").kept == {}
+
+
+@pytest.mark.parametrize(("content", "shown"), [(b"\x05rest", "5"), (b"", "none")])
+@pytest.mark.parametrize(
+    ("decode", "known"), [(Header.decode, "1 and 2 and 4"), (Segment.decode, "1")]
+)
+def test_state_of_an_unknown_format_is_refused_by_name(
+    decode: Callable[[bytes, str], Any], known: str, content: bytes, shown: str
+) -> None:
+    message = (
+        f"the state of step 'step' is in format {shown}, this version reads format {known}: "
+        "run the version that wrote it"
+    )
+    with pytest.raises(CheckpointError) as caught:
+        decode(content, "step")
+    assert str(caught.value) == message
+
+
+def test_a_key_that_utf_8_cannot_hold_is_refused() -> None:
+    with pytest.raises(StepError, match="a key must be text that UTF-8 can hold"):
+        states(MemoryStore()).prepare(["k\ud800"])
+
+
+def test_a_header_says_what_held_keys_wait_for_and_only_where_there_are_some() -> None:
+    free = Header(np.array([5, NEVER]), 2, 30, "set")
+    held = Header(np.array([5, NEVER]), 2, 30, "set", np.array([NEVER, 7]))
+    assert (free.encode()[0], held.encode()[0]) == (2, 4)
+    for header in (free, held):
+        content = header.encode()
+        read = Header.decode(content + b"of a store", "step")
+        assert read.dues.tolist() == [5, NEVER]
+        assert read.held.tolist() == header.held.tolist()
+        assert (read.settings, Header.length_in(content)) == ("set", len(content))
+
+
+def test_a_held_key_is_due_when_the_bound_reaches_what_it_waits_for() -> None:
+    store, live = MemoryStore(), LiveStates()
+    for one in (states(store), live):
+        one.prepare(["held", "plain"])
+        one.put("held", Text(""), held_until(40))
+        one.put("plain", Text(""), 20)
+        assert one.flush() == 20
+    for one in (states(store), live):
+        assert one.due(DueLimit(19, 39)) == []
+        assert one.due(DueLimit(20, 39)) == ["plain"]
+        assert one.due(DueLimit(19, 40)) == ["held"]
+        assert one.due(DueLimit(19)) == ["held"]

@@ -1,0 +1,56 @@
+"""A level in one shard: what it does with the packets of an epoch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import flow.operators as op
+from flow import Dataflow, EngineError
+from flow.columns.chunks import Pairs
+from flow.engine.epoch.context import Control
+from flow.engine.epoch.failures import decode_failure
+from flow.engine.packets.packets import ERROR, STATS, Packet, encode_whole
+from flow.engine.plan.plan import Plan, compile_flow
+from flow.engine.state.keyed_state import states_in
+from flow.engine.state.shard_table import ShardTable
+from flow.engine.state.state import KeyStates, MemoryStore
+from flow.engine.steps.level import run_level
+from flow.instants import Moment
+from flow.testing import TestingSink, TestingSource
+
+
+def counting() -> tuple[Plan, Packet]:
+    """A plan of one level, and a packet with an item for it."""
+    flow = Dataflow("counting")
+    stream = op.input("in", flow, TestingSource([]))
+    counted = op.stateful_map("count", stream, lambda n, _: ((n or 0) + 1, n or 0))
+    op.output("out", counted, TestingSink([]))
+    payload = encode_whole(Pairs(["k"], ["v"], np.zeros(1, np.int64)), "in")
+    return compile_flow(flow), Packet(0, 0, 0, 0, payload)
+
+
+def play(plan: Plan, packets: list[Packet], control: Control | None) -> list[Packet]:
+    store = MemoryStore()
+
+    def states_of(step: Any) -> KeyStates | ShardTable:
+        return states_in(store, step)
+
+    return list(run_level(plan, 1, 1, 0, packets, states_of, control=control))
+
+
+def test_items_without_their_epochs_time_are_an_error_and_not_lost() -> None:
+    plan, packet = counting()
+    (made,) = play(plan, [packet], control=None)
+    assert made.dest == ERROR
+    error = decode_failure(made.payload)
+    assert isinstance(error, EngineError)
+    assert str(error) == "an epoch brought items to level 1, but not its system time"
+
+
+def test_a_packet_for_further_on_passes_untouched() -> None:
+    plan, packet = counting()
+    output = packet._replace(dest=plan.outputs[0].dest)
+    made = play(plan, [output], Control(Moment(0)))
+    assert [one for one in made if one.dest != STATS] == [output]

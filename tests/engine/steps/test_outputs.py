@@ -1,0 +1,254 @@
+"""Outputs: a task of Spark's keeps what is bound for sinks, and writes it at its end."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+
+import flow.operators as op
+from flow import Dataflow
+from flow.columns.chunks import Items, Pairs
+from flow.connectors.sink import Sink, WriteContext, Written
+from flow.engine.epoch.failures import decode_failure, encode_failure
+from flow.engine.packets.packets import ERROR, STATS, Packet, encode_whole
+from flow.engine.plan.plan import Plan, compile_flow
+from flow.engine.spark import level as spark_level
+from flow.engine.spark import task_writing
+from flow.engine.spark.level import SparkLevel
+from flow.engine.spark.rows import Layout
+from flow.engine.spark.shipping import ShippedPlan
+from flow.engine.spark.task_writing import TaskWriting
+from flow.engine.steps.outputs import OutputTask, Writing, write_outputs
+from flow.errors import EngineError, StepError
+from flow.testing import TestingSource
+
+
+@dataclass(frozen=True)
+class Noting(Sink[Any]):
+    """Notes what it is asked to write, under a name."""
+
+    name: str
+    written: ClassVar[list[Any]] = []
+
+    def write(self, context: WriteContext, batches: Iterator[Written]) -> Any:
+        items = [item for batch in batches for item in _items(batch)]
+        self.written.append((self.name, context, items))
+        return f"{self.name}: {len(items)}"
+
+    def commit(self, epoch: int, messages: Sequence[Any]) -> None:
+        raise AssertionError("tasks commit nothing")
+
+
+@dataclass(frozen=True)
+class Failing(Noting):
+    def write(self, context: WriteContext, batches: Iterator[Written]) -> Any:
+        raise OSError("no room")
+
+
+def _items(batch: Written) -> list[Any]:
+    assert isinstance(batch, list)
+    return batch
+
+
+@pytest.fixture(autouse=True)
+def _nothing_noted() -> None:
+    Noting.written.clear()
+
+
+def two_outputs(second: Sink[Any] | None = None) -> Plan:
+    flow = Dataflow("two")
+    stream = op.input("in", flow, TestingSource([]))
+    op.output("one", stream, Noting("one"))
+    op.output("two", stream, second or Noting("two"))
+    return compile_flow(flow)
+
+
+def bound_for(plan: Plan, step_id: str, items: list[Any], *, seq: int = 0) -> Packet:
+    edge = next(edge for edge in plan.outputs if edge.step_id == step_id)
+    payload = encode_whole(Items(items, np.arange(seq, seq + len(items))), "in")
+    return Packet(edge.dest, 0, 0, seq, payload)
+
+
+COUNTS = Packet(STATS, 0, 0, 0, b"counts")
+WRITING = Writing("run", 7, 3)
+
+
+def test_each_sink_gets_all_of_a_task_s_items_once_in_order_of_position() -> None:
+    plan = two_outputs()
+    packets = [
+        bound_for(plan, "one", ["c", "d"], seq=2),
+        COUNTS,
+        bound_for(plan, "two", ["x"]),
+        bound_for(plan, "one", ["a", "b"]),
+    ]
+    made = list(write_outputs(plan, WRITING, packets))
+    assert Noting.written == [
+        ("one", WriteContext("one", 7, 3, "run"), ["a", "b", "c", "d"]),
+        ("two", WriteContext("two", 7, 3, "run"), ["x"]),
+    ]
+    assert made[0] == COUNTS
+    assert [pickle.loads(one.payload) for one in made[1:]] == ["one: 4", "two: 1"]
+    assert [one.dest for one in made[1:]] == [edge.dest for edge in plan.outputs]
+
+
+def test_nothing_is_written_before_all_of_it_is_there() -> None:
+    plan = two_outputs()
+    task = OutputTask(plan, WRITING)
+    assert list(task.keep([bound_for(plan, "one", ["a"]), COUNTS])) == [COUNTS]
+    assert not Noting.written
+    assert not task.is_done
+    assert len(list(task.write())) == 1
+    assert task.is_done
+    assert list(task.write()) == []
+
+
+def test_a_task_that_has_failed_writes_nothing() -> None:
+    plan = two_outputs()
+    failure = Packet(ERROR, 0, 0, 0, encode_failure(StepError("map", "raised ValueError()")))
+    packets = [bound_for(plan, "one", ["a"]), failure, bound_for(plan, "two", ["b"])]
+    assert list(write_outputs(plan, WRITING, packets)) == [failure]
+    assert not Noting.written
+
+
+def test_what_is_written_elsewhere_goes_on_as_it_is() -> None:
+    plan = two_outputs()
+    first, second = bound_for(plan, "one", ["a"]), bound_for(plan, "two", ["b"])
+    writing = Writing("run", 7, 3, left_out=frozenset({first.dest}))
+    made = list(write_outputs(plan, writing, [first, second]))
+    assert made[0] == first
+    assert [name for name, _, _ in Noting.written] == ["two"]
+
+
+def test_a_sink_that_fails_is_named() -> None:
+    plan = two_outputs(Failing("two"))
+    made = list(write_outputs(plan, WRITING, [bound_for(plan, "two", ["b"])]))
+    assert [one.dest for one in made] == [ERROR]
+    assert str(decode_failure(made[0].payload)) == "step 'two': its sink raised OSError: no room"
+
+
+# --- tasks of Spark ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task of Spark's, as far as it is asked."""
+
+    partition: int
+    properties: dict[str, str]
+
+    def get(self) -> Task:
+        return self
+
+    def partitionId(self) -> int:
+        return self.partition
+
+    def getLocalProperty(self, name: str) -> str | None:
+        return self.properties.get(name)
+
+
+MICRO_BATCH = "streaming.sql.batchId"
+
+
+def in_task(monkeypatch: pytest.MonkeyPatch, partition: int, batch: str | None = None) -> None:
+    properties = {} if batch is None else {MICRO_BATCH: batch}
+    monkeypatch.setattr(task_writing, "SparkTask", Task(partition, properties))
+
+
+def test_an_epoch_s_number_is_that_of_the_micro_batch_after_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    in_task(monkeypatch, 1, batch="4")
+    writing = TaskWriting("run", frozenset({9}), 30, rewinds=2).of_task()
+    assert writing == Writing("run", 34, 1, frozenset({9}), 2)
+    assert writing.context("out") == WriteContext("out", 34, 1, "run", 2)
+
+
+def test_the_first_micro_batch_has_the_number_nought(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_task(monkeypatch, 0, batch="0")
+    assert TaskWriting("run", frozenset()).of_task().epoch == 0
+
+
+def test_a_batch_is_epoch_nought_in_a_micro_batch_of_somebody_else_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    in_task(monkeypatch, 2, batch="4")
+    assert TaskWriting("run", frozenset(), is_batch=True).of_task() == Writing("run", 0, 2)
+
+
+def test_a_task_that_does_not_know_its_epoch_writes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    in_task(monkeypatch, 0)
+    with pytest.raises(EngineError, match="did not tell a task which epoch it belongs to"):
+        TaskWriting("run", frozenset()).of_task()
+
+
+def test_outputs_are_written_in_tasks_only() -> None:
+    with pytest.raises(EngineError, match="this is none"):
+        TaskWriting("run", frozenset()).of_task()
+
+
+# --- the last level ---------------------------------------------------------------------------
+
+SHARDS, PARTITIONS = 5, 2
+
+
+@pytest.fixture
+def last_level(monkeypatch: pytest.MonkeyPatch) -> SparkLevel:
+    """The second of two partitions, which has shards 1 and 3; a shard makes its number."""
+    flow = Dataflow("level")
+    stream = op.input("in", flow, TestingSource([]))
+    counted = op.stateful_map("count", stream, lambda n, _: (n, n))
+    op.output("out", counted, Noting("out"))
+    plan = compile_flow(flow)
+    dest = plan.outputs[0].dest
+
+    def made(_plan: Plan, _level: int, _shards: int, shard: int, *_: Any) -> Iterator[Packet]:
+        chunk = Pairs([f"k{shard}"], [shard], np.array([shard]))
+        yield Packet(dest, shard, shard, 0, encode_whole(chunk, "count"))
+        yield COUNTS
+
+    monkeypatch.setattr(spark_level, "run_level", made)
+    monkeypatch.setattr(spark_level, "SparkStore", Mock())
+    in_task(monkeypatch, 1, batch="0")
+    layout = Layout(SHARDS, PARTITIONS, 1)
+    level = SparkLevel(ShippedPlan.pack(plan), layout, 1, "run", TaskWriting("run", frozenset()))
+    level.open(None, None)
+    return level
+
+
+def run_shard(level: SparkLevel, shard: int) -> list[Any]:
+    return list(level.run(Layout(SHARDS, PARTITIONS, 1).group_of(shard), iter(())))
+
+
+def test_the_last_shard_of_a_partition_has_the_level_write(last_level: SparkLevel) -> None:
+    assert [row.dest for row in run_shard(last_level, 3)] == [STATS]
+    assert not Noting.written
+    counts, message = run_shard(last_level, 1)
+    assert counts.dest == STATS
+    assert pickle.loads(message.payload) == "out: 2"
+    assert [items for _, _, items in Noting.written] == [[("k1", 1), ("k3", 3)]]
+    last_level.close()
+
+
+def test_a_shard_that_was_not_called_is_an_error_and_not_lost(last_level: SparkLevel) -> None:
+    run_shard(last_level, 3)
+    with pytest.raises(EngineError, match="an epoch did not call 1 of the shards of a partition"):
+        last_level.close()
+
+
+def test_a_level_before_the_last_writes_nothing(last_level: SparkLevel) -> None:
+    before = SparkLevel(last_level._shipped, Layout(SHARDS, PARTITIONS, 2), 1, "run")
+    before.open(None, None)
+    assert [row.dest for row in run_shard(before, 3)] == [
+        last_level._shipped.plan().outputs[0].dest,
+        STATS,
+    ]
+    before.close()
+    assert not Noting.written

@@ -1,0 +1,148 @@
+"""Clocks: timestamps, watermarks, and what is remembered."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pendulum
+import pytest
+
+from flow.errors import DurationError, FlowBuildError, FlowTypeError
+from flow.instants import NEVER, Moment, instant_us
+from flow.operators import RejectedValue
+from flow_windowing import EventClock, SystemClock
+from flow_windowing.clocks.clock import NO_WATERMARK
+
+MINUTE = 60_000_000
+
+
+def at(clock_time: str) -> int:
+    return instant_us(f"2023-12-14T{clock_time}:00Z")
+
+
+def test_the_table_of_event_time() -> None:
+    # now    before  item   late?  after
+    table = [
+        ("10:32", None, "10:35", False, "10:30"),
+        ("10:33", "10:31", None, False, "10:31"),
+        ("10:34", "10:32", "10:38", False, "10:33"),
+        ("10:36", "10:35", "10:39", False, "10:35"),
+        ("10:38", "10:37", "10:36", True, "10:37"),
+    ]
+    clock = EventClock(lambda text: text, "5m").build(None)
+    for now, before, item, late, after in table:
+        moment = Moment(at(now))
+        assert clock.watermark(moment) == (NO_WATERMARK if before is None else at(before))
+        if item is not None:
+            timestamp, watermark, _ = clock.on_item(f"2023-12-14T{item}:00Z", moment)
+            assert (timestamp, watermark, timestamp < watermark) == (at(item), at(after), late)
+            clock.settle(moment)
+        assert clock.watermark(moment) == at(after)
+
+
+def test_a_snapshot_goes_on_as_the_clock_would_have() -> None:
+    clock = EventClock(lambda micros: micros / 1_000_000, "10s")
+    first = clock.build(None)
+    first.on_item(100_000_000, Moment(5))
+    first.settle(Moment(5))
+    second = clock.build(first.snapshot())
+    assert second.watermark(Moment(7)) == first.watermark(Moment(7)) == 90_000_002
+
+
+def test_time_that_the_flow_was_down_does_not_move_the_watermark() -> None:
+    clock = EventClock(lambda seconds: seconds, "0s").build(None)
+    clock.on_item(1000, Moment(at("10:00")))
+    clock.settle(Moment(at("10:00")))
+    hour_later = Moment(at("11:00"), downtime_us=60 * MINUTE)
+    assert clock.watermark(hour_later) == 1_000_000_000
+
+
+def test_a_watermark_falls_due_when_system_time_will_have_moved_it_there() -> None:
+    clock = EventClock(lambda seconds: seconds, "10s").build(None)
+    clock.on_item(100, Moment(50, downtime_us=7))
+    clock.settle(Moment(50, downtime_us=7))
+    due = clock.due_us(95_000_000, Moment(60, downtime_us=9))
+    assert clock.watermark(Moment(due, downtime_us=9)) == 95_000_000
+
+
+def test_an_endless_wait_never_moves_the_watermark_past_anything() -> None:
+    clock = EventClock(lambda seconds: seconds, timedelta.max).build(None)
+    timestamp, watermark, _ = clock.on_item(253_402_300_799, Moment(at("10:00")))
+    assert watermark < instant_us(-62_135_596_800) < timestamp
+    assert clock.due_us(timestamp, Moment(at("10:00"))) > instant_us(253_402_300_799)
+
+
+def test_system_time_is_both_timestamp_and_watermark() -> None:
+    clock = SystemClock().build(None)
+    assert clock.on_item("anything", Moment(123)) == (123, 123, None)
+    assert clock.watermark(Moment(456)) == 456
+    assert clock.due_us(789, Moment(456)) == 789
+    assert clock.snapshot() is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        datetime(2023, 12, 14, 10, 35, tzinfo=UTC),
+        datetime(2023, 12, 14, 12, 35, tzinfo=timezone(timedelta(hours=2))),
+        pendulum.datetime(2023, 12, 14, 11, 35, tz="Europe/Paris"),
+        1702550100,
+        1702550100.0,
+        "2023-12-14T10:35:00Z",
+        "2023-12-14T11:35:00+01:00",
+    ],
+)
+def test_a_timestamp_may_be_a_datetime_unix_seconds_or_text(value: object) -> None:
+    clock = EventClock(lambda found: found, "0s").build(None)
+    assert clock.on_item(value, Moment(0)) == (at("10:35"), at("10:35"), None)
+
+
+def test_a_path_reads_a_field_of_a_field() -> None:
+    clock = EventClock("details.at", "0s").build(None)
+    assert clock.on_item({"details": {"at": 5}}, Moment(0))[0] == 5_000_000
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ({}, "there is no field 'at'"),
+        ({"at": None}, "None (NoneType) is not a timestamp"),
+        ({"at": datetime(2023, 1, 1)}, "naive datetime"),  # noqa: DTZ001
+        ({"at": "yesterday"}, "'yesterday' is not an ISO 8601 timestamp"),
+        ({"at": float("nan")}, "nan is not a timestamp"),
+        ({"at": True}, "True is not a timestamp"),
+        ({"at": 10**15}, "outside the years 1 to 9999"),
+    ],
+)
+def test_what_is_no_timestamp_is_rejected_with_the_value(value: object, problem: str) -> None:
+    clock = EventClock("at", "0s").build(None)
+    with pytest.raises(RejectedValue) as caught:
+        clock.on_item(value, Moment(0))
+    assert caught.value.value is value
+    assert "ts_getter 'at' gave no timestamp" in caught.value.problem
+    assert problem in caught.value.problem
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "message"),
+    [
+        (("at", "-5s"), FlowBuildError, "must not be negative, got '-5s'"),
+        (("at", "soon"), DurationError, "wait_for_system_duration 'soon' is not a duration"),
+        (("at", 5), DurationError, "must be a duration, got int 5"),
+        ((5, "5s"), FlowTypeError, "ts_getter must be a function or a field's path, got 5"),
+        (("a..b", "5s"), FlowBuildError, "must be a field's path such as 'details.at', got 'a..b'"),
+    ],
+)
+def test_an_unfit_argument_is_refused_when_the_clock_is_made(
+    arguments: tuple[object, ...], kind: type[Exception], message: str
+) -> None:
+    with pytest.raises(kind) as caught:
+        EventClock(*arguments)  # type: ignore[arg-type]
+    assert message in str(caught.value)
+
+
+def test_clocks_compare_by_value_and_their_repr_can_be_typed() -> None:
+    assert EventClock("at", "5m") == EventClock("at", "5m") != EventClock("at", "6m")
+    assert eval(repr(EventClock("at", "5m"))) == EventClock("at", "5m")
+    assert SystemClock() == SystemClock()
+    assert EventClock("at", "5m").build(None).due_us(5, Moment(0)) == NEVER

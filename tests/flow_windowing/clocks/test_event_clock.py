@@ -1,0 +1,303 @@
+"""The event clock in a flow: outages, silence, what is forgotten, and what is no timestamp."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import flow_windowing as win
+from flow import StepError
+from flow.engine.epoch.context import Control
+from flow.engine.local import LocalEngine, Part
+from flow.instants import MAX_US, NEVER, Moment, instant_us
+from flow.testing import TestDriver
+from flow_windowing import EventClock, TumblingWindower
+from tests.support.windowed_flows import OneKey, collecting, windowed_flow
+
+NOON = "2024-01-01T12:00:00Z"
+NOON_US = instant_us(NOON)
+SECOND = 1_000_000
+HOUR_US = 3600 * SECOND
+TENS = TumblingWindower("10s")
+
+
+def clock(wait: str = "0s", **options: Any) -> EventClock[Any]:
+    return EventClock(lambda second: second, wait, **options)
+
+
+def driver(sense: Any, windower: Any = TENS, ordered: bool = True) -> TestDriver:
+    return TestDriver(
+        windowed_flow(lambda up: win.collect_window("w", up, sense, windower, list, ordered)),
+        now=NOON,
+    )
+
+
+def send(t: TestDriver, *seconds: Any, key: str = "k") -> None:
+    t.send("in", [(key, second) for second in seconds])
+
+
+def down(t: TestDriver) -> list[Any]:
+    return [value for _, (_, value) in t.received("down")]
+
+
+def late(t: TestDriver) -> list[Any]:
+    return [one.value for _, one in t.received("late")]
+
+
+def keys(t: TestDriver) -> int:
+    return t.stats.gauges["w", "keys"]
+
+
+def test_a_key_whose_windows_have_all_closed_remembers_its_watermark() -> None:
+    # wm:   25 . . 31: [20,30) closes     25 is behind the watermark, though nothing is open
+    with driver(clock()) as t:
+        send(t, 25)
+        t.advance("6s")
+        assert down(t) == [[25]]
+        send(t, 25)
+        assert late(t) == [25]
+        assert keys(t) == 1
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_after_an_outage_nothing_of_the_backlog_is_late(ordered: bool) -> None:
+    # second:  100  .... an hour without the flow ....  the backlog: 101, 105, 3000, 3001
+    with driver(clock("5s"), ordered=ordered) as t:
+        send(t, 100)
+        t.restart(after="1h")
+        t.advance("0s")
+        send(t, 101, 105, 3000, 3001)
+        t.end()
+        assert late(t) == []
+        assert down(t) == [[100, 101, 105], [3000, 3001]]
+
+
+def test_time_before_and_after_outages_adds_up() -> None:
+    # watermark 95 at 100; [90,100) closes at 100: 5 s of running time, with 2 outages in between
+    with driver(clock("5s")) as t:
+        send(t, 99)
+        t.advance("3s")
+        t.restart(after="1h")
+        t.advance("2s")
+        t.restart(after="1h")
+        assert down(t) == []
+        t.advance("1s")
+        assert down(t) == [[99]]
+
+
+def test_an_idle_key_closes_its_windows_by_system_time_while_others_go_on() -> None:
+    with driver(clock()) as t:
+        send(t, 3, key="idle")
+        t.advance("6s")
+        send(t, 100, key="busy")
+        assert down(t) == []
+        t.advance("1s")
+        assert down(t) == [[3]]
+
+
+def test_a_clock_that_holds_waits_for_data() -> None:
+    with driver(clock(on_idle="hold")) as t:
+        send(t, 3)
+        t.advance("1000h")
+        assert down(t) == []
+        assert t.stats.due_us == NEVER
+        send(t, 4, 12)
+        assert down(t) == [[3, 4]]
+
+
+def test_a_watermark_is_not_behind_its_base_when_system_time_was_set_back() -> None:
+    logic = clock("5s").build(None)
+    logic.on_item(100, Moment(NOON_US))
+    logic.settle(Moment(NOON_US))
+    assert logic.watermark(Moment(NOON_US - HOUR_US)) == 95 * SECOND
+
+
+def test_what_waits_is_due_when_it_will_be_its_turn_and_no_sooner() -> None:
+    # wait 30: watermark -27 at noon; 3 enters when it is 3, 30 s later; [0,10) closes 7 s after
+    with driver(clock("30s")) as t:
+        send(t, 3)
+        assert t.stats.due_us == NOON_US + 30 * SECOND
+        t.advance("29s")
+        assert t.stats.due_us == NOON_US + 30 * SECOND
+        t.advance("1s")
+        assert t.stats.due_us == NOON_US + 37 * SECOND
+        t.advance("7s")
+        assert (down(t), t.stats.due_us) == ([[3]], NEVER)
+
+
+def test_after_an_outage_what_is_due_is_due_later() -> None:
+    with driver(clock("30s")) as t:
+        send(t, 3)
+        t.restart(after="1h")
+        t.advance("30s")
+        assert t.stats.due_us == NOON_US + HOUR_US + 37 * SECOND
+
+
+def test_an_endless_wait_is_not_due_as_long_as_there_are_dates() -> None:
+    with driver(clock("100000000d")) as t:
+        send(t, 3)
+        assert t.stats.due_us > MAX_US
+
+
+def test_a_key_is_forgotten_once_it_has_been_silent_long_enough() -> None:
+    # 5 comes at 0 s, [0,10) closes at 5 s; forgotten at 60 s of silence
+    with driver(clock(forget_after="60s")) as t:
+        send(t, 5)
+        t.advance("5s")
+        assert (down(t), keys(t)) == ([[5]], 1)
+        assert t.stats.due_us == NOON_US + 60 * SECOND
+        t.advance("54s")
+        assert keys(t) == 1
+        t.advance("1s")
+        assert (keys(t), t.stats.due_us) == (0, NEVER)
+
+
+def test_a_key_that_was_forgotten_starts_afresh() -> None:
+    with driver(clock(forget_after="60s")) as t:
+        send(t, 500)
+        t.advance("60s")
+        send(t, 5)
+        t.end()
+        assert (down(t), late(t)) == ([[500], [5]], [])
+
+
+def test_a_late_value_too_breaks_the_silence() -> None:
+    with driver(clock(forget_after="60s")) as t:
+        send(t, 5)
+        t.advance("50s")
+        send(t, 5)
+        assert late(t) == [5]
+        t.advance("59s")
+        assert keys(t) == 1
+        t.advance("1s")
+        assert keys(t) == 0
+
+
+def test_time_that_the_flow_was_down_is_not_silence() -> None:
+    with driver(clock(forget_after="60s")) as t:
+        send(t, 5)
+        t.advance("30s")
+        t.restart(after="1h")
+        t.advance("29s")
+        assert keys(t) == 1
+        t.advance("1s")
+        assert keys(t) == 0
+
+
+def test_a_key_with_an_open_window_is_not_forgotten() -> None:
+    # [0, 1 h) stays open until 3595 s after 5 came, far beyond 60 s of silence
+    with driver(clock(forget_after="60s"), TumblingWindower("1h")) as t:
+        send(t, 5)
+        t.advance("3594s")
+        assert (down(t), keys(t)) == ([], 1)
+        t.advance("1s")
+        assert (down(t), keys(t)) == ([[5]], 0)
+
+
+def test_a_key_of_which_one_window_closes_is_not_forgotten_while_another_is_open() -> None:
+    # watermark 400:   [0,600) closes 200 s later, [3600,4200) does not
+    sense = clock("3600s", forget_after="60s")
+    with driver(sense, TumblingWindower("10m"), ordered=False) as t:
+        send(t, 5, 4000)
+        t.advance("200s")
+        assert (down(t), keys(t)) == ([[5]], 1)
+        t.end()
+        assert down(t) == [[5], [4000]]
+
+
+def test_a_value_that_waits_keeps_its_key() -> None:
+    with driver(clock("1h", forget_after="60s")) as t:
+        send(t, 5)
+        t.advance("3599s")
+        assert keys(t) == 1
+        t.advance("6s")
+        assert (down(t), keys(t)) == ([[5]], 1)
+
+
+def test_silence_is_counted_from_when_the_watermark_passes_the_last_value() -> None:
+    # last value at 0s, watermark there at 1h, forgotten at 1h + 60s
+    with driver(clock("1h", forget_after="60s")) as t:
+        send(t, 5)
+        t.advance("3659s")
+        assert (down(t), keys(t)) == ([[5]], 1)
+        t.advance("1s")
+        assert keys(t) == 0
+
+
+def test_the_counter_of_count_windows_is_forgotten_too() -> None:
+    # count 2:  1 2 | 3 (open: kept)  4 | forgotten: counting starts again
+    with driver(clock(forget_after="60s"), win.CountWindower(2)) as t:
+        send(t, 1, 2, 3)
+        t.advance("1h")
+        assert (keys(t), t.stats.due_us) == (1, NEVER)
+        send(t, 4000)
+        t.advance("60s")
+        assert keys(t) == 0
+        send(t, 5, 6)
+        ids = [one.window_id for _, (one, _) in t.received("down")]
+        assert (ids, down(t)) == ([0, 1, 0], [[1, 2], [3, 4000], [5, 6]])
+
+
+def test_without_being_told_to_forget_two_integers_are_kept_for_ever() -> None:
+    one = OneKey(collecting(clock(), TENS, ordered=True))
+    one.epoch([5], Moment(0))
+    one.epoch([], Moment(10**6 * HOUR_US))
+    assert one.state().clock == (5 * SECOND, 0)
+    assert not any(one.state()._replace(clock=None))
+
+
+def test_a_value_without_a_timestamp_can_be_left_out_and_is_counted_and_noted() -> None:
+    flow = windowed_flow(
+        lambda up: win.collect_window("w", up, EventClock("at", "0s", on_invalid="drop"), TENS)
+    )
+    engine = LocalEngine(flow)
+    items = [("k", {"at": 1}), ("k", {"when": 2}), ("k", {"at": "soon"}), ("k", {"at": 3})]
+    result = engine.epoch({"in": [Part(items)]}, Control(Moment(0), end_of_input=True))
+    assert [value for _, (_, value) in result.outputs["down"]] == [[{"at": 1}, {"at": 3}]]
+    assert result.outputs["late"] == []
+    assert result.stats.counts["w", "dropped"] == 2
+    (note,) = result.stats.notes
+    assert "dropped a value: ts_getter 'at' gave no timestamp" in note
+    assert "{'at': 'soon'}" in note
+
+
+def test_a_key_of_which_all_was_left_out_is_not_kept() -> None:
+    with driver(EventClock("at", "0s", on_invalid="drop")) as t:
+        send(t, {"when": 2})
+        assert keys(t) == 0
+
+
+def test_a_function_that_raises_stops_the_flow_and_what_it_raised_is_the_cause() -> None:
+    def refuse(value: Any) -> Any:
+        raise LookupError("no such thing")
+
+    with driver(EventClock(refuse, "0s")) as t, pytest.raises(StepError) as caught:
+        send(t, "the value")
+    assert (caught.value.step_id, caught.value.key) == ("w", "k")
+    assert caught.value.item == "'the value'"
+    assert "ts_getter gave no timestamp: LookupError: no such thing" in str(caught.value)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_an_epoch_that_is_played_again_gives_the_same_again(ordered: bool) -> None:
+    sessions = win.SessionWindower("5s")
+    flow = windowed_flow(
+        lambda up: win.collect_window("w", up, clock("2s"), sessions, list, ordered)
+    )
+    moments = [Moment(NOON_US + seconds * SECOND, seconds * 10) for seconds in (0, 3, 3, 20)]
+    brought = [[1, 2, 9], [3, 8, 4], [30, 29], []]
+
+    def run(engine: LocalEngine, again: bool) -> list[Any]:
+        results = []
+        for moment, seconds in zip(moments, brought, strict=True):
+            parts = {"in": [Part([("k", second) for second in seconds])]}
+            before = dict(engine._stores)
+            result = engine.epoch(parts, Control(moment))
+            if again:
+                engine._stores = before
+                assert engine.epoch(parts, Control(moment)).outputs == result.outputs
+            results.append(result.outputs)
+        return results
+
+    assert run(LocalEngine(flow), again=True) == run(LocalEngine(flow), again=False)

@@ -1,0 +1,232 @@
+"""Windows of a number of values, over whole columns, are those of each key by itself."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import flow.operators as op
+import flow_windowing as win
+from flow import Dataflow
+from flow.instants import NEVER
+from flow.testing import TestDriver, TestingSink, TestingSource
+from flow_windowing import Collect, Count, CountWindower, EventClock, Last, Mean, SystemClock
+from flow_windowing.columnar.state.holding import Holding
+from flow_windowing.columnar.state.open_windows import OpenWindows
+from flow_windowing.columnar.state.spans import Spans
+from flow_windowing.columnar.windows.count_windows import CountWindows
+from flow_windowing.folding import FoldingBuilder
+from flow_windowing.object.driver import DriverBuilder
+from tests.flow_windowing.columnar.test_columns import heard, key_by_key
+from tests.support.windowed_flows import in_epochs
+
+START = datetime(2023, 12, 14, 10, 30, tzinfo=UTC)
+SCHEMA = pa.schema([("user", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("n", pa.int64())])
+
+
+def counted(
+    clock: Any, windower: CountWindower, ordered: bool = False, timestamp: Any = "last"
+) -> Dataflow:
+    made = Dataflow("counted")
+    stream = op.key_on("key", op.input("in", made, TestingSource([])), "user")
+    out = win.aggregate_window(
+        "w",
+        stream,
+        clock,
+        windower,
+        ordered=ordered,
+        timestamp=timestamp,
+        n=Count(),
+        numbers=Collect("n"),
+        last=Last("n"),
+        mean=Mean("n"),
+    )
+    for port in ("down", "late", "closed"):
+        op.output(port, getattr(out, port), TestingSink([]))
+    return made
+
+
+def records(epoch: list[tuple[str, int]], first: int = 1) -> pa.RecordBatch:
+    rows = [
+        {"user": user, "ts": START + timedelta(seconds=second), "n": number}
+        for number, (user, second) in enumerate(epoch, first)
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+
+
+PATIENT = EventClock("ts", "10m")
+moments = st.tuples(st.sampled_from(["a", "a", "b"]), st.integers(0, 30))
+epochs_of_moments = st.lists(st.lists(moments, max_size=9), max_size=4)
+flows = st.builds(
+    counted,
+    st.sampled_from([SystemClock(), PATIENT, EventClock("ts", "3s", forget_after="1m")]),
+    st.builds(CountWindower, st.integers(1, 5), st.sampled_from([None, 1, 2, 4, 7]), st.booleans()),
+    st.booleans(),
+)
+
+
+@settings(max_examples=200)
+@given(flows, epochs_of_moments, st.lists(st.booleans(), min_size=5, max_size=5))
+@example(counted(PATIENT, CountWindower(3, 2)), [[("a", 1)] * 4, [("a", 9)], []], [False, True] * 3)
+def test_windows_are_those_of_each_key_by_itself_also_where_the_way_of_running_changes(
+    flow: Dataflow, epochs: list[list[tuple[str, int]]], ways: list[bool]
+) -> None:
+    def outcome(ways: list[bool]) -> dict[str, Any]:
+        with TestDriver(flow, now=START) as t:
+            for epoch, alone in zip(epochs, ways, strict=False):
+                if alone:
+                    with key_by_key():
+                        t.send("in", records(epoch))
+                else:
+                    t.send("in", records(epoch))
+                t.advance("20s")
+            t.end()
+            return heard(t)
+
+    expected = outcome([True] * 5)
+    assert outcome([False] * 5) == expected
+    assert outcome(ways) == expected
+
+
+def numbers_in(flow: Dataflow, *epochs: list[int], drain: bool = True) -> list[Any]:
+    """Id, first and last second, and the numbers in each window of one key."""
+    with TestDriver(flow, now=START) as t:
+        first = 1
+        for epoch in epochs:
+            t.send("in", records([("a", second) for second in epoch], first))
+            first += len(epoch)
+        if drain:
+            t.end()
+        return [
+            (
+                one.window_id,
+                (one.open_time - START).seconds,
+                (one.close_time - START).seconds,
+                value["numbers"],
+            )
+            for _, (one, value) in t.received("down")
+        ]
+
+
+def test_windows_of_four_open_every_two_values() -> None:
+    flow = counted(PATIENT, CountWindower(4, 2))
+    expected = [(0, 10, 40, [1, 2, 3, 4]), (1, 20, 60, [3, 4, 5, 6])]
+    assert numbers_in(flow, [40, 10, 30, 20, 60, 50]) == expected
+    assert numbers_in(flow, [40], [10, 30], [20, 60, 50], []) == expected
+
+
+def test_windows_that_are_not_full_are_emitted_in_the_end_where_that_is_asked_for() -> None:
+    # 1 2 3 4 5:  [1 2 3 4]  [3 4 5 .]  [5 . . .]
+    flow = counted(PATIENT, CountWindower(4, 2, partial=True))
+    expected = [(0, 1, 4, [1, 2, 3, 4]), (1, 3, 5, [3, 4, 5]), (2, 5, 5, [5])]
+    assert numbers_in(flow, [1, 2, 3, 4, 5]) == expected
+    assert numbers_in(flow, [1, 2, 3], [4, 5]) == expected
+
+
+def test_counting_goes_on_at_the_window_after_those_that_closed_unfilled() -> None:
+    # Five values seen, four a window, one every two: windows 1 and 2 are open, 3 begins at 6.
+    held = Holding.fresh(pa.array(["a", "b"], pa.large_string()), ())
+    held.seen = np.array([5, 4])
+    bounds = Spans.fresh(3)
+    held.windows = OpenWindows(np.array([0, 0, 1]), np.array([1, 2, 0]), np.zeros(3), [], bounds)
+    windows = CountWindows(CountWindower(4, 2, partial=True))
+    assert windows.closed_at_us(held).tolist() == [NEVER, NEVER, -NEVER]
+    assert windows.seen_after(held, np.array([0, 1, 2])).tolist() == [6, 4]
+
+
+def test_a_window_closes_as_soon_as_it_is_full() -> None:
+    flow = counted(PATIENT, CountWindower(2))
+    assert numbers_in(flow, [1, 2, 3], drain=False) == [(0, 1, 2, [1, 2])]
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["key by key", "over columns"])
+@pytest.mark.parametrize("sizes", [[7], [1, 4, 2], [1] * 7], ids=str)
+def test_a_value_behind_the_watermark_enters_at_once_before_buffered_values(
+    sizes: list[int], alone: bool
+) -> None:
+    # second     20   12   16   8    3    30             24
+    # watermark  15   15   15   15   15   25             25
+    # enters          2         4    5    3 (16), 1 (20) 7
+    flow = counted(EventClock("ts", "5s", on_idle="hold"), CountWindower(2), ordered=True)
+    epochs = in_epochs([20, 12, 16, 8, 3, 30, 24], sizes)
+    with key_by_key() if alone else nullcontext():
+        assert numbers_in(flow, *epochs, drain=False) == [
+            (0, 8, 12, [2, 4]),
+            (1, 3, 16, [5, 3]),
+            (2, 20, 24, [1, 7]),
+        ]
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["key by key", "over columns"])
+@pytest.mark.parametrize("sizes", [[5], [1, 4], [1] * 5], ids=str)
+def test_a_value_behind_the_watermark_enters_after_what_the_watermark_has_passed(
+    sizes: list[int], alone: bool
+) -> None:
+    # second     20   12   18   30             3
+    # watermark  15   15   15   25             25
+    # enters          2         3 (18), 1 (20) 5
+    flow = counted(EventClock("ts", "5s", on_idle="hold"), CountWindower(2), ordered=True)
+    epochs = in_epochs([20, 12, 18, 30, 3], sizes)
+    with key_by_key() if alone else nullcontext():
+        assert numbers_in(flow, *epochs, drain=False) == [
+            (0, 12, 18, [2, 3]),
+            (1, 3, 20, [1, 5]),
+        ]
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["key by key", "over columns"])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_no_value_of_a_count_window_is_late(ordered: bool, alone: bool) -> None:
+    flow = counted(EventClock("ts", "0s"), CountWindower(2), ordered=ordered)
+    with key_by_key() if alone else nullcontext(), TestDriver(flow, now=START) as t:
+        t.send("in", records([("a", 50), ("a", 20)]))
+        t.send("in", records([("a", 10), ("b", 1)]))
+        assert t.received("late") == []
+        assert t.stats.counts["w", "late"] == 0
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["key by key", "over columns"])
+def test_a_value_behind_the_watermark_counts_as_it_comes_where_order_is_not_asked_for(
+    alone: bool,
+) -> None:
+    flow = counted(EventClock("ts", "5s"), CountWindower(2))
+    expected = [(0, 12, 20, [1, 2]), (1, 8, 16, [3, 4])]
+    with key_by_key() if alone else nullcontext():
+        assert numbers_in(flow, [20, 12, 16], [8, 3]) == expected
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["key by key", "over columns"])
+def test_a_value_too_far_ahead_still_does_not_count(alone: bool) -> None:
+    flow = counted(EventClock("ts", "0s", max_ahead="10s"), CountWindower(2))
+    with key_by_key() if alone else nullcontext(), TestDriver(flow, now=START) as t:
+        t.send("in", records([("a", 5), ("a", 30), ("a", 2)]))
+        assert [late.value["n"] for _, late in t.received("late")] == [2]
+        assert [value["numbers"] for _, (_, value) in t.received("down")] == [[1, 3]]
+
+
+def test_values_between_windows_are_late_and_counted() -> None:
+    flow = counted(PATIENT, CountWindower(2, 3))
+    with TestDriver(flow, now=START) as t:
+        t.send("in", records([("a", second) for second in range(7)]))
+        late = [value.value["n"] for _, value in t.received("late")]
+        assert (late, t.stats.counts["w", "gap"]) == ([3, 6], 2)
+
+
+@pytest.mark.parametrize(
+    ("count", "step", "ordered", "at_once"),
+    [(3, 1, True, True), (3, 4, False, True), (3, 4, True, False), (1000, 1, False, False)],
+    ids=["overlapping", "gaps", "gaps in order of time", "a thousand windows a value"],
+)
+def test_which_steps_run_over_many_keys(
+    count: int, step: int, ordered: bool, at_once: bool
+) -> None:
+    windower, folding = CountWindower(count, step), FoldingBuilder(Count(), "close")
+    config = DriverBuilder(PATIENT, windower, folding, ordered=ordered)
+    assert (config.shard_logic is not None) == at_once

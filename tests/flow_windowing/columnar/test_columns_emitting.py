@@ -1,0 +1,216 @@
+"""Over whole columns too, windows emit before they close: once an epoch, or at every value."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import flow.operators as op
+import flow_windowing as win
+from flow import Dataflow
+from flow.columns.chunks import as_pairs
+from flow.instants import Moment
+from flow.keyed.shard_logic import ShardEpoch, ShardLogic, ShardRows
+from flow.testing import TestDriver, TestingSink, TestingSource
+from flow_windowing import (
+    Collect,
+    Count,
+    CountWindower,
+    EventClock,
+    SessionWindower,
+    SlidingWindower,
+    Sum,
+    TumblingWindower,
+)
+from flow_windowing.folding import FoldingBuilder
+from flow_windowing.object.driver import DOWN, DriverBuilder
+from tests.flow_windowing.columnar.test_columns import heard, key_by_key
+
+START = datetime(2023, 12, 14, 10, 30, tzinfo=UTC)
+SCHEMA = pa.schema([("user", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("n", pa.int64())])
+PATIENT = EventClock("ts", "1m")
+AT_ONCE = EventClock("ts", "0s")
+NUMBERS = {"n": Count(), "total": Sum("n")}
+OTHERS = {"n": Count(), "numbers": Collect("n")}
+
+
+def emitting(
+    clock: Any,
+    windower: Any,
+    aggregates: dict[str, Any],
+    ordered: bool = False,
+    emit: Any = "epoch",
+    timestamp: Any = None,
+) -> Dataflow:
+    made = Dataflow("emitting")
+    stream = op.key_on("key", op.input("in", made, TestingSource([])), "user")
+    out = win.aggregate_window(
+        "w",
+        stream,
+        clock,
+        windower,
+        ordered=ordered,
+        emit=emit,
+        timestamp=timestamp,
+        **aggregates,
+    )
+    for port in ("down", "late", "closed"):
+        op.output(port, getattr(out, port), TestingSink([]))
+    return made
+
+
+def records(epoch: list[tuple[str, int]]) -> pa.RecordBatch:
+    rows = [
+        {"user": user, "ts": START + timedelta(seconds=second), "n": second}
+        for user, second in epoch
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+
+
+def emitted(t: TestDriver, *seconds: int) -> list[tuple[int, int]]:
+    """What an epoch of values of one key emits: what opened when, and the sum of what it has."""
+    t.send("in", records([("a", second) for second in seconds]))
+    down = t.received("down")
+    new = [((one.open_time - START).seconds, value["total"]) for _, (one, value) in down]
+    down.clear()
+    return new
+
+
+moments = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 40))
+epochs_of_moments = st.lists(st.lists(moments, max_size=8), max_size=4)
+flows = st.builds(
+    emitting,
+    st.sampled_from([AT_ONCE, PATIENT, EventClock("ts", "8s")]),
+    st.sampled_from(
+        [
+            TumblingWindower("10s"),
+            TumblingWindower("10s", grace="15s"),
+            SlidingWindower("20s", "5s"),
+            SlidingWindower("20s", "5s", grace="5s"),
+            CountWindower(3, 2),
+            SessionWindower("4s"),
+            SessionWindower("4s", inclusive=False, grace="5s"),
+        ]
+    ),
+    st.sampled_from([NUMBERS, OTHERS]),
+    st.booleans(),
+    st.sampled_from(["epoch", "update"]),
+    st.sampled_from([None, "last"]),
+)
+
+
+@settings(max_examples=150)
+@given(flows, epochs_of_moments, st.lists(st.booleans(), min_size=4, max_size=4))
+def test_windows_emit_what_those_of_each_key_do_also_where_the_way_of_running_changes(
+    flow: Dataflow, epochs: list[list[tuple[str, int]]], ways: list[bool]
+) -> None:
+    def outcome(ways: list[bool]) -> dict[str, Any]:
+        with TestDriver(flow, now=START) as t:
+            for epoch, alone in zip(epochs, ways, strict=False):
+                if alone:
+                    with key_by_key():
+                        t.send("in", records(epoch))
+                        t.advance("6s")
+                else:
+                    t.send("in", records(epoch))
+                    t.advance("6s")
+            t.end()
+            return heard(t)
+
+    expected = outcome([True] * 4)
+    assert outcome([False] * 4) == expected
+    assert outcome(ways) == expected
+
+
+def test_windows_that_changed_emit_in_the_order_in_which_they_did_so_first() -> None:
+    # epochs:  12 5 13 25  |  3  |  (nothing)
+    with TestDriver(emitting(PATIENT, TumblingWindower("10s"), NUMBERS), now=START) as t:
+        assert emitted(t, 12, 5, 13, 25) == [(10, 25), (0, 5), (20, 25)]
+        assert emitted(t, 3) == [(0, 8)]
+        assert emitted(t) == []
+
+
+def test_a_window_that_closes_in_the_epoch_that_changed_it_emits_once() -> None:
+    with TestDriver(emitting(AT_ONCE, TumblingWindower("10s"), NUMBERS), now=START) as t:
+        assert emitted(t, 1, 12) == [(0, 1), (10, 12)]
+        assert emitted(t, 15, 25) == [(10, 27), (20, 25)]
+
+
+def test_every_value_emits_what_it_makes_of_its_windows_one_after_the_other() -> None:
+    flow = emitting(PATIENT, SlidingWindower("20s", "10s"), NUMBERS, emit="update")
+    with TestDriver(flow, now=START) as t:
+        assert emitted(t, 25, 12) == [(10, 25), (20, 25), (0, 12), (10, 37)]
+        assert emitted(t, 15) == [(0, 27), (10, 52)]
+        t.end()
+        assert t.received("down") == []
+
+
+def test_a_value_that_is_not_the_latest_leaves_the_timestamp_of_its_window() -> None:
+    flow = emitting(PATIENT, TumblingWindower("10s"), NUMBERS, emit="update", timestamp="last")
+    with TestDriver(flow, now=START) as t:
+        t.send("in", records([("a", second) for second in (5, 3, 7)]))
+        t.send("in", records([("a", 1)]))
+        last = [(one.timestamp - START).seconds for _, (one, _) in t.received("down")]
+    assert last == [5, 5, 7, 7]
+
+
+def test_in_order_of_time_only_what_the_watermark_has_passed_has_changed_a_window() -> None:
+    flow = emitting(EventClock("ts", "5s"), TumblingWindower("10s"), NUMBERS, ordered=True)
+    with TestDriver(flow, now=START) as t:
+        assert emitted(t, 3, 7) == []
+        assert emitted(t, 9) == [(0, 3)]
+
+
+def run(logic: ShardLogic, at_second: int, *seconds: int) -> list[tuple[int, int]]:
+    """What an epoch of values of one key emits, time and values coming in the same epoch."""
+    values = records([("a", second) for second in seconds])
+    order = np.arange(len(seconds))
+    rows = ShardRows(pa.array(["a"]), np.array([len(seconds)]), order, order, values)
+    moment = Moment(int((START + timedelta(seconds=at_second)).timestamp() * 1_000_000))
+    made = logic.run(rows, ShardEpoch(moment, moment, False, frozenset({DOWN})))
+    return [
+        ((one.open_time - START) // timedelta(seconds=1), value)
+        for chunk in made.chunks[DOWN]
+        for one, value in as_pairs(chunk, "w").values
+    ]
+
+
+def test_values_released_by_time_and_by_values_of_one_epoch_change_a_window_once() -> None:
+    # wait 20, length 20, one every 5.  In the second epoch time releases 1 2 3 12, then 36 does 16:
+    # windows -15 to -5 close on the way, and those from 0 on have changed, 15 being new.
+    config = DriverBuilder(
+        EventClock("ts", "20s"),
+        SlidingWindower("20s", "5s"),
+        FoldingBuilder(Count(), "epoch"),
+        emit="epoch",
+    )
+    assert config.shard_logic is not None
+    logic = config.shard_logic()
+    assert run(logic, 0, 1, 2, 3, 12, 16) == []
+    closed = [(-15, 3), (-10, 3), (-5, 4)]
+    assert run(logic, 19, 36) == [*closed, (0, 5), (5, 2), (10, 2), (15, 1)]
+    assert run(logic, 19, 36) == []
+
+
+@pytest.mark.parametrize(
+    ("windower", "emit", "at_once"),
+    [
+        (TumblingWindower("10s"), "epoch", True),
+        (CountWindower(3), "epoch", True),
+        (SessionWindower("10s"), "epoch", True),
+        (TumblingWindower("10s"), "update", True),
+        (CountWindower(3), "update", True),
+        (SessionWindower("10s"), "update", True),
+    ],
+)
+def test_which_steps_run_over_many_keys(windower: Any, emit: Any, at_once: bool) -> None:
+    config = DriverBuilder(
+        PATIENT, windower, FoldingBuilder(Count(), emit), ordered=False, emit=emit
+    )
+    assert (config.shard_logic is not None) == at_once

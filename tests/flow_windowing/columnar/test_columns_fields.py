@@ -1,0 +1,109 @@
+"""Aggregates of a field find it in its column: no record becomes a dict, and none has to wait."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from unittest import mock
+
+import pytest
+
+import flow_windowing as win
+from flow.errors import StepError
+from flow.testing import TestDriver
+from flow_windowing import EventClock, StdDev, TumblingWindower
+from flow_windowing.columnar.planning import fields_of, plan_of
+from flow_windowing.columnar.windows import entering
+from flow_windowing.folding import FoldingBuilder, Named
+from flow_windowing.object.driver import DriverBuilder
+from tests.flow_windowing.columnar.test_columns import (
+    PICKED,
+    START,
+    Step,
+    as_dicts,
+    as_records,
+    key_by_key,
+    some,
+)
+
+PATIENT = EventClock("ts", "5s")
+MINUTES = TumblingWindower("1m")
+
+
+@pytest.mark.parametrize("emit", ["close", "update"])
+def test_records_are_not_made_dicts_for_what_one_field_holds(emit: str) -> None:
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("a record has become a dict")
+
+    step = Step(PATIENT, MINUTES, PICKED, emit=emit)
+    rows = [*some(2, whole=3), *some(1, real=2.5, text=None)]
+    with mock.patch.object(entering, "rows_of", refuse), TestDriver(step.flow(), now=START) as t:
+        t.send("in", as_records(rows))
+        t.end()
+        (*_, (_, (_, value))) = t.received("down")
+    assert value == {
+        "texts": 1,
+        "median": 0.5,
+        "often": ["x"],
+        "most": [2.5, 0.5],
+        "least": [1, 3],
+        "different": [3, 1],
+        "spread": pytest.approx(1.1547, abs=1e-4),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "waits"),
+    [(name, name in ("different", "spread")) for name in PICKED],
+)
+def test_values_wait_for_their_turn_only_where_that_makes_a_difference(
+    name: str, waits: bool
+) -> None:
+    config = DriverBuilder(PATIENT, MINUTES, FoldingBuilder(PICKED[name], "close"))
+    plan = plan_of(config)
+    assert plan is not None
+    assert plan.waits == waits
+
+
+def test_no_column_is_read_that_nobody_asks_for() -> None:
+    builder = FoldingBuilder(Named(tuple(PICKED), tuple(PICKED.values())), "close")
+    config = DriverBuilder(PATIENT, MINUTES, builder)
+    plan = plan_of(config)
+    assert plan is not None
+    assert fields_of(config, plan) == {"ts", "text", "real", "whole"}
+
+
+def test_a_function_of_the_value_may_ask_for_any_column() -> None:
+    config = DriverBuilder(PATIENT, MINUTES, FoldingBuilder(win.TopK(len, 1), "close"))
+    plan = plan_of(config)
+    assert plan is not None
+    assert plan.waits
+    assert fields_of(config, plan) is None
+
+
+@pytest.mark.parametrize("emit", ["close", "update"])
+def test_what_is_not_fit_is_refused_with_the_record_that_holds_it(emit: str) -> None:
+    step = Step(PATIENT, MINUTES, {"spread": StdDev("text")}, emit=emit)
+    said = []
+    for way in (as_records, as_dicts):
+        with TestDriver(step.flow(), now=START) as t, pytest.raises(StepError) as raised:
+            t.send("in", way(some(1, text=None) + some(1, text="much")))
+        said.append(str(raised.value))
+    with key_by_key(), TestDriver(step.flow(), now=START) as t:
+        with pytest.raises(StepError) as raised:
+            t.send("in", as_dicts(some(1, text=None) + some(1, text="much")))
+        said.append(str(raised.value))
+    assert len(set(said)) == 1
+    assert "StdDev('text') needs numbers, not 'much' (str)" in said[0]
+    assert "'text': 'much'" in said[0]
+
+
+def test_a_field_that_no_record_has_is_nothing_to_aggregate() -> None:
+    step = Step(
+        PATIENT, MINUTES, {"n": win.CountDistinct("nowhere"), "top": win.TopK("no.where", 1)}
+    )
+    with TestDriver(step.flow(), now=START) as t:
+        t.send("in", as_records(some(3)))
+        t.advance(timedelta(minutes=2))
+        ((_, (_, value)),) = t.received("down")
+    assert value == {"n": 0, "top": []}

@@ -1,0 +1,124 @@
+"""Joins of many keys at once give what each key by itself gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import flow.operators as op
+import flow_windowing as win
+from flow import Dataflow
+from flow.engine.local import Part
+from flow.testing import TestDriver, TestingSink, TestingSource
+from tests.flow_windowing.columnar.test_columns import (
+    PORTS,
+    START,
+    Row,
+    as_dicts,
+    as_records,
+    clocks,
+    heard,
+    key_by_key,
+    rows,
+    windowers,
+)
+
+Epoch: TypeAlias = tuple[int, list[list[Row]]]
+"""How many seconds after the one before, and what each side brings."""
+
+
+@dataclass(frozen=True)
+class Join:
+    """A join of two inputs."""
+
+    clock: Any
+    windower: Any
+    insert_mode: Any
+    ordered: bool
+    timestamp: Any = None
+
+    def flow(self) -> Dataflow:
+        made = Dataflow("join")
+        sides = [
+            op.key_on(f"key-{name}", op.input(name, made, TestingSource([])), "user")
+            for name in ("left", "right")
+        ]
+        out = win.join_window(
+            "w",
+            self.clock,
+            self.windower,
+            *sides,
+            insert_mode=self.insert_mode,
+            ordered=self.ordered,
+            timestamp=self.timestamp,
+        )
+        for port in PORTS:
+            op.output(port, getattr(out, port), TestingSink([]))
+        return made
+
+
+def play(driver: TestDriver, epoch: Epoch, form: Any) -> None:
+    later, sides = epoch
+    if later:
+        driver.advance(timedelta(seconds=later))
+    names = ("left", "right")
+    parts = {name: [Part(form(some))] for name, some in zip(names, sides, strict=True) if some}
+    driver.send_parts(parts)
+
+
+def outcome(join: Join, epochs: list[Epoch], form: Any) -> Any:
+    with TestDriver(join.flow(), now=START, shards=2) as t:
+        for epoch in epochs:
+            play(t, epoch, form)
+        t.end()
+        return heard(t)
+
+
+joins = st.builds(
+    Join,
+    clocks,
+    windowers,
+    st.sampled_from(["first", "last"]),
+    st.booleans(),
+    st.sampled_from([None, "last"]),
+)
+two_sides = st.lists(st.lists(rows, max_size=5), min_size=2, max_size=2)
+epochs_of_sides = st.lists(st.tuples(st.sampled_from([0, 0, 5, 100]), two_sides), max_size=4)
+
+
+@settings(max_examples=200)
+@given(joins, epochs_of_sides)
+def test_joins_give_what_they_give_key_by_key(join: Join, epochs: list[Epoch]) -> None:
+    with key_by_key():
+        expected = outcome(join, epochs, as_dicts)
+    assert outcome(join, epochs, as_records) == expected
+    assert outcome(join, epochs, as_dicts) == expected
+
+
+@settings(max_examples=80)
+@given(joins, epochs_of_sides, st.lists(st.booleans(), min_size=4, max_size=4))
+def test_the_state_of_joins_goes_from_one_way_of_running_to_the_other_and_back(
+    join: Join, epochs: list[Epoch], alone: list[bool]
+) -> None:
+    with key_by_key():
+        expected = outcome(join, epochs, as_dicts)
+    with TestDriver(join.flow(), now=START, shards=2) as t:
+        for epoch, by_itself in zip(epochs, alone, strict=False):
+            if by_itself:
+                with key_by_key():
+                    play(t, epoch, as_dicts)
+            else:
+                play(t, epoch, as_records)
+        t.end()
+        assert heard(t) == expected
+
+
+def test_it_is_many_keys_at_once_that_are_tried_here() -> None:
+    join = Join(win.SystemClock(), win.TumblingWindower("1m"), "last", True)
+    (step,) = (one for one in join.flow().steps if one.step_id == "w")
+    operator: Any = step.operator
+    assert operator.shard_logic is not None

@@ -1,0 +1,317 @@
+"""Sessions over whole columns emit before they close, and take back what became part of others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import flow.operators as op
+import flow_windowing as win
+from flow import Dataflow
+from flow.columns.chunks import KeyedRecords, Pairs, as_pairs
+from flow.errors import StepError
+from flow.instants import Moment
+from flow.keyed.shard_logic import ShardEpoch, ShardLogic, ShardMade, ShardRows
+from flow.testing import TestDriver, TestingSink, TestingSource
+from flow_windowing import (
+    Collect,
+    Count,
+    EventClock,
+    Last,
+    Mean,
+    Min,
+    Retracted,
+    SessionWindower,
+)
+from flow_windowing.columnar.storage.segments import Kept
+from flow_windowing.columnar.storage.snapshots import split
+from flow_windowing.folding import FoldingBuilder
+from flow_windowing.object.driver import DOWN, DriverBuilder
+from tests.flow_windowing.columnar.test_columns import heard, key_by_key
+from tests.flow_windowing.columnar.test_columns_emitting import (
+    NUMBERS,
+    OTHERS,
+    START,
+    emitting,
+    records,
+)
+
+START_US = int(START.timestamp()) * 1_000_000
+PATIENT = EventClock("ts", "1m")
+WANTED = frozenset({DOWN})
+GAP_5 = SessionWindower("5s")
+FIGURES = {
+    "n": Count(),
+    "mean": Mean("n"),
+    "least": Min("n"),
+    "last": Last("n"),
+    "all": Collect("n"),
+}
+
+
+def said(t: TestDriver, *seconds: int) -> list[tuple[int, Any]]:
+    """What an epoch of values of one key emits: the session, and the sum of what it has."""
+    t.send("in", records([("a", second) for second in seconds]))
+    down = t.received("down")
+    new = [((one.window_id - START_US) // 1_000_000, _total(value)) for _, (one, value) in down]
+    down.clear()
+    return new
+
+
+def _total(value: Any) -> Any:
+    return Retracted(value.value["total"]) if type(value) is Retracted else value["total"]
+
+
+moments = st.tuples(st.sampled_from(["a", "a", "b"]), st.integers(0, 60))
+epochs_of_moments = st.lists(st.lists(moments, max_size=10), max_size=5)
+clocks = [EventClock("ts", wait) for wait in ("0s", "8s", "20s", "1m")]
+flows = st.builds(
+    emitting,
+    st.sampled_from([*clocks, EventClock("ts", "15s", scope="stream")]),
+    st.sampled_from(
+        [
+            SessionWindower("4s"),
+            SessionWindower("8s"),
+            SessionWindower("3s", inclusive=False, grace="5s"),
+            SessionWindower("5s", grace="0s"),
+        ]
+    ),
+    st.sampled_from([NUMBERS, OTHERS, FIGURES]),
+    st.sampled_from([False, False, True]),
+    st.sampled_from(["epoch", "update"]),
+    st.sampled_from([None, "last", "close"]),
+)
+
+
+@settings(max_examples=250)
+@given(flows, epochs_of_moments, st.lists(st.booleans(), min_size=5, max_size=5), st.booleans())
+@example(
+    emitting(PATIENT, GAP_5, NUMBERS), [[("a", 10), ("a", 20)], [("a", 15)]], [True, False], False
+)
+@example(
+    emitting(PATIENT, GAP_5, NUMBERS), [[("a", 10), ("a", 20)], [("a", 15)]], [False, True], False
+)
+def test_sessions_say_and_take_back_what_those_of_each_key_do(
+    flow: Dataflow, epochs: list[list[tuple[str, int]]], ways: list[bool], time_passes: bool
+) -> None:
+    def outcome(ways: list[bool]) -> dict[str, Any]:
+        with TestDriver(flow, now=START) as t:
+            for epoch, alone in zip(epochs, ways, strict=False):
+                if alone:
+                    with key_by_key():
+                        _play(t, epoch, time_passes)
+                else:
+                    _play(t, epoch, time_passes)
+            t.end()
+            return heard(t)
+
+    expected = outcome([True] * 5)
+    assert outcome([False] * 5) == expected
+    assert outcome(ways) == expected
+
+
+def _play(t: TestDriver, epoch: list[tuple[str, int]], time_passes: bool) -> None:
+    t.send("in", records(epoch))
+    if time_passes:
+        t.advance("6s")
+
+
+def test_what_had_been_said_is_taken_back_before_the_value_that_joins_two_sessions() -> None:
+    # gap 5:   10 . . . . 20   then 15, then 16
+    with TestDriver(emitting(PATIENT, GAP_5, NUMBERS, emit="update"), now=START) as t:
+        assert said(t, 10, 20) == [(10, 10), (20, 20)]
+        assert said(t, 15) == [(20, Retracted(20)), (10, 45)]
+        assert said(t, 16) == [(10, 61)]
+        t.end()
+        assert t.received("down") == []
+
+
+def test_a_session_that_never_said_anything_is_not_taken_back() -> None:
+    # epochs:  10  |  20 15
+    with TestDriver(emitting(PATIENT, GAP_5, NUMBERS), now=START) as t:
+        assert said(t, 10) == [(10, 10)]
+        assert said(t, 20, 15) == [(10, 45)]
+    # epochs:  10 20  |  15
+    with TestDriver(emitting(PATIENT, GAP_5, NUMBERS), now=START) as t:
+        assert said(t, 10, 20) == [(10, 10), (20, 20)]
+        assert said(t, 15) == [(20, Retracted(20)), (10, 45)]
+
+
+def test_what_is_taken_back_is_what_was_said_before_the_epoch_that_joined_them() -> None:
+    # epochs:  10 20  |  22 15: that 22 had joined 20 was never said
+    with TestDriver(emitting(PATIENT, GAP_5, NUMBERS), now=START) as t:
+        said(t, 10, 20)
+        assert said(t, 22, 15) == [(20, Retracted(20)), (10, 67)]
+
+
+def test_what_is_taken_back_comes_among_what_closes_as_the_watermark_passes() -> None:
+    # wait 20, gap 5; 0 16 22 take the watermark to 2, and 30 to 10, past the end of 0..0
+    flow = emitting(EventClock("ts", "20s"), GAP_5, NUMBERS)
+    with TestDriver(flow, now=START) as t:
+        said(t, 0, 16, 22)
+        assert said(t, 30, 19) == [(0, 0), (22, Retracted(22)), (30, 30), (16, 57)]
+    with TestDriver(flow, now=START) as t:
+        said(t, 0, 16, 22)
+        assert said(t, 19, 30) == [(22, Retracted(22)), (0, 0), (16, 57), (30, 30)]
+
+
+def test_what_closes_at_the_very_watermark_at_which_something_is_taken_back_goes_first() -> None:
+    # wait 20, gap 5, a gap being enough; 30 takes the watermark to 10, at which 5..5 closes
+    windower = SessionWindower("5s", inclusive=False)
+    with TestDriver(emitting(EventClock("ts", "20s"), windower, NUMBERS), now=START) as t:
+        said(t, 5, 16, 22)
+        assert said(t, 30, 19) == [(5, 5), (22, Retracted(22)), (30, 30), (16, 57)]
+
+
+def test_what_is_taken_back_at_one_watermark_is_so_as_the_values_come() -> None:
+    # epochs:  10 20 40 50  |  21, then 45 makes 40 and 50 one, then 15 does so with 10 and 20
+    with TestDriver(emitting(PATIENT, GAP_5, NUMBERS), now=START) as t:
+        said(t, 10, 20, 40, 50)
+        back = [(50, Retracted(50)), (20, Retracted(20))]
+        assert said(t, 21, 45, 15) == [*back, (40, 135), (10, 66)]
+
+
+def test_what_a_session_had_taken_in_goes_with_it_into_another() -> None:
+    # gap 5:   0 . . . 8 . . . 16     then 12 joins the last two, and 4 both with the first
+    with TestDriver(emitting(PATIENT, GAP_5, NUMBERS, emit="update"), now=START) as t:
+        t.send("in", records([("a", second) for second in (0, 8, 16, 12, 4)]))
+        merged = [
+            sorted((one - START_US) // 1_000_000 for one in window.merged_ids)
+            for _, (window, _) in t.received("down")
+        ]
+    assert merged == [[], [], [], [], [16], [16], [8, 16]]
+
+
+def test_what_a_session_took_in_does_not_say_when_it_changed_first() -> None:
+    # epochs:  10 30  |  20, of its own; then 32 joins 30; then 15 makes 10 and 20 one
+    with TestDriver(emitting(PATIENT, GAP_5, NUMBERS), now=START) as t:
+        said(t, 10, 30)
+        assert said(t, 20, 32, 15) == [(30, 62), (10, 45)]
+
+
+def test_only_keys_that_take_something_back_leave_the_columns() -> None:
+    # b's session at 10 closes in the epoch in which a takes one back
+    logic = logic_that_emits("epoch")
+    run(logic, a=[10, 20], b=[10])
+    back, closing, changed = run(logic, a=[15], b=[100]).chunks[DOWN]
+    assert isinstance(back, Pairs)
+    assert isinstance(closing, KeyedRecords)
+    assert isinstance(changed, KeyedRecords)
+    assert back.keys == ["a"]
+    assert closing.keys.to_pylist() == ["b"]
+    assert changed.keys.to_pylist() == ["a", "b"]
+
+
+@pytest.mark.parametrize("emit", ["epoch", "update"])
+def test_what_was_open_while_sessions_emitted_at_the_close_alone_is_not_taken_back(
+    emit: str,
+) -> None:
+    before, after = logic_that_emits("close"), logic_that_emits(emit)
+    assert counted(run(before, a=[10, 20])) == []
+    carry(before, after)
+    assert counted(run(after, a=[15])) == [(10, 3)]
+
+
+def test_keys_that_join_others_bring_what_they_have_said() -> None:
+    before, after = logic_that_emits("epoch"), logic_that_emits("epoch")
+    run(before, b=[10, 20])
+    run(after, a=[10, 20])
+    carry(before, after)
+    back = [(20, Retracted(1)), (20, Retracted(1))]
+    assert counted(run(after, a=[15], b=[15])) == [*back, (10, 3), (10, 3)]
+
+
+def test_a_key_taken_out_of_its_segment_has_said_what_it_had() -> None:
+    before, after = logic_that_emits("epoch"), logic_that_emits("epoch")
+    run(before, a=[10, 20], b=[10])
+    for _, alone, _ in split(Kept.decode(dumped(before))):
+        after.load(alone)
+    assert counted(run(after, a=[15])) == [(20, Retracted(1)), (10, 3)]
+
+
+def test_what_has_been_said_is_taken_back_by_a_run_that_goes_on() -> None:
+    before, after = logic_that_emits("epoch"), logic_that_emits("epoch")
+    assert counted(run(before, a=[10, 20])) == [(10, 1), (20, 1)]
+    carry(before, after)
+    assert counted(run(after, a=[15])) == [(20, Retracted(1)), (10, 3)]
+
+
+def test_what_changed_while_sessions_emitted_at_the_close_alone_is_not_taken_back() -> None:
+    first, then, last = (logic_that_emits(emit) for emit in ("epoch", "close", "epoch"))
+    run(first, a=[10, 20])
+    carry(first, then)
+    run(then, a=[21])
+    carry(then, last)
+    assert counted(run(last, a=[15])) == [(10, 4)]
+
+
+def logic_that_emits(emit: Any) -> ShardLogic:
+    """Counts values in sessions, as they come."""
+    builder = FoldingBuilder(Count(), emit)
+    config = DriverBuilder(PATIENT, GAP_5, builder, ordered=False, emit=emit)
+    assert config.shard_logic is not None
+    return config.shard_logic()
+
+
+def run(logic: ShardLogic, **seconds: list[int]) -> ShardMade:
+    """An epoch of values of some keys."""
+    values = records([(key, second) for key, of_key in seconds.items() for second in of_key])
+    order = np.arange(values.num_rows)
+    counts = np.array([len(of_key) for of_key in seconds.values()])
+    rows = ShardRows(pa.array(list(seconds)), counts, order, order, values)
+    moment = Moment(START_US)
+    return logic.run(rows, ShardEpoch(moment, moment, False, WANTED))
+
+
+def counted(made: ShardMade) -> list[tuple[int, Any]]:
+    """What one key has emitted: the session, and its count."""
+    return [
+        ((window.window_id - START_US) // 1_000_000, value)
+        for chunk in made.chunks[DOWN]
+        for window, value in as_pairs(chunk, "w").values
+    ]
+
+
+def carry(before: ShardLogic, after: ShardLogic) -> None:
+    """Let one go on from what another has come to."""
+    after.load(dumped(before))
+
+
+def dumped(logic: ShardLogic) -> bytes:
+    """All that is kept, as one segment."""
+    (segment,) = logic.dump(np.zeros(len(logic.keys()), np.int64), [0])
+    assert segment.content is not None
+    return segment.content
+
+
+@pytest.mark.parametrize("failing", ["folding", "merging"])
+def test_a_function_that_fails_while_sessions_become_one_names_the_key(failing: str) -> None:
+    def fail(held: list[Any], value: Any) -> list[Any]:
+        if type(value) is dict and value["n"] != 4:
+            return [*held, value]
+        raise ValueError("no more of that")
+
+    folder, merger = (fail, _both) if failing == "folding" else (_append, fail)
+    made = Dataflow("failing")
+    stream = op.key_on("key", op.input("in", made, TestingSource([])), "user")
+    out = win.fold_window(
+        "w", stream, PATIENT, GAP_5, list, folder, merger, ordered=False, emit="update"
+    )
+    op.output("down", out.down, TestingSink([]))
+    with TestDriver(made, now=START) as t, pytest.raises(StepError) as raised:
+        t.send("in", records([("b", 0), ("a", 0), ("a", 8), ("a", 4)]))
+    assert (raised.value.step_id, raised.value.key) == ("w", "a")
+    assert "no more of that" in str(raised.value)
+
+
+def _append(held: list[Any], value: Any) -> list[Any]:
+    return [*held, value["n"]]
+
+
+def _both(left: list[Any], right: list[Any]) -> list[Any]:
+    return [*left, *right]

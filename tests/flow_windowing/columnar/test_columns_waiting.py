@@ -1,0 +1,132 @@
+"""Values that wait enter in order of time, in columns where that comes to the same."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flow_windowing import Count, CountWindower, EventClock, Max, Mean, Min, SessionWindower, Sum
+from flow_windowing.columnar.values.waited import as_columns
+from flow_windowing.columnar.values.waiting_values import WaitingValues
+from tests.flow_windowing.columnar.test_columns import (
+    START,
+    Epoch,
+    Step,
+    as_dicts,
+    as_records,
+    key_by_key,
+    outcome,
+    some,
+)
+
+FIGURES: dict[str, Any] = {
+    "n": Count(),
+    "whole": Sum("whole"),
+    "mean": Mean("real"),
+    "low": Min("real"),
+    "most": Max("whole"),
+}
+# Each epoch's values reach back into the one before, as far as they may without coming late.
+moments = st.tuples(
+    st.sampled_from(["a", "a", "a", "b"]),
+    st.integers(0, 20),
+    st.sampled_from([0.0, -0.0, 0.5, None]),
+)
+epochs_of_moments = st.lists(st.lists(moments, max_size=10), max_size=4)
+steps = st.builds(
+    Step,
+    st.sampled_from([EventClock("ts", "6s"), EventClock("ts", "12s", on_idle="hold")]),
+    st.sampled_from([SessionWindower("2s"), SessionWindower("4s"), CountWindower(3, 2)]),
+    st.sampled_from([FIGURES, {"n": Count(), "whole": Sum("whole")}]),
+    st.just(True),
+    st.sampled_from([None, "last"]),
+    st.just("close"),
+)
+
+
+def rows_of(number: int, epoch: list[tuple[str, int, float | None]]) -> list[dict[str, Any]]:
+    return [
+        one
+        for place, (user, second, real) in enumerate(epoch)
+        for one in some(
+            1,
+            user=user,
+            ts=START + timedelta(seconds=10 * number + second),
+            real=real,
+            whole=place,
+        )
+    ]
+
+
+@settings(max_examples=200)
+@given(steps, epochs_of_moments, st.lists(st.booleans(), min_size=4, max_size=4))
+def test_figures_are_those_of_each_key_by_itself(
+    step: Step, epochs: list[list[tuple[str, int, float | None]]], plain: list[bool]
+) -> None:
+    made = [Epoch(rows_of(number, epoch)) for number, epoch in enumerate(epochs)]
+    with key_by_key():
+        expected = outcome(step, made, as_dicts)
+    forms = iter(plain)
+    found = outcome(step, made, lambda rows: (as_dicts if next(forms) else as_records)(rows))
+    assert found == expected
+
+
+@pytest.mark.parametrize("form", [as_dicts, as_records], ids=["objects", "records"])
+def test_of_equals_the_first_to_come_stays_also_if_it_is_later_in_time(form: Any) -> None:
+    # -0.0 comes first, and waits until 0.0, of an earlier time, has entered.
+    step = Step(EventClock("ts", "5s"), SessionWindower("1m"), {"low": Min("real")}, ordered=True)
+    first = some(1, real=-0.0, ts=START + timedelta(seconds=9))
+    epochs = [Epoch([*first, *some(1, real=0.0, ts=START + timedelta(seconds=4))])]
+    (value,) = outcome(step, epochs, form)["down"]["a"]
+    assert "{'low': -0.0}" in value
+
+
+def test_only_a_value_that_all_that_waits_comes_before_need_not_wait() -> None:
+    #        0   5   10 = watermark   15
+    # waits      5                    15
+    # new      4 6 10                 12, of key 1 only 4
+    times_us = np.array([5, 15])
+    waiting = WaitingValues(np.array([0, 0]), times_us, np.array([0, 1]), ["x", "y"], times_us)
+    watermark_us = np.array([10, 10])
+
+    def at_once(places: list[int], times: list[int]) -> list[bool]:
+        return waiting.passed_before(np.array(places), np.array(times), watermark_us).tolist()
+
+    assert at_once([0, 0, 0], [6, 12, 10]) == [True, False, True]
+    assert at_once([0, 0, 0], [5, 12, 10]) == [True, False, True]
+    assert at_once([0, 0, 1], [4, 10, 4]) == [False, False, True]
+
+
+def test_fields_of_one_kind_of_number_become_columns() -> None:
+    values = [{"n": 1, "x": 0.5, "other": "a"}, {"x": None}]
+    batch = as_columns(values, ("n", "x"))
+    assert isinstance(batch, pa.RecordBatch)
+    assert batch.to_pylist() == [{"n": 1, "x": 0.5}, {"n": None, "x": None}]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [{"n": 1}, {"n": 1.0}],
+        [{"n": True}],
+        [{"n": 2**64}],
+        [{"n": "1"}],
+        [{"n": None}],
+        [7],
+        [],
+    ],
+    ids=["two kinds", "a bool", "too great", "text", "nothing", "no dict", "no values"],
+)
+def test_other_values_stay_as_they_are(values: list[Any]) -> None:
+    assert as_columns(values, ("n",)) is values
+
+
+def test_values_of_which_no_field_is_read_stay_as_they_are() -> None:
+    values = [{"n": 1}]
+    assert as_columns(values, ()) is values

@@ -1,0 +1,185 @@
+"""What windowing costs, in work counted and not in time taken."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import flow_windowing as win
+import flow_windowing.object.waiting
+from flow.engine.state.state import MemoryStore
+from flow.instants import Moment
+from flow.testing import TestDriver
+from flow_windowing import EventClock, TumblingWindower
+from flow_windowing.windowers.aligned import AlignedLogic
+from tests.support.windowed_flows import OneKey, collecting, windowed_flow
+
+SECOND = 1_000_000
+ENDLESS = EventClock(lambda second: second, "100000000d")
+
+
+@pytest.fixture
+def values_pickled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+    """How many values the wait queue has written and read."""
+    counted = Counter[str]()
+
+    def dumps(values: list[Any], protocol: int) -> bytes:
+        counted["written"] += len(values)
+        return pickle.dumps(values, protocol)
+
+    def loads(content: bytes) -> Any:
+        values = pickle.loads(content)
+        counted["read"] += len(values)
+        return values
+
+    monkeypatch.setattr(
+        flow_windowing.object.waiting, "pickle", SimpleNamespace(dumps=dumps, loads=loads)
+    )
+    return counted
+
+
+def scattered(count: int) -> list[int]:
+    """Numbers up to `count`, each once, far from in order."""
+    return [number * 7919 % count for number in range(count)]
+
+
+def waiting(values: int, epoch: int) -> OneKey:
+    """A key of which so many values wait, that came so many in an epoch."""
+    one = OneKey(collecting(ENDLESS, TumblingWindower("1000s"), ordered=True), rebuilt=True)
+    seconds = scattered(values)
+    for start in range(0, values, epoch):
+        one.epoch(seconds[start : start + epoch], Moment(0))
+    return one
+
+
+@pytest.mark.parametrize("count", [10_000, 40_000])
+def test_waiting_is_not_quadratic_in_how_many_wait(
+    count: int, values_pickled: Counter[str]
+) -> None:
+    waiting(count, 500)
+    # Runs of 500 double when they are merged: that often is a value written, and read for it.
+    doublings = math.log2(count / 500) + 1
+    assert values_pickled.total() <= 2 * count * doublings
+
+
+def test_values_that_come_in_one_epoch_are_written_once(values_pickled: Counter[str]) -> None:
+    waiting(40_000, 40_000)
+    assert values_pickled == {"written": 40_000}
+
+
+def test_values_that_leave_together_are_read_once(values_pickled: Counter[str]) -> None:
+    one = waiting(10_000, 500)
+    values_pickled.clear()
+    one.epoch((), Moment(0), end=True)
+    left = [second for _, held in one.heard.down for second in held]
+    assert left == list(range(10_000))
+    assert values_pickled["read"] <= 10_000
+    assert values_pickled["written"] == 0
+
+
+def test_a_watermark_that_moves_a_little_reads_a_little(values_pickled: Counter[str]) -> None:
+    # 10 000 values a second apart; system time lets 10 of them enter in each of 20 epochs
+    clock = EventClock(lambda second: second, "10000s")
+    one = OneKey(collecting(clock, TumblingWindower("100000s"), ordered=True), rebuilt=True)
+    one.epoch(scattered(10_000), Moment(0))
+    values_pickled.clear()
+    for number in range(1, 21):
+        one.epoch((), Moment(number * 10 * SECOND))
+    assert values_pickled.total() <= 20 * 1024
+
+
+@pytest.fixture
+def segments(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+    """How many segments of state are read and written."""
+    counted = Counter[str]()
+    read, write = MemoryStore.read_segments, MemoryStore.write_segments
+
+    def counting_read(
+        self: MemoryStore, step_id: str, numbers: Sequence[int]
+    ) -> list[bytes | None]:
+        counted.update("read" for _ in numbers)
+        return read(self, step_id, numbers)
+
+    def counting_write(
+        self: MemoryStore, step_id: str, contents: Mapping[int, bytes | None]
+    ) -> None:
+        counted.update("written" for _ in contents)
+        write(self, step_id, contents)
+
+    monkeypatch.setattr(MemoryStore, "read_segments", counting_read)
+    monkeypatch.setattr(MemoryStore, "write_segments", counting_write)
+    return counted
+
+
+def hourly(wait: str = "5s", ordered: bool = True) -> Any:
+    clock = EventClock(lambda second: second, wait)
+    return windowed_flow(
+        lambda up: win.collect_window("w", up, clock, TumblingWindower("1h"), list, ordered)
+    )
+
+
+@pytest.mark.parametrize("idle", [100, 10_000])
+def test_an_epoch_costs_what_its_keys_do_and_not_what_all_keys_do(
+    idle: int, segments: Counter[str]
+) -> None:
+    # idle keys each hold an open window, which closes in an hour
+    with TestDriver(hourly(), shards=1) as t:
+        t.send("in", [(f"key {number}", 1) for number in range(idle)])
+        segments.clear()
+        t.advance("1s")
+        t.send("in", [])
+        assert segments == {}
+        t.send("in", [("key 7", 2)])
+        assert segments == {"read": 1, "written": 1}
+
+
+def test_a_value_that_waits_costs_nothing_until_it_is_its_turn(segments: Counter[str]) -> None:
+    # 5 waits for 30 s; an epoch a second does nothing at all until then
+    with TestDriver(hourly("30s"), shards=1) as t:
+        t.send("in", [("k", 5)])
+        due_us = t.stats.due_us
+        segments.clear()
+        for _ in range(29):
+            t.advance("1s")
+            assert t.stats.due_us == due_us
+        assert segments == {}
+        t.advance("1s")
+        assert segments == {"read": 1, "written": 1}
+
+
+def test_a_key_that_is_due_does_not_touch_the_state_of_others(segments: Counter[str]) -> None:
+    # 5 000 keys wait for an hour and more, one is due in 10 s
+    with TestDriver(hourly("1h"), shards=1) as t:
+        t.send("in", [(f"key {number}", 5_000) for number in range(5_000)])
+        t.send("in", [("due", 5_000), ("due", 1_410)])
+        segments.clear()
+        t.advance("10s")
+        assert segments == {"read": 1, "written": 1}
+        assert t.stats.gauges["w", "keys"] == 5_001
+
+
+def test_closing_a_window_does_not_look_at_all_that_are_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # 2 000 windows are open at any time, and each value closes one
+    asked = 0
+    closed_at_us = AlignedLogic.closed_at_us
+
+    def counting(self: AlignedLogic, window_id: int) -> int:
+        nonlocal asked
+        asked += 1
+        return closed_at_us(self, window_id)
+
+    monkeypatch.setattr(AlignedLogic, "closed_at_us", counting)
+    clock = EventClock(lambda second: second, "2000s")
+    one = OneKey(collecting(clock, TumblingWindower("1s"), ordered=False))
+    one.epoch(range(6_000), Moment(0))
+    # a value's own window, the next to close, and a search among 2 000
+    assert asked <= 6_000 * 20
+    assert len(one.heard.closed) == 4_000 - 1

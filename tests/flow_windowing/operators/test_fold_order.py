@@ -1,0 +1,65 @@
+"""The order in which values are folded where sessions merge, key by key and over columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+
+import flow_windowing as win
+from flow.testing import run_once
+from flow_windowing import EventClock, SessionWindower
+from tests.flow_windowing.columnar.test_columns import key_by_key
+
+SECONDS = EventClock(int, "10s")
+GAP = SessionWindower("5s")
+ARRIVING = ["10", "20", "11", "21", "15"]
+
+
+def appended(fold: list[str], value: str) -> list[str]:
+    return [*fold, value]
+
+
+def folded(stream: Any, ordered: bool) -> Any:
+    made = win.fold_window("w", stream, SECONDS, GAP, list, appended, list.__add__, ordered)
+    return made.down
+
+
+def reduced(stream: Any, ordered: bool) -> Any:
+    return win.reduce_window("w", stream, SECONDS, GAP, lambda a, b: f"{a} {b}", ordered).down
+
+
+def collected(stream: Any, ordered: bool) -> Any:
+    return win.collect_window("w", stream, SECONDS, GAP, list, ordered).down
+
+
+#   10 11 ······ 15 ······ 20 21        15 joins both sessions
+@pytest.mark.parametrize("alone", [True, False], ids=["key by key", "over columns"])
+@pytest.mark.parametrize(
+    ("operator", "by_arrival"),
+    [
+        (folded, ["10", "11", "20", "21", "15"]),
+        (reduced, "10 11 20 21 15"),
+        (collected, ARRIVING),
+    ],
+)
+def test_a_merge_combines_the_folds_of_two_sessions_before_the_value_that_joins_them(
+    operator: Callable[..., Any], by_arrival: Any, alone: bool
+) -> None:
+    items = [("k", value) for value in ARRIVING]
+    with key_by_key() if alone else nullcontext():
+        [(_, (_, value))] = run_once(items, lambda s: operator(s, ordered=False))
+    assert value == by_arrival
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["key by key", "over columns"])
+@pytest.mark.parametrize("operator", [folded, collected])
+def test_in_order_of_time_sessions_do_not_merge_within_the_wait(
+    operator: Callable[..., Any], alone: bool
+) -> None:
+    items = [("k", value) for value in ARRIVING]
+    with key_by_key() if alone else nullcontext():
+        [(_, (_, value))] = run_once(items, lambda s: operator(s, ordered=True))
+    assert value == sorted(ARRIVING)

@@ -1,0 +1,395 @@
+"""What a change of a flow means for its checkpoint: harmless, empty, wrong, moved or removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from pyspark.sql import SparkSession
+
+import flow.operators as op
+import flow_windowing as win
+from flow import CheckpointError, Dataflow
+from flow.connectors.dataframe import DataFrameSource
+from flow.engine.plan.plan import Plan, compile_flow
+from flow.errors import FlowBuildError, FlowTypeError
+from flow.testing import TestingSink, TestingSource
+from flow_windowing import Count, EventClock, Mean, SessionWindower, Sum, TumblingWindower
+from recovery import RecoveryConfig
+from recovery.identity.description import describe
+from recovery.identity.fingerprint import Effect, compare, fingerprint, without_places
+
+Build = Callable[[Any], Any]
+
+
+def hourly(**changes: Any) -> Build:
+    """A windowing step, but for some changes."""
+    arguments: dict[str, Any] = {
+        "clock": EventClock("at", "5m"),
+        "windower": TumblingWindower("1h"),
+        "n": Count(),
+        "total": Sum("amount"),
+        **changes,
+    }
+    kept = {name: value for name, value in arguments.items() if value is not None}
+    return lambda stream: win.aggregate_window("hourly", stream, **kept).down
+
+
+def totals(mapper: Any) -> Build:
+    return lambda stream: op.stateful_map("totals", stream, mapper)
+
+
+def flow_of(*builds: Build, source: str = "in") -> Dataflow:
+    """A flow of some keyed steps, each of which reads the input."""
+    flow = Dataflow("f")
+    stream = op.input(source, flow, TestingSource([]))
+    for number, build in enumerate(builds):
+        op.output(f"out {number}", build(stream), TestingSink([]))
+    if not builds:
+        op.output("out", stream, TestingSink([]))
+    return flow
+
+
+def changes(before: Dataflow, now: Dataflow) -> list[tuple[str, Effect, str]]:
+    prints = [fingerprint(compile_flow(flow)) for flow in (before, now)]
+    return [(one.step_id, one.effect, one.what) for one in compare(*prints)]
+
+
+def wrong(step_id: str, what: str) -> list[tuple[str, Effect, str]]:
+    return [(step_id, Effect.WRONG_STATE, what)]
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        pytest.param(hourly(), id="nothing"),
+        pytest.param(
+            hourly(windower=TumblingWindower("60m")), id="the same length, in other words"
+        ),
+        pytest.param(hourly(clock=EventClock("at", "2h")), id="a longer wait"),
+        pytest.param(hourly(clock=EventClock("at", "5m", on_idle="hold")), id="on_idle"),
+        pytest.param(hourly(clock=EventClock("at", "5m", forget_after="1d")), id="forget_after"),
+        pytest.param(hourly(windower=TumblingWindower("1h", grace="1m")), id="grace"),
+        pytest.param(hourly(emit="update"), id="when it emits"),
+        pytest.param(hourly(ordered=True), id="in which order"),
+        pytest.param(hourly(timestamp="last"), id="a timestamp"),
+    ],
+)
+def test_what_does_no_harm_to_state_is_no_change(now: Build) -> None:
+    assert changes(flow_of(hourly()), flow_of(now)) == []
+
+
+@pytest.mark.parametrize(
+    ("now", "what"),
+    [
+        (
+            hourly(windower=TumblingWindower("30m")),
+            "windower.length was '1h' and is '30m'",
+        ),
+        (
+            hourly(windower=SessionWindower("1h")),
+            "windower was 'TumblingWindower' and is 'SessionWindower'",
+        ),
+        (
+            hourly(windower=TumblingWindower("1h", closed="right")),
+            "windower.closed was 'left' and is 'right'",
+        ),
+        (
+            hourly(clock=EventClock("created_at", "5m")),
+            "clock.ts_getter was 'at' and is 'created_at'",
+        ),
+        (
+            hourly(clock=EventClock("at", "5m", scope="stream")),
+            "clock.scope was 'key' and is 'stream'",
+        ),
+        (
+            hourly(clock=win.SystemClock()),
+            "clock was 'EventClock' and is 'SystemClock'",
+        ),
+        (
+            hourly(total=Mean("amount")),
+            "builder.aggregator.aggregators was",
+        ),
+    ],
+)
+def test_what_state_depends_on_is_named(now: Build, what: str) -> None:
+    found = changes(flow_of(hourly()), flow_of(now))
+    assert [(step_id, effect) for step_id, effect, _ in found] == [("hourly", Effect.WRONG_STATE)]
+    assert found[0][2].startswith(what)
+
+
+def test_code_is_not_looked_into() -> None:
+    first, second = flow_of(totals(lambda a, b: (a, b))), flow_of(totals(lambda a, b: (b, a)))
+    assert changes(first, second) == []
+
+
+def test_a_step_of_another_kind_has_wrong_state() -> None:
+    before = flow_of(lambda s: op.stateful_map("x", s, lambda a, b: (a, b)))
+    now = flow_of(lambda s: op.reduce_final("x", s, lambda a, b: a))
+    assert changes(before, now) == wrong("x", "was stateful_map and is reduce_final")
+
+
+def test_steps_come_and_go() -> None:
+    mapper = totals(lambda a, b: (a, b))
+    assert changes(flow_of(mapper), flow_of(mapper, hourly())) == [
+        ("hourly", Effect.STARTS_EMPTY, "is new: it starts without state")
+    ]
+    assert changes(flow_of(mapper, hourly()), flow_of(mapper)) == [
+        ("hourly", Effect.REMOVED, "is not in the flow any more")
+    ]
+
+
+def test_stateless_steps_and_outputs_do_not_matter() -> None:
+    before = flow_of(totals(lambda a, b: (a, b)))
+    now = flow_of(
+        lambda s: op.stateful_map(
+            "totals", op.map_value("more", s, lambda x: x), lambda a, b: (a, b)
+        ),
+        lambda s: s,
+    )
+    assert changes(before, now) == []
+
+
+def test_another_level_moves_state_unless_it_is_bound_to_none() -> None:
+    before = flow_of(totals(lambda a, b: (a, b)))
+    below = flow_of(
+        lambda s: op.stateful_map(
+            "totals", op.stateful_map("first", s, lambda a, b: (a, b)), lambda a, b: (a, b)
+        )
+    )
+    effects = [(step_id, effect) for step_id, effect, _ in changes(before, below)]
+    assert effects == [("first", Effect.STARTS_EMPTY), ("", Effect.MOVED)]
+    kept = without_places(fingerprint(compile_flow(before)))
+    found = compare(kept, fingerprint(compile_flow(below)))
+    assert [(one.step_id, one.effect) for one in found] == [("first", Effect.STARTS_EMPTY)]
+
+
+def test_inputs_come_and_go() -> None:
+    assert changes(flow_of(source="a"), flow_of(source="b")) == [
+        ("b", Effect.STARTS_EMPTY, "is new: it is read from its beginning")
+    ]
+
+
+@pytest.mark.spark
+def test_streaming_data_frames_stay_as_they_are_and_in_their_order(spark: SparkSession) -> None:
+    """Spark knows them by their places: it would give one the offset of another."""
+
+    def reading(*names: str) -> Plan:
+        flow = Dataflow("frames")
+        for name in names:
+            source = DataFrameSource(spark.readStream.format("rate").load())
+            op.output(f"{name}_out", op.input(name, flow, source), TestingSink([]))
+        op.output("out", op.input("plain", flow, TestingSource([1])), TestingSink([]))
+        return compile_flow(flow)
+
+    config = RecoveryConfig("there", on_removed="drop")
+    kept = config.admit(None, reading("a", "b")).kept
+    config.admit(kept, reading("a", "b"))
+    for names in (("b", "a"), ("a",), ("a", "c"), ("a", "b", "c"), ()):
+        with pytest.raises(CheckpointError, match="data frames that it reads were 'a', 'b' and"):
+            config.admit(kept, reading(*names))
+    older = {**kept, "fingerprint": {**kept["fingerprint"]}}
+    del older["fingerprint"]["frames"]
+    config.admit(older, reading("a", "b"))
+
+
+def admitted(config: RecoveryConfig, *flows: Dataflow) -> Any:
+    """Let flows go on one after the other; what the last is told."""
+    kept = None
+    for flow in flows:
+        admission = config.admit(kept, compile_flow(flow))
+        kept = admission.kept
+    return admission
+
+
+def test_a_flow_that_does_not_fit_is_told_what_may_be_done() -> None:
+    config = RecoveryConfig("there")
+    with pytest.raises(CheckpointError) as caught:
+        admitted(config, flow_of(hourly()), flow_of(hourly(windower=TumblingWindower("30m"))))
+    assert str(caught.value).splitlines() == [
+        "checkpoint there does not fit the flow as it is now:",
+        "  step 'hourly': windower.length was '1h' and is '30m'",
+        "what may be done:",
+        "  - run the flow as it was",
+        "  - start these steps afresh: RecoveryConfig(..., reset_steps=['hourly'])",
+        "  - start over, on another checkpoint",
+    ]
+
+
+def test_a_step_that_is_reset_keeps_its_state_under_another_name() -> None:
+    config = RecoveryConfig("there", reset_steps=["hourly"])
+    changed = flow_of(hourly(windower=TumblingWindower("30m")))
+    kept = RecoveryConfig("there").admit(None, compile_flow(flow_of(hourly()))).kept
+    admission = config.admit(kept, compile_flow(changed))
+    assert (admission.names, admission.dropped) == ({"hourly": '["hourly", 1]'}, ("hourly",))
+    assert admission.said == ("step 'hourly' starts afresh, as reset_steps says",)
+
+
+def test_a_step_is_reset_once_however_often_it_is_asked_for() -> None:
+    config = RecoveryConfig("there", reset_steps=["hourly"])
+    kept = RecoveryConfig("there").admit(None, compile_flow(flow_of(hourly()))).kept
+    first = config.admit(kept, compile_flow(flow_of(hourly())))
+    again = config.admit(first.kept, compile_flow(flow_of(hourly())))
+    assert (again.names, again.dropped, again.said) == (first.names, (), ())
+    changed = compile_flow(flow_of(hourly(windower=TumblingWindower("30m"))))
+    third = config.admit(again.kept, changed)
+    assert (third.names, third.dropped) == ({"hourly": '["hourly", 2]'}, ('["hourly", 1]',))
+
+
+def test_the_state_of_a_removed_step_is_dropped_only_when_told() -> None:
+    before, now = flow_of(totals(max), hourly()), flow_of(totals(max))
+    with pytest.raises(CheckpointError, match=r"on_removed='drop'"):
+        admitted(RecoveryConfig("there"), before, now)
+    admission = admitted(RecoveryConfig("there", on_removed="drop"), before, now)
+    assert admission.dropped == ("hourly",)
+
+
+def test_a_removed_step_that_comes_back_does_not_meet_its_old_state_or_lose_its_new() -> None:
+    """What is dropped goes in each epoch of a run, until one has gone well."""
+    both, one = compile_flow(flow_of(totals(max), hourly())), compile_flow(flow_of(totals(max)))
+    config = RecoveryConfig("there", on_removed="drop")
+    kept = config.admit(None, both).kept
+    removed = config.admit(kept, one)
+    back = config.admit(removed.kept, both, removed.dropped)
+    assert (back.names, back.dropped) == ({"hourly": '["hourly", 1]'}, ())
+    assert back.said == ("step 'hourly' is new: it starts without state",)
+    assert config.admit(removed.kept, both).names == {}, "once it is gone"
+    again = config.admit(config.admit(back.kept, one).kept, both, ["hourly", '["hourly", 1]'])
+    assert again.names == {"hourly": '["hourly", 2]'}
+
+
+def test_an_input_that_is_gone_is_remembered_and_goes_on_when_it_is_back() -> None:
+    one, other = flow_of(hourly()), flow_of(hourly(), source="other")
+    config, reset = RecoveryConfig("there"), RecoveryConfig("there", reset_steps=["in"])
+    kept = reset.admit(config.admit(None, compile_flow(one)).kept, compile_flow(one)).kept
+    away = config.admit(kept, compile_flow(other))
+    assert away.said == ("step 'other' is new: it is read from its beginning",)
+    back = config.admit(away.kept, compile_flow(one))
+    assert back.said == ("step 'in' is back: it is read from where it was left",)
+    assert back.names == {"in": '["in", 1]'}
+    again = config.admit(back.kept, compile_flow(one))
+    assert (again.said, again.names) == ((), back.names)
+    reset = RecoveryConfig("there", reset_steps=["in"])
+    assert reset.admit(away.kept, compile_flow(one)).names == {"in": '["in", 2]'}
+
+
+def test_what_cannot_be_reset_is_an_error() -> None:
+    with pytest.raises(FlowBuildError, match=r"'nothing', which keeps nothing; .*: 'in', 'hourly'"):
+        admitted(RecoveryConfig("there", reset_steps=["nothing"]), flow_of(hourly()))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "said"),
+    [
+        ({"reset_steps": "hourly"}, FlowTypeError, "must be a list of step ids, got 'hourly'"),
+        ({"reset_steps": [1]}, FlowTypeError, "must be a list of step ids"),
+        ({"on_removed": "keep"}, FlowBuildError, "must be 'refuse' or 'drop', got 'keep'"),
+        ({"keep_epochs": 0}, FlowBuildError, "keep_epochs must be a whole number of at least 1"),
+    ],
+)
+def test_settings_that_are_not_fit_are_errors(
+    arguments: Any, error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        RecoveryConfig("there", **arguments)
+
+
+def test_a_time_zone_is_known_by_its_name_however_it_is_given() -> None:
+    by_name = win.CalendarWindower("day", "Europe/Paris")
+    by_zone = win.CalendarWindower("day", ZoneInfo("Europe/Paris"))
+    assert describe(by_name) == describe(by_zone)
+    assert describe(by_name) != describe(win.CalendarWindower("day", ZoneInfo("Asia/Tokyo")))
+
+
+def test_a_user_made_windower_is_known_by_its_name() -> None:
+    class Odd(win.Windower[Any]):
+        def build(self, state: Any) -> Any: ...
+
+    assert describe(Odd()) == {
+        "type": "test_a_user_made_windower_is_known_by_its_name.<locals>.Odd"
+    }
+
+
+# --- joins ------------------------------------------------------------------------------------
+
+Sides = Callable[[Any, Any], tuple[Any, ...]]
+
+
+def joined(sides: Sides = lambda a, c: (a, c), **modes: Any) -> Dataflow:
+    """A join of two inputs, and a join of them in windows."""
+    flow = Dataflow("f")
+    a, c = (op.input(name, flow, TestingSource([])) for name in "ac")
+    clock, windower = EventClock("at", "5m"), TumblingWindower("1h")
+    for name, stream in {"a": a, "c": c}.items():
+        op.output(f"read {name}", stream, TestingSink([]))
+    read = sides(a, c)
+    op.output("out", op.join("j", *read, **modes), TestingSink([]))
+    windows = win.join_window("w", clock, windower, *read, **modes)
+    op.output("out of windows", windows.down, TestingSink([]))
+    return flow
+
+
+def passing(name: str, stream: Any) -> Any:
+    return op.filter_value(name, stream, bool)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "what"),
+    [
+        (
+            lambda a, c: (a, c),
+            lambda a, c: (c, a),
+            [
+                "side 0 read step 'a', which is side 1 now",
+                "side 1 read step 'c', which is side 0 now",
+            ],
+        ),
+        (
+            lambda a, c: (passing("p", a), a),
+            lambda a, c: (a, passing("p", a)),
+            ["side 0 read step 'p', which is side 1 now"],
+        ),
+        (lambda a, c: (a, c), lambda a, c: (a, a), ["side 1 read step 'c' and reads step 'a'"]),
+        (lambda a, c: (a, c), lambda a, c: (passing("p", a), passing("q", c)), []),
+        (lambda a, c: (passing("p", a), c), lambda a, c: (passing("other", a), c), []),
+        (lambda a, c: (a, c), lambda a, c: (op.merge("m", a, passing("p", c)), c), []),
+        (lambda a, c: (a, a), lambda a, c: (a, a), []),
+    ],
+)
+def test_sides_that_are_others_are_refused(before: Sides, now: Sides, what: list[str]) -> None:
+    found = changes(joined(before), joined(now))
+    assert found == [(step, Effect.WRONG_STATE, one) for step in ("j", "w") for one in what]
+
+
+def test_sides_behind_keyed_steps_come_from_these() -> None:
+    def sides(first: str, second: str) -> Sides:
+        def keyed(a: Any, c: Any) -> tuple[Any, Any]:
+            total = win.count_window("n", c, EventClock("at", "5m"), TumblingWindower("1h"), str)
+            found = {"a": a, "down": total.down, "late": total.late}
+            return found[first], found[second]
+
+        return keyed
+
+    (change, _) = changes(joined(sides("a", "late")), joined(sides("a", "down")))
+    assert change == ("j", Effect.WRONG_STATE, "side 1 read step 'n' (late) and reads step 'n'")
+
+
+def test_the_modes_of_joins_are_compared() -> None:
+    found = changes(joined(insert_mode="first"), joined(insert_mode="last"))
+    assert found == [
+        ("j", Effect.WRONG_STATE, "insert_mode was 'first' and is 'last'"),
+        ("w", Effect.WRONG_STATE, "builder.aggregator.insert_mode was 'first' and is 'last'"),
+    ]
+    found = changes(joined(emit_mode="running"), joined(emit_mode="complete"))
+    assert found == [
+        ("j", Effect.WRONG_STATE, "emit_mode was 'running' and is 'complete'"),
+        ("w", Effect.WRONG_STATE, "builder.emit_mode was 'running' and is 'complete'"),
+    ]
+
+
+def test_what_an_older_version_did_not_keep_is_not_compared() -> None:
+    before, now = (fingerprint(compile_flow(joined())) for _ in range(2))
+    del before["keyed"]["j"]["from"], before["keyed"]["j"]["config"]["insert_mode"]
+    assert compare(before, now) == []

@@ -1,0 +1,67 @@
+"""Whether what is kept in state can be read, and agrees with itself."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from flow.engine.state.header import Header
+from flow.engine.state.state import Segment
+from recovery import Problem
+from recovery.reading.kept_state import KeptState
+from recovery.tools.verifying import _contents
+
+
+class Contents:
+    """State that holds what a test says, in one shard of the step ``total``."""
+
+    checkpoint = SimpleNamespace(step_of=lambda name: name)
+
+    def __init__(self, content: bytes | None, number: int = 0, keys: int = 1) -> None:
+        self._content = content
+        self._number = number
+        self._keys = keys
+
+    def headers(self) -> Any:
+        header = Header.empty()
+        header.keys = self._keys
+        return {"total": {2: header}}
+
+    def rows(self) -> Iterator[Any]:
+        if self._content is not None:
+            yield "total", 2, self._number, self._content
+
+    def problems(self) -> list[Problem]:
+        return list(_contents(cast("KeptState", self)))
+
+
+def segment(snapshot: bytes) -> bytes:
+    content = Segment({"a": (snapshot, 5)}).encode()
+    assert content is not None
+    return content
+
+
+def test_a_segment_and_its_snapshots_are_read() -> None:
+    assert Contents(segment(pickle.dumps(7))).problems() == []
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        (Contents(segment(pickle.dumps(7))[:-9]), "segment 0 of shard 2 cannot be read"),
+        (Contents(b"\x01" + pickle.dumps([1])), "segment 0 of shard 2 cannot be read"),
+        (Contents(b"\x09"), "is in format 9, this version reads format 1"),
+        (Contents(segment(pickle.dumps(7)[:-1])), "key 'a' cannot be read"),
+        (Contents(None), "1 keys are counted, 0 are there"),
+        (Contents(b"\x09", number=-1, keys=0), "is in format 9, this version reads format 1"),
+    ],
+)
+def test_what_is_kept_and_cannot_be_read(state: Contents, said: str) -> None:
+    problem = state.problems()[0]
+    assert problem.problem.startswith("the state of step 'total'")
+    assert said in problem.problem
+    assert problem.way_out == "start the step afresh: RecoveryConfig(..., reset_steps=['total'])"

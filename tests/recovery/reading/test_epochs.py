@@ -1,0 +1,39 @@
+"""What Spark's logs say of an epoch."""
+
+from __future__ import annotations
+
+import pytest
+
+from recovery.reading.epochs import CommitLog, EpochLog
+
+HEAD = (
+    'v2\n{"batchWatermarkMs":0,"conf":{"spark.sql.streaming.stateStore.compression.codec":"zstd"}}'
+)
+OWN = '{"v": 1, "now": 5, "down": 2, "end": 1, "at": {"clicks": 7}, "read": []}'
+
+
+def test_an_epochs_log_may_name_its_sources() -> None:
+    log = EpochLog.parse(f"{HEAD}\nticker:{OWN}")
+    assert (log.codec, log.moment.now_us, log.moment.running_us) == ("zstd", 5, 3)
+    assert (log.offset.at, log.sparks) == ({"clicks": 7}, ())
+
+
+def test_an_epochs_log_may_have_offsets_of_sparks_own_sources() -> None:
+    log = EpochLog.parse(f'{HEAD}\n{OWN}\n{{"topic": {{"0": 3}}}}\n-')
+    assert (log.offset.at, log.sparks) == ({"clicks": 7}, ({"topic": {"0": 3}}, None))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "v2", f"{HEAD}", f"{HEAD[:60]}", f"{HEAD}\nticker:{OWN[:30]}", f"{HEAD}\n[]"]
+)
+def test_an_epochs_log_that_is_not_whole_is_an_error(text: str) -> None:
+    with pytest.raises((ValueError, KeyError)):
+        EpochLog.parse(text)
+
+
+def test_an_epochs_commit_names_the_state_of_each_partition() -> None:
+    text = 'v2\n{"nextBatchWatermarkMs":0,"stateUniqueIds":{"1":[["c"]],"0":[["a"],["b"]]}}'
+    assert CommitLog.parse(text).state == {0: ("a", "b"), 1: ("c",)}
+    assert CommitLog.parse('v1\n{"nextBatchWatermarkMs":0}').state == {}
+    with pytest.raises(ValueError, match="not whole"):
+        CommitLog.parse("v2")

@@ -1,0 +1,99 @@
+"""What a windowing step keeps of a key, as it is shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flow.instants import NEVER, Moment
+from flow_windowing.metadata import WindowMetadata
+from flow_windowing.object.driver import DriverState
+from flow_windowing.object.waiting import Waiting, WaitQueue
+from recovery.reading.windows import WindowingStep, waiting_values, windower_of
+
+
+def driver_state(**changes: Any) -> DriverState:
+    return DriverState(None, None, None, 0, 0, {}, (), {}, {})._replace(**changes)
+
+
+def test_time_that_passed_since_a_value_moves_the_watermark_if_it_makes_something_due() -> None:
+    """Base 100, set at running time 40; the epoch is at 70, of which the flow was down for 10."""
+    step = WindowingStep({"clock": {"type": "EventClock"}}, Moment(70, 10))
+    open_window = {"clock": (100, 40), "windows": {1: ()}}
+    assert step.watermark_us(driver_state(**open_window), due_us=500) == 120
+    assert step.watermark_us(driver_state(**open_window), due_us=NEVER) == 100
+    # Nothing could be due: what the clock does by default.
+    assert step.watermark_us(driver_state(clock=(100, 40)), due_us=NEVER) == 120
+
+
+def test_other_clocks() -> None:
+    system = WindowingStep({"clock": {"type": "SystemClock"}}, Moment(70, 10))
+    assert system.watermark_us(driver_state(), due_us=NEVER) == 70
+    own = WindowingStep({"clock": {"type": "MyClock"}}, Moment(70, 10))
+    assert own.watermark_us(driver_state(clock=(100, 40)), due_us=NEVER) is None
+    assert own.view(driver_state(clock=(100, 40)), NEVER)["clock"] == [100, 40]
+
+
+def test_values_that_wait_in_blocks_are_read() -> None:
+    queue = WaitQueue()
+    for number in range(400):
+        queue.push(Waiting(1_000 - number, number, {"n": number}))
+    state = driver_state(waiting=queue.snapshot())
+    assert state.waiting is not None
+    assert state.waiting[1]  # there are blocks
+    found = waiting_values(state)
+    assert [one.timestamp_us for one in found] == list(range(601, 1_001))
+    assert found[0].value == {"n": 399}
+
+
+@pytest.mark.parametrize(
+    ("config", "shown"),
+    [
+        (
+            {"type": "TumblingWindower", "length": "1h", "align_to": 0, "closed": "right"},
+            "TumblingWindower(length='1h', align_to=datetime.datetime(1970, 1, 1, 0, 0, "
+            "tzinfo=datetime.timezone.utc), closed='right', grace=None)",
+        ),
+        ({"type": "SessionWindower", "gap": "5m"}, "SessionWindower(gap='5m', inclusive=True"),
+        ({"type": "CalendarWindower", "unit": "day", "tz": "UTC"}, "CalendarWindower(unit='day'"),
+        ({"type": "CountWindower", "count": 3, "step": None}, "CountWindower(count=3"),
+        ({"type": "TheirWindower", "n": 3}, "None"),
+        ({"type": "TumblingWindower", "length": "-1h"}, "None"),
+        ({"type": "TumblingWindower", "lengths": "1h"}, "None"),
+        ({"type": "EventClock"}, "None"),
+        ("code", "None"),
+        (None, "None"),
+    ],
+)
+def test_a_windower_is_made_from_what_a_checkpoint_says_of_it(config: Any, shown: str) -> None:
+    assert repr(windower_of(config)).startswith(shown)
+
+
+def test_windows_of_a_windower_that_is_not_known_have_no_bounds() -> None:
+    step = WindowingStep({"windower": {"type": "TheirWindower"}}, Moment(0))
+    (only,) = step.windows(driver_state(windows={7: (1,)}))
+    assert only == (7, None, (1,))
+    assert step.view(driver_state(windows={7: (1,)}), NEVER)["windows"] == [{"id": 7, "value": [1]}]
+
+
+def test_what_a_window_has_emitted_is_shown_also_where_that_is_what_it_has_come_to() -> None:
+    config = {"type": "FoldingBuilder", "aggregator": {"type": "Count"}}
+    step = WindowingStep({"builder": config}, Moment(0))
+    window = WindowMetadata.of_us(7, 7, 7)
+    state = driver_state(windows={7: (3,), 9: (2,)}, shown={7: (window, 1), 9: None})
+    assert step.view(state, NEVER)["emitted"] == {"7": 1, "9": 2}
+
+
+def test_a_joins_window_shows_the_value_of_each_side() -> None:
+    config = {"type": "FoldingBuilder", "aggregator": {"type": "OneOfEachSide"}}
+    step = WindowingStep({"builder": config}, Moment(0))
+    (only,) = step.windows(driver_state(windows={7: ((((0, 1), "left"), None),)}))
+    assert only.value == ["left", None]
+
+
+def test_a_window_of_all_combinations_shows_the_values_of_each_side() -> None:
+    step = WindowingStep({"builder": {"type": "_JoinBuilder"}}, Moment(0))
+    sides = [[((0, 1), "left")], []]
+    (only,) = step.windows(driver_state(windows={7: sides}))
+    assert only.value == [["left"], []]

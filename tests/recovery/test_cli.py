@@ -1,0 +1,123 @@
+"""``python -m recovery``: what it says, where, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from recovery.cli import main
+from tests.recovery.damage import cut_off
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(autouse=True)
+def session(spark: SparkSession) -> None:
+    """The commands use the session there is."""
+
+
+def test_status(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", str(checkpoint)]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith(f"flow visits, checkpoint {checkpoint}\n")
+    assert said.err == ""
+    assert main(["status", str(checkpoint), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["flow"] == "visits"
+
+
+def test_inspect(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["inspect", str(checkpoint), "--step", "counts", "--epoch", "1", "--key", "a"]
+    assert main(arguments) == 0
+    assert capsys.readouterr().out == (
+        "step counts after epoch 1, at 2023-12-14T10:00:00Z: 2 keys, of which 1 are shown\n\n"
+        "key: a\ndue: never\nstate: 2\n"
+    )
+    assert main(["inspect", str(checkpoint), "--step", "counts", "--limit", "1", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["keys"]) == 1
+
+
+def test_rewind(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rewind", str(copied), "--epoch", "2"]) == 0
+    assert "nothing has been changed: give --yes to do it" in capsys.readouterr().out
+    assert (copied / "spark" / "commits" / "3").exists()
+    assert main(["rewind", str(copied), "--epoch", "2", "--yes", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["undone"] == [3]
+    assert not (copied / "spark" / "commits" / "3").exists()
+
+
+def test_verify(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", str(copied)]) == 0
+    assert capsys.readouterr().out == f"{copied} is whole\n"
+    cut_off(copied / "spark" / "commits" / "1")
+    assert main(["verify", str(copied)]) == 1
+    said = capsys.readouterr()
+    assert said.out.startswith("spark/commits/1 ")
+    assert (said.out.count("\n"), said.err) == (1, "")
+
+
+def test_export(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "out.parquet"
+    assert main(["export", str(checkpoint), "--step", "counts", str(file)]) == 0
+    assert pq.read_table(file).num_rows == 2
+    assert str(file) in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ([], "the following arguments are required: COMMAND"),
+        (["status"], "the following arguments are required: DIR"),
+        (["nix", "dir"], "invalid choice: 'nix'"),
+        (["inspect", "dir"], "the following arguments are required: --step"),
+        (["rewind", "dir"], "the following arguments are required: --epoch"),
+        (["rewind", "dir", "--epoch", "-1"], "argument --epoch: "),
+        (
+            ["inspect", "dir", "--step", "a", "--limit", "0"],
+            "a whole number of at least 1, got '0'",
+        ),
+        (["status", "/nowhere"], "there is no directory /nowhere"),
+        (["verify", "/"], "/ is not a flow's checkpoint"),
+    ],
+)
+def test_what_is_not_fit_is_one_line_and_exit_code_2(
+    arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("error: ")
+    assert problem in said.err
+    assert said.err.count("\n") == 1
+
+
+def test_a_damaged_state_is_one_line_that_says_who_knows_more(
+    copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file in (copied / "spark" / "state" / "0" / "0").glob("*.changelog"):
+        cut_off(file)
+    assert main(["status", str(copied)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: the state of epoch 3 cannot be read: ")
+    assert said.endswith(f"python -m recovery verify {copied} says which file is at fault\n")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_as_a_process_it_prints_its_answer_and_nothing_else(checkpoint: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "recovery", "verify", str(checkpoint)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == (f"{checkpoint} is whole\n", "")
+    assert done.returncode == 0

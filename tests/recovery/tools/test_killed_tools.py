@@ -1,0 +1,127 @@
+"""Tools that are killed at every step: asked for again they do the rest; no run starts before."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from flow import CheckpointError
+from flow.engine.checkpoint.storage import Storage
+from recovery import relocate, rescale, rewind, status, verify
+from recovery.reading.files import CheckpointFiles
+from tests.recovery.kept_flow import run_on
+
+pytestmark = pytest.mark.spark
+
+CHANGING = (
+    (Storage, "write"),
+    (Storage, "move"),
+    (Storage, "remove"),
+    (CheckpointFiles, "write_text"),
+)
+LOCKS = "lock"
+BESIDE = ("rewound-", "relocated-", LOCKS)
+
+
+class Killed(BaseException):
+    """What stands for the end of the process."""
+
+
+class Killer:
+    """Ends the process before or after the n-th change of a file; those of locks do not count.
+
+    Args:
+        monkeypatch: what changes the methods.
+        at: which change, from 1 on.
+        after: whether it is still made.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, at: int, after: bool) -> None:
+        self.left, self.after, self.fell = at, after, False
+        for owner, name in CHANGING:
+            monkeypatch.setattr(owner, name, self._fatal(getattr(owner, name)))
+
+    def _fatal(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def changed(files: Any, name: str, *arguments: Any) -> Any:
+            if name.startswith(LOCKS) or self.fell:
+                return method(files, name, *arguments)
+            self.left -= 1
+            self.fell = self.left == 0
+            if self.fell and not self.after:
+                raise Killed
+            found = method(files, name, *arguments)
+            if self.fell:
+                raise Killed
+            return found
+
+        return changed
+
+
+def kills(tool: Callable[[], Any], afresh: Callable[[], None]) -> Iterator[tuple[int, bool]]:
+    """Run a tool on a fresh copy until it has been killed at every step; says at which it was."""
+    for after in (False, True):
+        for at in range(1, 100):
+            afresh()
+            with pytest.MonkeyPatch.context() as monkeypatch:
+                killer = Killer(monkeypatch, at, after)
+                with contextlib.suppress(Killed):
+                    tool()
+            if not killer.fell:
+                break
+            yield at, after
+
+
+def content(directory: Path) -> dict[str, bytes]:
+    """What a checkpoint holds, without backups, locks and checksums."""
+    found = {path.relative_to(directory): path for path in directory.rglob("*") if path.is_file()}
+    return {
+        str(name): path.read_bytes()
+        for name, path in found.items()
+        if not name.parts[0].startswith(("rewound-", "relocated-", "lock"))
+        and path.suffix != ".crc"
+    }
+
+
+def test_a_rewind_that_was_killed_is_finished_before_anything_else(
+    checkpoint: Path, copied: Path, spark: SparkSession
+) -> None:
+    def afresh() -> None:
+        shutil.rmtree(copied)
+        shutil.copytree(checkpoint, copied)
+
+    rewind(copied, 1, yes=True, spark=spark)
+    whole = content(copied)
+    assert status(copied, spark=spark).epochs == (0, 1)
+    seen = 0
+    for at, after in kills(lambda: rewind(copied, 1, yes=True, spark=spark), afresh):
+        seen += 1
+        cut_off = (copied / "change.json").exists()
+        if cut_off and at % 3 == 0:
+            with pytest.raises(CheckpointError, match=r"recovery rewind .* --epoch 1 --yes"):
+                run_on(spark, copied.parent)
+            with pytest.raises(CheckpointError, match="do the rest with"):
+                rewind(copied, 1, spark=spark)
+            assert "tool was cut off" in str(verify(copied, spark=spark)[0])
+        rewind(copied, 1, yes=True, spark=spark)
+        assert content(copied) == whole, (at, after)
+    assert seen > 10
+
+
+@pytest.mark.parametrize("tool", [rescale, relocate])
+def test_other_tools_wait_for_a_rewind_that_was_killed(
+    tool: Callable[..., Any], copied: Path, spark: SparkSession
+) -> None:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        Killer(monkeypatch, 3, True)
+        with pytest.raises(Killed):
+            rewind(copied, 1, yes=True, spark=spark)
+    with pytest.raises(CheckpointError, match="a tool was cut off"):
+        tool(copied, spark=spark)
+    assert rewind(copied, 0, yes=True, spark=spark).done, "the first is finished, then this is done"
+    assert status(copied, spark=spark).epochs == (0,)

@@ -1,0 +1,178 @@
+"""A checkpoint in another place: refused, told where it is, and gone on from."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import flow.operators as op
+from flow import CheckpointError, Dataflow, run
+from flow.connectors.dataframe import DataFrameSource
+from flow.engine.checkpoint.lock import CheckpointLock
+from flow.engine.checkpoint.storage import Storage
+from flow.testing import ABORT, EOF, TestingSink, TestingSource
+from recovery import RecoveryConfig, relocate, rescale, status, verify
+from recovery.cli import main
+
+pytestmark = pytest.mark.spark
+
+METADATA = "spark/state/0/_metadata/v2/0"
+
+
+def counted(count: int | None, value: Any) -> tuple[int, int]:
+    return (count or 0) + 1, (count or 0) + 1
+
+
+class Case:
+    """Counts the rows of a static frame, and what comes after them, by key; or just reads them."""
+
+    def __init__(self, spark: SparkSession, items: list[Any], keyed: bool = True) -> None:
+        self.spark = spark
+        self.received: list[Any] = []
+        self.flow = Dataflow("relocated")
+        rows = spark.createDataFrame([("a", 0), ("b", 0)], "id string, n long").coalesce(1)
+        frame = op.input("a frame", self.flow, DataFrameSource(rows))
+        later = op.input("later", self.flow, TestingSource(items, batch_size=1))
+        stream = op.merge("both", frame, later)
+        if keyed:
+            stream = op.stateful_map("count", op.key_on("key", stream, "id"), counted)
+        op.output("out", stream, TestingSink(self.received))
+
+    def run(self, path: Path) -> list[Any]:
+        """What comes out of a run."""
+        self.received.clear()
+        options: dict[str, Any] = {"drain": False, "shards": 2, "partitions": 1, "system_time": 0}
+        run(self.flow, spark=self.spark, recovery=RecoveryConfig(path), **options)
+        return sorted(self.received, key=str)
+
+
+A = {"id": "a", "n": 1}
+
+
+def moved(path: Path) -> Path:
+    """Move a checkpoint, so that nothing is left where it was."""
+    return Path(shutil.move(path, path.with_name("moved")))
+
+
+def contents(directory: Path) -> dict[str, str]:
+    return {
+        path.relative_to(directory).as_posix(): path.read_bytes().hex()
+        for path in directory.rglob("*")
+        if path.is_file()
+    }
+
+
+#  run      1         2              moved, relocated, 3
+#  reads    a b a     a ABORT        a
+def test_a_checkpoint_that_was_moved_is_refused_until_it_is_told_where_it_is(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    made = tmp_path / "made"
+    case = Case(spark, [A, EOF(), A, ABORT(), A])
+    assert case.run(made) == [("a", 1), ("a", 2), ("b", 1)]
+    assert case.run(made) == [("a", 3)]
+    path = moved(made)
+
+    with pytest.raises(CheckpointError) as caught:
+        case.run(path)
+    said = str(caught.value)
+    assert f"{METADATA} names file:{made}/spark/state/0/_stateSchema/" in said
+    assert f"not there: the checkpoint was moved: python -m recovery relocate {path}" in said
+    assert f"names {made}/inputs/a%20frame/part-00000" in said
+    assert {one.way_out for one in verify(path, spark=spark)} == {
+        f"python -m recovery relocate {path}"
+    }
+
+    found = relocate(path, yes=True, spark=spark)
+    assert found.places == (str(made),)
+    offsets = [f"spark/offsets/{epoch}" for epoch in (0, 1, 2)]
+    others = [one for one in found.files if one not in offsets]
+    assert others[0] == "sources/a%20frame/000000000.json"
+    assert {one.rpartition("/")[0] for one in others[1:]} == {"spark/state/0/_metadata/v2"}
+    assert str(made) not in "".join(
+        file.read_text("utf-8", "ignore")
+        for file in path.rglob("*")
+        if file.is_file() and found.backup not in file.parts
+    )
+    assert verify(path, spark=spark) == []
+    assert case.run(path) == [("a", 4)]
+    assert status(path, spark=spark).steps[0].keys == 2
+
+
+def test_what_is_written_anew_is_kept_as_it_was(
+    spark: SparkSession, checkpoint: Path, copied: Path
+) -> None:
+    before = contents(copied)
+    planned = relocate(copied, spark=spark)
+    assert contents(copied) == before
+    assert str(planned).splitlines() == [
+        f"{copied} was in {checkpoint}; files that say so: 1",
+        f"  they would be written anew, and kept as they were in {planned.backup}",
+        "nothing has been changed: give --yes to do it",
+    ]
+
+    done = relocate(copied, yes=True, spark=spark)
+    after = contents(copied)
+    changed = {name for name in before if after[name] != before[name]}
+    assert {name for name in changed if not name.endswith(".crc")} == {*planned.files} == {METADATA}
+    assert after[f"{done.backup}/{METADATA}"] == before[METADATA]
+    assert str(copied) in (copied / done.backup / "why-this-is-here.txt").read_text("utf-8")
+
+    again = relocate(copied, yes=True, spark=spark)
+    assert (again.files, contents(copied)) == ((), after)
+    assert str(again) == f"all files of {copied} say that it is there already: nothing to do"
+
+
+def test_an_epoch_that_was_to_read_a_frame_reads_it_in_the_new_place(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    made = tmp_path / "made"
+    case = Case(spark, [ABORT()], keyed=False)
+    case.run(made)
+    path = moved(made)
+    with pytest.raises(CheckpointError, match="python -m recovery relocate"):
+        case.run(path)
+    relocate(path, yes=True, spark=spark)
+    assert [row["id"] for row in case.run(path)] == ["a", "b"]
+
+
+def test_a_generation_that_was_begun_finds_its_seed_in_the_new_place(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    made = tmp_path / "made"
+    case = Case(spark, [A, EOF(), ABORT(), A])
+    case.run(made)
+    rescale(made, shards=4, spark=spark)
+    case.run(made)  # as if it had been cut off in the epoch that puts the seed in place:
+    for name in ("commits/*", "offsets/[1-9]", "offsets/.[1-9].crc"):
+        for log in made.glob(f"spark-1/{name}"):
+            log.unlink()
+    path = moved(made)
+    relocate(path, yes=True, spark=spark)
+    offset = (path / "spark-1" / "offsets" / "0").read_text("utf-8").splitlines()[2]
+    assert json.loads(offset.partition(":")[2])["seed"] == f"{path}/seed-1"
+    assert case.run(path) == [("a", 3)]
+
+
+def test_a_checkpoint_in_use_is_left_alone(spark: SparkSession, copied: Path) -> None:
+    before = contents(copied)
+    with (
+        CheckpointLock(Storage(spark, str(copied))),
+        pytest.raises(CheckpointError, match="is in use by another run"),
+    ):
+        relocate(copied, yes=True, spark=spark)
+    assert contents(copied) == before
+
+
+def test_the_command(spark: SparkSession, copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["relocate", str(copied)]) == 0
+    assert "nothing has been changed: give --yes to do it" in capsys.readouterr().out
+    assert main(["relocate", str(copied), "--yes", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["files"] == [METADATA]
+    assert main(["relocate", str(copied), "--yes"]) == 0
+    assert capsys.readouterr().out.endswith("nothing to do\n")

@@ -1,0 +1,173 @@
+"""Rescaling: state moved to another layout, with which a run goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import flow.operators as op
+import flow_windowing as win
+from flow import CheckpointError, Dataflow, run
+from flow.connectors.dataframe import DataFrameSource
+from flow.engine.checkpoint.lock import CheckpointLock
+from flow.engine.checkpoint.storage import Storage
+from flow.engine.plan.plan import compile_flow
+from flow.engine.state.header import Header
+from flow.keyed.logic import Stateful
+from flow.testing import ABORT, EOF, TestingSink, TestingSource
+from recovery import RecoveryConfig
+from recovery.tools.relayout import read_seed_rows
+from recovery.tools.rescaling import rescale
+
+pytestmark = pytest.mark.spark
+
+KEYS = 40
+
+
+def items(first: int, last: int) -> list[Any]:
+    return [(f"key {number % KEYS}", number) for number in range(first, last)]
+
+
+def counted(total: int | None, value: int) -> tuple[int, int]:
+    return (total or 0) + 1, (total or 0) + 1
+
+
+class Case:
+    """Counts values by key, and gathers them in windows of one watermark for the whole stream."""
+
+    def __init__(self, spark: SparkSession, path: Path, values: list[Any], more: bool = False):
+        self.spark = spark
+        self.recovery = RecoveryConfig(path)
+        self.received: dict[str, list[Any]] = {"counts": [], "windows": []}
+        self.flow = Dataflow("rescaled")
+        stream = op.input("in", self.flow, TestingSource(values, batch_size=50))
+        if more:  # one level more, below all that was there
+            seen = op.stateful_map("more", stream, counted)
+            stream = op.map_value("back", op.join("both", stream, seen), lambda both: both[0])
+        counts = op.stateful_map("counts", stream, counted)
+        clock = win.EventClock(float, "10s", on_idle="hold", scope="stream")
+        windows = win.collect_window("windows", stream, clock, win.TumblingWindower("30s"))
+        op.output("out", counts, TestingSink(self.received["counts"]))
+        op.output("closed", windows.down, TestingSink(self.received["windows"]))
+
+    def run(self, **options: Any) -> Any:
+        settings = {"shards": 8, "partitions": 1, "system_time": 0, **options}
+        return run(self.flow, spark=self.spark, recovery=self.recovery, **settings)
+
+    def sorted(self) -> dict[str, list[str]]:
+        return {name: sorted(map(repr, found)) for name, found in self.received.items()}
+
+
+def settings_in(seed: str) -> dict[str, set[str]]:
+    """What each step was set to, by the headers that a generation starts with."""
+    found: dict[str, set[str]] = {}
+    for one in read_seed_rows(seed):
+        if one.number is None:
+            found.setdefault(one.step, set()).add(Header.decode(one.content, one.step).settings)
+    return found
+
+
+def settings_of_steps(flow: Dataflow) -> dict[str, str]:
+    """What each keyed step of a flow is set to."""
+    steps = compile_flow(flow).steps
+    return {
+        name: step.operator.settings
+        for name, step in steps.items()
+        if isinstance(step.operator, Stateful)
+    }
+
+
+@pytest.fixture(scope="module")
+def golden(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    case = Case(spark, tmp_path_factory.mktemp("golden") / "checkpoint", items(0, 200))
+    case.run()
+    return case.sorted()
+
+
+@pytest.mark.parametrize(("shards", "partitions"), [(3, 2), (32, 1), (None, None)])
+def test_a_run_goes_on_with_the_state_in_another_layout(
+    shards: int | None,
+    partitions: int | None,
+    golden: dict[str, list[str]],
+    spark: SparkSession,
+    tmp_path: Path,
+) -> None:
+    case = Case(spark, tmp_path / "checkpoint", [*items(0, 120), EOF(), *items(120, 200)])
+    case.run(drain=False)
+    moved = rescale(case.recovery.path, shards=shards, partitions=partitions, spark=spark)
+    assert (moved.shards, moved.partitions) == (shards or 8, partitions or 1)
+    # Every key is counted; open windows have the 30 values from 90 on.
+    assert moved.keys == KEYS + 30
+    assert settings_in(f"{case.recovery.path}/seed-1") == {
+        "counts": {""},
+        "windows": {settings_of_steps(case.flow)["windows"]},
+    }
+    case.run()
+    assert case.sorted() == golden
+
+
+def test_an_epoch_that_was_cut_off_is_done_again_in_the_new_layout(
+    golden: dict[str, list[str]], spark: SparkSession, tmp_path: Path
+) -> None:
+    case = Case(spark, tmp_path / "checkpoint", [*items(0, 110), ABORT(), *items(110, 200)])
+    assert case.run().aborted
+    rescale(case.recovery.path, shards=5, spark=spark)
+    case.run()
+    assert case.sorted() == golden
+
+
+def test_a_flow_with_another_level_goes_on_once_its_state_has_moved(
+    golden: dict[str, list[str]], spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "checkpoint"
+    values = [*items(0, 120), EOF(), *items(120, 200)]
+    first = Case(spark, path, values)
+    first.run(drain=False)
+    second = Case(spark, path, values, more=True)
+    with pytest.raises(CheckpointError, match="python -m recovery rescale") as caught:
+        second.run()
+    assert "had 1 level of keyed steps, one after the other, and has 3" in str(caught.value)
+    rescale(path, spark=spark)
+    second.run()
+    both = {name: first.received[name] + second.received[name] for name in first.received}
+    assert {name: sorted(map(repr, found)) for name, found in both.items()} == golden
+
+
+def test_state_can_be_moved_again_and_again(
+    golden: dict[str, list[str]], spark: SparkSession, tmp_path: Path
+) -> None:
+    case = Case(spark, tmp_path / "checkpoint", [*items(0, 70), EOF(), *items(70, 200)])
+    case.run(drain=False)
+    rescale(case.recovery.path, shards=3, spark=spark)
+    case.run(drain=False, trigger="available")
+    assert rescale(case.recovery.path, shards=7, spark=spark).shards == 7
+    case.run()
+    assert case.sorted() == golden
+    assert json.loads((tmp_path / "checkpoint/flow.json").read_text())["generation"] == 2
+
+
+def test_a_checkpoint_in_use_is_not_moved(spark: SparkSession, tmp_path: Path) -> None:
+    case = Case(spark, tmp_path / "checkpoint", items(0, 50))
+    case.run()
+    with (
+        CheckpointLock(Storage(spark, case.recovery.path)),
+        pytest.raises(CheckpointError, match="is in use by another run"),
+    ):
+        rescale(case.recovery.path, shards=3, spark=spark)
+
+
+def test_inputs_that_spark_reads_cannot_be_moved(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.json").write_text('{"id": "a"}\n')
+    frame = spark.readStream.schema("id string").json(str(tmp_path / "in"))
+    flow = Dataflow("foreign")
+    keyed = op.key_on("key", op.input("in", flow, DataFrameSource(frame)), "id")
+    op.output("out", op.stateful_map("n", keyed, counted), TestingSink([]))
+    recovery = RecoveryConfig(tmp_path / "checkpoint")
+    run(flow, spark=spark, recovery=recovery, trigger="available", shards=2, partitions=1)
+    with pytest.raises(CheckpointError, match="inputs that Spark itself reads"):
+        rescale(recovery.path, shards=3, spark=spark)

@@ -1,0 +1,84 @@
+"""Seeding: a flow starts with state made elsewhere, as if it had made it itself."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+import flow.operators as op
+from flow import CheckpointError, Dataflow, StepError, run
+from flow.errors import FlowBuildError
+from flow.testing import TestingSink, TestingSource
+from recovery import RecoveryConfig
+from recovery.tools.importing import read_states
+from recovery.tools.seeding import seed
+
+STATES = {"total": {"a": 10, "c": 30}, "last": {"c": (7,)}}
+
+
+def total(kept: int | None, value: int) -> tuple[int, int]:
+    return (kept or 0) + value, (kept or 0) + value
+
+
+def make_flow(items: list[Any], totals: list[Any], lasts: list[Any]) -> Dataflow:
+    flow = Dataflow("seeded")
+    stream = op.input("in", flow, TestingSource(items))
+    op.output("totals", op.stateful_map("total", stream, total), TestingSink(totals))
+    op.output("lasts", op.reduce_final("last", stream, lambda a, b: b), TestingSink(lasts))
+    return flow
+
+
+@pytest.mark.spark
+def test_a_flow_starts_with_the_state_that_it_is_seeded_with(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    totals, lasts = list[Any](), list[Any]()
+    flow = make_flow([("a", 1), ("b", 2), ("c", 3)], totals, lasts)
+    keys = seed(tmp_path / "checkpoint", flow, STATES, shards=4, partitions=1, spark=spark)
+    assert keys == 3
+    run(flow, spark=spark, recovery=RecoveryConfig(tmp_path / "checkpoint"))
+    assert sorted(totals) == [("a", 11), ("b", 2), ("c", 33)]
+    assert sorted(lasts) == [("a", 1), ("b", 2), ("c", 3)]
+    with pytest.raises(CheckpointError, match="holds a checkpoint already"):
+        seed(tmp_path / "checkpoint", flow, STATES, spark=spark)
+
+
+def test_a_step_that_keeps_no_state_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FlowBuildError, match="'in' keeps no state; those that do: 'total', 'last'"):
+        seed(tmp_path, make_flow([], [], []), {"in": {}})
+
+
+def test_a_state_that_a_step_cannot_go_on_from_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(StepError, match="step 'last': cannot go on from a state") as caught:
+        seed(tmp_path, make_flow([], [], []), {"last": {"k": 7}})
+    assert "key:  'k'" in str(caught.value)
+
+
+def test_states_are_read_from_a_parquet_file(tmp_path: Path) -> None:
+    file = tmp_path / "states.parquet"
+    pq.write_table(pa.table({"key": ["a", "b"], "state": [1, 2]}), file)
+    assert read_states(file) == {"a": 1, "b": 2}
+
+
+def test_pickled_snapshots_are_read_only_when_they_are_trusted(tmp_path: Path) -> None:
+    file = tmp_path / "states.parquet"
+    snapshots = [pickle.dumps((1, "x"))]
+    pq.write_table(pa.table({"key": ["a"], "snapshot": snapshots}), file)
+    with pytest.raises(CheckpointError, match="may run any code when they are read"):
+        read_states(file)
+    assert read_states(file, trust=True) == {"a": (1, "x")}
+
+
+def test_a_file_without_states_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "states.parquet"
+    pq.write_table(pa.table({"name": ["a"]}), file)
+    with pytest.raises(CheckpointError, match="has the columns name: a seed needs 'key'"):
+        read_states(file)
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        read_states(tmp_path / "missing.parquet")

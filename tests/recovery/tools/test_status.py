@@ -1,0 +1,155 @@
+"""What a checkpoint holds, at a glance."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from flow import CheckpointError, FlowError
+from flow.engine.checkpoint.lock import CheckpointLock
+from flow.engine.checkpoint.storage import Storage
+from flow.testing import ABORT
+from recovery import StepStatus, status
+from recovery.reading.checkpoint import open_checkpoint
+from recovery.reading.kept_state import KeptState
+from recovery.tools.overview import open_windows
+from tests.recovery.damage import replace
+from tests.recovery.kept_flow import VALUES, run_on
+
+pytestmark = pytest.mark.spark
+
+
+def test_says_what_is_in_a_checkpoint(checkpoint: Path, spark: SparkSession) -> None:
+    found = status(checkpoint, spark=spark)
+    kept = json.loads((checkpoint / "flow.json").read_text("utf-8"))
+    assert (found.path, found.flow, found.run_id) == (str(checkpoint), "visits", kept["run_id"])
+    assert (found.shards, found.partitions, found.generation) == (4, 2, 0)
+    assert (found.epochs, found.last, found.begun) == ((0, 1, 2, 3), 3, None)
+    assert (found.now, found.ended, found.in_use) == ("2023-12-14T10:00:00Z", False, None)
+    # Six values and the mark of the end of the list; all of the one file.
+    assert [(one.step, one.offset) for one in found.sources] == [
+        ("clicks", 7),
+        ("names", {"file": 1, "at": 0}),
+    ]
+
+
+def test_says_what_each_keyed_step_keeps_in_the_order_of_the_flow(
+    checkpoint: Path, spark: SparkSession
+) -> None:
+    steps = status(checkpoint, spark=spark).steps
+    assert [(one.step, one.keys, one.open_windows, one.due) for one in steps] == [
+        # Each key has the window from 10:00 to 11:00; nothing but data moves the watermark.
+        ("hourly", 2, 2, None),
+        # 11:00 of a, and 10:40 of b, wait for ten minutes more.
+        ("sessions", 2, 2, "2023-12-14T10:10:00Z"),
+        # By the stream's own time the windows close at 11:00.
+        ("whole", 2, 2, "2023-12-14T11:00:00Z"),
+        ("baskets", 2, None, None),
+        ("counts", 2, None, None),
+        ("named", 1, None, None),
+    ]
+    assert all(one.bytes > 0 and one.segments >= 1 for one in steps)
+
+
+def test_counts_windows_and_not_keys(checkpoint: Path, spark: SparkSession) -> None:
+    first = KeptState(open_checkpoint(checkpoint, spark), 0)
+    assert open_windows(first, "hourly") == 0  # the only value of each key waits
+
+
+def test_counts_the_windows_of_steps_that_the_checkpoint_does_not_describe(
+    copied: Path, spark: SparkSession
+) -> None:
+    kept = json.loads((copied / "flow.json").read_text("utf-8"))
+    replace(copied / "flow.json", json.dumps({**kept, "recovery": None}))
+    steps = {one.step: one for one in status(copied, spark=spark).steps}
+    assert list(steps) == ["baskets", "counts", "hourly", "named", "sessions", "whole"]
+    assert [steps[name].open_windows for name in ("hourly", "counts")] == [2, None]
+
+
+def test_is_a_table_for_people(checkpoint: Path, spark: SparkSession) -> None:
+    lines = str(status(checkpoint, spark=spark)).splitlines()
+    assert lines[0] == f"flow visits, checkpoint {checkpoint}"
+    assert lines[1].endswith(", 4 shards, 2 partitions")
+    assert lines[2] == "last epoch 3 at 2023-12-14T10:00:00Z; epochs kept: 0 to 3"
+    assert lines[4:7] == ["source  offset", "clicks  7", 'names   {"file": 1, "at": 0}']
+    head, hourly, sessions, *_ = lines[8:]
+    assert head.split("  ")[0] == "step"
+    assert head.endswith("open windows  next due")
+    assert hourly.split()[0] == "hourly"
+    assert hourly.split()[4:] == ["2", "never"]
+    assert sessions.split()[4:] == ["2", "2023-12-14T10:10:00Z"]
+
+
+def test_is_json_for_programs(checkpoint: Path, spark: SparkSession) -> None:
+    found = json.loads(json.dumps(status(checkpoint, spark=spark).to_json()))
+    assert found["epochs"] == [0, 1, 2, 3]
+    assert StepStatus(**found["steps"][1]).due == "2023-12-14T10:10:00Z"
+
+
+def test_says_that_an_epoch_was_begun_and_not_finished(spark: SparkSession, tmp_path: Path) -> None:
+    path = run_on(spark, tmp_path, [*VALUES[:3], ABORT(), *VALUES[3:]])
+    found = status(path, spark=spark)
+    assert (found.epochs, found.last, found.begun) == ((0,), 0, 1)
+    assert found.sources[0].offset == 2
+    said = "epoch 1 was begun and not finished: the next run does it again"
+    assert said in str(found)
+
+
+def test_a_checkpoint_without_a_finished_epoch_has_no_state(
+    copied: Path, spark: SparkSession
+) -> None:
+    for file in (copied / "spark" / "commits").iterdir():
+        file.unlink()
+    found = status(copied, spark=spark)
+    assert (found.epochs, found.last, found.now, found.steps) == ((), None, None, ())
+    assert "no epoch is finished" in str(found)
+
+
+def test_a_new_generation_starts_where_the_last_one_ended(
+    copied: Path, spark: SparkSession
+) -> None:
+    kept = json.loads((copied / "flow.json").read_text("utf-8"))
+    start = {"v": 1, "now": 5, "down": 0, "end": 0, "at": {"clicks": 7}, "read": []}
+    moved = {**kept, "generation": 1, "first_epoch": 4, "start": start}
+    replace(copied / "flow.json", json.dumps(moved))
+    found = status(copied, spark=spark)
+    assert (found.generation, found.epochs, found.last) == (1, (), None)
+    assert [(one.step, one.offset) for one in found.sources] == [("clicks", 7), ("names", None)]
+
+
+def test_says_who_uses_the_checkpoint(copied: Path, spark: SparkSession) -> None:
+    with CheckpointLock(Storage(spark, str(copied))):
+        in_use = status(copied, spark=spark).in_use
+    assert in_use is not None
+    assert f"process {os.getpid()} on " in in_use
+    (copied / "lock.json").write_text("not JSON")
+    assert status(copied, spark=spark).in_use == "lock.json, which cannot be read"
+
+
+def test_a_step_keeps_its_id_under_another_name_of_its_state(
+    copied: Path, spark: SparkSession
+) -> None:
+    kept = json.loads((copied / "flow.json").read_text("utf-8"))
+    kept["recovery"]["names"] = {"new counts": "counts"}
+    described = kept["recovery"]["fingerprint"]["keyed"]
+    described["new counts"] = described.pop("counts")
+    replace(copied / "flow.json", json.dumps(kept))
+    steps = {one.step: one.keys for one in status(copied, spark=spark).steps}
+    assert (steps["new counts"], "counts" in steps) == (2, False)
+
+
+def test_what_is_no_checkpoint_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"^there is no directory .*nowhere$"):
+        status(tmp_path / "nowhere")
+    with pytest.raises(CheckpointError, match=r"is not a flow's checkpoint: it has no flow\.json"):
+        status(tmp_path, spark=spark)
+    newer = {"version": 99, "flow_id": "f", "run_id": "r", "shards": 4, "partitions": 1}
+    (tmp_path / "flow.json").write_text(json.dumps(newer))
+    with pytest.raises(CheckpointError, match=r"in format 99.* run the version that wrote it"):
+        status(tmp_path, spark=spark)
+    with pytest.raises(FlowError, match="named by its directory's path, got 7"):
+        status(7)  # type: ignore[arg-type]

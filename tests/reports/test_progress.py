@@ -1,0 +1,579 @@
+"""What a run shows: the line of progress, warnings of drops, the table, and what went wrong."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+import flow.operators as op
+import flow.running
+from flow import Dataflow
+from flow.engine.epoch.context import Control, LateSource, Stats
+from flow.engine.epoch.summary import Summary
+from flow.engine.feed.feed import EpochOffset, Feed
+from flow.engine.plan.plan import compile_flow
+from flow.errors import EngineError, SourceError, StepError
+from flow.instants import Moment, instant_us
+from flow.keyed.logic import Stateful
+from flow.operators.building import add_step
+from flow.reports.failure_text import describe_failure, users_place, users_trace
+from flow.reports.progress import DropWarnings, LateWarnings, Progress, StatusLine
+from flow.reports.summary_table import summary_table
+from flow.testing import TestingSink, TestingSource
+from tests.support.logics import Diary
+
+NOON_US = instant_us("2026-01-01T12:00:00Z")
+
+
+class Terminal(io.StringIO):
+    """A terminal that remembers what was written to it."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+class Clock:
+    """A clock in the test's hands."""
+
+    def __init__(self) -> None:
+        self.seconds = 100.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def flow_of_two() -> Dataflow:
+    flow = Dataflow("example")
+    left = op.input("left", flow, TestingSource([]))
+    right = op.input("right", flow, TestingSource([]))
+    op.output("out", op.filter("odd", op.merge("both", left, right), bool), TestingSink([]))
+    return flow
+
+
+def stats(**counts: int) -> Stats:
+    """Counts by ``step_what``."""
+    return Stats(Counter({tuple(name.rsplit("_", 1)): n for name, n in counts.items()}))
+
+
+def feed(lag: dict[str, str] | None = None, now_us: int | None = NOON_US) -> Feed:
+    """A feed in whose hands is an epoch of this system time."""
+    planners: Any = {"left": None, "right": None}
+    last = EpochOffset() if now_us is None else EpochOffset(Control(Moment(now_us)))
+    return Feed(planners, last=last, lag=lag or {})
+
+
+def lines_of(terminal: Terminal) -> list[str]:
+    """What the status line showed, one after the other."""
+    return terminal.getvalue().split("\r\x1b[K")[1:]
+
+
+# --- the line ---
+
+
+def test_the_line_says_epoch_items_rate_system_time_and_how_far_behind(
+    flow_of_two: Dataflow,
+) -> None:
+    terminal, clock = Terminal(), Clock()
+    line = StatusLine(terminal)
+    progress = Progress(flow_of_two, line, clock, wall=lambda: NOON_US + 1_500_000)
+
+    progress(7, stats(left_out=1000, right_out=500, both_in=1500), feed())
+    clock.seconds += 2
+    progress(8, stats(left_out=3000), feed())
+
+    assert lines_of(terminal) == [
+        "epoch 7 | 1,500 items in | 12:00:00 UTC | 1.5 s behind",
+        "epoch 8 | 4,500 items in | 1,500 items/s | 12:00:00 UTC | 1.5 s behind",
+    ]
+
+
+def test_the_rate_is_that_of_the_last_seconds(flow_of_two: Dataflow) -> None:
+    # seconds  0     4     8     12    16
+    # items    10    40    40    40    80
+    # rate           10    10    10   (80 + 40 + 40) / 12, since the epoch at 4
+    terminal, clock = Terminal(), Clock()
+    progress = Progress(flow_of_two, StatusLine(terminal), clock)
+    for count in (10, 40, 40, 40, 80):
+        progress(0, stats(left_out=count), None)
+        clock.seconds += 4
+
+    rates = [line.split(" | ")[2:] for line in lines_of(terminal)]
+
+    assert rates == [[], ["10 items/s"], ["10 items/s"], ["10 items/s"], ["13 items/s"]]
+
+
+def test_the_line_says_how_many_items_were_late_or_lost_so_far(flow_of_two: Dataflow) -> None:
+    terminal = Terminal()
+    progress = Progress(flow_of_two, StatusLine(terminal), Clock())
+
+    progress(0, stats(odd_late=2, left_invalid=1), None)
+    progress(1, stats(odd_late=1, both_late=1, odd_gap=3, odd_dropped=5), None)
+
+    assert lines_of(terminal) == [
+        "epoch 0 | 0 items in | 2 late | 1 invalid",
+        "epoch 1 | 0 items in | 4 late | 3 in gaps | 5 dropped | 1 invalid",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lag", "shown"),
+    [
+        ({"left": "3 of 10 files"}, "left: 3 of 10 files"),
+        ({"left": "3 of 10 files", "right": ""}, "left: 3 of 10 files"),
+        ({"left": "1 of 2 files", "right": "5 s"}, "left: 1 of 2 files, right: 5 s"),
+        ({"left": ""}, "0.0 s behind"),
+    ],
+)
+def test_the_line_gives_the_lag_in_the_words_of_the_sources(
+    flow_of_two: Dataflow, lag: dict[str, str], shown: str
+) -> None:
+    terminal = Terminal()
+    progress = Progress(flow_of_two, StatusLine(terminal), Clock(), wall=lambda: NOON_US - 1)
+    progress(0, Stats(), feed(lag))
+    assert lines_of(terminal)[0].endswith(f" UTC | {shown}")
+
+
+def test_the_only_source_needs_no_name_in_the_lag() -> None:
+    terminal, single = Terminal(), feed({"in": "3 of 10 files"})
+    single.planners = {"in": single.planners["left"]}
+    flow = Dataflow("example")
+    op.input("in", flow, TestingSource([]))
+    Progress(flow, StatusLine(terminal), Clock())(0, Stats(), single)
+    assert lines_of(terminal)[0].endswith(" UTC | 3 of 10 files")
+
+
+def test_an_epoch_that_is_run_again_after_a_stop_has_no_system_time_to_show(
+    flow_of_two: Dataflow,
+) -> None:
+    terminal = Terminal()
+    Progress(flow_of_two, StatusLine(terminal), Clock())(3, stats(left_out=1), feed(now_us=None))
+    assert lines_of(terminal) == ["epoch 3 | 1 items in"]
+
+
+# --- the log ---
+
+
+def test_without_a_terminal_the_log_has_the_first_epoch_and_one_every_ten_seconds(
+    flow_of_two: Dataflow, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "flow")
+    clock = Clock()
+    progress = Progress(flow_of_two, clock=clock)
+    for epoch in range(5):  # at 0, 4, 8, 12, 16 seconds
+        progress(epoch, stats(left_out=40), None)
+        clock.seconds += 4
+
+    assert caplog.record_tuples == [
+        ("flow", logging.INFO, "epoch 0 | 40 items in"),
+        ("flow", logging.INFO, "epoch 3 | 160 items in | 10 items/s"),
+    ]
+
+
+# --- the line among other output ---
+
+
+def to_screen(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """A terminal that standard output and standard error both go to.
+
+    No fixture: pytest puts streams of its own in place when a test begins.
+    """
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    return terminal
+
+
+def test_what_is_printed_takes_the_place_of_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = to_screen(monkeypatch)
+    line = StatusLine(screen)
+    with line.below_output():
+        line.show("epoch 1")
+        sys.stdout.write("item\nanother\n")
+        line.show("epoch 2")
+        sys.stderr.writelines(["a warning\n"])
+
+    assert screen.getvalue() == (
+        "\r\x1b[Kepoch 1"
+        "\r\x1b[Kitem\nanother\n"
+        "\r\x1b[Kepoch 2"
+        "\r\x1b[Ka warning\n"
+    )  # fmt: skip
+
+
+def test_the_line_waits_while_somebody_is_in_the_middle_of_theirs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    screen = to_screen(monkeypatch)
+    line = StatusLine(screen)
+    with line.below_output():
+        sys.stdout.write("half")
+        line.show("epoch 1")
+        sys.stdout.write(" a line\n")
+        line.show("epoch 2")
+
+    assert screen.getvalue() == "half a line\n\r\x1b[Kepoch 2\r\x1b[K"
+
+
+def test_nothing_is_left_of_the_line_in_the_end_and_the_streams_are_put_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    screen = to_screen(monkeypatch)
+    line = StatusLine(screen)
+    with line.below_output():
+        line.show("epoch 1")
+    assert screen.getvalue().endswith("\r\x1b[K")
+    assert sys.stdout is sys.stderr is screen
+
+
+def test_output_that_goes_elsewhere_leaves_the_line_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    screen, file = to_screen(monkeypatch), io.StringIO()
+    monkeypatch.setattr(sys, "stdout", file)
+    line = StatusLine(screen)
+    with line.below_output():
+        line.show("epoch 1")
+        sys.stdout.write("item\n")
+        assert screen.getvalue() == "\r\x1b[Kepoch 1"
+    assert file.getvalue() == "item\n"
+
+
+def test_the_streams_are_otherwise_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = to_screen(monkeypatch)
+    with StatusLine(screen).below_output():
+        assert sys.stdout.isatty()
+        assert sys.stderr.write("four") == 4
+
+
+def test_the_line_is_never_longer_than_the_terminal_is_wide(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    screen = to_screen(monkeypatch)
+    StatusLine(screen).show("two\nlines " + "x" * 200)
+    shown = lines_of(screen)[0]
+    assert shown.startswith("two lines x")
+    assert len(shown) == 79
+
+
+def test_a_terminal_that_is_gone_stops_nothing() -> None:
+    class Gone(Terminal):
+        def write(self, text: str) -> int:
+            raise OSError("gone")
+
+    line = StatusLine(Gone())
+    line.show("epoch 1")
+    line.clear()
+
+
+def test_there_is_no_line_where_it_cannot_be_written_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    assert StatusLine.on(Terminal()) is not None
+    assert StatusLine.on(io.StringIO()) is None
+    monkeypatch.setenv("TERM", "dumb")
+    assert StatusLine.on(Terminal()) is None
+
+
+# --- drops ---
+
+
+def test_examples_of_drops_are_logged_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    # seconds  0         5         8       10        25
+    # notes    one, two  three     -       four      -
+    # logged   one, two                    four, and that one was left out
+    clock = Clock()
+    warn = DropWarnings(clock)
+    for at, notes in ((0, ["one", "two"]), (5, ["three"]), (8, []), (10, ["four"]), (25, [])):
+        clock.seconds = 100.0 + at
+        warn(Stats(notes=notes))
+
+    assert caplog.record_tuples == [
+        ("flow", logging.WARNING, "one"),
+        ("flow", logging.WARNING, "two"),
+        ("flow", logging.WARNING, "four"),
+        ("flow", logging.WARNING, "1 more such messages were left out"),
+    ]
+
+
+def test_a_note_is_logged_as_it_stands(caplog: pytest.LogCaptureFixture) -> None:
+    DropWarnings(Clock())(Stats(notes=["100% of %s"]))
+    assert caplog.messages == ["100% of %s"]
+
+
+def test_run_warns_of_drops_by_itself(
+    flow_of_two: Dataflow, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def batch(*arguments: Any) -> Summary:
+        report: Callable[[int, Stats, Feed | None], None] = arguments[-1]
+        report(0, Stats(notes=["step 'left' dropped a.jsonl, line 3"]), None)
+        return Summary("example", "batch")
+
+    monkeypatch.setattr(flow.running, "_batch", batch)
+    seen: list[int] = []
+    session: Any = object()
+
+    flow.running.run(flow_of_two, spark=session)
+    flow.running.run(
+        flow_of_two, spark=session, on_epoch=lambda epoch, stats, feed: seen.append(epoch)
+    )
+
+    assert caplog.messages == ["step 'left' dropped a.jsonl, line 3"] * 2
+    assert seen == [0]
+
+
+# --- late values that nothing reads ---
+
+
+class Dated(NamedTuple):
+    """A moment of a run: when an epoch was over, and how many values were late in it."""
+
+    seconds: int
+    late: int
+
+
+def with_late(*, read: bool) -> Dataflow:
+    """A step that makes a stream of late values, which something reads or does not."""
+    flow = Dataflow("example")
+    stream = op.input("in", flow, TestingSource([]))
+    down, late = add_step("hourly", Stateful(Diary, emits=("down", "late")), stream)
+    op.output("out", down, TestingSink([]))
+    if read:
+        op.output("late", late, TestingSink([]))
+    return flow
+
+
+def warned(flow: Dataflow, epochs: list[Dated], caplog: pytest.LogCaptureFixture) -> list[str]:
+    clock = Clock()
+    warn = LateWarnings(compile_flow(flow), clock)
+    for epoch in epochs:
+        clock.seconds = 100.0 + epoch.seconds
+        warn(stats(hourly_late=epoch.late, hourly_in=9))
+    return caplog.messages
+
+
+def test_late_values_that_nothing_reads_are_warned_of_at_most_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    epochs = [
+        Dated(0, 0),
+        Dated(1, 12),
+        Dated(5, 2),
+        Dated(30, 1),
+        Dated(61, 0),
+        Dated(90, 1),
+        Dated(121, 0),
+    ]
+    assert warned(with_late(read=False), epochs, caplog) == [
+        "step 'hourly': 12 values were late and nothing reads its `late` stream",
+        "step 'hourly': 3 values were late and nothing reads its `late` stream",
+        "step 'hourly': 1 value was late and nothing reads its `late` stream",
+    ]
+    assert {record.levelno for record in caplog.records} == {logging.WARNING}
+
+
+def test_a_warning_of_late_values_says_which_wait_they_needed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    warn = LateWarnings(compile_flow(with_late(read=False)), Clock())
+    found = stats(hourly_late=100)
+    found.lateness.update({("hourly", 2_500_000): 99, ("hourly", 3_600_000_000): 1})
+    found.lateness["other", 5] = 1_000
+    warn(found)
+    assert caplog.messages == [
+        "step 'hourly': 100 values were late and nothing reads its `late` stream: "
+        "a wait_for_system_duration longer by 2s500ms would have been enough for 99 % of them"
+    ]
+
+
+def test_a_warning_of_late_values_says_which_partition_most_came_from(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    warn = LateWarnings(compile_flow(with_late(read=False)), Clock())
+    found = stats(hourly_late=100)
+    found.lateness["hourly", 2_000_000] = 100
+    found.late_sources[LateSource("hourly", "b.jsonl (input 'in')", "a.jsonl (input 'in')")] = 60
+    found.late_sources[LateSource("hourly", "a.jsonl (input 'in')", "a.jsonl (input 'in')")] = 40
+    warn(found)
+    assert caplog.messages == [
+        "step 'hourly': 100 values were late and nothing reads its `late` stream: "
+        "a wait_for_system_duration longer by 2s would have been enough for all of them; "
+        "60 of them came from b.jsonl (input 'in'), while a.jsonl (input 'in') was furthest ahead"
+    ]
+
+
+def test_late_values_that_something_reads_are_not_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert warned(with_late(read=True), [Dated(0, 12)], caplog) == []
+
+
+def test_run_warns_of_late_values_by_itself(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def batch(*arguments: Any) -> Summary:
+        arguments[-1](0, stats(hourly_late=2), None)
+        return Summary("example", "batch")
+
+    monkeypatch.setattr(flow.running, "_batch", batch)
+    session: Any = object()
+    flow.running.run(with_late(read=False), spark=session)
+    assert caplog.messages == [
+        "step 'hourly': 2 values were late and nothing reads its `late` stream"
+    ]
+
+
+# --- the table ---
+
+
+def summary() -> Summary:
+    made = Summary("example", "streaming", epochs=1200, seconds=2.0)
+    made.counts = stats(
+        left_out=1_000_000,
+        left_invalid=3,
+        right_out=4,
+        both_in=1_000_004,
+        both_out=1_000_004,
+        odd_in=1_000_004,
+        odd_out=5,
+        odd_filtered=999_999,
+        odd_late=1,
+        odd_errors=2,
+        out_in=5,
+    ).counts
+    made.gauges = Counter({("odd", "keys"): 12})
+    return made
+
+
+TABLE = """\
+step          in        out  filtered  late  invalid  errors  keys
+left              1,000,000                        3
+right                     4
+both   1,000,004  1,000,004
+odd    1,000,004          5   999,999     1                2    12
+out            5
+example: 1,200 epochs, 1,000,004 items in 2.0 s, 500,002 items/s (streaming)"""
+
+
+def test_the_table_has_a_line_for_each_step_in_flow_order(flow_of_two: Dataflow) -> None:
+    assert summary_table(flow_of_two, summary()) == TABLE
+
+
+def test_the_table_has_no_column_for_what_no_step_has_any_of(flow_of_two: Dataflow) -> None:
+    made = Summary("example", "batch")
+    made.counts = stats(odd_in=2, odd_gap=1, both_dropped=3).counts
+    assert summary_table(flow_of_two, made).splitlines()[:-1] == [
+        "step   in  out  gap  dropped  keys",
+        "left",
+        "right",
+        "both                       3",
+        "odd     2         1",
+        "out",
+    ]
+
+
+def test_the_table_can_be_made_of_a_plan(flow_of_two: Dataflow) -> None:
+    plan = compile_flow(flow_of_two)
+    assert summary_table(plan, summary()) == summary_table(flow_of_two, summary())
+
+
+def test_the_table_says_when_the_run_was_stopped_early(flow_of_two: Dataflow) -> None:
+    stopped = Summary("example", "streaming", epochs=1, stopped=True)
+    total = summary_table(flow_of_two, stopped).splitlines()[-1]
+    assert total == "example: 1 epoch, 0 items in 0.0 s, 0 items/s (streaming, stopped)"
+
+
+def test_the_table_cuts_step_ids_to_one_line_of_a_sane_length() -> None:
+    flow = Dataflow("example")
+    op.input("two\nlines", flow, TestingSource([]))
+    op.input("x" * 100, flow, TestingSource([]))
+    rows = summary_table(flow, Summary("example", "batch")).splitlines()
+    assert rows[1:3] == ["two lines", "x" * 39 + "…"]
+
+
+# --- what went wrong ---
+
+
+def test_a_step_error_is_followed_by_the_users_exception_and_its_note() -> None:
+    cause = ZeroDivisionError("division by zero")
+    cause.add_note("raised in a worker at:\n  File a.py, line 3")
+    error = StepError("half", "the mapper raised ZeroDivisionError", "LHR", "0")
+    error.__cause__ = cause
+    assert describe_failure(error) == (
+        "step 'half': the mapper raised ZeroDivisionError\n"
+        "  key:  'LHR'\n"
+        "  item: 0\n"
+        "ZeroDivisionError: division by zero\n"
+        "raised in a worker at:\n"
+        "  File a.py, line 3"
+    )
+
+
+def test_what_is_spark_s_own_is_left_out() -> None:
+    Py4JError = type("Py4JError", (Exception,), {"__module__": "py4j.protocol"})
+    error = StepError(
+        "out", "its function raised\n\tat org.apache.Spark.run(A.java:3)\n\t... 7 more"
+    )
+    error.__cause__ = Py4JError("An error occurred")
+    assert describe_failure(error) == "step 'out': its function raised"
+
+
+@pytest.mark.parametrize("error", [EngineError("the query failed"), SourceError("no file")])
+def test_other_errors_say_all_there_is_in_their_message(error: Exception) -> None:
+    error.__cause__ = KeyError("inside")
+    assert describe_failure(error) == str(error)  # type: ignore[arg-type]
+
+
+def test_a_trace_shows_the_users_frames_only() -> None:
+    import json
+
+    try:
+        json.loads("{")
+    except ValueError as error:
+        trace = users_trace(error)
+        place = users_place(error)
+    assert trace.startswith("Traceback (most recent call last):\n")
+    assert trace.count("  File ") == 1
+    assert 'json.loads("{")' in trace
+    assert "JSONDecodeError" in trace.splitlines()[-1]
+    assert place.startswith(f" ({__file__}, line ")
+
+
+def test_a_trace_holds_the_users_frames_of_causes_too() -> None:
+    def inner() -> None:
+        raise KeyError("inner")
+
+    try:
+        try:
+            inner()
+        except KeyError as error:
+            raise ValueError("outer") from error
+    except ValueError as error:
+        trace = users_trace(error)
+    assert "KeyError: 'inner'" in trace
+    assert "direct cause" in trace
+    assert trace.endswith("ValueError: outer")
+
+
+def test_an_exception_with_no_frame_of_the_users_is_shown_whole() -> None:
+    with pytest.raises(AttributeError) as caught:
+        flow.running.run(flow_without_steps())
+    error = caught.value
+    assert error.__traceback__ is not None
+    error.__traceback__ = error.__traceback__.tb_next
+    assert "flow/running.py" in users_trace(error)
+    assert users_place(error) == ""
+
+
+def flow_without_steps() -> Dataflow:
+    """A flow that no user can make."""
+    broken = Dataflow("broken")
+    del broken.__dict__["_steps"]
+    return broken
