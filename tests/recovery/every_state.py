@@ -224,5 +224,8 @@ def make(spark: SparkSession, directory: Path) -> None:
 
 
 if __name__ == "__main__":
+    # By its name, under which classes are pickled, and not as the main script.
+    from tests.recovery import every_state
+
     with SparkSession.builder.master("local[2]").getOrCreate() as session:
-        make(session, Path(sys.argv[1]))
+        every_state.make(session, Path(sys.argv[1]))

@@ -42,5 +42,5 @@ def test_tools_read_the_state_of_every_step(spark: SparkSession, work: Path) -> 
     status = recovery.status(work / "checkpoint")
     assert all(step.keys for step in status.steps)
     for step in status.steps:
-        found = recovery.inspect(work / "checkpoint", step.step_id)
+        found = recovery.inspect(work / "checkpoint", step.step)
         assert "Inert" not in repr(found)
