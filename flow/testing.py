@@ -31,7 +31,7 @@ from flow.engine.feed.feed import plan_everything
 from flow.engine.local import DEFAULT_SHARDS, EpochResult, LocalEngine, Part
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.instants import Instant, Moment, instant_us
-from flow.keyed.logic import Stateful
+from flow.keyed.step import Stateful, key_by_key
 from flow.operators.building import check_whole
 
 X = TypeVar("X")
@@ -489,6 +489,7 @@ __all__ = [
     "TestDriver",
     "TestingSink",
     "TestingSource",
+    "key_by_key",
     "run_once",
     "run_source",
     "swap_clock",

@@ -16,7 +16,7 @@ from flow.cli.loading import CommandError, CommandParser, load_flow
 from flow.cli.run_command import complain
 from flow.dataflow import Dataflow, Operator, Step
 from flow.engine.plan.plan import Plan, assign_levels
-from flow.keyed.logic import Stateful
+from flow.keyed.step import OverColumns, Stateful
 from flow.operators.edges import Input, Output
 
 _NOT_PLAIN = re.compile(r"(?<![^\W_])[._-]|[._-](?![^\W_])|[^\w .-]")
@@ -27,7 +27,8 @@ def to_mermaid(flow: Dataflow) -> str:
     """Draw a flow as a Mermaid flowchart.
 
     Inputs are rounded, outputs are cylinders; an edge says which port it leaves by, unless that is
-    ``down``. A flow that is not fit to run yet, for want of an output, can be drawn too.
+    ``down``. A keyed step says whether it runs over columns or key by key, and why. A flow that is
+    not fit to run yet, for want of an output, can be drawn too.
 
     >>> import flow.operators as op
     >>> from flow.testing import TestingSource
@@ -79,6 +80,7 @@ def to_json(flow: Dataflow) -> str:
             "operator": operator_name(step.operator),
             "ups": [{"step_id": up.step_id, "port": up.port} for up in step.ups],
             "level": levels[step.step_id],
+            **_lowering_as_json(step),
         }
         for step in flow.steps
     ]
@@ -108,6 +110,16 @@ def levels_of(flow: Dataflow) -> dict[str, int]:
     return levels
 
 
+def lowering_text(operator: Stateful) -> str:
+    """Say whether a keyed step runs over columns or key by key, and why.
+
+    >>> lowering_text(Stateful(lambda snapshot: None, "stateful"))
+    'key by key: stateful calls Python for each key'
+    """
+    lowering = operator.lower()
+    return "over columns" if isinstance(lowering, OverColumns) else f"key by key: {lowering.reason}"
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the flow that the command line names; 2 is the exit code of a mistake in it."""
     try:
@@ -132,8 +144,20 @@ def _shuffled(flow: Dataflow) -> dict[str, int]:
     return {name: level for level, names in enumerate(plan.levels, 1) for name in names}
 
 
+def _lowering_as_json(step: Step) -> dict[str, str]:
+    if not isinstance(step.operator, Stateful):
+        return {}
+    lowering = step.operator.lower()
+    if isinstance(lowering, OverColumns):
+        return {"runs": "over columns"}
+    return {"runs": "key by key", "reason": lowering.reason}
+
+
 def _shape(step: Step) -> str:
-    label = f'"{_label(step.step_id)}<br/>{_label(operator_name(step.operator))}"'
+    lines = [step.step_id, operator_name(step.operator)]
+    if isinstance(step.operator, Stateful):
+        lines.append(lowering_text(step.operator))
+    label = f'"{"<br/>".join(map(_label, lines))}"'
     match step.operator:
         case Input():
             return f"([{label}])"

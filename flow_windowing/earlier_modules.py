@@ -3,8 +3,8 @@
 from flow.keyed.pickles import module_moved
 
 _MOVED = {
-    "driver": "object.driver",
-    "waiting": "object.waiting",
+    "driver": "rules.key_state",
+    "waiting": "rules.waiting",
     "clocks": "clocks.clock",
     "event_clock": "clocks.event_clock",
     "windowers": "windowers.windower",

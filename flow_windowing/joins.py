@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import bisect
-import itertools
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, TypeAlias
-
-from typing_extensions import override
+from collections.abc import Callable
+from typing import Any
 
 from flow.dataflow import KeyedStream
 from flow.errors import FlowBuildError, shorten
 from flow.operators.building import check_choice
 from flow.operators.joins import EMIT_MODES, INSERT_MODES, EmitMode, InsertMode
-from flow_windowing.aggregates.aggregator import Aggregator, Arrival
+from flow_windowing.aggregates.sides import OneOfEachSide
 from flow_windowing.clocks.clock import Clock
+from flow_windowing.config import Timestamp
 from flow_windowing.folding import FoldingBuilder
+from flow_windowing.join_logic import JoinBuilder
 from flow_windowing.logic import WindowLogic
-from flow_windowing.object.driver import Timestamp
 from flow_windowing.operators import WindowOut, add_window
 from flow_windowing.windowers.windower import Windower
-
-Turn: TypeAlias = tuple[int, int]
-"""What decides which value is first: its time and its arrival, or its arrival alone."""
-Entry: TypeAlias = tuple[Turn, Any]
-Sides: TypeAlias = list[list[Entry]]
-"""Of each side, its values in order of turn; empty where nothing came."""
 
 
 def join_window(
@@ -82,128 +72,5 @@ def join_window(
         one_each = OneOfEachSide(len(sides), insert_mode, ordered)
         builder = FoldingBuilder(one_each, "close")
     else:
-        builder = _JoinBuilder(len(sides), insert_mode, emit_mode, ordered)
+        builder = JoinBuilder(len(sides), insert_mode, emit_mode, ordered)
     return add_window(step_id, sides, clock, windower, builder, ordered, timestamp=timestamp)
-
-
-@dataclass(frozen=True)
-class OneOfEachSide(Aggregator[tuple[int, Any], "tuple[Entry | None, ...]", "tuple[Any, ...]"]):
-    """The first, or the last, value of each side, in a tuple: what most joins make of a window.
-
-    What it comes to does not depend on the order in which values enter the window.
-
-    Attributes:
-        sides: how many sides there are.
-        insert_mode: which value of a side stays, ``"first"`` or ``"last"``.
-        ordered: whether first and last go by timestamp, or else by arrival.
-    """
-
-    sides: int
-    insert_mode: InsertMode
-    ordered: bool
-
-    @override
-    def initialize(self) -> tuple[Entry | None, ...]:
-        return (None,) * self.sides
-
-    @override
-    def add(
-        self, state: tuple[Entry | None, ...], value: tuple[int, Any]
-    ) -> tuple[Entry | None, ...]:
-        raise NotImplementedError("values come with their arrival")
-
-    @override
-    def add_at(
-        self, state: tuple[Entry | None, ...], value: tuple[int, Any], at: Arrival
-    ) -> tuple[Entry | None, ...]:
-        side, plain = value
-        new: Entry = ((at.timestamp_us if self.ordered else 0, at.number), plain)
-        return (*state[:side], self._chosen(state[side], new), *state[side + 1 :])
-
-    @override
-    def merge(
-        self, state: tuple[Entry | None, ...], other: tuple[Entry | None, ...]
-    ) -> tuple[Entry | None, ...]:
-        return tuple(map(self._chosen, state, other))
-
-    @override
-    def result(self, state: tuple[Entry | None, ...]) -> tuple[Any, ...]:
-        return tuple(None if entry is None else entry[1] for entry in state)
-
-    def _chosen(self, one: Entry | None, other: Entry | None) -> Entry | None:
-        if one is None or other is None:
-            return one or other
-        return other if (other[0] < one[0]) == (self.insert_mode == "first") else one
-
-
-@dataclass(frozen=True)
-class _JoinBuilder:
-    sides: int
-    insert_mode: InsertMode
-    emit_mode: EmitMode
-    ordered: bool
-
-    def __call__(self, state: Sides | None) -> _JoinLogic:
-        return _JoinLogic(self, [[] for _ in range(self.sides)] if state is None else state)
-
-
-class _JoinLogic(WindowLogic[tuple[int, Any], tuple[Any, ...], Sides]):
-    detaches = True
-
-    """The values of one window. Invariant: each side has at most one, but for ``"product"``."""
-
-    __slots__ = ("_config", "sides")
-
-    def __init__(self, config: _JoinBuilder, sides: Sides) -> None:
-        self._config = config
-        self.sides = [list(values) for values in sides]
-
-    @override
-    def on_value(self, value: tuple[int, Any]) -> Iterable[tuple[Any, ...]]:
-        raise NotImplementedError("values come with their arrival")
-
-    @override
-    def on_value_at(self, value: tuple[int, Any], at: Arrival) -> Iterable[tuple[Any, ...]]:
-        side, plain = value
-        turn = (at.timestamp_us if self._config.ordered else 0, at.number)
-        self._insert(self.sides[side], (turn, plain))
-        if self._config.emit_mode == "running":
-            return self._rows()
-        if self._config.emit_mode == "complete" and all(self.sides):
-            rows = self._rows()
-            self.sides = [[] for _ in self.sides]
-            return rows
-        return ()
-
-    @override
-    def on_merge(self, original: _JoinLogic) -> Iterable[tuple[Any, ...]]:
-        """Nothing is emitted: the value that made the two windows one comes next."""
-        for values, others in zip(self.sides, original.sides, strict=True):
-            for entry in others:
-                self._insert(values, entry)
-        return ()
-
-    @override
-    def on_close(self) -> Iterable[tuple[Any, ...]]:
-        return self._rows() if self._config.emit_mode == "final" else ()
-
-    @override
-    def snapshot(self) -> Sides:
-        return [list(values) for values in self.sides]
-
-    def _insert(self, values: list[Entry], entry: Entry) -> None:
-        match self._config.insert_mode:
-            case "first":
-                values[:] = [min(*values, entry, key=_turn_of)] if values else [entry]
-            case "last":
-                values[:] = [max(*values, entry, key=_turn_of)] if values else [entry]
-            case "product":
-                bisect.insort(values, entry, key=_turn_of)
-
-    def _rows(self) -> list[tuple[Any, ...]]:
-        choices = [[plain for _, plain in values] or [None] for values in self.sides]
-        return list(itertools.product(*choices))
-
-
-def _turn_of(entry: Entry) -> Turn:
-    return entry[0]

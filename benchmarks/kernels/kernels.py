@@ -16,7 +16,7 @@ import flow_windowing as win
 from benchmarks.kafka_job import amounts, order
 from benchmarks.kernels.data import FEW_KEYS, ROWS, START_US, Events
 from flow import Dataflow, KeyedStream
-from flow.columns.arrays import running_max
+from flow.columns.arrays import Ints, running_max
 from flow.columns.chunks import KeyedRecords
 from flow.connectors.kafka.reading.flat_json import FlatJsonColumns
 from flow.engine.packets.packets import Packet, encode_keyed
@@ -26,8 +26,8 @@ from flow.engine.progress.meter import Meter, Partition
 from flow.engine.state.packed import pack, unpack
 from flow.engine.steps.gathering import gather_rows
 from flow.instants import Moment
-from flow.keyed.logic import Stateful
-from flow.keyed.shard_logic import Dumped, Ints, ShardEpoch, ShardLogic, ShardRows
+from flow.keyed.shard_logic import Dumped, ShardEpoch, ShardLogic, ShardRows
+from flow.keyed.step import OverColumns, Stateful
 from flow.testing import TestingSink, TestingSource
 from flow_windowing import (
     CalendarWindower,
@@ -50,7 +50,7 @@ from flow_windowing import (
     TumblingWindower,
 )
 from flow_windowing.columnar.aggregates.exact_sums import group_totals
-from flow_windowing.object.driver import Emit
+from flow_windowing.rules.settings import Emit
 from flow_windowing.windowers.windower import Windower
 
 Work: TypeAlias = Callable[[], object]
@@ -146,16 +146,17 @@ class WindowStep:
         """The windowing step of a flow."""
         plan = compile_flow(flow)
         operator = plan.steps["windows"].operator
-        if not isinstance(operator, Stateful) or operator.shard_logic is None:
+        if not isinstance(operator, Stateful):
             raise TypeError("the step does not run on columns, so that there is no kernel")
         (edge,) = plan.edges_into("windows")
         return cls(edge, operator)
 
     def logic(self) -> ShardLogic:
         """The windows of no key yet."""
-        if self.operator.shard_logic is None:
-            raise TypeError("the step does not run on columns")
-        return self.operator.shard_logic()
+        lowering = self.operator.lower()
+        if not isinstance(lowering, OverColumns):
+            raise TypeError(f"the step does not run over columns: {lowering.reason}")
+        return lowering.shard_logic()
 
 
 def _added(total: float, pair: tuple[Any, float]) -> float:

@@ -108,7 +108,7 @@ class LocalEngine:
             store = stores.setdefault((level, shard), MemoryStore())
 
             def states_of(step: Step, store: MemoryStore = store) -> KeyStates | ShardTable:
-                return states_in(store, step)
+                return states_in(store, self.plan, step.step_id)
 
             made += run_level(
                 self.plan, level, self._shards, shard, received, states_of, control=control

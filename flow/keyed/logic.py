@@ -20,22 +20,16 @@ is measured over all keys.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from datetime import datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from typing_extensions import override
+import pyarrow as pa
 
-from flow.dataflow import Operator
+from flow.columns.arrays import Ints
 from flow.errors import FlowError
 from flow.instants import NEVER, Moment, datetime_us
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from flow.keyed.shard_logic import Ints, ShardLogicBuilder
 
 V = TypeVar("V")
 W = TypeVar("W")
@@ -102,7 +96,7 @@ class FailedCall(FlowError):
         super().__init__(f"{what} raised")
 
 
-class _Logic(ABC, Generic[W, S]):
+class KeyLogic(ABC, Generic[W, S]):
     """Base of the kinds of logic.
 
     Attributes:
@@ -117,9 +111,10 @@ class _Logic(ABC, Generic[W, S]):
         return (), KEEP
 
     def on_changed(self, before: str, moment: Moment) -> Iterable[W]:  # noqa: ARG002
-        """Called first in the epoch that finds the step's `Stateful.settings` changed.
+        """Called first in the epoch that finds the settings of the step changed.
 
-        It is called for every key that has state; `notify_at` is asked again after it.
+        It is called for every key that has state, see `flow.keyed.step.LogicBuilder.settings`;
+        `notify_at` is asked again after it.
 
         Args:
             before: what the settings were; empty when that is not known.
@@ -161,7 +156,7 @@ class _Logic(ABC, Generic[W, S]):
         """
 
 
-class StatefulBatchLogic(_Logic[W, S], Generic[V, W, S]):
+class StatefulBatchLogic(KeyLogic[W, S], Generic[V, W, S]):
     """A logic that takes a key's values of one epoch together."""
 
     @abstractmethod
@@ -173,7 +168,7 @@ class StatefulBatchLogic(_Logic[W, S], Generic[V, W, S]):
         """
 
 
-class StatefulLogic(_Logic[W, S], Generic[V, W, S]):
+class StatefulLogic(KeyLogic[W, S], Generic[V, W, S]):
     """A logic that takes a key's values one by one."""
 
     @abstractmethod
@@ -185,10 +180,7 @@ class StatefulLogic(_Logic[W, S], Generic[V, W, S]):
         """
 
 
-Builder = Callable[[Any], _Logic[Any, Any]]
-
-
-class OneToOneLogic(_Logic[Any, Any]):
+class OneToOneLogic(KeyLogic[Any, Any]):
     """A logic that emits exactly one value for each, and takes a run of them in one call."""
 
     @abstractmethod
@@ -199,10 +191,10 @@ class OneToOneLogic(_Logic[Any, Any]):
 class Progress(ABC):
     """How to measure how far a stream has come, for all keys of a step together.
 
-    It is configuration: frozen, and pickled with the flow. A step has one if its builder has an
-    attribute `progress` that holds one. Each *source partition* of the step's input comes as far as
-    the greatest of its values says, and the stream as far as the least of the partitions that have
-    spoken; it never goes back. Then
+    It is configuration: frozen, and pickled with the flow. A step has one if its builder declares
+    it (`flow.keyed.step.LogicBuilder.progress`). Each *source partition* of the step's input comes
+    as far as the greatest of its values says, and the stream as far as the least of the partitions
+    that have spoken; it never goes back. Then
 
     - each value reaches its logic as a `Stamped` one;
     - `Moment.progress_us` says in `on_notify` how far the stream had come: before the epoch's
@@ -261,24 +253,6 @@ class Bounded(NamedTuple):
     source: int = -1
 
 
-_HELD = -(1 << 61)
-_HELD_SPAN = 1 << 60
-
-
-def held_until(watermark_us: int) -> int:
-    """Return what `notify_at_us` answers for a key that is due, but whose watermark is held.
-
-    The logic is called once the bound of the step's watermarks reaches `watermark_us`.
-    """
-    return _HELD + max(-_HELD_SPAN + 1, min(watermark_us, _HELD_SPAN - 1))
-
-
-def held_at_us(due_us: int) -> int | None:
-    """Return the watermark that a due time made by `held_until` waits for; ``None`` for another."""
-    waits = abs(due_us - _HELD) < _HELD_SPAN
-    return due_us - _HELD if waits else None
-
-
 class Stamped(NamedTuple):
     """A value as it reaches the logic of a step that measures progress.
 
@@ -289,74 +263,3 @@ class Stamped(NamedTuple):
 
     value: Any
     progress_us: int
-
-
-@dataclass(frozen=True)
-class Stateful(Operator):
-    """A keyed step: a builder makes the logic of each key.
-
-    With `sides` greater than one the step reads that many streams and each value reaches the logic
-    as ``(side, value)``. `emits` names the streams it makes; with more than one, what the logic
-    emits is ``(port index, value)``, or ``(COUNTED, Counted(...))``.
-    """
-
-    builder: Builder
-    kind: str = "stateful"
-    sides: int = 1
-    emits: tuple[str, ...] = ("down",)
-
-    @property
-    def progress(self) -> Progress | None:
-        """How to measure how far the step's input has come, if that is to be known."""
-        found = getattr(self.builder, "progress", None)
-        return found if isinstance(found, Progress) else None
-
-    @property
-    def holds(self) -> Progress | None:
-        """The measure by which source partitions that are behind hold the step's watermarks.
-
-        A builder offers it as its attribute ``holds``. Where the step's sources have several
-        partitions, each value reaches its logic as a `Bounded` one.
-        """
-        found = getattr(self.builder, "holds", None)
-        return found if isinstance(found, Progress) else None
-
-    @property
-    def follows_inputs(self) -> bool:
-        """True if the step's logics go by `Moment.inputs_us`, and are due by it.
-
-        A builder says so by its attribute ``follows_inputs``.
-        """
-        return bool(getattr(self.builder, "follows_inputs", False))
-
-    @property
-    def shard_logic(self) -> ShardLogicBuilder | None:
-        """What runs the step over many keys at once, if it can; see `flow.keyed.shard_logic`."""
-        found = getattr(self.builder, "shard_logic", None)
-        return found if callable(found) else None
-
-    @property
-    def settings(self) -> str:
-        """What the step is set to, as far as it decides when its keys are due; empty for nothing.
-
-        It is kept with the state. Where it has changed when a flow goes on, every key is looked at
-        once. A builder offers it as its attribute ``settings``.
-        """
-        found = getattr(self.builder, "settings", "")
-        return found if isinstance(found, str) else ""
-
-    def fields_needed(self, wanted: frozenset[int]) -> frozenset[str] | None:
-        """Which fields of records the step needs; ``None`` for all of them.
-
-        A builder says so in a method of this name.
-
-        Args:
-            wanted: which of the streams that it makes anybody reads, by number.
-        """
-        ask = getattr(self.builder, "fields_needed", None)
-        return ask(wanted) if callable(ask) else None
-
-    @property
-    @override
-    def ports(self) -> tuple[str, ...]:
-        return self.emits

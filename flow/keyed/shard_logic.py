@@ -13,21 +13,18 @@ keys of a shard, takes all their values of an epoch together, and works on colum
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from flow.columns.arrays import Ints
+from flow.columns.chunks import Chunk
 from flow.instants import NEVER, Moment
-from flow.keyed.logic import Counted, held_at_us, held_until
-
-if TYPE_CHECKING:
-    from flow.columns.chunks import Chunk
-
-Ints: TypeAlias = npt.NDArray[np.int64]
+from flow.keyed.logic import Counted
 
 
 class ShardRows(NamedTuple):
@@ -58,44 +55,6 @@ class ShardRows(NamedTuple):
     sources: Ints | None = None
 
 
-class DueLimit(NamedTuple):
-    """How far time has come for the keys of a step: which due times have been reached.
-
-    Attributes:
-        time_us: the time that due times are compared with.
-        bound_us: the greatest watermark that the step may go by, for keys that are held.
-    """
-
-    time_us: int
-    bound_us: int = NEVER
-
-    def reached(self, due_us: int) -> bool:
-        """Return True if a key with this due time has something to do."""
-        held_us = held_at_us(due_us)
-        return due_us <= self.time_us if held_us is None else held_us <= self.bound_us
-
-    def reached_by(self, dues: Ints, held: Ints) -> npt.NDArray[np.bool_]:
-        """Return which segments hold a key with something to do.
-
-        Args:
-            dues: the least due time of each segment, int64 µs, shape (segments,).
-            held: the least watermark that a held key of each waits for, of the same shape.
-        """
-        passed: npt.NDArray[np.bool_] = (held <= self.bound_us) & (held < NEVER)
-        return passed | (dues <= self.time_us)
-
-
-def split_dues(dues: Ints) -> tuple[Ints, Ints]:
-    """Return due times, and the watermarks that held keys wait for, each `NEVER` for the others.
-
-    Args:
-        dues: what `notify_at_us` answers, int64 µs.
-    """
-    held_us = dues - held_until(0)
-    held = np.abs(held_us) < held_until(0) // -2
-    return np.where(held, NEVER, dues), np.where(held, held_us, NEVER)
-
-
 class ShardEpoch(NamedTuple):
     """What an epoch asks of a shard.
 
@@ -106,7 +65,7 @@ class ShardEpoch(NamedTuple):
         wanted: which of the step's streams anybody reads, by number; what would go to another need
             only be counted.
         changed_from: what the step's settings were when the state was kept, if they are others now
-            (see `Stateful.settings`); all keys are loaded then.
+            (see `flow.keyed.step.LogicBuilder.settings`); all keys are loaded then.
     """
 
     moment: Moment
@@ -211,10 +170,4 @@ class ShardLogic(ABC):
 
 
 ShardLogicBuilder: TypeAlias = Callable[[], ShardLogic]
-"""Makes a `ShardLogic` without keys. A builder of logics offers it as its attribute
-``shard_logic``, which is ``None`` where the step has to run key by key."""
-
-SnapshotsIn: TypeAlias = Callable[[bytes], Iterable[tuple[str, Any, int]]]
-"""Finds each key, its logic's snapshot, and when it is due, in a segment that a `ShardLogic` has
-made, whose first byte is 2. A builder of logics offers it as its attribute ``snapshots_in``, for a
-step that runs key by key now and did not before."""
+"""Makes a `ShardLogic` without keys."""

@@ -12,6 +12,7 @@ from flow.keyed.logic import (
     StatefulBatchLogic,
     StatefulLogic,
 )
+from flow.keyed.step import LogicBuilder
 from flow.operators.edges import input, output, try_input
 from flow.operators.joins import join
 from flow.operators.stateful import (
@@ -59,6 +60,7 @@ __all__ = [
     "Counted",
     "ItemError",
     "Keep",
+    "LogicBuilder",
     "Progress",
     "RejectedValue",
     "Stamped",

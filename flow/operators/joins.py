@@ -10,13 +10,8 @@ from typing import Any, Literal, TypeAlias
 from flow.dataflow import KeyedStream
 from flow.errors import FlowBuildError, shorten
 from flow.instants import Moment
-from flow.keyed.logic import (
-    DISCARD,
-    KEEP,
-    Keep,
-    Stateful,
-    StatefulLogic,
-)
+from flow.keyed.logic import DISCARD, KEEP, Keep, StatefulLogic
+from flow.keyed.step import Stateful
 from flow.operators.building import add_step, check_choice
 
 InsertMode: TypeAlias = Literal["first", "last", "product"]

@@ -18,10 +18,10 @@ from flow.keyed.logic import (
     Keep,
     OneToOneLogic,
     RejectedValue,
-    Stateful,
     StatefulBatchLogic,
     StatefulLogic,
 )
+from flow.keyed.step import Stateful
 from flow.operators.building import add_step, check_callable, check_whole
 from flow.operators.stateless import map as map_items
 

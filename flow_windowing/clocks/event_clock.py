@@ -13,7 +13,8 @@ from flow.durations import Duration, duration_us
 from flow.errors import RAISED, FlowBuildError, FlowTypeError, brief, shorten
 from flow.fields import get_path
 from flow.instants import NEVER, Instant, Moment, instant_us
-from flow.keyed.logic import Progress, held_until
+from flow.keyed.due import held_until
+from flow.keyed.logic import Progress
 from flow.operators import RejectedValue
 from flow_windowing.clocks.clock import (
     LEAST_TAKEN,
@@ -28,7 +29,7 @@ from flow_windowing.metadata import LateReason
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from flow.keyed.shard_logic import Ints
+    from flow.columns.arrays import Ints
 
 V = TypeVar("V")
 

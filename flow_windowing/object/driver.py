@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import bisect
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Any
 
 import numpy as np
 from typing_extensions import override
 
-from flow.errors import RAISED, FlowTypeError, shorten
+from flow.errors import RAISED, shorten
 from flow.instants import NEVER, Moment, from_us
 from flow.keyed.detaching import detached_from
 from flow.keyed.logic import (
@@ -31,166 +30,21 @@ from flow.keyed.logic import (
     Counted,
     FailedCall,
     Keep,
-    Progress,
     RejectedValue,
     Stamped,
     StatefulBatchLogic,
 )
-from flow.keyed.shard_logic import ShardLogicBuilder
 from flow_windowing.aggregates.aggregator import Arrival
-from flow_windowing.clocks.clock import Clock, DroppedValue
-from flow_windowing.columnar import window_view as _window_view  # noqa: F401  (it is registered)
+from flow_windowing.clocks.clock import DroppedValue
+from flow_windowing.config import WindowingConfig
 from flow_windowing.logic import Calling, EpochWindowLogic, WindowLogic
 from flow_windowing.metadata import LateReason, LateValue, Retracted, WindowMetadata
-from flow_windowing.object.waiting import Waiting, WaitQueue, WaitState
+from flow_windowing.rules.key_state import DriverState, Kept
 from flow_windowing.rules.lateness import counted_late
-from flow_windowing.rules.settings import Emit, held_back, settings_of
-from flow_windowing.windowers.windower import Filled, Opened, Windower
-
-if TYPE_CHECKING:
-    from flow_windowing.columnar.planning import WindowPlan
-
-PORTS = ("down", "late", "closed")
-DOWN, LATE, CLOSED = range(len(PORTS))
-
-LogicBuilder: TypeAlias = Callable[[Any], WindowLogic[Any, Any, Any]]
-Timestamp: TypeAlias = Literal["open", "close", "last"]
-"""The time of what a window emits: when it opens, when it closes, the greatest in it."""
-
-
-@dataclass(frozen=True)
-class DriverBuilder:
-    """Makes the driver of each key of a windowing step.
-
-    Attributes:
-        clock: the sense of time.
-        windower: how values are cut into windows.
-        builder: makes the logic of a window.
-        ordered: whether values enter windows in order of time.
-        sides: how many streams the step reads; with more than one, values are ``(side, value)``.
-        emit: when windows emit.
-        timestamp: which timestamp metadata carries.
-    """
-
-    HARMLESS: ClassVar[frozenset[str]] = frozenset({"ordered", "emit", "timestamp"})
-
-    clock: Clock[Any, Any]
-    windower: Windower[Any]
-    builder: LogicBuilder
-    ordered: bool = True
-    sides: int = 1
-    emit: Emit = "close"
-    timestamp: Timestamp | None = None
-
-    def __post_init__(self) -> None:
-        clock: object = self.clock
-        if not isinstance(clock, Clock):
-            raise FlowTypeError(
-                "clock must be a Clock such as EventClock(...), "
-                f"got {type(clock).__name__} {shorten(clock)}"
-            )
-        windower: object = self.windower
-        if not isinstance(windower, Windower):
-            raise FlowTypeError(
-                "windower must be a Windower such as TumblingWindower(length='1h'), "
-                f"got {type(windower).__name__} {shorten(windower)}"
-            )
-
-    @cached_property
-    def settings(self) -> str:
-        """What decides when windows close and emit, as text that tells one setting from another."""
-        return settings_of(self.emit, self.clock, self.windower)
-
-    @property
-    def progress(self) -> Progress | None:
-        """How the engine is to measure the stream's progress, if the clock follows that."""
-        return self.clock.progress
-
-    @property
-    def holds(self) -> Progress | None:
-        """The measure by which partitions that are behind hold the watermark, if they do."""
-        return self.clock.holds
-
-    @property
-    def follows_inputs(self) -> bool:
-        """True if the clock goes by how far the step's inputs have been read."""
-        return self.clock.follows_inputs
-
-    @cached_property
-    def _columns(self) -> WindowPlan | None:
-        """How the step runs over many keys at once; ``None`` where it cannot."""
-        # Imported late: it is made of this module's parts.
-        from flow_windowing.columnar.planning import plan_of
-
-        return plan_of(self)
-
-    @property
-    def shard_logic(self) -> ShardLogicBuilder | None:
-        """What runs the step over many keys at once; ``None`` where that cannot be."""
-        from flow_windowing.columnar.shard import ShardWindows
-
-        plan = self._columns
-        return None if plan is None else partial(ShardWindows, plan)
-
-    def fields_needed(self, wanted: frozenset[int]) -> frozenset[str] | None:
-        """Which fields of records the step reads; ``None`` where it may be any of them."""
-        from flow_windowing.columnar.planning import fields_of
-
-        plan = self._columns
-        # A late value is the record itself.
-        return None if plan is None or LATE in wanted else fields_of(self, plan)
-
-    def snapshots_in(self, content: bytes) -> Iterable[tuple[str, DriverState, int]]:
-        """The keys in a segment that was written over many keys at once."""
-        from flow_windowing.columnar.storage.segments import Kept
-        from flow_windowing.columnar.storage.snapshots import snapshots_of_kept
-
-        return snapshots_of_kept(Kept.decode(content))
-
-    @cached_property
-    def retracts(self) -> bool:
-        """Whether what a window has emitted may have to be taken back."""
-        return self.emit != "close" and self.windower.merges
-
-    def __call__(self, state: DriverState | None) -> WindowDriver:
-        """Make the driver of a key, from a snapshot if there is one."""
-        return WindowDriver(self, state or _NEW_KEY)
-
-
-class Kept(NamedTuple):
-    """A value kept for windows that open over it later."""
-
-    timestamp_us: int
-    at: Arrival
-    value: Any
-
-
-class DriverState(NamedTuple):
-    """A key's state between epochs.
-
-    Attributes:
-        clock: what the clock remembers.
-        windower: what the windower remembers.
-        waiting: the values that wait.
-        arrived: how many values have come since the key last had nothing to remember them by.
-        entered: how many of them have entered windows.
-        windows: a snapshot of each open window's logic, by id.
-        kept: the values kept for windows that open over them later, in order of time.
-        shown: what each open window has emitted last, where it may have to be taken back; ``None``
-            for what it has come to.
-        latest: the greatest timestamp in each open window, where it is asked for.
-    """
-
-    clock: Any
-    windower: Any
-    waiting: WaitState | None
-    arrived: int
-    entered: int
-    windows: dict[int, Any]
-    kept: tuple[Kept, ...]
-    shown: dict[int, tuple[WindowMetadata, Any] | None]
-    latest: dict[int, int]
-
+from flow_windowing.rules.settings import held_back
+from flow_windowing.rules.streams import CLOSED, DOWN, LATE
+from flow_windowing.rules.waiting import Waiting, WaitQueue
+from flow_windowing.windowers.windower import Filled, Opened
 
 _NEW_KEY = DriverState(None, None, None, 0, 0, {}, (), {}, {})
 
@@ -200,7 +54,8 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
 
     detaches = True
 
-    def __init__(self, config: DriverBuilder, state: DriverState) -> None:
+    def __init__(self, config: WindowingConfig, snapshot: DriverState | None) -> None:
+        state = snapshot or _NEW_KEY
         self._config = config
         self._late_at_once = config.windower.grace_us is None
         self._keep_us = config.windower.keep_us
@@ -234,7 +89,7 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
                 self._take(value, before)
         self._source = -1
         self._clock.settle(moment)
-        if self._config.progress is not None:
+        if self._config.clock.progress is not None:
             self._advance(self._clock.watermark(moment))
         return self._emitted(), self._keep()
 

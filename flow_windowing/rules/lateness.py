@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from flow.engine.epoch.lateness import rounded_up
+from flow.columns.arrays import Ints
+from flow.keyed.lateness import rounded_up
 from flow.keyed.logic import Counted
-from flow.keyed.shard_logic import Ints
 
 
 def counted_late(late_by_us: Ints, sources: Ints | None = None) -> list[Counted]:

@@ -48,7 +48,9 @@ def describe(value: Any) -> Json:
 
 def _described_fields(config: Any) -> Json:
     harmless: frozenset[str] = getattr(config, "HARMLESS", frozenset())
-    described: dict[str, Json] = {"type": type(config).__qualname__}
+    # A class that was renamed keeps the name that checkpoints have.
+    name = getattr(config, "KEPT_AS", type(config).__qualname__)
+    described: dict[str, Json] = {"type": name}
     for field in fields(config):
         if field.name not in harmless:
             value = getattr(config, field.name)

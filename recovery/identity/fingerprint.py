@@ -19,7 +19,7 @@ from flow.connectors.source import Source
 from flow.dataflow import Step
 from flow.engine.plan.plan import Plan
 from flow.errors import FlowTypeError, shorten
-from flow.keyed.logic import Stateful
+from flow.keyed.step import Stateful
 from flow.operators.edges import Input
 from recovery.identity.description import describe, differences
 from recovery.identity.sides import changed_sides, sides_of

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from flow.dataflow import Step, StreamId
 from flow.engine.plan.plan import Plan
-from flow.keyed.logic import Stateful
+from flow.keyed.step import Stateful
 from flow.operators.edges import Input
 
 Json: TypeAlias = Any

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from flow.durations import duration_text, duration_us
 from flow.instants import MAX_US, MIN_US, from_us
-from flow.keyed.logic import held_at_us
+from flow.keyed.due import held_at_us
 from recovery.reading.inert import Inert
 
 Json: TypeAlias = Any

@@ -11,8 +11,8 @@ from flow.errors import FlowError
 from flow.instants import MIN_US, NEVER, NO_PROGRESS, Moment, datetime_us, from_us
 from flow_windowing import Windower
 from flow_windowing.metadata import WindowMetadata
-from flow_windowing.object.driver import DriverState
-from flow_windowing.object.waiting import Waiting
+from flow_windowing.rules.key_state import DriverState
+from flow_windowing.rules.waiting import Waiting
 from recovery.reading.inert import load_inert
 from recovery.reading.rendering import plain, time_text
 

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from flow.connectors.files.places import explained, locate
 from flow.errors import CheckpointError
 from flow.instants import NEVER, from_us
-from flow.keyed.logic import held_at_us
-from flow_windowing.object.driver import DriverState
+from flow.keyed.due import held_at_us
+from flow_windowing.rules.key_state import DriverState
 from recovery.reading.checkpoint import PathLike, open_checkpoint
 from recovery.reading.kept_state import KeptKey, KeptState, load_snapshot
 from recovery.reading.rendering import plain

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flow.errors import CheckpointError
-from flow_windowing.object.driver import DriverState
+from flow_windowing.rules.key_state import DriverState
 from recovery.reading.checkpoint import PathLike, open_checkpoint
 from recovery.reading.kept_state import KeptKey, KeptState, load_snapshot, totals
 from recovery.reading.rendering import due_text, indented, plain, time_text

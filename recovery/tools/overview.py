@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from flow.engine.feed.feed import EpochOffset
 from flow.errors import CheckpointError
 from flow.instants import NEVER
-from flow_windowing.object.driver import DriverState
+from flow_windowing.rules.key_state import DriverState
 from recovery.reading.checkpoint import KeptCheckpoint, PathLike, open_checkpoint, spans
 from recovery.reading.epochs import EpochLog
 from recovery.reading.kept_state import KeptState, StepTotals, load_snapshot, totals

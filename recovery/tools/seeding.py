@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from flow.dataflow import Dataflow
 from flow.engine.plan.plan import Plan, compile_flow
 from flow.errors import CheckpointError, FlowBuildError, FlowTypeError, brief, shorten, step_error
-from flow.keyed.logic import Stateful
+from flow.keyed.step import Stateful
 from flow.operators.building import check_whole
 from recovery.settings import RecoveryConfig
 

@@ -11,8 +11,7 @@ import pytest
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, FlowBuildError
-from flow.testing import Part, TestDriver, TestingSink, TestingSource
-from tests.flow_windowing.columnar.test_columns import key_by_key
+from flow.testing import Part, TestDriver, TestingSink, TestingSource, key_by_key
 
 
 class Flow:

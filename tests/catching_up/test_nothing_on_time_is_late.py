@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow
-from flow.testing import Part, TestDriver, TestingSink, TestingSource
-from tests.flow_windowing.columnar.test_columns import key_by_key
+from flow.testing import Part, TestDriver, TestingSink, TestingSource, key_by_key
 
 WAIT = 10.0
 UNTIL = 200.0

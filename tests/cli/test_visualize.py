@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import flow.operators as op
+import flow_windowing as win
 from flow import Dataflow
 from flow.testing import TestingSink, TestingSource
 from flow.visualize import main, to_json, to_mermaid
@@ -45,10 +46,11 @@ def test_mermaid_has_a_box_a_level_and_thick_arrows_for_shuffles(flow: Dataflow)
             '        s5["half<br/>map_value"]',
             "    end",
             '    subgraph level1["level 1, after shuffle 1"]',
-            '        s3["total<br/>stateful_map"]',
+            '        s3["total<br/>stateful_map<br/>'
+            'key by key#58; stateful_map calls Python for each key"]',
             "    end",
             '    subgraph level2["level 2, after shuffle 2"]',
-            '        s6["pair<br/>join"]',
+            '        s6["pair<br/>join<br/>key by key#58; join calls Python for each key"]',
             '        s7[("out<br/>output")]',
             "    end",
             "    s0 --> s1",
@@ -61,6 +63,21 @@ def test_mermaid_has_a_box_a_level_and_thick_arrows_for_shuffles(flow: Dataflow)
             "    s6 --> s7",
         ]
     )
+
+
+def test_keyed_steps_say_whether_they_run_over_columns_and_why_not(flow: Dataflow) -> None:
+    numbers = op.key_on("by_key", op.input("in", flow, TestingSource([])), str)
+    hours = win.TumblingWindower("1h", grace="5m")
+    clock = win.EventClock("at", "1m")
+    win.sum_window("columns", numbers, clock, hours, of="n")
+    win.collect_window("keys", numbers, clock, hours, ordered=True)
+    steps = {step["step_id"]: step for step in json.loads(to_json(flow))["steps"]}
+    assert steps["columns"]["runs"] == "over columns"
+    assert (steps["keys"]["runs"], steps["keys"]["reason"]) == (
+        "key by key",
+        "`ordered=True` with `grace`",
+    )
+    assert "runs" not in steps["by_key"]
 
 
 def test_json_has_the_steps_with_operator_ups_and_level(flow: Dataflow) -> None:

@@ -13,7 +13,7 @@ from flow.engine.epoch.context import Control
 from flow.engine.local import LocalEngine, Part
 from flow.errors import StepError
 from flow.instants import Moment, datetime_us
-from flow.keyed.logic import Stateful
+from flow.keyed.step import Stateful
 from flow.operators import StatefulLogic
 from flow.operators.building import add_step
 from flow.testing import TestDriver, TestingSink, TestingSource, run_once
@@ -441,7 +441,7 @@ class Punctual(Diary):
         return self._note(f"changed from {before} at {moment.now:%H:%M}")
 
 
-class Punctually:
+class Punctually(op.LogicBuilder):
     """Builds them; it is made anew with other minutes, as a flow is that goes on changed."""
 
     @property

@@ -20,7 +20,7 @@ from flow.engine.feed.feed import EpochOffset, Feed
 from flow.engine.plan.plan import compile_flow
 from flow.errors import EngineError, SourceError, StepError
 from flow.instants import Moment, instant_us
-from flow.keyed.logic import Stateful
+from flow.keyed.step import Stateful
 from flow.operators.building import add_step
 from flow.reports.failure_text import describe_failure, users_place, users_trace
 from flow.reports.progress import DropWarnings, LateWarnings, Progress, StatusLine

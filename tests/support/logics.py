@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from flow.instants import NEVER, Moment
 from flow.keyed.logic import Progress, Stamped
+from flow.keyed.step import LogicBuilder
 from flow.operators import DISCARD, KEEP, Keep, StatefulBatchLogic, StatefulLogic
 
 
@@ -124,10 +125,14 @@ class Traveller(StatefulLogic[Stamped, tuple[Any, int], int]):
 
 
 @dataclass(frozen=True)
-class Journey:
+class Journey(LogicBuilder):
     """Makes travellers, of a step whose progress is measured."""
 
-    progress: Mileage = Mileage()
+    mileage: Mileage = Mileage()
+
+    @property
+    def progress(self) -> Mileage:
+        return self.mileage
 
     def __call__(self, state: int | None) -> Traveller:
         return Traveller(NEVER if state is None else state)

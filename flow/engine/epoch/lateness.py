@@ -8,9 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
-
-from flow.columns.chunks import Positions
 from flow.connectors.source import Planner
 from flow.engine.epoch.context import LateSource, SourcePartition, Stats
 
@@ -51,21 +48,6 @@ def source_name(planners: Mapping[str, Planner], partition: SourcePartition) -> 
     planner = planners.get(step_id)
     name = f"partition {number}" if planner is None else planner.name_of(number)
     return f"{name} (input {step_id!r})"
-
-
-def rounded_up(late_by_us: Positions) -> Positions:
-    """Return durations rounded up to two decimal digits.
-
-    Args:
-        late_by_us: int64 µs, more than none.
-
-    >>> rounded_up(np.array([7, 123, 99_100])).tolist()
-    [7, 130, 100000]
-    """
-    digits = np.floor(np.log10(np.maximum(late_by_us, 1).astype(np.float64))).astype(np.int64)
-    unit = 10 ** np.maximum(digits - 1, 0)
-    rounded: Positions = -(-late_by_us // unit) * unit
-    return rounded
 
 
 def wait_needed_us(late_by_us: Mapping[int, int], share: float = ENOUGH) -> int:

@@ -15,8 +15,8 @@ from enum import Enum
 from typing import TypeAlias
 
 from flow.dataflow import Dataflow, Step, StreamId
-from flow.errors import FlowBuildError, UnusedStepWarning
-from flow.keyed.logic import Stateful
+from flow.errors import EngineError, FlowBuildError, UnusedStepWarning
+from flow.keyed.step import Lowering, OverColumns, Stateful, runs_key_by_key
 from flow.operators.edges import Input, Output
 from flow.operators.stateless import Inspect, KeyOn, Raises, Redistribute
 
@@ -73,6 +73,7 @@ class Plan:
         dropped: the names of state to be dropped.
         fields_read: for inputs of whose records only some fields are read, which these are.
         feeds: the inputs whose items reach each step, in order of declaration.
+        lowered: for each keyed step, how it runs over columns, or why it runs key by key.
     """
 
     flow_id: str
@@ -87,6 +88,7 @@ class Plan:
     dropped: tuple[str, ...] = ()
     fields_read: Mapping[str, frozenset[str]] = field(default_factory=dict)
     feeds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    lowered: Mapping[str, Lowering] = field(default_factory=dict)
 
     @property
     def frames(self) -> tuple[str, ...]:
@@ -97,6 +99,21 @@ class Plan:
     def timed(self) -> tuple[str, ...]:
         """The steps that go by their inputs' clock."""
         return tuple(name for name, step in self.steps.items() if _follows_inputs(step))
+
+    def keyed(self, step_id: str) -> Stateful:
+        """Return the operator of a keyed step.
+
+        Raises:
+            EngineError: when the step is not a keyed one.
+        """
+        operator = self.steps[step_id].operator
+        if not isinstance(operator, Stateful):
+            raise EngineError(f"step {step_id!r} is not a keyed step")
+        return operator
+
+    def lowering_of(self, step_id: str) -> Lowering:
+        """Return whether a keyed step runs over columns or key by key."""
+        return self.keyed(step_id).lower() if runs_key_by_key() else self.lowered[step_id]
 
     def is_held(self, step_id: str, many: Collection[str] | None = None) -> bool:
         """Return True if partitions that are behind hold a step's watermarks.
@@ -216,6 +233,16 @@ def assign_levels(plan: Plan) -> Plan:
     return replace(plan, levels=tuple(tuple(levels[level]) for level in sorted(levels)))
 
 
+def lower_steps(plan: Plan) -> Plan:
+    """Choose for each keyed step whether it runs over columns or key by key."""
+    lowered = {
+        name: step.operator.lower()
+        for name, step in plan.steps.items()
+        if isinstance(step.operator, Stateful)
+    }
+    return replace(plan, lowered=lowered)
+
+
 def draw_edges(plan: Plan) -> Plan:
     """Make an edge of every stream that is read after a shuffle or by an output."""
     level_of = {name: n for n, names in enumerate(plan.levels, 1) for name in names}
@@ -225,7 +252,7 @@ def draw_edges(plan: Plan) -> Plan:
         kind = _edge_kind(step)
         if kind is not None:
             level = level_of.get(name, len(plan.levels) + 1)
-            fields = _fields_needed(step, read)
+            fields = _fields_needed(plan, step, read)
             for side, up in enumerate(step.ups):
                 edges.append(Edge(len(edges), up, name, side, level, kind, fields))
     outputs = tuple(edge for edge in edges if edge.kind is EdgeKind.OUTPUT)
@@ -281,6 +308,7 @@ PASSES: tuple[Callable[[Plan], Plan], ...] = (
     check_ends,
     warn_of_unused,
     assign_levels,
+    lower_steps,
     draw_edges,
     route_streams,
     find_fields_read,
@@ -305,12 +333,13 @@ def _needs_shuffle(step: Step) -> bool:
     return isinstance(step.operator, (Stateful, Redistribute))
 
 
-def _fields_needed(step: Step, read: set[StreamId]) -> frozenset[str] | None:
-    """Which fields of records a step needs, given which streams anybody reads."""
-    if not isinstance(step.operator, Stateful):
+def _fields_needed(plan: Plan, step: Step, read: set[StreamId]) -> frozenset[str] | None:
+    """Return the fields of records that a step needs, ``None`` for all."""
+    lowering = plan.lowered.get(step.step_id)
+    if not isinstance(lowering, OverColumns):
         return None
     wanted = frozenset(at for at, down in enumerate(step.downs) if down in read)
-    return step.operator.fields_needed(wanted)
+    return lowering.fields_needed(wanted)
 
 
 def _edge_kind(step: Step) -> EdgeKind | None:

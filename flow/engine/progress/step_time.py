@@ -21,8 +21,9 @@ from flow.engine.progress.hold import Hold
 from flow.engine.progress.meter import Marks
 from flow.engine.progress.stream_progress import Sent, StepProgress, Timeline
 from flow.instants import NEVER, Moment
-from flow.keyed.logic import Bounded, Stateful
-from flow.keyed.shard_logic import DueLimit
+from flow.keyed.due import DueLimit
+from flow.keyed.logic import Bounded
+from flow.keyed.step import Stateful
 
 
 class KeepsProgress(Protocol):

@@ -244,7 +244,7 @@ def _run_shard(
 
     def states_of(step: Step) -> KeyStates | ShardTable:
         if step.step_id not in states:
-            states[step.step_id] = live_states(step)
+            states[step.step_id] = live_states(plan, step.step_id)
         return states[step.step_id]
 
     for number, of_slice in itertools.groupby(packets, key=_slice_of):

@@ -97,7 +97,7 @@ class SparkLevel:
         packets = put_seeds(packets, plan, self._number, self._store.put)
 
         def states_of(step: Step) -> KeyStates | ShardTable:
-            return states_in(self._store, step)
+            return states_in(self._store, plan, step.step_id)
 
         return run_level(plan, self._number, self._layout.shards, shard, packets, states_of)
 

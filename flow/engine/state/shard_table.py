@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
+from flow.columns.arrays import Ints
 from flow.engine.packets.shards import hash_keys, segment_of
 from flow.engine.state.header import read_header
 from flow.engine.state.state import PROGRESS_SEGMENT, TARGET_BYTES, StateStore, parent_of
+from flow.keyed.due import DueLimit
 from flow.keyed.shard_logic import (
-    DueLimit,
     Dumped,
-    Ints,
     ShardEpoch,
     ShardLogic,
     ShardLogicBuilder,

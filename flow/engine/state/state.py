@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -26,9 +26,9 @@ from flow.engine.packets.shards import Hashes, hash_keys, segment_of
 from flow.engine.state.header import FORMAT, Header, check_format, read_header
 from flow.errors import RAISED, said, step_error
 from flow.instants import NEVER
-from flow.keyed.logic import held_at_us, held_until
+from flow.keyed.due import DueLimit, held_at_us, held_until
 from flow.keyed.pickles import load_pickle
-from flow.keyed.shard_logic import DueLimit, SnapshotsIn
+from flow.keyed.step import LogicBuilder
 
 FORMAT_OF_SHARDS = 2
 """The version byte of a segment whose content is a `ShardLogic`'s own."""
@@ -39,6 +39,10 @@ PROGRESS_SEGMENT = -1
 """The number of the segment that holds no keys but how far the step's stream has come."""
 _OVERHEAD_BYTES = 24
 """What a key costs in a segment besides its text and its snapshot."""
+
+
+SnapshotsIn: TypeAlias = Callable[[bytes], Iterable[tuple[str, Any, int]]]
+"""Reads a segment that a `ShardLogic` wrote, see `flow.keyed.step.LogicBuilder.snapshots_in`."""
 
 
 class StateStore(Protocol):
@@ -335,7 +339,8 @@ class SegmentedStates(KeyStates):
         """Load segments, unless they are."""
         missing = sorted(set(numbers).difference(self._loaded))
         contents = self._store.read_segments(self._step_id, missing)
-        snapshots_in = getattr(self._builder, "snapshots_in", None)
+        builder = self._builder
+        snapshots_in = builder.snapshots_in if isinstance(builder, LogicBuilder) else None
         for number, content in zip(missing, contents, strict=True):
             self._loaded[number] = Segment.decode(content, self._step_id, snapshots_in)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from flow.columns.arrays import running_max
+from flow.columns.arrays import Ints, running_max
 from flow.columns.chunks import (
     Chunk,
     KeyedRecords,
@@ -21,7 +21,7 @@ from flow.engine.packets.packets import REACHED, Packet, decode
 from flow.engine.plan.plan import Edge
 from flow.engine.progress.step_time import StepTime
 from flow.errors import EngineError
-from flow.keyed.shard_logic import Ints, ShardRows
+from flow.keyed.shard_logic import ShardRows
 
 
 def gather_rows(

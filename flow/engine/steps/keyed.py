@@ -29,11 +29,11 @@ from flow.keyed.logic import (
     OneToOneLogic,
     RejectedValue,
     Stamped,
-    Stateful,
     StatefulBatchLogic,
     StatefulLogic,
 )
 from flow.keyed.shard_logic import KeyFailure
+from flow.keyed.step import Stateful
 
 Logic = Any
 

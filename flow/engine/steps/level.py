@@ -24,8 +24,10 @@ from flow.engine.steps.gathering import gather_rows
 from flow.engine.steps.keyed import KeyedRun, cause_of, failed_at, gather, raised
 from flow.engine.steps.pipeline import Pipeline
 from flow.errors import RAISED, EngineError, FlowError, step_error
-from flow.keyed.logic import Counted, FailedCall, Stateful
-from flow.keyed.shard_logic import DueLimit, KeyFailure, ShardEpoch
+from flow.keyed.due import DueLimit
+from flow.keyed.logic import Counted, FailedCall
+from flow.keyed.shard_logic import KeyFailure, ShardEpoch
+from flow.keyed.step import Stateful
 
 LEVEL_BITS = 24
 """A level's origins stand above those of the tasks of stage 0, and of the levels before it, so that

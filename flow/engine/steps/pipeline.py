@@ -19,7 +19,7 @@ from flow.engine.packets.packets import (
 from flow.engine.plan.plan import Edge, EdgeKind, Plan
 from flow.engine.progress.meter import HoldMeter, Meter, Partition
 from flow.engine.steps.kernels import run_step
-from flow.keyed.logic import Stateful
+from flow.keyed.step import OverColumns, Stateful
 
 SLICE_BITS = 24
 """How many packets an origin can make in a slice: the slice's number stands above these bits."""
@@ -170,7 +170,7 @@ class Pipeline:
         operator = self._plan.steps[edge.step_id].operator
         if not isinstance(operator, Stateful) or operator.progress is None:
             return None
-        in_columns = operator.shard_logic is not None
+        in_columns = isinstance(self._plan.lowering_of(edge.step_id), OverColumns)
         control = self._context.control
         many = None if control is None else control.many
         run_bits = SOURCE_BITS if self._plan.tells_sources(many) else 0

@@ -16,7 +16,8 @@ from typing_extensions import override
 
 from flow.columns.arrays import Ints, Mask, running_max
 from flow.instants import NEVER, Moment
-from flow.keyed.logic import RejectedValue, held_until
+from flow.keyed.due import held_until
+from flow.keyed.logic import RejectedValue
 from flow_windowing.clocks.clock import LEAST_TAKEN, NO_WATERMARK, Clock, DroppedValue, SystemClock
 from flow_windowing.clocks.event_clock import EventClock
 from flow_windowing.columnar.values.timestamps import Values, read_times

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from flow.columns.arrays import Ints, Mask
 from flow.instants import NEVER
+from flow.keyed.due import split_dues
 from flow.keyed.pickles import load_pickle
-from flow.keyed.shard_logic import Dumped, split_dues
+from flow.keyed.shard_logic import Dumped
 from flow_windowing.clocks.clock import NO_WATERMARK
 from flow_windowing.columnar.aggregates.aggregated import Aggregated
 from flow_windowing.columnar.state.holding import Holding
@@ -23,9 +24,7 @@ from flow_windowing.columnar.storage.segments import Kept
 from flow_windowing.columnar.storage.snapshots import kept_of_snapshots
 from flow_windowing.columnar.values.waiting_values import WaitingValues
 from flow_windowing.columnar.values.written import Written, held, in_columns, pickles
-
-if TYPE_CHECKING:
-    from flow_windowing.columnar.planning import WindowPlan
+from flow_windowing.columnar.windows.plan import WindowPlan
 
 
 def segment_parts(plan: WindowPlan, content: bytes) -> Iterator[Kept]:

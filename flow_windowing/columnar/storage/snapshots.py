@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,11 +21,9 @@ from flow_windowing.columnar.state import windower_states
 from flow_windowing.columnar.storage import segments
 from flow_windowing.columnar.storage.segments import Kept
 from flow_windowing.columnar.values.written import cut, read, written
-from flow_windowing.object.driver import DriverState
-from flow_windowing.object.waiting import Waiting, WaitQueue
-
-if TYPE_CHECKING:
-    from flow_windowing.columnar.planning import WindowPlan
+from flow_windowing.columnar.windows.plan import WindowPlan
+from flow_windowing.rules.key_state import DriverState
+from flow_windowing.rules.waiting import Waiting, WaitQueue
 
 
 def kept_of_snapshots(

@@ -58,6 +58,7 @@ def test_the_passes_run_in_this_order() -> None:
         "check_ends",
         "warn_of_unused",
         "assign_levels",
+        "lower_steps",
         "draw_edges",
         "route_streams",
         "find_fields_read",

@@ -14,7 +14,7 @@ from flow import Dataflow, KeyedStream, Stream, run
 from flow.engine.epoch.context import Control
 from flow.engine.local import LocalEngine, Part
 from flow.instants import Moment
-from flow.keyed.logic import Stateful
+from flow.keyed.step import Stateful
 from flow.operators.building import add_step
 from flow.testing import TestingSink, TestingSource
 from tests.support.epochs import EpochsSource, SourceEpoch

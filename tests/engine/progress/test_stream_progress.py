@@ -16,7 +16,7 @@ from flow import Dataflow, KeyedStream, Stream
 from flow.engine.local import Part
 from flow.errors import StepError
 from flow.instants import NEVER, NO_PROGRESS, Moment
-from flow.keyed.logic import Stateful
+from flow.keyed.step import Stateful
 from flow.operators.building import add_step
 from flow.testing import TestDriver, TestingSink, TestingSource
 from tests.support.logics import Journey, Mileage, Traveller, Waypoint
@@ -536,14 +536,15 @@ def test_a_batch_logic_s_failure_shows_values_without_stamps() -> None:
         def snapshot(self) -> None:
             pass
 
-    @dataclass(frozen=True)
-    class Bads:
-        progress: Mileage
+    class Bads(op.LogicBuilder):
+        @property
+        def progress(self) -> Mileage:
+            return Mileage()
 
         def __call__(self, state: None) -> Bad:
             return Bad()
 
-    with driver(Bads(Mileage())) as t, pytest.raises(StepError) as caught:
+    with driver(Bads()) as t, pytest.raises(StepError) as caught:
         t.send("in", [("a", 5), ("a", 6)])
     assert caught.value.item == "[5, 6]"
 

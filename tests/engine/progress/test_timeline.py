@@ -22,7 +22,7 @@ from flow.engine.progress.step_time import step_time
 from flow.engine.progress.stream_progress import Reached, Sent, StepProgress, Timeline
 from flow.engine.state.state import PROGRESS_SEGMENT, MemoryStore, SegmentedStates
 from flow.instants import NO_PROGRESS, Moment
-from flow.keyed.logic import Stateful
+from flow.keyed.step import Stateful
 from flow.operators.building import add_step
 from flow.testing import TestingSource
 from tests.support.logics import Journey, Mileage, Traveller

@@ -22,8 +22,7 @@ from flow.engine.state.header import Header
 from flow.engine.state.state import LiveStates, MemoryStore, Segment, SegmentedStates
 from flow.errors import StepError
 from flow.instants import NEVER
-from flow.keyed.logic import held_until
-from flow.keyed.shard_logic import DueLimit
+from flow.keyed.due import DueLimit, held_until
 
 
 @dataclass

@@ -35,7 +35,7 @@ def play(plan: Plan, packets: list[Packet], control: Control | None) -> list[Pac
     store = MemoryStore()
 
     def states_of(step: Any) -> KeyStates | ShardTable:
-        return states_in(store, step)
+        return states_in(store, plan, step.step_id)
 
     return list(run_level(plan, 1, 1, 0, packets, states_of, control=control))
 

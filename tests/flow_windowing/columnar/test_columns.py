@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, TypeAlias
-from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -20,7 +17,7 @@ import flow_windowing as win
 from flow import Dataflow
 from flow.columns.chunks import rows_as_dicts
 from flow.errors import StepError
-from flow.testing import TestDriver, TestingSink, TestingSource
+from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
 from flow_windowing import (
     CalendarWindower,
     Collect,
@@ -47,7 +44,6 @@ from flow_windowing import (
     TopK,
     TumblingWindower,
 )
-from flow_windowing.object.driver import DriverBuilder
 
 START = datetime(2023, 12, 14, 10, 30, tzinfo=UTC)
 SCHEMA = pa.schema(
@@ -136,16 +132,6 @@ PICKED: dict[str, Any] = {
     "different": CollectUnique("whole"),
     "spread": StdDev("whole"),
 }
-
-
-@contextmanager
-def key_by_key() -> Iterator[None]:
-    """Run windowing steps as if none of them could take many keys at once."""
-    with (
-        mock.patch.object(DriverBuilder, "shard_logic", None),
-        mock.patch.object(DriverBuilder, "fields_needed", return_value=None),
-    ):
-        yield
 
 
 def as_records(rows: list[Row]) -> pa.RecordBatch:

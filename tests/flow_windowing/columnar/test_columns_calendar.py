@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flow.instants import MAX_US, MIN_US, instant_us
+from flow.keyed.step import OverColumns
 from flow_windowing import CalendarWindower, Count, EventClock
 from flow_windowing.columnar.windows.calendar_windows import CalendarWindows
 from flow_windowing.folding import FoldingBuilder
-from flow_windowing.object.driver import DriverBuilder
+from flow_windowing.lowering import DriverBuilder
 from flow_windowing.windowers.calendar import CalendarUnit, Weekday
 
 HOUR = 3_600_000_000
@@ -109,5 +110,6 @@ def test_a_step_with_calendar_windows_runs_over_many_keys_and_can_be_sent_to_whe
         CalendarWindower("day", "Europe/Paris"),
         FoldingBuilder(Count(), "close"),
     )
-    assert config.shard_logic is not None
-    assert len(pickle.loads(pickle.dumps(config.shard_logic))().keys()) == 0
+    lowering = config.lower()
+    assert isinstance(lowering, OverColumns)
+    assert len(pickle.loads(pickle.dumps(lowering.shard_logic))().keys()) == 0

@@ -16,15 +16,16 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow
 from flow.instants import NEVER
-from flow.testing import TestDriver, TestingSink, TestingSource
+from flow.keyed.step import OverColumns
+from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
 from flow_windowing import Collect, Count, CountWindower, EventClock, Last, Mean, SystemClock
 from flow_windowing.columnar.state.holding import Holding
 from flow_windowing.columnar.state.open_windows import OpenWindows
 from flow_windowing.columnar.state.spans import Spans
 from flow_windowing.columnar.windows.count_windows import CountWindows
 from flow_windowing.folding import FoldingBuilder
-from flow_windowing.object.driver import DriverBuilder
-from tests.flow_windowing.columnar.test_columns import heard, key_by_key
+from flow_windowing.lowering import DriverBuilder
+from tests.flow_windowing.columnar.test_columns import heard
 from tests.support.windowed_flows import in_epochs
 
 START = datetime(2023, 12, 14, 10, 30, tzinfo=UTC)
@@ -229,4 +230,4 @@ def test_which_steps_run_over_many_keys(
 ) -> None:
     windower, folding = CountWindower(count, step), FoldingBuilder(Count(), "close")
     config = DriverBuilder(PATIENT, windower, folding, ordered=ordered)
-    assert (config.shard_logic is not None) == at_once
+    assert isinstance(config.lower(), OverColumns) == at_once

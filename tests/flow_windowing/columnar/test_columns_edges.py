@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow
-from flow.testing import TestDriver, TestingSink, TestingSource
+from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
 from flow_windowing import (
     Earliest,
     EventClock,
@@ -23,7 +23,6 @@ from flow_windowing import (
     SessionWindower,
     TumblingWindower,
 )
-from tests.flow_windowing.columnar.test_columns import key_by_key
 
 START = datetime(2023, 12, 14, 10, 30, tzinfo=UTC)
 SCHEMA = pa.schema(

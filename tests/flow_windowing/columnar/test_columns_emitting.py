@@ -17,7 +17,8 @@ from flow import Dataflow
 from flow.columns.chunks import as_pairs
 from flow.instants import Moment
 from flow.keyed.shard_logic import ShardEpoch, ShardLogic, ShardRows
-from flow.testing import TestDriver, TestingSink, TestingSource
+from flow.keyed.step import OverColumns
+from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
 from flow_windowing import (
     Collect,
     Count,
@@ -29,8 +30,9 @@ from flow_windowing import (
     TumblingWindower,
 )
 from flow_windowing.folding import FoldingBuilder
-from flow_windowing.object.driver import DOWN, DriverBuilder
-from tests.flow_windowing.columnar.test_columns import heard, key_by_key
+from flow_windowing.lowering import DriverBuilder
+from flow_windowing.rules.streams import DOWN
+from tests.flow_windowing.columnar.test_columns import heard
 
 START = datetime(2023, 12, 14, 10, 30, tzinfo=UTC)
 SCHEMA = pa.schema([("user", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("n", pa.int64())])
@@ -190,8 +192,9 @@ def test_values_released_by_time_and_by_values_of_one_epoch_change_a_window_once
         FoldingBuilder(Count(), "epoch"),
         emit="epoch",
     )
-    assert config.shard_logic is not None
-    logic = config.shard_logic()
+    lowering = config.lower()
+    assert isinstance(lowering, OverColumns)
+    logic = lowering.shard_logic()
     assert run(logic, 0, 1, 2, 3, 12, 16) == []
     closed = [(-15, 3), (-10, 3), (-5, 4)]
     assert run(logic, 19, 36) == [*closed, (0, 5), (5, 2), (10, 2), (15, 1)]
@@ -213,4 +216,4 @@ def test_which_steps_run_over_many_keys(windower: Any, emit: Any, at_once: bool)
     config = DriverBuilder(
         PATIENT, windower, FoldingBuilder(Count(), emit), ordered=False, emit=emit
     )
-    assert (config.shard_logic is not None) == at_once
+    assert isinstance(config.lower(), OverColumns) == at_once

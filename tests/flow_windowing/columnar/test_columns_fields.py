@@ -10,19 +10,18 @@ import pytest
 
 import flow_windowing as win
 from flow.errors import StepError
-from flow.testing import TestDriver
+from flow.testing import TestDriver, key_by_key
 from flow_windowing import EventClock, StdDev, TumblingWindower
-from flow_windowing.columnar.planning import fields_of, plan_of
 from flow_windowing.columnar.windows import entering
+from flow_windowing.columnar.windows.plan import WindowPlan
 from flow_windowing.folding import FoldingBuilder, Named
-from flow_windowing.object.driver import DriverBuilder
+from flow_windowing.lowering import DriverBuilder, fields_of, plan_of
 from tests.flow_windowing.columnar.test_columns import (
     PICKED,
     START,
     Step,
     as_dicts,
     as_records,
-    key_by_key,
     some,
 )
 
@@ -61,7 +60,7 @@ def test_values_wait_for_their_turn_only_where_that_makes_a_difference(
 ) -> None:
     config = DriverBuilder(PATIENT, MINUTES, FoldingBuilder(PICKED[name], "close"))
     plan = plan_of(config)
-    assert plan is not None
+    assert isinstance(plan, WindowPlan)
     assert plan.waits == waits
 
 
@@ -69,14 +68,14 @@ def test_no_column_is_read_that_nobody_asks_for() -> None:
     builder = FoldingBuilder(Named(tuple(PICKED), tuple(PICKED.values())), "close")
     config = DriverBuilder(PATIENT, MINUTES, builder)
     plan = plan_of(config)
-    assert plan is not None
+    assert isinstance(plan, WindowPlan)
     assert fields_of(config, plan) == {"ts", "text", "real", "whole"}
 
 
 def test_a_function_of_the_value_may_ask_for_any_column() -> None:
     config = DriverBuilder(PATIENT, MINUTES, FoldingBuilder(win.TopK(len, 1), "close"))
     plan = plan_of(config)
-    assert plan is not None
+    assert isinstance(plan, WindowPlan)
     assert plan.waits
     assert fields_of(config, plan) is None
 

@@ -13,7 +13,8 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow
 from flow.engine.local import Part
-from flow.testing import TestDriver, TestingSink, TestingSource
+from flow.keyed.step import OverColumns
+from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
 from tests.flow_windowing.columnar.test_columns import (
     PORTS,
     START,
@@ -22,7 +23,6 @@ from tests.flow_windowing.columnar.test_columns import (
     as_records,
     clocks,
     heard,
-    key_by_key,
     rows,
     windowers,
 )
@@ -121,4 +121,4 @@ def test_it_is_many_keys_at_once_that_are_tried_here() -> None:
     join = Join(win.SystemClock(), win.TumblingWindower("1m"), "last", True)
     (step,) = (one for one in join.flow().steps if one.step_id == "w")
     operator: Any = step.operator
-    assert operator.shard_logic is not None
+    assert isinstance(operator.lower(), OverColumns)

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from flow.instants import Moment
 from flow.keyed.shard_logic import ShardEpoch, ShardLogic, ShardRows
-from flow.testing import TestDriver
+from flow.keyed.step import OverColumns
+from flow.testing import TestDriver, key_by_key
 from flow_windowing import (
     Aggregator,
     Count,
@@ -33,7 +34,9 @@ from flow_windowing.columnar.windows.entering import Entering
 from flow_windowing.columnar.windows.panes import panes_of
 from flow_windowing.columnar.windows.spreading import Spread
 from flow_windowing.folding import FoldingBuilder
-from flow_windowing.object.driver import CLOSED, DOWN, LATE, DriverBuilder, Emit
+from flow_windowing.lowering import DriverBuilder
+from flow_windowing.rules.settings import Emit
+from flow_windowing.rules.streams import CLOSED, DOWN, LATE
 from flow_windowing.windowers.windower import Windower
 from tests.flow_windowing.columnar.test_columns import (
     EDGES,
@@ -48,7 +51,6 @@ from tests.flow_windowing.columnar.test_columns import (
     clocks,
     epochs_of_rows,
     graces,
-    key_by_key,
     outcome,
     sides,
 )
@@ -207,8 +209,9 @@ def logic_of(windower: Windower[Any], aggregator: Any, emit: Emit = "close") -> 
         ordered=False,
         emit=emit,
     )
-    assert config.shard_logic is not None
-    return config.shard_logic()
+    lowering = config.lower()
+    assert isinstance(lowering, OverColumns)
+    return lowering.shard_logic()
 
 
 def epoch_of(count: int, from_us: int) -> ShardRows:

@@ -17,7 +17,8 @@ from flow.columns.chunks import KeyedRecords, Pairs, as_pairs
 from flow.errors import StepError
 from flow.instants import Moment
 from flow.keyed.shard_logic import ShardEpoch, ShardLogic, ShardMade, ShardRows
-from flow.testing import TestDriver, TestingSink, TestingSource
+from flow.keyed.step import OverColumns
+from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
 from flow_windowing import (
     Collect,
     Count,
@@ -31,8 +32,9 @@ from flow_windowing import (
 from flow_windowing.columnar.storage.segments import Kept
 from flow_windowing.columnar.storage.snapshots import split
 from flow_windowing.folding import FoldingBuilder
-from flow_windowing.object.driver import DOWN, DriverBuilder
-from tests.flow_windowing.columnar.test_columns import heard, key_by_key
+from flow_windowing.lowering import DriverBuilder
+from flow_windowing.rules.streams import DOWN
+from tests.flow_windowing.columnar.test_columns import heard
 from tests.flow_windowing.columnar.test_columns_emitting import (
     NUMBERS,
     OTHERS,
@@ -254,8 +256,9 @@ def logic_that_emits(emit: Any) -> ShardLogic:
     """Counts values in sessions, as they come."""
     builder = FoldingBuilder(Count(), emit)
     config = DriverBuilder(PATIENT, GAP_5, builder, ordered=False, emit=emit)
-    assert config.shard_logic is not None
-    return config.shard_logic()
+    lowering = config.lower()
+    assert isinstance(lowering, OverColumns)
+    return lowering.shard_logic()
 
 
 def run(logic: ShardLogic, **seconds: list[int]) -> ShardMade:

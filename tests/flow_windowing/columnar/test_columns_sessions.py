@@ -17,13 +17,14 @@ from flow import Dataflow
 from flow.columns.chunks import rows_as_dicts
 from flow.columns.row_views import view_of
 from flow.errors import StepError
-from flow.testing import TestDriver, TestingSink, TestingSource
+from flow.keyed.step import OverColumns
+from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
 from flow_windowing import Collect, Count, EventClock, SessionWindower, StdDev, Sum
 from flow_windowing.columnar.state.spans import merged_of
-from flow_windowing.columnar.window_view import WindowView
+from flow_windowing.columnar.windows.window_view import WindowView
 from flow_windowing.folding import FoldingBuilder
-from flow_windowing.object.driver import DriverBuilder
-from tests.flow_windowing.columnar.test_columns import heard, key_by_key
+from flow_windowing.lowering import DriverBuilder
+from tests.flow_windowing.columnar.test_columns import heard
 
 START = datetime(2023, 12, 14, 10, 30, tzinfo=UTC)
 SCHEMA = pa.schema([("user", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("n", pa.int64())])
@@ -175,7 +176,7 @@ def test_which_steps_run_over_many_keys(ordered: bool, grace: Any) -> None:
         FoldingBuilder(Count(), "close"),
         ordered=ordered,
     )
-    assert (config.shard_logic is not None) == (grace is None or not ordered)
+    assert isinstance(config.lower(), OverColumns) == (grace is None or not ordered)
 
 
 # Gap 5 s, seconds on the line; each session's id is where it opened, its merged ids in brackets.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from flow.columns.chunks import rows_as_dicts
 from flow.engine.local import Part
-from flow.testing import TestDriver
+from flow.testing import TestDriver, key_by_key
 from flow_windowing import EventClock, TumblingWindower
 from tests.flow_windowing.columnar.test_columns import (
     START,
@@ -21,7 +21,6 @@ from tests.flow_windowing.columnar.test_columns import (
     as_records,
     graces,
     heard,
-    key_by_key,
     rows,
     waits,
     windowers,

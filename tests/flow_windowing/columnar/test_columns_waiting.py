@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flow.testing import key_by_key
 from flow_windowing import Count, CountWindower, EventClock, Max, Mean, Min, SessionWindower, Sum
 from flow_windowing.columnar.values.waited import as_columns
 from flow_windowing.columnar.values.waiting_values import WaitingValues
@@ -20,7 +21,6 @@ from tests.flow_windowing.columnar.test_columns import (
     Step,
     as_dicts,
     as_records,
-    key_by_key,
     outcome,
     some,
 )

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import flow_windowing as win
-import flow_windowing.object.waiting
+import flow_windowing.rules.waiting
 from flow.engine.state.state import MemoryStore
 from flow.instants import Moment
 from flow.testing import TestDriver
@@ -39,7 +39,7 @@ def values_pickled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
         return values
 
     monkeypatch.setattr(
-        flow_windowing.object.waiting, "pickle", SimpleNamespace(dumps=dumps, loads=loads)
+        flow_windowing.rules.waiting, "pickle", SimpleNamespace(dumps=dumps, loads=loads)
     )
     return counted
 

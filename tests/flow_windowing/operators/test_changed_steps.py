@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flow.engine.state.state import MemoryStore
-from flow.testing import TestDriver
+from flow.testing import TestDriver, key_by_key
 from flow_windowing import (
     Collect,
     Count,
@@ -28,7 +28,6 @@ from tests.flow_windowing.columnar.test_columns import (
     as_dicts,
     as_records,
     heard,
-    key_by_key,
     play,
 )
 

@@ -6,6 +6,7 @@ It is the same over many keys at once and key by key.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from typing import Any
@@ -16,7 +17,7 @@ from typing_extensions import override
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, StepError
-from flow.testing import TestDriver, TestingSink, TestingSource
+from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 CLOCK: win.EventClock[Any] = win.EventClock(itemgetter(0), "30s")
@@ -226,19 +227,12 @@ def failure_of(step: Step) -> StepError:
     return caught.value
 
 
-def key_by_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flow_windowing.columnar.planning.plan_of", lambda _config: None)
-
-
 @BOTH_WAYS
 @pytest.mark.parametrize("name", ADDING)
-def test_what_fails_on_a_value_is_named_with_the_value(
-    name: str, at_once: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not at_once:
-        key_by_key(monkeypatch)
+def test_what_fails_on_a_value_is_named_with_the_value(name: str, at_once: bool) -> None:
     step, function = ADDING[name]
-    error = failure_of(step)
+    with nullcontext() if at_once else key_by_key():
+        error = failure_of(step)
     assert str(error) == (
         f"step 'windows': {function} raised ZeroDivisionError: not today\n"
         f"  key:  'a'\n  item: {value(2)!r}"
@@ -248,13 +242,10 @@ def test_what_fails_on_a_value_is_named_with_the_value(
 
 @BOTH_WAYS
 @pytest.mark.parametrize("name", OTHERS)
-def test_what_fails_without_a_value_is_named(
-    name: str, at_once: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not at_once:
-        key_by_key(monkeypatch)
+def test_what_fails_without_a_value_is_named(name: str, at_once: bool) -> None:
     step, function = OTHERS[name]
-    error = failure_of(step)
+    with nullcontext() if at_once else key_by_key():
+        error = failure_of(step)
     first, second, *_ = str(error).splitlines()
     assert first == f"step 'windows': {function} raised ZeroDivisionError: not today"
     assert second == "  key:  'a'"
@@ -263,13 +254,10 @@ def test_what_fails_without_a_value_is_named(
 
 @BOTH_WAYS
 @pytest.mark.parametrize("name", WITHOUT_KEY)
-def test_a_result_that_fails_is_named(
-    name: str, at_once: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not at_once:
-        key_by_key(monkeypatch)
+def test_a_result_that_fails_is_named(name: str, at_once: bool) -> None:
     step, function = WITHOUT_KEY[name]
-    error = failure_of(step)
+    with nullcontext() if at_once else key_by_key():
+        error = failure_of(step)
     first = str(error).splitlines()[0]
     assert first == f"step 'windows': {function} raised ZeroDivisionError: not today"
     assert isinstance(error.__cause__, ZeroDivisionError)

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 import flow_windowing as win
-from flow.testing import run_once
+from flow.testing import key_by_key, run_once
 from flow_windowing import EventClock, SessionWindower
-from tests.flow_windowing.columnar.test_columns import key_by_key
 
 SECONDS = EventClock(int, "10s")
 GAP = SessionWindower("5s")

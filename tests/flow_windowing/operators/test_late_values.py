@@ -12,9 +12,8 @@ import pytest
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow
-from flow.testing import TestDriver, TestingSink, TestingSource
+from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
 from flow_windowing import EventClock, LateReason, SlidingWindower, TumblingWindower
-from tests.flow_windowing.columnar.test_columns import key_by_key
 
 START = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import flow_windowing as win
 from flow.testing import TestDriver
 from flow_windowing import EventClock, LateReason, SystemClock
-from flow_windowing.object.driver import DriverBuilder
+from flow_windowing.lowering import DriverBuilder
 from tests.support.windowed_flows import (
     JOINS,
     KINDS,

@@ -21,7 +21,7 @@ import pendulum
 import pytest
 
 from flow_windowing import LateReason, Retracted, WindowMetadata
-from flow_windowing.object.driver import DriverState
+from flow_windowing.rules.key_state import DriverState
 from recovery.reading.inert import Inert, load_inert
 from recovery.reading.rendering import plain
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from flow import CheckpointError
 from flow.instants import NEVER
-from flow_windowing.object.driver import DriverState
+from flow_windowing.rules.key_state import DriverState
 from recovery import export
 from recovery.reading.kept_state import KeptKey
 from recovery.tools.exporting import _Shape

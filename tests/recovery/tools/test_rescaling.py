@@ -17,7 +17,7 @@ from flow.engine.checkpoint.lock import CheckpointLock
 from flow.engine.checkpoint.storage import Storage
 from flow.engine.plan.plan import compile_flow
 from flow.engine.state.header import Header
-from flow.keyed.logic import Stateful
+from flow.keyed.step import Stateful
 from flow.testing import ABORT, EOF, TestingSink, TestingSource
 from recovery import RecoveryConfig
 from recovery.tools.relayout import read_seed_rows

@@ -95,7 +95,7 @@ _LOCAL_CONF: Mapping[str, str] = {
 }
 
 _PACKAGES = ("flow", "flow_windowing", "recovery")
-_IN_WORKERS = ("flow_windowing.columnar.planning", "flow_windowing.columnar.shard")
+_IN_WORKERS = ("flow_windowing.columnar.windows.plan", "flow_windowing.columnar.step.shard")
 """What is imported in workers alone, if anything of its package is in use."""
 
 _QUIET_LEVELS = ("WARN", "ERROR", "FATAL", "OFF")

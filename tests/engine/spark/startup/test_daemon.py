@@ -96,7 +96,8 @@ def test_a_worker_imports_nothing_when_its_first_task_comes(tmp_path: Path) -> N
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     said = json.loads(done.stdout)
     assert said["later"] == []
-    assert {"flow.engine.steps.reading", "flow_windowing.columnar.shard"} <= set(said["beforehand"])
+    wanted = {"flow.engine.steps.reading", "flow_windowing.columnar.step.shard"}
+    assert wanted <= set(said["beforehand"])
 
 
 def test_workers_that_keep_state_and_others_come_from_one_process(

@@ -9,7 +9,7 @@ each stroke what waits and has been passed enters its windows, before those clos
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,30 +26,21 @@ from flow.columns.arrays import (
 )
 from flow.columns.chunks import AFTER_ITEMS, AT_END, BEFORE_ITEMS
 from flow.instants import NEVER, Moment
-from flow.keyed.shard_logic import (
-    Dumped,
-    KeyFailure,
-    ShardEpoch,
-    ShardLogic,
-    ShardMade,
-    ShardRows,
-    split_dues,
-)
+from flow.keyed.due import split_dues
+from flow.keyed.shard_logic import Dumped, KeyFailure, ShardEpoch, ShardLogic, ShardMade, ShardRows
 from flow_windowing.columnar.aggregates.figures import FailedRow
-from flow_windowing.columnar.emitting import Emitter, LateRows
 from flow_windowing.columnar.state.holding import Holding
 from flow_windowing.columnar.state.watermarks import Settling, TimeRows, Times, UnreadableTime
+from flow_windowing.columnar.step.emitting import Emitter, LateRows
 from flow_windowing.columnar.storage.kept_windows import joined_parts, segment_parts, write_segments
 from flow_windowing.columnar.storage.segments import Kept
 from flow_windowing.columnar.values.timestamps import Values
 from flow_windowing.columnar.values.waited import as_columns
 from flow_windowing.columnar.values.waiting_values import WaitingValues
 from flow_windowing.columnar.windows.entering import Entering, Newcomers, reader, value_reader
+from flow_windowing.columnar.windows.plan import WindowPlan
 from flow_windowing.metadata import LateReason
 from flow_windowing.rules.settings import held_back
-
-if TYPE_CHECKING:
-    from flow_windowing.columnar.planning import WindowPlan
 
 
 class ShardWindows(ShardLogic):

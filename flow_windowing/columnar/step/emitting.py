@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,19 +14,17 @@ from flow.instants import MIN_US, NEVER
 from flow.keyed.logic import Counted
 from flow.keyed.shard_logic import ShardEpoch, ShardMade
 from flow_windowing.columnar.state.open_windows import OpenWindows
-from flow_windowing.columnar.window_view import (
+from flow_windowing.columnar.windows.plan import WindowPlan
+from flow_windowing.columnar.windows.updates import Update
+from flow_windowing.columnar.windows.window_view import (
     Figure,
     WindowView,
     metadata_of,
     window_metadata,
 )
-from flow_windowing.columnar.windows.updates import Update
 from flow_windowing.metadata import LateReason, LateValue, Retracted, WindowMetadata
-from flow_windowing.object.driver import CLOSED, DOWN, LATE, PORTS
 from flow_windowing.rules.lateness import counted_late
-
-if TYPE_CHECKING:
-    from flow_windowing.columnar.planning import WindowPlan
+from flow_windowing.rules.streams import CLOSED, DOWN, LATE, PORTS
 
 _METADATA = WindowView(None)
 

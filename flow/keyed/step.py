@@ -1,0 +1,182 @@
+"""A keyed step, what its builder declares, and whether it runs over columns or key by key."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from typing_extensions import override
+
+from flow.dataflow import Operator
+from flow.keyed.logic import KeyLogic, Progress
+from flow.keyed.shard_logic import ShardLogicBuilder
+
+
+@dataclass(frozen=True)
+class KeyByKey:
+    """The lowering of a step that runs key by key.
+
+    Attributes:
+        reason: why the step does not run over columns, in words that follow "because".
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class OverColumns:
+    """The lowering of a step that runs all keys of a shard at once.
+
+    Attributes:
+        shard_logic: makes the step's `ShardLogic`.
+        fields: the fields of records that the step reads; ``None`` for any of them.
+        record_ports: numbers of the streams on which whole records leave. While one of them is
+            read, the step needs all fields.
+    """
+
+    shard_logic: ShardLogicBuilder
+    fields: frozenset[str] | None = None
+    record_ports: frozenset[int] = frozenset()
+
+    def fields_needed(self, wanted: frozenset[int]) -> frozenset[str] | None:
+        """Return the fields that the step needs, ``None`` for all.
+
+        Args:
+            wanted: numbers of the streams that are read.
+        """
+        return None if self.record_ports & wanted else self.fields
+
+
+Lowering: TypeAlias = "KeyByKey | OverColumns"
+
+_ASKED_FOR = KeyByKey("`flow.testing.key_by_key` asks for it")
+_SWITCH = ContextVar("key_by_key", default=False)
+
+
+@contextmanager
+def key_by_key() -> Iterator[None]:
+    """Run all keyed steps key by key: the switch to hold one path against the other.
+
+    Flows that are compiled inside the block, by any engine, run key by key for good. A `TestDriver`
+    that was made outside it does so for the epochs inside it.
+    """
+    token = _SWITCH.set(True)
+    try:
+        yield
+    finally:
+        _SWITCH.reset(token)
+
+
+def runs_key_by_key() -> bool:
+    """Return True inside a `key_by_key` block."""
+    return _SWITCH.get()
+
+
+class LogicBuilder(ABC):
+    """A builder of logics that declares more than how to make them.
+
+    Any function will do as a builder. A class that derives from this one declares the capabilities
+    of its step besides; each has a default that asks for nothing.
+    """
+
+    @abstractmethod
+    def __call__(self, snapshot: Any) -> KeyLogic[Any, Any]:
+        """Return the logic of a key, from a snapshot, or from ``None`` for a new key."""
+
+    @property
+    def progress(self) -> Progress | None:
+        """The measure of stream progress, for a step that goes by it."""
+        return None
+
+    @property
+    def holds(self) -> Progress | None:
+        """The measure by which source partitions that are behind hold the step's watermarks.
+
+        Where the step's sources have several partitions, each value reaches its logic as a
+        `Bounded` one.
+        """
+        return None
+
+    @property
+    def follows_inputs(self) -> bool:
+        """True if the step's logics go by `Moment.inputs_us`, and are due by it."""
+        return False
+
+    @property
+    def settings(self) -> str:
+        """The settings that decide when keys are due; kept with the state, empty for none.
+
+        Where a flow goes on with other settings, every key of the step is called once.
+        """
+        return ""
+
+    def lower(self) -> Lowering:
+        """Return how the step runs over columns, or why it runs key by key."""
+        return KeyByKey(f"{type(self).__name__} has no columnar form")
+
+    def snapshots_in(self, content: bytes) -> Iterable[tuple[str, Any, int]]:
+        """Read a segment that the step's `ShardLogic` wrote, for a step that runs key by key now.
+
+        Args:
+            content: the segment, whose first byte is 2.
+
+        Returns:
+            Each key with its logic's snapshot and its due time.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no columnar form")
+
+
+@dataclass(frozen=True)
+class Stateful(Operator):
+    """A keyed step: a builder makes the logic of each key.
+
+    With `sides` greater than one the step reads that many streams and each value reaches the logic
+    as ``(side, value)``. With more than one stream in `emits`, a logic emits
+    ``(port number, value)``, or ``(COUNTED, Counted(...))``.
+
+    Attributes:
+        builder: makes the logic of a key.
+        kind: name of the operator, for people.
+        sides: number of streams that the step reads.
+        emits: names of the streams that the step makes.
+    """
+
+    builder: Callable[[Any], KeyLogic[Any, Any]]
+    kind: str = "stateful"
+    sides: int = 1
+    emits: tuple[str, ...] = ("down",)
+
+    @property
+    def progress(self) -> Progress | None:
+        """The builder's `LogicBuilder.progress`."""
+        return self.builder.progress if isinstance(self.builder, LogicBuilder) else None
+
+    @property
+    def holds(self) -> Progress | None:
+        """The builder's `LogicBuilder.holds`."""
+        return self.builder.holds if isinstance(self.builder, LogicBuilder) else None
+
+    @property
+    def follows_inputs(self) -> bool:
+        """The builder's `LogicBuilder.follows_inputs`."""
+        return isinstance(self.builder, LogicBuilder) and self.builder.follows_inputs
+
+    @property
+    def settings(self) -> str:
+        """The builder's `LogicBuilder.settings`."""
+        return self.builder.settings if isinstance(self.builder, LogicBuilder) else ""
+
+    def lower(self) -> Lowering:
+        """Return how the step runs over columns, or why it runs key by key."""
+        if not isinstance(self.builder, LogicBuilder):
+            return KeyByKey(f"{self.kind} calls Python for each key")
+        return _ASKED_FOR if runs_key_by_key() else self.builder.lower()
+
+    @property
+    @override
+    def ports(self) -> tuple[str, ...]:
+        return self.emits

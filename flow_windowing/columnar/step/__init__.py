@@ -1,0 +1,1 @@
+"""A windowing step over columns: one epoch of all keys of a shard."""

@@ -1,0 +1,73 @@
+"""Configuration of a windowing step, which both paths run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal, TypeAlias
+
+from flow.errors import FlowTypeError, shorten
+from flow_windowing.clocks.clock import Clock
+from flow_windowing.logic import WindowLogic
+from flow_windowing.rules.settings import Emit, settings_of
+from flow_windowing.windowers.windower import Windower
+
+WindowBuilder: TypeAlias = Callable[[Any], WindowLogic[Any, Any, Any]]
+"""Makes the logic of a window, from a snapshot, or from ``None`` for a new window."""
+
+Timestamp: TypeAlias = Literal["open", "close", "last"]
+"""The time of what a window emits: when it opens, when it closes, the greatest in it."""
+
+
+@dataclass(frozen=True)
+class WindowingConfig:
+    """Configuration of a windowing step.
+
+    Attributes:
+        clock: the sense of time.
+        windower: how values are cut into windows.
+        builder: makes the logic of a window.
+        ordered: True if values enter windows in order of time.
+        sides: number of streams that the step reads; with more than one, values are
+            ``(side, value)``.
+        emit: when windows emit.
+        timestamp: which timestamp metadata carries.
+
+    Raises:
+        FlowTypeError: when clock or windower are none.
+    """
+
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({"ordered", "emit", "timestamp"})
+
+    clock: Clock[Any, Any]
+    windower: Windower[Any]
+    builder: WindowBuilder
+    ordered: bool = True
+    sides: int = 1
+    emit: Emit = "close"
+    timestamp: Timestamp | None = None
+
+    def __post_init__(self) -> None:
+        clock: object = self.clock
+        if not isinstance(clock, Clock):
+            raise FlowTypeError(
+                "clock must be a Clock such as EventClock(...), "
+                f"got {type(clock).__name__} {shorten(clock)}"
+            )
+        windower: object = self.windower
+        if not isinstance(windower, Windower):
+            raise FlowTypeError(
+                "windower must be a Windower such as TumblingWindower(length='1h'), "
+                f"got {type(windower).__name__} {shorten(windower)}"
+            )
+
+    @cached_property
+    def settings(self) -> str:
+        """The settings that decide when windows close and emit, as text."""
+        return settings_of(self.emit, self.clock, self.windower)
+
+    @cached_property
+    def retracts(self) -> bool:
+        """True if an emitted result may have to be retracted."""
+        return self.emit != "close" and self.windower.merges

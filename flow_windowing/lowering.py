@@ -1,0 +1,178 @@
+"""Lowering of windowing steps: over columns, or key by key, and the reason.
+
+The only module that knows both paths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from types import FunctionType
+from typing import Any
+
+from typing_extensions import override
+
+from flow.keyed.logic import Progress
+from flow.keyed.step import KeyByKey, LogicBuilder, Lowering, OverColumns
+from flow_windowing.aggregates.aggregator import Aggregator
+from flow_windowing.aggregates.numbers import Sum
+from flow_windowing.aggregates.sides import OneOfEachSide
+from flow_windowing.clocks.event_clock import EventClock
+from flow_windowing.columnar.aggregates.forms import comes_out_the_same, reads_a_field
+from flow_windowing.columnar.state.watermarks import rule_of
+from flow_windowing.columnar.step.shard import ShardWindows
+from flow_windowing.columnar.storage.segments import Kept
+from flow_windowing.columnar.storage.snapshots import snapshots_of_kept
+from flow_windowing.columnar.windows.calendar_windows import CalendarWindows
+from flow_windowing.columnar.windows.count_windows import CountWindows
+from flow_windowing.columnar.windows.plan import WindowPlan
+from flow_windowing.columnar.windows.sessions import Sessions
+from flow_windowing.columnar.windows.window_view import Figure
+from flow_windowing.columnar.windows.windows import AlignedWindows, Windowing
+from flow_windowing.config import WindowingConfig
+from flow_windowing.folding import FoldingBuilder, Named
+from flow_windowing.join_logic import JoinBuilder
+from flow_windowing.object.driver import WindowDriver
+from flow_windowing.rules.key_state import DriverState
+from flow_windowing.rules.streams import LATE
+from flow_windowing.windowers.aligned import SlidingWindower, TumblingWindower
+from flow_windowing.windowers.calendar import CalendarWindower
+from flow_windowing.windowers.counts import CountWindower
+from flow_windowing.windowers.sessions import SessionWindower
+from flow_windowing.windowers.windower import Windower
+
+_MOST_AT_ONCE = 64
+"""Greatest number of overlapping count windows of a value that run over columns: beyond it, the
+pairs of value and window take too much memory."""
+
+
+@dataclass(frozen=True)
+class DriverBuilder(WindowingConfig, LogicBuilder):
+    """Builder of a windowing step: makes the driver of each key, and lowers the step."""
+
+    @override
+    def __call__(self, snapshot: DriverState | None) -> WindowDriver:
+        return WindowDriver(self, snapshot)
+
+    @property
+    @override
+    def progress(self) -> Progress | None:
+        return self.clock.progress
+
+    @property
+    @override
+    def holds(self) -> Progress | None:
+        return self.clock.holds
+
+    @property
+    @override
+    def follows_inputs(self) -> bool:
+        return self.clock.follows_inputs
+
+    @override
+    def lower(self) -> Lowering:
+        plan = plan_of(self)
+        if isinstance(plan, KeyByKey):
+            return plan
+        # A late value is the record itself.
+        fields = fields_of(self, plan)
+        return OverColumns(partial(ShardWindows, plan), fields, frozenset({LATE}))
+
+    @override
+    def snapshots_in(self, content: bytes) -> Iterable[tuple[str, DriverState, int]]:
+        return snapshots_of_kept(Kept.decode(content))
+
+
+def plan_of(config: WindowingConfig) -> WindowPlan | KeyByKey:
+    """Return the columnar plan of a windowing step, or why the step runs key by key."""
+    rule, windowing = rule_of(config.clock), windowing_of(config.windower)
+    folding = config.builder
+    if rule is None:
+        return KeyByKey(f"{type(config.clock).__name__} has no columnar form")
+    if isinstance(windowing, KeyByKey):
+        return windowing
+    if not isinstance(folding, FoldingBuilder):
+        return KeyByKey(f"{_name_of(folding)} is called for each window and value")
+    if folding.emit != config.emit:
+        return KeyByKey(f"the window emits at {folding.emit!r}, the step at {config.emit!r}")
+    aggregators = _aggregators_of(folding.aggregator)
+    waits = config.ordered and not _is_free_of_order(config, windowing)
+    if waits and windowing.closes_by_time and not windowing.late_at_once:
+        return KeyByKey("`ordered=True` with `grace`")
+    if config.ordered and windowing.has_gaps:
+        return KeyByKey("`ordered=True` with windows that leave gaps")
+    return WindowPlan(
+        rule,
+        windowing,
+        tuple(aggregators.values()),
+        tuple(Figure(name, 0 if type(one) is Sum else None) for name, one in aggregators.items()),
+        isinstance(folding.aggregator, Named),
+        waits,
+        config.timestamp,
+        config.emit,
+        config.sides,
+    )
+
+
+def windowing_of(windower: Windower[Any]) -> Windowing | KeyByKey:
+    """Return the columnar form of a windower, or why there is none."""
+    if isinstance(windower, (TumblingWindower, SlidingWindower)) and _is_own(windower):
+        return AlignedWindows(windower)
+    if type(windower) is CalendarWindower:
+        return CalendarWindows(windower)
+    if type(windower) is SessionWindower:
+        return Sessions(windower)
+    if type(windower) is CountWindower:
+        if windower.count <= _MOST_AT_ONCE * windower.step_count:
+            return CountWindows(windower)
+        return KeyByKey(f"each value is in more than {_MOST_AT_ONCE} count windows")
+    return KeyByKey(f"{type(windower).__name__} has no columnar form")
+
+
+def fields_of(config: WindowingConfig, plan: WindowPlan) -> frozenset[str] | None:
+    """Return the fields of records that a step reads; ``None`` for any of them."""
+    paths: set[str] = set()
+    if isinstance(config.clock, EventClock):
+        if not isinstance(config.clock.ts_getter, str):
+            return None
+        paths.add(config.clock.ts_getter)
+    for aggregator in plan.aggregators:
+        if not reads_a_field(aggregator):
+            return None
+        field = getattr(aggregator, "field", None)
+        paths |= {field} if isinstance(field, str) else set()
+    # A path may be a field's very name, or begin with one.
+    return frozenset(paths | {path.split(".")[0] for path in paths})
+
+
+def _aggregators_of(
+    aggregator: Aggregator[Any, Any, Any],
+) -> dict[str | None, Aggregator[Any, Any, Any]]:
+    if isinstance(aggregator, Named):
+        return dict(zip(aggregator.names, aggregator.aggregators, strict=True))
+    return {None: aggregator}
+
+
+def _is_free_of_order(config: WindowingConfig, windowing: Windowing) -> bool:
+    """Return True if results are the same in whatever order values enter a window."""
+    folding = config.builder
+    if windowing.in_turn or config.emit != "close" or not isinstance(folding, FoldingBuilder):
+        return False
+    return all(
+        comes_out_the_same(one) or isinstance(one, OneOfEachSide)
+        for one in _aggregators_of(folding.aggregator).values()
+    )
+
+
+def _is_own(windower: object) -> bool:
+    """Return True unless a class derives from a windower, which may do anything."""
+    return type(windower) in (TumblingWindower, SlidingWindower)
+
+
+def _name_of(builder: object) -> str:
+    if isinstance(builder, JoinBuilder):
+        return (
+            f"a join with insert_mode={builder.insert_mode!r} and emit_mode={builder.emit_mode!r}"
+        )
+    return builder.__name__ if isinstance(builder, (type, FunctionType)) else type(builder).__name__
