@@ -20,7 +20,6 @@ from flow_windowing.aggregates.chosen import (
 )
 from flow_windowing.aggregates.numbers import Count, CountDistinct, Mean, Quantile, StdDev, Sum
 from flow_windowing.clocks.clock import (
-    NO_WATERMARK,
     Clock,
     ClockLogic,
     DroppedValue,
@@ -44,6 +43,7 @@ from flow_windowing.operators import (
     sum_window,
     window,
 )
+from flow_windowing.rules.watermark import NO_WATERMARK
 from flow_windowing.windowers.aligned import SlidingWindower, TumblingWindower
 from flow_windowing.windowers.calendar import CalendarWindower
 from flow_windowing.windowers.counts import CountWindower

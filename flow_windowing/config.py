@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from flow.errors import FlowTypeError, shorten
 from flow_windowing.clocks.clock import Clock
 from flow_windowing.logic import WindowLogic
 from flow_windowing.rules.settings import Emit, settings_of
+from flow_windowing.rules.timestamps import Timestamp
 from flow_windowing.windowers.windower import Windower
 
 WindowBuilder: TypeAlias = Callable[[Any], WindowLogic[Any, Any, Any]]
 """Makes the logic of a window, from a snapshot, or from ``None`` for a new window."""
-
-Timestamp: TypeAlias = Literal["open", "close", "last"]
-"""The time of what a window emits: when it opens, when it closes, the greatest in it."""
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from flow.operators.building import check_choice
 from flow.operators.joins import EMIT_MODES, INSERT_MODES, EmitMode, InsertMode
 from flow_windowing.aggregates.sides import OneOfEachSide
 from flow_windowing.clocks.clock import Clock
-from flow_windowing.config import Timestamp
 from flow_windowing.folding import FoldingBuilder
 from flow_windowing.join_logic import JoinBuilder
 from flow_windowing.logic import WindowLogic
 from flow_windowing.operators import WindowOut, add_window
+from flow_windowing.rules.timestamps import Timestamp
 from flow_windowing.windowers.windower import Windower
 
 

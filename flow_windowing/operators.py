@@ -15,13 +15,13 @@ from flow_windowing.aggregates.aggregator import Aggregator, Field
 from flow_windowing.aggregates.collections import GATHERERS
 from flow_windowing.aggregates.numbers import Count, Mean, Sum
 from flow_windowing.clocks.clock import Clock
-from flow_windowing.config import Timestamp
 from flow_windowing.folding import Fold, FoldingBuilder, Named, Reduce
 from flow_windowing.logic import WindowLogic
 from flow_windowing.lowering import DriverBuilder
 from flow_windowing.metadata import LateValue, WindowMetadata
 from flow_windowing.rules.settings import Emit
 from flow_windowing.rules.streams import PORTS
+from flow_windowing.rules.timestamps import Timestamp
 from flow_windowing.windowers.windower import Windower
 
 V = TypeVar("V")

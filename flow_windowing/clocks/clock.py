@@ -19,12 +19,6 @@ from flow_windowing.metadata import LateReason
 V = TypeVar("V")
 S = TypeVar("S")
 
-NO_WATERMARK = -NEVER
-"""The watermark before the first value."""
-LEAST_TAKEN = NO_WATERMARK + 1
-"""Watermark of a key that partitions hold at the beginning of time: it is held, while
-`NO_WATERMARK` would say that it is not."""
-
 
 class Reading(NamedTuple):
     """What a clock says of a value.

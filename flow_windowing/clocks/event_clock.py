@@ -16,15 +16,17 @@ from flow.instants import NEVER, Instant, Moment, instant_us
 from flow.keyed.due import held_until
 from flow.keyed.logic import Progress
 from flow.operators import RejectedValue
-from flow_windowing.clocks.clock import (
+from flow_windowing.clocks.clock import Clock, ClockLogic, DroppedValue, Reading
+from flow_windowing.metadata import LateReason
+from flow_windowing.rules.watermark import (
     LEAST_TAKEN,
     NO_WATERMARK,
-    Clock,
-    ClockLogic,
-    DroppedValue,
-    Reading,
+    ONE_KEY,
+    advanced,
+    expires_at,
+    floor,
+    held,
 )
-from flow_windowing.metadata import LateReason
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -203,7 +205,7 @@ class _KeyLogic(ClockLogic[Any, ClockState]):
         self._clock = clock
         self._base_us, self._set_at_us, *more = state or (NO_WATERMARK, 0)
         self._heard_us = more[0] if more else self._set_at_us
-        self._taken_us = more[1] if len(more) > 1 else None
+        self._taken_us = more[1] if len(more) > 1 else NO_WATERMARK
         self._led_us = NO_WATERMARK
 
     @override
@@ -222,7 +224,7 @@ class _KeyLogic(ClockLogic[Any, ClockState]):
         floor_us = self._floor_us(moment)
         self._led_us = max(self._led_us, candidate_us)
         bound_us = min(moment.bound_us, max(moment.progress_us, candidate_us))
-        self._taken_us = max(floor_us, min(self._own_us(moment), bound_us))
+        self._taken_us = held(ONE_KEY, self._own_us(moment), bound_us, floor_us)
         return Reading(timestamp_us, self._taken_us, refused)
 
     @override
@@ -230,7 +232,7 @@ class _KeyLogic(ClockLogic[Any, ClockState]):
         own_us = self._own_us(moment)
         if moment.bound_us >= NEVER:
             return own_us
-        return max(self._floor_us(moment), min(own_us, moment.bound_us))
+        return held(ONE_KEY, own_us, moment.bound_us, self._floor_us(moment))
 
     @override
     def settle(self, moment: Moment) -> None:
@@ -238,8 +240,8 @@ class _KeyLogic(ClockLogic[Any, ClockState]):
         if self._led_us > self._passed_us(moment.inputs_us):
             self._base_us, self._set_at_us = self._led_us, moment.running_us
         self._led_us = NO_WATERMARK
-        held = moment.bound_us < NEVER
-        self._taken_us = max(watermark_us, LEAST_TAKEN) if held else None
+        is_held = moment.bound_us < NEVER
+        self._taken_us = max(watermark_us, LEAST_TAKEN) if is_held else NO_WATERMARK
 
     @override
     def due_us(self, watermark_us: int, moment: Moment) -> int:
@@ -258,14 +260,14 @@ class _KeyLogic(ClockLogic[Any, ClockState]):
         if after_us is None:
             return NEVER
         # Silence is counted from when the watermark has had the time to pass the last value.
-        passed_us = self._heard_us + self._clock.wait_us
-        return min(passed_us + after_us + moment.downtime_us, NEVER)
+        after_us += self._clock.wait_us
+        return expires_at(ONE_KEY, self._heard_us, after_us, moment.downtime_us)
 
     @override
     def snapshot(self) -> ClockState | None:
         if self._base_us == NO_WATERMARK:
             return None
-        if self._taken_us is not None:
+        if self._taken_us != NO_WATERMARK:
             return self._base_us, self._set_at_us, self._heard_us, self._taken_us
         if self._clock.forget_after_us is None:
             return self._base_us, self._set_at_us
@@ -276,18 +278,16 @@ class _KeyLogic(ClockLogic[Any, ClockState]):
         return max(self._passed_us(moment.inputs_us), self._led_us)
 
     def _passed_us(self, clock_us: int) -> int:
-        """The base, and what the inputs' clock has added to it."""
-        if self._base_us == NO_WATERMARK or self._clock.on_idle == "hold":
+        """Return the base with what the inputs' clock has added to it."""
+        if self._clock.on_idle == "hold":
             return self._base_us
-        return self._base_us + max(0, clock_us - self._set_at_us)
+        return advanced(ONE_KEY, self._base_us, self._set_at_us, clock_us)
 
     def _floor_us(self, moment: Moment) -> int:
-        """What the watermark has been taken for, below which a hold does not bring it."""
-        if self._taken_us is not None and self._set_at_us >= moment.held_since_us:
-            return self._taken_us
-        # Nothing held the key as the hold began, and its base is from before.
-        free_us = self._passed_us(moment.held_since_us)
-        return free_us if self._taken_us is None else max(self._taken_us, free_us)
+        """Return what the watermark was taken for, below which a hold does not bring it."""
+        since_us = moment.held_since_us
+        free_us = self._passed_us(since_us)
+        return floor(ONE_KEY, self._taken_us, self._set_at_us, free_us, since_us)
 
 
 class _StreamLogic(ClockLogic[Any, ClockState]):

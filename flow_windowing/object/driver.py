@@ -13,6 +13,7 @@ import bisect
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
@@ -43,6 +44,7 @@ from flow_windowing.rules.key_state import DriverState, Kept
 from flow_windowing.rules.lateness import counted_late
 from flow_windowing.rules.settings import held_back
 from flow_windowing.rules.streams import CLOSED, DOWN, LATE
+from flow_windowing.rules.timestamps import timestamp_of
 from flow_windowing.rules.waiting import Waiting, WaitQueue
 from flow_windowing.windowers.windower import Filled, Opened
 
@@ -332,19 +334,17 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         return self._dated(self._windower.metadata(window_id)), value
 
     def _dated(self, metadata: WindowMetadata) -> WindowMetadata:
-        """The metadata with the timestamp that was asked for."""
-        match self._config.timestamp:
-            case None:
-                return metadata
-            case "open":
-                return replace(metadata, timestamp=metadata.open_time)
-            case "close":
-                return replace(metadata, timestamp=metadata.close_time)
-            case "last":
-                latest_us = self._latest.get(metadata.window_id)
-                # A window that was open before timestamps were asked for does not know.
-                latest = metadata.close_time if latest_us is None else from_us(latest_us)
-                return replace(metadata, timestamp=latest)
+        """Return the metadata with the timestamp that was asked for."""
+        choice = self._config.timestamp
+        if choice is None:
+            return metadata
+        opens, closes = metadata.open_time, metadata.close_time
+
+        def last_time() -> datetime:
+            latest_us = self._latest.get(metadata.window_id)
+            return closes if latest_us is None else from_us(latest_us)
+
+        return replace(metadata, timestamp=timestamp_of(choice, opens, closes, last_time))
 
     def _expires_us(self) -> int:
         """The watermark at which the first of the values kept is not needed any more."""

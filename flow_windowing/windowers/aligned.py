@@ -13,6 +13,7 @@ from typing_extensions import override
 from flow.durations import Duration
 from flow.errors import FlowBuildError, shorten
 from flow.instants import EPOCH
+from flow_windowing.rules.grid import Grid
 from flow_windowing.windowers.windower import (
     IndexedLogic,
     Windower,
@@ -83,12 +84,15 @@ class SlidingWindower(Windower[list[int]]):
     def grace_us(self) -> int | None:
         return grace_us(self.grace, "SlidingWindower")
 
+    @cached_property
+    def grid(self) -> Grid:
+        """The grid of the windows."""
+        is_right, grace = self.closed == "right", self.grace_us or 0
+        return Grid(self.length_us, self.offset_us, self.align_us, is_right, grace)
+
     @override
     def build(self, state: list[int] | None) -> WindowerLogic[list[int]]:
-        shift_us = 1 if self.closed == "right" else 0
-        return AlignedLogic(
-            self.length_us, self.offset_us, self.align_us, shift_us, self.grace_us, state
-        )
+        return AlignedLogic(self.grid, state)
 
 
 @dataclass(frozen=True)
@@ -138,53 +142,37 @@ class TumblingWindower(Windower[list[int]]):
     def grace_us(self) -> int | None:
         return grace_us(self.grace, "TumblingWindower")
 
+    @cached_property
+    def grid(self) -> Grid:
+        """The grid of the windows."""
+        is_right, grace = self.closed == "right", self.grace_us or 0
+        return Grid(self.length_us, self.length_us, self.align_us, is_right, grace)
+
     @override
     def build(self, state: list[int] | None) -> WindowerLogic[list[int]]:
-        shift_us = 1 if self.closed == "right" else 0
-        return AlignedLogic(
-            self.length_us, self.length_us, self.align_us, shift_us, self.grace_us, state
-        )
+        return AlignedLogic(self.grid, state)
 
 
 class AlignedLogic(IndexedLogic):
-    """Window i holds what is from align + i * offset on, for `length_us`.
+    """Windows of one key on a grid."""
 
-    `shift_us` is 0 for [open, close) and 1 for (open, close]: a microsecond is the least step there
-    is, so that (open, close] is [open + 1, close + 1).
-    """
+    __slots__ = ("_grid",)
 
-    __slots__ = ("_align_us", "_closing_us", "_length_us", "_offset_us", "_shift_us")
-
-    def __init__(
-        self,
-        length_us: int,
-        offset_us: int,
-        align_us: int,
-        shift_us: int,
-        grace_us: int | None,
-        state: list[int] | None,
-    ) -> None:
-        self._length_us = length_us
-        self._offset_us = offset_us
-        self._align_us = align_us
-        self._shift_us = shift_us
-        self._closing_us = align_us + length_us + shift_us + (grace_us or 0)
+    def __init__(self, grid: Grid, state: list[int] | None) -> None:
+        self._grid = grid
         super().__init__(state)
 
     @override
     def ids_at(self, timestamp_us: int) -> Sequence[int]:
-        since = timestamp_us - self._shift_us - self._align_us
-        first = (since - self._length_us) // self._offset_us + 1
-        return range(first, since // self._offset_us + 1)
+        return range(self._grid.first_at(timestamp_us), self._grid.last_at(timestamp_us) + 1)
 
     @override
     def bounds_us(self, window_id: int) -> tuple[int, int]:
-        open_us = self._align_us + window_id * self._offset_us
-        return open_us, open_us + self._length_us
+        return self._grid.bounds_us(window_id)
 
     @override
     def closed_at_us(self, window_id: int) -> int:
-        return self._closing_us + window_id * self._offset_us
+        return self._grid.closed_at_us(window_id)
 
 
 def _check_closed(name: str, closed: object) -> None:

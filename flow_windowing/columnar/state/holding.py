@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from flow.columns.arrays import Ints, Mask
 from flow_windowing.aggregates.aggregator import Aggregator
-from flow_windowing.clocks.clock import NO_WATERMARK
 from flow_windowing.columnar.state.open_windows import OpenWindows
 from flow_windowing.columnar.state.watermarks import KeyClocks
 from flow_windowing.columnar.values.waiting_values import WaitingValues
+from flow_windowing.rules.watermark import NO_WATERMARK
 
 
 @dataclass

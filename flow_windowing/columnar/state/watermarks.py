@@ -18,9 +18,10 @@ from flow.columns.arrays import Ints, Mask, running_max
 from flow.instants import NEVER, Moment
 from flow.keyed.due import held_until
 from flow.keyed.logic import RejectedValue
-from flow_windowing.clocks.clock import LEAST_TAKEN, NO_WATERMARK, Clock, DroppedValue, SystemClock
+from flow_windowing.clocks.clock import Clock, DroppedValue, SystemClock
 from flow_windowing.clocks.event_clock import EventClock
 from flow_windowing.columnar.values.timestamps import Values, read_times
+from flow_windowing.rules.watermark import LEAST_TAKEN, NO_WATERMARK
 
 
 class Times(NamedTuple):

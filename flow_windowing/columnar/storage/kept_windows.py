@@ -13,7 +13,6 @@ from flow.instants import NEVER
 from flow.keyed.due import split_dues
 from flow.keyed.pickles import load_pickle
 from flow.keyed.shard_logic import Dumped
-from flow_windowing.clocks.clock import NO_WATERMARK
 from flow_windowing.columnar.aggregates.aggregated import Aggregated
 from flow_windowing.columnar.state.holding import Holding
 from flow_windowing.columnar.state.open_windows import OpenWindows
@@ -25,6 +24,7 @@ from flow_windowing.columnar.storage.snapshots import kept_of_snapshots
 from flow_windowing.columnar.values.waiting_values import WaitingValues
 from flow_windowing.columnar.values.written import Written, held, in_columns, pickles
 from flow_windowing.columnar.windows.plan import WindowPlan
+from flow_windowing.rules.watermark import NO_WATERMARK
 
 
 def segment_parts(plan: WindowPlan, content: bytes) -> Iterator[Kept]:

@@ -13,7 +13,6 @@ from flow.instants import NEVER
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.chosen import Earliest, First, Last, Latest, Max, Min
 from flow_windowing.aggregates.numbers import Count, Mean, Sum
-from flow_windowing.clocks.clock import NO_WATERMARK
 from flow_windowing.clocks.event_clock import ClockState
 from flow_windowing.columnar.aggregates.figures import ObjectFigures, Packed
 from flow_windowing.columnar.aggregates.forms import KINDS
@@ -24,6 +23,7 @@ from flow_windowing.columnar.values.written import cut, read, written
 from flow_windowing.columnar.windows.plan import WindowPlan
 from flow_windowing.rules.key_state import DriverState
 from flow_windowing.rules.waiting import Waiting, WaitQueue
+from flow_windowing.rules.watermark import NO_WATERMARK
 
 
 def kept_of_snapshots(

@@ -18,9 +18,9 @@ from flow_windowing.columnar.aggregates.forms import (
 from flow_windowing.columnar.state.watermarks import WatermarkRule
 from flow_windowing.columnar.windows.window_view import Figure
 from flow_windowing.columnar.windows.windows import Windowing
-from flow_windowing.config import Timestamp
 from flow_windowing.folding import Fold, Reduce
 from flow_windowing.rules.settings import Emit
+from flow_windowing.rules.timestamps import Timestamp
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from flow.errors import DurationError, FlowBuildError, FlowTypeError
 from flow.instants import NEVER, Moment, instant_us
 from flow.operators import RejectedValue
 from flow_windowing import EventClock, SystemClock
-from flow_windowing.clocks.clock import NO_WATERMARK
+from flow_windowing.rules.watermark import NO_WATERMARK
 
 MINUTE = 60_000_000
 

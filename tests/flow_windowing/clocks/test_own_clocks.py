@@ -14,7 +14,7 @@ from flow.instants import NEVER, Moment
 from flow.operators import RejectedValue
 from flow.testing import TestDriver, TestingSink, TestingSource, swap_clock
 from flow_windowing import Clock, ClockLogic, DroppedValue, Reading, TumblingWindower
-from flow_windowing.clocks.clock import NO_WATERMARK
+from flow_windowing.rules.watermark import NO_WATERMARK
 from tests.support.windowed_flows import received, windowed_flow
 
 SECOND = 1_000_000

@@ -1,0 +1,99 @@
+"""Watermark arithmetic of an event clock: one rule for one key and for many keys in columns.
+
+A key's watermark has a *base*, which its values set, and advances with the inputs' clock since
+then. Source partitions that are behind *hold* it: they bound what the watermark is taken for, and
+not what the key remembers. What a watermark was taken for once is never taken back.
+
+Each function takes integers with `ONE_KEY`, or int64 arrays of shape (keys,) with `COLUMNS`. All
+are µs; a key without a base, or that was never held, has `NO_WATERMARK` in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+from flow.columns.arrays import Ints
+from flow.instants import NEVER
+
+NO_WATERMARK = -NEVER
+"""The watermark before the first value."""
+LEAST_TAKEN = NO_WATERMARK + 1
+"""Watermark of a key that partitions hold at the beginning of time: the key is held, while
+`NO_WATERMARK` would say that it is not."""
+
+N = TypeVar("N", int, Ints)
+
+
+class Arithmetic(NamedTuple, Generic[N]):
+    """The operations that differ between numbers and arrays.
+
+    Attributes:
+        greater: the greater of two.
+        lesser: the lesser of two.
+        choose: the first of two where a condition holds, else the second.
+    """
+
+    greater: Callable[[Any, Any], N]
+    lesser: Callable[[Any, Any], N]
+    choose: Callable[[Any, Any, Any], N]
+
+
+ONE_KEY: Arithmetic[int] = Arithmetic(max, min, lambda condition, a, b: a if condition else b)
+COLUMNS: Arithmetic[Ints] = Arithmetic(np.maximum, np.minimum, np.where)
+
+
+def advanced(of: Arithmetic[N], base_us: N, set_at_us: N, clock_us: int) -> N:
+    """Return each base plus the time of the inputs' clock since it was set.
+
+    Args:
+        of: the kind of numbers.
+        base_us: the bases.
+        set_at_us: the inputs' clock as each base was set.
+        clock_us: the inputs' clock now.
+
+    >>> advanced(ONE_KEY, 100, 10, 25), advanced(ONE_KEY, 100, 10, 5)
+    (115, 100)
+    """
+    passed_us = base_us + of.greater(clock_us - set_at_us, 0)
+    return of.choose(base_us == NO_WATERMARK, base_us, passed_us)
+
+
+def floor(of: Arithmetic[N], taken_us: N, set_at_us: N, free_us: N, held_since_us: int) -> N:
+    """Return the watermark that was taken before, below which a hold does not bring it.
+
+    Args:
+        of: the kind of numbers.
+        taken_us: what each watermark was taken for when it was last held.
+        set_at_us: the inputs' clock as each base was set.
+        free_us: each watermark as the hold began, as nothing held it until then.
+        held_since_us: the inputs' clock as the hold began.
+    """
+    is_set_during_hold = (taken_us != NO_WATERMARK) & (set_at_us >= held_since_us)
+    return of.choose(is_set_during_hold, taken_us, of.greater(taken_us, free_us))
+
+
+def held(of: Arithmetic[N], own_us: N, bound_us: Any, floor_us: N) -> N:
+    """Return the watermarks that held keys are taken for.
+
+    Args:
+        of: the kind of numbers.
+        own_us: the watermarks that the keys' own values and the time passed have led to.
+        bound_us: the greatest watermark that other source partitions allow.
+        floor_us: what `floor` returned.
+    """
+    return of.greater(floor_us, of.lesser(own_us, bound_us))
+
+
+def expires_at(of: Arithmetic[N], heard_us: N, after_us: int, downtime_us: int) -> N:
+    """Return the system time at which the clock of a silent key expires.
+
+    Args:
+        of: the kind of numbers.
+        heard_us: the running time of each key's last value.
+        after_us: the wait, and how long a key may be silent after it.
+        downtime_us: how long the flow was not running.
+    """
+    return of.lesser(heard_us + (after_us + downtime_us), NEVER)
