@@ -20,9 +20,10 @@ from flow.engine.epoch.failures import decode_failure
 from flow.engine.packets.packets import ERROR, PRINTED, STATS, Packet, sorted_chunks
 from flow.engine.plan.plan import Plan, compile_flow
 from flow.engine.progress.meter import Partition
+from flow.engine.state.key_states import KeyStates
 from flow.engine.state.keyed_state import states_in
 from flow.engine.state.shard_table import ShardTable
-from flow.engine.state.state import KeyStates, MemoryStore
+from flow.engine.state.store import MemoryStore
 from flow.engine.steps.level import run_level
 from flow.engine.steps.pipeline import Pipeline
 from flow.engine.steps.reading import Reading, shard_of_partition

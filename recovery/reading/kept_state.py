@@ -14,7 +14,8 @@ from flow.columns.chunks import key_array
 from flow.engine.packets.shards import hash_keys, shard_of
 from flow.engine.state.header import Header, check_format
 from flow.engine.state.packed import unpack
-from flow.engine.state.state import FORMAT_OF_SHARDS, PROGRESS_SEGMENT
+from flow.engine.state.segment import FORMAT_OF_SHARDS
+from flow.engine.state.store import PROGRESS_SEGMENT
 from flow.errors import CheckpointError
 from flow.instants import NEVER
 from flow_windowing.columnar.storage.segments import Kept

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from flow.connectors.files.places import explained, locate
-from flow.engine.state.state import FORMAT_OF_SHARDS
+from flow.engine.state.segment import FORMAT_OF_SHARDS
 from flow.errors import CheckpointError
 from flow_windowing.columnar.storage.segments import Kept
 from flow_windowing.columnar.storage.snapshots import snapshots_of_kept

@@ -13,8 +13,9 @@ from pyarrow import fs
 from flow.columns.chunks import key_array
 from flow.connectors.files.places import locate
 from flow.engine.packets.shards import hash_keys, shard_of
+from flow.engine.state.layout import lay_out
 from flow.engine.state.seeding import SCHEMA, Seed
-from flow.engine.state.state import PROGRESS_SEGMENT, lay_out
+from flow.engine.state.store import PROGRESS_SEGMENT
 from flow.errors import CheckpointError
 from recovery.reading.kept_state import KeptKey, decode_segment
 

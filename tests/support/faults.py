@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from flow import run
 from flow.engine.spark.session.session import query_conf
 from flow.engine.state.packed import unpack
-from flow.engine.state.state import FORMAT_OF_SHARDS, Segment
+from flow.engine.state.segment import FORMAT_OF_SHARDS, Segment
 from flow_windowing.columnar.storage.segments import Kept
 from flow_windowing.columnar.storage.snapshots import snapshots_of_kept
 from recovery import RecoveryConfig

@@ -34,9 +34,9 @@ from flow.engine.spark.session.jvm import jvm_needed
 from flow.engine.spark.session.session import SPARK_LOG, query_conf
 from flow.engine.spark.shipping import ShippedPlan
 from flow.engine.spark.task_writing import TaskWriting, write_partition
+from flow.engine.state.key_states import KeyStates
 from flow.engine.state.keyed_state import live_states
 from flow.engine.state.shard_table import ShardTable
-from flow.engine.state.state import KeyStates
 from flow.engine.steps.level import run_level
 from flow.engine.steps.outputs import write_outputs
 from flow.engine.steps.pipeline import SLICE_BITS

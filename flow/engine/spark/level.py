@@ -18,10 +18,10 @@ from flow.engine.spark.shipping import ShippedPlan
 from flow.engine.spark.startup.local_copies import worker_folder
 from flow.engine.spark.store import SparkStore
 from flow.engine.spark.task_writing import TaskWriting
+from flow.engine.state.key_states import KeyStates
 from flow.engine.state.keyed_state import states_in
 from flow.engine.state.seeding import put_seeds
 from flow.engine.state.shard_table import ShardTable
-from flow.engine.state.state import KeyStates
 from flow.engine.steps.level import run_level
 from flow.engine.steps.outputs import OutputTask
 from flow.errors import EngineError

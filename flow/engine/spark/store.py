@@ -11,7 +11,7 @@ from flow.engine.spark.startup.local_copies import STAMP_BYTES, LocalCopies, pay
 from flow.engine.spark.state_calls import StateCalls
 from flow.engine.state.header import Header
 from flow.engine.state.packed import pack, unpack
-from flow.engine.state.state import PROGRESS_SEGMENT
+from flow.engine.state.store import PROGRESS_SEGMENT
 
 
 @dataclass(slots=True)

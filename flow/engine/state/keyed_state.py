@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from flow.engine.plan.plan import Plan
+from flow.engine.state.key_states import KeyStates, LiveStates, SegmentedStates
 from flow.engine.state.shard_table import LiveTable, SegmentedTable, ShardTable
-from flow.engine.state.state import KeyStates, LiveStates, SegmentedStates, StateStore
+from flow.engine.state.store import StateStore
 from flow.keyed.step import OverColumns
 
 

@@ -1,12 +1,12 @@
 """The state of a keyed step that runs many keys at once: its `ShardLogic`, and where it is kept.
 
-Keys lie in segments as those of other steps do (see `flow.engine.state.state`); the logic itself
+Keys lie in segments as those of other steps do (see `flow.engine.state.layout`); the logic itself
 says what a segment holds.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
@@ -17,8 +17,9 @@ from typing_extensions import override
 
 from flow.columns.arrays import Ints
 from flow.engine.packets.shards import hash_keys, segment_of
-from flow.engine.state.header import read_header
-from flow.engine.state.state import PROGRESS_SEGMENT, TARGET_BYTES, StateStore, parent_of
+from flow.engine.state.layout import moved_segments, segments_for
+from flow.engine.state.step_state import LiveState, StepState, StoredState
+from flow.engine.state.store import StateStore
 from flow.keyed.due import DueLimit
 from flow.keyed.shard_logic import (
     Dumped,
@@ -30,7 +31,7 @@ from flow.keyed.shard_logic import (
 )
 
 
-class ShardTable(ABC):
+class ShardTable(StepState):
     """A `ShardLogic` with its keys, as the engines see it."""
 
     @abstractmethod
@@ -43,57 +44,21 @@ class ShardTable(ABC):
             limit: keys whose due times it has reached have something to do.
         """
 
-    @abstractmethod
-    def progress(self) -> bytes | None:
-        """What the step remembers of how far its stream has come, whatever the key."""
 
-    @abstractmethod
-    def keep_progress(self, content: bytes) -> None:
-        """Replace what the step remembers of how far its stream has come."""
-
-    @abstractmethod
-    def flush(self) -> int:
-        """Write what changed; returns the least time at which a key is due."""
-
-    @abstractmethod
-    def count(self) -> int:
-        """How many keys are kept for a later epoch."""
-
-    @abstractmethod
-    def size(self) -> int:
-        """Return how many bytes are kept for a later epoch."""
-
-
-class LiveTable(ShardTable):
+class LiveTable(LiveState, ShardTable):
     """Keys in memory, for a batch run."""
 
     def __init__(self, builder: ShardLogicBuilder) -> None:
+        super().__init__()
         self._logic = builder()
-        self._progress: bytes | None = None
 
     @override
     def run(self, rows: ShardRows | None, epoch: ShardEpoch, limit: DueLimit) -> ShardMade:
         return self._logic.run(rows, epoch)
 
     @override
-    def progress(self) -> bytes | None:
-        return self._progress
-
-    @override
-    def keep_progress(self, content: bytes) -> None:
-        self._progress = content
-
-    @override
     def flush(self) -> int:
         return self._logic.due_us()
-
-    @override
-    def count(self) -> int:
-        return 0
-
-    @override
-    def size(self) -> int:
-        return 0
 
 
 class _Segment(NamedTuple):
@@ -103,7 +68,7 @@ class _Segment(NamedTuple):
     size: int
 
 
-class SegmentedTable(ShardTable):
+class SegmentedTable(StoredState, ShardTable):
     """Keys in a `StateStore`, of which an epoch loads the segments that it needs.
 
     Args:
@@ -116,11 +81,8 @@ class SegmentedTable(ShardTable):
     def __init__(
         self, store: StateStore, step_id: str, builder: ShardLogicBuilder, settings: str = ""
     ) -> None:
-        self._store = store
-        self._step_id = step_id
+        super().__init__(store, step_id, settings)
         self._builder = builder
-        self._content = store.read_header(step_id)
-        self._header, self._changed_from = read_header(self._content, step_id, settings)
         self._loaded: dict[int, _Segment] = {}
         self._ran = False
 
@@ -142,30 +104,10 @@ class SegmentedTable(ShardTable):
         return self._logic.run(rows, epoch._replace(changed_from=self._changed_from))
 
     @override
-    def progress(self) -> bytes | None:
-        (content,) = self._store.read_segments(self._step_id, [PROGRESS_SEGMENT])
-        return content
-
-    @override
-    def keep_progress(self, content: bytes) -> None:
-        self._store.write_segments(self._step_id, {PROGRESS_SEGMENT: content})
-
-    @override
     def flush(self) -> int:
         if self._ran:
             self._write(self._dumped())
-        content = self._header.encode()
-        if content != self._content and (self._content is not None or self._header.keys):
-            self._store.write_header(self._step_id, content)
-        return int(self._header.dues.min())
-
-    @override
-    def count(self) -> int:
-        return self._header.keys
-
-    @override
-    def size(self) -> int:
-        return self._header.size
+        return self._write_header()
 
     def _load(self, numbers: Sequence[int]) -> None:
         contents = self._store.read_segments(self._step_id, numbers)
@@ -190,7 +132,7 @@ class SegmentedTable(ShardTable):
             len(one.content or b"") - self._loaded[number].size for number, one in dumped.items()
         )
         now = self._header.segments
-        wanted = _segments_for(size, now)
+        wanted = segments_for(size, now)
         if wanted == now:
             return dumped
         moved = self._relaid(now, wanted)
@@ -201,8 +143,7 @@ class SegmentedTable(ShardTable):
 
     def _relaid(self, now: int, wanted: int) -> set[int]:
         """Go from so many segments to so many; returns those that gain or lose keys by it."""
-        least, most = min(now, wanted), max(now, wanted)
-        touched = {*range(least, most), *(parent_of(one, least) for one in range(least, most))}
+        touched = moved_segments(now, wanted)
         self._load(sorted(one for one in touched if one < now and one not in self._loaded))
         self._header.resize(wanted)
         self._store.write_segments(self._step_id, dict.fromkeys(range(wanted, now)))
@@ -226,13 +167,3 @@ class SegmentedTable(ShardTable):
         self._header.keys += now.keys - before.keys
         self._header.size += now.size - before.size
         self._loaded[number] = now
-
-
-def _segments_for(size: int, now: int) -> int:
-    """In how many segments so many bytes should lie, if they lie in so many now.
-
-    As many as that, unless they are a quarter too heavy, or four times too light: what a segment
-    weighs besides its keys would make them split again and again.
-    """
-    wanted = max(1, -(-size // TARGET_BYTES))
-    return wanted if 4 * size > 5 * now * TARGET_BYTES or wanted < now // 4 else now

@@ -15,7 +15,7 @@ from flow.engine.epoch.context import TaskContext
 from flow.engine.packets.packets import Packet, Run, decode_runs
 from flow.engine.plan.plan import Edge
 from flow.engine.progress.step_time import StepTime
-from flow.engine.state.state import KeyStates
+from flow.engine.state.key_states import KeyStates
 from flow.errors import RAISED, FlowError, StepError, brief, shorten, step_error
 from flow.instants import NEVER
 from flow.keyed.detaching import detached_from

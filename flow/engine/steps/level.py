@@ -18,8 +18,8 @@ from flow.engine.packets.packets import CONTROL, ERROR, PROGRESS, STATS, Packet,
 from flow.engine.plan.plan import Edge, Plan
 from flow.engine.progress.meter import Marks, Partition
 from flow.engine.progress.step_time import StepTime, step_time
+from flow.engine.state.key_states import KeyStates
 from flow.engine.state.shard_table import ShardTable
-from flow.engine.state.state import KeyStates
 from flow.engine.steps.gathering import gather_rows
 from flow.engine.steps.keyed import KeyedRun, cause_of, failed_at, gather, raised
 from flow.engine.steps.pipeline import Pipeline

@@ -20,7 +20,8 @@ from flow.engine.plan.plan import Edge, EdgeKind, Plan
 from flow.engine.progress.meter import Marks, Partition
 from flow.engine.progress.step_time import step_time
 from flow.engine.progress.stream_progress import Reached, Sent, StepProgress, Timeline
-from flow.engine.state.state import PROGRESS_SEGMENT, MemoryStore, SegmentedStates
+from flow.engine.state.key_states import SegmentedStates
+from flow.engine.state.store import PROGRESS_SEGMENT, MemoryStore
 from flow.instants import NO_PROGRESS, Moment
 from flow.keyed.step import Stateful
 from flow.operators.building import add_step

@@ -13,7 +13,7 @@ import pytest
 from flow.engine.spark import store as spark_store
 from flow.engine.spark.store import SparkStore
 from flow.engine.state.header import Header
-from flow.engine.state.state import PROGRESS_SEGMENT
+from flow.engine.state.store import PROGRESS_SEGMENT
 from flow.instants import NEVER
 
 MANY = range(40)

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flow.engine.state.header import FORMAT
 from flow.engine.state.packed import FORMAT_PACKED, pack, unpack
-from flow.engine.state.state import FORMAT, FORMAT_OF_SHARDS
+from flow.engine.state.segment import FORMAT_OF_SHARDS
 from flow.errors import CheckpointError
 
 VERSIONS = st.sampled_from([bytes([FORMAT]), bytes([FORMAT_OF_SHARDS])])

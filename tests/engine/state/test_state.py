@@ -17,9 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flow import CheckpointError
-from flow.engine.state import state
+from flow.engine.state import key_states, layout
 from flow.engine.state.header import Header
-from flow.engine.state.state import LiveStates, MemoryStore, Segment, SegmentedStates
+from flow.engine.state.key_states import LiveStates, SegmentedStates
+from flow.engine.state.segment import Segment
+from flow.engine.state.store import MemoryStore
 from flow.errors import StepError
 from flow.instants import NEVER
 from flow.keyed.due import DueLimit, held_until
@@ -63,7 +65,7 @@ class CountingStore(MemoryStore):
 
 @contextmanager
 def segments_of(target_bytes: int) -> Iterator[None]:
-    with mock.patch.object(state, "TARGET_BYTES", target_bytes):
+    with mock.patch.object(layout, "TARGET_BYTES", target_bytes):
         yield
 
 
@@ -282,7 +284,7 @@ def test_live_state_finds_what_is_due_without_looking_at_the_rest() -> None:
     one = LiveStates()
     for number in range(1000):
         one.put(f"key-{number}", Text(""), due_us=number)
-    with mock.patch.object(state, "heappop", wraps=heappop) as popped:
+    with mock.patch.object(key_states, "heappop", wraps=heappop) as popped:
         assert one.due(DueLimit(-1)) == []
         assert one.due(DueLimit(2)) == ["key-0", "key-1", "key-2"]
         assert popped.call_count == 3

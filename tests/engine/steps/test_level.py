@@ -13,9 +13,10 @@ from flow.engine.epoch.context import Control
 from flow.engine.epoch.failures import decode_failure
 from flow.engine.packets.packets import ERROR, STATS, Packet, encode_whole
 from flow.engine.plan.plan import Plan, compile_flow
+from flow.engine.state.key_states import KeyStates
 from flow.engine.state.keyed_state import states_in
 from flow.engine.state.shard_table import ShardTable
-from flow.engine.state.state import KeyStates, MemoryStore
+from flow.engine.state.store import MemoryStore
 from flow.engine.steps.level import run_level
 from flow.instants import Moment
 from flow.testing import TestingSink, TestingSource

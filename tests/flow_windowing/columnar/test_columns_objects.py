@@ -84,7 +84,7 @@ def test_each_window_has_its_own_values_however_state_is_cut(
         }
     else:
         expected = windows
-    monkeypatch.setattr("flow.engine.state.shard_table.TARGET_BYTES", 300)
+    monkeypatch.setattr("flow.engine.state.layout.TARGET_BYTES", 300)
     with TestDriver(flow_of(step), shards=2) as driver:
         for epoch in made:
             driver.send("in", epoch)

@@ -13,7 +13,7 @@ import pytest
 
 import flow_windowing as win
 import flow_windowing.rules.waiting
-from flow.engine.state.state import MemoryStore
+from flow.engine.state.store import MemoryStore
 from flow.instants import Moment
 from flow.testing import TestDriver
 from flow_windowing import EventClock, TumblingWindower

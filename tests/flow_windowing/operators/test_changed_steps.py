@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flow.engine.state.state import MemoryStore
+from flow.engine.state.store import MemoryStore
 from flow.testing import TestDriver, key_by_key
 from flow_windowing import (
     Collect,

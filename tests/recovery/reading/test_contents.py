@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from flow.engine.state.header import Header
-from flow.engine.state.state import Segment
+from flow.engine.state.segment import Segment
 from recovery import Problem
 from recovery.reading.kept_state import KeptState
 from recovery.tools.verifying import _contents

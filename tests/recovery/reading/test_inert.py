@@ -163,9 +163,9 @@ def test_classes_are_shown_by_their_names() -> None:
 
 
 def test_of_this_project_only_classes_that_hold_data_are_rebuilt() -> None:
-    from flow.engine.state.state import MemoryStore
+    from flow.engine.state.store import MemoryStore
 
-    assert reread(MemoryStore()).name == "flow.engine.state.state.MemoryStore"
+    assert reread(MemoryStore()).name == "flow.engine.state.store.MemoryStore"
     content = b"cflow.cli.loading\nload_flow\n(S'os:system'\ntR."
     assert repr(load_inert(content)) == "flow.cli.loading.load_flow('os:system')"
 

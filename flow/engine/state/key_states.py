@@ -1,0 +1,274 @@
+"""State of a step that runs key by key: a logic for each key, from and to snapshots."""
+
+from __future__ import annotations
+
+import pickle
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+import numpy as np
+
+from flow.columns.chunks import key_array
+from flow.engine.packets.shards import Hashes, hash_keys, segment_of
+from flow.engine.state.layout import moved_segments, segments_for
+from flow.engine.state.segment import Segment, weight
+from flow.engine.state.step_state import LiveState, StepState, StoredState
+from flow.engine.state.store import StateStore
+from flow.errors import RAISED, said, step_error
+from flow.instants import NEVER
+from flow.keyed.due import DueLimit, held_at_us, held_until
+from flow.keyed.pickles import load_pickle
+from flow.keyed.step import LogicBuilder
+
+
+class KeyStates(StepState):
+    """The logics of a step's keys in one shard, as the step's run sees them."""
+
+    def changed_from(self) -> str | None:
+        """What the step was set to as the state was written, if it is set otherwise now.
+
+        Empty where the state does not say. In such an epoch every key is to be put again.
+        """
+        return None
+
+    @abstractmethod
+    def prepare(self, keys: list[str]) -> None:
+        """Say which keys will be touched."""
+
+    @abstractmethod
+    def take(self, key: str) -> Any | None:
+        """The logic of a prepared key, ``None`` when it has none."""
+
+    @abstractmethod
+    def put(self, key: str, logic: Any, due_us: int) -> None:
+        """Keep the logic of a prepared key, to be called at `due_us`."""
+
+    @abstractmethod
+    def drop(self, key: str) -> None:
+        """Forget a prepared key."""
+
+    @abstractmethod
+    def due(self, limit: DueLimit) -> list[str]:
+        """The keys whose due times have been reached, in order of key; they are prepared."""
+
+    @abstractmethod
+    def all(self) -> list[str]:
+        """All keys, in order of key; they are prepared."""
+
+
+class SegmentedStates(StoredState, KeyStates):
+    """Key states in a `StateStore`: logics are built from snapshots, and leave as snapshots.
+
+    Args:
+        store: where they are kept.
+        step_id: the step.
+        builder: makes a logic from a snapshot.
+        settings: what the step is set to.
+    """
+
+    def __init__(
+        self, store: StateStore, step_id: str, builder: Callable[[Any], Any], settings: str = ""
+    ) -> None:
+        super().__init__(store, step_id, settings)
+        self._builder = builder
+        if self._changed_from is not None:
+            self._header.dues[:] = -NEVER  # whenever they were due, they are looked at now
+        self._loaded: dict[int, Segment] = {}
+        self._home: dict[str, Segment] = {}
+
+    def changed_from(self) -> str | None:
+        return self._changed_from
+
+    def prepare(self, keys: list[str]) -> None:
+        new = [key for key in keys if key not in self._home]
+        if not new:
+            return
+        numbers = segment_of(self._hash(new), self._header.segments).tolist()
+        self._load(numbers)
+        for key, number in zip(new, numbers, strict=True):
+            self._home[key] = self._loaded[number]
+
+    def take(self, key: str) -> Any | None:
+        kept = self._home[key].kept.get(key)
+        if kept is None:
+            return None
+        logic = self._builder(load_pickle(kept[0]))
+        if logic is None:  # it would pass for a key without state, and the state would be lost
+            raise TypeError("the builder returned None")
+        return logic
+
+    def put(self, key: str, logic: Any, due_us: int) -> None:
+        snapshot = self._pickled(key, logic.snapshot())
+        segment = self._home[key]
+        before = segment.kept.get(key)
+        if before == (snapshot, due_us):
+            return
+        if before is None:
+            self._header.keys += 1
+            self._header.size += weight(key, snapshot)
+        else:
+            self._header.size += len(snapshot) - len(before[0])
+        segment.kept[key] = (snapshot, due_us)
+        segment.changed = True
+
+    def drop(self, key: str) -> None:
+        segment = self._home[key]
+        before = segment.kept.pop(key, None)
+        if before is not None:
+            self._header.keys -= 1
+            self._header.size -= weight(key, before[0])
+            segment.changed = True
+
+    def due(self, limit: DueLimit) -> list[str]:
+        found: list[str] = []
+        reached = limit.reached_by(self._header.dues, self._header.held)
+        numbers = np.flatnonzero(reached).tolist()
+        self._load(numbers)
+        for number in numbers:
+            segment = self._loaded[number]
+            found.extend(key for key, (_, due) in segment.kept.items() if limit.reached(due))
+            self._home.update(dict.fromkeys(segment.kept, segment))
+        return sorted(found)
+
+    def all(self) -> list[str]:
+        self._load(range(self._header.segments))
+        for segment in self._loaded.values():
+            self._home.update(dict.fromkeys(segment.kept, segment))
+        return sorted(key for segment in self._loaded.values() for key in segment.kept)
+
+    def flush(self) -> int:
+        self._fit()
+        changed = {number: one for number, one in self._loaded.items() if one.changed}
+        contents = {number: segment.encode() for number, segment in changed.items()}
+        self._store.write_segments(self._step_id, contents)
+        for number, segment in (changed if self._changed_from is None else self._loaded).items():
+            self._header.dues[number] = segment.due_us
+            self._header.held[number] = segment.held_us
+        return self._write_header()
+
+    def _load(self, numbers: Iterable[int]) -> None:
+        """Load segments, unless they are."""
+        missing = sorted(set(numbers).difference(self._loaded))
+        contents = self._store.read_segments(self._step_id, missing)
+        builder = self._builder
+        snapshots_in = builder.snapshots_in if isinstance(builder, LogicBuilder) else None
+        for number, content in zip(missing, contents, strict=True):
+            self._loaded[number] = Segment.decode(content, self._step_id, snapshots_in)
+
+    def _hash(self, keys: list[str]) -> Hashes:
+        return hash_keys(key_array(keys, self._step_id))
+
+    def _pickled(self, key: str, snapshot: Any) -> bytes:
+        try:
+            return pickle.dumps(snapshot, 5)
+        except RAISED as error:  # pickle raises whatever a user's __reduce__ does
+            raise step_error(
+                self._step_id,
+                f"its state cannot be pickled, so it cannot be kept: {said(error)}",
+                key=key,
+                item=snapshot,
+            ) from error
+
+    def _fit(self) -> None:
+        """Split or join segments until they weigh about what they should."""
+        now = self._header.segments
+        wanted = segments_for(self._header.size, now)
+        if wanted != now:
+            self._relay(now, wanted)
+
+    def _relay(self, before: int, wanted: int) -> None:
+        """Go to `wanted` segments: load those that gain or lose keys, and deal their keys anew."""
+        moved = moved_segments(before, wanted)
+        sources = sorted(number for number in moved if number < before)
+        self._load(sources)
+        segments = [self._loaded[number] for number in sources]
+        kept = {key: value for segment in segments for key, value in segment.kept.items()}
+        self._header.resize(wanted)
+        for number in moved:
+            self._loaded[number] = Segment(changed=True)
+        if kept:
+            numbers = segment_of(self._hash(list(kept)), wanted).tolist()
+            for number, (key, value) in zip(numbers, kept.items(), strict=True):
+                self._loaded[number].kept[key] = value
+        self._store.write_segments(self._step_id, dict.fromkeys(range(wanted, before)))
+        for number in range(wanted, before):
+            del self._loaded[number]
+
+
+class LiveStates(LiveState, KeyStates):
+    """Key states in memory, for a batch run: logics stay whole.
+
+    Due times lie in a heap, where those that no longer hold stay until they come up, or are more
+    than those that do: finding what is due costs as much as is due.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._logics: dict[str, Any] = {}
+        self._dues: dict[str, int] = {}
+        self._heap: list[tuple[int, str]] = []
+        self._held: list[tuple[int, str]] = []
+
+    def prepare(self, keys: list[str]) -> None:
+        pass
+
+    def take(self, key: str) -> Any | None:
+        return self._logics.get(key)
+
+    def put(self, key: str, logic: Any, due_us: int) -> None:
+        self._logics[key] = logic
+        if due_us >= NEVER:
+            self._dues.pop(key, None)
+        elif self._dues.get(key) != due_us:
+            self._dues[key] = due_us
+            held_us = held_at_us(due_us)
+            if held_us is None:
+                heappush(self._heap, (due_us, key))
+            else:
+                heappush(self._held, (held_us, key))
+            self._trim()
+
+    def drop(self, key: str) -> None:
+        self._logics.pop(key, None)
+        self._dues.pop(key, None)
+
+    def due(self, limit: DueLimit) -> list[str]:
+        found = {key for _, key in self._passed(self._heap, limit.time_us, int)}
+        found |= {key for _, key in self._passed(self._held, limit.bound_us, held_until)}
+        return sorted(found)
+
+    def _passed(
+        self, heap: list[tuple[int, str]], limit_us: int, as_due: Callable[[int], int]
+    ) -> set[tuple[int, str]]:
+        """What has come up in a heap and still holds; it stays there until its key is put again."""
+        found: set[tuple[int, str]] = set()
+        while heap and heap[0][0] <= limit_us:
+            at_us, key = heappop(heap)
+            if self._dues.get(key) == as_due(at_us):
+                found.add((at_us, key))
+        for one in found:
+            heappush(heap, one)
+        return found
+
+    def all(self) -> list[str]:
+        return sorted(self._logics)
+
+    def flush(self) -> int:
+        while self._heap and self._dues.get(self._heap[0][1]) != self._heap[0][0]:
+            heappop(self._heap)
+        return self._heap[0][0] if self._heap else NEVER
+
+    def _trim(self) -> None:
+        if len(self._heap) + len(self._held) <= 2 * len(self._dues) + _SPARE:
+            return
+        held = {key: held_at_us(due_us) for key, due_us in self._dues.items()}
+        self._heap = [(self._dues[key], key) for key, at in held.items() if at is None]
+        self._held = [(at, key) for key, at in held.items() if at is not None]
+        heapify(self._heap)
+        heapify(self._held)
+
+
+_SPARE = 64
+"""How many due times that no longer hold are not worth removing."""

@@ -1,0 +1,74 @@
+"""The layout of a shard's state of a step: keys in segments, by linear hashing.
+
+Going from n to n + 1 segments takes only one apart (Litwin, *Linear hashing*, 1980), so segments
+stay small as keys come, and are joined again as keys go.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flow.columns.chunks import key_array
+from flow.engine.packets.shards import hash_keys, segment_of
+from flow.engine.state.header import Header
+from flow.engine.state.segment import Segment, weight
+
+TARGET_BYTES = 16_000
+"""The weight that a segment should have: larger ones are quicker where an epoch touches most keys
+of a shard, smaller ones where it touches few."""
+
+
+def segments_for(size: int, now: int) -> int:
+    """Return the number of segments that state should have.
+
+    As many as give each `TARGET_BYTES`; fewer only once segments weigh less than a quarter of that,
+    so that they do not split and join again and again.
+
+    Args:
+        size: weight of all keys, in bytes.
+        now: number of segments now.
+
+    >>> segments_for(15_000, 1), segments_for(17_000, 1), segments_for(17_000, 8)
+    (1, 2, 8)
+    """
+    wanted = max(1, -(-size // TARGET_BYTES))
+    return wanted if wanted > now or wanted < now // 4 else now
+
+
+def parent_of(number: int, limit: int) -> int:
+    """Return the segment below `limit` that a segment's keys come from, or go to."""
+    while number >= limit:
+        number &= (1 << (number.bit_length() - 1)) - 1
+    return number
+
+
+def moved_segments(before: int, after: int) -> set[int]:
+    """Return the segments that gain or lose keys where their number changes.
+
+    >>> sorted(moved_segments(2, 4)), sorted(moved_segments(4, 3))
+    ([0, 1, 2, 3], [1, 3])
+    """
+    least = min(before, after)
+    gone_or_new = range(least, max(before, after))
+    return {*gone_or_new, *(parent_of(number, least) for number in gone_or_new)}
+
+
+def lay_out(
+    kept: dict[str, tuple[bytes, int]], step_id: str, settings: str = ""
+) -> tuple[Header, list[Segment]]:
+    """Lay a shard's keys out in segments, as if they had always been there.
+
+    Args:
+        kept: each key's snapshot, and when it is due.
+        step_id: the step, for errors.
+        settings: what the step was set to when that was worked out, if that is known.
+    """
+    size = sum(weight(key, snapshot) for key, (snapshot, _) in kept.items())
+    segments = [Segment() for _ in range(max(1, -(-size // TARGET_BYTES)))]
+    keys = list(kept)
+    numbers = segment_of(hash_keys(key_array(keys, step_id)), len(segments)).tolist()
+    for number, key in zip(numbers, keys, strict=True):
+        segments[number].kept[key] = kept[key]
+    dues = np.array([segment.due_us for segment in segments], np.int64)
+    held = np.array([segment.held_us for segment in segments], np.int64)
+    return Header(dues, len(keys), size, settings, held), segments

@@ -1,0 +1,97 @@
+"""State of a step in one shard, whichever way the step runs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from typing_extensions import override
+
+from flow.engine.state.header import read_header
+from flow.engine.state.store import PROGRESS_SEGMENT, StateStore
+
+
+class StepState(ABC):
+    """State of a step in one shard, as the engines see it."""
+
+    @abstractmethod
+    def progress(self) -> bytes | None:
+        """Return the progress of the step's stream, which is kept beside the keys."""
+
+    @abstractmethod
+    def keep_progress(self, content: bytes) -> None:
+        """Replace the progress of the step's stream."""
+
+    @abstractmethod
+    def flush(self) -> int:
+        """Write what changed; return the least due time of a key that is not held."""
+
+    @abstractmethod
+    def count(self) -> int:
+        """Return the number of keys kept for a later epoch."""
+
+    @abstractmethod
+    def size(self) -> int:
+        """Return the bytes kept for a later epoch."""
+
+
+class LiveState(StepState):
+    """State in memory, for a batch run: nothing of it is kept for a later epoch."""
+
+    def __init__(self) -> None:
+        self._progress: bytes | None = None
+
+    @override
+    def progress(self) -> bytes | None:
+        return self._progress
+
+    @override
+    def keep_progress(self, content: bytes) -> None:
+        self._progress = content
+
+    @override
+    def count(self) -> int:
+        return 0
+
+    @override
+    def size(self) -> int:
+        return 0
+
+
+class StoredState(StepState):
+    """State in segments of a `StateStore`, with a header.
+
+    Args:
+        store: the store.
+        step_id: the step.
+        settings: the step's settings, see `flow.keyed.step.LogicBuilder.settings`.
+    """
+
+    def __init__(self, store: StateStore, step_id: str, settings: str) -> None:
+        self._store = store
+        self._step_id = step_id
+        self._content = store.read_header(step_id)
+        self._header, self._changed_from = read_header(self._content, step_id, settings)
+
+    @override
+    def progress(self) -> bytes | None:
+        (content,) = self._store.read_segments(self._step_id, [PROGRESS_SEGMENT])
+        return content
+
+    @override
+    def keep_progress(self, content: bytes) -> None:
+        self._store.write_segments(self._step_id, {PROGRESS_SEGMENT: content})
+
+    @override
+    def count(self) -> int:
+        return self._header.keys
+
+    @override
+    def size(self) -> int:
+        return self._header.size
+
+    def _write_header(self) -> int:
+        """Write the header if it changed; return the least due time of a key that is not held."""
+        content = self._header.encode()
+        if content != self._content and (self._content is not None or self._header.keys):
+            self._store.write_header(self._step_id, content)
+        return int(self._header.dues.min())
