@@ -1,22 +1,19 @@
-"""A keyed step in one shard and one epoch: its keys' logics are called, what they emit gathered."""
+"""A keyed step key by key: in one shard and one epoch, the logics of its keys are called."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from flow.columns.chunks import AFTER_ITEMS, AT_END, BEFORE_ITEMS, Chunk, Pairs
-from flow.dataflow import Step
-from flow.engine.epoch.context import TaskContext
-from flow.engine.packets.packets import Packet, Run, decode_runs
-from flow.engine.plan.plan import Edge
+from flow.engine.packets.packets import Run
 from flow.engine.progress.step_time import StepTime
 from flow.engine.state.key_states import KeyStates
-from flow.errors import RAISED, FlowError, StepError, brief, shorten, step_error
+from flow.engine.steps.key_failures import cause_of, raised
+from flow.errors import RAISED, FlowError, StepError, shorten, step_error
 from flow.instants import NEVER
 from flow.keyed.detaching import detached_from
 from flow.keyed.logic import (
@@ -24,23 +21,20 @@ from flow.keyed.logic import (
     DISCARD,
     KEEP,
     Bounded,
-    Counted,
-    FailedCall,
     OneToOneLogic,
     RejectedValue,
     Stamped,
     StatefulBatchLogic,
     StatefulLogic,
 )
-from flow.keyed.shard_logic import KeyFailure
-from flow.keyed.step import Stateful
+from flow.keyed.shard_logic import ShardMade
 
 Logic = Any
 
 
 @dataclass
 class Emitted:
-    """What the logics of a step emitted, with the position of what caused it."""
+    """Values that the logics of a step emitted, with the position of what caused each."""
 
     keys: list[str] = field(default_factory=list)
     values: list[Any] = field(default_factory=list)
@@ -52,70 +46,24 @@ class Emitted:
         self.values += values
         self.pos += pos
 
-    def by_port(self, ports: int) -> tuple[list[Chunk], list[Counted]]:
-        """A chunk for each port, and what is to be counted.
+    def by_port(self, ports: int) -> ShardMade:
+        """Return a chunk for each port, and what is to be counted.
 
         With several ports, values are ``(port, value)``.
         """
         pos = np.array(self.pos, np.int64)
         if ports == 1:
-            return [Pairs(self.keys, self.values, pos)], []
+            return ShardMade([[Pairs(self.keys, self.values, pos)]], [0])
         which = np.array([port for port, _ in self.values], np.int64)
-        chunks = [self._port(pos, np.flatnonzero(which == port).tolist()) for port in range(ports)]
-        return chunks, [self.values[at][1] for at in np.flatnonzero(which == COUNTED).tolist()]
+        chunks = [
+            [self._port(pos, np.flatnonzero(which == port).tolist())] for port in range(ports)
+        ]
+        counted = [self.values[at][1] for at in np.flatnonzero(which == COUNTED).tolist()]
+        return ShardMade(chunks, [0] * ports, counted)
 
     def _port(self, pos: Any, chosen: list[int]) -> Chunk:
         keys = [self.keys[at] for at in chosen]
         return Pairs(keys, [self.values[at][1] for at in chosen], pos[chosen])
-
-
-def gather(
-    edges: tuple[Edge, ...], packets: list[Packet], time: StepTime | None = None
-) -> dict[str, Run]:
-    """The values of each key from all packets bound for a step, in order of position.
-
-    With several edges each value becomes ``(side, value)``, and it is stamped as the step's time
-    says.
-    """
-    found: dict[str, list[Run]] = {}
-    for packet in sorted(packets, key=lambda one: (one.origin, one.seq)):
-        for run in _received(edges, packet, time):
-            found.setdefault(run.key, []).append(run)
-    return {key: runs[0] if len(runs) == 1 else _merged(key, runs) for key, runs in found.items()}
-
-
-def _received(edges: tuple[Edge, ...], packet: Packet, time: StepTime | None) -> Iterable[Run]:
-    runs: Iterable[Run] = decode_runs(packet.payload, edges[0].step_id)
-    if time is not None:
-        runs = time.stamped(packet.dest, packet.origin, list(runs))
-    if len(edges) == 1:
-        return runs
-    (side,) = (edge.side for edge in edges if edge.dest == packet.dest)
-    return (run._replace(values=[_sided(value, side) for value in run.values]) for run in runs)
-
-
-def _sided(value: Any, side: int) -> Any:
-    if isinstance(value, (Stamped, Bounded)):
-        return value._replace(value=(side, value.value))
-    return (side, value)
-
-
-def _merged(key: str, runs: list[Run]) -> Run:
-    values = [value for run in runs for value in run.values]
-    pos = [at for run in runs for at in run.pos]
-    if any(left.pos[-1] > right.pos[0] for left, right in itertools.pairwise(runs)):
-        order = sorted(range(len(pos)), key=pos.__getitem__)
-        values, pos = [values[at] for at in order], [pos[at] for at in order]
-    return Run(key, _rising(values) if isinstance(values[0], Stamped) else values, pos)
-
-
-def _rising(values: list[Stamped]) -> list[Stamped]:
-    """A key's values, of which none finds the stream further back than one before it did.
-
-    What several partitions send can lie at one position, where each knows its own items best.
-    """
-    progress = itertools.accumulate((value.progress_us for value in values), max)
-    return [Stamped(one.value, reached) for one, reached in zip(values, progress, strict=True)]
 
 
 class KeyedRun:
@@ -123,19 +71,16 @@ class KeyedRun:
 
     def __init__(
         self,
-        step: Step,
+        step_id: str,
+        builder: Callable[[Any], Logic],
         states: KeyStates,
         time: StepTime,
-        context: TaskContext,
     ) -> None:
-        if not isinstance(step.operator, Stateful):
-            raise StepError(step.step_id, "is not a keyed step")
-        self._step_id = step.step_id
-        self._builder = step.operator.builder
+        self._step_id = step_id
+        self._builder = builder
         self._states = states
         self._before, self._moment = time.moment.before, time.moment
         self._due_before, self._due_after = time.due_before, time.due_after
-        self._context = context
         self._emitted = Emitted()
 
     def run(self, runs: dict[str, Run], end_of_input: bool) -> Emitted:
@@ -290,7 +235,7 @@ class KeyedRun:
         try:
             logic = self._builder(None)
         except RAISED as error:
-            problem = self._problem("its builder", error)
+            problem = raised("its builder", error)
             raise step_error(self._step_id, problem, key=key, has_item=False) from error
         return self._known(key, logic)
 
@@ -301,7 +246,7 @@ class KeyedRun:
         except FlowError:
             raise
         except RAISED as error:
-            problem = self._problem("making its logic from a snapshot", error)
+            problem = raised("making its logic from a snapshot", error)
             raise step_error(self._step_id, problem, key=key, has_item=False) from error
         return None if logic is None else self._known(key, logic)
 
@@ -321,7 +266,7 @@ class KeyedRun:
         try:
             return int(logic.notify_at_us())
         except RAISED as error:
-            problem = self._problem("notify_at", error)
+            problem = raised("notify_at", error)
             raise step_error(self._step_id, problem, key=key, has_item=False) from error
 
     def _put(self, key: str, logic: Logic, due_us: int) -> None:
@@ -330,18 +275,15 @@ class KeyedRun:
         except StepError:
             raise
         except RAISED as error:
-            problem = self._problem("snapshot", error)
+            problem = raised("snapshot", error)
             raise step_error(self._step_id, problem, key=key, has_item=False) from error
 
     def _failed(self, what: str, error: BaseException, key: str, *item: Any) -> StepError:
         if isinstance(error, RejectedValue):
             return step_error(self._step_id, error.problem, key=key, item=error.value)
-        problem = self._problem(what, error)
+        problem = raised(what, error)
         shown = _plain(item[0]) if item else None
         return step_error(self._step_id, problem, key=key, item=shown, has_item=bool(item))
-
-    def _problem(self, what: str, error: BaseException) -> str:
-        return raised(what, error)
 
 
 def _plain(item: Any) -> Any:
@@ -349,24 +291,3 @@ def _plain(item: Any) -> Any:
     if type(item) is list:
         return [_plain(value) for value in item]
     return item.value if isinstance(item, (Stamped, Bounded)) else item
-
-
-def cause_of(error: BaseException) -> BaseException | None:
-    """What to chain: the exception itself, or what made a logic raise it."""
-    return error.__cause__ if isinstance(error, (RejectedValue, FailedCall)) else error
-
-
-def raised(what: str, error: BaseException) -> str:
-    """What has raised, as far as is known, and what."""
-    if isinstance(error, FailedCall) and error.__cause__ is not None:
-        return f"{error.what} raised {brief(error.__cause__)}"
-    return f"{what} raised {brief(error)}"
-
-
-def failed_at(step_id: str, failure: KeyFailure) -> StepError:
-    """The error of a step that runs many keys at once."""
-    cause = failure.cause
-    if isinstance(cause, RejectedValue):
-        return step_error(step_id, cause.problem, key=failure.key, item=cause.value)
-    problem = raised("on_batch", cause)
-    return step_error(step_id, problem, key=failure.key, item=failure.value)

@@ -7,43 +7,24 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from flow.columns.chunks import Chunk
-from flow.dataflow import Step, StreamId
+from flow.dataflow import Step
 from flow.engine.epoch.context import Control, Stats, TaskContext
 from flow.engine.epoch.failures import encode_failure
 from flow.engine.packets.packets import CONTROL, ERROR, PROGRESS, STATS, Packet, sorted_chunks
 from flow.engine.plan.plan import Edge, Plan
 from flow.engine.progress.meter import Marks, Partition
-from flow.engine.progress.step_time import StepTime, step_time
 from flow.engine.state.key_states import KeyStates
 from flow.engine.state.shard_table import ShardTable
-from flow.engine.steps.gathering import gather_rows
-from flow.engine.steps.keyed import KeyedRun, cause_of, failed_at, gather, raised
+from flow.engine.steps.keyed_step import Arrived, KeyedStep, counted_as
 from flow.engine.steps.pipeline import Pipeline
-from flow.errors import RAISED, EngineError, FlowError, step_error
-from flow.keyed.due import DueLimit
-from flow.keyed.logic import Counted, FailedCall
-from flow.keyed.shard_logic import KeyFailure, ShardEpoch
+from flow.errors import EngineError, FlowError
 from flow.keyed.step import Stateful
 
 LEVEL_BITS = 24
 """A level's origins stand above those of the tasks of stage 0, and of the levels before it, so that
 what has the same position comes in the order in which it was made."""
-
-
-@dataclass
-class Arrived:
-    """What has arrived for a step: its items, and how far their streams have come."""
-
-    items: list[Packet] = field(default_factory=list)
-    marks: list[Packet] = field(default_factory=list)
-
-    def add(self, packet: Packet) -> None:
-        """Add a packet."""
-        (self.marks if packet.dest == PROGRESS else self.items).append(packet)
 
 
 StatesOf: TypeAlias = Callable[[Step], "KeyStates | ShardTable"]
@@ -133,98 +114,12 @@ class _LevelRun:
 
     def _run_step(self, step: Step, arrived: Arrived, states_of: StatesOf) -> None:
         if isinstance(step.operator, Stateful):
-            states = states_of(step)
-            if isinstance(states, ShardTable):
-                sent = self._run_shard(step, arrived, states)
-            else:
-                made = self._run_keyed(step, arrived, states)
-                sent = list(zip(step.downs, made, strict=True))
+            state = states_of(step)
+            keyed = KeyedStep(self._plan, step, arrived, state, self._control, self._context)
+            sent = keyed.run()
         else:
             sent = [(step.downs[0], chunk) for chunk in sorted_chunks(arrived.items)]
             self._context.count(step.step_id, "in", sum(len(chunk) for _, chunk in sent))
         for down, chunk in sent:
-            self._context.count(step.step_id, _counted_as(step, down), len(chunk))
+            self._context.count(step.step_id, counted_as(step, down), len(chunk))
             self._pipeline.push(down, chunk)
-
-    def _run_keyed(self, step: Step, arrived: Arrived, states: KeyStates) -> list[Chunk]:
-        edges = self._plan.edges_into(step.step_id)
-        time = step_time(self._plan, step, edges, arrived.marks, states, self._control)
-        runs = gather(edges, arrived.items, time) if arrived.items else {}
-        self._context.count(step.step_id, "in", sum(len(run.values) for run in runs.values()))
-        keyed = KeyedRun(step, states, time, self._context)
-        emitted = keyed.run(runs, self._control.end_of_input)
-        self._note_time(step, time, states.flush())
-        self._measure_state(step, states)
-        made, counted = emitted.by_port(len(step.downs))
-        self._count(step, counted)
-        return made
-
-    def _run_shard(
-        self, step: Step, arrived: Arrived, table: ShardTable
-    ) -> list[tuple[StreamId, Chunk]]:
-        """Run a step over all keys at once; returns what goes down which stream."""
-        edges = self._plan.edges_into(step.step_id)
-        time = step_time(self._plan, step, edges, arrived.marks, table, self._control)
-        rows = gather_rows(edges, arrived.items, time) if arrived.items else None
-        self._context.count(step.step_id, "in", 0 if rows is None else len(rows.pos))
-        downs = step.downs
-        wanted = frozenset(at for at, down in enumerate(downs) if self._plan.hops_of(down))
-        try:
-            made = table.run(rows, *self._asked_of_shard(wanted, time))
-            due_us = table.flush()
-        except KeyFailure as failure:
-            raise failed_at(step.step_id, failure) from cause_of(failure.cause)
-        except RAISED as error:  # such as a state that pickle refuses, or a result that raises
-            if isinstance(error, FlowError) and not isinstance(error, FailedCall):
-                raise
-            problem = raised("working out or keeping its results", error)
-            raise step_error(step.step_id, problem, has_item=False) from cause_of(error)
-        self._note_time(step, time, due_us)
-        self._measure_state(step, table)
-        self._count(step, made.counted)
-        for down, unwanted in zip(downs, made.unwanted, strict=False):
-            self._context.count(step.step_id, _counted_as(step, down), unwanted)
-        pairs = zip(downs, made.chunks, strict=False)
-        return [(down, chunk) for down, chunks in pairs for chunk in chunks]
-
-    def _asked_of_shard(
-        self, wanted: frozenset[int], time: StepTime
-    ) -> tuple[ShardEpoch, DueLimit]:
-        """What the epoch asks of a step's shard, and up to when its keys are due."""
-        end_of_input = self._control.end_of_input
-        return ShardEpoch(time.moment, time.moment.before, end_of_input, wanted), time.due_after
-
-    def _measure_state(self, step: Step, states: KeyStates | ShardTable) -> None:
-        """Report how many keys a step keeps in the shard, and how many bytes."""
-        gauges = self._context.stats.gauges
-        gauges[step.step_id, "keys"] += states.count()
-        gauges[step.step_id, "state_bytes"] += states.size()
-
-    def _note_time(self, step: Step, time: StepTime, least_us: int) -> None:
-        """Report when a step wants to be called again, and how far its partitions have come."""
-        stats = self._context.stats
-        stats.due(step.step_id, time.due_us(least_us))
-        if time.hold is not None:
-            for partition, reached_us in time.hold.progress.items():
-                stats.reach(partition, reached_us)
-
-    def _count(self, step: Step, counted: list[Counted]) -> None:
-        for one in counted:
-            if one.late_by_us:
-                self._note_late(step, one)
-                continue
-            self._context.count(step.step_id, one.what, one.amount)
-            if one.note:
-                self._context.stats.note(f"step {step.step_id!r} {one.note}")
-
-    def _note_late(self, step: Step, late: Counted) -> None:
-        """Report how late values were, and which source partition they came from."""
-        stats, sources = self._context.stats, self._control.sources
-        stats.lateness[step.step_id, late.late_by_us] += late.amount
-        if sources is not None and late.source >= 0:
-            stats.late_from[step.step_id, sources[late.source]] += late.amount
-
-
-def _counted_as(step: Step, down: StreamId) -> str:
-    """What the items of one of a step's streams are counted as."""
-    return "out" if down == step.downs[0] else down.port

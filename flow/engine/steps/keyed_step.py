@@ -1,0 +1,128 @@
+"""A keyed step in one shard and one epoch: one path, whether it runs key by key or over columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from flow.columns.chunks import Chunk
+from flow.dataflow import Step, StreamId
+from flow.engine.epoch.context import Control, TaskContext
+from flow.engine.packets.packets import PROGRESS, Packet
+from flow.engine.plan.plan import Plan
+from flow.engine.progress.step_time import StepTime, step_time
+from flow.engine.state.key_states import KeyStates
+from flow.engine.state.shard_table import ShardTable
+from flow.engine.steps.gathering import gather_rows
+from flow.engine.steps.key_failures import cause_of, failed_at, raised
+from flow.engine.steps.key_runs import gather
+from flow.engine.steps.keyed import KeyedRun
+from flow.errors import RAISED, FlowError, step_error
+from flow.keyed.logic import Counted, FailedCall
+from flow.keyed.shard_logic import KeyFailure, ShardEpoch, ShardMade
+
+
+@dataclass
+class Arrived:
+    """Packets that have arrived for a step: its items, and the progress of their streams."""
+
+    items: list[Packet] = field(default_factory=list)
+    marks: list[Packet] = field(default_factory=list)
+
+    def add(self, packet: Packet) -> None:
+        """Add a packet."""
+        (self.marks if packet.dest == PROGRESS else self.items).append(packet)
+
+
+@dataclass
+class KeyedStep:
+    """A keyed step in one shard and one epoch.
+
+    Attributes:
+        plan: the compiled flow.
+        step: the step.
+        arrived: what has arrived for it.
+        state: its state in the shard.
+        control: the epoch.
+        context: takes what is counted.
+    """
+
+    plan: Plan
+    step: Step
+    arrived: Arrived
+    state: KeyStates | ShardTable
+    control: Control
+    context: TaskContext
+
+    def run(self) -> list[tuple[StreamId, Chunk]]:
+        """Run the step, write its state, and return what goes down each of its streams."""
+        step_id, edges = self.step.step_id, self.plan.edges_into(self.step.step_id)
+        time = step_time(self.plan, self.step, edges, self.arrived.marks, self.state, self.control)
+        if isinstance(self.state, ShardTable):
+            made, due_us = self._over_columns(self.state, time)
+        else:
+            made, due_us = self._key_by_key(self.state, time)
+        self._report(time, due_us)
+        self._count(made.counted)
+        downs = self.step.downs
+        for down, unwanted in zip(downs, made.unwanted, strict=False):
+            self.context.count(step_id, counted_as(self.step, down), unwanted)
+        pairs = zip(downs, made.chunks, strict=False)
+        return [(down, chunk) for down, chunks in pairs for chunk in chunks]
+
+    def _key_by_key(self, states: KeyStates, time: StepTime) -> tuple[ShardMade, int]:
+        step_id, items = self.step.step_id, self.arrived.items
+        runs = gather(self.plan.edges_into(step_id), items, time) if items else {}
+        self.context.count(step_id, "in", sum(len(run.values) for run in runs.values()))
+        keyed = KeyedRun(step_id, self.plan.keyed(step_id).builder, states, time)
+        emitted = keyed.run(runs, self.control.end_of_input)
+        return emitted.by_port(len(self.step.downs)), states.flush()
+
+    def _over_columns(self, table: ShardTable, time: StepTime) -> tuple[ShardMade, int]:
+        step_id, items = self.step.step_id, self.arrived.items
+        rows = gather_rows(self.plan.edges_into(step_id), items, time) if items else None
+        self.context.count(step_id, "in", 0 if rows is None else len(rows.pos))
+        downs = self.step.downs
+        wanted = frozenset(at for at, down in enumerate(downs) if self.plan.hops_of(down))
+        moment = time.moment
+        epoch = ShardEpoch(moment, moment.before, self.control.end_of_input, wanted)
+        try:
+            return table.run(rows, epoch, time.due_after), table.flush()
+        except KeyFailure as failure:
+            raise failed_at(step_id, failure) from cause_of(failure.cause)
+        except RAISED as error:  # such as a state that pickle refuses, or a result that raises
+            if isinstance(error, FlowError) and not isinstance(error, FailedCall):
+                raise
+            problem = raised("working out or keeping its results", error)
+            raise step_error(step_id, problem, has_item=False) from cause_of(error)
+
+    def _report(self, time: StepTime, least_us: int) -> None:
+        """Report the state's size, when the step is due, and the progress of its partitions."""
+        step_id, stats = self.step.step_id, self.context.stats
+        stats.due(step_id, time.due_us(least_us))
+        if time.hold is not None:
+            for partition, reached_us in time.hold.progress.items():
+                stats.reach(partition, reached_us)
+        stats.gauges[step_id, "keys"] += self.state.count()
+        stats.gauges[step_id, "state_bytes"] += self.state.size()
+
+    def _count(self, counted: list[Counted]) -> None:
+        step_id = self.step.step_id
+        for one in counted:
+            if one.late_by_us:
+                self._count_late(one)
+                continue
+            self.context.count(step_id, one.what, one.amount)
+            if one.note:
+                self.context.stats.note(f"step {step_id!r} {one.note}")
+
+    def _count_late(self, late: Counted) -> None:
+        """Count late values by how late they were and the source partition they came from."""
+        step_id, stats, sources = self.step.step_id, self.context.stats, self.control.sources
+        stats.lateness[step_id, late.late_by_us] += late.amount
+        if sources is not None and late.source >= 0:
+            stats.late_from[step_id, sources[late.source]] += late.amount
+
+
+def counted_as(step: Step, down: StreamId) -> str:
+    """Return the counter of the items of one of a step's streams."""
+    return "out" if down == step.downs[0] else down.port
