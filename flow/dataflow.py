@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 
@@ -150,6 +150,20 @@ class Stream(Generic[X_co]):
 
     def __repr__(self) -> str:
         return f"Stream({str(self.stream_id)!r} of {self.flow!r})"
+
+    if not TYPE_CHECKING:  # so that type checkers report unknown names themselves
+
+        def __getattr__(self, name: str) -> object:
+            """Say that operators are functions, where one is called as a method."""
+            hint = (
+                ""
+                if name.startswith("_")
+                else (
+                    f": operators are functions, such as op.map(step_id, stream, ...) of "
+                    f"flow.operators; write op.{name}(...) if there is one of that name"
+                )
+            )
+            raise AttributeError(f"a Stream has no attribute {name!r}{hint}", name=name, obj=self)
 
     def __iter__(self) -> Iterator[object]:
         raise FlowTypeError(

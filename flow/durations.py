@@ -31,7 +31,19 @@ _UNITS_US = {
     "d": 86_400_000_000,
     "w": 604_800_000_000,
 }
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(us|µs|ms|s|m|h|d|w)")
+_LONG_UNITS = {
+    "us": "microseconds microsecond micros",
+    "ms": "milliseconds millisecond millis",
+    "s": "seconds second secs sec",
+    "m": "minutes minute mins min",
+    "h": "hours hour hrs hr",
+    "d": "days day",
+    "w": "weeks week",
+}
+_UNIT_OF = {name: unit for unit, names in _LONG_UNITS.items() for name in names.split()}
+_UNITS_US |= {name: _UNITS_US[unit] for name, unit in _UNIT_OF.items()}
+_NAMES = "|".join(sorted(_UNITS_US, key=len, reverse=True))
+_PART = re.compile(rf"(\d+(?:\.\d+)?)\s*({_NAMES})(?![a-zµ])")
 _WHOLE = re.compile(rf"([+-]?)\s*((?:{_PART.pattern}\s*)+)")
 _HOW = 'write it as a timedelta, "30s", "5m", "1h30m", "100ms" or ISO 8601 "PT5M"'
 
@@ -46,8 +58,8 @@ def duration_us(value: Duration, what: str = "duration") -> int:
     Raises:
         DurationError: for anything else, with the value and the ways to write one.
 
-    >>> duration_us("1h30m")
-    5400000000
+    >>> duration_us("1h30m"), duration_us("5 minutes")
+    (5400000000, 300000000)
     >>> duration_us(timedelta(milliseconds=100)) == duration_us("100ms")
     True
     >>> duration_us("PT5M")

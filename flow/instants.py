@@ -50,6 +50,10 @@ def datetime_us(value: datetime) -> int:
     return datetime.__sub__(value, EPOCH) // _MICRO
 
 
+_PLAUSIBLE_US = 0
+"""The Unix epoch: numbers of smaller units are taken for instants after it."""
+
+
 def instant_us(value: object) -> int:
     """Read a point in time as microseconds since the Unix epoch.
 
@@ -99,7 +103,17 @@ def _text_us(value: str) -> int:
 def _in_range(micros: int, value: object) -> int:
     if MIN_US <= micros <= MAX_US:
         return micros
-    raise TimestampError(f"{value!r} lies outside the years 1 to 9999 as Unix seconds")
+    raise TimestampError(
+        f"{value!r} lies outside the years 1 to 9999 as Unix seconds{_smaller_unit(micros)}"
+    )
+
+
+def _smaller_unit(micros: int) -> str:
+    """Say which unit a number has that is no number of Unix seconds, if that can be told."""
+    for unit, per_second in (("milli", 1_000), ("micro", 1_000_000), ("nano", 1_000_000_000)):
+        if _PLAUSIBLE_US <= micros // per_second <= MAX_US:
+            return f": divide it by {per_second:,} if it is a number of Unix {unit}seconds"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)

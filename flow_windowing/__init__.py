@@ -1,6 +1,7 @@
 """Windowing: clocks, windowers, and operators. Use as ``import flow_windowing as win``."""
 
 from flow.instants import NEVER
+from flow.wrong_names import no_attribute
 from flow_windowing import earlier_modules as _earlier_modules  # noqa: F401  (registers them)
 from flow_windowing.aggregates.aggregator import Aggregator, Arrival, aggregate
 from flow_windowing.aggregates.chosen import (
@@ -112,3 +113,29 @@ __all__ = [
     "sum_window",
     "window",
 ]
+
+_ELSEWHERE = {
+    "HoppingWindower": "use SlidingWindower(length=, offset=)",
+    "HoppingWindow": "use SlidingWindower(length=, offset=)",
+    "SlidingWindow": "use SlidingWindower(length=, offset=)",
+    "TumblingWindow": "use TumblingWindower(length=)",
+    "SessionWindow": "use SessionWindower(gap=)",
+    "GlobalWindow": "use CountWindower(count), or op.fold_final for the whole input",
+    "Avg": "use Mean",
+    "Average": "use Mean",
+    "CountAll": "use Count",
+    "Distinct": "use CountDistinct, or CollectUnique for the values",
+    "ProcessingTimeClock": "use SystemClock",
+    "EventTimeClock": "use EventClock",
+    "avg_window": "use mean_window",
+    "window_by": "use window, or aggregate_window",
+    "RecoveryConfig": "import it from recovery",
+}
+
+
+def __getattr__(name: str) -> object:
+    raise no_attribute(__name__, name, __all__, _ELSEWHERE)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -51,6 +51,7 @@ from flow.operators.stateless import (
     redistribute,
     try_map,
 )
+from flow.wrong_names import no_attribute
 
 __all__ = [
     "COUNTED",
@@ -101,3 +102,33 @@ __all__ = [
     "try_input",
     "try_map",
 ]
+
+_WINDOWS = "import flow_windowing as win, and use win."
+_ELSEWHERE = {
+    "window": f"{_WINDOWS}fold_window, or win.aggregate_window",
+    "sink": "use output(step_id, stream, sink)",
+    "source": "use input(step_id, flow, source)",
+    "to": "use output(step_id, stream, sink)",
+    "apply": "use map",
+    "flatmap": "use flat_map",
+    "key_by": "use key_on(step_id, stream, key)",
+    "group_by": "use key_on(step_id, stream, key)",
+    "union": "use merge",
+    "split": "use branch",
+    "print": "use inspect",
+    "reduce": "use reduce_final, or win.reduce_window of flow_windowing",
+    "fold": "use fold_final, or win.fold_window of flow_windowing",
+    "count": "use count_final, or win.count_window of flow_windowing",
+    **{
+        name: f"{_WINDOWS}{name}"
+        for name in ("fold_window", "collect_window", "aggregate_window", "join_window")
+    },
+}
+
+
+def __getattr__(name: str) -> object:
+    raise no_attribute(__name__, name, __all__, _ELSEWHERE)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

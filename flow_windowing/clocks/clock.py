@@ -7,13 +7,15 @@ time is a whole number of microseconds since the Unix epoch.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from typing_extensions import override
 
 from flow.instants import NEVER, Moment
 from flow.keyed.logic import Progress
+from flow.wrong_names import Named
 from flow_windowing.metadata import LateReason
 
 V = TypeVar("V")
@@ -84,8 +86,20 @@ class ClockLogic(ABC, Generic[V, S]):
         """A copy of the state; ``None`` when there is nothing to remember."""
 
 
-class Clock(ABC, Generic[V, S]):
+class Clock(Named, ABC, Generic[V, S]):
     """A kind of time, as configuration."""
+
+    WRONG_ARGUMENTS: ClassVar[Mapping[str, str]] = {
+        "wait": "use wait_for_system_duration=, how long the clock waits for values out of order",
+        "delay": "use wait_for_system_duration=, how long the clock waits for values out of order",
+        "max_delay": "use wait_for_system_duration=, how long the clock waits",
+        "watermark_delay": "use wait_for_system_duration=, how long the clock waits",
+        "max_out_of_orderness": "use wait_for_system_duration=, how long the clock waits",
+        "lateness": "use wait_for_system_duration=, or grace= on the windower",
+        "dt_getter": "use ts_getter=, a function of the value or the path of a field",
+        "timestamp": "use ts_getter=, a function of the value or the path of a field",
+        "timestamp_extractor": "use ts_getter=, a function of the value or the path of a field",
+    }
 
     @abstractmethod
     def build(self, state: S | None) -> ClockLogic[V, S]:

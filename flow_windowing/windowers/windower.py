@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right, insort
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Generic, NamedTuple, TypeVar
+from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from typing_extensions import override
 
 from flow.durations import Duration, duration_us
 from flow.errors import FlowBuildError, FlowTypeError, TimestampError, shorten
 from flow.instants import NEVER, datetime_us
+from flow.wrong_names import Named
 from flow_windowing.metadata import WindowMetadata
 
 S = TypeVar("S")
@@ -102,8 +103,25 @@ class WindowerLogic(ABC, Generic[S]):
         """A copy of the state; ``None`` when there is nothing to remember."""
 
 
-class Windower(ABC, Generic[S]):
+class Windower(Named, ABC, Generic[S]):
     """A way to cut a key's values into windows, as configuration."""
+
+    WRONG_ARGUMENTS: ClassVar[Mapping[str, str]] = {
+        "size": "use length=, how long a window is",
+        "duration": "use length=, how long a window is",
+        "window_size": "use length=, how long a window is",
+        "every": "use offset=, how long after one window the next one opens",
+        "hop": "use SlidingWindower(length=, offset=)",
+        "step_size": "use offset=, how long after one window the next one opens",
+        "period": "use offset=, how long after one window the next one opens",
+        "slide": "use offset=, how long after one window the next one opens",
+        "advance": "use offset=, how long after one window the next one opens",
+        "timeout": "use gap=, the longest silence inside a session",
+        "inactivity_gap": "use gap=, the longest silence inside a session",
+        "allowed_lateness": "use grace=, how long past its close a window stays open",
+        "grace_ms": 'use grace=, a duration such as "5s"',
+        "duration_ms": 'use length=, a duration such as "10s"',
+    }
 
     @property
     def grace_us(self) -> int | None:

@@ -1,0 +1,106 @@
+"""Names that people try first get an error that names the right ones."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import flow.operators as op
+import flow_windowing as win
+from flow import Dataflow, Stream
+from flow.durations import duration_us
+from flow.errors import FlowTypeError, TimestampError
+from flow.instants import instant_us
+from flow.testing import TestingSource
+
+ATTRIBUTES: list[tuple[Any, str, str]] = [
+    (win, "HoppingWindower", "use SlidingWindower(length=, offset=)"),
+    (win, "Avg", "use Mean"),
+    (win, "Tumblingwindower", "is it TumblingWindower?"),
+    (op, "window", "import flow_windowing as win"),
+    (op, "key_by", "use key_on(step_id, stream, key)"),
+]
+
+ARGUMENTS: list[tuple[Callable[[], Any], str]] = [
+    (
+        lambda: win.TumblingWindower(size="1h"),
+        "TumblingWindower has no argument 'size': use length",
+    ),
+    (lambda: win.SlidingWindower("1h", every="5m"), "has no argument 'every': use offset"),
+    (lambda: win.SessionWindower(timeout="5m"), "has no argument 'timeout': use gap"),
+    (lambda: win.EventClock("at", wait="1m"), "use wait_for_system_duration"),
+]
+
+
+@pytest.mark.parametrize(("module", "name", "hint"), ATTRIBUTES)
+def test_a_module_names_the_right_attribute(module: Any, name: str, hint: str) -> None:
+    with pytest.raises(AttributeError) as caught:
+        getattr(module, name)
+    assert f"has no {name!r}" in str(caught.value)
+    assert hint in str(caught.value)
+
+
+@pytest.mark.parametrize(("make", "hint"), ARGUMENTS)
+def test_a_windower_or_clock_names_the_right_argument(make: Callable[[], Any], hint: str) -> None:
+    with pytest.raises(FlowTypeError) as caught:
+        make()
+    assert hint in str(caught.value)
+
+
+def test_an_argument_that_a_windower_has_is_taken() -> None:
+    assert win.CalendarWindower("month", "UTC", every=3).every == 3
+
+
+def test_an_argument_of_no_library_is_python_s_own_error() -> None:
+    make: Any = win.TumblingWindower
+    with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
+        make("1h", colour="red")
+
+
+def test_windowers_and_clocks_are_still_copied_and_pickled() -> None:
+    for one in (win.SlidingWindower("1h", "5m"), win.EventClock("at", "1m")):
+        assert copy.copy(one) == pickle.loads(pickle.dumps(one)) == one
+
+
+def test_a_stream_says_that_operators_are_functions() -> None:
+    stream: Stream[Any] = op.input("in", Dataflow("flow"), TestingSource([]))
+    with pytest.raises(AttributeError, match=r"write op\.map\(\.\.\.\)"):
+        getattr(stream, "map")  # noqa: B009  (a type checker refuses the attribute)
+
+
+def test_completion_offers_what_users_call_and_nothing_else() -> None:
+    assert dir(op) == sorted(op.__all__)
+    assert dir(win) == sorted(win.__all__)
+
+
+@pytest.mark.parametrize(
+    ("text", "us"),
+    [
+        ("5 minutes", 300_000_000),
+        ("1min", 60_000_000),
+        ("2 hours 3 min", 7_380_000_000),
+        ("1 day", 86_400_000_000),
+        ("10 secs", 10_000_000),
+        ("250 milliseconds", 250_000),
+    ],
+)
+def test_units_may_be_written_out(text: str, us: int) -> None:
+    assert duration_us(text) == us
+
+
+@pytest.mark.parametrize(
+    ("number", "hint"),
+    [
+        (1_700_000_000_000, "divide it by 1,000 if it is a number of Unix milliseconds"),
+        (1.7e15, "divide it by 1,000,000 if it is a number of Unix microseconds"),
+        (1_700_000_000_000_000_000, "divide it by 1,000,000,000 if"),
+    ],
+)
+def test_a_timestamp_in_a_smaller_unit_is_recognised(number: float, hint: str) -> None:
+    with pytest.raises(TimestampError) as caught:
+        instant_us(number)
+    assert hint in str(caught.value)
