@@ -87,7 +87,7 @@ def test_a_timedelta_is_read(value: timedelta, micros: int) -> None:
         "m5",
         "soon",
         "1h-30m",
-        "1 hour",
+        "1 fortnight",
         "5M",
         "P",
         "P5X",
