@@ -79,7 +79,11 @@ class DirectorySink(Sink[X]):
     @override
     def write(self, context: WriteContext, batches: Iterator[Written]) -> list[Part]:
         with explained(SinkError, f"step {context.step_id!r}: {self.path} cannot be written to"):
-            return self.write_parts(context, batches)
+            try:
+                return self.write_parts(context, batches)
+            except FileNotFoundError:
+                self._directory.check(context.run_id)
+                raise
 
     @override
     def commit(self, epoch: int, messages: Sequence[Any]) -> None:
@@ -88,12 +92,11 @@ class DirectorySink(Sink[X]):
         if run_id is None:
             return
         with explained(SinkError, f"epoch {epoch} cannot be published in {self.path}"):
-            if not self._run.began:
-                self._directory.drop_after(run_id, epoch)
-                self._run.began = True
-            if parts:
-                parts = self._settle(run_id, parts)
-            self._directory.publish(run_id, epoch, parts, self.suffix)
+            try:
+                self._publish(run_id, epoch, parts)
+            except FileNotFoundError:
+                self._directory.check(run_id)
+                raise
 
     @override
     def close(self) -> None:
@@ -110,6 +113,16 @@ class DirectorySink(Sink[X]):
             The files to publish, and what to know of the directory from now on.
         """
         return parts, marker
+
+    def _publish(self, run_id: str, epoch: int, parts: list[Part]) -> None:
+        if self._run.run_id is not None:
+            self._directory.check(run_id)
+        if not self._run.began:
+            self._directory.drop_after(run_id, epoch)
+            self._run.began = True
+        if parts:
+            parts = self._settle(run_id, parts)
+        self._directory.publish(run_id, epoch, parts, self.suffix)
 
     def _settle(self, run_id: str, parts: list[Part]) -> list[Part]:
         marker = self._run.marker or self._directory.claim(run_id, parts[0].context.step_id)

@@ -169,15 +169,30 @@ class EpochDirectory:
             "directory, or pass if_exists='append' to write beside it"
         )
 
+    def check(self, run_id: str) -> Marker:
+        """Return what is known of the directory, which a run has opened.
+
+        Raises:
+            SinkError: the directory was removed since, or another run has it.
+        """
+        marker = self.read_marker()
+        if marker is None:
+            raise SinkError(
+                f"{self} was removed while the flow ran, or its {_MARKER} was, and with it what "
+                "the flow had published there: put it back from a copy, and run the flow again; "
+                "without a copy the flow goes on in a new directory, which lacks those epochs"
+            )
+        if run_id not in marker.runs.values():
+            raise SinkError(f"{self} was taken over by another run, which has replaced its content")
+        return marker
+
     def claim(self, run_id: str, step_id: str) -> Marker:
         """Note which step writes here, when the first of its items of a run are there.
 
         Raises:
-            SinkError: another step, or another run, has the directory.
+            SinkError: another step, or another run, has the directory, or it was removed.
         """
-        marker = self.read_marker()
-        if marker is None or run_id not in marker.runs.values():
-            raise SinkError(f"{self} was taken over by another run, which has replaced its content")
+        marker = self.check(run_id)
         if marker.step not in (None, step_id):
             raise SinkError(
                 f"steps {marker.step!r} and {step_id!r} both write to {self}: "

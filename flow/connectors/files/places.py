@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -115,6 +116,8 @@ def explained(error: type[FlowError], problem: str) -> Iterator[None]:
         yield
     except (OSError, pa.ArrowException, EOFError) as cause:
         said = str(cause).strip().partition("\n")[0]
+        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+            said += "; make room there and run the flow again"
         raise error(without_credentials(f"{problem}: {said}")) from cause
 
 

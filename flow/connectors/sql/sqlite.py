@@ -22,7 +22,7 @@ from flow.connectors.sql.ledger import EPOCHS_TABLE
 from flow.connectors.sql.rows import Alike, Row
 from flow.connectors.sql.statements import Dialect, Statements, TableName, quoted_table
 from flow.connectors.sql.table_sink import TableSink, check_table_name
-from flow.errors import FlowBuildError, FlowTypeError, shorten
+from flow.errors import FlowBuildError, FlowTypeError, SinkError, shorten
 
 BUSY_SECONDS = 60.0
 """How long to wait while another process writes to the same file."""
@@ -147,18 +147,35 @@ class SqliteDatabase(Database):
         )
         # Spark goes on once an epoch is written, so it must be on the disk.
         self._connection.execute("PRAGMA synchronous = FULL")
+        self._file, self._identity = file, _identity_of(file)
 
     @override
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
+        self._check_file()
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield
             self._connection.execute("COMMIT")
-        except BaseException:
+        except BaseException as error:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error):
+                self._check_file()
             raise
+
+    def _check_file(self) -> None:
+        """Make sure that others find at the path what is written to this connection.
+
+        Raises:
+            SinkError: when the file was removed, or another one is there.
+        """
+        if _identity_of(self._file) != self._identity:
+            raise SinkError(
+                f"{self._file} was removed or replaced while the flow ran, and with it the rows "
+                "that the flow had written there: put it back from a copy, and run the flow "
+                "again; without a copy the flow goes on in a new file, which lacks those epochs"
+            )
 
     @override
     def set_up_alone(self) -> None:
@@ -204,6 +221,15 @@ class SqliteDatabase(Database):
     @override
     def close(self) -> None:
         self._connection.close()
+
+
+def _identity_of(file: str) -> tuple[int, int] | None:
+    """What tells a file from another one of the same name; ``None`` where there is none."""
+    try:
+        found = os.stat(file)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 class _Taken:

@@ -75,10 +75,9 @@ class CheckpointLock:
         self._released.set()
         self._renewing.join()  # or it might write its file again
         holder = self._holder()
-        if holder is None:
-            return
-        self._storage.remove(_renewal_of(self._me))
-        if holder.get("token") == self._me["token"]:
+        with contextlib.suppress(CheckpointError) if holder is None else contextlib.nullcontext():
+            self._storage.remove(_renewal_of(self._me))
+        if holder is not None and holder.get("token") == self._me["token"]:
             self._storage.remove(NAME)
 
     def check(self) -> None:
@@ -135,7 +134,9 @@ class CheckpointLock:
         """Say now and then that this process is still there, until another has the lock."""
         while self._taken_by is None and not self._released.wait(RENEW_SECONDS):
             try:
-                self._storage.write(_renewal_of(self._me), {"renewed": time.time()})
+                # To write would make the directory anew where it has been removed.
+                if self._storage.exists(NAME):
+                    self._storage.write(_renewal_of(self._me), {"renewed": time.time()})
                 self._look()
             except FlowError as error:
                 logger.warning("the lock could not be renewed: %s", first_line(error))

@@ -31,7 +31,7 @@ from flow.engine.spark.foreign import foreign_packets
 from flow.engine.spark.rows import Layout
 from flow.engine.spark.session.failures import spark_problem
 from flow.engine.spark.session.jvm import jvm_needed
-from flow.engine.spark.session.session import SPARK_LOG, query_conf
+from flow.engine.spark.session.session import SPARK_LOG, disks_of, query_conf
 from flow.engine.spark.shipping import ShippedPlan
 from flow.engine.spark.task_writing import TaskWriting, write_partition
 from flow.engine.state.key_states import KeyStates
@@ -76,7 +76,8 @@ def run_batch(
     """
     _check_bounded(plan)
     summary = Summary(plan.flow_id, "batch")
-    cores = spark.sparkContext.defaultParallelism
+    with jvm_needed(spark):
+        cores, disks = spark.sparkContext.defaultParallelism, disks_of(spark)
     partitions = settings.partitions or cores
     layout = Layout(
         settings.shards or max(DEFAULT_SHARDS, partitions), partitions, len(plan.levels)
@@ -88,10 +89,11 @@ def run_batch(
         summary.add(stats)
         on_epoch(epoch, stats)
 
-    outputs = EpochOutputs(plan, layout, uuid.uuid4().hex, lambda: None, count)
+    outputs = EpochOutputs(plan, layout, uuid.uuid4().hex, lambda _: None, count)
     writing = TaskWriting(outputs.run_id, outputs.left_out(), is_batch=True)
     control = Control(Moment(settings.system_time()), settings.drain)
     planned, names = _planned(plan, cores, control)
+    logged = SPARK_LOG.size()
     outputs.open(resuming=False)
     try:
         with (
@@ -102,7 +104,8 @@ def run_batch(
     except FlowError:
         raise
     except Exception as error:
-        problem = f"the Spark job failed: {spark_problem(error)} (Spark's log: {SPARK_LOG})"
+        said = spark_problem(error, disks, lambda: SPARK_LOG.written_since(logged))
+        problem = f"the Spark job failed: {said} (Spark's log: {SPARK_LOG})"
         raise EngineError(problem) from error
     finally:
         outputs.close()

@@ -42,14 +42,14 @@ class EpochOutputs:
         plan: the compiled flow, with its sinks as they were given.
         layout: where Spark puts packets.
         run_id: what the checkpoint is known by.
-        on_written: called before the outputs of an epoch are committed.
+        on_written: called with an epoch's number before its outputs are committed.
         on_epoch: called after.
     """
 
     plan: Plan
     layout: Layout
     run_id: str
-    on_written: Callable[[], None]
+    on_written: Callable[[int], None]
     on_epoch: EpochHook
 
     def open(self, resuming: bool) -> None:
@@ -107,7 +107,7 @@ class EpochOutputs:
         try:
             to_here = frame.filter(~F.col("dest").isin(*self.left_out())) if frames else frame
             stats, messages = self._sort_out(_collected(to_here))
-            self.on_written()
+            self.on_written(epoch)
             for edge, sink in frames.items():
                 self._hand_over(frame, edge, sink, epoch)
         finally:

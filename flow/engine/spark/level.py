@@ -14,8 +14,9 @@ from pyspark.sql import Row
 from flow.dataflow import Step
 from flow.engine.packets.packets import Packet
 from flow.engine.spark.rows import Layout
+from flow.engine.spark.session.disks import RunDisks
 from flow.engine.spark.shipping import ShippedPlan
-from flow.engine.spark.startup.local_copies import worker_folder
+from flow.engine.spark.startup.local_copies import local_folders, worker_folder
 from flow.engine.spark.store import SparkStore
 from flow.engine.spark.task_writing import TaskWriting
 from flow.engine.state.key_states import KeyStates
@@ -36,6 +37,7 @@ class SparkLevel:
         number: which level it is.
         run_id: what the checkpoint is known by.
         writing: for the last level, how its tasks write the outputs.
+        checkpoint: path or URI of the checkpoint.
     """
 
     def __init__(
@@ -45,19 +47,22 @@ class SparkLevel:
         number: int,
         run_id: str,
         writing: TaskWriting | None = None,
+        checkpoint: str | None = None,
     ) -> None:
         self._shipped = shipped
         self._layout = layout
         self._number = number
         self._run_id = run_id
         self._writing = writing
+        self._checkpoint = checkpoint
         self._outputs: OutputTask | None = None
         self._to_come = 0
 
     def open(self, headers: Any, segments: Any) -> None:
         """Take the state variables of the task."""
         names, folder = self._shipped.plan().kept_as, worker_folder(self._run_id)
-        self._store = SparkStore(headers, segments, names, folder)
+        disks = RunDisks(self._checkpoint, local_folders())
+        self._store = SparkStore(headers, segments, names, folder, disks)
         if self._writing is not None:
             writing, layout = self._writing.of_task(), self._layout
             self._outputs = OutputTask(self._shipped.plan(), writing)
@@ -76,6 +81,7 @@ class SparkLevel:
         """Run the level on the packets of a shard, which Spark knows by its grouping key."""
         for dest, shard, origin, seq, payload in self._written(self._made(group, rows)):
             yield _PACKET_ROW(dest, self._layout.group_of(shard), origin, seq, payload)
+        self._store.check()  # a step's error may hide that it came of lost state
 
     def _written(self, made: Iterable[Packet]) -> Iterable[Packet]:
         """What leaves the task of what a shard has made."""

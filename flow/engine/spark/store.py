@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flow.engine.spark.session.disks import NO_SPACE, RunDisks
+from flow.engine.spark.session.failures import StateLost
 from flow.engine.spark.startup.local_copies import STAMP_BYTES, LocalCopies, pays
 from flow.engine.spark.state_calls import StateCalls
 from flow.engine.state.header import Header
@@ -53,21 +56,38 @@ class SparkStore:
         segments: a `MapState`, step and number to segment, which is kept packed.
         names: the names that steps keep their state under, where these are not their ids.
         folder: where the worker may keep copies; ``None`` for nowhere.
+        disks: where Spark writes the state.
     """
 
     def __init__(
-        self, headers: Any, segments: Any, names: Mapping[str, str], folder: Path | None = None
+        self,
+        headers: Any,
+        segments: Any,
+        names: Mapping[str, str],
+        folder: Path | None = None,
+        disks: RunDisks | None = None,
     ) -> None:
         self._headers = headers
         self._segments = StateCalls(segments)
         self._names = names
         self._folder = folder
+        self._disks = disks or RunDisks()
+        self._lost: StateLost | None = None
         self.enter(0)
 
     def enter(self, shard: int) -> None:
         """Turn to a shard, which is the one that Spark has called."""
         self._shard = shard
         self._known: dict[str, _Kept] = {}
+
+    def check(self) -> None:
+        """Make sure that all calls have reached Spark's state.
+
+        Raises:
+            StateLost: when one has not, whatever its caller has made of that.
+        """
+        if self._lost is not None:
+            raise self._lost
 
     def read_header(self, step_id: str) -> bytes | None:
         return self._kept(self._names.get(step_id, step_id)).header
@@ -76,13 +96,14 @@ class SparkStore:
         name = self._names.get(step_id, step_id)
         kept = self._kept(name)
         kept.header = content
-        self._headers.updateValue((name,), (content + kept.stamp,))
+        self._update_header(name, content + kept.stamp)
 
     def read_segments(self, step_id: str, numbers: Sequence[int]) -> list[bytes | None]:
         name = self._names.get(step_id, step_id)
         found: dict[int, Any] = dict(self._copied(name, len(numbers)))
         missing = [number for number in numbers if number not in found]
-        read = self._segments.get((name, number) for number in missing)
+        with self._reaching():
+            read = self._segments.get((name, number) for number in missing)
         found.update(zip(missing, read, strict=True))
         contents = (found[number] for number in numbers)
         return [None if one is None else unpack(bytes(one)) for one in contents]
@@ -90,7 +111,8 @@ class SparkStore:
     def write_segments(self, step_id: str, contents: Mapping[int, bytes | None]) -> None:
         name = self._names.get(step_id, step_id)
         packed = {number: None if one is None else pack(one) for number, one in contents.items()}
-        self._segments.put(((name, number), one) for number, one in packed.items())
+        with self._reaching():
+            self._segments.put(((name, number), one) for number, one in packed.items())
         if packed.keys() - {PROGRESS_SEGMENT}:
             self._stamp(name, packed)
 
@@ -99,9 +121,10 @@ class SparkStore:
         if number is None:
             header = _Kept.of(content).header
             self._known[name] = _Kept(header, b"")
-            self._headers.updateValue((name,), (header,))
+            self._update_header(name, header)
         else:
-            self._segments.put([((name, number), pack(content))])
+            with self._reaching():
+                self._segments.put([((name, number), pack(content))])
 
     def drop(self, name: str) -> None:
         """Remove all that is kept under a name."""
@@ -109,14 +132,16 @@ class SparkStore:
         if header is None:
             return
         numbers = (PROGRESS_SEGMENT, *range(Header.decode(header, name).segments))
-        self._segments.put(((name, number), None) for number in numbers)
-        self._headers.removeKey((name,))
+        with self._reaching():
+            self._segments.put(((name, number), None) for number in numbers)
+            self._headers.removeKey((name,))
         self._known[name] = _Kept(None, b"")
 
     def _kept(self, name: str) -> _Kept:
         """What is known of a step's state, which is read when it is asked for first."""
         if name not in self._known:
-            found = self._headers.getValue((name,))
+            with self._reaching():
+                found = self._headers.getValue((name,))
             self._known[name] = _Kept.of(None if found is None else bytes(found[0]))
         return self._known[name]
 
@@ -140,4 +165,19 @@ class SparkStore:
             elif before:
                 copies.drop()
         if kept.stamp != before and kept.header is not None:
-            self._headers.updateValue((name,), (kept.header + kept.stamp,))
+            self._update_header(name, kept.header + kept.stamp)
+
+    def _update_header(self, name: str, content: bytes | None) -> None:
+        with self._reaching():
+            self._headers.updateValue((name,), (content,))
+
+    @contextlib.contextmanager
+    def _reaching(self) -> Iterator[None]:
+        """Explain a connection to Spark's state that has ended: often a disk is full."""
+        try:
+            yield
+        except (EOFError, ConnectionError) as error:
+            full = self._disks.full()
+            why = f"{NO_SPACE}: {', '.join(full)}" if full else type(error).__name__
+            self._lost = self._lost or StateLost(why)
+            raise self._lost from error

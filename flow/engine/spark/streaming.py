@@ -21,6 +21,7 @@ from flow.engine.checkpoint.checkpoint import NAME as CHECKPOINT_NAME
 from flow.engine.checkpoint.checkpoint import Checkpoint
 from flow.engine.checkpoint.lock import CheckpointLock
 from flow.engine.checkpoint.storage import Storage
+from flow.engine.checkpoint.watch import CheckpointWatch
 from flow.engine.epoch.context import Stats
 from flow.engine.epoch.summary import Summary
 from flow.engine.feed.feed import EpochOffset, Feed, Origin, StopFlag, SystemTime, wall_time
@@ -33,13 +34,13 @@ from flow.engine.spark.frame_state import refuse_stateful_frames
 from flow.engine.spark.level import SparkLevel
 from flow.engine.spark.level_processor import LevelProcessor
 from flow.engine.spark.rows import Layout
-from flow.engine.spark.session.failures import JVM_ERRORS, NO_SPACE, spark_problem
-from flow.engine.spark.session.jvm import jvm_needed
-from flow.engine.spark.session.session import SPARK_LOG, query_conf
+from flow.engine.spark.session.failures import JVM_ERRORS, full_disk_problem, spark_problem
+from flow.engine.spark.session.jvm import SESSION_STOPPED, is_stopped, jvm_needed
+from flow.engine.spark.session.session import SPARK_LOG, disks_of, query_conf
 from flow.engine.spark.shipping import ShippedPlan
 from flow.engine.spark.task_writing import TaskWriting, write_partition
 from flow.engine.spark.ticker import FeedServer, TickReading
-from flow.errors import EngineError, FlowError, first_line, printable
+from flow.errors import CheckpointError, EngineError, FlowError, first_line, printable
 
 DEFAULT_KEPT_EPOCHS = 100
 _LINES_BEFORE = 3
@@ -116,6 +117,11 @@ class StreamingRun:
         identity = checkpoint.identity
         self._checkpoint = checkpoint
         self._summary = Summary(self.plan.flow_id, "streaming")
+        self._disks = disks_of(self.spark, checkpoint.storage.root)
+        self._logged = SPARK_LOG.size()
+        self._watch = CheckpointWatch(
+            checkpoint.storage, identity.spark, is_locked=self._lock is not None
+        )
         self._layout = Layout(identity.shards, identity.partitions, len(self.plan.levels))
         self.plan = keep_static_frames(checkpoint.fitted(self.plan), checkpoint.storage)
         self._shipped = ShippedPlan.pack(self.plan)
@@ -178,7 +184,8 @@ class StreamingRun:
         except FlowError:
             raise
         except Exception as error:
-            problem = f"the streaming query did not start: {first_line(error)} ({SPARK_LOG})"
+            said = full_disk_problem(error, self._disks, self._logged_since) or first_line(error)
+            problem = f"the streaming query did not start: {said} ({SPARK_LOG})"
             raise EngineError(problem) from error
 
     def _start(self, outputs: EpochOutputs, server: FeedServer) -> StreamingQuery:
@@ -229,7 +236,14 @@ class StreamingRun:
             return frame.mapInArrow(task, PACKET_DDL)
         for number in range(1, last + 1):
             written = writing if number == last else None
-            level = SparkLevel(self._shipped, self._layout, number, identity.run_id, written)
+            level = SparkLevel(
+                self._shipped,
+                self._layout,
+                number,
+                identity.run_id,
+                written,
+                self._checkpoint.storage.root,
+            )
             processor = LevelProcessor(pickle.dumps(level))
             frame = frame.groupBy("shard").transformWithState(
                 processor, PACKET_DDL, "Append", "None"
@@ -240,7 +254,7 @@ class StreamingRun:
         stopped_by_spark = False
         try:
             while query.isActive and not feed.end.done.wait(0.2):
-                pass
+                self._check_ground()
             stopped_by_spark = not query.isActive
             self._stop_query(query, server)
         except JVM_ERRORS:
@@ -255,20 +269,43 @@ class StreamingRun:
             raise failure
         error = query.exception() if stopped_by_spark or failure is not None else None
         if failure is not None or error is not None:
-            problem = self._said_by_spark(failure or error)
+            raise self._explained(failure or error) from failure or error
+        if stopped_by_spark and not self._ends_by_itself() and not feed.end.done.is_set():
+            self._check_ground()
             raise EngineError(
-                f"the streaming query failed: {problem} (Spark's log: {SPARK_LOG})"
-            ) from failure or error
+                "the streaming query was stopped by query.stop() or the like before its inputs "
+                "had ended: let run() return first, or ask it to (stop=StopFlag())"
+            )
 
-    def _said_by_spark(self, error: BaseException | None) -> str:
-        problem = spark_problem(error)
-        if problem != NO_SPACE:
-            return problem
-        temporary = self.spark.sparkContext.getConf().get("spark.local.dir", tempfile.gettempdir())
-        return (
-            f"{problem}: make room where the checkpoint is, {self._checkpoint.storage.root}, or "
-            f"where Spark has its temporary files, {temporary}, and run it again"
-        )
+    def _check_ground(self) -> None:
+        """Make sure that the session and the checkpoint are still there.
+
+        Raises:
+            EngineError: when the session was stopped.
+            CheckpointError: when the checkpoint was removed, or a part of it.
+        """
+        if is_stopped(self.spark):
+            raise EngineError(SESSION_STOPPED)
+        self._watch.look_now_and_then()
+
+    def _ends_by_itself(self) -> bool:
+        """Whether Spark ends the query when it has read what there is."""
+        return self.settings.only_available and bool(self._foreign())
+
+    def _explained(self, error: BaseException | None) -> FlowError:
+        """The error that says why the query failed: first of all because something is gone."""
+        if is_stopped(self.spark):
+            return EngineError(SESSION_STOPPED)
+        try:
+            self._watch.check()
+        except CheckpointError as gone:
+            return gone
+        problem = spark_problem(error, self._disks, self._logged_since)
+        return EngineError(f"the streaming query failed: {problem} (Spark's log: {SPARK_LOG})")
+
+    def _logged_since(self) -> str:
+        """What Spark has logged since the run began, where it was started here."""
+        return SPARK_LOG.written_since(self._logged)
 
     def _stop_query(self, query: StreamingQuery, server: FeedServer) -> None:
         """Stop between epochs: the feed's answer is held back until the stop is under way."""
@@ -278,10 +315,12 @@ class StreamingRun:
         server.release()
         stopping.join()
 
-    def _check_going_on(self) -> None:
-        """Called before an epoch is committed."""
+    def _check_going_on(self, epoch: int) -> None:
+        """Called before the outputs of an epoch are committed."""
         if self._lock is not None:
             self._lock.check()
+        number = epoch - self._checkpoint.identity.first_epoch
+        self._watch.check(number - 1 if number else None)
         if self._feed is not None and self._feed.aborted:
             raise Aborted
 

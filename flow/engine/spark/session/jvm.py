@@ -1,4 +1,4 @@
-"""Spark's JVM, which may end while a flow runs on it."""
+"""Spark's JVM and the session in it, which may end while a flow runs on them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,18 @@ from pyspark.sql import SparkSession
 
 from flow.engine.spark.session.failures import JVM_ERRORS
 from flow.engine.spark.session.session import SPARK_LOG
-from flow.errors import EngineError
+from flow.errors import CheckpointError, EngineError, FlowError
+
+SESSION_STOPPED = (
+    "the Spark session was stopped while the flow ran on it, by spark.stop() or the like: let run() "
+    "return first, or ask it to (stop=StopFlag()); run again, the flow goes on from its checkpoint, "
+    "if it has one"
+)
 
 
 @contextlib.contextmanager
 def jvm_needed(spark: SparkSession) -> Iterator[None]:
-    """Say so when Spark's JVM has ended: what Py4J raises then speaks of sockets.
+    """Say so when Spark's JVM or the session has ended: what is raised then speaks of neither.
 
     Raises:
         EngineError: when something failed because of that.
@@ -26,11 +32,24 @@ def jvm_needed(spark: SparkSession) -> Iterator[None]:
         try:
             yield
         except Exception as error:
-            if not _is_of_the_jvm(error) or _answers(spark):
-                raise
-            log = f"its log: {SPARK_LOG}"
-            problem = f"Spark's JVM has ended; was it killed, or out of memory? ({log})"
-            raise EngineError(problem) from error
+            if _is_of_the_jvm(error) and not _answers(spark):
+                log = f"its log: {SPARK_LOG}"
+                problem = f"Spark's JVM has ended; was it killed, or out of memory? ({log})"
+                raise EngineError(problem) from error
+            if str(error) != SESSION_STOPPED and _is_of_spark(error) and is_stopped(spark):
+                raise EngineError(SESSION_STOPPED) from error
+            raise
+
+
+def is_stopped(spark: SparkSession) -> bool:
+    """Return True if the Spark context of a session has been stopped, from Python or in the JVM."""
+    java: Any = spark.sparkContext._jsc
+    if java is None:
+        return True
+    try:
+        return bool(java.sc().isStopped())
+    except JVM_ERRORS:  # there is no JVM to ask: that is another failure
+        return False
 
 
 @contextlib.contextmanager
@@ -55,6 +74,15 @@ def _is_of_the_jvm(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def _is_of_spark(error: BaseException) -> bool:
+    """Whether an error may come of a session that was stopped: not what a step or a sink raised."""
+    if not isinstance(error, FlowError) or isinstance(error, (EngineError, CheckpointError)):
+        return True
+    cause = error.__cause__
+    packages = {"py4j", "pyspark"}
+    return _is_of_the_jvm(error) or type(cause).__module__.partition(".")[0] in packages
 
 
 def _answers(spark: SparkSession) -> bool:

@@ -22,6 +22,7 @@ from typing import Any, BinaryIO
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from flow.engine.spark.session.disks import RunDisks
 from flow.engine.spark.session.failures import JVM_ERRORS
 from flow.engine.spark.session.java import check_java
 from flow.engine.spark.startup.early_workers import start_workers_early
@@ -129,6 +130,10 @@ class SparkSettings:
                 raise FlowBuildError(f"Spark configuration is text to text, got {shorten(pair)}")
 
 
+_LOOKED_AT_BYTES = 4 << 20
+"""How much of the end of Spark's log is searched for the cause of a failure."""
+
+
 class SparkLog:
     """The file that Spark's own output of this process goes to.
 
@@ -154,6 +159,24 @@ class SparkLog:
         """Open it to write at its end; a link in its place is not followed."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
         return os.fdopen(os.open(self.path, flags, 0o600), "ab")
+
+    def size(self) -> int:
+        """Return its length in bytes; 0 where Spark was not started here."""
+        if "path" not in self.__dict__:
+            return 0
+        with contextlib.suppress(OSError):
+            return self.path.stat().st_size
+        return 0
+
+    def written_since(self, position: int) -> str:
+        """Return what was written after a position, a length in bytes; at most the last of it."""
+        size = self.size()
+        if size <= position:
+            return ""
+        with contextlib.suppress(OSError), self.path.open("rb") as file:
+            file.seek(max(position, size - _LOOKED_AT_BYTES))
+            return file.read().decode("utf-8", "replace")
+        return ""
 
     def remove_at_exit(self) -> None:
         """Remove it when the process ends and nobody was told of it."""
@@ -197,6 +220,20 @@ def make_session(name: str, settings: SparkSettings) -> SparkSession:
     if _is_local(settings):
         start_workers_early(spark)
     return spark
+
+
+def disks_of(spark: SparkSession, checkpoint: str | None = None) -> RunDisks:
+    """The directories that a run on a session writes to beside its outputs.
+
+    Args:
+        spark: the session.
+        checkpoint: path or URI of the checkpoint.
+    """
+    jvm: Any = spark._jvm
+    local: tuple[str, ...] = ()
+    if (spark.sparkContext.master or "").startswith("local"):
+        local = tuple(jvm.org.apache.spark.util.Utils.getConfiguredLocalDirs(spark._jsc.getConf()))
+    return RunDisks(checkpoint, local)
 
 
 def _quiet_accumulators(spark: SparkSession) -> None:

@@ -35,8 +35,13 @@ def worker_folder(run_id: str) -> Path | None:
     Args:
         run_id: what the checkpoint is known by.
     """
-    folders = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
-    return Path(folders[0], "flow-segments", run_id) if folders[0] else None
+    folders = local_folders()
+    return Path(folders[0], "flow-segments", run_id) if folders else None
+
+
+def local_folders() -> tuple[str, ...]:
+    """Spark's folders for temporary files on the machine of the worker at hand."""
+    return tuple(filter(None, os.environ.get("SPARK_LOCAL_DIRS", "").split(",")))
 
 
 def pays(count: int, segments: int) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from flow.engine.spark.session.disks import RunDisks
 from flow.engine.spark.session.failures import spark_problem
 
 
@@ -108,3 +109,49 @@ def test_causes_that_go_round_in_a_circle_come_to_an_end() -> None:
     java = Java(AWAIT)
     java.cause = java
     assert spark_problem(FromJava(CALL, java)) == CALL
+
+
+DISKS = RunDisks("/there/is/no/checkpoint", ("/nor/such/a/folder",))
+ROOMY = "Spark's state server closed the connection (EOFError) and does not say why"
+FULL = (
+    "No space left on device on the disk of the checkpoint, /there/is/no/checkpoint: make room "
+    "there and run the flow again"
+)
+
+
+def worker(raised: str) -> FromJava:
+    """The failure of a Spark job in which a Python worker raised something."""
+    message = f"{ABORTED}: PythonException: {TRACE}{raised}\n SQLSTATE: 38000\n\tat Deep.scala"
+    return FromJava(CALL, Java(message))
+
+
+def test_a_full_disk_that_a_worker_found_as_its_state_was_lost_is_named() -> None:
+    said = "flow.engine.spark.session.failures.StateLost: No space left on device: /there/is/no/checkpoint"
+    assert spark_problem(worker(said), DISKS) == FULL
+
+
+@pytest.mark.parametrize(
+    "raised",
+    ["EOFError", "BrokenPipeError: [Errno 32] Broken pipe", "x.StateLost: ConnectionResetError"],
+)
+def test_a_full_disk_that_spark_has_only_logged_is_named(raised: str) -> None:
+    log = (
+        "WARN CheckpointFileManager: Error cancelling write to "
+        "file:/there/is/no/checkpoint/spark/state/0/1/3.changelog, continuing\n"
+        "org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device\n"
+    )
+    assert spark_problem(worker(raised), DISKS, lambda: log) == FULL
+
+
+def test_a_socket_that_ended_while_there_is_room_is_no_full_disk() -> None:
+    assert spark_problem(worker("x.StateLost: EOFError"), DISKS, lambda: "all is well") == ROOMY
+    problem = spark_problem(worker("EOFError"), DISKS, lambda: "all is well")
+    assert problem == "a function that Spark ran in Python raised EOFError"
+
+
+def test_what_has_nothing_to_do_with_disks_is_not_looked_up_in_the_log() -> None:
+    def logged() -> str:
+        raise AssertionError
+
+    problem = spark_problem(worker("ValueError: odd"), DISKS, logged)
+    assert problem == "a function that Spark ran in Python raised ValueError: odd"

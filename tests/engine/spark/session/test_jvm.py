@@ -5,19 +5,19 @@ from __future__ import annotations
 import subprocess
 import sys
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 
-from flow.engine.spark.session.jvm import jvm_needed
+from flow.engine.spark.session.jvm import SESSION_STOPPED, is_stopped, jvm_needed
 from flow.errors import CheckpointError, EngineError, StepError
 
 ENDED = r"^Spark's JVM has ended; was it killed, or out of memory\?"
 
 
-def a_spark(*, answers: bool) -> Any:
-    """A session whose JVM tells the time, or is not there."""
+def a_spark(*, answers: bool, stopped: bool = False) -> Any:
+    """A session whose JVM tells the time, or is not there, and whose context may be stopped."""
 
     def nano_time() -> int:
         if not answers:
@@ -26,7 +26,9 @@ def a_spark(*, answers: bool) -> Any:
 
     system = SimpleNamespace(nanoTime=nano_time)
     lang = SimpleNamespace(lang=SimpleNamespace(System=system))
-    return SimpleNamespace(_jvm=SimpleNamespace(java=lang))
+    java_context = SimpleNamespace(isStopped=lambda: stopped)
+    context = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: java_context))
+    return SimpleNamespace(_jvm=SimpleNamespace(java=lang), sparkContext=context)
 
 
 def met(error: Exception, cause: Exception | None = None) -> Exception:
@@ -64,6 +66,40 @@ def test_what_fails_of_something_else_stays_as_it_is(error: Exception, answers: 
     with pytest.raises(type(error)) as caught, jvm_needed(a_spark(answers=answers)):
         raise error
     assert caught.value is error
+
+
+def from_spark() -> StepError:
+    error = StepError("out", "its function raised Py4JError")
+    error.__cause__ = Py4JError("Cannot call methods on a stopped SparkContext")
+    return error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        AttributeError("'NoneType' object has no attribute 'sc'"),
+        EngineError("the streaming query failed: Job 5 was cancelled"),
+        from_spark(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_fails_because_the_session_was_stopped_says_so(error: Exception) -> None:
+    spark = a_spark(answers=True, stopped=True)
+    with pytest.raises(EngineError) as caught, jvm_needed(spark):
+        raise error
+    assert str(caught.value) == SESSION_STOPPED
+    assert caught.value.__cause__ is error
+
+
+def test_what_a_step_raised_before_the_session_was_stopped_stays_as_it_is() -> None:
+    error = StepError("half", "the mapper raised")
+    with pytest.raises(StepError) as caught, jvm_needed(a_spark(answers=True, stopped=True)):
+        raise error
+    assert caught.value is error
+
+
+def test_a_context_that_python_has_let_go_of_is_stopped() -> None:
+    assert is_stopped(cast("Any", SimpleNamespace(sparkContext=SimpleNamespace(_jsc=None))))
 
 
 CHILD = """

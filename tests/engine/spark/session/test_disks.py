@@ -1,0 +1,90 @@
+"""Which disk of a run is full, as far as messages and file systems tell."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from flow.engine import disks
+from flow.engine.spark.session.disks import RunDisks
+
+MB = 1 << 20
+NONE = "No space left on device"
+DISKS = RunDisks("/data/checkpoint", ("/tmp",))
+IN_THE_CHECKPOINT = (
+    "No space left on device on the disk of the checkpoint, /data/checkpoint: make room there and "
+    "run the flow again"
+)
+IN_TMP = (
+    "No space left on device on the disk of Spark's temporary files, /tmp: make room there, or set "
+    "spark.local.dir to another disk, and run the flow again"
+)
+
+
+@pytest.fixture
+def free(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Free bytes by directory; where there are none, the file system has no inode left."""
+    known: dict[str, int] = {"/data/checkpoint": 900 * MB, "/tmp": 900 * MB}
+
+    def statvfs(path: str) -> SimpleNamespace:
+        blocks = known[path] // 4096
+        return SimpleNamespace(f_bavail=blocks or 9, f_frsize=4096, f_files=5, f_favail=blocks)
+
+    monkeypatch.setattr(disks, "os", SimpleNamespace(statvfs=statvfs))
+    return known
+
+
+@pytest.mark.parametrize(
+    ("message", "problem"),
+    [
+        (f"java.io.IOException: /data/checkpoint/spark/offsets/3 ({NONE})", IN_THE_CHECKPOINT),
+        (f"RocksDBException: While appending to file: /tmp/spark-1/000008.log: {NONE}", IN_TMP),
+        ("Disk quota exceeded: /tmp/blockmgr-1/temp", IN_TMP),
+        (f"Error cancelling write to file:/data/checkpoint/x\nFSError: {NONE}", IN_THE_CHECKPOINT),
+    ],
+)
+def test_a_message_that_names_a_file_tells_which_disk(
+    message: str, problem: str, free: dict[str, int]
+) -> None:
+    assert DISKS.explain([message]) == problem
+
+
+def test_a_checkpoint_below_the_temporary_files_is_told_from_them(free: dict[str, int]) -> None:
+    free["/tmp/checkpoint"] = 0
+    below = RunDisks("file:///tmp/checkpoint", ("/tmp",))
+    assert below.explain([f"/tmp/checkpoint/spark: {NONE}"]).startswith(
+        f"{NONE} on the disk of the checkpoint, file:///tmp/checkpoint: "
+    )
+    assert below.full() == ("file:///tmp/checkpoint",)
+
+
+@pytest.mark.parametrize(
+    ("left", "problem"),
+    [
+        ({"/data/checkpoint": 0}, IN_THE_CHECKPOINT),
+        ({"/tmp": MB - 4096}, IN_TMP),
+        ({"/tmp": 20 * MB}, IN_TMP),
+    ],
+)
+def test_without_a_name_it_is_the_disk_that_has_little_room(
+    left: dict[str, int], problem: str, free: dict[str, int]
+) -> None:
+    free.update(left)
+    assert DISKS.explain([NONE]) == problem
+
+
+def test_where_none_stands_out_both_are_named_with_their_room(free: dict[str, int]) -> None:
+    free["/tmp"] = 300 * MB
+    assert DISKS.explain() == (
+        "No space left on device on the disk of the checkpoint, /data/checkpoint (943.7 MB free "
+        "now) or Spark's temporary files, /tmp (314.6 MB free now): make room there, or set "
+        "spark.local.dir to another disk, and run the flow again"
+    )
+
+
+def test_nothing_is_known_of_the_room_of_other_file_systems(tmp_path: os.PathLike[str]) -> None:
+    away = RunDisks("hdfs://name:8020/flows/a", (f"{tmp_path}/not/there",))
+    assert away.full() == ()
+    assert "hdfs://name:8020/flows/a (unknown free now) or " in away.explain([NONE])
