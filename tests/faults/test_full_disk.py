@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from flow import FlowError, SinkError
+from flow import EngineError, FlowError, SinkError, run
+from recovery import RecoveryConfig
 from tests.faults.conftest import Golden
-from tests.support.faults import Shop, assert_same
+from tests.faults.growing import make_flow, written
+from tests.support.faults import PROJECT, Shop, assert_same
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(900)]
 
@@ -74,3 +79,61 @@ def test_an_output_on_a_full_disk_is_an_error_that_says_where_and_the_run_goes_o
     shop.run_here(spark)
     assert_same(shop.results(), golden.results)
     assert shop.state(spark) == golden.state
+
+
+@pytest.fixture(scope="module")
+def grown(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What comes of the growing flow when it is left alone."""
+    home = tmp_path_factory.mktemp("grown")
+    run_growing(home / "checkpoint", home / "out", spark=spark)
+    return written(home / "out")
+
+
+def run_growing(checkpoint: Path, out: Path, **options: Any) -> None:
+    recovery = RecoveryConfig(checkpoint)
+    run(make_flow(out), recovery=recovery, shards=4, partitions=2, system_time=0, **options)
+
+
+def resize(disk: Path, size: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,size={size}", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("size", ["1200k", "1700k", "2m", "2500k", "4m", "6m"])
+def test_state_that_outgrows_the_disk_of_the_checkpoint_says_so_whichever_epoch_it_is(
+    size: str, small_disk: Path, tmp_path: Path, grown: list[str], spark: SparkSession
+) -> None:
+    resize(small_disk, size)
+    checkpoint, out = small_disk / "checkpoint", tmp_path / "out"
+    with pytest.raises((EngineError, FlowError)) as caught:
+        run_growing(checkpoint, out, spark=spark)
+    message = str(caught.value)
+    assert "No space left on device" in message
+    assert str(checkpoint) in message
+    assert "\n" not in message
+    assert "spark.local.dir" not in message, "the other disk has room"
+    resize(small_disk, "64m")
+    run_growing(checkpoint, out, spark=spark)
+    assert written(out) == grown
+
+
+@pytest.mark.parametrize("size", ["1m", "3m", "5m"])
+def test_a_full_disk_of_sparks_own_files_is_one_short_error_on_the_terminal(
+    size: str, small_disk: Path, tmp_path: Path, grown: list[str], spark: SparkSession
+) -> None:
+    resize(small_disk, size)
+    command = [sys.executable, "-m", "flow.run", "tests.faults.growing:flow", "--quiet"]
+    command += ["--recovery", str(tmp_path / "checkpoint"), "--master", "local[2]"]
+    command += ["--shards", "4", "--partitions", "2", "--conf", f"spark.local.dir={small_disk}"]
+    out = tmp_path / "out"
+    env = {**os.environ, "PYTHONPATH": str(PROJECT), "GROWING_OUT": str(out)}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 1, done.stderr
+    assert done.stdout == ""
+    (message,) = done.stderr.splitlines()
+    place = f"No space left on device on the disk of Spark's temporary files, {small_disk}: "
+    assert place in message
+    assert "make room there, or set spark.local.dir to another disk" in message
+    run_growing(tmp_path / "checkpoint", out, spark=spark)
+    assert written(out) == grown

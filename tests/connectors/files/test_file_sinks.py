@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -272,6 +273,42 @@ def test_a_run_whose_output_was_replaced_stops(tmp_path: Path) -> None:
     with pytest.raises(SinkError, match="was taken over by another run"):
         publish(sink, 0, ["a"])
     assert lines(tmp_path) == []
+
+
+REMOVED = r"out was removed while the flow ran, or its _flow\.json was, .* put it back from a copy"
+
+
+@pytest.mark.parametrize("items", [["b"], []], ids=["items", "no items"])
+@pytest.mark.parametrize("what", ["out", "out/_flow.json"])
+def test_a_directory_that_is_removed_in_a_run_is_an_error_and_not_made_anew(
+    what: str, items: list[str], tmp_path: Path
+) -> None:
+    sink = opened(TextSink(tmp_path / "out"))
+    publish(sink, 0, ["a"])
+    path = tmp_path / what
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with pytest.raises(SinkError, match=REMOVED):
+        publish(sink, 1, items)
+    assert not list(tmp_path.glob("out/epoch=00000001-*"))
+
+
+def test_a_directory_that_is_removed_between_writing_and_publishing_is_an_error(
+    tmp_path: Path,
+) -> None:
+    sink = opened(TextSink(tmp_path / "out"))
+    messages = [write(sink, 0, 0, ["a"])]
+    shutil.rmtree(tmp_path / "out")
+    with pytest.raises(SinkError, match=REMOVED):
+        sink.commit(0, messages)
+    assert not (tmp_path / "out").exists()
+
+
+def test_epochs_that_a_reader_has_taken_away_are_no_error(tmp_path: Path) -> None:
+    sink = opened(TextSink(tmp_path / "out"))
+    publish(sink, 0, ["a"])
+    shutil.rmtree(next(tmp_path.glob("out/epoch=*")))
+    publish(sink, 1, ["b"])
+    assert lines(tmp_path / "out") == ["b"]
 
 
 def test_two_outputs_of_a_flow_cannot_share_a_path(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sqlite3
 import threading
 from pathlib import Path
@@ -71,6 +72,21 @@ def test_another_program_that_writes_to_the_file_is_waited_for(db: Sqlite) -> No
         publish(sink, 0, ns(2))
         other.join()
     assert db.rows() == [(1,), (2,)]
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_file_that_is_removed_or_replaced_in_a_run_is_an_error(
+    replaced: bool, db: Sqlite
+) -> None:
+    sink = db.sink(schema="n INTEGER")
+    with opened(sink):
+        publish(sink, 0, ns(1))
+        db.path.rename(db.path.with_suffix(".old"))
+        if replaced:
+            shutil.copy(db.path.with_suffix(".old"), db.path)
+        with pytest.raises(SinkError, match=r"out\.db was removed or replaced while the flow ran"):
+            publish(sink, 1, ns(2))
+    assert db.path.exists() == replaced
 
 
 def test_an_epoch_is_on_the_disk_when_it_is_committed(db: Sqlite) -> None:

@@ -6,11 +6,13 @@ import random
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from flow.engine.spark import store as spark_store
+from flow.engine.spark.session.failures import StateLost
 from flow.engine.spark.store import SparkStore
 from flow.engine.state.header import Header
 from flow.engine.state.store import PROGRESS_SEGMENT
@@ -196,3 +198,36 @@ def test_tasks_that_fail_and_move_read_what_spark_has(tmp_path: Path, seed: int)
                 expected |= written
                 break
             shard.headers.kept, shard.segments.kept = dict(before[0]), dict(before[1])
+
+
+def closed(*_: Any) -> Any:
+    raise EOFError
+
+
+@pytest.mark.parametrize("method", ["getValue", "updateValue", "get", "put"])
+def test_a_connection_that_has_ended_is_told_with_the_disks_that_are_full(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard, disks = Shard(None), Mock(full=Mock(return_value=("/data/checkpoint",)))
+    store = SparkStore(shard.headers, shard.segments, {}, None, disks)
+    store.check()
+    monkeypatch.setattr(SparkState, method, closed)
+    calls = {
+        "getValue": lambda: store.read_header("step"),
+        "updateValue": lambda: store.write_header("step", header_of(1)),
+        "get": lambda: store.read_segments("step", [0]),
+        "put": lambda: store.write_segments("step", contents_of([0])),
+    }
+    with pytest.raises(StateLost, match=r"^No space left on device: /data/checkpoint$"):
+        calls[method]()
+    with pytest.raises(StateLost, match=r"^No space"):  # whatever a step has made of the first
+        store.check()
+
+
+def test_a_connection_that_has_ended_while_there_is_room_says_no_more_than_it_knows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = Shard(None).task()
+    monkeypatch.setattr(SparkState, "getValue", closed)
+    with pytest.raises(StateLost, match=r"^EOFError$"):
+        store.read_header("step")

@@ -15,9 +15,9 @@ from flow.engine.spark.session.session import SPARK_LOG
 from flow.errors import CheckpointError, EngineError, FlowError
 
 SESSION_STOPPED = (
-    "the Spark session was stopped while the flow ran on it, by spark.stop() or the like: let run() "
-    "return first, or ask it to (stop=StopFlag()); run again, the flow goes on from its checkpoint, "
-    "if it has one"
+    "the Spark session was stopped while the flow ran on it, by spark.stop() or the like: let "
+    "run() return first, or ask it to (stop=StopFlag()); run again, the flow goes on from its "
+    "checkpoint, if it has one"
 )
 
 

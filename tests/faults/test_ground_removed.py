@@ -1,0 +1,228 @@
+"""What a run stands on is taken away: its checkpoint, an output, the Spark session."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import flow.operators as op
+from flow import CheckpointError, Dataflow, EngineError, SinkError, run
+from flow.connectors.files import JsonLinesSink
+from flow.connectors.sql import SqliteSink
+from flow.engine.spark.session.jvm import SESSION_STOPPED
+from flow.testing import TestingSource
+from recovery import RecoveryConfig
+from tests.faults.test_failures import StallingSource
+from tests.support.faults import PROJECT
+
+pytestmark = pytest.mark.spark
+AT = 1
+"""The epoch in which something is removed."""
+
+
+def count(number: int | None, _: Any) -> tuple[int, int]:
+    return (number or 0) + 1, (number or 0) + 1
+
+
+def record(pair: tuple[str, int]) -> dict[str, Any]:
+    return {"key": pair[0], "n": pair[1]}
+
+
+def counting(source: Any, sink: Any, before: Callable[[Any], Any] | None = None) -> Dataflow:
+    """Counts items by key, once a function of them has been called."""
+    flow = Dataflow("counting")
+    items = op.input("in", flow, source)
+    items = items if before is None else op.map("before", items, before)
+    counted = op.stateful_map("count", items, count)
+    op.output("out", op.map("record", counted, record), sink)
+    return flow
+
+
+def run_with(home: Path, spark: SparkSession, sink: Any, remove: Callable[[], None]) -> None:
+    """Run with something removed once an epoch is done, and no epoch done after that."""
+    done: list[int] = []
+
+    def report(epoch: int, *_: Any) -> None:
+        done.append(epoch)
+        if epoch == AT:
+            remove()
+
+    source = TestingSource([("a", 0)] * 12, batch_size=2)
+    recovery = RecoveryConfig(home / "checkpoint")
+    options: dict[str, Any] = {"shards": 2, "partitions": 1, "on_epoch": report}
+    try:
+        run(counting(source, sink), spark=spark, recovery=recovery, **options)
+    finally:
+        assert done == [0, AT]
+
+
+CHECKPOINT_GONE = r"^checkpoint .*/checkpoint was removed while the flow ran on it: put it back"
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("", CHECKPOINT_GONE),
+        ("flow.json", CHECKPOINT_GONE),
+        ("spark", r"/checkpoint/spark/metadata was removed while the flow ran on the checkpoint"),
+        ("spark/commits", r"/checkpoint/spark/commits/\d was removed while the flow ran on the"),
+        ("lock.json", r"/checkpoint/lock\.json was removed while this run held it: another run"),
+    ],
+)
+def test_a_checkpoint_that_is_removed_ends_the_run_before_it_commits_another_epoch(
+    name: str, problem: str, tmp_path: Path, spark: SparkSession
+) -> None:
+    def remove() -> None:
+        path = tmp_path / "checkpoint" / name
+        if path.name == "commits":  # the log of the epoch in hand is still to be written
+            (path / "0").unlink()
+            threading.Thread(target=remove_when_there, args=(path / "1",)).start()
+        else:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    with pytest.raises(CheckpointError, match=problem) as caught:
+        run_with(tmp_path, spark, JsonLinesSink(tmp_path / "out"), remove)
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.glob("checkpoint/lock-*.json")), "nothing is made anew"
+
+
+def remove_when_there(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.001)
+    path.unlink()
+
+
+def test_a_checkpoint_that_is_removed_while_nothing_happens_ends_the_run_within_seconds(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    removed: list[float] = []
+
+    def remove(*_: Any) -> None:
+        if not removed:
+            removed.append(time.monotonic())
+            threading.Timer(0.5, shutil.rmtree, [tmp_path / "checkpoint"]).start()
+
+    flow = counting(StallingSource(60), JsonLinesSink(tmp_path / "out"))
+    recovery = RecoveryConfig(tmp_path / "checkpoint")
+    options: dict[str, Any] = {"shards": 2, "partitions": 1, "on_epoch": remove}
+    with pytest.raises(CheckpointError, match=CHECKPOINT_GONE):
+        run(flow, spark=spark, recovery=recovery, trigger="30s", **options)
+    assert time.monotonic() - removed[0] < 10
+
+
+def files(home: Path) -> Any:
+    return JsonLinesSink(home / "out")
+
+
+def table(home: Path) -> Any:
+    return SqliteSink(home / "out", "counts", schema="key TEXT, n INTEGER")
+
+
+@pytest.mark.parametrize("sink", [files, table])
+def test_an_output_that_is_removed_is_an_error_at_the_next_commit(
+    sink: Callable[[Path], Any], tmp_path: Path, spark: SparkSession
+) -> None:
+    def remove() -> None:
+        out = tmp_path / "out"
+        shutil.rmtree(out) if out.is_dir() else out.unlink()
+
+    with pytest.raises(SinkError, match=r"/out was removed .*while the flow ran.* put it back"):
+        run_with(tmp_path, spark, sink(tmp_path), remove)
+    assert not list(tmp_path.glob("out/epoch=*"))
+
+
+def test_a_query_that_others_stop_is_no_run_that_came_to_its_end(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    def stop() -> None:
+        (query,) = spark.streams.active
+        threading.Thread(target=query.stop).start()
+
+    with pytest.raises(EngineError) as caught:
+        run_with(tmp_path, spark, JsonLinesSink(tmp_path / "out"), stop)
+    assert "stop" in str(caught.value)
+
+
+CHILD = """
+import sys, threading, time
+from pathlib import Path
+from flow import FlowError, run
+from flow.connectors.files import JsonLinesSink
+from flow.engine.spark.session.session import SparkSettings, make_session
+from flow.testing import TestingSource
+from recovery import RecoveryConfig
+from tests.faults.test_failures import StallingSource
+from tests.faults.test_ground_removed import counting
+
+home, how, engine, when = Path(sys.argv[1]), *sys.argv[2:]
+spark = make_session("stopped", SparkSettings("local[2]"))
+stopped = []
+
+def slow(pair):
+    (home / "begun").touch()
+    time.sleep(0.2)
+    return pair
+
+def stop():
+    time.sleep(0.3)
+    stopped.append(time.monotonic())
+    if how == "session":
+        spark.stop()
+    else:
+        spark.sparkContext._jsc.sc().stop()
+
+def watch():
+    while not (home / "begun").exists():
+        time.sleep(0.01)
+    stop()
+
+def report(epoch, *_):
+    if when == "idle" and epoch == 0:
+        threading.Thread(target=stop, daemon=True).start()
+
+items = [("a", n) for n in range(60)]
+source = StallingSource(60) if when == "idle" else TestingSource(items, batch_size=30)
+flow = counting(source, JsonLinesSink(home / "out"), None if when == "idle" else slow)
+if when != "idle":
+    threading.Thread(target=watch, daemon=True).start()
+options = {} if engine == "batch" else {"recovery": RecoveryConfig(home / "checkpoint")}
+try:
+    run(flow, spark=spark, engine=engine, shards=2, partitions=1, on_epoch=report, **options)
+except FlowError as error:
+    took = time.monotonic() - stopped[0]
+    print(type(error).__name__, "in time" if took < 15 else took)
+    print(error)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "engine", "when"),
+    [
+        ("session", "streaming", "amid an epoch"),
+        ("session", "streaming", "idle"),
+        pytest.param("context", "streaming", "amid an epoch", marks=pytest.mark.faults),
+        ("session", "batch", "amid an epoch"),
+    ],
+)
+def test_a_session_that_its_owner_stops_ends_the_run_soon_with_an_error_and_no_trace(
+    how: str, engine: str, when: str, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", CHILD, str(tmp_path), how, engine, when]
+    env = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    done = subprocess.run(
+        command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.stdout.splitlines() == ["EngineError in time", SESSION_STOPPED], done.stderr
+    assert done.stderr == ""
+    assert not (tmp_path / "checkpoint" / "lock.json").exists()
