@@ -133,6 +133,12 @@ class SqliteSink(TableSink):
         return (EPOCHS_TABLE,)
 
     @override
+    def explanation(self, error: Exception) -> str:
+        said = super().explanation(error)
+        full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+        return f"{said}; make room there and run the flow again" if full else said
+
+    @override
     def driver_errors(self) -> tuple[type[Exception], ...]:
         return (sqlite3.Error,)
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from flow.engine.checkpoint.storage import Storage
+from flow.engine.spark.session.failures import JVM_ERRORS
 from flow.errors import CheckpointError, FlowError, first_line
 
 Json: TypeAlias = Any
@@ -138,6 +139,8 @@ class CheckpointLock:
                 if self._storage.exists(NAME):
                     self._storage.write(_renewal_of(self._me), {"renewed": time.time()})
                 self._look()
+            except JVM_ERRORS as error:  # where the JVM has ended, the run says so itself
+                logger.debug("the lock could not be renewed: %s", first_line(error))
             except FlowError as error:
                 logger.warning("the lock could not be renewed: %s", first_line(error))
 

@@ -13,6 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from flow.connectors.source import Json
+from flow.engine.spark.session.disks import tells_of_a_full_disk
 from flow.errors import CheckpointError, first_line
 
 _UNFINISHED = re.compile(r"\..*\.tmp")
@@ -190,7 +191,10 @@ def _explained(what: str, where: str) -> Iterator[None]:
 def _reason(error: Exception) -> str:
     """What an exception says, in a line; of one of Java's, what Java says."""
     java = error.java_exception.toString() if isinstance(error, Py4JJavaError) else None
-    return first_line(error) if java is None else str(java).splitlines()[0]
+    said = first_line(error) if java is None else str(java).splitlines()[0]
+    if tells_of_a_full_disk(said):
+        return f"{said}; make room there and run the flow again"
+    return said
 
 
 class StoredLog:
