@@ -97,6 +97,24 @@ class CheckpointLock:
                 f"{STALE_SECONDS:.0f} s: it may have been suspended, or cut off"
             )
 
+    def check_there(self) -> None:
+        """See that the lock's file is there, as it may not be while another run takes it over.
+
+        Raises:
+            CheckpointError: when it was removed, or somebody has taken the lock over.
+        """
+        if self._storage.exists(NAME):
+            return
+        time.sleep(SETTLE_SECONDS)
+        if not self._storage.exists(NAME):
+            raise CheckpointError(
+                f"{self._storage.root}/{NAME} was removed while this run held it: another run "
+                "could have started on the checkpoint, so this one has stopped; make sure that "
+                "none has, and run the flow again"
+            )
+        self._look()
+        self.check()
+
     def _take_over(self) -> None:
         """Take the lock from whoever is gone; of several who try, the last to write has it."""
         holder = self._holder()

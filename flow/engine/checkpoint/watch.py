@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 from flow.engine.checkpoint.checkpoint import NAME
-from flow.engine.checkpoint.lock import NAME as LOCK
+from flow.engine.checkpoint.lock import SETTLE_SECONDS, CheckpointLock
 from flow.engine.checkpoint.storage import Storage
 from flow.errors import CheckpointError
 
@@ -25,13 +25,13 @@ class CheckpointWatch:
     Args:
         storage: the checkpoint's directory.
         spark: the directory of Spark's own checkpoint in it.
-        is_locked: whether the run holds the checkpoint's lock.
+        lock: the lock that the run holds; ``None`` for a checkpoint without one.
     """
 
-    def __init__(self, storage: Storage, spark: str, is_locked: bool) -> None:
+    def __init__(self, storage: Storage, spark: str, lock: CheckpointLock | None) -> None:
         self._storage = storage
         self._spark = spark
-        self._needed = (NAME, f"{spark}/{_SPARKS_NAME}", *([LOCK] if is_locked else []))
+        self._lock = lock
         self._is_local = storage.is_local
         self._looked = time.monotonic()
 
@@ -54,19 +54,24 @@ class CheckpointWatch:
             CheckpointError: when it was removed, or a part of it.
         """
         self._looked = time.monotonic()
-        commit = [] if last_epoch is None else [f"{self._spark}/commits/{last_epoch}"]
-        for name in (*self._needed, *commit):
-            if not self._storage.exists(name):
+        names = [NAME, f"{self._spark}/{_SPARKS_NAME}"]
+        if last_epoch is not None:
+            names.append(f"{self._spark}/commits/{last_epoch}")
+        for name in names:
+            if not self._is_there(name):
                 raise CheckpointError(self._problem(name))
+        if self._lock is not None:
+            self._lock.check_there()
+
+    def _is_there(self, name: str) -> bool:
+        """Return True if a file is there, now or once whoever replaces it has done so."""
+        if self._storage.exists(name):
+            return True
+        time.sleep(SETTLE_SECONDS)
+        return self._storage.exists(name)
 
     def _problem(self, name: str) -> str:
         root = self._storage.root
-        if name == LOCK:
-            return (
-                f"{root}/{LOCK} was removed while this run held it: another run could have started "
-                "on the checkpoint, so this one has stopped; make sure that none has, and run the "
-                "flow again"
-            )
         if not self._storage.exists(NAME):
             return (
                 f"checkpoint {root} was removed while the flow ran on it: put it back from a copy, "

@@ -119,9 +119,7 @@ class StreamingRun:
         self._summary = Summary(self.plan.flow_id, "streaming")
         self._disks = disks_of(self.spark, checkpoint.storage.root)
         self._logged = SPARK_LOG.size()
-        self._watch = CheckpointWatch(
-            checkpoint.storage, identity.spark, is_locked=self._lock is not None
-        )
+        self._watch = CheckpointWatch(checkpoint.storage, identity.spark, self._lock)
         self._layout = Layout(identity.shards, identity.partitions, len(self.plan.levels))
         self.plan = keep_static_frames(checkpoint.fitted(self.plan), checkpoint.storage)
         self._shipped = ShippedPlan.pack(self.plan)

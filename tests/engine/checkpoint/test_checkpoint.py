@@ -159,6 +159,22 @@ def test_a_run_that_was_suspended_looks_before_it_commits(
             mine.check()
 
 
+def test_a_lock_that_is_away_while_it_is_taken_over_is_told_from_one_that_was_removed(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def take(_: float) -> None:
+        storage.write(NAME, holder(host="elsewhere", pid=7))
+
+    with CheckpointLock(storage) as held:
+        held.check_there()
+        storage.remove(NAME)
+        with pytest.raises(CheckpointError, match=r"lock\.json was removed while this run held it"):
+            held.check_there()
+        monkeypatch.setattr(lock, "time", SimpleNamespace(sleep=take, time=time.time))
+        with pytest.raises(CheckpointError, match="was taken over by process 7 on elsewhere"):
+            held.check_there()
+
+
 def test_a_run_that_lost_its_lock_leaves_the_new_holders_alone(storage: Storage) -> None:
     with CheckpointLock(storage):
         storage.write(NAME, holder())
