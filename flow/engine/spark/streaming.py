@@ -40,9 +40,11 @@ from flow.engine.spark.session.session import SPARK_LOG, disks_of, query_conf
 from flow.engine.spark.shipping import ShippedPlan
 from flow.engine.spark.task_writing import TaskWriting, write_partition
 from flow.engine.spark.ticker import FeedServer, TickReading
+from flow.engine.spark.upkeep import Upkeep
 from flow.errors import CheckpointError, EngineError, FlowError, first_line, printable
 
 DEFAULT_KEPT_EPOCHS = 100
+_SOURCE_NAMES = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 _LINES_BEFORE = 3
 """In what Spark logs of an epoch: its version, some settings, and the offset of the feed."""
 logger = logging.getLogger("flow")
@@ -191,32 +193,32 @@ class StreamingRun:
         reading = TickReading(self._shipped, self._layout)
         self.spark.dataSource.register(server.source(name, reading))
 
-        first_epoch = self._checkpoint.identity.first_epoch
+        identity, storage = self._checkpoint.identity, self._checkpoint.storage
+        first_epoch = identity.first_epoch
+        upkeep = Upkeep(storage, identity.spark)
 
         def write(frame: DataFrame, epoch: int) -> None:
             try:
+                upkeep.planned(frame)
                 outputs.write(frame, first_epoch + epoch)
             except BaseException as error:
                 self._failure = error
                 raise
 
-        local = self._checkpoint.storage.is_local
         named, kept = not self._foreign(), self._kept_epochs()
         only_packets = named and not outputs.left_out()
-        with query_conf(self.spark, self._layout.partitions, kept, local, only_packets):
-            evolution = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
-            self.spark.conf.set(evolution, str(named).lower())
-            try:
-                frame = self._chain(name, named, outputs.left_out())
-                writer = frame.writeStream.queryName(self.plan.flow_id).foreachBatch(write)
-                writer = writer.option("checkpointLocation", self._spark_checkpoint())
-                if self.settings.only_available and self._foreign():
-                    writer = writer.trigger(availableNow=True)
-                else:
-                    writer = writer.trigger(processingTime=self.settings.trigger or "0 seconds")
-                return writer.outputMode("append").start()
-            finally:
-                self.spark.conf.unset(evolution)
+        extra = {_SOURCE_NAMES: str(named).lower(), **upkeep.conf}
+        with query_conf(
+            self.spark, self._layout.partitions, kept, storage.is_local, only_packets, extra
+        ):
+            frame = self._chain(name, named, outputs.left_out())
+            writer = frame.writeStream.queryName(self.plan.flow_id).foreachBatch(write)
+            writer = writer.option("checkpointLocation", self._spark_checkpoint())
+            if self.settings.only_available and self._foreign():
+                writer = writer.trigger(availableNow=True)
+            else:
+                writer = writer.trigger(processingTime=self.settings.trigger or "0 seconds")
+            return writer.outputMode("append").start()
 
     def _chain(self, ticker: str, named: bool, left_out: frozenset[int]) -> DataFrame:
         """All sources in one, then level after level; the last of these stages writes outputs."""

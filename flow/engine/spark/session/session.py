@@ -27,6 +27,7 @@ from flow.engine.spark.session.failures import JVM_ERRORS
 from flow.engine.spark.session.java import check_java
 from flow.engine.spark.startup.early_workers import start_workers_early
 from flow.engine.spark.startup.spark_home import quick_spark_home
+from flow.engine.spark.upkeep import UPKEEP_CONF
 from flow.errors import EngineError, FlowBuildError, first_line, shorten
 
 _ONE_DAEMON: Mapping[str, str] = {
@@ -43,6 +44,7 @@ QUERY_CONF: Mapping[str, str] = {
     "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+    **UPKEEP_CONF,
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     **_ONE_DAEMON,
     "spark.sql.streaming.numRecentProgressUpdates": "20",
@@ -295,6 +297,7 @@ def query_conf(
     kept_epochs: int | None = None,
     local: bool = False,
     only_packets: bool = False,
+    extra: Mapping[str, str] | None = None,
 ) -> Iterator[None]:
     """Set what a flow's query needs, and put back what there was.
 
@@ -304,8 +307,9 @@ def query_conf(
         kept_epochs: how many epochs are kept; as the session has it when left out.
         local: whether the checkpoint that is written is on a file system of this machine.
         only_packets: whether all rows that Spark meets are packets.
+        extra: settings of this query alone.
     """
-    wanted = {**QUERY_CONF, "spark.sql.shuffle.partitions": str(partitions)}
+    wanted = {**QUERY_CONF, "spark.sql.shuffle.partitions": str(partitions), **(extra or {})}
     if local:
         wanted.update(_ON_THIS_MACHINE)
     if only_packets:

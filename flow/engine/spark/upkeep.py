@@ -1,0 +1,71 @@
+"""Upkeep of Spark's state store: what bounds the files of a checkpoint.
+
+Each epoch writes a file of changes for each partition of a level. Spark's maintenance thread
+uploads a snapshot of the state now and then, and deletes the files that no kept epoch needs. It
+does so once every `INTERVAL` of a run, and never in a run that ends before.
+
+So a checkpoint that short runs work on would grow with every run, and each start would read all
+changes since the checkpoint was made. A run that finds many of them has its first epoch do the
+maintenance in its tasks, at the cost of loading the state once more for the second epoch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from pyspark.sql import DataFrame
+
+from flow.engine.checkpoint.storage import Storage
+
+INTERVAL = "5s"
+"""Shorter than Spark's minute, in which epochs of a quarter of a second write 240 versions."""
+
+MAX_CHANGES = 20
+"""Epochs after the newest snapshot from which on a run makes a snapshot in its first epoch: twice
+Spark's own least number, so that it is left alone by runs that maintenance has kept up with."""
+
+UPKEEP_CONF = {"spark.sql.streaming.stateStore.maintenanceInterval": INTERVAL}
+
+_IN_TASKS = "spark.sql.streaming.stateStore.unloadOnCommit"
+"""Has a task do maintenance for the store that it has committed to, and close it."""
+
+_VERSION = re.compile(r"(\d+)(?:_[^.]*)?\.(zip|changelog)")
+
+
+class Upkeep:
+    """The maintenance that a run does in its first epoch, if any is overdue.
+
+    Args:
+        storage: the checkpoint's directory.
+        spark_checkpoint: the directory of Spark's own checkpoint in it.
+    """
+
+    def __init__(self, storage: Storage, spark_checkpoint: str) -> None:
+        # All partitions of all levels write a version an epoch: the first one stands for all.
+        names = storage.names(f"{spark_checkpoint}/state/0/0")
+        self._in_tasks = changes_since_snapshot(names) >= MAX_CHANGES
+
+    @property
+    def conf(self) -> dict[str, str]:
+        """Settings that the query starts with."""
+        return {_IN_TASKS: "true"} if self._in_tasks else {}
+
+    def planned(self, frame: DataFrame) -> None:
+        """Have the epochs after the first leave maintenance to Spark's thread again.
+
+        Args:
+            frame: rows of an epoch that Spark has planned. Its session is the one that the query
+                plans all its epochs in.
+        """
+        if self._in_tasks:
+            self._in_tasks = False
+            frame.sparkSession.conf.unset(_IN_TASKS)
+
+
+def changes_since_snapshot(names: Iterable[str]) -> int:
+    """Return the number of versions after the newest snapshot, from the files of a store."""
+    newest = {"zip": 0, "changelog": 0}
+    for match in filter(None, map(_VERSION.fullmatch, names)):
+        newest[match[2]] = max(newest[match[2]], int(match[1]))
+    return max(0, newest["changelog"] - newest["zip"])

@@ -1,0 +1,89 @@
+"""What a run does to keep a checkpoint small: Spark's maintenance, and what runs before it left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import flow.operators as op
+from flow import Dataflow, run
+from flow.engine import upkeep
+from flow.engine.checkpoint.storage import Storage
+from flow.engine.spark.upkeep import MAX_CHANGES, Upkeep, changes_since_snapshot
+from flow.testing import TestingSink, TestingSource
+from recovery import RecoveryConfig
+
+UNLOAD = "spark.sql.streaming.stateStore.unloadOnCommit"
+
+
+def test_changes_count_from_the_newest_snapshot() -> None:
+    names = ["9_a.changelog", "10_b.changelog", "10_b.zip", "11_c.changelog", "12_d.changelog"]
+    assert changes_since_snapshot(names) == 2
+    assert changes_since_snapshot(["3.zip", "3.changelog", "20.changelog"]) == 17
+
+
+def test_an_empty_store_has_no_changes() -> None:
+    assert changes_since_snapshot([]) == 0
+    assert changes_since_snapshot(["SSTs", "_metadata", ".12_d.changelog.crc"]) == 0
+
+
+def running(total: int | None, value: int) -> tuple[int, int]:
+    return (total or 0) + value, (total or 0) + value
+
+
+def run_once(spark: SparkSession, checkpoint: Path, items: int) -> None:
+    flow = Dataflow("kept-up")
+    s = op.input("in", flow, TestingSource([("a", 1)] * items, batch_size=1))
+    op.output("out", op.stateful_map("total", s, running), TestingSink([]))
+    run(flow, spark=spark, recovery=RecoveryConfig(checkpoint), shards=2, partitions=1, drain=False)
+
+
+@pytest.mark.spark
+def test_a_run_asks_for_maintenance_more_often_than_spark_does(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = settings_of_epochs(monkeypatch, "spark.sql.streaming.stateStore.maintenanceInterval")
+    run_once(spark, tmp_path / "checkpoint", 1)
+    assert found == ["5s"]
+
+
+@pytest.mark.spark
+def test_only_the_first_epoch_does_maintenance_in_its_tasks_where_it_is_overdue(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = settings_of_epochs(monkeypatch, UNLOAD)
+    run_once(spark, tmp_path / "checkpoint", 3)
+    assert found == ["false"] * 3
+    monkeypatch.setattr(upkeep, "MAX_CHANGES", 0)
+    run_once(spark, tmp_path / "checkpoint", 6)
+    assert found[3:] == ["true", "false", "false"]
+    assert spark.conf.get(UNLOAD) == "false"
+
+
+def settings_of_epochs(monkeypatch: pytest.MonkeyPatch, name: str) -> list[Any]:
+    """What a setting is as each epoch's rows come, in the session that Spark plans epochs in."""
+    found: list[Any] = []
+    planned = Upkeep.planned
+
+    def record(self: Upkeep, frame: DataFrame) -> None:
+        found.append(frame.sparkSession.conf.get(name))
+        planned(self, frame)
+
+    monkeypatch.setattr(Upkeep, "planned", record)
+    return found
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("newest", "overdue"), [(MAX_CHANGES, False), (MAX_CHANGES + 1, True)])
+def test_maintenance_is_overdue_by_the_files_of_the_first_store(
+    spark: SparkSession, tmp_path: Path, newest: int, overdue: bool
+) -> None:
+    store = tmp_path / "spark" / "state" / "0" / "0"
+    store.mkdir(parents=True)
+    for name in ("1_a.zip", *(f"{version}_a.changelog" for version in range(1, newest + 1))):
+        (store / name).touch()
+    conf = Upkeep(Storage(spark, str(tmp_path)), "spark").conf
+    assert conf == ({UNLOAD: "true"} if overdue else {})
