@@ -1,0 +1,52 @@
+"""What the JVM of a local session is started with, so that it takes no more memory with time."""
+
+from __future__ import annotations
+
+import pytest
+
+from flow.engine.spark.session import session
+from flow.engine.spark.session.session import SparkSettings
+
+SERIAL = "-XX:+UseSerialGC"
+
+
+def options_of(master: str | None) -> str:
+    return session._conf(SparkSettings(master))["spark.driver.extraJavaOptions"]
+
+
+@pytest.fixture(autouse=True)
+def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("master", ["local", "local[1]", "local[2]", "local[2,4]"])
+def test_few_cores_collect_one_at_a_time(master: str) -> None:
+    assert SERIAL in options_of(master)
+
+
+@pytest.mark.parametrize("master", ["local[3]", "local[16]"])
+def test_many_cores_keep_javas_own_collector(master: str) -> None:
+    assert SERIAL not in options_of(master)
+
+
+def test_all_cores_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session.os, "cpu_count", lambda: 2)
+    assert SERIAL in options_of("local[*]")
+    assert SERIAL in options_of(None)
+    monkeypatch.setattr(session.os, "cpu_count", lambda: 8)
+    assert SERIAL not in options_of(None)
+
+
+@pytest.mark.parametrize("name", ["JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS"])
+def test_a_collector_that_the_environment_chooses_is_the_only_one(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "-Xss2m -XX:+UseZGC")
+    assert SERIAL not in options_of("local[2]")
+
+
+def test_the_history_for_sparks_page_is_short_unless_asked_for() -> None:
+    assert session._conf(SparkSettings())["spark.ui.retainedJobs"] == "50"
+    asked = SparkSettings(conf={"spark.ui.retainedJobs": "1000"})
+    assert session._conf(asked)["spark.ui.retainedJobs"] == "1000"
