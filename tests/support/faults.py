@@ -185,14 +185,16 @@ class Child:
     log: Path
 
     @classmethod
-    def start(cls, command: list[str], folder: Path) -> Child:
+    def start(
+        cls, command: list[str], folder: Path, environment: Mapping[str, str] | None = None
+    ) -> Child:
         """Start a command of the project; what it prints goes to a file in the folder."""
         log = folder / f"run-{len(list(folder.glob('run-*.log'))):03d}.log"
         with log.open("w") as out:
             process = subprocess.Popen(
                 command,
                 cwd=folder,
-                env={**os.environ, "PYTHONPATH": str(PROJECT)},
+                env={**os.environ, "PYTHONPATH": str(PROJECT), **(environment or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -251,8 +253,8 @@ class Child:
         return found
 
     def jvm(self) -> int | None:
-        """Spark's process."""
-        return next((pid for pid, line in self.members().items() if _is_jvm(line)), None)
+        """Spark's process; one that it is just starting looks like it for a moment."""
+        return min((pid for pid, line in self.members().items() if _is_jvm(line)), default=None)
 
     def workers(self) -> list[int]:
         """The Python processes that Spark has started, those that fork the others first."""

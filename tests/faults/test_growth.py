@@ -1,0 +1,130 @@
+"""A checkpoint, and what a run takes of the machine, do not grow with the epochs that are done.
+
+The long run does 5 000 epochs, which take half an hour on two cores of their own; with
+``FLOW_STEADY_EPOCHS=500`` in the environment it takes minutes. ``-s`` shows all figures.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from flow.engine.spark.upkeep import MAX_CHANGES
+from tests.faults.clockwork import CHECKPOINT
+from tests.support.faults import Child
+from tests.support.footprint import Footprint, footprint, growth
+
+EPOCHS = int(os.environ.get("FLOW_STEADY_EPOCHS", "5000"))
+SECONDS = 600 + 3 * EPOCHS
+"""What the long run may take: some eight times what it does on two cores that are its own."""
+
+EVERY_SECONDS = 5
+WARM_UP = 0.4
+"""The part of the epochs after which nothing grows: heaps and pools of threads fill at first."""
+
+KEEP = 20
+
+pytestmark = [pytest.mark.spark, pytest.mark.faults]
+
+MOST_GROWTH = {
+    "checkpoint: files": 25,
+    "checkpoint: MB": 0.1,
+    "tmp: files": 40,
+    "tmp: MB": 1,
+    "driver: MB": 1,
+    "driver: threads": 0.5,
+    "driver: descriptors": 0.5,
+    "workers: MB": 10,
+    "workers: threads": 1,
+    "workers: descriptors": 5,
+    "workers": 1,
+    "jvm: MB": 40,
+    "jvm: threads": 5,
+    "jvm: descriptors": 10,
+}
+"""What each figure may grow by in 1 000 epochs, by the line that fits it best. Heap, and files of
+shuffles that are over, rise for some minutes and fall as the whole heap is collected."""
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A folder with a short name: the sockets that Python workers are reached by are in it."""
+    with tempfile.TemporaryDirectory(prefix="grow-") as folder:
+        yield Path(folder)
+
+
+def start(home: Path, temporary: Path, epochs: int, keep: int) -> Child:
+    """Start a run whose temporary files, the JVM's too, are all in one folder."""
+    command = [sys.executable, "-m", "tests.faults.clockwork", str(home)]
+    options = ["--epochs", str(epochs), "--keep-epochs", str(keep)]
+    environment = {
+        "TMPDIR": str(temporary),
+        "SPARK_LOCAL_DIRS": str(temporary),
+        "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={temporary}",
+    }
+    return Child.start([*command, *options], home, environment)
+
+
+def versions(home: Path) -> list[int]:
+    """The versions of a partition's state that are in the checkpoint."""
+    names = (home / CHECKPOINT / "spark" / "state" / "0" / "0").glob("*_*.changelog")
+    return sorted(int(name.name.partition("_")[0]) for name in names)
+
+
+#  run          1      2      3      4
+#  epochs      25     50     75    100
+#  snapshots    1     26     51     76    in a run's first epoch, where the last is 20 epochs back
+@pytest.mark.timeout(4 * 600 + 60)
+def test_runs_too_short_for_sparks_maintenance_leave_no_more_and_more_files(
+    tmp_path: Path, temporary: Path, watched: Callable[[Child], Child]
+) -> None:
+    keep, of_a_run, runs = 5, 25, 4
+    found = []
+    for number in range(1, runs + 1):
+        watched(start(tmp_path, temporary, number * of_a_run, keep)).finish(600)
+        found.append(len(versions(tmp_path)))
+    assert versions(tmp_path)[-1] == runs * of_a_run
+    # Without maintenance there would be as many as there were epochs: 100.
+    assert max(found) <= keep + MAX_CHANGES + 2 * of_a_run
+
+
+@pytest.mark.timeout(SECONDS)
+def test_thousands_of_epochs_leave_everything_as_large_as_it_was(
+    tmp_path: Path, temporary: Path, watched: Callable[[Child], Child]
+) -> None:
+    child = watched(start(tmp_path, temporary, EPOCHS, KEEP))
+    folders = {"checkpoint": tmp_path / CHECKPOINT, "tmp": temporary}
+    samples: list[tuple[int, Footprint]] = []
+    while not child.ended:
+        time.sleep(EVERY_SECONDS)
+        if child.epochs and child.jvm() is not None:
+            samples.append((child.epochs[-1], footprint(child, folders)))
+            print(json.dumps({"epoch": samples[-1][0], **samples[-1][1]}))  # noqa: T201  (shown by -s)
+    assert child.finish().endswith(f"done after {EPOCHS} epochs\n")
+    assert len(versions(tmp_path)) <= 1.3 * KEEP + 3 * most_in_five_seconds(samples) + 40
+    assert_flat([sample for sample in samples if WARM_UP * EPOCHS < sample[0] < EPOCHS - 1])
+
+
+def most_in_five_seconds(samples: list[tuple[int, Footprint]]) -> int:
+    """The most epochs that were done between two samples."""
+    epochs = [epoch for epoch, _ in samples]
+    return max(after - before for before, after in pairwise(epochs))
+
+
+def assert_flat(samples: list[tuple[int, Footprint]]) -> None:
+    """Nothing grows by more than it may; tells of all that does."""
+    epochs = [epoch for epoch, _ in samples]
+    grown = {
+        name: growth(epochs, [figures[name] for _, figures in samples]) for name in MOST_GROWTH
+    }
+    print(json.dumps(grown))  # noqa: T201  (shown by -s)
+    too_much = {name: by for name, by in grown.items() if by > MOST_GROWTH[name]}
+    assert not too_much, f"grows in 1,000 epochs, of {len(samples)} samples: {too_much}"
