@@ -126,7 +126,8 @@ def worker(raised: str) -> FromJava:
 
 
 def test_a_full_disk_that_a_worker_found_as_its_state_was_lost_is_named() -> None:
-    said = "flow.engine.spark.session.failures.StateLost: No space left on device: /there/is/no/checkpoint"
+    kind = "flow.engine.spark.session.failures.StateLost"
+    said = f"{kind}: No space left on device: /there/is/no/checkpoint"
     assert spark_problem(worker(said), DISKS) == FULL
 
 
