@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +18,7 @@ import flow.operators as op
 from flow.cli.run_command import complain
 from flow.connectors.files import JsonLinesSource, ParquetSink, TextSink
 from flow.dataflow import Dataflow
+from flow.engine.temporary import temporary_directory
 from flow.errors import FlowError
 from flow.running import run
 from recovery import RecoveryConfig
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run_flows() -> None:
     """Run a flow as a stream and as a batch job."""
-    with tempfile.TemporaryDirectory(prefix="flow-prepare-") as name:
+    with temporary_directory("prepare-") as name:
         folder = Path(name)
         (folder / "in").mkdir()
         for number in range(3):

@@ -6,12 +6,12 @@ import contextlib
 import io
 import json
 import os
-import tempfile
 import zipfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flow.engine.checkpoint.storage import Storage
+from flow.engine.temporary import temporary_directory
 from flow.errors import CheckpointError, first_line
 from recovery.reading.problems import FileProblem, java_reason
 
@@ -84,7 +84,7 @@ class CheckpointFiles(Storage):
         if not self.is_local or uri.getRawPath() == uri.getPath():
             yield self.root
             return
-        with tempfile.TemporaryDirectory(prefix="flow-link-") as folder:
+        with temporary_directory("link-") as folder:
             link = os.path.join(folder, "checkpoint")
             os.symlink(str(uri.getPath()), link, target_is_directory=True)
             yield link

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import pickle
-import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -41,6 +40,7 @@ from flow.engine.spark.shipping import ShippedPlan
 from flow.engine.spark.task_writing import TaskWriting, write_partition
 from flow.engine.spark.ticker import FeedServer, TickReading
 from flow.engine.spark.upkeep import Upkeep
+from flow.engine.temporary import temporary_directory
 from flow.errors import CheckpointError, EngineError, FlowError, first_line, printable
 
 DEFAULT_KEPT_EPOCHS = 100
@@ -91,7 +91,7 @@ class StreamingRun:
             FlowError: when a step, a source, a sink or Spark failed.
         """
         recovery = self.settings.recovery
-        scratch_folder = tempfile.TemporaryDirectory(prefix="flow-")
+        scratch_folder = temporary_directory("checkpoint-")
         with scratch_folder as scratch, _quiet_callbacks(), jvm_needed(self.spark):
             refuse_stateful_frames(self.plan)
             storage = Storage(self.spark, scratch if recovery is None else str(recovery.path))
@@ -185,7 +185,7 @@ class StreamingRun:
             raise
         except Exception as error:
             said = full_disk_problem(error, self._disks, self._logged_since) or first_line(error)
-            problem = f"the streaming query did not start: {said} ({SPARK_LOG})"
+            problem = f"the streaming query did not start: {said} (Spark's log: {SPARK_LOG})"
             raise EngineError(problem) from error
 
     def _start(self, outputs: EpochOutputs, server: FeedServer) -> StreamingQuery:

@@ -6,19 +6,15 @@ checkpointing, checkpoint format 2, and bounded memory.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import re
-import shutil
 import sys
-import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -26,9 +22,17 @@ from pyspark.sql import SparkSession
 from flow.engine.spark.session.disks import RunDisks
 from flow.engine.spark.session.failures import JVM_ERRORS
 from flow.engine.spark.session.java import check_java
+from flow.engine.spark.session.jvm_files import (
+    directory_for_jvm,
+    has_room_for_sockets,
+    leave_to_jvm,
+    started_in,
+    starts_jvm,
+)
 from flow.engine.spark.startup.early_workers import start_workers_early
 from flow.engine.spark.startup.spark_home import quick_spark_home
 from flow.engine.spark.upkeep import UPKEEP_CONF
+from flow.engine.temporary import ProcessDirectory, new_directory, process_directory
 from flow.errors import EngineError, FlowBuildError, first_line, shorten
 
 _ONE_DAEMON: Mapping[str, str] = {
@@ -120,7 +124,6 @@ _LOCAL_CONF: Mapping[str, str] = {
     # the 100 MB that a small flow has alive it takes a third of a second.
     "spark.cleaner.periodicGC.interval": "5min",
     "spark.ui.enabled": "false",
-    "spark.python.unix.domain.socket.enabled": "true",
     "spark.driver.memory": "4g",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -166,56 +169,50 @@ _LOOKED_AT_BYTES = 4 << 20
 
 
 class SparkLog:
-    """The file that Spark's own output of this process goes to.
+    """File for the output of Spark's JVM, if this process has started it.
 
-    It may hold what the flow reads, so it is for the user alone: in a directory that nobody else
-    can enter, whose name cannot be foreseen. It is removed when the process ends, unless an error
-    spoke of it or it was asked to be chatty.
+    It may hold what the flow reads, so it lies in the process's private directory. It is removed
+    with that directory, unless an error spoke of it or it was asked to be chatty: then it stays for
+    some days (`flow.engine.temporary.KEPT_DAYS`).
     """
 
     def __init__(self) -> None:
-        self._kept = False
+        self._directory: ProcessDirectory | None = None
 
     def __str__(self) -> str:
         """The path, for an error that sends its reader there."""
-        self._kept = True
-        return str(self.path)
+        if self._directory is None:
+            return "where the session that was there writes it"
+        self._directory.keep_log()
+        return str(self._directory.log)
 
-    @cached_property
-    def path(self) -> Path:
-        """Path of the file, whose directory is made when this is first asked for."""
-        return Path(tempfile.mkdtemp(prefix="flow-log-")) / "spark.log"
-
-    def opened(self) -> BinaryIO:
-        """Open it to write at its end; a link in its place is not followed."""
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
-        return os.fdopen(os.open(self.path, flags, 0o600), "ab")
+    def opened(self) -> int:
+        """Return the log's descriptor, which a JVM inherits with the lock that it holds."""
+        self._directory = process_directory()
+        return self._directory.log_descriptor
 
     def size(self) -> int:
         """Return its length in bytes; 0 where Spark was not started here."""
-        if "path" not in self.__dict__:
+        if self._directory is None:
             return 0
         with contextlib.suppress(OSError):
-            return self.path.stat().st_size
+            return self._directory.log.stat().st_size
         return 0
 
     def written_since(self, position: int) -> str:
         """Return what was written after a position, a length in bytes; at most the last of it."""
         size = self.size()
-        if size <= position:
+        if self._directory is None or size <= position:
             return ""
-        with contextlib.suppress(OSError), self.path.open("rb") as file:
+        with contextlib.suppress(OSError), self._directory.log.open("rb") as file:
             file.seek(max(position, size - _LOOKED_AT_BYTES))
             return file.read().decode("utf-8", "replace")
         return ""
 
-    def remove_at_exit(self) -> None:
-        """Remove it when the process ends and nobody was told of it."""
-        atexit.register(self._remove)
-
-    def _remove(self) -> None:
-        if not self._kept:
-            shutil.rmtree(self.path.parent, ignore_errors=True)
+    def keep(self) -> None:
+        """Let it stay, as if an error spoke of it."""
+        if self._directory is not None:
+            self._directory.keep_log()
 
 
 SPARK_LOG = SparkLog()
@@ -232,19 +229,13 @@ def make_session(name: str, settings: SparkSettings) -> SparkSession:
         return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
     check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    own_python = _is_local(settings) and os.environ["PYSPARK_PYTHON"] == sys.executable
-    quick_home = quick_spark_home() if own_python else contextlib.nullcontext()
-    builder = SparkSession.builder.appName(name).master(settings.master or "local[*]")
-    for key, value in _conf(settings).items():
-        builder = builder.config(key, value)
     try:
-        with _output_to(SPARK_LOG), quick_home:
-            spark = builder.getOrCreate()
+        spark = _start(name, settings)
     except Exception as error:
         problem = f"Spark did not start: {first_line(error)} (its log: {SPARK_LOG})"
         raise EngineError(problem) from error
-    if settings.log_level.upper() in _QUIET_LEVELS:
-        SPARK_LOG.remove_at_exit()
+    if settings.log_level.upper() not in _QUIET_LEVELS:
+        SPARK_LOG.keep()
     spark.sparkContext.setLogLevel(settings.log_level.upper())
     _quiet_accumulators(spark)
     _send_code(spark, settings)
@@ -267,6 +258,23 @@ def disks_of(spark: SparkSession, checkpoint: str | None = None) -> RunDisks:
     return RunDisks(checkpoint, local)
 
 
+def _start(name: str, settings: SparkSettings) -> SparkSession:
+    """Make the session, and start a JVM for it where there is none."""
+    starting = starts_jvm()
+    directory = directory_for_jvm() if starting else None
+    builder = SparkSession.builder.appName(name).master(settings.master or "local[*]")
+    for key, value in _conf(settings, has_room_for_sockets(directory)).items():
+        builder = builder.config(key, value)
+    if not starting:
+        return builder.getOrCreate()
+    own_python = _is_local(settings) and os.environ["PYSPARK_PYTHON"] == sys.executable
+    quick_home = quick_spark_home() if own_python else contextlib.nullcontext()
+    with _output_to(SPARK_LOG), quick_home, started_in(directory):
+        spark = builder.getOrCreate()
+    leave_to_jvm(directory)
+    return spark
+
+
 def _quiet_accumulators(spark: SparkSession) -> None:
     """Let PySpark's accumulators, of which flows use none, print no trace when a worker dies."""
     server: Any = getattr(spark.sparkContext, "_accumulatorServer", None)
@@ -287,12 +295,11 @@ def _send_code(spark: SparkSession, settings: SparkSettings) -> None:
 def _zip_packages() -> Path:
     """The packages of this project as one zip file."""
     home = Path(__file__).resolve().parents[4]
-    path = Path(tempfile.mkdtemp(prefix="flow-code-")) / "flow_packages.zip"
+    path = new_directory("code-") / "flow_packages.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in _PACKAGES:
             for file in sorted((home / package).rglob("*.py")):
                 archive.write(file, file.relative_to(home))
-    atexit.register(shutil.rmtree, path.parent, ignore_errors=True)
     return path
 
 
@@ -300,11 +307,12 @@ def _is_local(settings: SparkSettings) -> bool:
     return (settings.master or "local").startswith("local")
 
 
-def _conf(settings: SparkSettings) -> dict[str, str]:
+def _conf(settings: SparkSettings, unix_sockets: bool) -> dict[str, str]:
     """What a new session is made with; workers come from our daemon where that is at hand."""
     if not _is_local(settings):
         return {**_QUIET_CONF, **settings.conf}
     daemon = {
+        "spark.python.unix.domain.socket.enabled": str(unix_sockets).lower(),
         "spark.python.daemon.module": "flow.engine.spark.startup.daemon",
         "spark.executorEnv.FLOW_PRELOAD": ",".join(_own_modules()),
     }
@@ -413,9 +421,9 @@ def _output_to(spark_log: SparkLog) -> Iterator[None]:
     sys.stdout.flush()
     sys.stderr.flush()
     kept = os.dup(1), os.dup(2)
-    with spark_log.opened() as log:
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
+    log = spark_log.opened()
+    os.dup2(log, 1)
+    os.dup2(log, 2)
     try:
         yield
     finally:

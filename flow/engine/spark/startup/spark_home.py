@@ -13,15 +13,12 @@ to be of another Java, or of other jars, starts without it.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
-import shutil
 import site
 import subprocess
 import sys
 import sysconfig
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,10 +26,11 @@ from typing import Any
 import pyspark
 from pyspark import SparkContext
 
+from flow.engine.spark.session.jvm_files import SUBMIT_OPTIONS
+from flow.engine.temporary import new_directory
 from flow.errors import EnvironmentProblem
 
 _HOME = "SPARK_HOME"
-_JAVA_OPTIONS = "SPARK_SUBMIT_OPTS"
 _WITH_THE_ZIP = "python"
 _NEEDED = ("bin", "jars")
 _ARCHIVE, _SIZE = "classes.jsa", "classes.size"
@@ -134,8 +132,8 @@ def _started_from(home: Path, java_options: str = "") -> Iterator[None]:
     """Let a JVM that is started now have that home, and these options beside the user's own."""
     wanted = {_HOME: str(home)}
     if java_options:
-        options = (os.environ.get(_JAVA_OPTIONS), java_options)
-        wanted[_JAVA_OPTIONS] = " ".join(filter(None, options))
+        options = (os.environ.get(SUBMIT_OPTIONS), java_options)
+        wanted[SUBMIT_OPTIONS] = " ".join(filter(None, options))
     before = {name: os.environ.pop(name, None) for name in wanted}
     os.environ.update(wanted)
     try:
@@ -149,8 +147,7 @@ def _started_from(home: Path, java_options: str = "") -> Iterator[None]:
 
 def _temporary_home() -> Path | None:
     """A folder of links to the installation, for this process; none where there can be none."""
-    home = Path(tempfile.mkdtemp(prefix="flow-spark-home-"))
-    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    home = new_directory("spark-home-")
     try:
         _link(home)
     except OSError:  # a file system, or a user, without links

@@ -1,0 +1,103 @@
+"""Temporary files of a JVM that this process starts: in the process's own directory.
+
+``java.io.tmpdir`` is where Spark has its files unless ``spark.local.dir`` or ``SPARK_LOCAL_DIRS``
+names a place, where native libraries are unpacked, and where the sockets of Python workers lie. So
+it is the one setting that is changed, and a place that the user names stays in use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkContext, java_gateway
+
+from flow.engine.temporary import ProcessDirectory, process_directory
+
+SUBMIT_OPTIONS = "SPARK_SUBMIT_OPTS"
+_TEMPORARY = "java.io.tmpdir"
+_JAVA_OPTIONS = (SUBMIT_OPTIONS, "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+_LONGEST_FOR_SOCKETS = 104 - len("/.00000000-0000-0000-0000-000000000000.sock\0")
+"""Bytes of a directory's path that leave room for a socket's name: 104 with a zero on macOS, and
+four more on Linux."""
+
+
+def starts_jvm() -> bool:
+    """Return True if a session that is made now starts a JVM."""
+    return SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ
+
+
+def directory_for_jvm() -> ProcessDirectory | None:
+    """Return the directory for a JVM that is started now; ``None`` if its user names another."""
+    if any(_TEMPORARY in os.environ.get(name, "") for name in _JAVA_OPTIONS):
+        return None
+    return process_directory()
+
+
+def has_room_for_sockets(directory: ProcessDirectory | None) -> bool:
+    """Return True if paths of sockets in the JVM's temporary directory are short enough.
+
+    Args:
+        directory: the directory for a JVM that is about to be started.
+    """
+    if SparkContext._gateway is not None:
+        return _fits(_java_property(_TEMPORARY))
+    return directory is None or _fits(str(directory.spark))
+
+
+@contextlib.contextmanager
+def started_in(directory: ProcessDirectory | None) -> Iterator[None]:
+    """Give a JVM that is started now its temporary directory; PySpark's own files go there too."""
+    if directory is None:
+        yield
+        return
+    before = os.environ.get(SUBMIT_OPTIONS)
+    path = str(directory.spark).replace("\\", "\\\\").replace('"', '\\"')
+    os.environ[SUBMIT_OPTIONS] = " ".join(filter(None, [f'"-D{_TEMPORARY}={path}"', before]))
+    # While it starts a JVM, PySpark has a directory for the JVM to answer in.
+    gateway: Any = java_gateway
+    gateway.tempfile = _TempfileIn(directory.spark)
+    try:
+        yield
+    finally:
+        gateway.tempfile = tempfile
+        os.environ.pop(SUBMIT_OPTIONS)
+        if before is not None:
+            os.environ[SUBMIT_OPTIONS] = before
+
+
+def leave_to_jvm(directory: ProcessDirectory | None) -> None:
+    """Have the JVM remove its files as it ends, and what this process has left to it by then."""
+    gateway: Any = SparkContext._gateway
+    if directory is None or gateway is None or gateway.proc is None:
+        return
+    file, hooks = gateway.jvm.java.io.File, gateway.jvm.org.apache.spark.util.ShutdownHookManager
+    hooks.registerShutdownDeleteDir(file(str(directory.spark)))
+    # After such hooks, in the reverse order, and a directory only if it is empty.
+    file(str(directory.path)).deleteOnExit()
+    file(str(directory.ended_log)).deleteOnExit()
+    directory.jvm = gateway.proc
+
+
+def _fits(path: str) -> bool:
+    return len(os.fsencode(path)) <= _LONGEST_FOR_SOCKETS
+
+
+def _java_property(name: str) -> str:
+    gateway: Any = SparkContext._gateway
+    return str(gateway.jvm.java.lang.System.getProperty(name))
+
+
+class _TempfileIn:
+    """The module `tempfile`, with another default for where directories are made."""
+
+    def __init__(self, directory: Path) -> None:
+        self.mkdtemp: Callable[..., str] = partial(tempfile.mkdtemp, dir=directory)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(tempfile, name)

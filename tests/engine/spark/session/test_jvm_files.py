@@ -1,0 +1,149 @@
+"""Where a JVM that is started has its temporary files, and who removes them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import java_gateway
+
+from flow.engine import jvm_files
+from flow.engine.spark.session.jvm_files import directory_for_jvm, has_room_for_sockets, started_in
+from flow.engine.temporary import ProcessDirectory
+
+START = """
+import json, sys
+from flow.engine.spark.session.session import SparkSettings, make_session
+from flow.engine.temporary import process_directory
+
+spark = make_session("files", SparkSettings("local[1]", json.loads(sys.argv[1])))
+workers = spark.range(3).repartition(2).mapInArrow(lambda batches: batches, "id long").count()
+print(json.dumps({
+    "workers": workers,
+    "tmpdir": spark._jvm.java.lang.System.getProperty("java.io.tmpdir"),
+    "sockets": spark.conf.get("spark.python.unix.domain.socket.enabled"),
+    "own": str(process_directory().spark),
+    "jvm": process_directory().jvm.pid if process_directory().jvm else 0,
+    "here": sorted(path.name.partition("-")[0] for path in process_directory().spark.iterdir()),
+}))
+"""
+
+
+def session(tmpdir: Path, conf: dict[str, str] | None = None, **variables: str) -> Any:
+    """What a session in a process of its own says, once it has gone with its JVM."""
+    tmpdir.mkdir(parents=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", START, json.dumps(conf or {})],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "TMPDIR": str(tmpdir), **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    said = json.loads(done.stdout)
+    while said["jvm"] and Path(f"/proc/{said['jvm']}").exists():
+        time.sleep(0.1)
+    return said
+
+
+def kinds(folder: Path) -> set[str]:
+    return {path.name.partition("-")[0] for path in folder.iterdir()}
+
+
+@pytest.mark.spark
+def test_all_of_sparks_files_lie_in_the_directory_of_the_process_and_go_with_it(
+    tmp_path: Path,
+) -> None:
+    said = session(tmp_path / "with space")
+    assert said["tmpdir"] == said["own"]
+    assert Path(said["own"]).parents[1] == tmp_path / "with space"
+    assert {"blockmgr", "spark"} <= set(said["here"])
+    assert list((tmp_path / "with space").iterdir()) == []
+
+
+@pytest.mark.spark
+def test_a_path_too_long_for_sockets_does_without_them(tmp_path: Path) -> None:
+    said = session(tmp_path / ("long" * 40))
+    assert (said["sockets"], said["workers"]) == ("false", 3)
+    assert said["tmpdir"] == said["own"]
+
+
+@pytest.mark.spark
+def test_a_short_path_has_sockets() -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        said = session(Path(short) / "t")
+        assert (said["sockets"], said["workers"]) == ("true", 3)
+
+
+@pytest.mark.spark
+def test_places_that_the_user_names_are_taken(tmp_path: Path) -> None:
+    chosen, java = tmp_path / "chosen", tmp_path / "java"
+    java.mkdir()
+    chosen.mkdir()
+    options = {"spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={java}"}
+    said = session(tmp_path / "t", {"spark.local.dir": str(chosen), **options})
+    assert said["tmpdir"] == str(java)
+    assert said["here"] == []
+    assert list((tmp_path / "t").iterdir()) == []
+
+
+@pytest.mark.spark
+def test_a_place_that_the_environment_names_is_taken(tmp_path: Path) -> None:
+    chosen = tmp_path / "chosen"
+    said = session(tmp_path / "t", SPARK_LOCAL_DIRS=str(chosen))
+    assert "blockmgr" not in said["here"]
+    assert chosen.is_dir()
+    assert list((tmp_path / "t").iterdir()) == []
+
+
+def test_a_temporary_directory_of_java_that_the_user_names_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Xmx1g -Djava.io.tmpdir=/var/java")
+    assert directory_for_jvm() is None
+    monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
+    with started_in(None):
+        assert "SPARK_SUBMIT_OPTS" not in os.environ
+
+
+def test_the_users_own_options_for_java_stay_and_come_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Dmine=1")
+    directory = ProcessDirectory.make(tmp_path)
+    with started_in(directory):
+        wanted = f'"-Djava.io.tmpdir={directory.spark}" -Dmine=1'
+        assert os.environ["SPARK_SUBMIT_OPTS"] == wanted
+    assert os.environ["SPARK_SUBMIT_OPTS"] == "-Dmine=1"
+    directory.leave()
+
+
+def test_what_pyspark_makes_while_it_starts_a_jvm_lies_there_too(tmp_path: Path) -> None:
+    gateway: Any = java_gateway
+    directory = ProcessDirectory.make(tmp_path)
+    with started_in(directory):
+        assert Path(gateway.tempfile.mkdtemp()).parent == directory.spark
+        assert gateway.tempfile.mkstemp is tempfile.mkstemp
+    assert gateway.tempfile is tempfile
+    directory.leave()
+
+
+@pytest.mark.parametrize(("bytes_of_path", "room"), [(60, True), (61, False)])
+def test_sockets_fit_where_macos_takes_their_paths(
+    bytes_of_path: int, room: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name is a dot, 36 characters and ``.sock``; with its slash and a zero at most 104 bytes."""
+    monkeypatch.setattr(jvm_files.SparkContext, "_gateway", None)
+    directory = ProcessDirectory.make(tmp_path)
+    path = "/" + "é" * ((bytes_of_path - 1) // 2) + "x" * ((bytes_of_path - 1) % 2)
+    monkeypatch.setattr(ProcessDirectory, "spark", Path(path))
+    assert has_room_for_sockets(directory) is room

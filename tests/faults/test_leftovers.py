@@ -1,0 +1,151 @@
+"""Temporary files of runs that were killed: a later start removes them, and no one else's."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.faults.conftest import SMALL
+from tests.faults.shop import write_inputs
+from tests.support.faults import Child, Shop, Victims
+
+pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(900)]
+Watch = Callable[[Child], Child]
+
+
+@pytest.fixture
+def tmpdir_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The temporary directory of the runs that a test starts."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+@pytest.fixture
+def new_shop(tmp_path: Path, tmpdir_of_runs: Path) -> Callable[[str], Shop]:
+    def make(name: str) -> Shop:
+        write_inputs(tmp_path / name, SMALL)
+        return Shop(tmp_path / name, SMALL)
+
+    return make
+
+
+def directory_of(child: Child, folder: Path) -> Path | None:
+    """The directory of a run, once it has made it."""
+    return next(iter(folder.glob(f"flow-{child.process.pid}-*")), None)
+
+
+def has_begun(child: Child, folder: Path) -> bool:
+    """Whether its JVM is there."""
+    return any(folder.glob(f"flow-{child.process.pid}-*/spark/*"))
+
+
+def interrupt_twice(child: Child) -> None:
+    child.process.send_signal(signal.SIGINT)
+    time.sleep(0.05)
+    child.process.send_signal(signal.SIGINT)
+    assert child.process.wait(60) == 130, child.output
+
+
+def killing(victims: Victims) -> Callable[[Child], None]:
+    return lambda child: child.kill(victims)
+
+
+@pytest.mark.parametrize(
+    ("end", "starting"),
+    [
+        pytest.param(killing(Victims.DRIVER), False, id="driver"),
+        pytest.param(killing(Victims.BOTH), False, id="driver and JVM"),
+        pytest.param(killing(Victims.EVERYTHING), False, id="everything"),
+        pytest.param(killing(Victims.DRIVER), True, id="driver as it starts"),
+        pytest.param(killing(Victims.EVERYTHING), True, id="everything as it starts"),
+        pytest.param(interrupt_twice, False, id="two signals"),
+    ],
+)
+def test_the_next_start_removes_what_a_run_that_was_killed_has_left(
+    end: Callable[[Child], None],
+    starting: bool,
+    new_shop: Callable[[str], Shop],
+    tmpdir_of_runs: Path,
+    watched: Watch,
+) -> None:
+    """
+    killed  ─ begins ─ is killed
+    next                          begins ──── ends
+    """
+    shop = new_shop("shop")
+    killed = watched(shop.start())
+    assert killed.wait_for(
+        lambda: has_begun(killed, tmpdir_of_runs) if starting else 1 in killed.epochs
+    )
+    end(killed)
+    killed.process.wait(60)
+    killed.vanish()
+    assert [path.name.split("-")[1] for path in tmpdir_of_runs.iterdir()] == [
+        str(killed.process.pid)
+    ]
+
+    following = watched(shop.start())
+    assert following.wait_for(lambda: following.epochs)
+    assert list(tmpdir_of_runs.iterdir()) == [directory_of(following, tmpdir_of_runs)]
+    following.finish()
+    assert list(tmpdir_of_runs.iterdir()) == []
+
+
+def test_a_run_that_is_alive_and_a_jvm_whose_driver_was_killed_keep_theirs(
+    new_shop: Callable[[str], Shop], tmpdir_of_runs: Path, watched: Watch
+) -> None:
+    """
+    alive       ─ begins ─ stopped ······························ goes on ─ ends
+    a driver      ─ begins ─ is killed
+    its JVM        ─ begins ─ stopped ··············· goes on ─ ends
+    between                             begins ─ ends
+    last                                                      begins ─ ends
+    """
+    alive, orphan = watched(new_shop("alive").start()), watched(new_shop("orphan").start())
+    for child in (alive, orphan):
+        assert child.wait_for(lambda child=child: 1 in child.epochs)
+    jvm = orphan.jvm()
+    assert jvm is not None
+    os.kill(jvm, signal.SIGSTOP)
+    orphan.kill(Victims.DRIVER)
+    for pid in alive.members():
+        os.kill(pid, signal.SIGSTOP)
+    theirs = [directory_of(child, tmpdir_of_runs) for child in (alive, orphan)]
+    before = [sorted(path.rglob("*")) for path in theirs if path is not None]
+    between = new_shop("between")
+    watched(between.start()).finish()
+    assert [sorted(path.rglob("*")) for path in theirs if path is not None] == before
+    assert set(tmpdir_of_runs.iterdir()) == set(theirs)
+
+    os.kill(jvm, signal.SIGCONT)
+    orphan.process.wait(60)
+    orphan.vanish()
+    watched(between.start()).finish()
+    assert set(tmpdir_of_runs.iterdir()) == {theirs[0]}
+    for pid in alive.members():
+        os.kill(pid, signal.SIGCONT)
+    alive.finish()
+    assert list(tmpdir_of_runs.iterdir()) == []
+
+
+def test_of_a_run_whose_jvm_was_killed_the_log_that_its_error_names_stays(
+    new_shop: Callable[[str], Shop], tmpdir_of_runs: Path, watched: Watch
+) -> None:
+    shop = new_shop("shop")
+    killed = watched(shop.start())
+    assert killed.wait_for(lambda: 1 in killed.epochs)
+    killed.kill(Victims.JVM)
+    assert killed.process.wait(60) == 1
+    killed.vanish()
+    left = directory_of(killed, tmpdir_of_runs)
+    assert left is not None
+    assert str(left / "spark.log") in killed.output.splitlines()[-1]
+    watched(shop.start()).finish()
+    assert sorted(tmpdir_of_runs.rglob("*")) == [left, left / "keep", left / "spark.log"]
