@@ -2,13 +2,19 @@
 
 ::
 
-    python benchmarks/kill_test.py [--kills 500] [--seed N] [--at-once N] [--folder DIR]
+    python benchmarks/kill_test.py [--kills 500] [--seed N] [--at-once N] [--only runs|tools]
+                                   [--folder DIR]
 
-The flow has two inputs, two levels of keyed steps, sessions, a join, and two file sinks; see
+The flow has two inputs, two levels of keyed steps, sessions, two joins, and two file sinks; see
 ``tests/faults/shop.py``. Each of its runs is a process of its own and is killed with SIGKILL, its
-driver, its JVM, or both, until the flow is done; then the next flow begins. ``--at-once 2`` kills
-two flows side by side. It ends with 0 if every flow has written exactly what the run left alone
-has.
+driver, its JVM, or both, until the flow is done. Between two runs, some of the recovery tools are
+run on its checkpoint, and killed too: ``verify``, ``rewind`` to an epoch some back, ``rescale`` to
+another layout, and ``relocate`` once the checkpoint has been moved to another folder. Then inputs
+end, the flow is drained, and the next flow begins.
+
+``--at-once 2`` kills two flows side by side; ``--only runs`` uses no tools, and with
+``--only tools`` runs are asked to stop instead. It ends with 0 if every flow has written exactly
+what the run left alone has, and has kept the same state, before it was drained and afterwards.
 """
 
 from __future__ import annotations
@@ -19,19 +25,37 @@ import random
 import shutil
 import sys
 import tempfile
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.faults.killing import Kill, Killer, Tally, kill_until_done
+from flow.engine.spark.session.session import SparkSettings, make_session
+from tests.faults.killing import Killer, Tally, kill_until_done
 from tests.faults.shop import Size, write_inputs
-from tests.support.faults import Results, Shop, assert_same, no_leftovers
+from tests.faults.tools import ToolUser
+from tests.support.faults import STANDING, Child, Results, Shop, assert_same, no_leftovers
 
 SIZE = Size(hours=20, epochs=40)
+State = dict[tuple[str, str], Any]
+OPEN = ("--now", STANDING, "--no-drain")
+DRAINED = ("--now", STANDING)
+
+
+@dataclass(frozen=True)
+class Golden:
+    """What a run that nobody kills writes and keeps: with its windows open, and drained."""
+
+    opened: tuple[Results, State]
+    drained: tuple[Results, State]
 
 
 def main() -> None:
@@ -40,12 +64,14 @@ def main() -> None:
     seed = random.randrange(10**6) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
     folder = Path(options.folder or tempfile.mkdtemp(prefix="flow-kills-"))
-    golden = left_alone(folder / "golden")
-    print(f"left alone it writes {dict(golden.kinds())}", flush=True)
-    hunt = Hunt(folder, golden, options.kills)
-    killers = [Killer(random.Random(f"{seed}, {number}")) for number in range(options.at_once)]
+    spark = make_session("kill-test", SparkSettings("local[1]", {"spark.driver.memory": "1g"}))
+    golden = left_alone(folder / "golden", spark)
+    said = f"it writes {dict(golden.drained[0].kinds())}, and kept {_keys(golden.opened[1])}"
+    print(f"left alone {said} keys before it was drained", flush=True)
+    hunt = Hunt(folder, spark, golden, options.kills, options.only)
+    rngs = [random.Random(f"{seed}, {number}") for number in range(options.at_once)]
     with ThreadPoolExecutor(options.at_once) as pool:
-        for ended in [pool.submit(hunt.kill_flows, killer) for killer in killers]:
+        for ended in [pool.submit(hunt.kill_flows, rng) for rng in rngs]:
             ended.result()
     print(*hunt.tally.lines(), "equal: all", sep="\n")
     if options.folder is None:
@@ -58,27 +84,32 @@ class Hunt:
 
     Attributes:
         folder: where each flow gets a folder.
-        golden: what each of them has to write.
+        spark: what reads state.
+        golden: what each of them has to write and keep.
         kills: how many are enough.
+        only: ``"runs"`` or ``"tools"`` to kill nothing else.
         tally: what was seen so far.
     """
 
     folder: Path
-    golden: Results
+    spark: SparkSession
+    golden: Golden
     kills: int
+    only: str | None = None
     tally: Tally = field(default_factory=Tally)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _started: float = field(default_factory=time.monotonic)
+    _reading: threading.Lock = field(default_factory=threading.Lock)
 
-    def kill_flows(self, killer: Killer) -> None:
+    def kill_flows(self, rng: random.Random) -> None:
         """Kill flows one after the other; several threads may do so at once."""
-        while len(self.tally.kills) < self.kills:
+        killer = Killer(rng, gentle=self.only == "tools")
+        while self.tally.count < self.kills:
             number = next(self._numbers)
             shop = _new_shop(self.folder / f"flow-{number:03d}")
             try:
                 with no_leftovers() as children:
-                    kill_until_done(shop, killer, children, self.tally, self.kills, self._report)
-                assert_same(shop.results(), self.golden)
+                    self._kill_flow(shop, killer, children)
             except BaseException as error:
                 self.kills = 0  # Other threads end with the flow that they are at.
                 print(f"flow {number}, in {shop.home}: {error}", flush=True)
@@ -86,19 +117,47 @@ class Hunt:
             shutil.rmtree(shop.home)
             print(f"flow {number}: equal", flush=True)
 
-    def _report(self, kill: Kill) -> None:
+    def _kill_flow(self, shop: Shop, killer: Killer, children: list[Child]) -> None:
+        user = ToolUser(killer.rng, shop, children, self.tally, self.kills, self._report)
+        between = user.use if self.only != "runs" else lambda: None
+        for options, golden in ((OPEN, self.golden.opened), (DRAINED, self.golden.drained)):
+            shop.options = options
+            kill_until_done(shop, killer, children, self.tally, self.kills, self._report, between)
+            assert_same(shop.results(), golden[0])
+            with self._reading:  # which sets what all reading of a session goes by
+                assert_same_state(shop.state(self.spark), golden[1])
+        self.tally.finished += 1
+
+    def _report(self, kill: object) -> None:
         minutes = (time.monotonic() - self._started) / 60
-        said = f"kill {len(self.tally.kills)} of {self.kills}, {minutes:.1f} min:"
-        print(f"{said} {kill.victims.value}, {kill.phase.value}", flush=True)
+        print(f"kill {self.tally.count} of {self.kills}, {minutes:.1f} min: {kill}", flush=True)
 
 
-def left_alone(home: Path) -> Results:
-    """What a run that nobody kills writes."""
+def left_alone(home: Path, spark: SparkSession) -> Golden:
+    """What a run that nobody kills writes and keeps."""
     shop = _new_shop(home)
-    with no_leftovers() as children:
-        children.append(shop.start())
-        children[0].finish(seconds=1_000)
-    return shop.results()
+    found = []
+    for options in (OPEN, DRAINED):
+        shop.options = options
+        with no_leftovers() as children:
+            children.append(shop.start())
+            children[0].finish(seconds=1_000)
+        found.append((shop.results(), shop.state(spark)))
+    return Golden(*found)
+
+
+def assert_same_state(got: State, wanted: State) -> None:
+    """The same keys with the same state; shows one that differs."""
+    differing = sorted(key for key in {*got, *wanted} if got.get(key) != wanted.get(key))
+    if differing:
+        one = differing[0]
+        shown = f"{one}: {got.get(one)} in the place of {wanted.get(one)}"
+        raise AssertionError(f"state of {len(differing)} keys differs, such as {shown}")
+
+
+def _keys(state: State) -> dict[str, int]:
+    """How many keys each step keeps."""
+    return dict(Counter(step for step, key in state if key))
 
 
 def _new_shop(home: Path) -> Shop:
@@ -113,6 +172,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--seed", type=int, help="where the kills fall; chosen when left out")
     parser.add_argument("--at-once", type=int, default=1, help="how many flows run side by side")
+    parser.add_argument("--only", choices=("runs", "tools"), help="kill nothing else")
     parser.add_argument("--folder", help="where to keep what is written; else it is removed")
     return parser
 

@@ -41,7 +41,7 @@ def main() -> None:
         )
     except FlowError as error:
         sys.exit(f"{type(error).__name__}: {error}")
-    print(f"done after {summary.epochs} epochs")  # noqa: T201
+    print(f"{'stopped' if summary.stopped else 'done'} after {summary.epochs} epochs")  # noqa: T201
 
 
 def _parser() -> argparse.ArgumentParser:

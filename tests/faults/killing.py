@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from tests.support.faults import Child, Phase, Shop, Victims
@@ -21,14 +23,54 @@ class Kill:
     """One kill.
 
     Attributes:
-        victims: who was killed.
+        victims: who was killed; ``None`` if the run was only asked to stop, and did.
         phase: what the run was at.
         redone: whether the next run has an epoch to do again.
     """
 
-    victims: Victims
+    victims: Victims | None
     phase: Phase
     redone: bool
+
+    def __str__(self) -> str:
+        """Who was killed, and at what."""
+        return f"{'nobody' if self.victims is None else self.victims.value}, {self.phase.value}"
+
+
+class Tool(Enum):
+    """A command of ``python -m recovery``."""
+
+    VERIFY = "verify"
+    REWIND = "rewind"
+    RESCALE = "rescale"
+    RELOCATE = "relocate"
+
+
+class ToolPhase(Enum):
+    """What a tool was at when it was killed, as the checkpoint's files tell.
+
+    Attributes:
+        STARTING: it held no lock; `Tool.VERIFY` takes none.
+        LOCKED: it held the lock, and had changed nothing.
+        CHANGED: it had changed files, some of them or all.
+    """
+
+    STARTING = "starting or reading"
+    LOCKED = "locked"
+    CHANGED = "files changed"
+
+
+@dataclass(frozen=True)
+class ToolKill:
+    """One kill of a tool: which, whom, and what it was at."""
+
+    tool: Tool
+    victims: Victims
+    phase: ToolPhase
+
+    def __str__(self) -> str:
+        """Which tool was killed, who of it, and at what."""
+        return f"{self.tool.value}, {self.victims.value}, {self.phase.value}"
 
 
 @dataclass
@@ -36,15 +78,26 @@ class Tally:
     """What was seen of many kills."""
 
     kills: list[Kill] = field(default_factory=list)
+    tool_kills: list[ToolKill] = field(default_factory=list)
+    tools: Counter[str] = field(default_factory=Counter)
     finished: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many kills there have been, of runs and of tools."""
+        return len(self.kills) + len(self.tool_kills)
 
     def lines(self) -> list[str]:
         """A summary to print."""
         phases = Counter(kill.phase.value for kill in self.kills)
-        victims = Counter(kill.victims.value for kill in self.kills)
+        victims = Counter(kill.victims.value for kill in self.kills if kill.victims is not None)
+        of_tools = Counter(f"{kill.tool.value}, {kill.phase.value}:" for kill in self.tool_kills)
         return [
-            f"kills: {len(self.kills)} ({_counted(victims)})",
+            f"kills: {self.count}",
+            f"of runs: {len(self.kills)} ({_counted(victims)})",
             f"fell in: {_counted(phases)}",
+            f"of tools: {len(self.tool_kills)} ({_counted(of_tools)})",
+            f"tools that came to their end: {_counted(self.tools)}",
             f"epochs done again: {sum(kill.redone for kill in self.kills)}",
             f"flows that came to their end: {self.finished}",
         ]
@@ -64,10 +117,14 @@ class Killer:
     rng: random.Random
     start_seconds: float = 8.0
     epoch_seconds: float = 1.0
+    gentle: bool = False
+    """Whether runs are only asked to stop, for tools to be killed between them."""
 
     def kill(self, shop: Shop, child: Child) -> Kill | None:
         """Kill a run some time; what was killed, or nothing if it came to its end before."""
         begun = shop.logged("offsets")
+        if self.gentle:
+            return self._stop(shop, child)
         victims = self.rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
         if self.rng.random() < STARTING_SHARE:
             self._wait(child, self.rng.random() * self.start_seconds)
@@ -84,6 +141,17 @@ class Killer:
             return None
         redone = shop.logged("offsets") > shop.logged("commits")
         return Kill(victims, shop.phase(begun), redone)
+
+    def _stop(self, shop: Shop, child: Child) -> Kill | None:
+        self._let_epochs_pass(shop, child)
+        if not child.ended:
+            child.process.send_signal(signal.SIGINT)
+        code = child.process.wait(120)
+        if "\ndone after " in child.output:
+            return None
+        if code and "KeyboardInterrupt" not in child.output:  # which came after its last epoch
+            raise AssertionError(f"a run failed by itself:\n{child.output}")
+        return Kill(None, Phase.BETWEEN, False)
 
     def _let_epochs_pass(self, shop: Shop, child: Child) -> None:
         started, before = time.monotonic(), shop.logged("commits")
@@ -109,12 +177,14 @@ def kill_until_done(
     tally: Tally,
     most: int,
     report: Callable[[Kill], Any] = lambda _: None,
+    between: Callable[[], Any] = lambda: None,
 ) -> None:
     """Run the shop to its end, killing each run until there have been so many kills in all.
 
-    Each run starts at once, while what is left of the one before may still be dying.
+    Each run starts at once, while what is left of the one before may still be dying; but for what
+    is done between two runs.
     """
-    while len(tally.kills) < most:
+    while tally.count < most:
         child = shop.start()
         children.append(child)
         kill = killer.kill(shop, child)
@@ -122,9 +192,10 @@ def kill_until_done(
             one.vanish()
         if kill is None:
             break
-        tally.kills.append(kill)
-        report(kill)
+        if kill.victims is not None:
+            tally.kills.append(kill)
+            report(kill)
+        between()
     else:
         children.append(shop.start())
     children[-1].finish()
-    tally.finished += 1

@@ -2,10 +2,11 @@
 
 ::
 
-    clicks ── visits (sessions, by user) ─┬─ numbered (by town) ── log, JSON lines
-    orders ── spent  (totals, by user) ───┤                          │
-                                          └─ hours (a join, by town) ┴─ late
-                                                └─ hours, Parquet
+    clicks ─┬─ visits (sessions, by user) ─┬─ numbered (by town) ── log, JSON lines
+            ├─ led_to (a join, by user) ─┐ │                         │ │
+    orders ─┴─ spent  (totals, by user) ─│─┤                         │ │
+                                         │ └─ hours (a join, by town)┴ late
+                                         └───── log                  └─ hours, Parquet
 
 Every value that is lost or comes twice shows: totals and numbers run on for the flow's whole life.
 Watermarks move with the data alone, so that the results do not tell how long a run took.
@@ -100,16 +101,18 @@ def make_flow(home: Path, size: Size, fault: Fault = NO_FAULT) -> Dataflow:
     flow = Dataflow("shop")
     clicks = op.input("clicks", flow, StruckSource(_source(home, "clicks", size), fault))
     orders = op.input("orders", flow, _source(home, "orders", size))
+    clicks_by_user = op.key_on("clicks_by_user", clicks, "user")
+    orders_by_user = op.key_on("orders_by_user", orders, "user")
     visits = win.fold_window(
         "visits",
-        op.key_on("clicks_by_user", clicks, "user"),
+        clicks_by_user,
         EventClock("at", "2m", on_idle="hold"),
         SessionWindower("5m"),
         list,
         AddPage(fault),
         merge_pages,
     )
-    spent = op.stateful_map("spent", op.key_on("orders_by_user", orders, "user"), add_amount)
+    spent = op.stateful_map("spent", orders_by_user, add_amount)
     made = op.map("visit", visits.down, visit_of)
     visits_by_town = op.key_on("visits_by_town", made, "town")
     orders_by_town = op.key_on("orders_by_town", op.map("order", spent, order_of), "town")
@@ -123,7 +126,9 @@ def make_flow(home: Path, size: Size, fault: Fault = NO_FAULT) -> Dataflow:
     both = op.merge("both", visits_by_town, orders_by_town)
     numbered = op.stateful_map("numbered", both, Number(fault))
     late = op.map("late", op.merge("all_late", visits.late, hours.late), late_of)
-    log = op.merge("all_log", op.map("plain", numbered, value_of), late)
+    led_to = op.join("led_to", clicks_by_user, orders_by_user)
+    pairs = op.map("pair", led_to, pair_of)
+    log = op.merge("all_log", op.map("plain", numbered, value_of), late, pairs)
     rows = op.map("row", hours.down, row_of)
     op.output("write_hours", rows, struck(ParquetSink(home / "out" / "hours"), fault, "hours"))
     op.output("write_log", log, struck(JsonLinesSink(home / "out" / "log"), fault, "log"))
@@ -202,6 +207,12 @@ def late_of(item: Any) -> Record:
     by = late.late_by.total_seconds()
     said = {"late_by": by, "windows": windows, "side": late.side, "reason": late.reason.value}
     return {"what": "late", "key": key, "value": late.value, **said}
+
+
+def pair_of(item: Any) -> Record:
+    """A user's last click before an order, or the first after it, and the order."""
+    user, (click, order) = item
+    return {"what": "pair", "user": user, "click": click["n"], "order": order["n"]}
 
 
 def value_of(item: Any) -> Any:

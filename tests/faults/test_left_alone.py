@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -63,3 +63,24 @@ def test_hours_join_visits_with_orders(golden: Golden) -> None:
     hours = [json.loads(row) for row in golden.results.hours.elements()]
     assert len({(row["town"], row["hour"]) for row in hours}) == len(hours) > TOWNS
     assert any("visitor" in row and "buyer" in row for row in hours)
+
+
+def test_a_click_leads_to_an_order_of_its_user_or_waits_for_one(
+    golden: Golden, tmp_path: Path
+) -> None:
+    users = {
+        name: {one["n"]: one["user"] for one in inputs(tmp_path / name, name)}
+        for name in ("clicks", "orders")
+    }
+    pairs = lines(golden, "pair")
+    assert all(pair["user"] == users["clicks"][pair["click"]] for pair in pairs)
+    assert all(pair["user"] == users["orders"][pair["order"]] for pair in pairs)
+    assert len({pair["order"] for pair in pairs}) == len(pairs) > USERS
+    waiting = [state for (step, _), (state, _) in golden.state.items() if step == "led_to"]
+    assert any(clicks and not orders for clicks, orders in (state.sides for state in waiting))
+
+
+def test_both_joins_keep_state_while_the_shop_is_open(golden: Golden) -> None:
+    kept = Counter(step for step, key in golden.state if key)
+    assert kept["hours"] == TOWNS
+    assert 0 < kept["led_to"] <= USERS

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.faults.conftest import ALIKE
 from tests.faults.killing import Killer, Tally, kill_until_done
 from tests.faults.shop import Size, write_inputs
+from tests.faults.tools import ToolUser
 from tests.support.faults import Shop, assert_same, no_leftovers
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1_800)]
@@ -34,8 +36,27 @@ def test_killed_at_random_and_started_again_it_loses_nothing_and_writes_nothing_
         shop = new_shop(tmp_path / str(tally.finished))
         with no_leftovers() as children:
             kill_until_done(shop, killer, children, tally, kills)
+        tally.finished += 1
         assert_same(shop.results(), golden.results())
     print(*tally.lines(), sep="\n")  # noqa: T201
+
+
+@pytest.mark.faults
+def test_with_tools_between_its_runs_that_are_killed_too_it_does_the_same(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    print(f"FAULTS_SEED={SEED}")  # noqa: T201  (shown when the test fails)
+    golden = new_shop(tmp_path / "golden")
+    golden.run_here(spark)
+    rng, tally, kills = random.Random(SEED), Tally(), 12
+    shop = new_shop(tmp_path / "shop")
+    shop.options = ALIKE
+    with no_leftovers() as children:
+        user = ToolUser(rng, shop, children, tally, kills)
+        kill_until_done(shop, Killer(rng), children, tally, kills, between=user.use)
+    print(*tally.lines(), sep="\n")  # noqa: T201
+    assert_same(shop.results(), golden.results())
+    assert shop.state(spark) == golden.state(spark)
 
 
 def new_shop(home: Path) -> Shop:

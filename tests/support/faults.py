@@ -24,6 +24,7 @@ from flow import run
 from flow.engine.spark.session.session import query_conf
 from flow.engine.state.packed import unpack
 from flow.engine.state.segment import FORMAT_OF_SHARDS, Segment
+from flow.engine.state.store import PROGRESS_SEGMENT
 from flow_windowing.columnar.storage.segments import Kept
 from flow_windowing.columnar.storage.snapshots import snapshots_of_kept
 from recovery import RecoveryConfig
@@ -81,21 +82,37 @@ class Shop:
         home: the folder.
         size: how much there is to do.
         options: what every run is given, as `tests.faults.child` takes it.
+        place: the name of the checkpoint's folder.
     """
 
     home: Path
     size: Size = field(default_factory=Size)
     options: tuple[str, ...] = ()
+    place: str = "checkpoint"
 
     @property
     def checkpoint(self) -> Path:
         """Where its runs keep what they need to go on."""
-        return self.home / "checkpoint"
+        return self.home / self.place
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """What the checkpoint says of itself; nothing before a run has made it."""
+        file = self.checkpoint / "flow.json"
+        found: Mapping[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+        return found
+
+    @property
+    def spark(self) -> Path:
+        """Spark's checkpoint of this generation."""
+        generation = self.identity.get("generation", 0)
+        return self.checkpoint / (f"spark-{generation}" if generation else "spark")
 
     def start(self, *options: str) -> Child:
         """Start a run in a process of its own."""
         command = [sys.executable, "-m", "tests.faults.child", str(self.home)]
         command += ["--hours", str(self.size.hours), "--epochs", str(self.size.epochs)]
+        command += ["--checkpoint", str(self.checkpoint)]
         return Child.start([*command, *self.options, *options], self.home)
 
     def start_struck(self, point: str, at: int, whom: Whom = Whom.ALL, times: int = 1) -> Child:
@@ -123,22 +140,37 @@ class Shop:
         )
 
     def state(self, spark: SparkSession) -> dict[tuple[str, str], Any]:
-        """What is kept of each (step, key) as the last epoch left it."""
+        """What is kept of each (step, key) as the last epoch left it.
+
+        How far a step's stream has come is kept by each shard, and comes by the key "".
+        """
         kept: dict[tuple[str, str], Any] = {}
         with query_conf(spark, PARTITIONS):
             for level in range(LEVELS):
                 reader = spark.read.format("statestore").option("operatorId", level)
                 reader = reader.option("stateVarName", "segments")
-                for row in reader.load(str(self.checkpoint / "spark")).collect():
+                for row in reader.load(str(self.spark)).collect():
                     key, value = row.user_map_key, row.user_map_value
-                    kept.update(_kept(key.step, unpack(bytes(value.content))))
+                    content = unpack(bytes(value.content))
+                    if key.number == PROGRESS_SEGMENT:
+                        kept.setdefault((key.step, ""), set()).add(content)
+                    else:
+                        kept.update(_kept(key.step, content))
         return kept
 
     def logged(self, log: str) -> int:
-        """The number of the last epoch in Spark's log of ``offsets`` or ``commits``; -1: none."""
-        folder = self.checkpoint / "spark" / log
+        """The number of the last epoch in Spark's log of ``offsets`` or ``commits``.
+
+        It is that before this generation's first if there is none: -1 for a flow's first runs.
+        """
+        first = self.identity.get("first_epoch", 0)
+        return max(self.epochs(log), default=int(first) - 1)
+
+    def epochs(self, log: str) -> list[int]:
+        """The epochs of this generation in one of Spark's logs, in order."""
+        folder, first = self.spark / log, int(self.identity.get("first_epoch", 0))
         names = [file.name for file in folder.iterdir()] if folder.exists() else []
-        return max((int(name) for name in names if name.isdigit()), default=-1)
+        return sorted(first + int(name) for name in names if name.isdigit())
 
     def phase(self, begun_before: int) -> Phase:
         """What the last run, which found so many epochs begun, was at when it was killed."""
@@ -147,8 +179,8 @@ class Shop:
             return Phase.STARTING if begun == begun_before else Phase.BETWEEN
         if any(self.home.glob(f"out/*/epoch={begun:08d}-*")):
             return Phase.PUBLISHED
-        version = begun + 1
-        if any(self.checkpoint.glob(f"spark/state/*/*/{version}_*")):
+        version = begun + 1 - int(self.identity.get("first_epoch", 0))
+        if any(self.spark.glob(f"state/*/*/{version}_*")):
             return Phase.STATE
         return Phase.STARTING if begun == begun_before else Phase.COMPUTING
 
