@@ -3,7 +3,7 @@
 ::
 
     python benchmarks/kill_test.py [--kills 500] [--seed N] [--at-once N] [--only runs|tools]
-                                   [--folder DIR]
+                                   [--hours 20] [--epochs 40] [--folder DIR]
 
 The flow has two inputs, two levels of keyed steps, sessions, two joins, and two file sinks; see
 ``tests/faults/shop.py``. Each of its runs is a process of its own and is killed with SIGKILL, its
@@ -13,8 +13,9 @@ another layout, and ``relocate`` once the checkpoint has been moved to another f
 end, the flow is drained, and the next flow begins.
 
 ``--at-once 2`` kills two flows side by side; ``--only runs`` uses no tools, and with
-``--only tools`` runs are asked to stop instead. It ends with 0 if every flow has written exactly
-what the run left alone has, and has kept the same state, before it was drained and afterwards.
+``--only tools`` runs are asked to stop instead; ``--hours 6 --epochs 12`` makes smaller flows. It
+ends with 0 if every flow has written exactly what the run left alone has, and has kept the same
+state, before it was drained and afterwards.
 """
 
 from __future__ import annotations
@@ -44,7 +45,6 @@ from tests.faults.shop import Size, write_inputs
 from tests.faults.tools import ToolUser
 from tests.support.faults import STANDING, Child, Results, Shop, assert_same, no_leftovers
 
-SIZE = Size(hours=20, epochs=40)
 State = dict[tuple[str, str], Any]
 OPEN = ("--now", STANDING, "--no-drain")
 DRAINED = ("--now", STANDING)
@@ -63,12 +63,13 @@ def main() -> None:
     options = _parser().parse_args()
     seed = random.randrange(10**6) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
+    size = Size(options.hours, options.epochs)
     folder = Path(options.folder or tempfile.mkdtemp(prefix="flow-kills-"))
     spark = make_session("kill-test", SparkSettings("local[1]", {"spark.driver.memory": "1g"}))
-    golden = left_alone(folder / "golden", spark)
+    golden = left_alone(folder / "golden", size, spark)
     said = f"it writes {dict(golden.drained[0].kinds())}, and kept {_keys(golden.opened[1])}"
     print(f"left alone {said} keys before it was drained", flush=True)
-    hunt = Hunt(folder, spark, golden, options.kills, options.only)
+    hunt = Hunt(folder, size, spark, golden, options.kills, options.only)
     rngs = [random.Random(f"{seed}, {number}") for number in range(options.at_once)]
     with ThreadPoolExecutor(options.at_once) as pool:
         for ended in [pool.submit(hunt.kill_flows, rng) for rng in rngs]:
@@ -84,6 +85,7 @@ class Hunt:
 
     Attributes:
         folder: where each flow gets a folder.
+        size: how large each of them is.
         spark: what reads state.
         golden: what each of them has to write and keep.
         kills: how many are enough.
@@ -92,6 +94,7 @@ class Hunt:
     """
 
     folder: Path
+    size: Size
     spark: SparkSession
     golden: Golden
     kills: int
@@ -106,7 +109,7 @@ class Hunt:
         killer = Killer(rng, gentle=self.only == "tools")
         while self.tally.count < self.kills:
             number = next(self._numbers)
-            shop = _new_shop(self.folder / f"flow-{number:03d}")
+            shop = _new_shop(self.folder / f"flow-{number:03d}", self.size)
             try:
                 with no_leftovers() as children:
                     self._kill_flow(shop, killer, children)
@@ -133,9 +136,9 @@ class Hunt:
         print(f"kill {self.tally.count} of {self.kills}, {minutes:.1f} min: {kill}", flush=True)
 
 
-def left_alone(home: Path, spark: SparkSession) -> Golden:
+def left_alone(home: Path, size: Size, spark: SparkSession) -> Golden:
     """What a run that nobody kills writes and keeps."""
-    shop = _new_shop(home)
+    shop = _new_shop(home, size)
     found = []
     for options in (OPEN, DRAINED):
         shop.options = options
@@ -160,11 +163,11 @@ def _keys(state: State) -> dict[str, int]:
     return dict(Counter(step for step, key in state if key))
 
 
-def _new_shop(home: Path) -> Shop:
+def _new_shop(home: Path, size: Size) -> Shop:
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
-    write_inputs(home, SIZE)
-    return Shop(home, SIZE)
+    write_inputs(home, size)
+    return Shop(home, size)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -172,6 +175,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--seed", type=int, help="where the kills fall; chosen when left out")
     parser.add_argument("--at-once", type=int, default=1, help="how many flows run side by side")
+    parser.add_argument("--hours", type=float, default=20, help="how long each shop is open")
+    parser.add_argument("--epochs", type=int, default=40, help="about how many epochs that takes")
     parser.add_argument("--only", choices=("runs", "tools"), help="kill nothing else")
     parser.add_argument("--folder", help="where to keep what is written; else it is removed")
     return parser

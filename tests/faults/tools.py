@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -21,7 +22,6 @@ KILLED = 0.7
 """How often a tool that is used is killed."""
 OFTEN = {Tool.VERIFY: 1, Tool.REWIND: 4, Tool.RESCALE: 3, Tool.RELOCATE: 3}
 PLACES = ("checkpoint", "moved")
-Content = dict[str, tuple[int, int]]
 
 
 @dataclass
@@ -104,10 +104,10 @@ class ToolUser:
 
     def _killed(self, tool: Tool, arguments: list[str]) -> ToolKill | None:
         """Start a tool and kill it; nothing if it came to its end before."""
-        before = _content(self.shop.checkpoint)
+        before = _top(self.shop.checkpoint)
         child = self._start(tool, arguments)
         victims = self.rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
-        self._wait_for_the_moment(tool, child)
+        self._wait_for_the_moment(tool, child, before)
         ended = child.ended
         if victims is Victims.JVM and child.jvm() is None:
             victims = Victims.DRIVER
@@ -118,20 +118,20 @@ class ToolUser:
             return None
         return ToolKill(tool, victims, self._phase(child, before))
 
-    def _wait_for_the_moment(self, tool: Tool, child: Child) -> None:
+    def _wait_for_the_moment(self, tool: Tool, child: Child, before: dict[str, int]) -> None:
         """Wait some time from its start, from its lock, or from the first file that it changes."""
         since = self.rng.choice(("start", "lock", "lock", "change", "change"))
         if since == "start" or tool is Tool.VERIFY:
             self._wait(child, 1.5 * self.start_seconds)
             return
-        names, started = _names(self.shop.checkpoint), time.monotonic()
+        started = time.monotonic()
         if not child.wait_for(lambda: self._is_locked_by(child)):
             return
         self.start_seconds = locked = time.monotonic() - started
         work = self.work_seconds.get(tool, 2.0)
         if since == "lock":
             self._wait(child, work)
-        elif child.wait_for(lambda: _names(self.shop.checkpoint) != names):
+        elif child.wait_for(lambda: _top(self.shop.checkpoint) != before):
             self.work_seconds[tool] = time.monotonic() - started - locked
             self._wait(child, 0.3)
 
@@ -139,8 +139,8 @@ class ToolUser:
         until = time.monotonic() + self.rng.random() * most
         child.wait_for(lambda: time.monotonic() >= until)
 
-    def _phase(self, child: Child, before: Content) -> ToolPhase:
-        if _content(self.shop.checkpoint) != before:
+    def _phase(self, child: Child, before: dict[str, int]) -> ToolPhase:
+        if _top(self.shop.checkpoint) != before:
             return ToolPhase.CHANGED
         return ToolPhase.LOCKED if self._is_locked_by(child) else ToolPhase.STARTING
 
@@ -158,21 +158,15 @@ def _check(tool: Tool, child: Child) -> None:
         raise AssertionError(f"{tool.value} ended with {code}:\n{child.output}")
 
 
-def _names(checkpoint: Path) -> set[str]:
-    """What lies at the top of a checkpoint but locks; each tool first makes something there."""
-    return {name for name in os.listdir(checkpoint) if not name.lstrip(".").startswith("lock")}
+def _top(checkpoint: Path) -> dict[str, int]:
+    """What lies at the top of a checkpoint, but for locks, with its time of change.
 
-
-def _content(checkpoint: Path) -> Content:
-    """What there is in a checkpoint, but for locks: each file's size and time."""
-    found: Content = {}
-    for path in checkpoint.rglob("*"):
-        if path.name.lstrip(".").startswith("lock"):
-            continue
-        try:
-            stat = path.stat()
-        except FileNotFoundError:
-            continue
-        if path.is_file():
-            found[str(path.relative_to(checkpoint))] = stat.st_size, stat.st_mtime_ns
+    Each tool that changes anything first makes something there, and no run does later than its
+    first epoch: the JVM of one that was killed may still be at work below.
+    """
+    found = {}
+    for entry in os.scandir(checkpoint):
+        if not entry.name.lstrip(".").startswith("lock"):
+            with contextlib.suppress(FileNotFoundError):
+                found[entry.name] = entry.stat().st_mtime_ns
     return found
