@@ -102,7 +102,8 @@ class ProcessDirectory:
     def keep_log(self) -> None:
         """Let the log outlive this process, for `KEPT_DAYS` after its last line."""
         with contextlib.suppress(OSError):
-            (self.path / KEEP).touch()
+            if self.log.exists():  # else somebody has tidied up, and there is nothing to keep
+                (self.path / KEEP).touch()
 
     def leave(self) -> None:
         """Remove the directory as the process ends, or leave that to a JVM that ends after it."""
