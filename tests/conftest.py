@@ -1,4 +1,4 @@
-"""One Spark session for the whole test run, and how hypothesis searches."""
+"""One Spark session for each process of a run, which tests run, and how hypothesis searches."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from flow.engine.spark.session.session import SparkSettings, make_session
+from tests.support.ordering import longest_files_first
+from tests.support.sampling import ORDINARY
 
 # The same examples each time, so that a change that breaks nothing never fails; look for new ones
 # with --hypothesis-profile=search. No deadline: the first example pays for imports.
-settings.register_profile("steady", deadline=None, derandomize=True)
+settings.register_profile(ORDINARY, deadline=None, derandomize=True)
+settings.register_profile("thorough", settings.get_profile(ORDINARY))
 settings.register_profile("search", deadline=None, max_examples=1_000)
-settings.load_profile("steady")
+settings.load_profile(ORDINARY)
 
 CONF = {
     "spark.driver.memory": "3g",
@@ -23,13 +26,35 @@ CONF = {
 }
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Try all examples of every property where faults are asked for.
+
+    This comes before test modules are imported, and before hypothesis takes a profile that the
+    command line names.
+    """
+    if asks_for_faults(config):
+        settings.load_profile("thorough")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave what takes long out, unless it is asked for by its marker or its folder."""
-    if "faults" in config.option.markexpr or any("tests/faults" in name for name in config.args):
-        return
-    left_out = [item for item in items if item.get_closest_marker("faults")]
-    items[:] = [item for item in items if not item.get_closest_marker("faults")]
-    config.hook.pytest_deselected(items=left_out)
+    """Choose the tests of this run, and put files that take long first where files run at once."""
+    if asks_for_faults(config):
+        for item in items:
+            if item.get_closest_marker("sampled"):
+                item.add_marker("faults")
+    elif not any("tests/faults" in name for name in config.args):
+        left_out = [item for item in items if item.get_closest_marker("faults")]
+        items[:] = [item for item in items if not item.get_closest_marker("faults")]
+        config.hook.pytest_deselected(items=left_out)
+    if hasattr(config, "workerinput"):
+        items[:] = longest_files_first(items)
+
+
+def asks_for_faults(config: pytest.Config) -> bool:
+    """Return True if the marker expression selects faults, as ``-m faults`` does."""
+    expression = config.option.markexpr
+    return "faults" in expression and "not faults" not in expression
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,32 @@
+"""Properties that take long: an ordinary run tries a part of their examples, ``-m faults`` all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+from hypothesis import settings
+
+ORDINARY = "steady"
+"""The hypothesis profile of an ordinary run; any other tries all examples."""
+
+Test = TypeVar("Test", bound=Callable[..., object])
+
+
+def sampled(examples: int, *, by_default: int) -> Callable[[Test], Test]:
+    """Settings of a property that takes long.
+
+    The test has the marker ``sampled``, and with ``-m faults`` the marker ``faults`` as well.
+
+    Args:
+        examples: number of examples with ``-m faults``, or with another hypothesis profile.
+        by_default: number of examples in an ordinary run.
+    """
+    ordinary = settings.get_current_profile_name() == ORDINARY
+
+    def decorate(test: Test) -> Test:
+        chosen = settings(max_examples=by_default if ordinary else examples)
+        return pytest.mark.sampled(chosen(test))
+
+    return decorate
