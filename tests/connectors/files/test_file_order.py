@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
@@ -33,6 +33,7 @@ from flow.leveling import Leveling
 from flow.testing import TestingSink, run_source
 from recovery import RecoveryConfig
 from tests.support.reading_files import JsonLog, parquet, write
+from tests.support.sampling import sampled
 
 
 class Clock:
@@ -152,7 +153,7 @@ def test_in_sequence_each_unit_is_read_once_file_after_file(
     paces,
     st.data(),
 )
-@settings(max_examples=300)
+@sampled(300, by_default=75)
 def test_in_parallel_each_unit_is_read_once_and_each_file_in_order(
     of: list[int],
     per_epoch: int,

@@ -44,6 +44,7 @@ from flow_windowing import (
     TopK,
     TumblingWindower,
 )
+from tests.support.sampling import sampled
 
 START = datetime(2023, 12, 14, 10, 30, tzinfo=UTC)
 SCHEMA = pa.schema(
@@ -238,7 +239,7 @@ steps = st.builds(
 )
 
 
-@settings(max_examples=300)
+@sampled(300, by_default=75)
 @given(steps, epochs_of_rows)
 @example(Step(SystemClock(), TumblingWindower("10s")), [])
 def test_records_give_what_their_values_give_key_by_key(step: Step, epochs: list[Epoch]) -> None:
@@ -247,7 +248,7 @@ def test_records_give_what_their_values_give_key_by_key(step: Step, epochs: list
     assert outcome(step, epochs, as_records) == expected
 
 
-@settings(max_examples=100)
+@sampled(100, by_default=25)
 @given(steps, epochs_of_rows)
 def test_objects_give_what_they_give_key_by_key(step: Step, epochs: list[Epoch]) -> None:
     with key_by_key():
@@ -255,7 +256,7 @@ def test_objects_give_what_they_give_key_by_key(step: Step, epochs: list[Epoch])
     assert outcome(step, epochs, as_dicts) == expected
 
 
-@settings(max_examples=150)
+@sampled(150, by_default=35)
 @given(steps, epochs_of_rows, st.lists(st.tuples(st.booleans(), st.booleans()), max_size=5))
 def test_state_goes_from_one_way_of_running_to_the_other_and_back(
     step: Step, epochs: list[Epoch], ways: list[tuple[bool, bool]]

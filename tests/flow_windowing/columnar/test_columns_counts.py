@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import flow.operators as op
@@ -26,6 +26,7 @@ from flow_windowing.columnar.windows.count_windows import CountWindows
 from flow_windowing.folding import FoldingBuilder
 from flow_windowing.lowering import DriverBuilder
 from tests.flow_windowing.columnar.test_columns import heard
+from tests.support.sampling import sampled
 from tests.support.windowed_flows import in_epochs
 
 START = datetime(2023, 12, 14, 10, 30, tzinfo=UTC)
@@ -73,7 +74,7 @@ flows = st.builds(
 )
 
 
-@settings(max_examples=200)
+@sampled(200, by_default=50)
 @given(flows, epochs_of_moments, st.lists(st.booleans(), min_size=5, max_size=5))
 @example(counted(PATIENT, CountWindower(3, 2)), [[("a", 1)] * 4, [("a", 9)], []], [False, True] * 3)
 def test_windows_are_those_of_each_key_by_itself_also_where_the_way_of_running_changes(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import flow.operators as op
@@ -23,6 +23,7 @@ from flow_windowing import (
     SessionWindower,
     TumblingWindower,
 )
+from tests.support.sampling import sampled
 
 START = datetime(2023, 12, 14, 10, 30, tzinfo=UTC)
 SCHEMA = pa.schema(
@@ -80,7 +81,7 @@ def test_sessions_that_become_one_keep_what_came_first_and_last(cut: int) -> Non
     assert value == {"first": 0, "last": 2.0, "earliest": 2.0, "latest": 0}
 
 
-@settings(max_examples=100)
+@sampled(100, by_default=25)
 @given(
     st.sampled_from([TumblingWindower("20s"), SessionWindower("3s"), SessionWindower("8s")]),
     st.lists(st.lists(st.integers(0, 30), max_size=6), min_size=1, max_size=4),

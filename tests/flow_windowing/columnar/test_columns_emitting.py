@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import flow.operators as op
@@ -33,6 +33,7 @@ from flow_windowing.folding import FoldingBuilder
 from flow_windowing.lowering import DriverBuilder
 from flow_windowing.rules.streams import DOWN
 from tests.flow_windowing.columnar.test_columns import heard
+from tests.support.sampling import sampled
 
 START = datetime(2023, 12, 14, 10, 30, tzinfo=UTC)
 SCHEMA = pa.schema([("user", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("n", pa.int64())])
@@ -107,7 +108,7 @@ flows = st.builds(
 )
 
 
-@settings(max_examples=150)
+@sampled(150, by_default=35)
 @given(flows, epochs_of_moments, st.lists(st.booleans(), min_size=4, max_size=4))
 def test_windows_emit_what_those_of_each_key_do_also_where_the_way_of_running_changes(
     flow: Dataflow, epochs: list[list[tuple[str, int]]], ways: list[bool]

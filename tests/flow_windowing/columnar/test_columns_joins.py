@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeAlias
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import flow.operators as op
@@ -26,6 +26,7 @@ from tests.flow_windowing.columnar.test_columns import (
     rows,
     windowers,
 )
+from tests.support.sampling import sampled
 
 Epoch: TypeAlias = tuple[int, list[list[Row]]]
 """How many seconds after the one before, and what each side brings."""
@@ -90,7 +91,7 @@ two_sides = st.lists(st.lists(rows, max_size=5), min_size=2, max_size=2)
 epochs_of_sides = st.lists(st.tuples(st.sampled_from([0, 0, 5, 100]), two_sides), max_size=4)
 
 
-@settings(max_examples=200)
+@sampled(200, by_default=50)
 @given(joins, epochs_of_sides)
 def test_joins_give_what_they_give_key_by_key(join: Join, epochs: list[Epoch]) -> None:
     with key_by_key():
@@ -99,7 +100,7 @@ def test_joins_give_what_they_give_key_by_key(join: Join, epochs: list[Epoch]) -
     assert outcome(join, epochs, as_dicts) == expected
 
 
-@settings(max_examples=80)
+@sampled(80, by_default=25)
 @given(joins, epochs_of_sides, st.lists(st.booleans(), min_size=4, max_size=4))
 def test_the_state_of_joins_goes_from_one_way_of_running_to_the_other_and_back(
     join: Join, epochs: list[Epoch], alone: list[bool]

@@ -12,7 +12,7 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flow.instants import Moment
@@ -54,6 +54,7 @@ from tests.flow_windowing.columnar.test_columns import (
     outcome,
     sides,
 )
+from tests.support.sampling import sampled
 
 START = datetime(2023, 12, 14, 10, 30, tzinfo=UTC)
 START_US = int(START.timestamp()) * 1_000_000
@@ -99,7 +100,7 @@ steps = st.builds(
 )
 
 
-@settings(max_examples=250)
+@sampled(250, by_default=60)
 @given(steps, epochs_of_rows, st.integers(1, 30), st.sampled_from([BY_PANE, 2, ONE_BY_ONE]), forms)
 def test_panes_and_lots_of_any_size_give_what_each_key_by_itself_does(
     step: Step, epochs: list[Epoch], pairs: int, least: int, form: Any
@@ -118,7 +119,7 @@ def rows_at(moments: list[tuple[str, int]]) -> list[Row]:
     ]
 
 
-@settings(max_examples=100)
+@sampled(100, by_default=25)
 @given(
     st.sampled_from(["0s", "4s", "1m"]),
     st.sampled_from(["3s", "7s"]),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import flow.operators as op
@@ -42,6 +42,7 @@ from tests.flow_windowing.columnar.test_columns_emitting import (
     emitting,
     records,
 )
+from tests.support.sampling import sampled
 
 START_US = int(START.timestamp()) * 1_000_000
 PATIENT = EventClock("ts", "1m")
@@ -90,7 +91,7 @@ flows = st.builds(
 )
 
 
-@settings(max_examples=250)
+@sampled(250, by_default=60)
 @given(flows, epochs_of_moments, st.lists(st.booleans(), min_size=5, max_size=5), st.booleans())
 @example(
     emitting(PATIENT, GAP_5, NUMBERS), [[("a", 10), ("a", 20)], [("a", 15)]], [True, False], False

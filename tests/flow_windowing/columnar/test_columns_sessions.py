@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import flow.operators as op
@@ -25,6 +25,7 @@ from flow_windowing.columnar.windows.window_view import WindowView
 from flow_windowing.folding import FoldingBuilder
 from flow_windowing.lowering import DriverBuilder
 from tests.flow_windowing.columnar.test_columns import heard
+from tests.support.sampling import sampled
 
 START = datetime(2023, 12, 14, 10, 30, tzinfo=UTC)
 SCHEMA = pa.schema([("user", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("n", pa.int64())])
@@ -136,7 +137,7 @@ flows = st.builds(
 )
 
 
-@settings(max_examples=250)
+@sampled(250, by_default=60)
 @given(flows, epochs_of_moments, st.sampled_from([records, dicts]))
 def test_sessions_are_those_of_each_key_by_itself(
     flow: Dataflow, epochs: list[list[tuple[str, int]]], form: Any
@@ -146,7 +147,7 @@ def test_sessions_are_those_of_each_key_by_itself(
     assert outcome(flow, epochs, form) == expected
 
 
-@settings(max_examples=150)
+@sampled(150, by_default=35)
 @given(flows, epochs_of_moments, st.lists(st.booleans(), min_size=4, max_size=4))
 @example(sessions(), [[("a", 0)], [("a", 8)], [("a", 4)], [("a", 20)]], [False, True, False, True])
 def test_state_goes_from_one_way_of_running_to_the_other_and_back(

@@ -25,6 +25,7 @@ from tests.flow_windowing.columnar.test_columns import (
     waits,
     windowers,
 )
+from tests.support.sampling import sampled
 
 PartsOfEpoch: TypeAlias = tuple[int, list[tuple[int, list[Row]]]]
 """How many seconds after the one before, and what each split, of which partition, brings."""
@@ -64,7 +65,7 @@ def outcome(step: Step, epochs: list[PartsOfEpoch], form: Any) -> Any:
         return heard(t)
 
 
-@settings(max_examples=150)
+@sampled(150, by_default=35)
 @given(steps, epochs_of_splits)
 def test_several_partitions_give_what_they_give_key_by_key(
     step: Step, epochs: list[PartsOfEpoch]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flow.testing import key_by_key
@@ -24,6 +24,7 @@ from tests.flow_windowing.columnar.test_columns import (
     outcome,
     some,
 )
+from tests.support.sampling import sampled
 
 FIGURES: dict[str, Any] = {
     "n": Count(),
@@ -64,7 +65,7 @@ def rows_of(number: int, epoch: list[tuple[str, int, float | None]]) -> list[dic
     ]
 
 
-@settings(max_examples=200)
+@sampled(200, by_default=50)
 @given(steps, epochs_of_moments, st.lists(st.booleans(), min_size=4, max_size=4))
 def test_figures_are_those_of_each_key_by_itself(
     step: Step, epochs: list[list[tuple[str, int, float | None]]], plain: list[bool]

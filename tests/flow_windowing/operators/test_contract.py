@@ -6,11 +6,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flow.instants import MIN_US, from_us
 from flow_windowing import LateValue
+from tests.support.sampling import sampled
 from tests.support.window_oracle import Event, Missed, answer
 from tests.support.windowed_flows import (
     KINDS,
@@ -24,7 +25,7 @@ from tests.support.windowed_flows import (
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "calendar"])
-@settings(max_examples=250)
+@sampled(250, by_default=60)
 @given(st.data(), clocks, timelines, st.booleans())
 def test_windows_are_what_the_contract_says(
     kind: str,

@@ -14,6 +14,7 @@ import flow_windowing as win
 from flow.testing import TestDriver
 from flow_windowing import EventClock, LateReason, SystemClock
 from flow_windowing.lowering import DriverBuilder
+from tests.support.sampling import sampled
 from tests.support.windowed_flows import (
     JOINS,
     KINDS,
@@ -149,7 +150,7 @@ def test_a_snapshot_of_a_logic_of_ones_own_changes_nothing_either(
     assert [one.timestamp for one, _ in told.down] == [one.timestamp for one, _ in told_again.down]
 
 
-@settings(max_examples=150)
+@sampled(150, by_default=35)
 @given(clocks, uncounted_windowers, timelines, st.booleans())
 def test_every_value_is_in_a_window_or_late(
     clock: Any, windower: Any, epochs: list[Epoch], ordered: bool
@@ -184,7 +185,7 @@ def sent_in(epochs: list[Epoch]) -> set[Value]:
     return {value for epoch in epochs for value in epoch.values}
 
 
-@settings(max_examples=150)
+@sampled(150, by_default=35)
 @given(clocks, windowers, timelines, st.booleans())
 def test_windows_close_once_in_order_and_no_late_value_is_in_one_it_missed(
     clock: Any, windower: Any, epochs: list[Epoch], ordered: bool
@@ -212,7 +213,7 @@ def test_windows_close_once_in_order_and_no_late_value_is_in_one_it_missed(
             assert all(late.value not in values for values in held.values())
 
 
-@settings(max_examples=150)
+@sampled(150, by_default=35)
 @given(clocks, windowers, timelines, st.booleans())
 def test_after_the_end_no_window_is_open_but_those_that_count(
     clock: Any, windower: Any, epochs: list[Epoch], ordered: bool
