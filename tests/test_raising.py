@@ -154,9 +154,23 @@ def test_in_process(build: str, kind: str) -> None:
     assert type(caught.value.__cause__).__name__ in (kind, "RuntimeError")
 
 
+ON_SPARK = ["map", "stateful_map", "clock", "window"]
+"""A step of each kind that workers run in a way of its own."""
+PAIRS = set(zip(ON_SPARK, RAISED, strict=True))
+"""Each step, and each exception, once."""
+
+
+def on_spark() -> list[Any]:
+    """Every step with every exception; an ordinary run has each of both once."""
+    return [
+        pytest.param(build, kind, marks=[] if (build, kind) in PAIRS else pytest.mark.faults)
+        for build in ON_SPARK
+        for kind in RAISED
+    ]
+
+
 @pytest.mark.spark
-@pytest.mark.parametrize("kind", RAISED)
-@pytest.mark.parametrize("build", ["map", "stateful_map", "clock", "window"])
+@pytest.mark.parametrize(("build", "kind"), on_spark())
 @pytest.mark.parametrize("engine", ["batch", "streaming"])
 def test_on_spark(spark: SparkSession, engine: Any, build: str, kind: str) -> None:
     with pytest.raises(StepError) as caught:
