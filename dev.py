@@ -21,6 +21,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -206,16 +207,25 @@ def captured(
 
 
 def run(arguments: list[str]) -> int:
-    """Runs .venv's Python from the project's folder and returns its exit code.
+    """Runs .venv's Python from the project's folder and returns its exit code."""
+    return exit_code(start(arguments))
 
-    Ctrl-C reaches that process as it does this one: it is left to end in its own time.
+
+def start(arguments: list[str], **options: Any) -> subprocess.Popen[bytes]:
+    """Starts .venv's Python in the project's folder, with these options of Popen."""
+    return subprocess.Popen([str(VENV_PYTHON), *arguments], cwd=ROOT, env=environment(), **options)
+
+
+def exit_code(child: subprocess.Popen[bytes]) -> int:
+    """Waits for the end of a child and returns the code for this process to exit with.
+
+    Ctrl-C reaches the child as it does this process: it is left to end in its own time.
     """
-    with subprocess.Popen([str(VENV_PYTHON), *arguments], cwd=ROOT, env=environment()) as child:
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        try:
-            code = child.wait()
-        finally:
-            signal.signal(signal.SIGINT, before)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        code = child.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
     # A child that a signal ended has the negated signal, which no process can exit with.
     return code if code >= 0 else 128 - code
 
@@ -228,11 +238,19 @@ def environment() -> dict[str, str]:
 
 
 def check() -> int:
-    """Runs every check and returns the exit code of the first one that failed."""
-    codes = {}
-    for name, arguments in CHECKS.items():
-        say(f"{name} ...")
-        codes[name] = run(arguments)
+    """Runs all checks at once and returns the exit code of the first one that failed.
+
+    What each of them prints is shown when it is over, in the order of `CHECKS`.
+    """
+    started, codes = {}, {}
+    with tempfile.TemporaryDirectory(prefix="flow-checks-") as folder:
+        for name, arguments in CHECKS.items():
+            with (Path(folder) / name).open("wb") as output:
+                started[name] = start(arguments, stdout=output, stderr=subprocess.STDOUT)
+        for name, child in started.items():
+            codes[name] = exit_code(child)
+            output_text = (Path(folder) / name).read_text(encoding="utf-8", errors="replace")
+            say(f"{name} ...\n{output_text}".rstrip())
     failed = [name for name, code in codes.items() if code]
     say(f"failed: {', '.join(failed)}" if failed else "all checks passed")
     return codes[failed[0]] if failed else 0

@@ -1,4 +1,4 @@
-"""``dev.py``: what it does when the process that it runs is told to stop."""
+"""``dev.py``: how it stops with the process that it runs, and how it runs checks."""
 
 from __future__ import annotations
 
@@ -34,3 +34,25 @@ def test_ctrl_c_lets_the_process_end_in_its_own_time(tmp_path: Path) -> None:
             time.sleep(0.02)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         assert process.wait(30) == 7
+
+
+CHECKING = """
+import sys
+import dev
+dev.VENV_PYTHON = sys.executable
+wait = "import pathlib, sys, time; print('one waits'); there = pathlib.Path(sys.argv[1]).exists"
+wait += "\\nwhile not there(): time.sleep(0.02)"
+touch = "import pathlib, sys; pathlib.Path(sys.argv[1]).touch(); sys.exit(3)"
+dev.CHECKS = {"one": ["-c", wait, sys.argv[1]], "two": ["-c", touch, sys.argv[1]]}
+sys.exit(dev.check())
+"""
+
+
+def test_checks_run_at_once_and_are_shown_in_order_with_the_code_of_the_one_that_failed(
+    tmp_path: Path,
+) -> None:
+    """The first waits for what the second does."""
+    command = [sys.executable, "-c", CHECKING, str(tmp_path / "done")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines() == ["one ...", "one waits", "two ...", "failed: two"]
+    assert done.returncode == 3
