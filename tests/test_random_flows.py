@@ -161,9 +161,12 @@ def test_neither_epochs_nor_shards_nor_columns_show_in_the_results(
     check_results(spec, inputs, places, shards)
 
 
-def test_nor_do_they_in_larger_flows() -> None:
+@pytest.mark.parametrize(
+    "seeds", [range(75), pytest.param(range(75, 300), marks=pytest.mark.faults)], ids=str
+)
+def test_nor_do_they_in_larger_flows(seeds: range) -> None:
     """Hypothesis likes its flows small; these have eight steps as often as one."""
-    for seed in range(300):
+    for seed in seeds:
         choose = Seeded(Random(seed))
         spec = random_flow(choose, certain=True)
         inputs = [random_rows(choose, 12) for _ in spec.inputs]

@@ -304,6 +304,7 @@ def output_of(process: subprocess.Popen[str]) -> list[str]:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.faults
 def test_the_script_runs_to_its_end_once_and_then_shows_the_result_again(
     data: Path, expected: Results, tmp_path: Path, start: Start
 ) -> None:
@@ -321,12 +322,13 @@ def test_the_script_runs_to_its_end_once_and_then_shows_the_result_again(
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_killed_in_the_middle_and_started_again_the_script_gives_the_same_result(
+def test_killed_in_the_middle_and_started_again_the_script_gives_the_same_result_and_shows_it_again(
     data: Path, some_expected: Results, tmp_path: Path, start: Start
 ) -> None:
     """
     epoch      0 ·········· 1 ··· killed
     started again                 1 ·········· 2 ·········· 3, the end
+    and again                                                        nothing
     """
     some = tmp_path / "data"
     some.mkdir()
@@ -342,4 +344,8 @@ def test_killed_in_the_middle_and_started_again_the_script_gives_the_same_result
     first.kill()
     again = output_of(start("--data", some, "--out", tmp_path))
     assert [line.partition(":")[0] for line in again[:3]] == ["epoch 1", "epoch 2", "epoch 3"]
+    assert_same(written(tmp_path), some_expected)
+    shown = output_of(start("--data", some, "--out", tmp_path))
+    assert shown[0] == "Everything is done already; --fresh starts over."
+    assert shown[1:] == again[again.index("") :]
     assert_same(written(tmp_path), some_expected)
