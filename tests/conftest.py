@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -19,11 +20,12 @@ settings.register_profile("thorough", settings.get_profile(ORDINARY))
 settings.register_profile("search", deadline=None, max_examples=1_000)
 settings.load_profile(ORDINARY)
 
-CONF = {
-    "spark.driver.memory": "3g",
-    # Many short queries: compiling hot code well costs more than it gives.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-}
+# Many short queries: compiling hot code well costs more than it gives.
+_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+if sys.platform == "linux":
+    # As in sessions that users get: Hadoop starts a process for each file that it makes.
+    _JAVA_OPTIONS += " -Djdk.lang.Process.launchMechanism=VFORK"
+CONF = {"spark.driver.memory": "3g", "spark.driver.extraJavaOptions": _JAVA_OPTIONS}
 
 
 def pytest_configure(config: pytest.Config) -> None:
