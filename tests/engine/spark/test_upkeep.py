@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import flow.operators as op
 from flow import Dataflow, run
-from flow.engine import upkeep
 from flow.engine.checkpoint.storage import Storage
+from flow.engine.spark import upkeep
 from flow.engine.spark.upkeep import MAX_CHANGES, Upkeep, changes_since_snapshot
 from flow.testing import TestingSink, TestingSource
 from recovery import RecoveryConfig

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from flow.engine import disks
+from flow.engine.spark.session import disks
 from flow.engine.spark.session.disks import RunDisks
 
 MB = 1 << 20

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pyspark import java_gateway
 
-from flow.engine import jvm_files
+from flow.engine.spark.session import jvm_files
 from flow.engine.spark.session.jvm_files import directory_for_jvm, has_room_for_sockets, started_in
 from flow.engine.temporary import ProcessDirectory
 
