@@ -11,7 +11,7 @@ SERIAL = "-XX:+UseSerialGC"
 
 
 def options_of(master: str | None) -> str:
-    return session._conf(SparkSettings(master))["spark.driver.extraJavaOptions"]
+    return session._conf(SparkSettings(master), True)["spark.driver.extraJavaOptions"]
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +47,6 @@ def test_a_collector_that_the_environment_chooses_is_the_only_one(
 
 
 def test_the_history_for_sparks_page_is_short_unless_asked_for() -> None:
-    assert session._conf(SparkSettings())["spark.ui.retainedJobs"] == "50"
+    assert session._conf(SparkSettings(), True)["spark.ui.retainedJobs"] == "50"
     asked = SparkSettings(conf={"spark.ui.retainedJobs": "1000"})
     assert session._conf(asked)["spark.ui.retainedJobs"] == "1000"
