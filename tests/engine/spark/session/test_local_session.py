@@ -49,4 +49,4 @@ def test_a_collector_that_the_environment_chooses_is_the_only_one(
 def test_the_history_for_sparks_page_is_short_unless_asked_for() -> None:
     assert session._conf(SparkSettings(), True)["spark.ui.retainedJobs"] == "50"
     asked = SparkSettings(conf={"spark.ui.retainedJobs": "1000"})
-    assert session._conf(asked)["spark.ui.retainedJobs"] == "1000"
+    assert session._conf(asked, True)["spark.ui.retainedJobs"] == "1000"
