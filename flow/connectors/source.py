@@ -34,6 +34,9 @@ the ``errors`` stream of `op.try_input`."""
 
 ON_INVALID = ("fail", "drop", "errors")
 
+_PARTITIONS_SHOWN = 3
+"""Partitions that the progress line names, at most."""
+
 
 @dataclass(frozen=True)
 class BadInput:
@@ -195,9 +198,13 @@ class Planner(ABC):
         """How many items wait behind `start`, by source partition; empty when not known."""
         return {}
 
-    def lag(self, start: Json | None) -> str:  # noqa: ARG002
-        """How far behind the run is, in words, for the progress line; empty when not known."""
-        return ""
+    def lag(self, start: Json | None) -> str:
+        """Return how far behind the run is, in words, for the progress line; empty if not known.
+
+        By default made of `behind`.
+        """
+        behind = self.behind(start)
+        return behind_text(behind, _PARTITIONS_SHOWN) if behind else ""
 
     def close(self) -> None:  # noqa: B027  (most planners have nothing to let go of)
         """Called once when the run ends."""
@@ -447,3 +454,20 @@ class _PartitionPlanner(Planner):
             if partition not in offsets:
                 offsets[partition] = self._source.first_offset(partition)
         return offsets
+
+
+def behind_text(behind: Mapping[str, int], most: int) -> str:
+    """Return how many items an input is behind, with the partitions furthest behind.
+
+    Args:
+        behind: items behind, by source partition.
+        most: partitions to name, at most.
+
+    >>> behind_text({"orders/0": 1_000, "orders/1": 0, "orders/2": 20}, 3)
+    '1,020 behind (orders/0 1,000, orders/2 20)'
+    """
+    worst = sorted(behind.items(), key=lambda item: (-item[1], item[0]))
+    named = [f"{name} {count:,}" for name, count in worst if count]
+    more = ["…"] if len(named) > most else []
+    total = f"{sum(behind.values()):,} behind"
+    return f"{total} ({', '.join(named[:most] + more)})" if named else total

@@ -13,11 +13,12 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from typing_extensions import override
 
-from flow.connectors.files.checks import Schema, check_delimiter, checked_schema
 from flow.connectors.files.directory_sink import DirectorySink
-from flow.connectors.files.epoch_directory import EPOCH_COLUMN, Marker, Part, read_schema
+from flow.connectors.files.epoch_directory import Marker, Part, read_schema
 from flow.connectors.formats.columns import as_columns, fit, gathered, known_columns, widened
-from flow.connectors.formats.csv_text import csv_cells, reordered
+from flow.connectors.formats.csv_text import check_delimiter, csv_cells, reordered
+from flow.connectors.formats.epoch_column import EPOCH_COLUMN
+from flow.connectors.formats.schema import Schema, as_schema
 from flow.connectors.sink import WriteContext, Written
 from flow.errors import FlowBuildError, SinkError, shorten
 
@@ -244,7 +245,7 @@ def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _checked_columns(schema: object) -> Any:
-    checked = checked_schema(schema)
+    checked = as_schema(schema)
     for name in [] if checked is None else checked.names:
         if name.lower() == EPOCH_COLUMN:
             raise FlowBuildError(

@@ -13,7 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from flow.connectors.formats.plain_values import check_names, naive_problem, plain
+from flow.connectors.formats.epoch_column import check_names
+from flow.connectors.formats.plain_values import naive_problem, plain
 from flow.connectors.sink import Written, to_record
 from flow.errors import SinkError, shorten
 

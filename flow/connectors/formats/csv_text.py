@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flow.connectors.formats.plain_values import json_text, naive_problem
-from flow.errors import SinkError, shorten
+from flow.errors import FlowBuildError, FlowTypeError, SinkError, shorten
 
 _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 _WRITABLE = (
@@ -32,6 +32,19 @@ def csv_cells(batch: pa.RecordBatch, step_id: str) -> pa.RecordBatch:
     """
     columns = [_cells(name, batch.column(name), step_id) for name in batch.schema.names]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def check_delimiter(delimiter: object) -> None:
+    """Raise unless `delimiter` is one ASCII character that can separate cells."""
+    if not isinstance(delimiter, str):
+        raise FlowTypeError(
+            f"delimiter must be text, got {type(delimiter).__name__} {shorten(delimiter)}"
+        )
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
+        raise FlowBuildError(
+            "delimiter must be one ASCII character, neither a quote nor a line end, "
+            f"got {shorten(delimiter)}"
+        )
 
 
 def reordered(

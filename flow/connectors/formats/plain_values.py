@@ -14,7 +14,7 @@ from uuid import UUID
 
 import numpy as np
 
-from flow.connectors.files.epoch_directory import EPOCH_COLUMN
+from flow.connectors.formats.epoch_column import check_names
 from flow.connectors.sink import to_record
 from flow.errors import SinkError, shorten
 
@@ -67,16 +67,6 @@ def json_text(value: Any) -> str:
         ValueError: it cannot be written.
     """
     return _encode(value)
-
-
-def check_names(names: Any, step_id: str) -> None:
-    """Raise when a column would be hidden by the one that the directories make."""
-    for name in names:
-        if isinstance(name, str) and name.lower() == EPOCH_COLUMN:
-            raise SinkError(
-                f"step {step_id!r}: field {name!r} cannot be written: the directories of the "
-                f"output make a column of the name {EPOCH_COLUMN!r}. Give the field another name"
-            )
 
 
 def instant_text(value: datetime) -> str:

@@ -1,22 +1,13 @@
-"""The clients that read: the properties they are made with, and what they say of themselves."""
+"""Kafka's client library, its errors, and the clients that read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from typing_extensions import override
-
-from flow.connectors.kafka.connection import (
-    SERVERS,
-    administration,
-    checked_properties,
-    hidden,
-    kafka,
-    log,
-    shown,
-)
-from flow.errors import FlowBuildError, FlowTypeError, SourceError, shorten
+from flow.connectors.kafka.properties import SERVERS, Properties
+from flow.errors import EnvironmentProblem, FlowBuildError, FlowTypeError, SourceError, shorten
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -24,40 +15,54 @@ if TYPE_CHECKING:
 Client = Any
 """A client, of whatever kind."""
 
+log = logging.getLogger("flow.kafka")
+# The client says again and again, on standard error, what an error of ours says once. Whoever looks
+# for a fault puts a handler on this logger.
+log.addHandler(logging.NullHandler())
+log.propagate = False
 
-class Properties(Mapping[str, "str | int | float"]):
-    """Properties for a client, whose `repr` shows no secret.
 
-    >>> Properties({"security.protocol": "SASL_SSL", "sasl.password": "pw"})
-    {'security.protocol': 'SASL_SSL', 'sasl.password': '***'}
+def kafka() -> Any:
+    """The package confluent_kafka.
+
+    Raises:
+        EnvironmentProblem: it is not there.
     """
+    try:
+        import confluent_kafka
+    except ImportError as error:
+        raise EnvironmentProblem(
+            f"Kafka needs confluent-kafka, which cannot be imported ({error}): install it with "
+            "pip install 'flow-windows[kafka]', where the flow is started and on its workers"
+        ) from error
+    return confluent_kafka
 
-    def __init__(self, properties: Mapping[str, Any]) -> None:
-        self._properties = dict(properties)
 
-    @override
-    def __getitem__(self, name: str) -> str | int | float:
-        found: str | int | float = self._properties[name]
-        return found
+def administration() -> Any:
+    """The part of that package which looks at topics, and makes them."""
+    kafka()
+    from confluent_kafka import admin
 
-    @override
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._properties)
+    return admin
 
-    @override
-    def __len__(self) -> int:
-        return len(self._properties)
 
-    @override
-    def __hash__(self) -> int:
-        return hash(frozenset(self._properties.items()))
+def errors() -> tuple[type[BaseException], ...]:
+    """What the client raises; see `reason_of` for the second."""
+    return (kafka().KafkaException, SystemError)
 
-    def __repr__(self) -> str:
-        return repr(shown(self))
 
-    def hide(self, text: str) -> str:
-        """A text without what is secret here."""
-        return hidden(text, self)
+def reason_of(error: BaseException) -> Any:
+    """What the client says is wrong.
+
+    A fatal error is raised while reports of deliveries come in; what the interpreter then finds
+    wrong about these has the client's error for its cause.
+    """
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, kafka().KafkaException):
+        found = found.__cause__ or found.__context__
+    if found is None:
+        raise error
+    return found.args[0]
 
 
 def checked_servers(servers: object) -> str:
@@ -78,21 +83,6 @@ def checked_servers(servers: object) -> str:
             f"'one:9092,two:9092', got {servers!r}"
         )
     return ",".join(parts)
-
-
-def as_properties(properties: object, own: Mapping[str, str]) -> Properties:
-    """The argument `properties`.
-
-    Args:
-        properties: what was given.
-        own: the properties that the source sets itself, each with what to do instead.
-
-    Raises:
-        FlowTypeError, FlowBuildError: when they are not names and plain values, or one is `own`.
-    """
-    if isinstance(properties, Properties):
-        return properties
-    return Properties(checked_properties(properties, own))
 
 
 class LastProblem:

@@ -10,9 +10,9 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 from typing_extensions import override
 
-from flow.connectors.files.checks import check_choice, check_count
-from flow.connectors.kafka.client import as_properties
-from flow.connectors.kafka.connection import SERVERS, Clients
+from flow.checks import check_choice, check_whole
+from flow.connectors.kafka.connection import Clients
+from flow.connectors.kafka.properties import SERVERS, as_properties
 from flow.connectors.kafka.writing.epochs_topic import EPOCHS_TOPIC, EpochsTopic
 from flow.connectors.kafka.writing.records import SCHEMA, Encoding, Getter, HeaderGetter
 from flow.connectors.kafka.writing.sending import write_directly
@@ -159,7 +159,7 @@ class KafkaSink(Sink[Any]):
         _check_headers(self.headers)
         check_choice("after_rewind", self.after_rewind, AFTER_REWIND)
         if self.partitions is not None:
-            check_count("partitions", self.partitions, "partitions")
+            check_whole("partitions", self.partitions, 1)
         if not isinstance(self.guarantee, Guarantee):
             check_choice("guarantee", self.guarantee, _PROMISES)
         object.__setattr__(self, "guarantee", Guarantee(self.guarantee))

@@ -10,18 +10,13 @@ from typing import Any, Literal, TypeAlias
 
 from typing_extensions import override
 
-from flow.connectors.files.checks import (
-    Schema,
-    check_choice,
-    check_count,
-    check_on_invalid,
-    checked_schema,
-)
-from flow.connectors.files.json_lines import check_json_types
-from flow.connectors.kafka.client import Properties, as_properties, checked_servers
+from flow.checks import check_choice, check_whole
+from flow.connectors.formats.json_decoding import check_json_types
+from flow.connectors.formats.schema import Schema, as_schema
+from flow.connectors.kafka.client import checked_servers
 from flow.connectors.kafka.cluster import Cluster, TopicPartition, matches
-from flow.connectors.kafka.reading.flat_json import FlatJsonColumns, is_flat
-from flow.connectors.kafka.reading.forms import (
+from flow.connectors.kafka.properties import Properties, as_properties
+from flow.connectors.kafka.reading.deserializers import (
     AvroForm,
     BytesForm,
     Form,
@@ -29,13 +24,14 @@ from flow.connectors.kafka.reading.forms import (
     JsonForm,
     TextForm,
 )
+from flow.connectors.kafka.reading.flat_json import FlatJsonColumns, is_flat
 from flow.connectors.kafka.reading.items import METADATA, Items, ObjectItems, RecordItems
 from flow.connectors.kafka.reading.losses import OnDataLoss
-from flow.connectors.kafka.reading.planning import KafkaPlanner, Reach
+from flow.connectors.kafka.reading.planner import KafkaPlanner, Reach
 from flow.connectors.kafka.reading.positions import EARLIEST, LATEST, Position, checked_position
 from flow.connectors.kafka.reading.ranges import Access, connection
 from flow.connectors.kafka.reading.weighing import MOST_RECORDS, OBJECT_BYTES, RECORD_BYTES, Scales
-from flow.connectors.source import Batch, OnInvalid, Planner, Source, SourceLog, Split
+from flow.connectors.source import ON_INVALID, Batch, OnInvalid, Planner, Source, SourceLog, Split
 from flow.durations import Duration, duration_us
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.garbage import no_collection
@@ -155,11 +151,11 @@ class KafkaSource(Source[Any]):
             self._check_offsets_read(name, getattr(self, name))
         self._set("bounded", self.end is not None)
         self._set("properties", as_properties(self.properties, _OWN))
-        check_on_invalid(self.on_invalid)
+        check_choice("on_invalid", self.on_invalid, ON_INVALID)
         check_choice("null_key", self.null_key, ("keep", "invalid"))
         check_choice("on_data_loss", self.on_data_loss, ("fail", "warn"))
         if self.max_records_per_epoch is not None:
-            check_count("max_records_per_epoch", self.max_records_per_epoch, "records")
+            check_whole("max_records_per_epoch", self.max_records_per_epoch, 1)
         for name in ("discover_every", "patience"):
             _check_positive(name, getattr(self, name))
         self._set("items", self._checked_items())
@@ -292,7 +288,7 @@ def _form(name: str, form: str, schema: AnySchema | None, *, records: bool) -> F
                 "messages, whose JSON is read as it is"
             )
         return JsonForm()
-    columns = checked_schema(schema)
+    columns = as_schema(schema)
     check_json_types(columns)
     return FlatJsonColumns(columns) if is_flat(columns) else JsonColumns(columns)
 

@@ -13,7 +13,8 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from typing_extensions import override
 
-from flow.connectors.files.checks import Schema, check_choice, checked_schema
+from flow.checks import check_choice
+from flow.connectors.formats.schema import Schema, as_schema
 from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
 from flow.connectors.sql.database import Database
 from flow.connectors.sql.ledger import Entry, Ledger, Repeating, Todo
@@ -320,7 +321,7 @@ def _checked_columns(schema: object, dialect: Dialect) -> Any:
         if not schema.strip():
             raise FlowBuildError("schema must have columns, got empty text")
         return schema
-    checked = checked_schema(schema)
+    checked = as_schema(schema)
     for column in () if checked is None else checked:
         if dialect.column_type(column.type) is None:
             raise FlowBuildError(

@@ -13,7 +13,8 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow
 from flow.connectors.kafka import KafkaMessage, KafkaSource
-from flow.connectors.kafka.client import LastProblem, Properties
+from flow.connectors.kafka.client import LastProblem
+from flow.connectors.kafka.properties import Properties
 from flow.errors import FlowBuildError, FlowTypeError
 from flow.testing import TestDriver, TestingSink
 
@@ -49,21 +50,27 @@ def source(**arguments: Any) -> KafkaSource:
         ({"start": {"oders": {0: 1}}}, "start has offsets of topic 'oders', which it does not"),
         ({"end": {"oders": {0: 1}}}, "end has offsets of topic 'oders', which it does not read"),
         ({"topics": None, "pattern": "o.*s", "end": {"order": {0: 1}}}, "of topic 'order', which"),
-        ({"value": "xml"}, "value must be one of 'bytes', 'text', 'json', 'avro', got 'xml'"),
+        ({"value": "xml"}, "value must be 'bytes', 'text', 'json' or 'avro', got 'xml'"),
         ({"schema": PRICES}, "schema is for value='json' or value='avro', got value='bytes'"),
         ({"key_schema": PRICES}, "key_schema is for key='json' or key='avro'"),
         ({"value": "avro"}, "value='avro' needs schema"),
         ({"value": "json", "items": "records"}, "value='json' needs schema"),
         ({"value": "json", "schema": PRICES, "items": "messages"}, "leave it out for messages"),
-        ({"value": "json", "schema": {"x": pa.null()}, "items": "rows"}, "items must be one of"),
+        (
+            {"value": "json", "schema": {"x": pa.null()}, "items": "rows"},
+            "items must be 'messages' or 'records'",
+        ),
         ({"value": "json", "schema": {"x": pa.month_day_nano_interval()}}, "cannot be read from"),
         ({"value": "avro", "schema": "{"}, "not an Avro schema"),
         ({"value": "avro", "schema": {"type": "what"}}, "not an Avro schema"),
         ({"value": "avro", "schema": UNION}, "a union of several types"),
-        ({"null_key": "drop"}, "null_key must be one of 'keep', 'invalid'"),
-        ({"on_invalid": "skip"}, "on_invalid must be one of"),
-        ({"on_data_loss": "ignore"}, "on_data_loss must be one of 'fail', 'warn'"),
-        ({"max_records_per_epoch": 0}, "max_records_per_epoch must be at least 1 record"),
+        ({"null_key": "drop"}, "null_key must be 'keep' or 'invalid'"),
+        ({"on_invalid": "skip"}, "on_invalid must be 'fail', 'drop' or"),
+        ({"on_data_loss": "ignore"}, "on_data_loss must be 'fail' or 'warn'"),
+        (
+            {"max_records_per_epoch": 0},
+            "max_records_per_epoch must be a whole number of at least 1, got 0",
+        ),
         ({"patience": "0s"}, "patience must be more than nothing"),
         ({"discover_every": "0s"}, "discover_every must be more than nothing"),
         ({"prefix": 1}, "prefix must be text"),

@@ -345,7 +345,7 @@ def test_a_record_without_its_key_is_an_error(db: TestDatabase, item: Any, probl
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"mode": "replace"}, "mode must be one of 'insert', 'upsert', got 'replace'"),
+        ({"mode": "replace"}, "mode must be 'insert' or 'upsert', got 'replace'"),
         ({"mode": "upsert"}, "give both or neither, got mode='upsert' and key=\\(\\)"),
         ({"key": "k"}, "give both or neither, got mode='insert'"),
         ({"mode": "upsert", "key": ("k", "k")}, "key must name each column once"),

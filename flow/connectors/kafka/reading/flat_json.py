@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
-from flow.connectors.files.json_lines import type_as_read
-from flow.connectors.files.line_source import is_utf8
-from flow.connectors.kafka.reading.forms import Data, JsonColumns
+from flow.connectors.formats.json_decoding import type_as_read
+from flow.connectors.formats.line_parser import is_utf8
+from flow.connectors.kafka.reading.deserializers import Data, JsonColumns
 from flow.errors import EnvironmentProblem
 
 _PYTHON: tuple[tuple[Callable[[Any], bool], type], ...] = (

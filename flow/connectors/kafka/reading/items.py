@@ -13,7 +13,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.connectors.kafka.message import BadMessage, KafkaMessage, TimestampType
-from flow.connectors.kafka.reading.forms import Form
+from flow.connectors.kafka.reading.deserializers import Form
 from flow.connectors.source import Batch, Invalid
 from flow.errors import shorten
 

@@ -25,8 +25,9 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from flow.connectors.kafka.client import kafka
 from flow.connectors.kafka.cluster import is_passing
-from flow.connectors.kafka.connection import Clients, kafka
+from flow.connectors.kafka.connection import Clients
 from flow.connectors.kafka.writing.topics import Topic
 from flow.errors import SinkError, shorten
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import override
 
-from flow.connectors.formats.json_columns import json_objects, json_values
+from flow.connectors.formats.json_encoding import json_objects, json_values
 from flow.connectors.formats.plain_values import json_text
 from flow.errors import (
     EnvironmentProblem,

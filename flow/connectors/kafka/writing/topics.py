@@ -6,7 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from flow.connectors.kafka.connection import Clients, administration, kafka
+from flow.connectors.kafka.client import administration, kafka
+from flow.connectors.kafka.connection import Clients
 from flow.errors import SinkError
 
 _SECONDS = 15.0

@@ -18,8 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flow.connectors.kafka.reading.flat_json import FlatJsonColumns, is_flat
-from flow.connectors.kafka.reading.forms import (
+from flow.connectors.kafka.reading.deserializers import (
     AvroForm,
     BytesForm,
     Form,
@@ -27,6 +26,7 @@ from flow.connectors.kafka.reading.forms import (
     JsonForm,
     TextForm,
 )
+from flow.connectors.kafka.reading.flat_json import FlatJsonColumns, is_flat
 from flow.connectors.kafka.reading.items import ObjectItems, RecordItems
 from flow.connectors.source import BadInput, Invalid
 

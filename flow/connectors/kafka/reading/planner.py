@@ -30,7 +30,6 @@ from flow.connectors.kafka.reading.positions import (
 )
 from flow.connectors.kafka.reading.weighing import Scales
 from flow.connectors.source import Json, Planner, Slice, Split
-from flow.engine.epoch.summary import behind_text
 from flow.errors import SourceError
 from flow.leveling import Leveling
 
@@ -38,8 +37,8 @@ FIRST_SECONDS = 20.0
 """How long a run waits for a broker that has never answered it."""
 LEAST_SPLIT = 20_000
 """Messages; reading fewer takes less time than starting a task."""
-MOST_SHOWN = 3
-"""Partitions whose lag the progress line shows, at most."""
+_MOST_LISTED = 3
+"""Names that an error lists, at most."""
 
 Answer = TypeVar("Answer")
 
@@ -150,11 +149,6 @@ class KafkaPlanner(Planner):
     def behind(self, start: Json | None) -> Mapping[str, int]:
         at = _decoded(start)
         return {str(one): max(0, end - at[one]) for one, end in self._ends.items() if one in at}
-
-    @override
-    def lag(self, start: Json | None) -> str:
-        behind = self.behind(start)
-        return behind_text(behind, MOST_SHOWN) if behind else ""
 
     def _patiently(self, question: Callable[[], Answer]) -> Answer | None:
         """Ask; while no broker answers there is no answer, for so long."""
@@ -351,8 +345,8 @@ class KafkaPlanner(Planner):
 
 def _listed(names: Iterable[str]) -> str:
     first, *others = sorted(names)
-    more = f" and {len(others) - MOST_SHOWN + 1} more" if len(others) >= MOST_SHOWN else ""
-    return ", ".join(map(repr, [first, *others[: MOST_SHOWN - 1]])) + more
+    more = f" and {len(others) - _MOST_LISTED + 1} more" if len(others) >= _MOST_LISTED else ""
+    return ", ".join(map(repr, [first, *others[: _MOST_LISTED - 1]])) + more
 
 
 def _decoded(offset: Json | None) -> Ends:

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
-from flow.connectors.files.json_lines import ColumnParser
 from flow.connectors.formats import avro_types
+from flow.connectors.formats.json_decoding import JsonColumnParser
 
 Data = Sequence["bytes | None"]
 
@@ -121,7 +121,7 @@ class JsonColumns(JsonForm):
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
         self.kind = pa.struct(list(schema))
-        self._parser = ColumnParser(schema)
+        self._parser = JsonColumnParser(schema)
 
     @override
     def column(self, data: Data) -> Any | None:
