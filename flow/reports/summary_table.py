@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from flow.connectors.source import behind_text
+from flow.backlog import behind_text
 from flow.dataflow import Dataflow, Step
 from flow.engine.epoch.summary import Summary
 from flow.engine.plan.plan import Plan

@@ -19,7 +19,7 @@ _BLANK = _WHITESPACE.decode()
 _LINE_END, _OPENS, _CLOSES = b"\n{}"
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-"""An escape that stands for half of a character: alone it stands for none."""
+"""Escape of a surrogate, half of a character; alone it stands for no character."""
 
 
 class JsonObjectParser(LineParser):
@@ -44,11 +44,7 @@ class JsonObjectParser(LineParser):
 
 
 def _check_text(value: Any) -> None:
-    """Raise unless all text in a value is whole: half of a surrogate pair is no character.
-
-    Raises:
-        UnicodeEncodeError: when it is not.
-    """
+    """Raise a `UnicodeEncodeError` if text in a value has half of a surrogate pair."""
     json.dumps(value, ensure_ascii=False).encode()
 
 
@@ -56,7 +52,7 @@ _decode = json.JSONDecoder().raw_decode
 
 
 def _value(line: str) -> Any:
-    # `json.loads` spends a third of its time looking for white space around the value.
+    # Shortcut: `json.loads` spends a third of its time on white space around the value.
     if line[0] > " ":
         value, end = _decode(line)
         if end == len(line):
@@ -65,7 +61,7 @@ def _value(line: str) -> Any:
 
 
 class JsonColumnParser(LineParser):
-    """Parses lines of one JSON object each to the columns of a schema."""
+    """Parser of lines with one JSON object each to the columns of a schema."""
 
     blank = _WHITESPACE
 
@@ -95,20 +91,20 @@ class JsonColumnParser(LineParser):
         if not isinstance(value, dict):
             return f"a JSON object is needed, got {type(value).__name__}"
         for field in self._schema:
-            alone = JsonColumnParser(pa.schema([field]))
-            if alone.parse(line + b"\n") is None:
+            parser = JsonColumnParser(pa.schema([field]))
+            if parser.parse(line + b"\n") is None:
                 got = shorten(value[field.name]) if field.name in value else "missing"
                 return f"field {field.name!r} does not fit {field.type}: {got}"
         return "does not fit the schema"
 
 
 def _count_objects(data: bytes) -> int | None:
-    """How many lines hold something; ``None`` unless each of those starts and ends with a brace.
+    """Count the lines that are not blank; ``None`` unless all of them start and end with a brace.
 
     pyarrow's reader sees objects, not lines, and a line without braces, such as ``null``, can crash
-    it. Where every line starts and ends with a brace and there are as many objects as lines, each
-    line is one object: a line cannot start with a brace inside an object whose last line ended with
-    one.
+    it. If every line starts and ends with a brace and there are as many objects as lines, each line
+    is one object: inside an object, no line that starts with a brace can follow a line that ends
+    with one.
     """
     if data.startswith(b"{") and data.endswith(b"}\n"):
         text = np.frombuffer(data, np.uint8)
@@ -136,10 +132,10 @@ def _read_json(data: bytes, schema: pa.Schema) -> Any:
 
 
 def type_as_read(kind: Any) -> Any:
-    """The type to read a column as before it is cast.
+    """Return the type as which Arrow reads a column before the cast to its own type.
 
-    Times are read as text: the reader itself takes a time without an offset for UTC, and a date
-    only as a number.
+    Times are read as text: the reader takes a time without an offset for UTC, and reads a date only
+    from a number.
     """
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
         return pa.string()
@@ -155,9 +151,9 @@ def type_as_read(kind: Any) -> Any:
 
 
 def check_json_types(schema: pa.Schema) -> None:
-    """Raise unless JSON can be read to columns of these types.
+    """Raise a `FlowBuildError` if JSON cannot be read to columns of these types.
 
-    Times of day are among those that cannot: pyarrow makes none of text.
+    Times of day are refused, as pyarrow casts no text to them.
     """
     for field in schema:
         try:
@@ -171,7 +167,7 @@ def check_json_types(schema: pa.Schema) -> None:
 
 
 def _json_problem(line: bytes) -> str | None:
-    """Why a line is not JSON, ``None`` when it is."""
+    """Return the reason why a line is not JSON; ``None`` if it is."""
     problem = utf8_problem(line)
     if problem is not None:
         return problem

@@ -13,10 +13,10 @@ Parsed: TypeAlias = "list[Any] | pa.Table"
 
 
 class LineParser(ABC):
-    """Turns lines of one file into items.
+    """Parser of the lines of one file.
 
     Attributes:
-        blank: the characters of which a line may consist to be skipped; ``None`` to skip none.
+        blank: characters of a blank line, which is skipped; ``None`` if no line is.
     """
 
     blank: bytes | None = None
@@ -26,24 +26,24 @@ class LineParser(ABC):
         """Parse whole lines.
 
         Args:
-            data: the lines, each with its end.
-            count: how many of them are not blank, where that is known.
+            data: the lines, each with its line end.
+            count: number of lines that are not blank, where known.
 
         Returns:
-            Their items, or ``None`` when any line is bad.
+            The items of the lines; ``None`` if any line is bad.
         """
 
     @abstractmethod
     def reason(self, line: bytes) -> str:
-        """Why a line that `parse` refuses is bad."""
+        """Return the reason why `parse` refuses a line."""
 
     def is_blank(self, line: bytes) -> bool:
-        """Whether a line is to be skipped."""
+        """Return True if a line is blank, and so skipped."""
         return self.blank is not None and not line.strip(self.blank)
 
 
 def utf8_problem(line: bytes) -> str | None:
-    """Say what is wrong with the text of a line, ``None`` if nothing."""
+    """Return the reason why a line is not UTF-8; ``None`` if it is."""
     try:
         line.decode()
     except UnicodeDecodeError as error:
@@ -52,7 +52,7 @@ def utf8_problem(line: bytes) -> str | None:
 
 
 def is_utf8(data: bytes) -> bool:
-    """Whether the text can be decoded; without decoding it, as that takes as much memory again."""
+    """Return True if bytes are UTF-8, without decoding, which would take the memory twice."""
     if data.isascii():
         return True
     offsets = np.array([0, len(data)], np.int64)

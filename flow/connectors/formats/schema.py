@@ -1,4 +1,4 @@
-"""The argument `schema` of sources and sinks."""
+"""Argument `schema` of sources and sinks."""
 
 from __future__ import annotations
 

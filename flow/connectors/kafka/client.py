@@ -1,4 +1,4 @@
-"""Kafka's client library, its errors, and the clients that read."""
+"""Kafka's client library: its package, its errors, and the clients that read."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
 Client = Any
-"""A client, of whatever kind."""
+"""Client of any kind, as the library has no types."""
 
 log = logging.getLogger("flow.kafka")
-# The client says again and again, on standard error, what an error of ours says once. Whoever looks
-# for a fault puts a handler on this logger.
+# The client repeats on standard error the problems that our errors say once. To see its messages,
+# add a handler to this logger.
 log.addHandler(logging.NullHandler())
 log.propagate = False
 
 
 def kafka() -> Any:
-    """The package confluent_kafka.
+    """Return the package confluent_kafka.
 
     Raises:
-        EnvironmentProblem: it is not there.
+        EnvironmentProblem: it is not installed.
     """
     try:
         import confluent_kafka
@@ -39,7 +39,7 @@ def kafka() -> Any:
 
 
 def administration() -> Any:
-    """The part of that package which looks at topics, and makes them."""
+    """Return the package confluent_kafka.admin, for queries and changes of topics."""
     kafka()
     from confluent_kafka import admin
 
@@ -47,15 +47,15 @@ def administration() -> Any:
 
 
 def errors() -> tuple[type[BaseException], ...]:
-    """What the client raises; see `reason_of` for the second."""
+    """Return the exceptions that the client raises; see `reason_of` for `SystemError`."""
     return (kafka().KafkaException, SystemError)
 
 
 def reason_of(error: BaseException) -> Any:
-    """What the client says is wrong.
+    """Return the client's error in an exception or in its causes.
 
-    A fatal error is raised while reports of deliveries come in; what the interpreter then finds
-    wrong about these has the client's error for its cause.
+    A fatal error is raised while delivery reports arrive. The interpreter then raises a
+    `SystemError` about the reports, whose cause is the client's error.
     """
     found: BaseException | None = error
     while found is not None and not isinstance(found, kafka().KafkaException):
@@ -66,10 +66,10 @@ def reason_of(error: BaseException) -> Any:
 
 
 def checked_servers(servers: object) -> str:
-    """The argument `servers`.
+    """Return the argument `servers` without white space.
 
     Raises:
-        FlowTypeError, FlowBuildError: when it is not an address, or several with commas between.
+        FlowTypeError, FlowBuildError: it is not one address, or several separated by commas.
     """
     if not isinstance(servers, str):
         raise FlowTypeError(
@@ -79,16 +79,18 @@ def checked_servers(servers: object) -> str:
     parts = [part.strip() for part in servers.split(",")]
     if not all(parts):
         raise FlowBuildError(
-            "KafkaSource: servers must be addresses with commas between, such as "
+            "KafkaSource: servers must be addresses separated by commas, such as "
             f"'one:9092,two:9092', got {servers!r}"
         )
     return ",".join(parts)
 
 
 class LastProblem:
-    """Remembers what a client has said last of what goes wrong with its connections.
+    """Most recent connection error of a client, whose calls report only timeouts.
 
-    Its calls only say that they took too long.
+    Attributes:
+        text: the error without secrets; empty if there was none.
+        refused: True once a broker has refused the login or the TLS connection.
     """
 
     def __init__(self, properties: Properties) -> None:
@@ -97,7 +99,7 @@ class LastProblem:
         self.refused = False
 
     def __call__(self, error: KafkaError) -> None:
-        """Called by the client."""
+        """Take note of an error; called by the client."""
         self.text = self._properties.hide(error.str())
         self.refused = self.refused or error.code() in (error._AUTHENTICATION, error._SSL)
 
@@ -108,31 +110,31 @@ class LastProblem:
 def settings(
     servers: str, properties: Properties, problem: LastProblem, own: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What a client is made with; the user's properties are over `own`."""
+    """Return the configuration of a client; the user's properties override `own`."""
     return {**own, **properties, SERVERS: servers, "error_cb": problem}
 
 
 def make_admin(config: dict[str, Any], properties: Properties) -> Client:
-    """A client that asks about topics; raises as `make_consumer` does."""
-    return _made(administration().AdminClient, config, properties)
+    """Return a client for queries about topics; raises the errors of `make_consumer`."""
+    return _make_client(administration().AdminClient, config, properties)
 
 
 def make_consumer(config: dict[str, Any], properties: Properties) -> Client:
-    """A client that reads.
+    """Return a client that reads.
 
     Raises:
-        EnvironmentProblem: when confluent-kafka is not installed.
-        SourceError: when a property is not known, or has a value that cannot be.
+        EnvironmentProblem: confluent-kafka is not installed.
+        SourceError: a property is unknown, or its value is not valid.
     """
-    return _made(kafka().Consumer, config, properties)
+    return _make_client(kafka().Consumer, config, properties)
 
 
-def _made(kind: Any, config: dict[str, Any], properties: Properties) -> Client:
+def _make_client(kind: Any, config: dict[str, Any], properties: Properties) -> Client:
     try:
         return kind(config, logger=log)
     except kafka().KafkaException as error:
-        said = properties.hide(error.args[0].str())
+        reason = properties.hide(error.args[0].str())
         raise SourceError(
-            f"Kafka's client does not take its properties: {said} (properties are those of "
+            f"Kafka's client does not take its properties: {reason} (properties are those of "
             "librdkafka, such as 'security.protocol', and not of Java's client)"
         ) from None

@@ -1,4 +1,4 @@
-"""Clients that a sink makes, and what their errors mean."""
+"""Clients of a sink, and explanations of their errors."""
 
 from __future__ import annotations
 
@@ -12,49 +12,49 @@ from flow.errors import SinkError
 
 
 class Clients:
-    """Makes clients, and remembers what they have last complained of.
+    """Factory of clients that keeps their most recent connection error.
 
     Attributes:
-        servers: the brokers' addresses.
+        servers: addresses of the brokers.
         properties: the user's properties.
     """
 
     def __init__(self, servers: str, properties: Mapping[str, Any]) -> None:
         self.servers = servers
         self.properties = dict(properties)
-        self._last = ""
+        self._last_error = ""
         self._admin: Any = None
 
     def producer(self, properties: Mapping[str, Any]) -> Any:
-        """A producer with these properties, and the user's before them."""
+        """Return a producer; the user's properties override `properties`."""
         return kafka().Producer(self._settings(properties), logger=log)
 
     @property
     def admin(self) -> Any:
-        """The client that looks at topics, and makes them: one, since its answers end with it."""
+        """Client for queries and changes of topics; its answers are valid while it lives."""
         if self._admin is None:
-            self._admin = administration().AdminClient(self._connecting(), logger=log)
+            self._admin = administration().AdminClient(self._connection_properties(), logger=log)
         return self._admin
 
     def consumer(self, properties: Mapping[str, Any]) -> Any:
-        """A consumer with these properties."""
-        return kafka().Consumer({**self._connecting(), **properties}, logger=log)
+        """Return a consumer; `properties` override the user's."""
+        return kafka().Consumer({**self._connection_properties(), **properties}, logger=log)
 
     @contextlib.contextmanager
     def explained(self, what: str) -> Iterator[None]:
-        """Turn the client's errors into a `SinkError` that says what could not be done."""
+        """Turn the client's errors into a `SinkError` that starts with `what`."""
         try:
             yield
         except errors() as error:
             raise SinkError(f"{what}: {self.explanation(reason_of(error))}") from None
 
     def explanation(self, error: Any) -> str:
-        """What an error of the client means, and what to do; secrets are hidden."""
+        """Return the meaning of a client's error and the remedy, without secrets."""
         name = str(error.name())
         if name in _UNREACHABLE:
             if self._admin is not None:
-                self._admin.poll(0)  # so that it says what it has complained of
-            last = f" ({self._last})" if self._last else ""
+                self._admin.poll(0)  # delivers its connection errors
+            last = f" ({self._last_error})" if self._last_error else ""
             return (
                 f"the brokers at {self.servers!r} cannot be reached{last}: see that the address is "
                 "right and that they run, then start the flow again"
@@ -62,28 +62,28 @@ class Clients:
         return self.hidden(f"{error.str()} ({name}){_HINTS.get(name, '')}")
 
     def hidden(self, text: str) -> str:
-        """A text without the values of properties that may be secret."""
+        """Return a text without the values of properties that may be secret."""
         return hidden(text, self.properties)
 
-    def _connecting(self) -> dict[str, Any]:
-        """What every client needs; the others are properties of producers."""
-        common = {n: v for n, v in self.properties.items() if n.startswith(_CONNECTING)}
-        return {"error_cb": self._complain, **common, SERVERS: self.servers}
+    def _connection_properties(self) -> dict[str, Any]:
+        """Return the properties that every client needs; the others are for producers."""
+        common = {n: v for n, v in self.properties.items() if n.startswith(_CONNECTION_PREFIXES)}
+        return {"error_cb": self._on_error, **common, SERVERS: self.servers}
 
     def _settings(self, properties: Mapping[str, Any]) -> dict[str, Any]:
         return {
-            "error_cb": self._complain,
+            "error_cb": self._on_error,
             **properties,
             **self.properties,
             SERVERS: self.servers,
         }
 
-    def _complain(self, error: Any) -> None:
-        if str(error.name()) != "_ALL_BROKERS_DOWN" or not self._last:
-            self._last = self.hidden(str(error.str()))
+    def _on_error(self, error: Any) -> None:
+        if str(error.name()) != "_ALL_BROKERS_DOWN" or not self._last_error:
+            self._last_error = self.hidden(str(error.str()))
 
 
-_CONNECTING = (
+_CONNECTION_PREFIXES = (
     "broker.",
     "client.",
     "debug",

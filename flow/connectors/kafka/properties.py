@@ -1,4 +1,4 @@
-"""Properties of clients, which may hold secrets."""
+"""Properties of Kafka's clients, which may hold secrets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flow.errors import FlowBuildError, FlowTypeError, shorten
 
 HIDDEN = "***"
 SERVERS = "bootstrap.servers"
-# What a property says is shown where it cannot be a secret, and only there.
+# Properties whose values are shown, as they cannot be secrets; all others are hidden.
 _SHOWN = frozenset(
     {
         "acks",
@@ -77,32 +77,27 @@ class Properties(Mapping[str, "str | int | float"]):
         return repr(shown(self))
 
     def hide(self, text: str) -> str:
-        """A text without what is secret here."""
+        """Return a text without the values that may be secret."""
         return hidden(text, self)
 
 
 def as_properties(properties: object, own: Mapping[str, str]) -> Properties:
-    """The argument `properties`.
+    """Return the argument `properties`, checked and with a `repr` that shows no secret.
 
     Args:
-        properties: what was given.
-        own: the properties that the source sets itself, each with what to do instead.
+        properties: the argument.
+        own: properties that the connector sets itself, each with the reason for the error.
 
     Raises:
-        FlowTypeError, FlowBuildError: when they are not names and plain values, or one is `own`.
+        FlowTypeError: `properties` are not names with plain values.
+        FlowBuildError: a property is in `own`.
     """
     if isinstance(properties, Properties):
         return properties
-    return Properties(checked_properties(properties, own))
+    return Properties(_checked(properties, own))
 
 
-def checked_properties(properties: object, reserved: Mapping[str, str]) -> dict[str, Any]:
-    """Properties as they were given, if a client can have them.
-
-    Args:
-        properties: the properties.
-        reserved: those that are not the user's, each with what to do instead.
-    """
+def _checked(properties: object, own: Mapping[str, str]) -> Mapping[str, Any]:
     if not isinstance(properties, Mapping):
         raise FlowTypeError(
             "properties must map names of the client's properties to values, such as "
@@ -110,19 +105,19 @@ def checked_properties(properties: object, reserved: Mapping[str, str]) -> dict[
         )
     for name, value in properties.items():
         if not isinstance(name, str):
-            raise FlowTypeError(f"properties: a name is text, got {shorten(name)}")
-        if name in reserved:
-            raise FlowBuildError(f"properties: {name!r} cannot be set: {reserved[name]}")
+            raise FlowTypeError(f"properties: a name must be text, got {shorten(name)}")
+        if name in own:
+            raise FlowBuildError(f"properties: {name!r} cannot be set: {own[name]}")
         if not isinstance(value, (str, int, float)):
             raise FlowTypeError(
-                f"properties: {name!r} must be text, a number or a truth value, "
+                f"properties: {name!r} must be text, a number, True or False, "
                 f"got {type(value).__name__}"
             )
-    return dict(properties)
+    return properties
 
 
 def shown(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Properties fit to be shown: what may be a secret is hidden.
+    """Return properties with the values hidden that may be secret.
 
     >>> shown({"linger.ms": 5, "sasl.password": "s3cr3t"})
     {'linger.ms': 5, 'sasl.password': '***'}
@@ -131,7 +126,7 @@ def shown(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def hidden(text: str, properties: Mapping[str, Any]) -> str:
-    """A text, of an error say, without the values of properties that may be secret.
+    """Return a text, such as an error's, without values of properties that may be secret.
 
     >>> hidden("no login with s3cr3t", {"sasl.password": "s3cr3t"})
     'no login with ***'

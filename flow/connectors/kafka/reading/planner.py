@@ -1,10 +1,10 @@
-"""Planning what each epoch reads of topics.
+"""Planner of the ranges of topics that each epoch reads.
 
-The offset of a source maps partitions to the offsets of their next messages: ``{"orders/0": 17}``.
-A partition's place in it is its number as a source partition, so partitions are only ever added.
+The source's offset maps each partition to the offset of its next message: ``{"orders/0": 17}``. The
+number of a source partition is its position in this mapping, so partitions are only ever added.
 
-A range of offsets counts as read whether or not messages come of it: markers of transactions and
-messages that were compacted away hold offsets, too.
+A range of offsets counts as read even if it yields no messages, as transaction markers and
+compacted messages hold offsets, too.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from flow.errors import SourceError
 from flow.leveling import Leveling
 
 FIRST_SECONDS = 20.0
-"""How long a run waits for a broker that has never answered it."""
+"""Time that a run waits for brokers that have never answered it."""
 LEAST_SPLIT = 20_000
-"""Messages; reading fewer takes less time than starting a task."""
+"""Messages of a split, at least; reading fewer takes less time than starting a task."""
 _MOST_LISTED = 3
 """Names that an error lists, at most."""
 
@@ -47,17 +47,17 @@ logger = logging.getLogger("flow")
 
 @dataclass(frozen=True)
 class Reach:
-    """What a planner is to read.
+    """Part of topics that a planner reads.
 
     Attributes:
-        topics: the topics, by name.
-        pattern: what the names of topics match, instead.
-        start: where to start.
-        end: where to end; ``None`` for never.
-        per_epoch: how many messages an epoch reads, at most.
-        on_data_loss: what to do when messages are gone.
-        looking_seconds: how often to look for new partitions.
-        patience_seconds: how long to wait for brokers that do not answer.
+        topics: names of the topics.
+        pattern: regular expression for names of topics, in place of `topics`.
+        start: position to start at.
+        end: position to end at; ``None`` for never.
+        per_epoch: greatest number of messages in an epoch.
+        on_data_loss: action when messages are gone.
+        looking_seconds: interval of looking for new partitions.
+        patience_seconds: time to wait for brokers that do not answer.
     """
 
     topics: tuple[str, ...]
@@ -71,16 +71,16 @@ class Reach:
 
 
 class KafkaPlanner(Planner):
-    """Plans epochs of at most so many messages over the partitions of topics.
+    """Planner of epochs with a limited number of messages over the partitions of topics.
 
-    An epoch of a backlog is dealt out so that partitions come forward together in event time.
+    The shares of partitions in an epoch of a backlog bring them forward together in event time.
 
     Args:
-        reach: what to read.
+        reach: part of the topics to read.
         cluster: the brokers.
-        parallelism: how many tasks can read at once.
-        clock: seconds that never go back.
-        scales: what finds how many messages an epoch may hold, where that goes by their size.
+        parallelism: number of tasks that can read at the same time.
+        clock: monotonic clock, in seconds.
+        scales: estimate of how many messages fit an epoch, if `reach` gives no fixed number.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class KafkaPlanner(Planner):
         self._clock = clock
         self._until = reach.end
         self._losses = LossWatch(reach.on_data_loss, clock)
-        self._fixed: Ends | None = None
+        self._run_ends: Ends | None = None
         self._ends: Ends = {}
         self._certain_ends: Ends = {}
         self._after: Ends = {}
@@ -106,7 +106,7 @@ class KafkaPlanner(Planner):
         self._leveling = Leveling[TopicPartition]()
         self._reached_us: Mapping[int, int] = {}
         self._partitions: list[TopicPartition] = []
-        self._looked_at = float("-inf")
+        self._discovered_at = float("-inf")
         self._silent_since: float | None = None
         self._answered = False
 
@@ -147,11 +147,11 @@ class KafkaPlanner(Planner):
 
     @override
     def behind(self, start: Json | None) -> Mapping[str, int]:
-        at = _decoded(start)
+        at = _decode(start)
         return {str(one): max(0, end - at[one]) for one, end in self._ends.items() if one in at}
 
     def _patiently(self, question: Callable[[], Answer]) -> Answer | None:
-        """Ask; while no broker answers there is no answer, for so long."""
+        """Return the answer to a query; ``None`` while no broker answers, for a limited time."""
         asked_at = self._clock()
         try:
             answer = question()
@@ -171,25 +171,25 @@ class KafkaPlanner(Planner):
         return answer
 
     def _next(self, start: Json | None) -> Slice | None:
-        known = _decoded(start)
-        self._level(known)
-        at = {**known, **self._new(start, known)}
+        known = _decode(start)
+        self._learn_pace(known)
+        at = {**known, **self._new_offsets(start, known)}
         latest = self._cluster.latest(at)
-        self._ends = self._limited(latest, at)
-        backlog = self._backlog(at)
-        at |= self._losses.mended(at, latest, backlog, self._cluster.earliest)
-        self._end_before_losses(at, latest)
+        self._ends = self._limit_to_end(latest, at)
+        backlog = self._unread(at)
+        at |= self._losses.offsets_after_losses(at, latest, backlog, self._cluster.earliest)
+        self._move_ends_before_losses(at, latest)
         shares = self._shares(at)
         self._after = {one: offset + shares.get(one, 0) for one, offset in at.items()}
-        behind = self._left()
-        # With nothing to read, where to go on is worth an epoch if it is news.
+        behind = self._numbers_behind()
+        # New offsets are logged even if there is nothing to read.
         if not shares and start is not None and at == known:
             return None
         ends = {str(one): offset for one, offset in self._after.items()}
         return Slice(ends, list(self._splits(at, shares)), behind=behind)
 
-    def _level(self, known: Ends) -> None:
-        """Learn how far partitions have come in event time at the offsets that are known."""
+    def _learn_pace(self, known: Ends) -> None:
+        """Learn how far partitions have advanced in event time, given their offsets."""
         reached_us = {
             one: self._reached_us[number]
             for number, one in enumerate(known)
@@ -198,24 +198,25 @@ class KafkaPlanner(Planner):
         self._leveling.hear(reached_us, known)
         self._reached_us = {}
 
-    def _backlog(self, at: Ends) -> dict[TopicPartition, int]:
-        """How many messages there are to read, of partitions that have any."""
+    def _unread(self, at: Ends) -> dict[TopicPartition, int]:
+        """Return the number of messages to read, positive, by partition."""
         ends = self._ends
         return {one: ends[one] - at[one] for one in at if ends.get(one, 0) > at[one]}
 
-    def _left(self) -> list[int]:
-        """Return the partitions that are behind once the epoch is read.
+    def _numbers_behind(self) -> list[int]:
+        """Return the numbers of the partitions that are behind after the epoch.
 
-        Of a partition in doubt the last certain end counts: one that is out of sight for seconds
-        is still behind. A source with an end is behind until its end, though that is yet to come.
+        The last certain end of a partition in doubt counts: a partition that is missing for seconds
+        is still behind. A source with an end is behind until its end, even if that is in the
+        future.
         """
         doubted = self._losses.doubted
         before = {one: end for one, end in self._certain_ends.items() if one in doubted}
         found = {one: end for one, end in self._ends.items() if one not in doubted}
         self._certain_ends = {**before, **found}
         ends = self._certain_ends
-        if self._reach.end is not None and self._fixed is not None:
-            ends = self._fixed
+        if self._reach.end is not None and self._run_ends is not None:
+            ends = self._run_ends
         return [
             number
             for number, (one, end) in enumerate(self._after.items())
@@ -223,8 +224,8 @@ class KafkaPlanner(Planner):
         ]
 
     def _shares(self, at: Ends) -> dict[TopicPartition, int]:
-        """How many messages the next epoch reads of each partition that has any."""
-        backlog, most = self._backlog(at), self._reach.per_epoch
+        """Return the number of messages that the next epoch reads, positive, by partition."""
+        backlog, most = self._unread(at), self._reach.per_epoch
         if self._scales is not None:
             most = min(most, self._scales.most(at, backlog))
         return self._leveling.shares(backlog, most)
@@ -236,36 +237,36 @@ class KafkaPlanner(Planner):
             for order, (first, last) in enumerate(_cut(at[one], at[one] + share, pieces)):
                 yield Split([one.topic, one.partition, first, last], numbers[one], order)
 
-    def _new(self, start: Json | None, known: Ends) -> Ends:
-        """Where to start with partitions that have not been met.
+    def _new_offsets(self, start: Json | None, known: Ends) -> Ends:
+        """Return the first offsets of new partitions.
 
-        Those that turn up after the flow has started are read from their beginning, and those that
-        turn up after the end of a run that has one was fixed are for the next run.
+        Partitions that appear after the start of the flow are read from their beginning. If the
+        run has an end, partitions that appear after it was determined are left to the next run.
         """
         now = self._clock()
-        if now - self._looked_at >= self._reach.looking_seconds:
+        if now - self._discovered_at >= self._reach.looking_seconds:
             self._partitions = self._cluster.partitions(self._reach.topics, self._reach.pattern)
-            self._check_named()
-            self._check_known(known)
-            self._looked_at = now
+            self._check_topics_exist()
+            self._check_topics_read(known)
+            self._discovered_at = now
         new = [
             one
             for one in self._partitions
-            if one not in known and (self._fixed is None or one in self._fixed)
+            if one not in known and (self._run_ends is None or one in self._run_ends)
         ]
-        return self._positions(self._reach.start if start is None else EARLIEST, new)
+        return self._offsets_at(self._reach.start if start is None else EARLIEST, new)
 
-    def _check_named(self) -> None:
-        """A topic that is named must be there at the start; later, that it is not is a loss."""
+    def _check_topics_exist(self) -> None:
+        """Raise a `SourceError` if a topic is missing at the start; later this is a loss."""
         missing = set(self._reach.topics) - {one.topic for one in self._partitions}
         if missing and not self._answered:
             raise SourceError(
-                f"there is no topic {_listed(missing)} on the broker, or its user may not see it: "
-                "create it first, or grant the right to describe it"
+                f"there is no topic {_shorten_names(missing)} on the broker, or its user may not "
+                "see it: create it first, or grant the right to describe it"
             )
 
-    def _check_known(self, known: Ends) -> None:
-        """What was read before must be read still: its partitions have a part in the watermark."""
+    def _check_topics_read(self, known: Ends) -> None:
+        """Raise a `SourceError` if a topic is no longer read, as it would hold the watermark."""
         named, pattern = self._reach.topics, self._reach.pattern
         left = {
             one.topic
@@ -274,22 +275,22 @@ class KafkaPlanner(Planner):
         }
         if left:
             raise SourceError(
-                f"the checkpoint holds offsets of topic {_listed(left)}, which the source does not "
-                "read any more: name it again, or give up the offsets of the step with "
-                "RecoveryConfig(reset_steps=[...]) and say with start= where the others go on"
+                f"the checkpoint holds offsets of topic {_shorten_names(left)}, which the source "
+                "no longer reads: add the topic again, or drop the offsets of the step with "
+                "RecoveryConfig(reset_steps=[...]) and start the others at an offset with start="
             )
 
-    def _check_given(self, given: Offsets, partitions: Iterable[TopicPartition]) -> None:
-        """Offsets that are given must be those of partitions that are there."""
-        there = {str(one) for one in partitions}
+    def _check_offsets_given(self, given: Offsets, partitions: Iterable[TopicPartition]) -> None:
+        """Raise a `SourceError` if offsets are given for a partition that does not exist."""
+        existing = {str(one) for one in partitions}
         named = {f"{topic}/{number}" for topic, numbers in given.items() for number in numbers}
-        if named - there:
+        if named - existing:
             raise SourceError(
-                f"offsets are given of {_listed(named - there)}, and the partitions that there are "
-                f"are {_listed(there)}"
+                f"offsets are given for {_shorten_names(named - existing)}, but the partitions "
+                f"that exist are {_shorten_names(existing)}"
             )
 
-    def _positions(self, position: Position, partitions: list[TopicPartition]) -> Ends:
+    def _offsets_at(self, position: Position, partitions: list[TopicPartition]) -> Ends:
         if not partitions:
             return {}
         if position == LATEST:
@@ -298,24 +299,26 @@ class KafkaPlanner(Planner):
             return self._cluster.since(partitions, milliseconds(position))
         found = self._cluster.earliest(partitions)
         if isinstance(position, Mapping):
-            self._check_given(position, found)
+            self._check_offsets_given(position, found)
             return {
                 one: position.get(one.topic, {}).get(one.partition, offset)
                 for one, offset in found.items()
             }
         return found
 
-    def _limited(self, latest: Ends, at: Ends) -> Ends:
-        """How far to read at most: up to the run's end, if it has one."""
+    def _limit_to_end(self, latest: Ends, at: Ends) -> Ends:
+        """Return the offsets up to which to read: the latest, or the run's end if earlier."""
         if self._until is None:
             return latest
-        if self._fixed is None:
+        if self._run_ends is None:
             if isinstance(self._until, Mapping):
-                self._check_given(self._until, at)
-            self._fixed = self._end_of_run(latest)
-        return {one: min(offset, self._fixed.get(one, at[one])) for one, offset in latest.items()}
+                self._check_offsets_given(self._until, at)
+            self._run_ends = self._ends_of_run(latest)
+        return {
+            one: min(offset, self._run_ends.get(one, at[one])) for one, offset in latest.items()
+        }
 
-    def _end_of_run(self, latest: Ends) -> Ends:
+    def _ends_of_run(self, latest: Ends) -> Ends:
         if isinstance(self._until, Mapping):
             until = self._until
             return {
@@ -326,35 +329,35 @@ class KafkaPlanner(Planner):
             return self._cluster.since(latest, milliseconds(self._until))
         return latest
 
-    def _end_before_losses(self, at: Ends, latest: Ends) -> None:
-        """Do not wait until the end of a partition is reached whose rest is lost."""
-        fixed = self._fixed or {}
+    def _move_ends_before_losses(self, at: Ends, latest: Ends) -> None:
+        """Move the run's ends before lost messages, so that the run does not wait for them."""
+        fixed = self._run_ends or {}
         for one in fixed.keys() & self._losses.lost:
             fixed[one] = min(fixed[one], latest.get(one, at[one]))
 
     def _is_finished(self, start: Json | None) -> bool:
-        known = _decoded(start)
-        if self._fixed is None:
-            at = {**known, **self._new(start, known)}
-            self._ends = self._limited(self._cluster.latest(at), at)
-        ends = self._fixed or {}
+        known = _decode(start)
+        if self._run_ends is None:
+            at = {**known, **self._new_offsets(start, known)}
+            self._ends = self._limit_to_end(self._cluster.latest(at), at)
+        ends = self._run_ends or {}
         if start is None and ends:
             return False
         return all(known.get(one, 0) >= end for one, end in ends.items())
 
 
-def _listed(names: Iterable[str]) -> str:
+def _shorten_names(names: Iterable[str]) -> str:
     first, *others = sorted(names)
     more = f" and {len(others) - _MOST_LISTED + 1} more" if len(others) >= _MOST_LISTED else ""
     return ", ".join(map(repr, [first, *others[: _MOST_LISTED - 1]])) + more
 
 
-def _decoded(offset: Json | None) -> Ends:
+def _decode(offset: Json | None) -> Ends:
     return {TopicPartition.of(name): int(number) for name, number in (offset or {}).items()}
 
 
 def _cut(start: int, end: int, most: int) -> list[tuple[int, int]]:
-    """Cut a range into at most so many of equal size, none of them small."""
+    """Cut a range into at most `most` ranges of equal size, of `LEAST_SPLIT` messages each."""
     count = max(1, min(most, (end - start) // LEAST_SPLIT))
     size = end - start
     return [(start + size * n // count, start + size * (n + 1) // count) for n in range(count)]

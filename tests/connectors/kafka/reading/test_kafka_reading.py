@@ -390,7 +390,7 @@ def test_reading_gives_up_after_its_patience(lone_broker: Broker) -> None:
     reader = source(lone_broker, topic, patience="2s")
     (planned,) = splits_of(reader.planner(MemoryLog(), 1))
     lone_broker.kill()
-    with pytest.raises(SourceError, match=f"no message came of {topic}/0 for 2 s") as raised:
+    with pytest.raises(SourceError, match=f"no message of {topic}/0 arrived for 2 s") as raised:
         list(reader.read(planned))
     assert "of those from 0 to 0" in str(raised.value)
 
