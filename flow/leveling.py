@@ -64,19 +64,25 @@ class Leveling(Generic[P]):
         if sum(waiting.values()) <= most:
             return dict(waiting)
         shares = proportional(waiting, most)
-        known = [one for one in waiting if one in self._pace]
-        budget = sum(shares.get(one, 0) for one in known)
-        leveled = self._leveled({one: waiting[one] for one in known}, budget)
+        known = [partition for partition in waiting if partition in self._pace]
+        budget = sum(shares.get(partition, 0) for partition in known)
+        leveled = self._leveled({partition: waiting[partition] for partition in known}, budget)
         # A partition too small for a share in proportion may be the one that is furthest behind.
-        found = {one: (leveled if one in self._pace else shares).get(one, 0) for one in waiting}
-        return {one: share for one, share in found.items() if share}
+        found = {
+            partition: (leveled if partition in self._pace else shares).get(partition, 0)
+            for partition in waiting
+        }
+        return {partition: share for partition, share in found.items() if share}
 
     def _leveled(self, waiting: Mapping[P, int], most: int) -> dict[P, int]:
         """Return shares that lead to the same event time, of partitions whose pace is known."""
         if not waiting or not most:
             return {}
-        low = min(self._reached_us[one] for one in waiting)
-        high = max(self._reached_us[one] + self._pace[one] * waiting[one] for one in waiting)
+        low = min(self._reached_us[partition] for partition in waiting)
+        high = max(
+            self._reached_us[partition] + self._pace[partition] * waiting[partition]
+            for partition in waiting
+        )
         least, greatest = float(low), float(high)
         for _ in range(_HALVINGS):
             middle = (least + greatest) / 2
@@ -87,17 +93,21 @@ class Leveling(Generic[P]):
         shares = self._up_to(least, waiting)
         left = most - sum(shares.values())
         # The partitions furthest behind get the units that rounding left over.
-        for one in sorted(waiting, key=lambda one: (self._reached_us[one], str(one))):
-            more = min(left, waiting[one] - shares[one])
-            shares[one] += more
+        for partition in sorted(
+            waiting, key=lambda partition: (self._reached_us[partition], str(partition))
+        ):
+            more = min(left, waiting[partition] - shares[partition])
+            shares[partition] += more
             left -= more
         return shares
 
     def _up_to(self, time_us: float, waiting: Mapping[P, int]) -> dict[P, int]:
         """Return how many units bring each partition to an event time."""
         return {
-            one: max(0, min(count, int((time_us - self._reached_us[one]) / self._pace[one])))
-            for one, count in waiting.items()
+            partition: max(
+                0, min(count, int((time_us - self._reached_us[partition]) / self._pace[partition]))
+            )
+            for partition, count in waiting.items()
         }
 
 
@@ -110,9 +120,11 @@ def proportional(waiting: Mapping[P, int], most: int) -> dict[P, int]:
     total = sum(waiting.values())
     if total <= most:
         return dict(waiting)
-    shares = {one: count * most // total for one, count in waiting.items()}
+    shares = {partition: count * most // total for partition, count in waiting.items()}
     left = most - sum(shares.values())
     # The units that rounding left over go, one by one, to the partitions with the least share.
-    for one in sorted(waiting, key=lambda one: (shares[one] / waiting[one], str(one)))[:left]:
-        shares[one] += 1
-    return {one: share for one, share in shares.items() if share}
+    for partition in sorted(
+        waiting, key=lambda partition: (shares[partition] / waiting[partition], str(partition))
+    )[:left]:
+        shares[partition] += 1
+    return {partition: share for partition, share in shares.items() if share}

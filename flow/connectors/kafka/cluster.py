@@ -83,20 +83,22 @@ class Cluster:
         """Return the offset of the first message that each partition still holds."""
         from confluent_kafka.admin import OffsetSpec
 
-        return self._offsets({one: OffsetSpec.earliest() for one in partitions})
+        return self._offsets({partition: OffsetSpec.earliest() for partition in partitions})
 
     def latest(self, partitions: Iterable[TopicPartition]) -> Ends:
         """Return the offset after the last readable message of each partition."""
         from confluent_kafka.admin import OffsetSpec
 
-        return self._offsets({one: OffsetSpec.latest() for one in partitions})
+        return self._offsets({partition: OffsetSpec.latest() for partition in partitions})
 
     def since(self, partitions: Iterable[TopicPartition], millis: int) -> Ends:
         """Return the offset of the first message at or after a time, or else the latest."""
         from confluent_kafka.admin import OffsetSpec
 
-        found = self._offsets({one: OffsetSpec.for_timestamp(millis) for one in partitions})
-        without = [one for one, offset in found.items() if offset < 0]
+        found = self._offsets(
+            {partition: OffsetSpec.for_timestamp(millis) for partition in partitions}
+        )
+        without = [partition for partition, offset in found.items() if offset < 0]
         return {**found, **self.latest(without)}
 
     def _offsets(self, specs: Mapping[TopicPartition, Any]) -> Ends:
@@ -112,22 +114,25 @@ class Cluster:
             else IsolationLevel.READ_UNCOMMITTED
         )
         futures = self._client.list_offsets(
-            {Theirs(one.topic, one.partition): spec for one, spec in specs.items()},
+            {
+                Theirs(partition.topic, partition.partition): spec
+                for partition, spec in specs.items()
+            },
             isolation_level=level,
             request_timeout=ASKING_SECONDS,
         )
         found: Ends = {}
-        for one, future in futures.items():
+        for partition, future in futures.items():
             offset = self._ask(partial(_offset_or_gone, future))
             if offset is not None:
-                found[TopicPartition(one.topic, one.partition)] = offset
+                found[TopicPartition(partition.topic, partition.partition)] = offset
         if not found:
             self._check_leaders(specs)
         return found
 
     def _check_leaders(self, partitions: Iterable[TopicPartition]) -> None:
         """Raise `Unreachable` if partitions exist without a leader, which the client leaves out."""
-        existing = self.partitions({one.topic for one in partitions}, None)
+        existing = self.partitions({partition.topic for partition in partitions}, None)
         leaderless = sorted(set(existing).intersection(partitions))
         if leaderless:
             more = f" and {len(leaderless) - 1} more" if len(leaderless) > 1 else ""

@@ -15,12 +15,21 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.connectors.formats.plain_values import json_text
-from flow.connectors.sql import values
 from flow.connectors.sql.database import Database
 from flow.connectors.sql.ledger import EPOCHS_TABLE
 from flow.connectors.sql.rows import Row, RowGroup
 from flow.connectors.sql.statements import Dialect, Statements, TableName, quoted, quoted_table
 from flow.connectors.sql.table_sink import TableSink, check_table_name
+from flow.connectors.sql.values import (
+    ValueConverter,
+    by_type,
+    decimal_text,
+    finite_float,
+    int64,
+    to_utc,
+    unchanged,
+    utf8_text,
+)
 from flow.errors import EnvironmentProblem, FlowBuildError, FlowTypeError, shorten
 
 if TYPE_CHECKING:
@@ -45,7 +54,7 @@ class PostgresDialect(Dialect):
     row_lock = " FOR UPDATE"
 
     @override
-    def value_converter(self) -> values.ValueConverter:
+    def value_converter(self) -> ValueConverter:
         return _CONVERT
 
     @override
@@ -311,28 +320,28 @@ def _name_parts(table: Any) -> tuple[Any, ...]:
 def _without_nul(value: str) -> str:
     if "\0" in value:
         raise ValueError("PostgreSQL has no NUL characters in text: remove them, or write bytes")
-    return values.utf8_text(value)
+    return utf8_text(value)
 
 
 def _interval(value: timedelta) -> str:
     return f"{value.days} day {value.seconds}.{value.microseconds:06d} second"
 
 
-_CONVERT = values.by_type(
+_CONVERT = by_type(
     {
-        type(None): values.unchanged,
+        type(None): unchanged,
         bool: lambda value: "true" if value else "false",
-        int: lambda value: str(values.int64(value)),
-        float: lambda value: repr(values.finite_float(value)),
+        int: lambda value: str(int64(value)),
+        float: lambda value: repr(finite_float(value)),
         str: _without_nul,
         bytes: lambda value: "\\x" + value.hex(),
         bytearray: lambda value: "\\x" + value.hex(),
         memoryview: lambda value: "\\x" + value.hex(),
-        datetime: lambda value: values.to_utc(value).isoformat(),
+        datetime: lambda value: to_utc(value).isoformat(),
         date: date.isoformat,
         time: time.isoformat,
         timedelta: _interval,
-        Decimal: values.decimal_text,
+        Decimal: decimal_text,
         dict: json_text,
         list: json_text,
     }

@@ -16,12 +16,21 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.connectors.formats.plain_values import json_text
-from flow.connectors.sql import values
 from flow.connectors.sql.database import Database
 from flow.connectors.sql.ledger import EPOCHS_TABLE
 from flow.connectors.sql.rows import Row, RowGroup
 from flow.connectors.sql.statements import Dialect, Statements, TableName, quoted_table
 from flow.connectors.sql.table_sink import TableSink, check_table_name
+from flow.connectors.sql.values import (
+    ValueConverter,
+    by_type,
+    decimal_text,
+    finite_float,
+    int64,
+    to_utc,
+    unchanged,
+    utf8_text,
+)
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 
 BUSY_SECONDS = 60.0
@@ -35,7 +44,7 @@ class SqliteDialect(Dialect):
     table_options = "STRICT" if sqlite3.sqlite_version_info >= (3, 37) else ""
 
     @override
-    def value_converter(self) -> values.ValueConverter:
+    def value_converter(self) -> ValueConverter:
         return _CONVERT
 
     @override
@@ -221,25 +230,25 @@ class _RememberedRows:
 
 
 def _instant(value: datetime) -> str:
-    text = values.to_utc(value).isoformat(timespec="microseconds")
+    text = to_utc(value).isoformat(timespec="microseconds")
     return text.removesuffix("+00:00") + "Z"
 
 
-_CONVERT = values.by_type(
+_CONVERT = by_type(
     {
-        type(None): values.unchanged,
+        type(None): unchanged,
         bool: int,
-        int: values.int64,
-        float: values.finite_float,
-        str: values.utf8_text,
-        bytes: values.unchanged,
+        int: int64,
+        float: finite_float,
+        str: utf8_text,
+        bytes: unchanged,
         bytearray: bytes,
         memoryview: bytes,
         datetime: _instant,
         date: date.isoformat,
         time: time.isoformat,
         timedelta: timedelta.total_seconds,
-        Decimal: values.decimal_text,
+        Decimal: decimal_text,
         dict: json_text,
         list: json_text,
     }

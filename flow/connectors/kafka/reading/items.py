@@ -72,9 +72,9 @@ class Items(ABC):
         self, messages: Sequence[Message], fields: frozenset[str] | None
     ) -> Iterator[Batch]:
         """Yield the items of messages, and batches of the messages that are bad."""
-        made = self.batch(messages, fields)
-        if made is not None:
-            yield made
+        items = self.batch(messages, fields)
+        if items is not None:
+            yield items
             return
         for start in range(0, len(messages), SIFTED):
             bad: list[Message] = []
@@ -85,9 +85,9 @@ class Items(ABC):
     def _sift(
         self, messages: Sequence[Message], fields: frozenset[str] | None, bad: list[Message]
     ) -> Iterator[Batch]:
-        made = self.batch(messages, fields)
-        if made is not None:
-            yield made
+        items = self.batch(messages, fields)
+        if items is not None:
+            yield items
         elif len(messages) == 1:
             bad.append(messages[0])
         else:
@@ -133,9 +133,13 @@ class ObjectItems(Items):
         if self._lacks_key(keys):
             return None
         try:
-            read = [self.key.read(key) if key is not None else None for key in keys]
-            made = [self.value.read(value) if value is not None else None for value in values]
-            return [as_message(*parts) for parts in zip(messages, read, made, strict=True)]
+            read_keys = [self.key.read(key) if key is not None else None for key in keys]
+            read_values = [
+                self.value.read(value) if value is not None else None for value in values
+            ]
+            return [
+                as_message(*parts) for parts in zip(messages, read_keys, read_values, strict=True)
+            ]
         except (ValueError, OverflowError):
             return None
 

@@ -55,11 +55,11 @@ class LossWatch:
     @property
     def doubted(self) -> set[TopicPartition]:
         """Partitions that seem to be missing or too short, without certainty."""
-        return {one for one in self._doubted if not self._is_certain(one)}
+        return {partition for partition in self._doubted if not self._is_certain(partition)}
 
     def offsets_after_losses(
         self,
-        at: Ends,
+        offsets: Ends,
         latest: Ends,
         to_read: Mapping[TopicPartition, int],
         earliest: Callable[[list[TopicPartition]], Ends],
@@ -67,7 +67,7 @@ class LossWatch:
         """Return the offsets of partitions that must continue elsewhere after a loss.
 
         Args:
-            at: the flow's offsets.
+            offsets: the flow's offsets.
             latest: end offsets of the partitions that exist.
             to_read: number of messages to read now, by partition.
             earliest: function that returns the first offsets of partitions.
@@ -75,44 +75,46 @@ class LossWatch:
         Raises:
             SourceError: messages are gone, and `on_data_loss` is ``"fail"``.
         """
-        shrunk = self._shrunk(at, latest)
-        begins = earliest([*to_read, *(one for one in shrunk if one not in to_read)])
+        shrunk = self._shrunk(offsets, latest)
+        begins = earliest(
+            [*to_read, *(partition for partition in shrunk if partition not in to_read)]
+        )
         moved: Ends = {}
-        for one, first in begins.items():
-            if one in shrunk:
-                moved[one] = first
-            elif first > at[one]:
+        for partition, first in begins.items():
+            if partition in shrunk:
+                moved[partition] = first
+            elif first > offsets[partition]:
                 self._report(
-                    f"messages {at[one]:,} to {first - 1:,} of {one} were deleted on the broker "
-                    "before the flow read them"
+                    f"messages {offsets[partition]:,} to {first - 1:,} of {partition} were "
+                    "deleted on the broker before the flow read them"
                 )
-                moved[one] = first
+                moved[partition] = first
         return moved
 
-    def _shrunk(self, at: Ends, latest: Ends) -> list[TopicPartition]:
+    def _shrunk(self, offsets: Ends, latest: Ends) -> list[TopicPartition]:
         """Return the partitions that end before the flow's offset, beyond doubt."""
         shrunk: list[TopicPartition] = []
-        for one, offset in at.items():
-            end = latest.get(one)
+        for partition, offset in offsets.items():
+            end = latest.get(partition)
             if end is not None and end >= offset:
-                self._doubted.pop(one, None)
-                self.lost.discard(one)
+                self._doubted.pop(partition, None)
+                self.lost.discard(partition)
                 continue
-            if not self._is_certain(one):
+            if not self._is_certain(partition):
                 continue
-            self.lost.add(one)
+            self.lost.add(partition)
             if end is None:
-                self._report(f"{one} is not on the broker any more")
+                self._report(f"{partition} is not on the broker any more")
             else:
                 self._report(
-                    f"{one} ends at {end:,}, and the flow has read up to {offset:,}: the topic was "
-                    "created again, or its last messages were lost"
+                    f"{partition} ends at {end:,}, and the flow has read up to {offset:,}: the "
+                    "topic was created again, or its last messages were lost"
                 )
-                shrunk.append(one)
+                shrunk.append(partition)
         return shrunk
 
-    def _is_certain(self, one: TopicPartition) -> bool:
-        since = self._doubted.setdefault(one, self._clock())
+    def _is_certain(self, partition: TopicPartition) -> bool:
+        since = self._doubted.setdefault(partition, self._clock())
         return self._clock() - since >= DOUBT_SECONDS
 
     def _report(self, loss: str) -> None:

@@ -147,8 +147,12 @@ class KafkaPlanner(Planner):
 
     @override
     def behind(self, start: Json | None) -> Mapping[str, int]:
-        at = _decode(start)
-        return {str(one): max(0, end - at[one]) for one, end in self._ends.items() if one in at}
+        offsets = _decode(start)
+        return {
+            str(partition): max(0, end - offsets[partition])
+            for partition, end in self._ends.items()
+            if partition in offsets
+        }
 
     def _patiently(self, question: Callable[[], Answer]) -> Answer | None:
         """Return the answer to a query; ``None`` while no broker answers, for a limited time."""
@@ -173,35 +177,43 @@ class KafkaPlanner(Planner):
     def _next(self, start: Json | None) -> Slice | None:
         known = _decode(start)
         self._learn_pace(known)
-        at = {**known, **self._new_offsets(start, known)}
-        latest = self._cluster.latest(at)
-        self._ends = self._limit_to_end(latest, at)
-        backlog = self._unread(at)
-        at |= self._losses.offsets_after_losses(at, latest, backlog, self._cluster.earliest)
-        self._move_ends_before_losses(at, latest)
-        shares = self._shares(at)
-        self._after = {one: offset + shares.get(one, 0) for one, offset in at.items()}
+        offsets = {**known, **self._new_offsets(start, known)}
+        latest = self._cluster.latest(offsets)
+        self._ends = self._limit_to_end(latest, offsets)
+        backlog = self._unread(offsets)
+        offsets |= self._losses.offsets_after_losses(
+            offsets, latest, backlog, self._cluster.earliest
+        )
+        self._move_ends_before_losses(offsets, latest)
+        shares = self._shares(offsets)
+        self._after = {
+            partition: offset + shares.get(partition, 0) for partition, offset in offsets.items()
+        }
         behind = self._numbers_behind()
         # New offsets are logged even if there is nothing to read.
-        if not shares and start is not None and at == known:
+        if not shares and start is not None and offsets == known:
             return None
-        ends = {str(one): offset for one, offset in self._after.items()}
-        return Slice(ends, list(self._splits(at, shares)), behind=behind)
+        ends = {str(partition): offset for partition, offset in self._after.items()}
+        return Slice(ends, list(self._splits(offsets, shares)), behind=behind)
 
     def _learn_pace(self, known: Ends) -> None:
         """Learn how far partitions have advanced in event time, given their offsets."""
         reached_us = {
-            one: self._reached_us[number]
-            for number, one in enumerate(known)
+            partition: self._reached_us[number]
+            for number, partition in enumerate(known)
             if number in self._reached_us
         }
         self._leveling.hear(reached_us, known)
         self._reached_us = {}
 
-    def _unread(self, at: Ends) -> dict[TopicPartition, int]:
+    def _unread(self, offsets: Ends) -> dict[TopicPartition, int]:
         """Return the number of messages to read, positive, by partition."""
         ends = self._ends
-        return {one: ends[one] - at[one] for one in at if ends.get(one, 0) > at[one]}
+        return {
+            partition: ends[partition] - offsets[partition]
+            for partition in offsets
+            if ends.get(partition, 0) > offsets[partition]
+        }
 
     def _numbers_behind(self) -> list[int]:
         """Return the numbers of the partitions that are behind after the epoch.
@@ -211,31 +223,39 @@ class KafkaPlanner(Planner):
         future.
         """
         doubted = self._losses.doubted
-        before = {one: end for one, end in self._certain_ends.items() if one in doubted}
-        found = {one: end for one, end in self._ends.items() if one not in doubted}
+        before = {
+            partition: end for partition, end in self._certain_ends.items() if partition in doubted
+        }
+        found = {
+            partition: end for partition, end in self._ends.items() if partition not in doubted
+        }
         self._certain_ends = {**before, **found}
         ends = self._certain_ends
         if self._reach.end is not None and self._run_ends is not None:
             ends = self._run_ends
         return [
             number
-            for number, (one, end) in enumerate(self._after.items())
-            if ends.get(one, 0) > end
+            for number, (partition, end) in enumerate(self._after.items())
+            if ends.get(partition, 0) > end
         ]
 
-    def _shares(self, at: Ends) -> dict[TopicPartition, int]:
+    def _shares(self, offsets: Ends) -> dict[TopicPartition, int]:
         """Return the number of messages that the next epoch reads, positive, by partition."""
-        backlog, most = self._unread(at), self._reach.per_epoch
+        backlog, most = self._unread(offsets), self._reach.per_epoch
         if self._scales is not None:
-            most = min(most, self._scales.most(at, backlog))
+            most = min(most, self._scales.most(offsets, backlog))
         return self._leveling.shares(backlog, most)
 
-    def _splits(self, at: Ends, shares: Mapping[TopicPartition, int]) -> Iterator[Split]:
-        numbers = {one: number for number, one in enumerate(at)}
+    def _splits(self, offsets: Ends, shares: Mapping[TopicPartition, int]) -> Iterator[Split]:
+        numbers = {partition: number for number, partition in enumerate(offsets)}
         pieces = max(1, self._parallelism // max(1, len(shares)))
-        for one, share in shares.items():
-            for order, (first, last) in enumerate(_cut(at[one], at[one] + share, pieces)):
-                yield Split([one.topic, one.partition, first, last], numbers[one], order)
+        for partition, share in shares.items():
+            for order, (first, last) in enumerate(
+                _cut(offsets[partition], offsets[partition] + share, pieces)
+            ):
+                yield Split(
+                    [partition.topic, partition.partition, first, last], numbers[partition], order
+                )
 
     def _new_offsets(self, start: Json | None, known: Ends) -> Ends:
         """Return the first offsets of new partitions.
@@ -250,15 +270,15 @@ class KafkaPlanner(Planner):
             self._check_topics_read(known)
             self._discovered_at = now
         new = [
-            one
-            for one in self._partitions
-            if one not in known and (self._run_ends is None or one in self._run_ends)
+            partition
+            for partition in self._partitions
+            if partition not in known and (self._run_ends is None or partition in self._run_ends)
         ]
         return self._offsets_at(self._reach.start if start is None else EARLIEST, new)
 
     def _check_topics_exist(self) -> None:
         """Raise a `SourceError` if a topic is missing at the start; later this is a loss."""
-        missing = set(self._reach.topics) - {one.topic for one in self._partitions}
+        missing = set(self._reach.topics) - {partition.topic for partition in self._partitions}
         if missing and not self._answered:
             raise SourceError(
                 f"there is no topic {_shorten_names(missing)} on the broker, or its user may not "
@@ -269,9 +289,11 @@ class KafkaPlanner(Planner):
         """Raise a `SourceError` if a topic is no longer read, as it would hold the watermark."""
         named, pattern = self._reach.topics, self._reach.pattern
         left = {
-            one.topic
-            for one in known
-            if not (one.topic in named if pattern is None else matches(pattern, one.topic))
+            partition.topic
+            for partition in known
+            if not (
+                partition.topic in named if pattern is None else matches(pattern, partition.topic)
+            )
         }
         if left:
             raise SourceError(
@@ -282,7 +304,7 @@ class KafkaPlanner(Planner):
 
     def _check_offsets_given(self, given: Offsets, partitions: Iterable[TopicPartition]) -> None:
         """Raise a `SourceError` if offsets are given for a partition that does not exist."""
-        existing = {str(one) for one in partitions}
+        existing = {str(partition) for partition in partitions}
         named = {f"{topic}/{number}" for topic, numbers in given.items() for number in numbers}
         if named - existing:
             raise SourceError(
@@ -301,49 +323,50 @@ class KafkaPlanner(Planner):
         if isinstance(position, Mapping):
             self._check_offsets_given(position, found)
             return {
-                one: position.get(one.topic, {}).get(one.partition, offset)
-                for one, offset in found.items()
+                partition: position.get(partition.topic, {}).get(partition.partition, offset)
+                for partition, offset in found.items()
             }
         return found
 
-    def _limit_to_end(self, latest: Ends, at: Ends) -> Ends:
+    def _limit_to_end(self, latest: Ends, offsets: Ends) -> Ends:
         """Return the offsets up to which to read: the latest, or the run's end if earlier."""
         if self._until is None:
             return latest
         if self._run_ends is None:
             if isinstance(self._until, Mapping):
-                self._check_offsets_given(self._until, at)
+                self._check_offsets_given(self._until, offsets)
             self._run_ends = self._ends_of_run(latest)
         return {
-            one: min(offset, self._run_ends.get(one, at[one])) for one, offset in latest.items()
+            partition: min(offset, self._run_ends.get(partition, offsets[partition]))
+            for partition, offset in latest.items()
         }
 
     def _ends_of_run(self, latest: Ends) -> Ends:
         if isinstance(self._until, Mapping):
             until = self._until
             return {
-                one: until.get(one.topic, {}).get(one.partition, offset)
-                for one, offset in latest.items()
+                partition: until.get(partition.topic, {}).get(partition.partition, offset)
+                for partition, offset in latest.items()
             }
         if isinstance(self._until, datetime):
             return self._cluster.since(latest, milliseconds(self._until))
         return latest
 
-    def _move_ends_before_losses(self, at: Ends, latest: Ends) -> None:
+    def _move_ends_before_losses(self, offsets: Ends, latest: Ends) -> None:
         """Move the run's ends before lost messages, so that the run does not wait for them."""
         fixed = self._run_ends or {}
-        for one in fixed.keys() & self._losses.lost:
-            fixed[one] = min(fixed[one], latest.get(one, at[one]))
+        for partition in fixed.keys() & self._losses.lost:
+            fixed[partition] = min(fixed[partition], latest.get(partition, offsets[partition]))
 
     def _is_finished(self, start: Json | None) -> bool:
         known = _decode(start)
         if self._run_ends is None:
-            at = {**known, **self._new_offsets(start, known)}
-            self._ends = self._limit_to_end(self._cluster.latest(at), at)
+            offsets = {**known, **self._new_offsets(start, known)}
+            self._ends = self._limit_to_end(self._cluster.latest(offsets), offsets)
         ends = self._run_ends or {}
         if start is None and ends:
             return False
-        return all(known.get(one, 0) >= end for one, end in ends.items())
+        return all(known.get(partition, 0) >= end for partition, end in ends.items())
 
 
 def _shorten_names(names: Iterable[str]) -> str:

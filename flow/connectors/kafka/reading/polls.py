@@ -52,7 +52,7 @@ class PollHistory:
         """
         for index in range(len(self._polls) - 1, -1, -1):
             now_us, ends = self._polls[index]
-            if all(offsets.get(one, 0) >= end for one, end in ends.items()):
+            if all(offsets.get(partition, 0) >= end for partition, end in ends.items()):
                 self._read_until_us = now_us
                 del self._polls[: index + 1]
                 break

@@ -80,7 +80,7 @@ class _Range:
 
     Attributes:
         partition: the partition.
-        at: next offset to read.
+        next_offset: next offset to read.
         end: offset after the last message of the range.
         progressed_at: monotonic time of the last progress, in seconds.
         asked_at: monotonic time at which the broker was last asked for its offsets.
@@ -88,9 +88,9 @@ class _Range:
             does not.
     """
 
-    def __init__(self, partition: TopicPartition, at: int, end: int) -> None:
+    def __init__(self, partition: TopicPartition, next_offset: int, end: int) -> None:
         self.partition = partition
-        self.at = at
+        self.next_offset = next_offset
         self.end = end
         self.doubted_since: float | None = None
         self.restart_waiting()
@@ -98,12 +98,14 @@ class _Range:
     @property
     def position(self) -> Any:
         """Position to continue from, in the type of the client library."""
-        return kafka().TopicPartition(self.partition.topic, self.partition.partition, self.at)
+        return kafka().TopicPartition(
+            self.partition.topic, self.partition.partition, self.next_offset
+        )
 
     def advance_to(self, offset: int) -> None:
         """Advance to an offset: all messages before it are read."""
-        if offset > self.at:
-            self.at = min(offset, self.end)
+        if offset > self.next_offset:
+            self.next_offset = min(offset, self.end)
             self.doubted_since = None
             self.restart_waiting()
 
@@ -131,9 +133,9 @@ class RangeReader:
         pending = _Range(partition, start, end)
         self._find_leader(partition.topic)
         self._assign(pending)
-        while pending.at < end:
+        while pending.next_offset < end:
             with no_collection():
-                found = self._client.consume(min(MOST, end - pending.at), WAITING_SECONDS)
+                found = self._client.consume(min(MOST, end - pending.next_offset), WAITING_SECONDS)
                 good = self._take_messages(found, pending)
             if good:
                 yield good
@@ -162,8 +164,8 @@ class RangeReader:
         events = [one for one in found if one.error() is not None] if len(good) < len(found) else []
         if good:
             first, last = good[0].offset(), good[-1].offset()
-            if first < pending.at or last >= pending.end:
-                good = [one for one in good if pending.at <= one.offset() < pending.end]
+            if first < pending.next_offset or last >= pending.end:
+                good = [one for one in good if pending.next_offset <= one.offset() < pending.end]
             pending.advance_to(last + 1)
         for event in events:
             self._handle_event(event, pending)
@@ -185,13 +187,13 @@ class RangeReader:
         """Continue at the first offset of the partition, if that is later."""
         ends = self._ends_of(pending)
         # A broker that has just started may report too little.
-        if ends is None or ends[0] <= pending.at:
+        if ends is None or ends[0] <= pending.next_offset:
             time.sleep(WAITING_SECONDS)
         else:
             to = min(ends[0], pending.end)
             loss = (
-                f"messages {pending.at:,} to {to - 1:,} of {pending.partition} were deleted on the "
-                "broker before the flow read them"
+                f"messages {pending.next_offset:,} to {to - 1:,} of {pending.partition} "
+                "were deleted on the broker before the flow read them"
             )
             self._skip_loss(pending, to, loss)
         self._assign(pending)
@@ -209,7 +211,7 @@ class RangeReader:
         if now - pending.progressed_at > self._access.patience_seconds:
             raise SourceError(
                 f"no message of {pending.partition} arrived for "
-                f"{self._access.patience_seconds:.0f} s, of those from {pending.at:,} to "
+                f"{self._access.patience_seconds:.0f} s, of those from {pending.next_offset:,} to "
                 f"{pending.end - 1:,}{self._problem}"
             )
 
@@ -250,7 +252,9 @@ class RangeReader:
 
     def _read_error(self, error: Any, pending: _Range) -> SourceError:
         reason = f"{self._access.properties.hide(error.str())}{self._problem}"
-        return SourceError(f"{pending.partition} cannot be read at {pending.at:,}: {reason}")
+        return SourceError(
+            f"{pending.partition} cannot be read at {pending.next_offset:,}: {reason}"
+        )
 
     def _skip_loss(self, pending: _Range, to: int, loss: str) -> None:
         if self._access.on_data_loss == "fail":

@@ -53,23 +53,23 @@ class Scales:
         )
         self._besides = overhead
 
-    def most(self, at: Ends, backlog: Mapping[TopicPartition, int]) -> int:
+    def most(self, offsets: Ends, backlog: Mapping[TopicPartition, int]) -> int:
         """Return the greatest number of messages that an epoch may read.
 
         Args:
-            at: offset of each partition's next message.
+            offsets: offset of each partition's next message.
             backlog: number of messages to read, positive, by partition.
         """
         if sum(backlog.values()) <= _SMALL_BACKLOG:
             return MOST_RECORDS
         fullest: dict[str, TopicPartition] = {}
         of_topic: Counter[str] = Counter()
-        for one in sorted(backlog, key=backlog.__getitem__):
-            fullest[one.topic] = one
-            of_topic[one.topic] += backlog[one]
+        for partition in sorted(backlog, key=backlog.__getitem__):
+            fullest[partition.topic] = partition
+            of_topic[partition.topic] += backlog[partition]
         sampled = dict(of_topic.most_common(_MOST_TOPICS))
         total_bytes = sum(
-            count * self._mean_bytes(fullest[topic], at[fullest[topic]])
+            count * self._mean_bytes(fullest[topic], offsets[fullest[topic]])
             for topic, count in sampled.items()
         )
         mean = total_bytes / sum(sampled.values())

@@ -37,9 +37,9 @@ class Topic:
             SinkError: the topic cannot be created.
         """
         new = administration().NewTopic(self.name, partitions, config=dict(settings or {}))
-        made = self._clients.admin.create_topics([new], request_timeout=_QUERY_SECONDS)
+        answers = self._clients.admin.create_topics([new], request_timeout=_QUERY_SECONDS)
         try:
-            made[self.name].result()
+            answers[self.name].result()
         except kafka().KafkaException as error:
             reason = error.args[0]
             if reason.name() == "TOPIC_ALREADY_EXISTS":
@@ -55,9 +55,9 @@ class Topic:
         """Return a setting of the topic; `None` if the user has no right to see it."""
         kind = administration().ConfigResource
         resource = kind(kind.Type.TOPIC, self.name)
-        asked = self._clients.admin.describe_configs([resource], request_timeout=_QUERY_SECONDS)
+        answers = self._clients.admin.describe_configs([resource], request_timeout=_QUERY_SECONDS)
         try:
-            found: Mapping[str, Any] = asked[resource].result()
+            found: Mapping[str, Any] = answers[resource].result()
         except kafka().KafkaException:
             return None
         return None if name not in found else str(found[name].value)
@@ -69,12 +69,14 @@ class Topic:
             SinkError: the topic does not exist, even after the time that a new one needs.
         """
         latest = administration().OffsetSpec.latest()
-        made = kafka().TopicPartition
-        asked = {made(self.name, one): latest for one in self._partitions_soon()}
-        ends = self._clients.admin.list_offsets(asked, request_timeout=_QUERY_SECONDS)
+        partition_of = kafka().TopicPartition
+        answers = {
+            partition_of(self.name, number): latest for number in self._wait_for_partitions()
+        }
+        ends = self._clients.admin.list_offsets(answers, request_timeout=_QUERY_SECONDS)
         return {one.partition: end.result().offset for one, end in ends.items()}
 
-    def _partitions_soon(self) -> list[int]:
+    def _wait_for_partitions(self) -> list[int]:
         deadline = time.monotonic() + NEWS_SECONDS
         while (found := self._partitions()) is None:
             if time.monotonic() > deadline:
@@ -84,9 +86,9 @@ class Topic:
 
     def _partitions(self) -> list[int] | None:
         collection = kafka().TopicCollection([self.name])
-        asked = self._clients.admin.describe_topics(collection, request_timeout=_QUERY_SECONDS)
+        answers = self._clients.admin.describe_topics(collection, request_timeout=_QUERY_SECONDS)
         try:
-            return [one.id for one in asked[self.name].result().partitions]
+            return [one.id for one in answers[self.name].result().partitions]
         except kafka().KafkaException as error:
             if error.args[0].name() == "UNKNOWN_TOPIC_OR_PART":
                 return None
