@@ -89,7 +89,7 @@ class RowMaker:
 
     Attributes:
         context: position in the output.
-        convert: function that turns a value into the driver's form.
+        convert: function that turns a value into the database driver's form.
         key: columns of the key; empty if rows are only inserted.
         epoch_columns: columns of the run and the epoch; empty if the table has none.
     """

@@ -215,7 +215,7 @@ class SqliteDatabase(Database):
 
 
 class _RememberedRows:
-    """Rows passed to the driver; the last one is the row that the driver refused."""
+    """Rows passed to the database driver; on an error the last one is the refused row."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
         self._rows = iter(rows)

@@ -23,7 +23,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def value_converter(self) -> ValueConverter:
-        """Return the conversion of values to the driver's form."""
+        """Return the conversion of values to the database driver's form."""
 
     @abstractmethod
     def placeholder(self, number: int) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from flow.connectors.formats.plain_values import naive_problem, plain
 
 ValueConverter: TypeAlias = Callable[[Any], Any]
-"""Conversion of a value to a driver's form; raises ValueError or TypeError with the reason."""
+"""Conversion of a value to a database driver's form; raises ValueError or TypeError."""
 
 _BITS = 63
 
