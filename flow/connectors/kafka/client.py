@@ -100,7 +100,7 @@ class LastProblem:
 
     def __call__(self, error: KafkaError) -> None:
         """Take note of an error; called by the client."""
-        self.text = self._properties.hide(error.str())
+        self.text = self._properties.mask(error.str())
         self.refused = self.refused or error.code() in (error._AUTHENTICATION, error._SSL)
 
     def __str__(self) -> str:
@@ -133,7 +133,7 @@ def _make_client(kind: Any, config: dict[str, Any], properties: Properties) -> C
     try:
         return kind(config, logger=log)
     except kafka().KafkaException as error:
-        reason = properties.hide(error.args[0].str())
+        reason = properties.mask(error.args[0].str())
         raise SourceError(
             f"Kafka's client does not take its properties: {reason} (properties are those of "
             "librdkafka, such as 'security.protocol', and not of Java's client)"

@@ -152,7 +152,7 @@ class Cluster:
 
     def _failure(self, error: KafkaError) -> Exception:
         """Return the error of a failed query, with the client's last connection error."""
-        reason = f"{self._properties.hide(error.str())}{self._problem}"
+        reason = f"{self._properties.mask(error.str())}{self._problem}"
         # A login that succeeded before is refused by a broker that is stopping or starting.
         if not is_passing(error) or (self._problem.refused and not self._admitted):
             return SourceError(f"Kafka at {self._servers} refuses to answer: {reason}")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from flow.connectors.kafka.client import administration, errors, kafka, log, reason_of
-from flow.connectors.kafka.properties import SERVERS, hidden
+from flow.connectors.kafka.properties import SERVERS, mask_text
 from flow.errors import SinkError
 
 
@@ -59,11 +59,11 @@ class Clients:
                 f"the brokers at {self.servers!r} cannot be reached{last}: see that the address is "
                 "right and that they run, then start the flow again"
             )
-        return self.hidden(f"{error.str()} ({name}){_HINTS.get(name, '')}")
+        return self.mask(f"{error.str()} ({name}){_HINTS.get(name, '')}")
 
-    def hidden(self, text: str) -> str:
+    def mask(self, text: str) -> str:
         """Return a text without the values of properties that may be secret."""
-        return hidden(text, self.properties)
+        return mask_text(text, self.properties)
 
     def _connection_properties(self) -> dict[str, Any]:
         """Return the properties that every client needs; the others are for producers."""
@@ -80,7 +80,7 @@ class Clients:
 
     def _on_error(self, error: Any) -> None:
         if str(error.name()) != "_ALL_BROKERS_DOWN" or not self._last_error:
-            self._last_error = self.hidden(str(error.str()))
+            self._last_error = self.mask(str(error.str()))
 
 
 _CONNECTION_PREFIXES = (

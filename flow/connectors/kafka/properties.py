@@ -74,11 +74,11 @@ class Properties(Mapping[str, "str | int | float"]):
         return hash(frozenset(self._properties.items()))
 
     def __repr__(self) -> str:
-        return repr(shown(self))
+        return repr(mask_properties(self))
 
-    def hide(self, text: str) -> str:
+    def mask(self, text: str) -> str:
         """Return a text without the values that may be secret."""
-        return hidden(text, self)
+        return mask_text(text, self)
 
 
 def as_properties(properties: object, own: Mapping[str, str]) -> Properties:
@@ -116,19 +116,19 @@ def _checked(properties: object, own: Mapping[str, str]) -> Mapping[str, Any]:
     return properties
 
 
-def shown(properties: Mapping[str, Any]) -> dict[str, Any]:
+def mask_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Return properties with the values hidden that may be secret.
 
-    >>> shown({"linger.ms": 5, "sasl.password": "s3cr3t"})
+    >>> mask_properties({"linger.ms": 5, "sasl.password": "s3cr3t"})
     {'linger.ms': 5, 'sasl.password': '***'}
     """
     return {name: value if name in _SHOWN else HIDDEN for name, value in properties.items()}
 
 
-def hidden(text: str, properties: Mapping[str, Any]) -> str:
+def mask_text(text: str, properties: Mapping[str, Any]) -> str:
     """Return a text, such as an error's, without values of properties that may be secret.
 
-    >>> hidden("no login with s3cr3t", {"sasl.password": "s3cr3t"})
+    >>> mask_text("no login with s3cr3t", {"sasl.password": "s3cr3t"})
     'no login with ***'
     """
     for name, value in properties.items():

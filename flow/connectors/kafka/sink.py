@@ -61,10 +61,10 @@ class _Chunk:
 
     @classmethod
     def pack(cls, context: WriteContext, batch: pa.RecordBatch) -> _Chunk:
-        pack = pa.BufferOutputStream()
-        with pa.ipc.new_stream(pack, SCHEMA, options=_COMPRESSION) as stream:
+        buffer = pa.BufferOutputStream()
+        with pa.ipc.new_stream(buffer, SCHEMA, options=_COMPRESSION) as stream:
             stream.write_batch(batch)
-        return cls(context.step_id, context.rewinds, pack.getvalue().to_pybytes())
+        return cls(context.step_id, context.rewinds, buffer.getvalue().to_pybytes())
 
     def batch(self) -> pa.RecordBatch:
         return pa.ipc.open_stream(self.content).read_next_batch()
@@ -111,8 +111,9 @@ class KafkaSink(Sink[Any]):
         value_format: format of the value, likewise.
         guarantee: ``"exactly once"``, or ``"at least once"``: the workers then write in parallel
             and without transactions, and a replayed epoch writes its messages again.
-        properties: properties of the client (librdkafka's names), such as ``{"security.protocol":
-            "SASL_SSL", "sasl.password": ...}``. Their values are never shown.
+        properties: properties of the client with librdkafka's names, such as
+            ``{"security.protocol": "SASL_SSL", "sasl.password": ...}``. Values that may be secret
+            are never shown.
         partitions: number of partitions with which a missing topic is created; if left out, the
             topic must exist.
         after_rewind: action for an epoch that was written and is computed again because the run was

@@ -109,7 +109,8 @@ class KafkaSource(Source[Any]):
         discover_every: interval of looking for new partitions.
         patience: time to wait for brokers that do not answer; at most 20 seconds if no broker has
             answered in this run.
-        properties: other properties of the client, librdkafka; their values are not shown.
+        properties: other properties of the client, librdkafka; values that may be secret are never
+            shown.
 
     Raises:
         FlowTypeError, FlowBuildError: an argument is not valid.

@@ -144,7 +144,7 @@ def test_no_secret_is_shown() -> None:
 
 def test_what_the_client_says_is_shown_without_the_secrets_in_it() -> None:
     properties = Properties(SECRETS)
-    assert properties.hide("no login of ann with hunter2") == "no login of *** with ***"
+    assert properties.mask("no login of ann with hunter2") == "no login of *** with ***"
     problem = LastProblem(properties)
     assert str(problem) == ""
 

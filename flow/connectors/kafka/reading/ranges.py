@@ -251,7 +251,7 @@ class RangeReader:
         return int(first), int(last)
 
     def _read_error(self, error: Any, pending: _Range) -> SourceError:
-        reason = f"{self._access.properties.hide(error.str())}{self._problem}"
+        reason = f"{self._access.properties.mask(error.str())}{self._problem}"
         return SourceError(
             f"{pending.partition} cannot be read at {pending.next_offset:,}: {reason}"
         )
