@@ -351,7 +351,7 @@ def test_a_topic_that_goes_between_planning_and_reading_is_met_in_the_worker(
     if messages_anew is not None:
         broker.topic(topic)
         broker.values(topic, ["anew"] * messages_anew)
-        problem = f"{topic}/0 ends at {messages_anew}, and messages up to 9 were to be read"
+        problem = f"{topic}/0 ends at {messages_anew}, but messages up to 9 were to be read"
     with pytest.raises(SourceError, match=problem):
         list(fails.read(planned))
     assert list(warns.read(planned)) == []

@@ -339,7 +339,7 @@ def test_brokers_too_few_for_transactions_are_not_taken_for_unreachable(
     lone = own_broker(transaction_state_log_replication_factor="3")
     try:
         run = Run(KafkaSink(lone.servers, lone.topic()), "a run")
-        with pytest.raises(SinkError, match=r"brokers answer, and none .*transaction\.state\.log"):
+        with pytest.raises(SinkError, match=r"brokers answer, but none .*transaction\.state\.log"):
             run.write(0, [{"n": 1}])
         run.sink.close()
     finally:
