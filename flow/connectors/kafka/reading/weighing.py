@@ -51,7 +51,7 @@ class Scales:
             on_data_loss="fail",  # no warning of a loss, which the reader of the messages logs
             patience_seconds=_PATIENCE_SECONDS,
         )
-        self._besides = overhead
+        self._overhead = overhead
 
     def most(self, offsets: Ends, backlog: Mapping[TopicPartition, int]) -> int:
         """Return the greatest number of messages that an epoch may read.
@@ -86,7 +86,7 @@ class Scales:
         except SourceError:  # the reader of the messages reports it
             return _UNKNOWN_BYTES
         weights = [_bytes_of(message) for batch in batches for message in batch]
-        return self._besides + sum(weights) / len(weights) if weights else _UNKNOWN_BYTES
+        return self._overhead + sum(weights) / len(weights) if weights else _UNKNOWN_BYTES
 
 
 def _bytes_of(message: Any) -> int:
