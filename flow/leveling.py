@@ -1,9 +1,9 @@
-"""Shares of an epoch that bring source partitions forward together in event time.
+"""Shares of an epoch by source partition, so that partitions advance together in event time.
 
-Partitions advance at different paces: an hour may be a thousand messages of one and a hundred
-thousand of another. An epoch that reads as much of each leaves the dense one far behind, and all
-that the sparse one has brought waits for it. `Leveling` learns how much event time a unit of each
-partition covers, and deals an epoch out so that all of them come to about the same time.
+An hour of event time may be a thousand messages in one partition and a hundred thousand in another.
+If an epoch reads equally much of both, the dense partition falls far behind, and the watermark
+holds back the values of the sparse one. `Leveling` learns how much event time a unit of each
+partition covers, and chooses shares that bring all partitions to about the same time.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from typing import Generic, TypeVar
 P = TypeVar("P", bound=Hashable)
 
 _HALVINGS = 60
-"""Steps of the search for the common time: enough for any range of microseconds."""
+"""Steps of the binary search for the common time, enough for any range of microseconds."""
 
 
 class Leveling(Generic[P]):
-    """Deals an epoch's units out to the partitions that have some.
+    """Learned pace of each partition, and shares made of it.
 
-    Until a partition's time and pace are known it gets a share in proportion to what it has, as all
-    partitions do at the beginning. The pace of a partition that was read and stood still, or that
-    starts over, is not known: it would otherwise take whole epochs from the others.
+    A unit is a message, or a row. A partition's pace is the event time of a unit, in µs. Until its
+    pace is known a partition gets a share in proportion to its backlog, as all do at the beginning.
+    The pace of a partition that was read and did not advance, or that starts over, is unknown: it
+    would otherwise take whole epochs from the others.
     """
 
     def __init__(self) -> None:
@@ -31,11 +32,11 @@ class Leveling(Generic[P]):
         self._pace: dict[P, float] = {}
 
     def hear(self, reached_us: Mapping[P, int], units: Mapping[P, int]) -> None:
-        """Learn where partitions are.
+        """Learn the pace of the partitions that were read since the last call.
 
         Args:
-            reached_us: the event time that each has come to, in microseconds, where it is known.
-            units: how many units of each have been read since its beginning.
+            reached_us: event time of each partition, in µs, where known.
+            units: number of units read of each partition since its beginning.
         """
         for partition, time_us in reached_us.items():
             before_us, now = self._reached_us.get(partition), units.get(partition)
@@ -47,35 +48,41 @@ class Leveling(Generic[P]):
             self._reached_us[partition], self._units[partition] = time_us, now
 
     def forget(self, partitions: Iterable[P]) -> None:
-        """Remove partitions that are finished, so that memory follows the others."""
+        """Drop the state of finished partitions, so that memory stays bounded."""
         for partition in partitions:
             self._reached_us.pop(partition, None)
             self._units.pop(partition, None)
             self._pace.pop(partition, None)
 
     def shares(self, waiting: Mapping[P, int], most: int) -> dict[P, int]:
-        """Return how many units an epoch reads of each partition, without those it does not read.
+        """Return how many units an epoch reads of each partition; none of the shares is zero.
 
         Args:
-            waiting: how many units each partition has, more than none.
-            most: how many units the epoch reads.
+            waiting: backlog of each partition in units, positive.
+            most: greatest number of units of the epoch.
         """
         if sum(waiting.values()) <= most:
             return dict(waiting)
         shares = proportional(waiting, most)
-        known = [one for one in waiting if one in self._pace]
-        budget = sum(shares.get(one, 0) for one in known)
-        leveled = self._leveled({one: waiting[one] for one in known}, budget)
+        known = [partition for partition in waiting if partition in self._pace]
+        budget = sum(shares.get(partition, 0) for partition in known)
+        leveled = self._leveled({partition: waiting[partition] for partition in known}, budget)
         # A partition too small for a share in proportion may be the one that is furthest behind.
-        found = {one: (leveled if one in self._pace else shares).get(one, 0) for one in waiting}
-        return {one: share for one, share in found.items() if share}
+        found = {
+            partition: (leveled if partition in self._pace else shares).get(partition, 0)
+            for partition in waiting
+        }
+        return {partition: share for partition, share in found.items() if share}
 
     def _leveled(self, waiting: Mapping[P, int], most: int) -> dict[P, int]:
-        """Shares of partitions whose pace is known, which all lead to the same event time."""
+        """Return shares that lead to the same event time, of partitions whose pace is known."""
         if not waiting or not most:
             return {}
-        low = min(self._reached_us[one] for one in waiting)
-        high = max(self._reached_us[one] + self._pace[one] * waiting[one] for one in waiting)
+        low = min(self._reached_us[partition] for partition in waiting)
+        high = max(
+            self._reached_us[partition] + self._pace[partition] * waiting[partition]
+            for partition in waiting
+        )
         least, greatest = float(low), float(high)
         for _ in range(_HALVINGS):
             middle = (least + greatest) / 2
@@ -85,23 +92,27 @@ class Leveling(Generic[P]):
                 least = middle
         shares = self._up_to(least, waiting)
         left = most - sum(shares.values())
-        # What rounding left goes to the partitions that are furthest behind.
-        for one in sorted(waiting, key=lambda one: (self._reached_us[one], str(one))):
-            more = min(left, waiting[one] - shares[one])
-            shares[one] += more
+        # The partitions furthest behind get the units that rounding left over.
+        for partition in sorted(
+            waiting, key=lambda partition: (self._reached_us[partition], str(partition))
+        ):
+            more = min(left, waiting[partition] - shares[partition])
+            shares[partition] += more
             left -= more
         return shares
 
     def _up_to(self, time_us: float, waiting: Mapping[P, int]) -> dict[P, int]:
-        """Return how many units bring each partition to a time."""
+        """Return how many units bring each partition to an event time."""
         return {
-            one: max(0, min(count, int((time_us - self._reached_us[one]) / self._pace[one])))
-            for one, count in waiting.items()
+            partition: max(
+                0, min(count, int((time_us - self._reached_us[partition]) / self._pace[partition]))
+            )
+            for partition, count in waiting.items()
         }
 
 
 def proportional(waiting: Mapping[P, int], most: int) -> dict[P, int]:
-    """Return shares of at most `most` units in proportion to what each partition has.
+    """Return shares of at most `most` units in all, in proportion to each backlog.
 
     >>> proportional({"a": 10, "b": 30}, 8)
     {'a': 2, 'b': 6}
@@ -109,9 +120,11 @@ def proportional(waiting: Mapping[P, int], most: int) -> dict[P, int]:
     total = sum(waiting.values())
     if total <= most:
         return dict(waiting)
-    shares = {one: count * most // total for one, count in waiting.items()}
+    shares = {partition: count * most // total for partition, count in waiting.items()}
     left = most - sum(shares.values())
-    # What rounding left goes, one by one, to those that got least of what they have.
-    for one in sorted(waiting, key=lambda one: (shares[one] / waiting[one], str(one)))[:left]:
-        shares[one] += 1
-    return {one: share for one, share in shares.items() if share}
+    # The units that rounding left over go, one by one, to the partitions with the least share.
+    for partition in sorted(
+        waiting, key=lambda partition: (shares[partition] / waiting[partition], str(partition))
+    )[:left]:
+        shares[partition] += 1
+    return {partition: share for partition, share in shares.items() if share}

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from flow.checks import check_choice, check_whole
 from flow.connectors.source import Source
 from flow.dataflow import Dataflow
 from flow.durations import Duration, duration_us
@@ -16,7 +17,6 @@ from flow.engine.feed.feed import Feed, FixedTime, StopFlag, SystemTime, wall_ti
 from flow.engine.plan.plan import Plan, compile_flow
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.instants import Instant, instant_us
-from flow.operators.building import check_whole
 from flow.operators.edges import Input
 from flow.reports.progress import DropWarnings, LateWarnings
 from flow.signals import own_handlers_kept, plainly_interrupted, stopping_on_signals
@@ -183,10 +183,7 @@ def _batch(
 
 
 def _chooses_batch(plan: Plan, engine: str, recovery: Recovery | None, trigger: object) -> bool:
-    if engine not in ("auto", "batch", "streaming"):
-        raise FlowBuildError(
-            f"engine must be 'auto', 'batch' or 'streaming', got {shorten(engine)}"
-        )
+    check_choice("engine", engine, ("auto", "batch", "streaming"))
     if engine == "batch" and recovery is not None:
         raise FlowBuildError(
             "the batch engine keeps no state to recover: leave recovery out, or the engine"

@@ -11,6 +11,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 import flow.operators as op
+from flow.checks import check_whole
 from flow.columns.chunks import rows_as_dicts
 from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
 from flow.connectors.source import (
@@ -32,7 +33,6 @@ from flow.engine.local import DEFAULT_SHARDS, EpochResult, LocalEngine, Part
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.instants import Instant, Moment, instant_us
 from flow.keyed.step import Stateful, key_by_key
-from flow.operators.building import check_whole
 
 X = TypeVar("X")
 

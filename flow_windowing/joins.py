@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from flow.checks import check_choice
 from flow.dataflow import KeyedStream
 from flow.errors import FlowBuildError, shorten
-from flow.operators.building import check_choice
 from flow.operators.joins import EMIT_MODES, INSERT_MODES, EmitMode, InsertMode
 from flow_windowing.aggregates.sides import OneOfEachSide
 from flow_windowing.clocks.clock import Clock
@@ -61,8 +61,8 @@ def join_window(
         >>> sorted((key, pair) for key, (_, pair) in out)
         [('a', (1, None)), ('b', (2, 2))]
     """
-    check_choice(step_id, "insert_mode", insert_mode, INSERT_MODES)
-    check_choice(step_id, "emit_mode", emit_mode, EMIT_MODES)
+    check_choice(f"step {shorten(step_id)}: insert_mode", insert_mode, INSERT_MODES)
+    check_choice(f"step {shorten(step_id)}: emit_mode", emit_mode, EMIT_MODES)
     if len(sides) < 2:
         raise FlowBuildError(
             f"step {shorten(step_id)}: a join needs two or more streams, got {len(sides)}"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from flow.checks import check_choice, check_flag
 from flow.dataflow import KeyedStream, Stream
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.keyed.step import Stateful
-from flow.operators.building import add_step, check_callable, check_choice, check_flag
+from flow.operators.building import add_step, check_callable
 from flow.operators.stateful import Greater, Lesser
 from flow.operators.stateless import key_on
 from flow_windowing.aggregates.aggregator import Aggregator, Field
@@ -457,7 +458,7 @@ def fold_with(
     timestamp: Timestamp | None,
 ) -> WindowOut[Any, Any]:
     """Add a windowing step that emits what an aggregator makes of each window."""
-    check_choice(step_id, "emit", emit, EMITS)
+    check_choice(f"step {shorten(step_id)}: emit", emit, EMITS)
     builder = FoldingBuilder(aggregator, emit)
     return add_window(step_id, (up,), clock, windower, builder, ordered, emit, timestamp)
 
@@ -474,7 +475,7 @@ def add_window(
 ) -> WindowOut[Any, Any]:
     """Add a windowing step."""
     if timestamp is not None:
-        check_choice(step_id, "timestamp", timestamp, TIMESTAMPS)
+        check_choice(f"step {shorten(step_id)}: timestamp", timestamp, TIMESTAMPS)
     check_flag(f"step {shorten(step_id)}: ordered", ordered)
     try:
         driver = DriverBuilder(clock, windower, builder, ordered, len(ups), emit, timestamp)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from flow.checks import check_choice, check_whole
 from flow.engine.checkpoint.admission import Admission
 from flow.engine.plan.plan import Plan
 from flow.errors import FlowBuildError, FlowTypeError, shorten
-from flow.operators.building import check_whole
 from recovery.identity.admitting import admit
 
 if TYPE_CHECKING:
@@ -64,11 +64,12 @@ class RecoveryConfig:
         on_removed: OnRemoved = "refuse",
         keep_epochs: int = KEEP_EPOCHS,
     ) -> None:
+        check_choice("RecoveryConfig: on_removed", on_removed, ("refuse", "drop"))
         check_whole("RecoveryConfig: keep_epochs", keep_epochs, 1)
         set_field = object.__setattr__
         set_field(self, "path", _checked_path(path))
         set_field(self, "reset_steps", _checked_steps(reset_steps))
-        set_field(self, "on_removed", _checked_choice(on_removed))
+        set_field(self, "on_removed", on_removed)
         set_field(self, "keep_epochs", keep_epochs)
 
     def __repr__(self) -> str:
@@ -136,11 +137,3 @@ def _checked_steps(steps: object) -> tuple[str, ...]:
                 f"RecoveryConfig: reset_steps must be a list of step ids, got {shorten(steps)}"
             )
     return tuple(steps)
-
-
-def _checked_choice(on_removed: object) -> object:
-    if on_removed not in ("refuse", "drop"):
-        raise FlowBuildError(
-            f"RecoveryConfig: on_removed must be 'refuse' or 'drop', got {shorten(on_removed)}"
-        )
-    return on_removed

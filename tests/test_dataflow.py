@@ -389,11 +389,11 @@ BAD_OPTIONS: list[tuple[str, Build]] = [
         lambda s: op.collect("step", s, "1s", 1.5),  # type: ignore[arg-type]
     ),
     (
-        "insert_mode must be one of 'first', 'last', 'product', got 'any'",
+        "insert_mode must be 'first', 'last' or 'product', got 'any'",
         lambda s: op.join("step", s, s, insert_mode="any"),  # type: ignore[arg-type]
     ),
     (
-        "emit_mode must be one of 'complete', 'final', 'running', got 'never'",
+        "emit_mode must be 'complete', 'final' or 'running', got 'never'",
         lambda s: op.join("step", s, s, emit_mode="never"),  # type: ignore[arg-type]
     ),
     (

@@ -84,6 +84,35 @@ def test_flow_never_imports_what_is_built_on_it() -> None:
     assert {name for name in importers("flow_windowing") if name.startswith("flow/")} == set()
 
 
+CONNECTORS = {
+    "formats": {"files", "kafka", "sql"},
+    "files": {"kafka", "sql"},
+    "kafka": {"files", "sql"},
+    "sql": {"files", "kafka"},
+    "kafka/reading": {"kafka.writing", "kafka.source", "kafka.sink", "kafka.dead_letters"},
+    "kafka/writing": {"kafka.reading", "kafka.source", "kafka.sink", "kafka.dead_letters"},
+}
+"""For each folder of connectors, the modules below `flow.connectors` that it must not import."""
+
+
+@pytest.mark.parametrize("folder", CONNECTORS)
+def test_connectors_share_formats_and_nothing_else(folder: str) -> None:
+    forbidden = tuple(f"flow.connectors.{name}" for name in CONNECTORS[folder])
+    found = {
+        (name_of(path), name)
+        for path in (ROOT / "flow" / "connectors" / folder).rglob("*.py")
+        for name in imported(path.read_text("utf-8"))
+        if name.startswith(forbidden)
+    }
+    assert found == set()
+
+
+def test_connectors_never_import_the_engine() -> None:
+    connectors = [path for path in MODULES if name_of(path).startswith("flow/connectors/")]
+    names = {name for path in connectors for name in imported(path.read_text("utf-8"))}
+    assert {name for name in names if name.startswith("flow.engine")} == set()
+
+
 def test_nobody_imports_the_tests() -> None:
     assert importers("tests") | importers("pytest") | importers("hypothesis") == set()
 

@@ -1,4 +1,4 @@
-"""Spark data frames as sources and sinks: whatever Spark reads or writes, a flow does too."""
+"""Spark data frames as sources and sinks, for all systems that Spark reads and writes."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from flow.errors import FlowBuildError, FlowTypeError, SinkError, SourceError, s
 
 
 class DataFrameSource(Source[dict[str, Any]]):
-    """The rows of a Spark data frame, as records: what Spark reads, a flow can read.
+    """Source of the rows of a Spark data frame, as records.
 
-    A static data frame is bounded, and its rows come in the order in which ``collect()`` gives
-    them. In a streaming run it is first written below the checkpoint, so that every epoch can be
-    read again. A streaming data frame keeps its own offsets in the checkpoint; Spark's partitions
-    of an epoch come side by side, the first row of each, then the second. Either counts as one
-    source partition, however many Spark reads it in.
+    A static data frame is bounded, and its rows have the order of ``collect()``. In a streaming run
+    the rows are first written below the checkpoint, so that every epoch can be replayed. A
+    streaming data frame keeps its own offsets in the checkpoint; Spark's partitions of an epoch
+    interleave row by row. Either kind counts as one source partition, however many partitions Spark
+    reads.
 
-    A streaming data frame may select, filter, explode, set a watermark, unite streams and join what
-    is static. What keeps state on a stream (an aggregation, ``dropDuplicates``, ``limit``, a join
-    of two streams, ``transformWithState``) is for steps of the flow: Spark's own state among the
-    flow's could neither be continued nor drained.
+    A streaming data frame may select, filter, explode, set a watermark, unite streams and join
+    static data. Operations with state on a stream (aggregations, ``dropDuplicates``, ``limit``, a
+    join of two streams, ``transformWithState``) belong into steps of the flow, which could neither
+    continue nor drain Spark's own state.
 
     Args:
         frame: the data frame, static or streaming.
 
     Raises:
-        FlowTypeError: when it is not a Spark data frame.
-        FlowBuildError: when the flow runs: a streaming data frame that keeps state of its own.
+        FlowTypeError: `frame` is not a Spark data frame.
+        FlowBuildError: when the flow runs, a streaming data frame has state of its own.
     """
 
     is_frame = True
@@ -54,7 +54,7 @@ class DataFrameSource(Source[dict[str, Any]]):
         return f"DataFrameSource({'streaming' if self.streaming else 'static'})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels to workers: not the data frame, which lives where the flow was started."""
+        """Leave out the data frame, which lives on the driver, from the copies of workers."""
         return {**self.__dict__, "frame": None}
 
     @override
@@ -70,15 +70,15 @@ class DataFrameSource(Source[dict[str, Any]]):
     @override
     def continues(self, before: Json) -> str | None:
         now = self.identity()
-        if before.keys() != now.keys():  # one was streaming, and the other is static
+        if before.keys() != now.keys():  # one is streaming and the other static
             return None
         if self.streaming:
-            kinds = [[_kind_of(one) for one in each["streams"]] for each in (before, now)]
-            return "Spark goes on where it was left" if kinds[0] == kinds[1] else None
+            kinds = [[_kind_of(name) for name in side["streams"]] for side in (before, now)]
+            return "Spark continues where it stopped" if kinds[0] == kinds[1] else None
         (old,), (new,) = before["folders"], now["folders"]
         same = {**before, "folders": None} == {**now, "folders": None}
         if same and (f"{new}/".startswith(f"{old}/") or f"{old}/".startswith(f"{new}/")):
-            return "it goes on with the rows that were there when it was first read"
+            return "it continues with the rows that were there when it was first read"
         return None
 
     @override
@@ -91,18 +91,14 @@ class DataFrameSource(Source[dict[str, Any]]):
 
 
 def _sources_of(frame: DataFrame) -> list[str]:
-    """Return the names that Spark gives what a data frame reads, without numbers of columns."""
+    """Return Spark's names of the relations that a data frame reads, without column numbers."""
     leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
     names = [str(leaves.apply(number).toString()) for number in range(leaves.size())]
     return [re.sub(r"#\d+L?", "", name).strip() for name in names]
 
 
 def _check_columns(schema: StructType | str) -> None:
-    """Refuse a schema that names a column twice; Spark takes names without regard to case.
-
-    Raises:
-        FlowBuildError: when it does.
-    """
+    """Raise a `FlowBuildError` if a schema names a column twice; Spark ignores case."""
     names = schema.names if isinstance(schema, StructType) else _names_in(schema)
     folded = [name.casefold() for name in names]
     for name in names:
@@ -114,7 +110,7 @@ def _check_columns(schema: StructType | str) -> None:
 
 
 def _names_in(schema: str) -> list[str]:
-    """The names of the columns in DDL text.
+    """Return the names of the columns in DDL text.
 
     >>> _names_in("key string, `a, b` struct<x: int, y: int>, total decimal(10, 2)")
     ['key', 'a, b', 'total']
@@ -127,12 +123,12 @@ def _names_in(schema: str) -> list[str]:
 
 
 def _kind_of(name: str) -> str:
-    """The kind of what Spark reads, such as ``FileSource`` for ``FileSource[/data]``."""
+    """Return the kind of a relation, such as ``FileSource`` of ``FileSource[/data]``."""
     return name.partition("[")[0]
 
 
 def _folder_of(files: Sequence[str]) -> str:
-    """The folder that all files are in; empty where there are none.
+    """Return the folder that holds all files; empty text if there are none.
 
     >>> _folder_of(["file:///data/a/1.csv", "file:///data/a/b/1.csv"])
     'file:/data/a'
@@ -141,22 +137,22 @@ def _folder_of(files: Sequence[str]) -> str:
 
 
 class DataFrameSink(Sink[Any]):
-    """Hands each epoch to a function as a Spark data frame, as ``foreachBatch`` does.
+    """Sink that passes each epoch to a function as a Spark data frame, like ``foreachBatch``.
 
-    The function is called where the flow was started, once an epoch that has items, and again with
-    the same epoch and the same rows when the epoch is run again: at least once, and exactly once
-    where the function writes the epoch's number together with its rows.
+    The function is called on the driver, once for each epoch that has items. A replayed epoch calls
+    it again with the same number and the same rows: delivery is at least once, and exactly once if
+    the function writes the number in one transaction with the rows.
 
     Args:
-        write: called with the data frame and the epoch's number.
-        schema: the data frame's schema, as a `StructType` or DDL text such as
-            ``"key string, total double"``. Items are laid out by `to_record`: null where an item
-            lacks a column, and without what else it holds.
+        write: function of the data frame and the epoch's number.
+        schema: schema of the data frame, as a `StructType` or DDL text such as
+            ``"key string, total double"``. Items are laid out by `to_record`: a column that an item
+            lacks is null, and other fields are left out.
 
     Raises:
-        FlowTypeError: when `write` is not a function, or the schema is neither form.
-        FlowBuildError: when the schema names a column twice.
-        SinkError: when the flow runs: a value that does not fit its column.
+        FlowTypeError: `write` is not a function, or `schema` is neither of the two.
+        FlowBuildError: the schema names a column twice.
+        SinkError: when the flow runs, a value does not fit its column.
     """
 
     guarantee = Guarantee.AT_LEAST_ONCE
@@ -176,7 +172,7 @@ class DataFrameSink(Sink[Any]):
         return f"DataFrameSink(..., {self.schema!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels to workers: not the function, which runs where the flow was started."""
+        """Leave out the function, which runs on the driver, from the copies of workers."""
         return {**self.__dict__, "function": None}
 
     @override

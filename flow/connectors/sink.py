@@ -1,9 +1,8 @@
-"""What a sink is: the contract between the engines and everything that can be written to.
+"""Contract between the engines and the systems that a flow writes to.
 
 A sink is configuration. In the workers, `Sink.write` is called once for each (epoch, partition)
-that has items, and returns a small message; where the flow was started, `Sink.commit` is then
-called once with the messages of the epoch. An epoch that failed is run again, with the same number
-and the same items.
+that has items, and returns a small message. On the driver, `Sink.commit` is then called once with
+the messages of the epoch. An epoch that failed is replayed with the same number and the same items.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ X = TypeVar("X")
 
 
 class Guarantee(Enum):
-    """What a sink promises when an epoch is run again."""
+    """Number of times that an item is written when its epoch is replayed."""
 
     EXACTLY_ONCE = "exactly once"
     AT_LEAST_ONCE = "at least once"
@@ -29,15 +28,16 @@ class Guarantee(Enum):
 
 @dataclass(frozen=True)
 class WriteContext:
-    """Which piece of the output a call of `Sink.write` is about.
+    """Position in the output of one call of `Sink.write`.
 
     Attributes:
-        step_id: the output's step.
-        epoch: the epoch's number; the same when it is run again.
-        partition: the number of the Spark partition.
-        run_id: what the checkpoint is known by; differs between flows and between fresh starts.
-        rewinds: how often the checkpoint has been set back (``python -m recovery rewind``). An
-            epoch of the same number that was written after fewer is another one: it was undone.
+        step_id: id of the output's step.
+        epoch: number of the epoch, the same in a replay.
+        partition: number of the Spark partition.
+        run_id: id of the checkpoint; each flow and each fresh start has its own.
+        rewinds: how often the checkpoint was set back (``python -m recovery rewind``). An epoch
+            that was written with fewer rewinds was undone, so it differs from the epoch of the same
+            number now.
     """
 
     step_id: str
@@ -48,16 +48,16 @@ class WriteContext:
 
 
 Written: TypeAlias = "list[Any] | pa.RecordBatch"
-"""What a sink is given: a list of objects, or a record batch."""
+"""Batch of items for a sink: a list of objects, or a record batch."""
 
 
 class Sink(ABC, Generic[X]):
-    """Something to write to, as configuration.
+    """Configuration of an output of a flow.
 
     Attributes:
-        guarantee: what it promises when an epoch is run again.
-        lays_out: whether it writes items as rows of a table, laid out as `to_record` does. It may
-            then be given record batches that are laid out so already, instead of the items.
+        guarantee: how often an item is written when its epoch is replayed.
+        lays_out: True if the sink writes items as rows of a table, laid out by `to_record`. The
+            engine may then pass record batches with that layout instead of the items.
     """
 
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
@@ -65,44 +65,44 @@ class Sink(ABC, Generic[X]):
 
     @property
     def only_output(self) -> str | None:
-        """What no second output of a flow may write to, such as a directory; `None` if any may."""
+        """Target that no second output of the flow may write to, such as a directory, or `None`."""
         return None
 
     def open(self, run_id: str, resuming: bool) -> None:
-        """Called where the flow was started, once before the first epoch of a run.
+        """Prepare the output; called once on the driver before the first epoch of a run.
 
         Args:
-            run_id: what the checkpoint is known by.
-            resuming: whether the flow goes on from an earlier run.
+            run_id: id of the checkpoint.
+            resuming: True if the flow continues from an earlier run.
         """
 
     @abstractmethod
     def write(self, context: WriteContext, batches: Iterator[Written]) -> Any:
-        """Write one partition's items of an epoch, in a worker.
+        """Write the items of one partition and epoch, in a worker.
 
         Returns:
-            A message for `commit`; it is pickled.
+            A message for `commit`, pickled on its way.
         """
 
     def commit(self, epoch: int, messages: Sequence[Any]) -> None:
-        """Called where the flow was started, once all partitions of an epoch are written.
+        """Complete an epoch; called on the driver once all its partitions are written.
 
         Args:
-            epoch: the epoch's number.
-            messages: what `write` returned, in order of partition; empty when nothing was written.
+            epoch: number of the epoch.
+            messages: results of `write`, in order of partition; empty if there were no items.
         """
 
     def close(self) -> None:
-        """Called where the flow was started, once when the run ends, however it ends."""
+        """Release resources; called once on the driver when the run ends, also if it fails."""
 
 
 def to_record(item: Any) -> dict[str, Any]:
-    """Lay an item out as named columns, for sinks that write tables.
+    """Return an item as a dict of named columns, for sinks that write tables.
 
-    A mapping is its own row. A ``(key, value)`` pair becomes ``key`` and the value's columns; a
-    dataclass becomes what its method ``as_record`` returns, or its fields; a pair of a dataclass
-    and a value, such as window metadata and result, both; anything else is a column called
-    ``value``.
+    A mapping gives its own columns. A ``(key, value)`` pair gives ``key`` and the columns of the
+    value. A dataclass gives the result of its method ``as_record``, or else its fields. A pair of a
+    dataclass and a value, such as window metadata and result, gives the columns of both. Any other
+    item gives one column, ``value``.
 
     >>> to_record(("LHR", {"flights": 3}))
     {'key': 'LHR', 'flights': 3}

@@ -1,13 +1,13 @@
-"""What a source is: the contract between the engines and everything that can be read.
+"""Contract between the engines and the systems that a flow reads.
 
-A source is configuration. It does two things, in two places:
+A source is configuration, with a part in two places:
 
-- where the flow was started, its `Planner` decides what each epoch reads, and says it as an offset
-  and as *splits*, both plain JSON, which are logged before the epoch runs;
-- in the workers, `Source.read` reads one split. It must give the same items each time it is asked,
-  because an epoch that failed is run again from what was logged.
+- On the driver, where the flow was started, its `Planner` decides what each epoch reads. It returns
+  an offset and *splits*, both JSON, which are logged before the epoch runs.
+- In the workers, `Source.read` reads one split. It must return the same items at every call, as an
+  epoch that failed is replayed from the log.
 
-Most sources of one's own need only `PartitionedSource`.
+Most sources of your own need only `PartitionedSource`.
 """
 
 from __future__ import annotations
@@ -20,28 +20,35 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
 import pyarrow as pa
 from typing_extensions import override
 
+from flow.backlog import behind_text
 from flow.errors import SourceError, TimestampError, printable, shorten
 from flow.instants import Instant, instant_us
 
 X = TypeVar("X")
 
 Json: TypeAlias = Any
-"""Whatever `json.dumps` takes: offsets and splits are made of it."""
+"""Any value that `json.dumps` takes; offsets and splits are made of such values."""
 
 OnInvalid: TypeAlias = Literal["fail", "drop", "errors"]
-"""What to do with something that cannot be read: stop the flow, count and leave out, or send it to
-the ``errors`` stream of `op.try_input`."""
+"""Action for input that cannot be read.
+
+``"fail"`` stops the flow, ``"drop"`` counts the input and leaves it out, ``"errors"`` sends it to
+the ``errors`` stream of `op.try_input`.
+"""
 
 ON_INVALID = ("fail", "drop", "errors")
+
+_PARTITIONS_SHOWN = 3
+"""Partitions that the progress line names, at most."""
 
 
 @dataclass(frozen=True)
 class BadInput:
-    """Something a source could not read.
+    """Input that a source could not read.
 
     Attributes:
-        where: where it stands, such as ``data/a.jsonl, line 3``.
-        text: the text itself, cut to a sane length.
+        where: position of the input, such as ``data/a.jsonl, line 3``.
+        text: the input itself, shortened.
         reason: why it cannot be read.
     """
 
@@ -55,23 +62,24 @@ class BadInput:
 
 @dataclass(frozen=True)
 class Invalid:
-    """A batch of what could not be read, among the batches that `Source.read` yields."""
+    """Batch of inputs that could not be read, among the batches of `Source.read`."""
 
     inputs: list[BadInput]
 
 
 Batch: TypeAlias = "list[Any] | pa.RecordBatch | Invalid"
-"""What `Source.read` yields: a list of objects, a record batch, or what could not be read."""
+"""Items of `Source.read`: a list of objects, a record batch, or inputs that cannot be read."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """A piece of an epoch's input that one task reads.
+    """Part of an epoch's input that one task reads.
 
     Attributes:
         what: JSON that tells `Source.read` what to read.
-        partition: the source partition it belongs to; partitions interleave, item by item.
-        order: its place among the splits of its partition in the epoch.
+        partition: number of the source partition; items of several partitions interleave one by
+            one.
+        order: position among the splits of the same partition in the epoch.
     """
 
     what: Json
@@ -81,14 +89,14 @@ class Split:
 
 @dataclass(frozen=True)
 class Slice:
-    """What one epoch reads of a source.
+    """Part of a source that one epoch reads.
 
     Attributes:
-        end: the offset after it, JSON; the next slice starts there.
-        splits: the pieces to read.
-        advance_us: by how much system time moves before it; for tests.
-        abort: whether the run must die in this epoch, as in a crash; for tests.
-        behind: the source partitions of which more is known to be there than the slice reads. A
+        end: offset after the slice, JSON; the next slice starts there.
+        splits: the splits that the workers read.
+        advance_us: microseconds by which system time advances before the epoch; for tests.
+        abort: True to make the run die in this epoch, as in a crash; for tests.
+        behind: numbers of the source partitions that are known to hold more than the slice reads. A
             partition of a bounded source is behind until its end.
     """
 
@@ -100,26 +108,26 @@ class Slice:
 
 
 class SourceLog(Protocol):
-    """A durable list that a planner may append to, kept with the flow's checkpoint.
+    """Durable list of a source, kept in the flow's checkpoint.
 
-    For what is too large for an offset, such as the files that have been seen.
+    For data too large for an offset, such as the list of files seen.
     """
 
     def entries(self) -> list[Json]:
-        """All that was ever appended, in order."""
+        """Return all entries, in the order in which they were appended."""
 
     def append(self, entry: Json) -> None:
-        """Add an entry; it is on disk when this returns."""
+        """Add an entry, and return once it is on disk."""
 
 
 class MemoryLog:
-    """A `SourceLog` in memory."""
+    """`SourceLog` in memory."""
 
     def __init__(self) -> None:
         self._entries: list[Json] = []
 
     def entries(self) -> list[Json]:
-        """All that was ever appended, in order."""
+        """Return all entries, in the order in which they were appended."""
         return list(self._entries)
 
     def append(self, entry: Json) -> None:
@@ -128,88 +136,92 @@ class MemoryLog:
 
 
 class Planner(ABC):
-    """Decides, for one run, what each epoch reads of one source."""
+    """Planner of one source for one run: decides what each epoch reads."""
 
     @abstractmethod
     def next(self, start: Json | None) -> Slice | None:
         """Plan the next epoch's slice.
 
         Args:
-            start: where the slice before ended, ``None`` at the very beginning.
+            start: end of the previous slice; ``None`` at the very beginning.
 
         Returns:
-            The slice, or ``None`` when there is nothing to read now.
+            The slice; ``None`` if there is nothing to read now.
         """
 
     @abstractmethod
     def finished(self, start: Json | None) -> bool:
-        """Whether nothing will come after `start` in this run."""
+        """Return True if nothing will come after `start` in this run."""
 
     def stop_at_present(self) -> None:  # noqa: B027  (most sources say "nothing now" soon enough)
-        """Called before the first slice of a run that reads what there is and then ends.
+        """Limit the run to the data that the source holds now.
 
-        Where more comes all the time, "what there is" is what there was at this moment.
+        Called before the first slice of a run that ends once it has read all data. A source to
+        which data is added all the time must fix its end at this call.
         """
 
     def read_until_us(self, now_us: int, behind: bool) -> int | None:
-        """Return the system time up to which the source is read, once the last slice is read.
+        """Return the system time up to which the source is read after the last slice.
 
-        All that had arrived at the source by that time lies in that slice or in one before. The
-        watermarks of event clocks follow this time, so that nothing that waits to be read is late.
+        All data that had arrived at the source by that time is in that slice or an earlier one.
+        Event clocks follow this time, so that no value is late because it had to wait to be read.
 
         Args:
-            now_us: what the system clock showed just before the last call of `next`, in
-                microseconds since the Unix epoch.
-            behind: whether the last slice left something behind.
+            now_us: system time just before the last call of `next`, in µs since the Unix epoch.
+            behind: True if the last slice left data behind.
 
         Returns:
-            Microseconds since the Unix epoch; ``None`` when the source cannot tell: its time then
-            stays where it was.
+            Microseconds since the Unix epoch; ``None`` if not known: the source's time then stays
+            as it was.
         """
         return None if behind or self.in_doubt() else now_us
 
     def hear(self, reached_us: Mapping[int, int]) -> None:  # noqa: B027  (most sources read in order)
-        """Called before `next` with how far each source partition has come in event time.
+        """Take note of each source partition's event time; called before `next`.
 
-        For a source that chooses which partition to read next: the one furthest behind comes first,
-        so that what is held back for the others stays small.
+        For a source that chooses which partition to read next: it reads the partition furthest
+        behind first, so that the watermark holds back few values of the others.
 
         Args:
-            reached_us: by source partition, the greatest timestamp that it has brought to a
-                windowing step less the step's wait, in microseconds since the Unix epoch; only
-                partitions of which that is known.
+            reached_us: by source partition, its greatest timestamp at a windowing step less the
+                step's wait, in µs since the Unix epoch; without partitions whose progress is not
+                known.
         """
 
     def name_of(self, partition: int) -> str:
-        """Return a name of a source partition for people, such as a file or a topic's partition."""
+        """Return the name of a source partition for people, such as a file or ``orders/0``."""
         return f"partition {partition}"
 
     def in_doubt(self) -> bool:
-        """Whether `next` has just said "nothing now" without knowing, as of brokers out of reach.
+        """Return True if the last ``None`` of `next` may be wrong, as with brokers out of reach.
 
-        A run that ends when there is nothing more goes on asking then, until it is asked to stop.
+        A run that ends when there is nothing more to read then asks again, until it is stopped.
         """
         return False
 
     def behind(self, start: Json | None) -> Mapping[str, int]:  # noqa: ARG002
-        """How many items wait behind `start`, by source partition; empty when not known."""
+        """Return how many items lie after `start`, by source partition; empty if not known."""
         return {}
 
-    def lag(self, start: Json | None) -> str:  # noqa: ARG002
-        """How far behind the run is, in words, for the progress line; empty when not known."""
-        return ""
+    def lag(self, start: Json | None) -> str:
+        """Return how far behind the run is, in words, for the progress line; empty if not known.
+
+        By default made of `behind`.
+        """
+        behind = self.behind(start)
+        return behind_text(behind, _PARTITIONS_SHOWN) if behind else ""
 
     def close(self) -> None:  # noqa: B027  (most planners have nothing to let go of)
-        """Called once when the run ends."""
+        """Release the planner's resources; called once when the run ends."""
 
 
 class Source(ABC, Generic[X]):
-    """Something to read, as configuration.
+    """Configuration of an input of a flow.
 
     Attributes:
-        bounded: whether it ends by itself.
-        on_invalid: what to do with what cannot be read.
-        is_frame: whether Spark itself reads it, a data frame.
+        bounded: True if the input ends by itself.
+        on_invalid: action for input that cannot be read.
+        is_frame: True if Spark itself reads the source, a data frame.
     """
 
     is_frame: ClassVar[bool] = False
@@ -218,60 +230,60 @@ class Source(ABC, Generic[X]):
 
     @property
     def needs_streaming(self) -> bool:
-        """Whether a batch run would change what the source means, as moved system time does."""
+        """True if a batch run would change what the source means, as moved system time does."""
         return False
 
     @abstractmethod
     def planner(self, log: SourceLog, parallelism: int) -> Planner:
-        """Start planning a run.
+        """Return the planner of a run.
 
         Args:
-            log: the durable list of this source.
-            parallelism: how many tasks can read at once.
+            log: durable list of this source.
+            parallelism: number of tasks that can read at the same time.
         """
 
     @abstractmethod
     def read(self, split: Split) -> Iterator[Batch]:
-        """Read a split, in order, in a worker; the same items each time."""
+        """Read a split in a worker, in order; every call must return the same items."""
 
     def identity(self) -> Json:
-        """Return what the source reads, as JSON without secrets; ``None`` to have nothing compared.
+        """Return what the source reads, as JSON without secrets; ``None`` to compare nothing.
 
-        A checkpoint keeps it beside the offsets, which mean something in this input alone. A run
-        that goes on with another identity asks `continues`. Offsets that name what they are
-        offsets of, such as the topics of Kafka, need none.
+        The checkpoint keeps the identity beside the offsets, which belong to this input alone. A
+        run with another identity calls `continues`. Offsets that name their input, such as Kafka's
+        topics, need no identity.
         """
         return None
 
     def continues(self, before: Json) -> str | None:  # noqa: ARG002
-        """Say how a run goes on from offsets of a source with another `identity`.
+        """Return how a run continues from the offsets of a source with another `identity`.
 
         Args:
-            before: what `identity` returned in the run before.
+            before: the `identity` of the previous run.
 
         Returns:
-            What is read from there on, in words; ``None`` where the offsets mean nothing here, so
-            that the run is refused.
+            A clause that says what is read from there on; ``None`` if the offsets mean nothing in
+            this input: the run is then refused.
         """
         return None
 
     def read_fields(self, split: Split, fields: frozenset[str]) -> Iterator[Batch]:  # noqa: ARG002
-        """As `read`, where nobody reads other fields of records: they may be left out."""
+        """Read a split like `read`; fields of records outside `fields` may be left out."""
         return self.read(split)
 
 
 class PartitionedSource(Source[X]):
-    """A source of several partitions, each with offsets of its own: the base for one's own.
+    """Base of your own sources: several partitions, each with an offset of its own.
 
-    A partition is *behind* while it has more than an epoch reads, and a partition of a `bounded`
-    source until its end. A partition that is behind holds the watermarks of the steps it feeds, so
-    that nothing on time is late while a backlog is read. A source whose `next_offset` always has
+    A partition is *behind* while it has more than an epoch reads; a partition of a `bounded` source
+    is behind until its end. A partition that is behind holds the watermarks of the steps it feeds,
+    so that no value is late only because a backlog is read. A source whose `next_offset` always has
     more is always behind: its watermarks follow the timestamps of its items alone.
 
     In a backlog the partition furthest behind in event time is read first. An epoch leaves out a
-    partition that is further ahead of it than it came forward when it was read last. All
-    partitions are read while nothing is known of that: in the first epochs of a run, after an
-    epoch in which the partition furthest behind stood still, and where no step uses event time.
+    partition whose lead exceeds the event time that the one furthest behind covered when it was
+    last read. All partitions are read in the first epochs of a run, after an epoch in which the
+    partition furthest behind did not advance, and where no step uses event time.
 
     Example:
         >>> class Squares(PartitionedSource[int]):
@@ -290,38 +302,41 @@ class PartitionedSource(Source[X]):
 
     @abstractmethod
     def partitions(self) -> Sequence[str]:
-        """The partitions there are now; a run that goes on asks again, new ones may appear."""
+        """Return the names of all partitions; called before each epoch, so new ones may appear."""
 
     @abstractmethod
     def first_offset(self, partition: str) -> Json:
-        """Where a partition starts."""
+        """Return the offset at which a partition starts."""
 
     @abstractmethod
     def next_offset(self, partition: str, start: Json) -> Json | None:
-        """Where the next epoch's piece of a partition ends.
+        """Return the offset at which the next epoch stops reading a partition.
 
         Returns:
-            The offset; `start` itself when there is nothing new now; ``None`` when nothing will
-            ever come, which a source that is not `bounded` must not return. It is called more than
-            once for an epoch, also with `start` where the epoch ends, to know what is left.
+            The offset, exclusive; `start` itself if there is nothing new now; ``None`` if nothing
+            will ever come, which only a `bounded` source may return. Called more than once for an
+            epoch, also with the epoch's end as `start`, to find out what is left.
         """
 
     @abstractmethod
     def read_partition(
         self, partition: str, start: Json, end: Json
     ) -> Iterable[Sequence[X] | pa.RecordBatch | Invalid]:
-        """Read from `start` up to `end`, in batches, in a worker; the same items each time."""
+        """Read a partition from `start` to `end`, exclusive, in a worker, in batches.
+
+        Every call must return the same items.
+        """
 
     def arrived(self, partition: str, offset: Json) -> Instant | None:  # noqa: ARG002
         """Return the system time at which the last item before `offset` arrived at the source.
 
-        Asked for the partitions that are behind, where an epoch ends. Event clocks that idle
-        (``on_idle="advance"``) then advance while a backlog is read; without it they wait until
-        all is read.
+        Called at the end of an epoch for each partition that is behind. With an arrival time, event
+        clocks with ``on_idle="advance"`` advance while a backlog is read; without one they wait
+        until all is read.
 
         Returns:
-            An aware datetime, Unix seconds or ISO 8601 text: no item at or after `offset` may have
-            arrived before it. ``None`` when it is not known.
+            An aware datetime, Unix seconds or ISO 8601 text, such that no item at or after `offset`
+            arrived earlier; ``None`` if not known.
         """
         return None
 
@@ -337,7 +352,7 @@ class PartitionedSource(Source[X]):
 
 
 class _PartitionPlanner(Planner):
-    """Plans a `PartitionedSource`: the offset is a dict, partition to offset."""
+    """Planner of a `PartitionedSource`; its offset maps partitions to their offsets."""
 
     def __init__(self, source: PartitionedSource[Any]) -> None:
         self._source = source
@@ -373,8 +388,8 @@ class _PartitionPlanner(Planner):
         ]
         self._names, self._read = list(offsets), chosen
         self._behind = {self._names[number]: ends[self._names[number]] for number in behind}
-        # With nothing to read, where a partition begins is worth an epoch: asked again, it may say
-        # something else.
+        # A new partition's first offset is logged even if there is nothing to read, as the source
+        # may return another one at the next call.
         return Slice(ends, splits, behind=behind) if splits or ends != (start or {}) else None
 
     @override
@@ -412,11 +427,11 @@ class _PartitionPlanner(Planner):
         return then is not None and (self._source.bounded or then != end)
 
     def _chosen(self, ready: Collection[int], left: Collection[int]) -> set[int]:
-        """Return the partitions to read: those not far ahead of the one furthest behind.
+        """Return the partitions to read: the one furthest behind, and those little ahead of it.
 
         Args:
-            ready: partitions that have something to read.
-            left: those of them that are behind once they are read.
+            ready: partitions that have data to read.
+            left: the partitions of `ready` that are behind even after this epoch.
         """
         known = [number for number in left if number in self._reached_us]
         last = min(known, key=self._reached_us.__getitem__, default=None)

@@ -1,4 +1,4 @@
-"""Standard output."""
+"""Sink that prints to standard output."""
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ X = TypeVar("X")
 
 @dataclass(frozen=True)
 class StdOutSink(Sink[X]):
-    """Print items where the flow was started, a line each, as their epoch is committed.
+    """Sink that prints each item as a line on the driver when its epoch is committed.
 
-    Items are turned into text in the workers; all lines of an epoch are then in the memory of the
-    process that prints them, so this is for looking on, not for large output. At least once: an
-    epoch that is run again is printed again.
+    Workers turn items into text. The driver holds all lines of an epoch in memory, so the sink is
+    for small output. Delivery is at least once: the lines of a replayed epoch are printed again.
 
     Args:
-        format: makes the text of an item; ``None`` for `str`. A record of a columnar stream is
-            given as a `dict`.
+        format: function that returns the text of an item; `str` if left out. It receives a record
+            of a columnar stream as a `dict`.
 
     Raises:
-        SinkError: when the flow runs, if `format` raises; its exception is the ``__cause__``.
+        SinkError: when the flow runs, `format` raised; its exception is the ``__cause__``.
 
     >>> sink = StdOutSink(format=lambda item: f"{item:.1f}")
     >>> message = sink.write(WriteContext("out", 0, 0, "run"), iter([[1.25, 2.0]]))

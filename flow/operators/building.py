@@ -31,31 +31,6 @@ def check_callable(step_id: str, what: str, value: object) -> None:
         )
 
 
-def check_choice(step_id: str, what: str, value: object, choices: tuple[str, ...]) -> None:
-    """Raise a `FlowBuildError` unless `value` is one of `choices`."""
-    if value not in choices:
-        allowed = ", ".join(repr(choice) for choice in choices)
-        raise FlowBuildError(
-            f"step {shorten(step_id)}: {what} must be one of {allowed}, got {shorten(value)}"
-        )
-
-
-def check_whole(what: str, value: object, least: int) -> None:
-    """Raise a `FlowBuildError` unless `value` is a whole number of at least `least`."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise FlowBuildError(
-            f"{what} must be a whole number of at least {least}, got {shorten(value)}"
-        )
-
-
-def check_flag(what: str, value: object) -> None:
-    """Raise a `FlowTypeError` unless `value` is true or false, and not just taken for it."""
-    if not isinstance(value, bool):
-        raise FlowTypeError(
-            f"{what} must be True or False, got {type(value).__name__} {shorten(value)}"
-        )
-
-
 def _stream(step_id: str, up: object) -> Stream[Any]:
     if isinstance(up, Stream):
         return up

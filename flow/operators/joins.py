@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from flow.checks import check_choice
 from flow.dataflow import KeyedStream
 from flow.errors import FlowBuildError, shorten
 from flow.instants import Moment
 from flow.keyed.logic import DISCARD, KEEP, Keep, StatefulLogic
 from flow.keyed.step import Stateful
-from flow.operators.building import add_step, check_choice
+from flow.operators.building import add_step
 
 InsertMode: TypeAlias = Literal["first", "last", "product"]
 """What a side keeps when it has several values: the first, the last, or all of them."""
@@ -77,8 +78,8 @@ def join(
         >>> run_once([("a", 1)], lambda s: op.join("j", s, op.map_value("neg", s, lambda x: -x)))
         [('a', (1, -1))]
     """
-    check_choice(step_id, "insert_mode", insert_mode, INSERT_MODES)
-    check_choice(step_id, "emit_mode", emit_mode, EMIT_MODES)
+    check_choice(f"step {shorten(step_id)}: insert_mode", insert_mode, INSERT_MODES)
+    check_choice(f"step {shorten(step_id)}: emit_mode", emit_mode, EMIT_MODES)
     if len(sides) < 2:
         raise FlowBuildError(
             f"step {shorten(step_id)}: a join needs two or more streams, got {len(sides)}"

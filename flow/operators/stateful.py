@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, TypeVar
 
+from flow.checks import check_whole
 from flow.dataflow import KeyedStream, Stream
 from flow.durations import Duration, duration_us
 from flow.errors import RAISED, FlowBuildError, brief, shorten
@@ -22,7 +23,7 @@ from flow.keyed.logic import (
     StatefulLogic,
 )
 from flow.keyed.step import Stateful
-from flow.operators.building import add_step, check_callable, check_whole
+from flow.operators.building import add_step, check_callable
 from flow.operators.stateless import map as map_items
 
 X = TypeVar("X")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from flow.backlog import behind_text
 from flow.dataflow import Dataflow, Step
-from flow.engine.epoch.summary import Summary, behind_text
+from flow.engine.epoch.summary import Summary
 from flow.engine.plan.plan import Plan
 from flow.errors import printable
 from flow.operators.edges import Input

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from typing_extensions import override
 
-from flow.operators.building import check_whole
+from flow.checks import check_whole
 from flow_windowing.aggregates.aggregator import Arrival, FieldAggregator
 from flow_windowing.aggregates.value_order import compare, key_of
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from typing_extensions import override
 
+from flow.checks import check_choice
 from flow.durations import Duration, duration_us
 from flow.errors import RAISED, FlowBuildError, FlowTypeError, brief, shorten
 from flow.fields import get_path
@@ -105,9 +106,9 @@ class EventClock(Clock[V, ClockState]):
 
     def __post_init__(self) -> None:
         _check_getter(self.ts_getter)
-        _check_choice("on_idle", self.on_idle, ("advance", "hold"))
-        _check_choice("on_invalid", self.on_invalid, ("fail", "drop"))
-        _check_choice("scope", self.scope, ("key", "stream"))
+        check_choice("EventClock: on_idle", self.on_idle, ("advance", "hold"))
+        check_choice("EventClock: on_invalid", self.on_invalid, ("fail", "drop"))
+        check_choice("EventClock: scope", self.scope, ("key", "stream"))
         _ = self.wait_us, self.max_ahead_us
         if self.forget_after_us == 0:
             # What is forgotten while time stands still would depend on where epochs are cut.
@@ -357,12 +358,6 @@ def _check_getter(ts_getter: object) -> None:
         raise FlowBuildError(
             f"EventClock: ts_getter must be a field's path such as 'details.at', got {ts_getter!r}"
         )
-
-
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        allowed = " or ".join(repr(choice) for choice in choices)
-        raise FlowBuildError(f"EventClock: {name} must be {allowed}, got {shorten(value)}")
 
 
 def _duration(value: Duration, name: str) -> int:

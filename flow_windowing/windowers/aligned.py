@@ -10,8 +10,8 @@ from typing import ClassVar, Literal, TypeAlias
 
 from typing_extensions import override
 
+from flow.checks import check_choice
 from flow.durations import Duration
-from flow.errors import FlowBuildError, shorten
 from flow.instants import EPOCH
 from flow_windowing.rules.grid import Grid
 from flow_windowing.windowers.windower import (
@@ -62,7 +62,7 @@ class SlidingWindower(Windower[list[int]]):
 
     def __post_init__(self) -> None:
         _ = self.length_us, self.offset_us, self.align_us, self.grace_us
-        _check_closed("SlidingWindower", self.closed)
+        check_choice("SlidingWindower: closed", self.closed, ("left", "right"))
 
     @cached_property
     def length_us(self) -> int:
@@ -125,7 +125,7 @@ class TumblingWindower(Windower[list[int]]):
 
     def __post_init__(self) -> None:
         _ = self.length_us, self.align_us, self.grace_us
-        _check_closed("TumblingWindower", self.closed)
+        check_choice("TumblingWindower: closed", self.closed, ("left", "right"))
 
     @cached_property
     def length_us(self) -> int:
@@ -173,8 +173,3 @@ class AlignedLogic(IndexedLogic):
     @override
     def closed_at_us(self, window_id: int) -> int:
         return self._grid.closed_at_us(window_id)
-
-
-def _check_closed(name: str, closed: object) -> None:
-    if closed not in ("left", "right"):
-        raise FlowBuildError(f"{name}: closed must be 'left' or 'right', got {shorten(closed)}")

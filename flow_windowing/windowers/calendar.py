@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
 import pendulum
 from typing_extensions import override
 
+from flow.checks import check_choice, check_whole
 from flow.durations import Duration
 from flow.errors import FlowBuildError, FlowTypeError, first_line, shorten
 from flow.instants import MAX_US, MIN_US, from_us
@@ -85,9 +86,9 @@ class CalendarWindower(Windower[list[int]]):
     grace: Duration | None = None
 
     def __post_init__(self) -> None:
-        _check_choice("unit", self.unit, get_args(CalendarUnit))
-        _check_choice("week_starts", self.week_starts, _WEEKDAYS)
-        _check_every(self.every)
+        check_choice("CalendarWindower: unit", self.unit, get_args(CalendarUnit))
+        check_choice("CalendarWindower: week_starts", self.week_starts, _WEEKDAYS)
+        check_whole("CalendarWindower: every", self.every, 1)
         _ = self.grace_us, self.calendar
 
     @cached_property
@@ -308,19 +309,3 @@ def _named_zone(name: str) -> tzinfo:
             "CalendarWindower: tz must be the name of an IANA time zone, such as 'Europe/Paris', "
             f"got {shorten(name)}"
         ) from error
-
-
-def _check_choice(parameter: str, value: object, choices: Sequence[str]) -> None:
-    if value not in choices:
-        *others, last = map(repr, choices)
-        raise FlowBuildError(
-            f"CalendarWindower: {parameter} must be {', '.join(others)} or {last}, "
-            f"got {shorten(value)}"
-        )
-
-
-def _check_every(every: object) -> None:
-    if not isinstance(every, int) or isinstance(every, bool):
-        raise FlowTypeError(f"CalendarWindower: every must be a whole number, got {shorten(every)}")
-    if every < 1:
-        raise FlowBuildError(f"CalendarWindower: every must be 1 or more, got {every!r}")

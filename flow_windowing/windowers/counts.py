@@ -8,8 +8,8 @@ from typing import ClassVar, TypeAlias
 
 from typing_extensions import override
 
+from flow.checks import check_flag, check_whole
 from flow.instants import NEVER
-from flow.operators.building import check_flag, check_whole
 from flow_windowing.metadata import WindowMetadata
 from flow_windowing.windowers.windower import Opened, Windower, WindowerLogic
 

@@ -14,9 +14,9 @@ from typing import ClassVar, TypeAlias
 
 from typing_extensions import override
 
+from flow.checks import check_flag
 from flow.durations import Duration
 from flow.instants import NEVER
-from flow.operators.building import check_flag
 from flow_windowing.metadata import WindowMetadata
 from flow_windowing.windowers.windower import (
     Filled,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from flow.checks import check_whole
 from flow.errors import CheckpointError
-from flow.operators.building import check_whole
 from recovery.identity.fingerprint import without_places
 from recovery.reading.checkpoint import KeptCheckpoint, PathLike, open_checkpoint
 from recovery.reading.kept_state import KeptState

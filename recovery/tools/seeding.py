@@ -8,11 +8,11 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from flow.checks import check_whole
 from flow.dataflow import Dataflow
 from flow.engine.plan.plan import Plan, compile_flow
 from flow.errors import CheckpointError, FlowBuildError, FlowTypeError, brief, shorten, step_error
 from flow.keyed.step import Stateful
-from flow.operators.building import check_whole
 from recovery.settings import RecoveryConfig
 
 if TYPE_CHECKING:

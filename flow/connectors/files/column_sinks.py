@@ -13,11 +13,12 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from typing_extensions import override
 
-from flow.connectors.files.checks import Schema, check_delimiter, checked_schema
 from flow.connectors.files.directory_sink import DirectorySink
-from flow.connectors.files.epoch_directory import EPOCH_COLUMN, Marker, Part, read_schema
-from flow.connectors.formats.columns import as_columns, fit, gathered, known_columns, widened
-from flow.connectors.formats.csv_text import csv_cells, reordered
+from flow.connectors.files.epoch_directory import Marker, Part, read_schema
+from flow.connectors.formats.columns import as_columns, fit, known_columns, merge_small, widen
+from flow.connectors.formats.csv_text import check_delimiter, csv_cells, reorder
+from flow.connectors.formats.epoch_column import EPOCH_COLUMN
+from flow.connectors.formats.schema import Schema, as_schema
 from flow.connectors.sink import WriteContext, Written
 from flow.errors import FlowBuildError, SinkError, shorten
 
@@ -83,7 +84,7 @@ class ParquetSink(DirectorySink[Any]):
         schemas = [read_schema(part.schema) for part in parts]
         schema = before
         for one in schemas:
-            schema = widened(schema, one, before.names, str(marker.step))
+            schema = widen(schema, one, before.names, str(marker.step))
         agreeing = []
         for part, one in zip(parts, schemas, strict=True):
             agreeing += [part] if one == schema else self._rewritten(part, schema)
@@ -92,14 +93,14 @@ class ParquetSink(DirectorySink[Any]):
     def _shaped(self, step_id: str, batches: Iterator[Written]) -> Iterator[pa.RecordBatch]:
         """The items in the columns to write."""
         if self.schema is not None:
-            for written in gathered(batches):
+            for written in merge_small(batches):
                 yield as_columns(written, self.schema, step_id)
             return
         schema = self.known_schema() or pa.schema([])
         fixed = schema.names
-        for written in gathered(batches):
+        for written in merge_small(batches):
             found = as_columns(written, None, step_id)
-            schema = widened(schema, known_columns(found.schema), fixed, step_id)
+            schema = widen(schema, known_columns(found.schema), fixed, step_id)
             if not schema.names:
                 raise SinkError(
                     f"step {step_id!r}: no item has a value in any field, so the types of the "
@@ -198,7 +199,7 @@ class CsvSink(DirectorySink[Any]):
             self.filesystem().open_input_stream(part.path, compression=None) as stream,
             self.part_file(part.context) as file,
         ):
-            records = reordered(BufferedReader(stream), places, self.delimiter, step_id)
+            records = reorder(BufferedReader(stream), places, self.delimiter, step_id)
             while some := b"".join(islice(records, _RECORDS)):
                 file.stream.write(some)
             file.rows = part.rows
@@ -207,7 +208,7 @@ class CsvSink(DirectorySink[Any]):
     def _shaped(self, step_id: str, batches: Iterator[Written]) -> Iterator[pa.RecordBatch]:
         """The items in the columns to write; their types do not matter in CSV."""
         known = None if self.schema is not None else self.known_schema()
-        for written in gathered(batches):
+        for written in merge_small(batches):
             found = as_columns(written, self.schema, step_id)
             known = known or _all_text(found.schema.names)
             new = [name for name in found.schema.names if name not in known.names]
@@ -244,7 +245,7 @@ def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _checked_columns(schema: object) -> Any:
-    checked = checked_schema(schema)
+    checked = as_schema(schema)
     for name in [] if checked is None else checked.names:
         if name.lower() == EPOCH_COLUMN:
             raise FlowBuildError(

@@ -13,19 +13,13 @@ import pyarrow.compute as pc
 import pyarrow.csv
 from typing_extensions import override
 
-from flow.connectors.files.checks import Schema, check_delimiter, check_flag, checked_schema
-from flow.connectors.files.line_source import (
-    LineParser,
-    LineSource,
-    Parsed,
-    count_lines,
-    is_utf8,
-    read_lines,
-    read_numbered,
-    utf8_problem,
-)
+from flow.checks import check_flag
+from flow.connectors.files.line_source import LineSource, count_lines, read_lines, read_numbered
 from flow.connectors.files.lines import BLOCK, LineRange
 from flow.connectors.files.planning import Piece
+from flow.connectors.formats.csv_text import check_delimiter
+from flow.connectors.formats.line_parser import LineParser, Parsed, is_utf8, utf8_problem
+from flow.connectors.formats.schema import Schema, as_schema
 from flow.connectors.source import Batch
 from flow.errors import FlowBuildError, FlowTypeError, SourceError, shorten
 
@@ -77,7 +71,7 @@ class CsvSource(LineSource[Any]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "schema", checked_schema(self.schema))
+        object.__setattr__(self, "schema", as_schema(self.schema))
         check_delimiter(self.delimiter)
         check_flag("multiline", self.multiline)
         if not isinstance(self.header, bool):

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from typing_extensions import override
 
-from flow.connectors.files.checks import check_choice
+from flow.checks import check_choice
 from flow.connectors.files.epoch_directory import (
     IF_EXISTS,
     EpochDirectory,

@@ -31,6 +31,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from flow.connectors.files.places import Place, locate
+from flow.connectors.formats.epoch_column import EPOCH_COLUMN
 from flow.connectors.sink import WriteContext
 from flow.errors import SinkError
 
@@ -38,8 +39,6 @@ IfExists: TypeAlias = Literal["error", "replace", "append"]
 """What to do with a directory that holds something already."""
 
 IF_EXISTS = ("error", "replace", "append")
-EPOCH_COLUMN = "epoch"
-"""The partition column that readers see; no column of the data can have its name."""
 
 _MARKER = "_flow.json"
 _TEMPORARY = ".tmp-"

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.json
 from typing_extensions import override
 
-from flow.connectors.files.checks import Schema, checked_schema
-from flow.connectors.files.line_source import (
-    LineParser,
-    LineSource,
-    Parsed,
-    is_utf8,
-    read_lines,
-    utf8_problem,
-)
+from flow.connectors.files.line_source import LineSource, read_lines
 from flow.connectors.files.lines import LineRange
 from flow.connectors.files.planning import Piece
+from flow.connectors.formats.json_decoding import (
+    JsonColumnParser,
+    JsonObjectParser,
+    check_json_types,
+)
+from flow.connectors.formats.schema import Schema, as_schema
 from flow.connectors.source import Batch
-from flow.errors import FlowBuildError, shorten
-
-_WHITESPACE = b" \t\r"
-_BLANK = _WHITESPACE.decode()
-_LINE_END, _OPENS, _CLOSES = b"\n{}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,178 +56,11 @@ class JsonLinesSource(LineSource[Any]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "schema", checked_schema(self.schema))
+        object.__setattr__(self, "schema", as_schema(self.schema))
         if self.schema is not None:
             check_json_types(self.schema)
 
     @override
     def read_piece(self, filesystem: Any, piece: Piece) -> Iterator[Batch]:
-        parser = _ObjectParser() if self.schema is None else ColumnParser(self.schema)
+        parser = JsonObjectParser() if self.schema is None else JsonColumnParser(self.schema)
         return read_lines(LineRange(filesystem, piece), piece, parser)
-
-
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-"""An escape that stands for half of a character: alone it stands for none."""
-
-
-class _ObjectParser(LineParser):
-    blank = _WHITESPACE
-
-    def parse(self, data: bytes, count: int | None = None) -> Parsed | None:  # noqa: ARG002
-        try:
-            lines = data.decode().split("\n")
-            values = [_value(line) for line in lines if line and line.strip(_BLANK)]
-            if _SURROGATE.search(data):
-                _check_text(values)
-        except (ValueError, RecursionError):
-            return None
-        return values
-
-    def reason(self, line: bytes) -> str:
-        return _json_problem(line) or "not JSON"
-
-
-def _check_text(value: Any) -> None:
-    """Raise unless all text in a value is whole: half of a surrogate pair is no character.
-
-    Raises:
-        UnicodeEncodeError: when it is not.
-    """
-    json.dumps(value, ensure_ascii=False).encode()
-
-
-_decode = json.JSONDecoder().raw_decode
-
-
-def _value(line: str) -> Any:
-    # `json.loads` spends a third of its time looking for white space around the value.
-    if line[0] > " ":
-        value, end = _decode(line)
-        if end == len(line):
-            return value
-    return json.loads(line)
-
-
-class ColumnParser(LineParser):
-    """Parses lines of one JSON object each to the columns of a schema."""
-
-    blank = _WHITESPACE
-
-    def __init__(self, schema: pa.Schema) -> None:
-        self._schema = schema
-        self._as_read = pa.schema([(field.name, type_as_read(field.type)) for field in schema])
-
-    @override
-    def parse(self, data: bytes, count: int | None = None) -> Parsed | None:
-        lines = _count_objects(data)
-        if lines is None or not is_utf8(data):
-            return None
-        if lines == 0:
-            return []
-        try:
-            table = _read_json(data, self._as_read).cast(self._schema)
-        except (pa.ArrowException, ValueError):
-            return None
-        return table if table.num_rows == lines else None
-
-    @override
-    def reason(self, line: bytes) -> str:
-        problem = _json_problem(line)
-        if problem is not None:
-            return problem
-        value = json.loads(line.decode())
-        if not isinstance(value, dict):
-            return f"a JSON object is needed, got {type(value).__name__}"
-        for field in self._schema:
-            alone = ColumnParser(pa.schema([field]))
-            if alone.parse(line + b"\n") is None:
-                got = shorten(value[field.name]) if field.name in value else "missing"
-                return f"field {field.name!r} does not fit {field.type}: {got}"
-        return "does not fit the schema"
-
-
-def _count_objects(data: bytes) -> int | None:
-    """How many lines hold something; ``None`` unless each of those starts and ends with a brace.
-
-    pyarrow's reader sees objects, not lines, and a line without braces, such as ``null``, can crash
-    it. Where every line starts and ends with a brace and there are as many objects as lines, each
-    line is one object: a line cannot start with a brace inside an object whose last line ended with
-    one.
-    """
-    if data.startswith(b"{") and data.endswith(b"}\n"):
-        text = np.frombuffer(data, np.uint8)
-        ends = np.flatnonzero(text == _LINE_END)
-        if (text[ends - 1] == _CLOSES).all() and (text[ends[:-1] + 1] == _OPENS).all():
-            return len(ends)
-    lines = [line for line in map(_strip, data.split(b"\n")) if line]
-    if all(line.startswith(b"{") and line.endswith(b"}") for line in lines):
-        return len(lines)
-    return None
-
-
-def _strip(line: bytes) -> bytes:
-    return line.strip(_WHITESPACE)
-
-
-def _read_json(data: bytes, schema: pa.Schema) -> Any:
-    return pyarrow.json.read_json(
-        pa.BufferReader(data),
-        read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(data) + 1),
-        parse_options=pyarrow.json.ParseOptions(
-            explicit_schema=schema, unexpected_field_behavior="ignore"
-        ),
-    )
-
-
-def type_as_read(kind: Any) -> Any:
-    """The type to read a column as before it is cast.
-
-    Times are read as text: the reader itself takes a time without an offset for UTC, and a date
-    only as a number.
-    """
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
-        return pa.string()
-    if pa.types.is_dictionary(kind):
-        return type_as_read(kind.value_type)
-    if pa.types.is_large_list(kind):
-        return pa.large_list(type_as_read(kind.value_type))
-    if pa.types.is_list(kind):
-        return pa.list_(type_as_read(kind.value_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([(field.name, type_as_read(field.type)) for field in kind])
-    return kind
-
-
-def check_json_types(schema: pa.Schema) -> None:
-    """Raise unless JSON can be read to columns of these types.
-
-    Times of day are among those that cannot: pyarrow makes none of text.
-    """
-    for field in schema:
-        try:
-            _read_json(b"{}\n", pa.schema([(field.name, type_as_read(field.type))])).cast(
-                pa.schema([(field.name, field.type)])
-            )
-        except pa.ArrowNotImplementedError as error:
-            raise FlowBuildError(
-                f"schema: column {field.name!r} cannot be read from JSON as {field.type}"
-            ) from error
-
-
-def _json_problem(line: bytes) -> str | None:
-    """Why a line is not JSON, ``None`` when it is."""
-    problem = utf8_problem(line)
-    if problem is not None:
-        return problem
-    try:
-        _check_text(json.loads(line.decode()))
-    except UnicodeEncodeError as error:
-        half = error.object[error.start]
-        return f"half of a surrogate pair, \\u{ord(half):x}, which is no character"
-    except json.JSONDecodeError as error:
-        return f"not JSON: {error.msg.removesuffix(' at')} at column {error.colno}"
-    except ValueError as error:
-        return f"not JSON: {error}"
-    except RecursionError:
-        return "not JSON: nested too deeply"
-    return None

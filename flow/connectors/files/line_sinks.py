@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from flow.connectors.files.directory_sink import DirectorySink
 from flow.connectors.files.epoch_directory import Part
-from flow.connectors.formats.columns import gathered
+from flow.connectors.formats.columns import merge_small
 from flow.connectors.formats.plain_values import json_line
 from flow.connectors.sink import WriteContext, Written
 from flow.errors import SinkError, shorten
@@ -47,7 +47,7 @@ class TextSink(DirectorySink[str]):
     @override
     def write_parts(self, context: WriteContext, batches: Iterator[Written]) -> list[Part]:
         with self.part_file(context) as file:
-            for batch in gathered(batches):
+            for batch in merge_small(batches):
                 file.stream.write(_text_lines(batch, context.step_id))
                 file.rows += len(batch)
         return file.parts()
@@ -79,7 +79,7 @@ class JsonLinesSink(DirectorySink[Any]):
     @override
     def write_parts(self, context: WriteContext, batches: Iterator[Written]) -> list[Part]:
         with self.part_file(context) as file:
-            for batch in gathered(batches):
+            for batch in merge_small(batches):
                 rows = batch if isinstance(batch, list) else batch.to_pylist()
                 lines = [json_line(row, context.step_id) for row in rows]
                 file.stream.write(b"\n".join([*lines, b""]))

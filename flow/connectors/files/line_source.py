@@ -8,22 +8,16 @@ depend on how a file was cut.
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
-import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
-from flow.connectors.files.checks import (
-    check_choice,
-    check_count,
-    check_flag,
-    check_on_invalid,
-)
+from flow.checks import check_choice, check_flag, check_whole
 from flow.connectors.files.lines import Block, LineCuts, LineRange, too_long
 from flow.connectors.files.listing import FileList
 from flow.connectors.files.parallel_planning import file_planner
@@ -36,7 +30,9 @@ from flow.connectors.files.places import (
     without_credentials,
 )
 from flow.connectors.files.planning import FILE_ORDERS, FileOrder, Piece
+from flow.connectors.formats.line_parser import LineParser, Parsed
 from flow.connectors.source import (
+    ON_INVALID,
     BadInput,
     Batch,
     Invalid,
@@ -53,44 +49,12 @@ X = TypeVar("X")
 Paths: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]]"
 """A file, a directory, a glob or a URI, or a list of those."""
 
-Parsed: TypeAlias = "list[Any] | pa.Table"
-
 ROWS = 100_000
 """Items in a batch, at most."""
 SIFTED = 1_024
 """Lines among which bad ones are looked for at a time, so that the first is soon found."""
 SHOWN = 200
 """Characters that are shown of a bad line, or of the paths of a source."""
-
-
-class LineParser(ABC):
-    """Turns lines of one file into items.
-
-    Attributes:
-        blank: the characters of which a line may consist to be skipped; ``None`` to skip none.
-    """
-
-    blank: bytes | None = None
-
-    @abstractmethod
-    def parse(self, data: bytes, count: int | None = None) -> Parsed | None:
-        """Parse whole lines.
-
-        Args:
-            data: the lines, each with its end.
-            count: how many of them are not blank, where that is known.
-
-        Returns:
-            Their items, or ``None`` when any line is bad.
-        """
-
-    @abstractmethod
-    def reason(self, line: bytes) -> str:
-        """Why a line that `parse` refuses is bad."""
-
-    def is_blank(self, line: bytes) -> bool:
-        """Whether a line is to be skipped."""
-        return self.blank is not None and not line.strip(self.blank)
 
 
 class FileSource(Source[X]):
@@ -124,8 +88,8 @@ class LineSource(FileSource[X]):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", checked_paths(self.path))
-        check_on_invalid(self.on_invalid)
-        check_count("bytes_per_epoch", self.bytes_per_epoch, "bytes")
+        check_choice("on_invalid", self.on_invalid, ON_INVALID)
+        check_whole("bytes_per_epoch", self.bytes_per_epoch, 1)
         check_flag("follow", self.follow)
         check_choice("order", self.order, FILE_ORDERS)
         object.__setattr__(self, "bounded", not self.follow)
@@ -271,28 +235,6 @@ def _cut_line(piece: Piece, number: int, beginning: bytes) -> BadInput:
 def cut_to(text: str, length: int) -> str:
     """Return the beginning of a text, with an ellipsis if it is longer."""
     return text if len(text) <= length else text[: length - 1] + "…"
-
-
-def utf8_problem(line: bytes) -> str | None:
-    """Say what is wrong with the text of a line, ``None`` if nothing."""
-    try:
-        line.decode()
-    except UnicodeDecodeError as error:
-        return f"not UTF-8 text, at byte {error.start + 1} of the line"
-    return None
-
-
-def is_utf8(data: bytes) -> bool:
-    """Whether the text can be decoded; without decoding it, as that takes as much memory again."""
-    if data.isascii():
-        return True
-    offsets = np.array([0, len(data)], np.int64)
-    text = pa.LargeStringArray.from_buffers(1, pa.py_buffer(offsets), pa.py_buffer(data))
-    try:
-        text.validate(full=True)
-    except pa.ArrowInvalid:
-        return False
-    return True
 
 
 def count_lines(data: bytes, blank: bytes) -> int:

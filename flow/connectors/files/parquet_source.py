@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from typing_extensions import override
 
-from flow.connectors.files.checks import check_choice, check_count, check_flag
+from flow.checks import check_choice, check_flag, check_whole
 from flow.connectors.files.line_source import (
     FileSource,
     Paths,
@@ -87,7 +87,7 @@ class ParquetSource(FileSource[Any]):
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", checked_paths(self.path))
         object.__setattr__(self, "columns", _checked_columns(self.columns))
-        check_count("rows_per_epoch", self.rows_per_epoch, "rows")
+        check_whole("rows_per_epoch", self.rows_per_epoch, 1)
         check_flag("follow", self.follow)
         check_choice("order", self.order, FILE_ORDERS)
         object.__setattr__(self, "bounded", not self.follow)

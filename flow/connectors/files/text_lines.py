@@ -8,15 +8,10 @@ from typing import Any
 
 from typing_extensions import override
 
-from flow.connectors.files.line_source import (
-    LineParser,
-    LineSource,
-    Parsed,
-    read_lines,
-    utf8_problem,
-)
+from flow.connectors.files.line_source import LineSource, read_lines
 from flow.connectors.files.lines import LineRange
 from flow.connectors.files.planning import Piece
+from flow.connectors.formats.line_parser import LineParser, Parsed, utf8_problem
 from flow.connectors.source import Batch
 
 

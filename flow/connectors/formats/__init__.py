@@ -1,1 +1,1 @@
-"""Formats that files and Kafka share: columns, JSON, CSV and Avro."""
+"""Formats that connectors share: columns, JSON, CSV, Avro and lines of text."""

@@ -1,4 +1,4 @@
-"""Avro's types as Arrow's."""
+"""Avro schemas: parsing, and Arrow types of their values."""
 
 from __future__ import annotations
 
@@ -31,40 +31,52 @@ _LOGICAL = {
 }
 
 
-def parsed(schema: object) -> Any:
-    """A schema, given as JSON text or as what that means, for fastavro.
+def fastavro() -> Any:
+    """Return the package fastavro.
 
     Raises:
-        EnvironmentProblem: when fastavro is not installed.
-        FlowTypeError, FlowBuildError: when it is not an Avro schema.
+        EnvironmentProblem: it is not installed.
     """
     try:
         import fastavro
     except ImportError as error:
         raise EnvironmentProblem(
-            "Avro needs fastavro, which is not installed where this runs: "
-            "pip install 'flow-windows[kafka]', on the machines of the workers, too"
+            f"Avro needs fastavro, which cannot be imported ({error}): install it with "
+            "pip install 'flow-windows[kafka]', where the flow is started and on its workers"
         ) from error
+    return fastavro
+
+
+def parse_schema(schema: object) -> Any:
+    """Return a schema in the form that fastavro uses.
+
+    Args:
+        schema: JSON text, or the value that the text stands for.
+
+    Raises:
+        EnvironmentProblem: fastavro is not installed.
+        FlowTypeError, FlowBuildError: the argument is not an Avro schema.
+    """
+    parse = fastavro().parse_schema
     if not isinstance(schema, (str, Mapping, list)):
         raise FlowTypeError(
-            "an Avro schema is JSON text, or the dict that it means, "
+            "an Avro schema must be JSON text, or the dict that the text stands for, "
             f"got {type(schema).__name__} {shorten(schema)}"
         )
     try:
-        meant: Any = json.loads(schema) if isinstance(schema, str) else schema
-        return fastavro.parse_schema(meant)
-    except Exception as error:  # its own errors, and many more
+        return parse(json.loads(schema) if isinstance(schema, str) else schema)
+    except Exception as error:  # fastavro raises errors of many kinds
         raise FlowBuildError(
             f"not an Avro schema: {first_line(error)}: {shorten(schema)}"
         ) from error
 
 
 def without_uuids(schema: Any) -> Any:
-    """A schema whose UUIDs are read as what they are made of, which columns can hold."""
+    """Return the schema with UUIDs as plain text or bytes, which columns can hold."""
     if isinstance(schema, str) and schema.lstrip().startswith(("{", "[")):
         return without_uuids(json.loads(schema))
     if isinstance(schema, list):
-        return [without_uuids(one) for one in schema]
+        return [without_uuids(part) for part in schema]
     if isinstance(schema, Mapping):
         return {
             name: without_uuids(part)
@@ -75,10 +87,10 @@ def without_uuids(schema: Any) -> Any:
 
 
 def arrow_type(schema: Any) -> Any:
-    """The type of a column of values of a parsed schema.
+    """Return the Arrow type of the values of a parsed schema.
 
     Raises:
-        FlowBuildError: when no column can hold them, as with unions of several types.
+        FlowBuildError: no column can hold the values, as with unions of several types.
     """
     return _arrow_type(schema, {})
 
@@ -121,7 +133,7 @@ def _of_name(name: str, named: dict[str, Any]) -> Any:
 
 
 def _of_union(schema: list[Any], named: dict[str, Any]) -> Any:
-    kinds = [one for one in schema if one != "null"]
+    kinds = [kind for kind in schema if kind != "null"]
     if len(kinds) > 1:
         raise FlowBuildError(
             f"the Avro schema has a union of several types, {shorten(schema)}, which no column "

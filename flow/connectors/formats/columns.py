@@ -1,7 +1,7 @@
-"""Items as columns: types found or given, kept the same from file to file.
+"""Items as columns, with types that are given or inferred.
 
-Where no schema is given, a column has the type that its first values have, and keeps it. What
-holds nothing but nulls and empty lists has no type yet, and is left out until it has.
+Without a schema, a column has the type of its first values, and keeps it from file to file. A
+column of nulls and empty lists alone has no type: it is left out until a value gives it one.
 """
 
 from __future__ import annotations
@@ -13,39 +13,40 @@ from typing import Any
 
 import pyarrow as pa
 
-from flow.connectors.formats.plain_values import check_names, naive_problem, plain
+from flow.connectors.formats.epoch_column import check_names
+from flow.connectors.formats.plain_values import naive_problem, plain
 from flow.connectors.sink import Written, to_record
 from flow.errors import SinkError, shorten
 
-GATHERED = 20_000
-"""Objects that are laid out as columns at a time, so that there are not many small pieces."""
+MERGED_ROWS = 20_000
+"""Objects in a merged list, at least, so that few objects do not become columns of their own."""
 
-_SIMPLE = {type(None), bool, int, float, str, bytes, Decimal, date, time, timedelta}
+_ARROW_READY = {type(None), bool, int, float, str, bytes, Decimal, date, time, timedelta}
 _DIGITS = 38
 _REFUSED = (pa.ArrowException, ValueError, TypeError, OverflowError)
-_HOW = "give the sink a schema, or map the items before the output"
+_FIX = "give the sink a schema, or map the items before the output"
 
 
-def gathered(batches: Iterable[Written]) -> Iterator[Written]:
-    """The same items, in order, with small lists put together and nothing empty."""
-    waiting: list[Any] = []
+def merge_small(batches: Iterable[Written]) -> Iterator[Written]:
+    """Merge small lists of objects and drop empty batches; the order of items stays."""
+    merged: list[Any] = []
     for batch in batches:
         if isinstance(batch, list):
-            waiting += batch
-        if waiting and (len(waiting) >= GATHERED or not isinstance(batch, list)):
-            yield waiting
-            waiting = []
+            merged += batch
+        if merged and (len(merged) >= MERGED_ROWS or not isinstance(batch, list)):
+            yield merged
+            merged = []
         if not isinstance(batch, list) and batch.num_rows:
             yield batch
-    if waiting:
-        yield waiting
+    if merged:
+        yield merged
 
 
 def as_columns(written: Written, schema: pa.Schema | None, step_id: str) -> pa.RecordBatch:
-    """Lay items out as columns: those of the schema, or all that there are.
+    """Lay items out as the columns of a schema, or of all fields if there is none.
 
     Raises:
-        SinkError: naming the field whose values do not fit.
+        SinkError: the values of a field do not fit; the error names it.
     """
     if not isinstance(written, list):
         if schema is not None:
@@ -53,11 +54,11 @@ def as_columns(written: Written, schema: pa.Schema | None, step_id: str) -> pa.R
         check_names(written.schema.names, step_id)
         return written
     records = [to_record(item) for item in written]
-    kinds = _found_names(records, step_id) if schema is None else _types(schema)
+    kinds = _names_of(records, step_id) if schema is None else _types(schema)
     if schema is None:
         check_names(kinds, step_id)
     if not kinds:
-        raise SinkError(f"step {step_id!r}: {shorten(written[0])} has no field to write: {_HOW}")
+        raise SinkError(f"step {step_id!r}: {shorten(written[0])} has no field to write: {_FIX}")
     columns = [
         _column(name, [record.get(name) for record in records], kind, step_id)
         for name, kind in kinds.items()
@@ -71,17 +72,17 @@ def as_columns(written: Written, schema: pa.Schema | None, step_id: str) -> pa.R
 def fit(
     batch: pa.RecordBatch, schema: pa.Schema, step_id: str, *, whole: bool = False
 ) -> pa.RecordBatch:
-    """The columns of a schema: with its types, null where they are missing, no others.
+    """Return a batch with the columns of a schema: missing ones are null, others are dropped.
 
     Args:
         batch: the items.
         schema: the columns.
         step_id: the output's step, for the error.
-        whole: whether nothing may be left out of what a column holds, and no text read as what it
-            stands for: nobody has asked for these types.
+        whole: True if no part of a struct may be dropped and text is read as nothing else, as for
+            types that the user did not choose.
 
     Raises:
-        SinkError: naming the field whose values do not fit.
+        SinkError: the values of a field do not fit; the error names it.
     """
     columns = []
     for field in schema:
@@ -95,22 +96,22 @@ def fit(
         except (pa.ArrowException, ValueError) as error:
             raise SinkError(
                 f"step {step_id!r}: field {field.name!r} is {column.type} here, which does not fit "
-                f"{field.type}, the type of its column: {error}. To fix it, {_HOW}"
+                f"{field.type}, the type of its column: {error}. To fix it, {_FIX}"
             ) from error
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def check_kind(found: Any, wanted: Any, *, whole: bool, path: str = "") -> None:
-    """Let no value become another one, as it may when Arrow casts a column.
+    """Raise if a cast between two types might change a value.
 
     Args:
-        found: the type of the values.
-        wanted: the type that they are to have.
-        whole: whether no part of a struct may be left out, and text is nothing but text.
-        path: where in the column this is.
+        found: type of the values.
+        wanted: type to cast to.
+        whole: True if no part of a struct may be dropped, and text is read as nothing else.
+        path: position of the type in its column, as ``.outer.inner``.
 
     Raises:
-        ValueError: when values of the one type are none of the other.
+        ValueError: values of the one type are not values of the other.
     """
     types = pa.types
     if found == wanted or types.is_null(found):
@@ -129,7 +130,7 @@ def check_kind(found: Any, wanted: Any, *, whole: bool, path: str = "") -> None:
                 raise ValueError(f"its part {inner[1:]!r} is not among the parts of the column")
     elif _is_list(found) and _is_list(wanted):
         check_kind(found.value_type, wanted.value_type, whole=whole, path=path)
-    elif not _stays(_family(found), _family(wanted), whole):
+    elif not _is_lossless(_family(found), _family(wanted), whole):
         raise ValueError(f"{at} {_family(found)}, and not {_family(wanted)}")
 
 
@@ -138,8 +139,8 @@ def _is_list(kind: Any) -> bool:
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
-def _stays(found: str, wanted: str, whole: bool) -> bool:
-    """Whether what Arrow casts from the one family of types to the other stays the same."""
+def _is_lossless(found: str, wanted: str, whole: bool) -> bool:
+    """Return True if Arrow's cast from one family of types to the other is lossless."""
     as_text = found == _TEXT or (found, wanted) == (_NUMBER, _TEXT)
     return found == wanted or (found, wanted) == (_DATE, _CLOCK_TIME) or (as_text and not whole)
 
@@ -147,7 +148,7 @@ def _stays(found: str, wanted: str, whole: bool) -> bool:
 def _family(kind: Any) -> str:
     if pa.types.is_timestamp(kind):
         return _CLOCK_TIME if kind.tz is None else "a time with a zone"
-    families = (word for is_one, word in _FAMILIES if is_one(kind))
+    families = (word for is_kind, word in _FAMILIES if is_kind(kind))
     return next(families, str(kind))
 
 
@@ -167,22 +168,22 @@ _FAMILIES: tuple[tuple[Callable[[Any], bool], str], ...] = (
 
 
 def known_columns(schema: pa.Schema) -> pa.Schema:
-    """The columns of a schema whose types are known, without metadata, and with times in UTC."""
+    """Return the columns whose types are known, without metadata, and with instants in UTC."""
     known = [(field.name, _known(field.type)) for field in schema]
     return pa.schema([(name, kind) for name, kind in known if kind is not None])
 
 
-def widened(schema: pa.Schema, new: pa.Schema, fixed: Sequence[str], step_id: str) -> pa.Schema:
-    """A schema with the columns of another one added.
+def widen(schema: pa.Schema, new: pa.Schema, fixed: Sequence[str], step_id: str) -> pa.Schema:
+    """Return a schema extended by the columns of another one.
 
     Args:
         schema: the schema so far.
-        new: what there is now.
-        fixed: the names of columns whose type cannot change any more.
+        new: columns to add.
+        fixed: names of columns whose types cannot change any more.
         step_id: the output's step, for the error.
 
     Raises:
-        SinkError: a column has types that no type holds both of.
+        SinkError: a column has two types in the schemas, and no type holds both.
     """
     types = _types(schema)
     for field in new:
@@ -190,13 +191,13 @@ def widened(schema: pa.Schema, new: pa.Schema, fixed: Sequence[str], step_id: st
             continue
         both = [pa.schema([(field.name, types.get(field.name, field.type))]), pa.schema([field])]
         try:
-            one = pa.unify_schemas(both, promote_options="permissive")
+            unified = pa.unify_schemas(both, promote_options="permissive")
         except pa.ArrowException as error:
             raise SinkError(
                 f"step {step_id!r}: field {field.name!r} is {types[field.name]} in some items and "
-                f"{field.type} in others: {_HOW}"
+                f"{field.type} in others: {_FIX}"
             ) from error
-        types[field.name] = _known(one.field(field.name).type)
+        types[field.name] = _known(unified.field(field.name).type)
     return pa.schema(list(types.items()))
 
 
@@ -204,8 +205,8 @@ def _types(schema: pa.Schema) -> dict[str, Any]:
     return dict(zip(schema.names, schema.types, strict=True))
 
 
-def _found_names(records: Iterable[dict[str, Any]], step_id: str) -> dict[str, None]:
-    """All fields, in the order in which they turn up."""
+def _names_of(records: Iterable[dict[str, Any]], step_id: str) -> dict[str, None]:
+    """Return the names of all fields, in order of first appearance."""
     names = {name: None for record in records for name in record}
     for name in names:
         if not isinstance(name, str):
@@ -218,13 +219,13 @@ def _found_names(records: Iterable[dict[str, Any]], step_id: str) -> dict[str, N
 
 def _column(name: str, values: list[Any], kind: Any, step_id: str) -> Any:
     try:
-        if not set(map(type, values)) <= _SIMPLE:
+        if not set(map(type, values)) <= _ARROW_READY:
             values = [plain(value) for value in values]
             _check_zones(name, values, kind, step_id)
         return _array(values, kind)
     except _REFUSED as error:
         raise SinkError(
-            f"step {step_id!r}: field {name!r} {_problem(values, kind)}: {_HOW}"
+            f"step {step_id!r}: field {name!r} {_problem(values, kind)}: {_FIX}"
         ) from error
 
 
@@ -232,7 +233,7 @@ def _array(values: list[Any], kind: Any) -> Any:
     if kind is None:
         return pa.array(values)
     try:
-        # Given a type at once, pyarrow would cut 1.5 to the whole number 1.
+        # Given the type at once, pyarrow would truncate 1.5 to the whole number 1.
         found = pa.array(values)
         check_kind(found.type, kind, whole=False)
         return found.cast(kind)
@@ -243,7 +244,7 @@ def _array(values: list[Any], kind: Any) -> Any:
 
 
 def _check_zones(name: str, values: list[Any], kind: Any, step_id: str) -> None:
-    """Raise where pyarrow would take a naive datetime for UTC."""
+    """Raise a `SinkError` where pyarrow would take a naive datetime for UTC."""
     times = [time for value in values for time in _times_in(value)]
     naive = [value for value in times if value.utcoffset() is None]
     zoned = kind is not None and pa.types.is_timestamp(kind) and kind.tz is not None
@@ -274,7 +275,7 @@ def _problem(values: list[Any], kind: Any) -> str:
 
 
 def _known(kind: Any) -> Any:
-    """A type without its parts that hold nulls only; ``None`` when nothing is left."""
+    """Return a type without the parts that hold only nulls; ``None`` if nothing is left."""
     if pa.types.is_null(kind):
         return None
     if pa.types.is_list(kind):
@@ -285,7 +286,7 @@ def _known(kind: Any) -> Any:
         parts = [(name, part) for name, part in parts if part is not None]
         return pa.struct(parts) if parts else None
     if pa.types.is_decimal(kind):
-        # As many digits as Spark knows: those that have come say nothing of those to come.
+        # The greatest precision of Spark, as later values may have more digits.
         return pa.decimal128(_DIGITS, min(kind.scale, _DIGITS))
     return _in_utc(kind)
 

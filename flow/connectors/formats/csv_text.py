@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flow.connectors.formats.plain_values import json_text, naive_problem
-from flow.errors import SinkError, shorten
+from flow.errors import FlowBuildError, FlowTypeError, SinkError, shorten
 
 _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 _WRITABLE = (
@@ -25,55 +25,68 @@ _WRITABLE = (
 
 
 def csv_cells(batch: pa.RecordBatch, step_id: str) -> pa.RecordBatch:
-    """The columns of a batch in types that a CSV writer knows.
+    """Return the columns of a batch in types that Arrow's CSV writer supports.
 
     Raises:
-        SinkError: naming the column that has no form in CSV.
+        SinkError: a column has no form in CSV; the error names it.
     """
     columns = [_cells(name, batch.column(name), step_id) for name in batch.schema.names]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
-def reordered(
-    lines: Iterable[bytes], places: Sequence[int], delimiter: str, step_id: str
-) -> Iterator[bytes]:
-    r"""The records of a CSV file, the header among them, with their cells in another order.
+def check_delimiter(delimiter: object) -> None:
+    """Raise unless `delimiter` is one ASCII character that can separate cells."""
+    if not isinstance(delimiter, str):
+        raise FlowTypeError(
+            f"delimiter must be text, got {type(delimiter).__name__} {shorten(delimiter)}"
+        )
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
+        raise FlowBuildError(
+            "delimiter must be one ASCII character, neither a quote nor a line end, "
+            f"got {shorten(delimiter)}"
+        )
 
-    Cells stay as they are written, so that text and null still differ by their quotes.
+
+def reorder(
+    lines: Iterable[bytes], order: Sequence[int], delimiter: str, step_id: str
+) -> Iterator[bytes]:
+    r"""Yield the records of a CSV file, header included, with their cells in another order.
+
+    The text of cells stays, so that text and null still differ by their quotes.
 
     Args:
-        lines: the lines of the file, with their ends.
-        places: for each cell of the new order, where it is in the old one.
-        delimiter: the character between cells.
+        lines: lines of the file, with their line ends.
+        order: for each new cell, its index in the old record.
+        delimiter: character between cells.
         step_id: the output's step, for the error.
 
     Raises:
-        SinkError: a number or a time holds the delimiter.
+        SinkError: a number or a time contains the delimiter.
 
-    >>> list(reordered([b'"a","b"\n', b'"x\n', b',y",1\n'], [1, 0], ",", "out"))
+    >>> list(reorder([b'"a","b"\n', b'"x\n', b',y",1\n'], [1, 0], ",", "out"))
     [b'"b","a"\n', b'1,"x\n,y"\n']
     """
     between = delimiter.encode()
     for record in _whole(lines, b""):
         cells = list(_whole(record.removesuffix(b"\n").split(between), between))
-        if len(cells) != len(places):
+        if len(cells) != len(order):
             raise SinkError(
                 f"step {step_id!r}: {shorten(record.decode())} has {len(cells)} cells for "
-                f"{len(places)} columns: choose a delimiter that no number or time holds"
+                f"{len(order)} columns: choose a delimiter that no number or time contains"
             )
-        yield between.join([cells[place] for place in places]) + b"\n"
+        yield between.join([cells[index] for index in order]) + b"\n"
 
 
 def _whole(pieces: Iterable[bytes], between: bytes) -> Iterator[bytes]:
-    """Pieces of CSV text, joined where they were cut within quotes."""
-    waiting: list[bytes] = []
+    """Join the pieces of CSV text that were cut within quotes."""
+    parts: list[bytes] = []
     quotes = 0
     for piece in pieces:
-        waiting.append(piece)
+        parts.append(piece)
         quotes += piece.count(b'"')
         if quotes % 2 == 0:
-            yield between.join(waiting)
-            waiting.clear()
+            yield between.join(parts)
+            parts.clear()
 
 
 def _cells(name: str, column: Any, step_id: str) -> Any:
@@ -97,15 +110,15 @@ def _cells(name: str, column: Any, step_id: str) -> Any:
 
 
 def instant_texts(column: Any) -> Any:
-    """Points in time as RFC 3339 has them, in UTC, with a fraction only where there is one."""
+    """Return instants as RFC 3339 text in UTC, with a fraction only if it is not zero."""
     unit = column.type.unit
-    # Arrow writes a time without a zone forty times as fast as one with UTC.
+    # Arrow formats a time without a zone forty times as fast as one in UTC.
     bare = column.cast(pa.timestamp(unit, "UTC")).cast(pa.int64()).cast(pa.timestamp(unit))
     texts = pc.replace_substring(bare.cast(pa.string()), " ", "T", max_replacements=1)
-    nothing = "." + "0" * _DIGITS[unit]
+    zeros = "." + "0" * _DIGITS[unit]
     if _DIGITS[unit]:
-        whole = pc.utf8_slice_codeunits(texts, 0, -len(nothing))
-        texts = pc.if_else(pc.ends_with(texts, nothing), whole, texts)
+        whole = pc.utf8_slice_codeunits(texts, 0, -len(zeros))
+        texts = pc.if_else(pc.ends_with(texts, zeros), whole, texts)
     return pc.binary_join_element_wise(texts, "Z", "")
 
 

@@ -1,8 +1,8 @@
-"""Points in time in Parquet files that Spark has written.
+"""Instants in Parquet files that Spark wrote.
 
-Spark writes a timestamp as INT96 unless `spark.sql.parquet.outputTimestampType` says otherwise: a
-type from before Parquet had timestamps, which does not say of which time zone it is. Others have
-put local time in it. In a file of Spark's it is in UTC: what has no zone is never written so.
+Spark writes a timestamp as INT96 unless `spark.sql.parquet.outputTimestampType` says otherwise. The
+type is older than Parquet's timestamps and names no time zone. Other writers put local time in it;
+Spark always writes UTC, and never a time without a zone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _INSTANT = pa.timestamp("us", "UTC")
 
 
 def instants_of(parquet: Any) -> pa.Schema | None:
-    """The columns of an open file with such times as points in time; `None` if it has none."""
+    """Return an open file's schema with INT96 columns as instants; `None` if it has none."""
     columns = [parquet.schema.column(number) for number in range(len(parquet.schema))]
     found = [column.physical_type == "INT96" for column in columns]
     if not any(found) or _BY_SPARK not in (parquet.metadata.metadata or {}):

@@ -1,4 +1,4 @@
-"""Values in terms that every file format knows, and JSON lines made of them."""
+"""Values as plain data, and their JSON text."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from uuid import UUID
 
 import numpy as np
 
-from flow.connectors.files.epoch_directory import EPOCH_COLUMN
+from flow.connectors.formats.epoch_column import check_names
 from flow.connectors.sink import to_record
 from flow.errors import SinkError, shorten
 
 
 def plain(value: Any) -> Any:
-    """A value with its dataclasses, sets, tuples, enums and the like laid out as dicts and lists.
+    """Return a value with its dataclasses, sets, tuples and enums as dicts, lists and values.
 
     >>> plain({"ids": {3, 1, 2}, "at": (1, 2)})
     {'ids': [1, 2, 3], 'at': [1, 2]}
     """
     if isinstance(value, Mapping):
-        return {name: plain(one) for name, one in value.items()}
+        return {name: plain(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
+        return [plain(part) for part in value]
     if isinstance(value, (set, frozenset)):
-        return [plain(one) for one in _sorted(value)]
+        return [plain(part) for part in _sorted(value)]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value)]
         return {name: plain(getattr(value, name)) for name in names}
@@ -40,16 +40,18 @@ def plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, (np.generic, np.ndarray)):
         if value.dtype.kind in "mM":
-            raise TypeError(f"{value.dtype} has no time zone, or no unit, that it could keep")
+            raise TypeError(
+                f"{value.dtype} has no time zone or unit: map it to datetime or timedelta"
+            )
         return value.tolist()
     return value
 
 
 def json_line(item: Any, step_id: str) -> bytes:
-    """An item as a line of JSON, without its end.
+    """Return an item as a line of JSON, without a line end.
 
     Raises:
-        SinkError: naming the field that cannot be written.
+        SinkError: a field has no form in JSON; the error names it.
     """
     record = to_record(item)
     check_names(record, step_id)
@@ -60,27 +62,16 @@ def json_line(item: Any, step_id: str) -> bytes:
 
 
 def json_text(value: Any) -> str:
-    """A single value as JSON.
+    """Return a value as JSON.
 
     Raises:
-        TypeError: it cannot be written.
-        ValueError: it cannot be written.
+        TypeError, ValueError: the value has no form in JSON.
     """
     return _encode(value)
 
 
-def check_names(names: Any, step_id: str) -> None:
-    """Raise when a column would be hidden by the one that the directories make."""
-    for name in names:
-        if isinstance(name, str) and name.lower() == EPOCH_COLUMN:
-            raise SinkError(
-                f"step {step_id!r}: field {name!r} cannot be written: the directories of the "
-                f"output make a column of the name {EPOCH_COLUMN!r}. Give the field another name"
-            )
-
-
 def instant_text(value: datetime) -> str:
-    """An aware datetime as RFC 3339 has it.
+    """Return an aware datetime as RFC 3339 text.
 
     >>> instant_text(datetime(2013, 1, 1, tzinfo=UTC))
     '2013-01-01T00:00:00Z'
@@ -95,7 +86,7 @@ def instant_text(value: datetime) -> str:
 
 
 def naive_problem(what: str) -> str:
-    """What is wrong with a datetime without a time zone."""
+    """Return the error text of a datetime without a time zone."""
     return f"{what} has no time zone, so it names no point in time: give it one"
 
 

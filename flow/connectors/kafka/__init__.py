@@ -1,4 +1,4 @@
-"""Apache Kafka: topics as sources and as sinks."""
+"""Topics of Apache Kafka as sources and sinks."""
 
 from __future__ import annotations
 

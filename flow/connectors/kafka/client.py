@@ -1,70 +1,75 @@
-"""The clients that read: the properties they are made with, and what they say of themselves."""
+"""Kafka's client library: its package, its errors, and the clients that read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from typing_extensions import override
-
-from flow.connectors.kafka.connection import (
-    SERVERS,
-    administration,
-    checked_properties,
-    hidden,
-    kafka,
-    log,
-    shown,
-)
-from flow.errors import FlowBuildError, FlowTypeError, SourceError, shorten
+from flow.connectors.kafka.properties import SERVERS, Properties
+from flow.errors import EnvironmentProblem, FlowBuildError, FlowTypeError, SourceError, shorten
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
 Client = Any
-"""A client, of whatever kind."""
+"""Client of any kind, as the library has no types."""
+
+log = logging.getLogger("flow.kafka")
+# The client repeats on standard error the problems that our errors say once. To see its messages,
+# add a handler to this logger.
+log.addHandler(logging.NullHandler())
+log.propagate = False
 
 
-class Properties(Mapping[str, "str | int | float"]):
-    """Properties for a client, whose `repr` shows no secret.
+def kafka() -> Any:
+    """Return the package confluent_kafka.
 
-    >>> Properties({"security.protocol": "SASL_SSL", "sasl.password": "pw"})
-    {'security.protocol': 'SASL_SSL', 'sasl.password': '***'}
+    Raises:
+        EnvironmentProblem: it is not installed.
     """
+    try:
+        import confluent_kafka
+    except ImportError as error:
+        raise EnvironmentProblem(
+            f"Kafka needs confluent-kafka, which cannot be imported ({error}): install it with "
+            "pip install 'flow-windows[kafka]', where the flow is started and on its workers"
+        ) from error
+    return confluent_kafka
 
-    def __init__(self, properties: Mapping[str, Any]) -> None:
-        self._properties = dict(properties)
 
-    @override
-    def __getitem__(self, name: str) -> str | int | float:
-        found: str | int | float = self._properties[name]
-        return found
+def administration() -> Any:
+    """Return the package confluent_kafka.admin, for queries and changes of topics."""
+    kafka()
+    from confluent_kafka import admin
 
-    @override
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._properties)
+    return admin
 
-    @override
-    def __len__(self) -> int:
-        return len(self._properties)
 
-    @override
-    def __hash__(self) -> int:
-        return hash(frozenset(self._properties.items()))
+def errors() -> tuple[type[BaseException], ...]:
+    """Return the exceptions that the client raises; see `reason_of` for `SystemError`."""
+    return (kafka().KafkaException, SystemError)
 
-    def __repr__(self) -> str:
-        return repr(shown(self))
 
-    def hide(self, text: str) -> str:
-        """A text without what is secret here."""
-        return hidden(text, self)
+def reason_of(error: BaseException) -> Any:
+    """Return the client's error in an exception or in its causes.
+
+    A fatal error is raised while delivery reports arrive. The interpreter then raises a
+    `SystemError` about the reports, whose cause is the client's error.
+    """
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, kafka().KafkaException):
+        found = found.__cause__ or found.__context__
+    if found is None:
+        raise error
+    return found.args[0]
 
 
 def checked_servers(servers: object) -> str:
-    """The argument `servers`.
+    """Return the argument `servers` without white space.
 
     Raises:
-        FlowTypeError, FlowBuildError: when it is not an address, or several with commas between.
+        FlowTypeError, FlowBuildError: it is not one address, or several separated by commas.
     """
     if not isinstance(servers, str):
         raise FlowTypeError(
@@ -74,31 +79,18 @@ def checked_servers(servers: object) -> str:
     parts = [part.strip() for part in servers.split(",")]
     if not all(parts):
         raise FlowBuildError(
-            "KafkaSource: servers must be addresses with commas between, such as "
+            "KafkaSource: servers must be addresses separated by commas, such as "
             f"'one:9092,two:9092', got {servers!r}"
         )
     return ",".join(parts)
 
 
-def as_properties(properties: object, own: Mapping[str, str]) -> Properties:
-    """The argument `properties`.
-
-    Args:
-        properties: what was given.
-        own: the properties that the source sets itself, each with what to do instead.
-
-    Raises:
-        FlowTypeError, FlowBuildError: when they are not names and plain values, or one is `own`.
-    """
-    if isinstance(properties, Properties):
-        return properties
-    return Properties(checked_properties(properties, own))
-
-
 class LastProblem:
-    """Remembers what a client has said last of what goes wrong with its connections.
+    """Most recent connection error of a client, whose calls report only timeouts.
 
-    Its calls only say that they took too long.
+    Attributes:
+        text: the error without secrets; empty if there was none.
+        refused: True once a broker has refused the login or the TLS connection.
     """
 
     def __init__(self, properties: Properties) -> None:
@@ -107,8 +99,8 @@ class LastProblem:
         self.refused = False
 
     def __call__(self, error: KafkaError) -> None:
-        """Called by the client."""
-        self.text = self._properties.hide(error.str())
+        """Take note of an error; called by the client."""
+        self.text = self._properties.mask(error.str())
         self.refused = self.refused or error.code() in (error._AUTHENTICATION, error._SSL)
 
     def __str__(self) -> str:
@@ -118,31 +110,31 @@ class LastProblem:
 def settings(
     servers: str, properties: Properties, problem: LastProblem, own: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What a client is made with; the user's properties are over `own`."""
+    """Return the configuration of a client; the user's properties override `own`."""
     return {**own, **properties, SERVERS: servers, "error_cb": problem}
 
 
 def make_admin(config: dict[str, Any], properties: Properties) -> Client:
-    """A client that asks about topics; raises as `make_consumer` does."""
-    return _made(administration().AdminClient, config, properties)
+    """Return a client for queries about topics; raises the errors of `make_consumer`."""
+    return _make_client(administration().AdminClient, config, properties)
 
 
 def make_consumer(config: dict[str, Any], properties: Properties) -> Client:
-    """A client that reads.
+    """Return a client that reads.
 
     Raises:
-        EnvironmentProblem: when confluent-kafka is not installed.
-        SourceError: when a property is not known, or has a value that cannot be.
+        EnvironmentProblem: confluent-kafka is not installed.
+        SourceError: a property is unknown, or its value is not valid.
     """
-    return _made(kafka().Consumer, config, properties)
+    return _make_client(kafka().Consumer, config, properties)
 
 
-def _made(kind: Any, config: dict[str, Any], properties: Properties) -> Client:
+def _make_client(kind: Any, config: dict[str, Any], properties: Properties) -> Client:
     try:
         return kind(config, logger=log)
     except kafka().KafkaException as error:
-        said = properties.hide(error.args[0].str())
+        reason = properties.mask(error.args[0].str())
         raise SourceError(
-            f"Kafka's client does not take its properties: {said} (properties are those of "
+            f"Kafka's client does not take its properties: {reason} (properties are those of "
             "librdkafka, such as 'security.protocol', and not of Java's client)"
         ) from None

@@ -1,4 +1,4 @@
-"""What a planner asks the brokers: which partitions there are, and how far each one reaches."""
+"""Queries of a planner to the brokers: partitions and their offsets."""
 
 from __future__ import annotations
 
@@ -7,29 +7,30 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from flow.connectors.kafka.client import LastProblem, Properties, make_admin, settings
+from flow.connectors.kafka.client import LastProblem, make_admin, settings
+from flow.connectors.kafka.properties import Properties
 from flow.errors import SourceError
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
 ASKING_SECONDS = 5.0
-"""How long one question may take."""
+"""Timeout of one query, in seconds."""
 
 
 class TopicPartition(NamedTuple):
-    """A partition of a topic."""
+    """Partition of a topic."""
 
     topic: str
     partition: int
 
     def __str__(self) -> str:
-        """As offsets name it: topics have no slash in their names."""
+        """Return the name in offsets, ``orders/0``; names of topics contain no slash."""
         return f"{self.topic}/{self.partition}"
 
     @classmethod
     def of(cls, name: str) -> TopicPartition:
-        """The partition that a name made by `str` is of."""
+        """Return the partition with a name that `str` returned."""
         topic, _, number = name.rpartition("/")
         return cls(topic, int(number))
 
@@ -39,15 +40,15 @@ Ends: TypeAlias = "dict[TopicPartition, int]"
 
 
 class Unreachable(Exception):
-    """No broker answers now; it may later."""
+    """Temporary failure: no broker answers now."""
 
 
 class Cluster:
-    """The brokers, as a planner sees them.
+    """Brokers, as a planner queries them.
 
     Args:
-        servers: their addresses.
-        properties: the client's properties.
+        servers: addresses of the brokers.
+        properties: properties of the client.
     """
 
     def __init__(self, servers: str, properties: Properties) -> None:
@@ -61,12 +62,12 @@ class Cluster:
         self._client = make_admin(config, properties)
 
     def partitions(self, topics: Collection[str], pattern: str | None) -> list[TopicPartition]:
-        """The partitions of the topics that are named, or that match a pattern, in order.
+        """Return the partitions of topics that are named or match a pattern, in order.
 
-        Topics that are not there are left out.
+        Topics that do not exist are left out.
         """
-        # Of all topics: a question for one may make it.
-        found = self._asked(lambda: self._client.list_topics(timeout=ASKING_SECONDS)).topics
+        # A query for all topics, as a query for one may create it.
+        found = self._ask(lambda: self._client.list_topics(timeout=ASKING_SECONDS)).topics
         wanted = [
             name
             for name in (sorted(found) if pattern is not None else topics)
@@ -79,27 +80,29 @@ class Cluster:
         ]
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Ends:
-        """The offsets of the first messages that are still there."""
+        """Return the offset of the first message that each partition still holds."""
         from confluent_kafka.admin import OffsetSpec
 
-        return self._offsets({one: OffsetSpec.earliest() for one in partitions})
+        return self._offsets({partition: OffsetSpec.earliest() for partition in partitions})
 
     def latest(self, partitions: Iterable[TopicPartition]) -> Ends:
-        """The offsets after the last messages that may be read."""
+        """Return the offset after the last readable message of each partition."""
         from confluent_kafka.admin import OffsetSpec
 
-        return self._offsets({one: OffsetSpec.latest() for one in partitions})
+        return self._offsets({partition: OffsetSpec.latest() for partition in partitions})
 
     def since(self, partitions: Iterable[TopicPartition], millis: int) -> Ends:
-        """The offsets of the first messages at or after a time; the latest where there is none."""
+        """Return the offset of the first message at or after a time, or else the latest."""
         from confluent_kafka.admin import OffsetSpec
 
-        found = self._offsets({one: OffsetSpec.for_timestamp(millis) for one in partitions})
-        nothing = [one for one, offset in found.items() if offset < 0]
-        return {**found, **self.latest(nothing)}
+        found = self._offsets(
+            {partition: OffsetSpec.for_timestamp(millis) for partition in partitions}
+        )
+        without = [partition for partition, offset in found.items() if offset < 0]
+        return {**found, **self.latest(without)}
 
     def _offsets(self, specs: Mapping[TopicPartition, Any]) -> Ends:
-        """Offsets by partition; partitions that are not there are left out."""
+        """Return offsets by partition, without partitions that do not exist."""
         from confluent_kafka import IsolationLevel
         from confluent_kafka import TopicPartition as Theirs
 
@@ -111,28 +114,31 @@ class Cluster:
             else IsolationLevel.READ_UNCOMMITTED
         )
         futures = self._client.list_offsets(
-            {Theirs(one.topic, one.partition): spec for one, spec in specs.items()},
+            {
+                Theirs(partition.topic, partition.partition): spec
+                for partition, spec in specs.items()
+            },
             isolation_level=level,
             request_timeout=ASKING_SECONDS,
         )
         found: Ends = {}
-        for one, future in futures.items():
-            offset = self._asked(partial(_offset_or_gone, future))
+        for partition, future in futures.items():
+            offset = self._ask(partial(_offset_or_gone, future))
             if offset is not None:
-                found[TopicPartition(one.topic, one.partition)] = offset
+                found[TopicPartition(partition.topic, partition.partition)] = offset
         if not found:
-            self._check_gone(specs)
+            self._check_leaders(specs)
         return found
 
-    def _check_gone(self, asked: Iterable[TopicPartition]) -> None:
-        """Where nobody leads any of the partitions, the client does not say which are there."""
-        there = self.partitions({one.topic for one in asked}, None)
-        unled = sorted(set(there).intersection(asked))
-        if unled:
-            more = f" and {len(unled) - 1} more" if len(unled) > 1 else ""
-            raise Unreachable(f"no broker of {self._servers} leads {unled[0]}{more}")
+    def _check_leaders(self, partitions: Iterable[TopicPartition]) -> None:
+        """Raise `Unreachable` if partitions exist without a leader, which the client leaves out."""
+        existing = self.partitions({partition.topic for partition in partitions}, None)
+        leaderless = sorted(set(existing).intersection(partitions))
+        if leaderless:
+            more = f" and {len(leaderless) - 1} more" if len(leaderless) > 1 else ""
+            raise Unreachable(f"no broker of {self._servers} leads {leaderless[0]}{more}")
 
-    def _asked(self, question: Callable[[], Any]) -> Any:
+    def _ask(self, question: Callable[[], Any]) -> Any:
         from confluent_kafka import KafkaException
 
         try:
@@ -145,16 +151,16 @@ class Cluster:
         return answer
 
     def _failure(self, error: KafkaError) -> Exception:
-        """What a failed question means; what the client said meanwhile says it better."""
-        said = f"{self._properties.hide(error.str())}{self._problem}"
-        # Who was let in before is turned away by a broker that is going down or coming up.
+        """Return the error of a failed query, with the client's last connection error."""
+        reason = f"{self._properties.mask(error.str())}{self._problem}"
+        # A login that succeeded before is refused by a broker that is stopping or starting.
         if not is_passing(error) or (self._problem.refused and not self._admitted):
-            return SourceError(f"Kafka at {self._servers} refuses to answer: {said}")
-        return Unreachable(f"no Kafka broker answers at {self._servers}: {said}")
+            return SourceError(f"Kafka at {self._servers} refuses to answer: {reason}")
+        return Unreachable(f"no Kafka broker answers at {self._servers}: {reason}")
 
 
 def is_passing(error: KafkaError) -> bool:
-    """Whether an error may go away by itself, when a broker comes back, say."""
+    """Return True if an error may pass by itself, such as when a broker comes back."""
     return bool(error.retriable()) or error.code() in (
         error._TRANSPORT,
         error._TIMED_OUT,
@@ -189,7 +195,7 @@ def _offset_or_gone(future: Any) -> int | None:
 
 
 def is_unknown(error: KafkaError) -> bool:
-    """Whether an error says that there is no such partition."""
+    """Return True if an error says that the partition does not exist."""
     return error.code() in (
         error.UNKNOWN_TOPIC_OR_PART,
         error._UNKNOWN_PARTITION,
@@ -198,5 +204,5 @@ def is_unknown(error: KafkaError) -> bool:
 
 
 def matches(pattern: str, topic: str) -> bool:
-    """Whether a whole name matches; names of Kafka's own topics never do."""
+    """Return True if the whole name matches; names of Kafka's own topics never do."""
     return not topic.startswith("__") and re.fullmatch(pattern, topic) is not None

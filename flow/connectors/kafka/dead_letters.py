@@ -1,4 +1,4 @@
-"""Dead letters: items that could not be used, as messages that say why."""
+"""Dead letters: messages for items that could not be used, with the reason."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from flow.errors import FlowTypeError, brief, shorten
 from flow.operators.stateless import ItemError
 
 PREFIX = "flow."
-"""What the names of the headers begin with that are added to those of the item."""
+"""Prefix of the headers that are added to those of the item."""
 
 _MOST_SHOWN = 10_000
 _FIRST_TIME = datetime.fromtimestamp(0.001, UTC)
-"""Kafka's client writes no time before it."""
+"""Earliest time that Kafka's client writes."""
 _COORDINATES = ("topic", "partition", "offset")
 _READ_WITH = frozenset({*_COORDINATES, "key", "timestamp", "timestamp_type", "headers"})
-"""The fields that a record read from Kafka has beside those of its value."""
+"""Fields of a record read from Kafka beside those of its value."""
 
 
 @runtime_checkable
 class Late(Protocol):
-    """What a windowing operator sends to its late stream; see `flow_windowing.LateValue`."""
+    """Item of a late stream of a windowing operator; see `flow_windowing.LateValue`."""
 
     value: Any
     timestamp: datetime
@@ -45,7 +45,7 @@ class Late(Protocol):
 
 @dataclass(frozen=True)
 class _Letter:
-    """What is found out of an item: the item that was meant, its key, and why it is here."""
+    """Original item, its key, and the headers that say why it is here."""
 
     item: Any
     key: Any
@@ -53,31 +53,33 @@ class _Letter:
 
 
 def dead_letters(step_id: str, *streams: Stream[Any], sink: KafkaSink) -> None:
-    """Write streams of late and broken items to a topic, each item with why it is there.
+    """Write late and broken items to a topic, each with the reason in its headers.
 
-    A message's key and value are those of the item that was late or broken: of a message that came
-    from Kafka they are its own, byte by byte where they are bytes or text, and so are its headers
-    and its time; anything else is written in the sink's formats, a record as JSON by default. These
-    headers are added, all of them text:
+    A message has the key and value of the item that was late or broken. A message that came from
+    Kafka keeps its own key and value (byte by byte if they are bytes or text), headers and time.
+    Other items are written in the sink's formats, records as JSON by default. These headers are
+    added, all of them text:
 
-    - ``flow.step``: the step that it left, by its id;
-    - ``flow.reason``: ``late``, ``gap`` or ``too_far_ahead``, or what was wrong with it;
-    - ``flow.late_by``: of a late value, how many seconds it was behind the watermark;
-      ``flow.timestamp`` and ``flow.watermark``, its time and the watermark when it came;
-      ``flow.window_open`` and ``flow.window_close``, the first window that it missed, and
-      ``flow.window_ids``, the ids of all windows that it missed, separated by commas;
-    - ``flow.where``: of input that could not be read, where it stands;
-    - ``flow.topic``, ``flow.partition`` and ``flow.offset``: where it was read, of an item that
-      came from Kafka: a message, or a record with these three fields;
-    - ``flow.message_time``: its time there, where that is before 1970 and cannot be written;
-    - ``flow.key_as`` and ``flow.value_as``: ``json`` or ``repr``, where it could not be written in
-      the sink's format: as JSON, then, or else as Python shows it.
+    - ``flow.step``: id of the step that the item left;
+    - ``flow.reason``: ``late``, ``gap`` or ``too_far_ahead``, or the problem of a broken item;
+    - ``flow.late_by``: seconds by which a late value was behind the watermark;
+      ``flow.timestamp`` and ``flow.watermark``, its time and the watermark at its arrival;
+      ``flow.window_open`` and ``flow.window_close``, bounds of the first window that it missed;
+      ``flow.window_ids``, ids of all windows that it missed, separated by commas;
+    - ``flow.where``: position of input that could not be read;
+    - ``flow.topic``, ``flow.partition`` and ``flow.offset``: origin of an item that came from
+      Kafka, as a message or as a record with these three fields;
+    - ``flow.message_time``: time of the original message if it is before 1970, as Kafka's client
+      writes no such time;
+    - ``flow.key_as`` and ``flow.value_as``: ``json`` or ``repr`` if the key or value could not be
+      written in the sink's format, and was written as JSON, or else as Python's `repr`.
 
     Args:
-        step_id: the step's id; a step for each stream is made too, ``{step_id}.{stream}``.
-        streams: the streams: ``late`` of windowing operators, ``errors`` of `op.try_input` and
-            `op.try_map`, or any others, whose items are written as they are.
-        sink: where to; what it says of key, value, headers and timestamp is not asked.
+        step_id: id of the output's step; each stream gets a step ``{step_id}.{stream}`` too.
+        streams: ``late`` streams of windowing operators, ``errors`` of `op.try_input` and
+            `op.try_map`, or other streams, whose items are written as they are.
+        sink: sink that writes the messages; its `key`, `value`, `headers` and `timestamp` are
+            ignored.
 
     >>> import flow.operators as op
     >>> from flow import Dataflow
@@ -104,12 +106,12 @@ def dead_letters(step_id: str, *streams: Stream[Any], sink: KafkaSink) -> None:
 def dead_letter(
     step_id: str, item: Any, key_format: Serializer = TEXT, value_format: Serializer = JSON
 ) -> KafkaRecord:
-    """The message of an item that left a step, which can be written: see `dead_letters`."""
+    """Return the message of an item that left a step, always writable; see `dead_letters`."""
     letter = _letter(item)
-    made = _message(letter.item)
-    key, key_as = _writable(letter.key if made.key is None else made.key, key_format)
-    value, value_as = _writable(made.value, value_format)
-    time, message_time = _time(made.timestamp)
+    message = _message(letter.item)
+    key, key_as = _writable(letter.key if message.key is None else message.key, key_format)
+    value, value_as = _writable(message.value, value_format)
+    time, message_time = _time(message.timestamp)
     why = {
         "step": step_id,
         **letter.why,
@@ -119,22 +121,22 @@ def dead_letter(
         "value_as": value_as,
     }
     added = [(PREFIX + name, _text(value)) for name, value in why.items() if value is not None]
-    return KafkaRecord(value, key, [*made.headers, *added], time)
+    return KafkaRecord(value, key, [*message.headers, *added], time)
 
 
 def _writable(value: Any, format: Serializer) -> tuple[Any, str | None]:
-    """A key or value that its format can write, and how else it is written, if it is."""
+    """Return a key or value in writable form, with the name of the fallback format, if any."""
     if value is None or isinstance(value, bytes):
         return value, None
-    for one, name in ((format, None), (JSON, "json")):
-        with contextlib.suppress(Exception):  # of whatever kind: the item is broken, after all
-            encoded = one.encoded(value)
+    for serializer, name in ((format, None), (JSON, "json")):
+        with contextlib.suppress(Exception):  # a broken item can raise anything
+            encoded = serializer.encoded(value)
             return (value if name is None else encoded), name
     return shorten(value, _MOST_SHOWN).encode(errors="replace"), "repr"
 
 
 def _time(time: Any) -> tuple[datetime | None, Any]:
-    """A message's time, or what cannot be written for one."""
+    """Return a time that can be written or `None`, and one that cannot or `None`."""
     if isinstance(time, datetime) and time.tzinfo is not None and time >= _FIRST_TIME:
         return time, None
     return None, time
@@ -169,7 +171,7 @@ def _why_late(late: Late) -> dict[str, Any]:
 
 
 def _message(item: Any) -> KafkaRecord:
-    """What is written of an item: of one that came from Kafka, what it was there."""
+    """Return the message of an item; an item that came from Kafka keeps its message."""
     if isinstance(item, KafkaMessage):
         return KafkaRecord(_bytes(item.value), _bytes(item.key), item.headers, item.timestamp)
     if not (isinstance(item, Mapping) and item.keys() >= _READ_WITH):
@@ -180,7 +182,7 @@ def _message(item: Any) -> KafkaRecord:
 
 
 def _bytes(read: Any) -> Any:
-    """What was read as text as it stood in the message."""
+    """Return text that was read as the bytes of its message."""
     return read.encode(errors="replace") if isinstance(read, str) else read
 
 

@@ -1,4 +1,4 @@
-"""A message of Kafka's, as an item; and one that cannot be read."""
+"""Messages of Kafka as items of a flow."""
 
 from __future__ import annotations
 
@@ -9,24 +9,27 @@ from typing import Any, Literal, TypeAlias
 from flow.connectors.source import BadInput
 
 TimestampType: TypeAlias = Literal["create", "append", "none"]
-"""Whose time a message's is: its producer's, or the broker's that appended it; ``"none"`` for
-messages of brokers that are older than such times."""
+"""Origin of a message's timestamp.
+
+``"create"`` is the producer's time, ``"append"`` the time at which the broker appended the message,
+and ``"none"`` no time, in messages of old brokers.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaMessage:
-    """A message of a topic.
+    """Message of a topic.
 
     Attributes:
-        key: its key, as the source was asked to read it: bytes, text, or what JSON or Avro gives;
-            ``None`` where it has none.
-        value: its value, likewise.
-        topic: the topic.
-        partition: the partition's number.
-        offset: its place in the partition.
-        timestamp: its time, which is whole milliseconds; ``None`` where it has none.
-        timestamp_type: whose time that is.
-        headers: names and values, in order; a name may be there more than once.
+        key: key, in the form that the source was asked for: bytes, text, or the value of JSON or
+            Avro; ``None`` if there is none.
+        value: value, likewise; ``None`` in a tombstone.
+        topic: name of the topic.
+        partition: number of the partition.
+        offset: offset in the partition.
+        timestamp: time of the message, whole milliseconds; ``None`` if there is none.
+        timestamp_type: origin of the time.
+        headers: pairs of name and value, in order; a name may occur more than once.
 
     >>> KafkaMessage(b"ann", b"3", "orders").value
     b'3'
@@ -44,7 +47,7 @@ class KafkaMessage:
 
 @dataclass(frozen=True)
 class BadMessage(BadInput):
-    """A message that could not be read, on the ``errors`` stream of `op.try_input`.
+    """Message that could not be read, on the ``errors`` stream of `op.try_input`.
 
     Attributes:
         message: the message, with its key and value as bytes.

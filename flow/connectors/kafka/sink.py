@@ -1,4 +1,4 @@
-"""The sink that writes to a topic."""
+"""Sink that writes to a topic."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 from typing_extensions import override
 
-from flow.connectors.files.checks import check_choice, check_count
-from flow.connectors.kafka.client import as_properties
-from flow.connectors.kafka.connection import SERVERS, Clients
+from flow.checks import check_choice, check_whole
+from flow.connectors.kafka.connection import Clients
+from flow.connectors.kafka.properties import SERVERS, as_properties
 from flow.connectors.kafka.writing.epochs_topic import EPOCHS_TOPIC, EpochsTopic
 from flow.connectors.kafka.writing.records import SCHEMA, Encoding, Getter, HeaderGetter
 from flow.connectors.kafka.writing.sending import write_directly
@@ -27,32 +27,32 @@ from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
 from flow.errors import FlowTypeError, SinkError, shorten
 
 Promise: TypeAlias = Literal["exactly once", "at least once"]
-"""What a sink promises when an epoch is run again."""
+"""Delivery guarantee: how often an item is written when its epoch is replayed."""
 
 _PROMISES = tuple(one.value for one in Guarantee)
-_RESERVED = {
+_OWN_PROPERTIES = {
     SERVERS: "it is the sink's first argument",
     "transactional.id": "the sink makes it of the run and the step",
     "enable.idempotence": "the sink needs it",
-    "queue.buffering.max.messages": "the sink sees to it that the queue stays small",
-    "queue.buffering.max.kbytes": "the sink sees to it that the queue stays small",
+    "queue.buffering.max.messages": "the sink limits the queue itself",
+    "queue.buffering.max.kbytes": "the sink limits the queue itself",
     "delivery.report.only.error": "the sink needs it",
 }
-_FORGOTTEN = (
-    "the topic of epochs %r was not there and has been made: if this run has written to %r before, "
-    "the epoch that was in hand when it stopped may be written a second time"
+_EPOCHS_LOST = (
+    "the topic of epochs %r did not exist and was created: if this run has written to %r before, "
+    "the epoch that was running when it stopped may be written twice"
 )
-_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
+_COMPRESSION = pa.ipc.IpcWriteOptions(compression="lz4")
 
 logger = logging.getLogger("flow")
 
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Encoded messages of one step, in columns as in `SCHEMA`, packed.
+    """Encoded messages of one step in the columns of `SCHEMA`, compressed.
 
-    They go through Spark to where the flow was started, and are copied several times on the way:
-    that takes longer than to compress them, which leaves a seventh of windows as JSON.
+    Chunks travel through Spark to the driver and are copied several times on the way. Compression
+    takes less time than the copies; results of windows as JSON shrink to a seventh.
     """
 
     step_id: str
@@ -60,11 +60,11 @@ class _Chunk:
     content: bytes
 
     @classmethod
-    def packed(cls, context: WriteContext, batch: pa.RecordBatch) -> _Chunk:
-        packed = pa.BufferOutputStream()
-        with pa.ipc.new_stream(packed, SCHEMA, options=_COMPRESSED) as stream:
+    def pack(cls, context: WriteContext, batch: pa.RecordBatch) -> _Chunk:
+        buffer = pa.BufferOutputStream()
+        with pa.ipc.new_stream(buffer, SCHEMA, options=_COMPRESSION) as stream:
             stream.write_batch(batch)
-        return cls(context.step_id, context.rewinds, packed.getvalue().to_pybytes())
+        return cls(context.step_id, context.rewinds, buffer.getvalue().to_pybytes())
 
     def batch(self) -> pa.RecordBatch:
         return pa.ipc.open_stream(self.content).read_next_batch()
@@ -72,7 +72,7 @@ class _Chunk:
 
 @dataclass
 class _Run:
-    """What a sink knows of the run that it was opened for."""
+    """State of a sink during a run."""
 
     run_id: str = ""
     clients: Clients | None = None
@@ -81,52 +81,53 @@ class _Run:
 
 @dataclass(frozen=True)
 class KafkaSink(Sink[Any]):
-    """Write items to a topic of Apache Kafka, each as a message, each exactly once.
+    """Sink that writes each item as a message to a topic of Apache Kafka, exactly once.
 
-    An item is laid out in columns as `flow.connectors.sink.to_record` says: a mapping or a
-    dataclass its fields, a ``(key, value)`` pair ``key`` and the fields of the value, a window's
-    result ``key``, the window's fields and the result's. Of these the message is made: its key is
-    the column ``key``; its value, a JSON object of the others; its time, the column ``timestamp``,
-    where that holds points in time (as it does when a windowing operator was asked for a
-    `timestamp`), and else the time when it is sent. Each of the four can be chosen instead: by the
-    path of a field, such as ``"details.id"``, or by a function of the item. A value that is `None`
-    is a tombstone, and bytes are written as they are. A `KafkaRecord` says all four itself.
+    `flow.connectors.sink.to_record` lays an item out in columns: the fields of a mapping or a
+    dataclass; ``key`` and the fields of the value of a ``(key, value)`` pair; ``key``, the fields
+    of the window and those of the result of a window's result. The message's key is the column
+    ``key``. Its value is a JSON object of the other columns. Its time is the column ``timestamp``
+    if that holds instants (as it does if a windowing operator has the argument `timestamp`), and
+    else the time of sending. It has no headers. Each of the four can be replaced, by the path of a
+    field, such as ``"details.id"``, or by a function of the item. A value of `None` is a tombstone,
+    and bytes are written unchanged. A `KafkaRecord` holds all four itself.
 
-    An epoch is one transaction, which holds its records and its number; the number goes to a
-    compacted topic beside. So a reader with ``isolation.level=read_committed`` sees each record
-    once, whatever happens in between, and a reader without it may see records of epochs that were
-    cut off. What one key's items are written as stays in order. A run that is superseded by another
-    one on the same checkpoint can write no more.
+    An epoch is one transaction of its records and its number, which goes to a compacted topic of
+    its own. A reader with ``isolation.level=read_committed`` sees each record once, also after
+    crashes; a reader without it may see records of aborted epochs. Messages of a key stay in order.
+    A run that is superseded by another run on the same checkpoint can write no more.
 
     Args:
-        servers: the brokers' addresses, such as ``"kafka-1:9092,kafka-2:9092"``.
-        topic: the topic to write to.
-        key: the message's key: a path or a function; the column ``key`` by default, which then is
+        servers: addresses of the brokers, such as ``"kafka-1:9092,kafka-2:9092"``.
+        topic: name of the topic.
+        key: key of the message: a path or a function; by default the column ``key``, which then is
             not part of the value.
-        value: its value: a path or a function.
-        headers: its headers: which field or function makes each, by the header's name; or a
-            function that returns a mapping, or pairs, of names and values.
-        timestamp: its time: a path or a function that gives what an `EventClock` takes.
-        key_format: how the key is written: ``"text"``, ``"json"``, ``"bytes"`` or `Avro`.
-        value_format: how the value is written; of the same.
-        guarantee: ``"at least once"`` is written by the workers, in parallel and without
-            transactions: an epoch that is run again writes again what it had written.
-        properties: properties of the client (librdkafka's names), such as
-            ``{"security.protocol": "SASL_SSL", "sasl.password": ...}``. They are never shown.
-        partitions: with how many partitions the topic is made where it is not there; it has to be
-            there if left out.
-        after_rewind: what to do with an epoch that was written before and is done anew, because
-            the run was set back (``python -m recovery rewind``): Kafka takes nothing back.
-            ``"refuse"`` fails; ``"write"`` writes it again, which is right where readers take the
-            last record of each key.
-        epochs_topic: the topic of the epochs' numbers, which is made where it is not there.
+        value: value of the message: a path or a function.
+        headers: headers of the message: a mapping of names to paths or functions, or a function
+            that returns a mapping or pairs of names and values.
+        timestamp: time of the message: a path or a function; the result is in a form that an
+            `EventClock` takes.
+        key_format: format of the key: ``"text"``, ``"json"``, ``"bytes"`` or `Avro`.
+        value_format: format of the value, likewise.
+        guarantee: ``"exactly once"``, or ``"at least once"``: the workers then write in parallel
+            and without transactions, and a replayed epoch writes its messages again.
+        properties: properties of the client with librdkafka's names, such as
+            ``{"security.protocol": "SASL_SSL", "sasl.password": ...}``. Values that may be secret
+            are never shown.
+        partitions: number of partitions with which a missing topic is created; if left out, the
+            topic must exist.
+        after_rewind: action for an epoch that was written and is computed again because the run was
+            set back (``python -m recovery rewind``), as Kafka cannot remove messages. ``"refuse"``
+            fails; ``"write"`` writes the epoch again, which is right for readers that take the last
+            record of each key.
+        epochs_topic: topic of the epochs' numbers; it is created if missing.
 
     Raises:
-        FlowBuildError: an argument that cannot be used.
-        EnvironmentProblem: when the flow runs, and the package confluent-kafka is not there.
-        SinkError: when the flow runs: brokers that cannot be reached, a topic that is not there, a
-            record that is too large, a transaction that takes too long, another run that has taken
-            over. Nothing is lost by it: the next run goes on.
+        FlowBuildError: an argument is not valid.
+        EnvironmentProblem: when the flow runs, the package confluent-kafka is not installed.
+        SinkError: when the flow runs: brokers cannot be reached, the topic is missing, a record is
+            too large, a transaction takes too long, or another run has taken over. Nothing is lost:
+            the next run continues.
 
     >>> KafkaSink("localhost:9092", "totals", key="shop", properties={"sasl.password": "s3cr3t"})
     KafkaSink('localhost:9092', 'totals', key='shop', properties={'sasl.password': '***'})
@@ -141,7 +142,7 @@ class KafkaSink(Sink[Any]):
     timestamp: Getter | None = None
     key_format: Format = "text"
     value_format: Format = "json"
-    # What is given may be text; what it becomes is what the base class says.
+    # The argument may be text; `__post_init__` turns it into the type of the base class.
     guarantee: Promise | Guarantee = "exactly once"  # type: ignore[assignment]
     properties: Mapping[str, Any] = field(default_factory=dict)
     partitions: int | None = None
@@ -159,12 +160,12 @@ class KafkaSink(Sink[Any]):
         _check_headers(self.headers)
         check_choice("after_rewind", self.after_rewind, AFTER_REWIND)
         if self.partitions is not None:
-            check_count("partitions", self.partitions, "partitions")
+            check_whole("partitions", self.partitions, 1)
         if not isinstance(self.guarantee, Guarantee):
             check_choice("guarantee", self.guarantee, _PROMISES)
         object.__setattr__(self, "guarantee", Guarantee(self.guarantee))
-        object.__setattr__(self, "properties", as_properties(self.properties, _RESERVED))
-        object.__setattr__(self, "_encoding", self._made_encoding())
+        object.__setattr__(self, "properties", as_properties(self.properties, _OWN_PROPERTIES))
+        object.__setattr__(self, "_encoding", self._make_encoding())
         object.__setattr__(self, "lays_out", self._encoding.columnar)
 
     def __repr__(self) -> str:
@@ -181,7 +182,7 @@ class KafkaSink(Sink[Any]):
         return f"KafkaSink({', '.join(arguments)})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels to workers: properties only where they are the ones who write."""
+        """Send properties to workers only if the workers write."""
         state = {**self.__dict__, "_run": _Run()}
         return {**state, "properties": {}} if self._exactly_once else state
 
@@ -189,18 +190,18 @@ class KafkaSink(Sink[Any]):
     def open(self, run_id: str, resuming: bool) -> None:
         clients = Clients(self.servers, self.properties)
         with clients.explained(f"topic {self.topic!r} cannot be opened"):
-            clients.producer({})  # which knows whether the properties are properties
+            clients.producer({})  # checks the properties
             self._check_topic(Topic(clients, self.topic))
-            made = self._exactly_once and EpochsTopic(clients, self.epochs_topic).make()
-        if made and resuming:
-            logger.warning(_FORGOTTEN, self.epochs_topic, self.topic)
+            is_new = self._exactly_once and EpochsTopic(clients, self.epochs_topic).make()
+        if is_new and resuming:
+            logger.warning(_EPOCHS_LOST, self.epochs_topic, self.topic)
         self._run.run_id, self._run.clients = run_id, clients
 
     @override
     def write(self, context: WriteContext, batches: Iterator[Written]) -> list[_Chunk]:
         encoded = self._encoding.encoded(batches, context.step_id)
         if self._exactly_once:
-            return [_Chunk.packed(context, batch) for batch in encoded]
+            return [_Chunk.pack(context, batch) for batch in encoded]
         what = f"step {context.step_id!r}: epoch {context.epoch} could not be written"
         write_directly(Clients(self.servers, self.properties), self.topic, encoded, what)
         return []
@@ -223,14 +224,14 @@ class KafkaSink(Sink[Any]):
 
     @property
     def encoding(self) -> Encoding:
-        """How items become messages."""
+        """Conversion of items to messages."""
         return self._encoding
 
     @property
     def _exactly_once(self) -> bool:
         return self.guarantee is Guarantee.EXACTLY_ONCE
 
-    def _made_encoding(self) -> Encoding:
+    def _make_encoding(self) -> Encoding:
         return Encoding(
             self.key,
             self.value,
@@ -245,8 +246,8 @@ class KafkaSink(Sink[Any]):
             return
         if self.partitions is None:
             raise SinkError(
-                f"topic {self.topic!r} is not there (brokers {self.servers!r}): make it, or say "
-                "with how many partitions the sink is to make it, partitions=..."
+                f"topic {self.topic!r} does not exist (brokers {self.servers!r}): create it, or "
+                "pass partitions=... to let the sink create it"
             )
         topic.make(self.partitions)
 
@@ -270,7 +271,7 @@ def _check_name(parameter: str, value: object) -> None:
 def _check_getter(parameter: str, value: object) -> None:
     if value is not None and not callable(value) and not (isinstance(value, str) and value):
         raise FlowTypeError(
-            f"{parameter} must be the path of a field, or a function, got {shorten(value)}"
+            f"{parameter} must be the path of a field or a function, got {shorten(value)}"
         )
 
 

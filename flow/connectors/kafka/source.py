@@ -1,4 +1,4 @@
-"""Reading topics of Apache Kafka."""
+"""Source that reads topics of Apache Kafka."""
 
 from __future__ import annotations
 
@@ -10,50 +10,46 @@ from typing import Any, Literal, TypeAlias
 
 from typing_extensions import override
 
-from flow.connectors.files.checks import (
-    Schema,
-    check_choice,
-    check_count,
-    check_on_invalid,
-    checked_schema,
-)
-from flow.connectors.files.json_lines import check_json_types
-from flow.connectors.kafka.client import Properties, as_properties, checked_servers
+from flow.checks import check_choice, check_whole
+from flow.connectors.formats.json_decoding import check_json_types
+from flow.connectors.formats.schema import Schema, as_schema
+from flow.connectors.kafka.client import checked_servers
 from flow.connectors.kafka.cluster import Cluster, TopicPartition, matches
-from flow.connectors.kafka.reading.flat_json import FlatJsonColumns, is_flat
-from flow.connectors.kafka.reading.forms import (
-    AvroForm,
-    BytesForm,
-    Form,
+from flow.connectors.kafka.properties import Properties, as_properties
+from flow.connectors.kafka.reading.deserializers import (
+    AvroDeserializer,
+    BytesDeserializer,
+    Deserializer,
     JsonColumns,
-    JsonForm,
-    TextForm,
+    JsonDeserializer,
+    TextDeserializer,
 )
+from flow.connectors.kafka.reading.flat_json import FlatJsonColumns, is_flat
 from flow.connectors.kafka.reading.items import METADATA, Items, ObjectItems, RecordItems
 from flow.connectors.kafka.reading.losses import OnDataLoss
-from flow.connectors.kafka.reading.planning import KafkaPlanner, Reach
+from flow.connectors.kafka.reading.planner import KafkaPlanner, Reach
 from flow.connectors.kafka.reading.positions import EARLIEST, LATEST, Position, checked_position
-from flow.connectors.kafka.reading.ranges import Access, connection
+from flow.connectors.kafka.reading.ranges import Access, lend_reader
 from flow.connectors.kafka.reading.weighing import MOST_RECORDS, OBJECT_BYTES, RECORD_BYTES, Scales
-from flow.connectors.source import Batch, OnInvalid, Planner, Source, SourceLog, Split
+from flow.connectors.source import ON_INVALID, Batch, OnInvalid, Planner, Source, SourceLog, Split
 from flow.durations import Duration, duration_us
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.garbage import no_collection
 
 FormName: TypeAlias = Literal["bytes", "text", "json", "avro"]
-"""How the bytes of keys or values are read."""
+"""Format of keys or values."""
 ItemKind: TypeAlias = Literal["messages", "records"]
-"""Whether items are `KafkaMessage` objects, or records in columns."""
+"""Kind of items: `KafkaMessage` objects, or records in columns."""
 AnySchema: TypeAlias = "Schema | str | Mapping[str, Any] | Sequence[Any]"
-"""The columns of JSON objects, or an Avro schema."""
+"""Columns of JSON objects, or an Avro schema."""
 
 _FORMS = ("bytes", "text", "json", "avro")
-_OWN = {
-    "bootstrap.servers": "it is the argument servers",
-    "enable.auto.commit": "offsets are kept with the flow's checkpoint, not on the broker",
-    "enable.auto.offset.store": "offsets are kept with the flow's checkpoint, not on the broker",
+_OWN_PROPERTIES = {
+    "bootstrap.servers": "use the argument servers",
+    "enable.auto.commit": "the flow's checkpoint keeps offsets, not the broker",
+    "enable.auto.offset.store": "the flow's checkpoint keeps offsets, not the broker",
     "enable.partition.eof": "the source sets it itself",
-    "auto.offset.reset": "it is the arguments start and on_data_loss",
+    "auto.offset.reset": "use the arguments start and on_data_loss",
     "error_cb": "the source sets it itself",
     "logger": "the source sets it itself",
 }
@@ -61,61 +57,65 @@ _OWN = {
 
 @dataclass(frozen=True)
 class KafkaSource(Source[Any]):
-    """Read topics of Apache Kafka.
+    """Source of the messages of one or more topics of Apache Kafka.
 
-    Needs confluent-kafka, and for Avro fastavro, the extra ``kafka``, where the flow is started and
-    in the workers. How far the flow has come is kept with its checkpoint, and nowhere else: an
-    epoch that is run again reads the same messages, and a consumer group has no part in it. Each
-    partition of a topic is a source partition. Partitions, and with `pattern` topics, that are
-    added while the flow runs are read from their beginning. Of messages that are written in
-    transactions, those that have been committed are read, unless the property ``isolation.level``
-    says otherwise.
+    It needs the packages of the extra ``kafka`` (confluent-kafka, and fastavro for Avro) on the
+    driver and the workers. The flow's checkpoint alone keeps the offsets: a replayed epoch reads
+    the same messages, and no consumer group is used. Each partition of a topic is a source
+    partition. Partitions that are added while the flow runs are read from their beginning, as are
+    topics that match `pattern`. Of messages in transactions only the committed ones are read,
+    unless the property ``isolation.level`` says otherwise.
 
-    Items are `KafkaMessage` objects, or, when there is a `schema`, records in columns, which are
-    several times faster. A record has the fields of the message's value, or one field ``value``
-    when that is text or bytes, and beside them ``key``, ``topic``, ``partition``, ``offset``,
-    ``timestamp``, ``timestamp_type`` and ``headers``. Where the value has a field of such a name,
-    `prefix` keeps the two apart. So ``EventClock("timestamp", ...)`` takes the time that the
-    producer or the broker has given the message, and any other path a field of the value.
+    Items are `KafkaMessage` objects, or records in columns if there is a `schema`; records are
+    several times faster. A record has the fields of the message's value, or one field ``value`` for
+    text or bytes, and the fields ``key``, ``topic``, ``partition``, ``offset``, ``timestamp``,
+    ``timestamp_type`` and ``headers``. If the value has a field of one of these names, `prefix`
+    keeps the two apart. So ``EventClock("timestamp", ...)`` uses the message's own time, set by the
+    producer or the broker, and other paths use fields of the value.
 
-    A bad message is one whose key or value cannot be read: not UTF-8, not JSON, not an object that
-    fits the schema, see `JsonLinesSource`, not Avro; a record of JSON or Avro without a value; one
-    whose time is read and is not within the years 1 to 9999; and a message without a key, if
-    `null_key` says so. The ``errors`` stream carries them as `BadMessage`.
+    A message is bad if its key or value is not UTF-8, not JSON, not an object that fits the schema
+    (see `JsonLinesSource`) or not Avro; if a record of JSON or Avro has no value; if its time is
+    read and lies outside the years 1 to 9999; and, with ``null_key="invalid"``, if it has no key.
+    The ``errors`` stream carries bad messages as `BadMessage`.
 
     Args:
-        servers: the brokers to ask first, ``"localhost:9092"``, or several with commas between.
-        topics: the topics, one or several by name.
-        pattern: a regular expression that the whole name of a topic must match, instead of
-            `topics`; topics that appear later are read, too. Kafka's own are left out.
-        start: where a flow starts that has no checkpoint: ``"earliest"``, ``"latest"``, an aware
-            datetime, at the first messages at or after it, or offsets by topic and partition, such
-            as ``{"orders": {0: 17}}``; partitions that are not named there start at their earliest.
-        end: where to end: ``None`` for never, ``"latest"`` for the ends there are when the run
-            starts, an aware datetime, or offsets. With an end the source is bounded.
-        key: how keys are read: ``"bytes"``, ``"text"``, ``"json"`` or ``"avro"``.
-        value: how values are read, likewise.
-        schema: the columns of JSON values, as a `pyarrow.Schema` or a mapping of names to pyarrow
-            types; or the Avro schema of values, as JSON text or what that means.
-        key_schema: the same for keys.
-        items: ``"records"`` or ``"messages"``; when left out, records if there is a `schema`.
-        prefix: what the names of the columns beside the value's fields begin with.
-        null_key: ``"invalid"`` to take a message without a key for a bad one.
-        on_invalid: what to do with a bad message.
-        max_records_per_epoch: how many messages an epoch reads, at most: a backlog comes in epochs
-            of this size, and the partitions furthest behind in event time are read first. When left
-            out, as many as take some 800 MB by the size of the next ones, and four million at most.
-        on_data_loss: what to do when messages that were to be read are gone from the broker, or the
-            topic is: ``"fail"``, or ``"warn"`` and go on with what is left.
-        discover_every: how often to look for new partitions.
-        patience: how long to wait for brokers that do not answer, or that answer no more. A run
-            that has never had an answer waits for 20 seconds at most.
-        properties: any other property of the client, librdkafka; their values are not shown.
+        servers: addresses of the first brokers to connect to: ``"localhost:9092"``, or several
+            separated by commas.
+        topics: name of a topic, or a list of names.
+        pattern: regular expression that the whole name of a topic must match, in place of `topics`.
+            Topics that appear later are read too; Kafka's own topics are not.
+        start: position at which a flow without a checkpoint starts: ``"earliest"``; ``"latest"``;
+            an aware datetime, for the first messages at or after it; or offsets by topic and
+            partition, such as ``{"orders": {0: 17}}``, where other partitions start at their
+            earliest offset.
+        end: position at which the source ends, exclusive: ``None`` for never; ``"latest"`` for the
+            ends at the start of the run; an aware datetime; or offsets. With an end the source is
+            bounded.
+        key: format of keys: ``"bytes"``, ``"text"``, ``"json"`` or ``"avro"``.
+        value: format of values, likewise.
+        schema: columns of JSON values, as a `pyarrow.Schema` or a mapping of names to pyarrow
+            types; or the Avro schema of values, as JSON text or the value that the text stands for.
+        key_schema: schema of keys, likewise.
+        items: ``"records"`` or ``"messages"``; if left out, records if there is a `schema`.
+        prefix: prefix of the names of the fields beside those of the value.
+        null_key: ``"invalid"`` if a message without a key is bad.
+        on_invalid: action for a bad message.
+        max_records_per_epoch: greatest number of messages in an epoch. A backlog is read in epochs
+            of this size, and the partitions furthest behind in event time are read first. If left
+            out, an epoch reads about 800 MB by the size of the next messages, and at most four
+            million messages.
+        on_data_loss: action if messages to read, or the topic, are gone from the broker:
+            ``"fail"``, or ``"warn"`` to continue with the rest.
+        discover_every: interval of looking for new partitions.
+        patience: time to wait for brokers that do not answer; at most 20 seconds if no broker has
+            answered in this run.
+        properties: other properties of the client, librdkafka; values that may be secret are never
+            shown.
 
     Raises:
-        FlowTypeError, FlowBuildError: when an argument is not fit.
-        EnvironmentProblem: when a client or Avro is not installed.
-        SourceError: when the flow runs: no broker answers, a topic is not there, or messages are
+        FlowTypeError, FlowBuildError: an argument is not valid.
+        EnvironmentProblem: confluent-kafka or fastavro is not installed.
+        SourceError: when the flow runs: no broker answers, a topic does not exist, or messages are
             gone.
 
     >>> import pyarrow as pa
@@ -152,14 +152,14 @@ class KafkaSource(Source[Any]):
         if self.end is not None:
             self._set("end", checked_position("end", self.end, (LATEST,)))
         for name in ("start", "end"):
-            self._check_offsets_read(name, getattr(self, name))
+            self._check_offsets_given(name, getattr(self, name))
         self._set("bounded", self.end is not None)
-        self._set("properties", as_properties(self.properties, _OWN))
-        check_on_invalid(self.on_invalid)
+        self._set("properties", as_properties(self.properties, _OWN_PROPERTIES))
+        check_choice("on_invalid", self.on_invalid, ON_INVALID)
         check_choice("null_key", self.null_key, ("keep", "invalid"))
         check_choice("on_data_loss", self.on_data_loss, ("fail", "warn"))
         if self.max_records_per_epoch is not None:
-            check_count("max_records_per_epoch", self.max_records_per_epoch, "records")
+            check_whole("max_records_per_epoch", self.max_records_per_epoch, 1)
         for name in ("discover_every", "patience"):
             _check_positive(name, getattr(self, name))
         self._set("items", self._checked_items())
@@ -167,11 +167,11 @@ class KafkaSource(Source[Any]):
 
     @property
     def names(self) -> list[str]:
-        """The names of the columns of records; none when items are messages."""
-        reader = self._reader
-        if not isinstance(reader, RecordItems):
+        """Names of the columns of records; empty if items are messages."""
+        conversion = self._conversion
+        if not isinstance(conversion, RecordItems):
             return []
-        return [*reader.value_names, *(self.prefix + name for name in METADATA)]
+        return [*conversion.value_names, *(self.prefix + name for name in METADATA)]
 
     @override
     def planner(self, log: SourceLog, parallelism: int) -> Planner:
@@ -188,8 +188,8 @@ class KafkaSource(Source[Any]):
         )
         scales = None
         if self.max_records_per_epoch is None:
-            besides = RECORD_BYTES if self.items == "records" else OBJECT_BYTES
-            scales = Scales(self._access, besides)
+            overhead = RECORD_BYTES if self.items == "records" else OBJECT_BYTES
+            scales = Scales(self._access, overhead)
         cluster = Cluster(self.servers, self._client_properties)
         return KafkaPlanner(reach, cluster, parallelism, scales=scales)
 
@@ -203,11 +203,11 @@ class KafkaSource(Source[Any]):
 
     def _read(self, split: Split, fields: frozenset[str] | None) -> Iterator[Batch]:
         topic, number, start, end = split.what
-        with connection(self._access) as reader:
+        with lend_reader(self._access) as reader:
             for messages in reader.messages(TopicPartition(topic, number), start, end):
                 with no_collection():
-                    made = list(self._reader.batches(messages, fields))
-                yield from made
+                    batches = list(self._conversion.batches(messages, fields))
+                yield from batches
 
     @property
     def _access(self) -> Access:
@@ -216,13 +216,13 @@ class KafkaSource(Source[Any]):
 
     @property
     def _client_properties(self) -> Properties:
-        return as_properties(self.properties, _OWN)
+        return as_properties(self.properties, _OWN_PROPERTIES)
 
     @cached_property
-    def _reader(self) -> Items:
+    def _conversion(self) -> Items:
         records = self.items == "records"
-        key = _form("key", self.key, self.key_schema, records=records)
-        value = _form("value", self.value, self.schema, records=records)
+        key = _deserializer("key", self.key, self.key_schema, records=records)
+        value = _deserializer("value", self.value, self.schema, records=records)
         needed = self.null_key == "invalid"
         if records:
             return RecordItems(key, value, key_needed=needed, prefix=self.prefix)
@@ -231,8 +231,8 @@ class KafkaSource(Source[Any]):
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
 
-    def _check_offsets_read(self, name: str, position: Position | None) -> None:
-        """Offsets must be those of topics that are read."""
+    def _check_offsets_given(self, name: str, position: Position | None) -> None:
+        """Raise a `FlowBuildError` if offsets are given for a topic that is not read."""
         topics = (self.topics,) if isinstance(self.topics, str) else self.topics
         for topic in position if isinstance(position, Mapping) else ():
             if not (matches(self.pattern or "", topic) if topics is None else topic in topics):
@@ -247,52 +247,55 @@ class KafkaSource(Source[Any]):
         return self.items
 
     def _check_names(self) -> None:
-        """Make the forms, which checks the schemas, and let no two columns have one name."""
+        """Check the schemas, and that no two columns have the same name."""
         if not isinstance(self.prefix, str):
             raise FlowTypeError(f"KafkaSource: prefix must be text, got {shorten(self.prefix)}")
         names = self.names
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            listed = ", ".join(map(repr, twice))
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            listed = ", ".join(map(repr, repeated))
             raise FlowBuildError(
-                f"KafkaSource: the value's schema has {listed}, which is the name of a column that "
-                "each record has of its message: give a prefix for those, such as prefix='kafka_'"
+                f"KafkaSource: the value's schema has {listed}, the name of a column that "
+                "records have in any case: set those apart with a prefix, such as prefix='kafka_'"
             )
 
 
-def _form(name: str, form: str, schema: AnySchema | None, *, records: bool) -> Form:
-    """How keys or values are read.
+def _deserializer(
+    name: str, format_name: str, schema: AnySchema | None, *, records: bool
+) -> Deserializer:
+    """Return the deserializer of keys or values.
 
     Raises:
-        FlowTypeError, FlowBuildError: when the schema does not fit.
+        FlowTypeError, FlowBuildError: the schema does not fit the format.
     """
-    check_choice(name, form, _FORMS)
+    check_choice(name, format_name, _FORMS)
     argument = "schema" if name == "value" else "key_schema"
-    if schema is not None and form not in ("json", "avro"):
+    if schema is not None and format_name not in ("json", "avro"):
         raise FlowBuildError(
-            f"KafkaSource: {argument} is for {name}='json' or {name}='avro', got {name}={form!r}"
+            f"KafkaSource: {argument} is for {name}='json' or {name}='avro', "
+            f"got {name}={format_name!r}"
         )
-    needs = form == "avro" or (form == "json" and records)
+    needs = format_name == "avro" or (format_name == "json" and records)
     if needs and schema is None:
-        raise FlowBuildError(f"KafkaSource: {name}={form!r} needs {argument}")
-    match form:
+        raise FlowBuildError(f"KafkaSource: {name}={format_name!r} needs {argument}")
+    match format_name:
         case "bytes":
-            return BytesForm()
+            return BytesDeserializer()
         case "text":
-            return TextForm()
+            return TextDeserializer()
         case "avro":
-            made = AvroForm(schema)
+            deserializer = AvroDeserializer(schema)
             if records:
-                _ = made.kind
-            return made
+                _ = deserializer.kind
+            return deserializer
     if not records:
         if schema is not None:
             raise FlowBuildError(
-                f"KafkaSource: {argument} says which columns records have: leave it out for "
-                "messages, whose JSON is read as it is"
+                f"KafkaSource: {argument} names the columns of records: leave it out for "
+                "messages, whose JSON is read without a schema"
             )
-        return JsonForm()
-    columns = checked_schema(schema)
+        return JsonDeserializer()
+    columns = as_schema(schema)
     check_json_types(columns)
     return FlatJsonColumns(columns) if is_flat(columns) else JsonColumns(columns)
 
@@ -303,20 +306,21 @@ def _checked_topics(topics: object, pattern: object) -> object:
     if pattern is not None:
         _check_pattern(pattern)
         return None
-    listed: list[Any]
+    names: list[Any]
     if isinstance(topics, str):
-        listed = [topics]
+        names = [topics]
     elif isinstance(topics, Sequence):
-        listed = list(topics)
+        names = list(topics)
     else:
-        listed = []
-    if not listed or not all(isinstance(one, str) and one for one in listed):
+        names = []
+    if not names or not all(isinstance(name, str) and name for name in names):
         raise FlowTypeError(
-            f"KafkaSource: topics must be the name of a topic, or several, got {shorten(topics)}"
+            f"KafkaSource: topics must be the name of a topic or a list of names, "
+            f"got {shorten(topics)}"
         )
-    if len(set(listed)) < len(listed):
+    if len(set(names)) < len(names):
         raise FlowBuildError(f"KafkaSource: topics has a name twice: {shorten(topics)}")
-    return topics if isinstance(topics, str) else tuple(listed)
+    return topics if isinstance(topics, str) else tuple(names)
 
 
 def _check_pattern(pattern: object) -> None:
@@ -335,4 +339,4 @@ def _check_pattern(pattern: object) -> None:
 
 def _check_positive(name: str, duration: Duration) -> None:
     if duration_us(duration, name) <= 0:
-        raise FlowBuildError(f"KafkaSource: {name} must be more than nothing, got {duration!r}")
+        raise FlowBuildError(f"KafkaSource: {name} must be positive, got {duration!r}")

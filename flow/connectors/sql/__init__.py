@@ -1,4 +1,4 @@
-"""Tables of SQL databases: rows that are written exactly once, with the number of their epoch."""
+"""Tables of SQL databases as sinks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One connection to a database, as the sinks use it."""
+"""Connection to a database, as the sinks use it."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from flow.connectors.sql.rows import Alike, Row
+from flow.connectors.sql.rows import Row, RowGroup
 from flow.connectors.sql.statements import TableName
 
 
 class Database(ABC):
-    """A connection; it is used by one thread at a time, not always the same."""
+    """Connection to a database, used by one thread at a time, not always the same."""
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[None]:
-        """All that is done inside, or nothing: an exception rolls it back.
+        """Return a context that commits its statements; an exception rolls them back.
 
-        A connection that was lost since the last transaction is made anew; one that is lost inside
-        is an error.
+        A connection that was lost since the last transaction is opened again. Its loss inside the
+        context is an error.
         """
 
     @abstractmethod
     def set_up_alone(self) -> None:
-        """Keep other flows from making tables until the transaction ends."""
+        """Lock out other flows that create tables, until the transaction ends."""
 
     @abstractmethod
     def ask(self, statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
@@ -36,20 +36,20 @@ class Database(ABC):
 
     @abstractmethod
     def repeat_in_turn(self, work: Iterable[tuple[str, Sequence[Row]]]) -> None:
-        """Run statements one after the other, each for some rows of parameters, in order."""
+        """Run statements in order, each for several rows of parameters."""
 
     @abstractmethod
-    def load(self, table: TableName, rows: Sequence[Alike]) -> None:
-        """Insert rows in order, as fast as this database can."""
+    def load(self, table: TableName, rows: Sequence[RowGroup]) -> None:
+        """Insert rows in order, in the fastest way of this database."""
 
     @abstractmethod
     def find_table(self, table: TableName) -> TableName | None:
-        """A table's name in full, however it was written; ``None`` if there is no such table."""
+        """Return the full name of a table; ``None`` if it does not exist."""
 
     @abstractmethod
     def columns_of(self, table: TableName) -> list[str]:
-        """The names of a table's columns."""
+        """Return the names of a table's columns."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""

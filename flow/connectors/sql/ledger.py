@@ -1,18 +1,18 @@
-"""The table of epochs: how far each run has written to each table.
+"""Table of epochs: the last epoch that each run has written to each table.
 
-It lies beside the data, in the same database, and is changed in the same transaction::
+The table is in the database of the data, and is changed in the transaction of an epoch's rows::
 
     _flow_epochs
       sink          run_id   epoch   row_count   rewinds   marked_since   writer
       public.hours  1a2b…    41      96          0         0              9f8e…
 
-`epoch` is the last one that wrote rows, and `row_count` how many; `rewinds` is how often the run
-had been set back by then, which tells the epoch from another of the same number. Rows of epochs
-from `marked_since` on carry the number of their epoch. `writer` is who opened the table last for
-this run: what anyone else wants to write for the same run is refused, so that two outputs, or two
-processes, cannot take each other's epochs for their own.
+`epoch` is the last epoch that wrote rows, and `row_count` their number. `rewinds` is how often the
+run had been set back by then, which distinguishes epochs of the same number. Rows of the epoch
+`marked_since` and later ones carry the number of their epoch. `writer` identifies the sink that
+opened the table last for this run. Writes of any other sink for the run are refused, so that two
+outputs, or two processes, cannot take each other's epochs for their own.
 
-A table that was made without the column `rewinds` gets it when a sink is opened.
+A table of an earlier version without the column `rewinds` gets it when a sink is opened.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ EPOCHS_TABLE = "_flow_epochs"
 
 
 class Todo(Enum):
-    """What there is to do for an epoch.
+    """Work to do for an epoch.
 
     Attributes:
-        NOTHING: it was written before, or has no rows.
+        NOTHING: none: the epoch was written before, or has no rows.
         WRITE: write its rows.
-        REPLACE: remove the rows of this epoch and of later ones, then write.
-        REFUSE: its rows, or those of later epochs, are there, and cannot be told from others.
+        REPLACE: remove the rows of this epoch and later ones, then write.
+        REFUSE: fail: its rows, or those of later epochs, are in the table and cannot be told from
+            others.
     """
 
     NOTHING = "nothing"
@@ -43,12 +44,12 @@ class Todo(Enum):
 
 
 class Repeating(Enum):
-    """What writing rows once more does.
+    """Effect of writing the rows of an epoch twice.
 
     Attributes:
-        DOUBLES: they are there twice.
-        MARKED: they are there twice, but carry the number of their epoch.
-        HARMLESS: they take the place of themselves.
+        DOUBLES: they are in the table twice.
+        MARKED: they are in the table twice, with the number of their epoch.
+        HARMLESS: they replace themselves.
     """
 
     DOUBLES = "doubles"
@@ -58,7 +59,7 @@ class Repeating(Enum):
 
 @dataclass(frozen=True)
 class Entry:
-    """What the table says of a run; all are described in the module."""
+    """Last epoch of a run; the module describes the fields."""
 
     epoch: int | None
     row_count: int | None
@@ -67,7 +68,7 @@ class Entry:
     writer: str
 
     def todo(self, epoch: int, row_count: int, rewinds: int, repeating: Repeating) -> Todo:
-        """What there is to do for an epoch with so many rows, of a run set back so many times.
+        """Return the work to do for an epoch, given its number of rows and the run's rewinds.
 
         >>> Entry(None, None, None, None, "").todo(0, 9, 0, Repeating.DOUBLES)
         <Todo.WRITE: 'write'>
@@ -85,17 +86,17 @@ class Entry:
         marked = self.marked_since is not None and self.marked_since <= epoch
         if repeating is Repeating.MARKED and marked:
             return Todo.REPLACE
-        # After a crash an epoch is run again with the same items. One that was set back to is cut
-        # anew, and to leave out what it has would lose that.
-        there = (self.epoch, self.row_count, self.rewinds or 0)
-        return Todo.NOTHING if there == (epoch, row_count, rewinds) else Todo.REFUSE
+        # A replay after a crash has the same items. After a rewind the epoch may hold other items,
+        # which would be lost if it counted as written.
+        last = (self.epoch, self.row_count, self.rewinds or 0)
+        return Todo.NOTHING if last == (epoch, row_count, rewinds) else Todo.REFUSE
 
     def after(self, epoch: int, row_count: int, rewinds: int, repeating: Repeating) -> Entry:
-        """The entry once an epoch is written."""
+        """Return the entry after an epoch was written."""
         return Entry(epoch, row_count, rewinds, self._marked_after(repeating), self.writer)
 
     def _marked_after(self, repeating: Repeating) -> int | None:
-        """From which epoch on all rows are marked, once another one is written."""
+        """Return the first epoch from which all rows are marked, once another is written."""
         if repeating is not Repeating.MARKED:
             return None
         if self.marked_since is not None:
@@ -105,13 +106,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class Ledger:
-    """The entry of one sink in one run.
+    """Entry of one sink and one run in the table of epochs.
 
     Attributes:
-        dialect: how the database talks.
-        table: the table of epochs.
-        sink: the name of the table that is written to, in full.
-        run_id: the run.
+        dialect: SQL dialect of the database.
+        table: name of the table of epochs.
+        sink: full name of the table that the sink writes to.
+        run_id: id of the run.
     """
 
     dialect: Dialect
@@ -120,8 +121,8 @@ class Ledger:
     run_id: str
 
     def make(self, database: Database) -> None:
-        """Make the table of epochs if there is none, and the columns that one from before lacks."""
-        # Not IF NOT EXISTS, which asks for the right to create even where there is nothing to do.
+        """Create the table of epochs, or add the column that an earlier version lacks."""
+        # IF NOT EXISTS would need the right to create tables even if the table exists.
         if database.find_table(self.table) is None:
             database.ask(
                 f"CREATE TABLE {quoted_table(self.table)} (sink text NOT NULL, "
@@ -132,16 +133,16 @@ class Ledger:
             database.ask(f"ALTER TABLE {quoted_table(self.table)} ADD COLUMN rewinds bigint")
 
     def claim(self, database: Database, writer: str) -> None:
-        """Become the one who writes."""
+        """Become the writer of the run."""
         statement = (
             f"INSERT INTO {quoted_table(self.table)} (sink, run_id, writer) "
-            f"VALUES ({self._places(3)}) "
+            f"VALUES ({self._placeholders(3)}) "
             "ON CONFLICT (sink, run_id) DO UPDATE SET writer = excluded.writer"
         )
         database.repeat(statement, [(self.sink, self.run_id, writer)])
 
     def read(self, database: Database) -> Entry | None:
-        """The entry, locked until the transaction ends."""
+        """Return the entry, locked until the transaction ends; `None` if there is none."""
         statement = (
             f"SELECT epoch, row_count, rewinds, marked_since, writer "
             f"FROM {quoted_table(self.table)} WHERE sink = {self.dialect.placeholder(1)} "
@@ -151,21 +152,22 @@ class Ledger:
         return Entry(*found[0]) if found else None
 
     def update(self, database: Database, entry: Entry) -> None:
-        """Note that an epoch is written."""
-        place = self.dialect.placeholder
+        """Record that an epoch is written."""
+        columns = ("epoch", "row_count", "rewinds", "marked_since")
+        places = [self.dialect.placeholder(number) for number in range(1, 7)]
+        changes = ", ".join(map(" = ".join, zip(columns, places[:4], strict=True)))
         statement = (
-            f"UPDATE {quoted_table(self.table)} "
-            f"SET epoch = {place(1)}, row_count = {place(2)}, rewinds = {place(3)}, "
-            f"marked_since = {place(4)} WHERE sink = {place(5)} AND run_id = {place(6)}"
+            f"UPDATE {quoted_table(self.table)} SET {changes} "
+            f"WHERE sink = {places[4]} AND run_id = {places[5]}"
         )
-        values = (entry.epoch, entry.row_count, entry.rewinds, entry.marked_since)
+        values = [getattr(entry, column) for column in columns]
         database.repeat(statement, [(*values, self.sink, self.run_id)])
 
-    def forgetting(self) -> str:
-        """The statement by which a user makes the run start afresh, as text to be shown."""
+    def delete_statement(self) -> str:
+        """Return the statement that deletes the entry, as text for an error."""
         sink, run_id = (value.replace("'", "''") for value in (self.sink, self.run_id))
-        where = f"WHERE sink = '{sink}' AND run_id = '{run_id}'"
-        return f"DELETE FROM {quoted_table(self.table)} {where}"
+        condition = f"WHERE sink = '{sink}' AND run_id = '{run_id}'"
+        return f"DELETE FROM {quoted_table(self.table)} {condition}"
 
-    def _places(self, count: int) -> str:
+    def _placeholders(self, count: int) -> str:
         return ", ".join(map(self.dialect.placeholder, range(1, count + 1)))

@@ -1,4 +1,4 @@
-"""PostgreSQL, over psycopg 3."""
+"""Sink of PostgreSQL, over psycopg 3."""
 
 from __future__ import annotations
 
@@ -15,12 +15,21 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.connectors.formats.plain_values import json_text
-from flow.connectors.sql import values
 from flow.connectors.sql.database import Database
 from flow.connectors.sql.ledger import EPOCHS_TABLE
-from flow.connectors.sql.rows import Alike, Row
+from flow.connectors.sql.rows import Row, RowGroup
 from flow.connectors.sql.statements import Dialect, Statements, TableName, quoted, quoted_table
 from flow.connectors.sql.table_sink import TableSink, check_table_name
+from flow.connectors.sql.values import (
+    ValueConverter,
+    by_type,
+    decimal_text,
+    finite_float,
+    int64,
+    to_utc,
+    unchanged,
+    utf8_text,
+)
 from flow.errors import EnvironmentProblem, FlowBuildError, FlowTypeError, shorten
 
 if TYPE_CHECKING:
@@ -28,25 +37,25 @@ if TYPE_CHECKING:
 
 _SECRETS = ("password", "sslpassword", "oauth_client_secret")
 _HIDDEN = "***"
-# Any number that other programs do not use for their own locks.
+# An arbitrary number that other programs do not use for advisory locks.
 _SET_UP_LOCK = 0x666C6F77
-# From so many rows on it pays to make ready for many, as COPY and executemany do.
-_MANY = 8
+# Number of rows from which the set-up of COPY and executemany pays.
+_BULK_ROWS = 8
 _OVERRIDING = "OVERRIDING SYSTEM VALUE "
 
 
 class PostgresDialect(Dialect):
-    """What PostgreSQL says its own way.
+    """SQL of PostgreSQL.
 
-    Every value travels as text, which the server reads as the type of its column: it refuses what
-    does not fit, where a typed value might be rounded.
+    Every value is sent as text, which the server reads as the type of its column. It refuses text
+    that does not fit, whereas a typed value might be rounded.
     """
 
     row_lock = " FOR UPDATE"
 
     @override
-    def form(self) -> values.Form:
-        return _FORM
+    def value_converter(self) -> ValueConverter:
+        return _CONVERT
 
     @override
     def placeholder(self, number: int) -> str:
@@ -64,39 +73,42 @@ class PostgresDialect(Dialect):
 
 @dataclass(frozen=True, repr=False)
 class PostgresSink(TableSink):
-    """Write records to a table of a PostgreSQL database, exactly once.
+    """Sink that writes records to a table of a PostgreSQL database, exactly once.
 
-    Needs psycopg 3, the extra ``postgres``, where the flow is started; workers need nothing. For
-    what is written, and when, see `SqliteSink`. Here the numbers of epochs are kept in the schema
-    of the table. When the connection is lost in the middle of an epoch, the run fails with nothing
-    of the epoch written, and the next run goes on with it. Inserted rows are loaded with ``COPY``,
-    which is for records with the same columns: where these differ from one record to the next,
-    rows are sent one by one, and take some ten times as long.
+    It needs psycopg 3, the extra ``postgres``, on the driver; workers need nothing. Items,
+    transactions and the table of epochs are as described at `SqliteSink`; here that table is in the
+    schema of the sink's table. If the connection is lost during an epoch, the run fails, nothing of
+    the epoch is written, and the next run continues with it. Rows are inserted with ``COPY``, which
+    needs groups of records with the same columns: if the columns change from one record to the
+    next, rows are sent one by one, which takes about ten times as long.
 
-    Values are read as the type of their column, so a whole number may go to a ``numeric`` column,
-    or text to an ``inet`` one; 1.5 in an ``integer`` column is an error. Aware datetimes are for
-    ``timestamptz``, durations for ``interval``; dicts, lists and the like are JSON.
+    The server reads each value as the type of its column, so a whole number fits a ``numeric``
+    column, and text an ``inet`` column; 1.5 in an ``integer`` column is an error. Aware datetimes
+    fit ``timestamptz``, and durations ``interval``; dicts, lists and similar values become JSON.
 
-    The password is never shown, and is not sent to the workers. It need not be in the program at
-    all: libpq's ``PGPASSWORD``, ``~/.pgpass`` and service files are read as ever.
+    The password is never shown, and is not sent to the workers. It need not be in the program:
+    libpq's ``PGPASSWORD``, ``~/.pgpass`` and service files work as usual.
 
     Args:
-        dsn: the database, as libpq has it: ``"postgresql://user@host/name"``, or
+        dsn: address of the database in libpq's form: ``"postgresql://user@host/name"``, or
             ``"host=... dbname=... user=..."``.
-        table: the table, ``"hours"`` or ``"public.hours"``, written as it is with capitals and
-            all; a tuple of schema and name where there are dots in one of them.
-        mode: whether to add rows or change those with the same key, see `SqliteSink`.
-        key: the columns that rows are found by, see `SqliteSink`.
-        schema: the columns to make the table from when it is missing, see `SqliteSink`.
-        epoch_columns: columns for the run and the epoch, ``text`` and ``bigint``, see `SqliteSink`.
-        epochs_schema: the schema that keeps the numbers of epochs, if not the table's own.
+        table: name of the table, ``"hours"`` or ``"public.hours"``, case-sensitive; a tuple of
+            schema and name if one of them contains a dot.
+        mode: ``"insert"`` or ``"upsert"``, see `SqliteSink`.
+        key: columns of the key with ``mode="upsert"``, see `SqliteSink`.
+        schema: columns with which a missing table is created, see `SqliteSink`.
+        epoch_columns: columns of the run and the epoch, ``text`` and ``bigint``, see `SqliteSink`.
+        epochs_schema: schema of the table of epochs; the schema of `table` if left out.
+
+    Attributes:
+        dsn_shown: the address without secrets.
 
     Raises:
-        FlowBuildError: when the arguments do not fit each other, or the DSN cannot be read.
-        EnvironmentProblem: when psycopg is not installed.
-        SinkError: when the flow runs; see `SqliteSink`. Text with NUL characters is among what
-            cannot be written.
-        StepError: when the flow runs, for items that are no records.
+        FlowBuildError: arguments do not fit each other, or the DSN cannot be read.
+        EnvironmentProblem: psycopg is not installed.
+        SinkError: when the flow runs, for the reasons described at `SqliteSink`, and for text with
+            NUL characters.
+        StepError: when the flow runs, an item is not a record.
 
     >>> PostgresSink("postgresql://ann:secret@db/sales", "public.hours").dsn_shown
     'user=ann password=*** dbname=sales host=db'
@@ -112,7 +124,7 @@ class PostgresSink(TableSink):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        parts = _parts(self.table)
+        parts = _name_parts(self.table)
         check_table_name(parts)
         if len(parts) > 2:
             raise FlowBuildError(
@@ -129,7 +141,7 @@ class PostgresSink(TableSink):
         return {**super().arguments(), "dsn": self.dsn_shown}
 
     def __str__(self) -> str:
-        return f"table {'.'.join(_parts(self.table))!r} of {self.dsn_shown!r}"
+        return f"table {'.'.join(_name_parts(self.table))!r} of {self.dsn_shown!r}"
 
     @override
     def __getstate__(self) -> dict[str, Any]:
@@ -141,7 +153,7 @@ class PostgresSink(TableSink):
 
     @override
     def table_name(self) -> TableName:
-        return _parts(self.table)
+        return _name_parts(self.table)
 
     @override
     def epochs_table(self, table: TableName) -> TableName:
@@ -163,9 +175,9 @@ class PostgresSink(TableSink):
         try:
             found: Mapping[str, Any] = _conninfo().conninfo_to_dict(self.dsn)
         except _psycopg().Error:
-            # What libpq says of it may show a part of the password.
+            # The message of libpq may show a part of the password.
             found = {"port": "unknown"}
-        if not _well_read(found):
+        if not _is_parsed_safely(found):
             raise FlowBuildError(
                 "dsn cannot be read: write 'postgresql://user:password@host:port/name', where "
                 "special characters of the password are percent-encoded, or 'host=... dbname=... "
@@ -175,11 +187,11 @@ class PostgresSink(TableSink):
 
 
 class PostgresDatabase(Database):
-    """A connection to a server."""
+    """Connection to a PostgreSQL server."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
-        self._connection = self._connected()
+        self._connection = self._connect()
 
     @override
     @contextlib.contextmanager
@@ -188,7 +200,7 @@ class PostgresDatabase(Database):
             self._connection.execute("SELECT 1")
         except _psycopg().OperationalError:
             self._connection.close()
-            self._connection = self._connected()
+            self._connection = self._connect()
         with self._connection.transaction():
             yield
 
@@ -208,31 +220,31 @@ class PostgresDatabase(Database):
 
     @override
     def repeat_in_turn(self, work: Iterable[tuple[str, Sequence[Row]]]) -> None:
-        # Without waiting for the answer to each before the next is sent.
+        # The pipeline sends statements without waiting for each answer.
         with self._connection.pipeline(), self._connection.cursor() as cursor:
             for statement, rows in work:
-                if len(rows) >= _MANY:
+                if len(rows) >= _BULK_ROWS:
                     self.repeat(statement, rows)
                     continue
                 for row in rows:
                     cursor.execute(statement.encode(), row)
 
     @override
-    def load(self, table: TableName, rows: Sequence[Alike]) -> None:
-        if len(rows) > 1 and sum(len(some.rows) for some in rows) < _MANY * len(rows):
+    def load(self, table: TableName, rows: Sequence[RowGroup]) -> None:
+        if len(rows) > 1 and sum(len(group.rows) for group in rows) < _BULK_ROWS * len(rows):
             statements = Statements(PostgresSink.dialect, table)
-            # COPY takes values for columns that the server fills, too.
+            # As COPY does, accept values for columns that the server generates.
             insert = functools.cache(lambda columns: statements.insert(columns, _OVERRIDING))
-            self.repeat_in_turn((insert(some.columns), some.rows) for some in rows)
+            self.repeat_in_turn((insert(group.columns), group.rows) for group in rows)
         else:
-            for some in rows:
-                self._copy(table, some)
+            for group in rows:
+                self._copy(table, group)
 
-    def _copy(self, table: TableName, some: Alike) -> None:
-        names = ", ".join(map(quoted, some.columns))
+    def _copy(self, table: TableName, group: RowGroup) -> None:
+        names = ", ".join(map(quoted, group.columns))
         statement = f"COPY {quoted_table(table)} ({names}) FROM STDIN"
         with self._connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
-            for row in some.rows:
+            for row in group.rows:
                 copy.write_row(row)
 
     @override
@@ -246,7 +258,7 @@ class PostgresDatabase(Database):
 
     @override
     def columns_of(self, table: TableName) -> list[str]:
-        # Not SELECT *, for which a role that may only insert has no right.
+        # SELECT * would need a right that a role for inserts alone lacks.
         statement = (
             "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass($1) "
             "AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
@@ -257,18 +269,18 @@ class PostgresDatabase(Database):
     def close(self) -> None:
         self._connection.close()
 
-    def _connected(self) -> psycopg.Connection[Row]:
+    def _connect(self) -> psycopg.Connection[Row]:
         driver = _psycopg()
         connection: psycopg.Connection[Row] = driver.connect(
             self._dsn,
             autocommit=True,
-            # Its placeholders are the server's own, so a percent sign means nothing in a name.
+            # Placeholders of the server, so that a percent sign in a name needs no escape.
             cursor_factory=driver.RawCursor,
             client_encoding="UTF8",
             fallback_application_name="flow",
         )
         connection.isolation_level = driver.IsolationLevel.READ_COMMITTED
-        # Spark goes on once an epoch is written, so the server must not only promise to keep it.
+        # Spark commits the epoch after this transaction, so it must be on the server's disk.
         connection.execute(
             "SELECT set_config('synchronous_commit', 'on', false) "
             "WHERE current_setting('synchronous_commit') = 'off'"
@@ -291,15 +303,15 @@ def _conninfo() -> Any:
     return _psycopg().conninfo
 
 
-def _well_read(dsn: Mapping[str, Any]) -> bool:
-    """Whether a DSN was taken apart as it was meant: else a part of the password may be shown."""
+def _is_parsed_safely(dsn: Mapping[str, Any]) -> bool:
+    """Return True if no part of the password can be in a part of the DSN that is shown."""
     ports = str(dsn.get("port") or "").split(",")
-    # An @ comes first in the name of a socket that is no file.
-    places = [str(dsn.get(name) or "")[1:] for name in ("host", "dbname")]
-    return all(port.isdecimal() or not port for port in ports) and "@" not in "".join(places)
+    # An @ may come first, in the name of an abstract socket.
+    locations = [str(dsn.get(name) or "")[1:] for name in ("host", "dbname")]
+    return all(port.isdecimal() or not port for port in ports) and "@" not in "".join(locations)
 
 
-def _parts(table: Any) -> tuple[Any, ...]:
+def _name_parts(table: Any) -> tuple[Any, ...]:
     if isinstance(table, str):
         return tuple(table.split("."))
     return tuple(table) if isinstance(table, (list, tuple)) else (table,)
@@ -307,29 +319,29 @@ def _parts(table: Any) -> tuple[Any, ...]:
 
 def _without_nul(value: str) -> str:
     if "\0" in value:
-        raise ValueError("PostgreSQL has no NUL characters in text: take them out, or write bytes")
-    return values.text(value)
+        raise ValueError("PostgreSQL has no NUL characters in text: remove them, or write bytes")
+    return utf8_text(value)
 
 
 def _interval(value: timedelta) -> str:
     return f"{value.days} day {value.seconds}.{value.microseconds:06d} second"
 
 
-_FORM = values.by_type(
+_CONVERT = by_type(
     {
-        type(None): values.same,
+        type(None): unchanged,
         bool: lambda value: "true" if value else "false",
-        int: lambda value: str(values.whole(value)),
-        float: lambda value: repr(values.finite(value)),
+        int: lambda value: str(int64(value)),
+        float: lambda value: repr(finite_float(value)),
         str: _without_nul,
         bytes: lambda value: "\\x" + value.hex(),
         bytearray: lambda value: "\\x" + value.hex(),
         memoryview: lambda value: "\\x" + value.hex(),
-        datetime: lambda value: values.in_utc(value).isoformat(),
+        datetime: lambda value: to_utc(value).isoformat(),
         date: date.isoformat,
         time: time.isoformat,
         timedelta: _interval,
-        Decimal: values.decimal_text,
+        Decimal: decimal_text,
         dict: json_text,
         list: json_text,
     }

@@ -1,4 +1,4 @@
-"""Items as rows: made in the workers, and sent in chunks to where the flow was started."""
+"""Rows of items: made in the workers, and sent in chunks to the driver."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, TypeAlias
 import pyarrow as pa
 
 from flow.connectors.sink import WriteContext, Written, to_record
-from flow.connectors.sql.values import Form
+from flow.connectors.sql.values import ValueConverter
 from flow.errors import SinkError, shorten, step_error
 
 CHUNK_ROWS = 5_000
-"""Rows that are in memory at a time when an epoch is written, beside their packed form."""
+"""Rows in memory at a time while an epoch is written, beside their pickled form."""
 
 Row: TypeAlias = tuple[Any, ...]
 _Shape: TypeAlias = "tuple[Change, tuple[str, ...]]"
@@ -27,13 +27,12 @@ _REFUSED = (TypeError, ValueError, OverflowError, RecursionError)
 
 @dataclass(frozen=True)
 class Delete:
-    """An item that takes a row out of a table again, for sinks with ``mode="upsert"``.
+    """Item that deletes a row, for sinks with ``mode="upsert"``.
 
-    A window that emits with ``emit="update"`` can take back what it has emitted: map its
-    `Retracted` values to this.
+    A window with ``emit="update"`` can retract results: map its `Retracted` values to this.
 
     Args:
-        record: a record with the columns of the sink's key; what else it holds does not matter.
+        record: record with the columns of the sink's key; other fields are ignored.
 
     >>> Delete({"key": "LHR", "hour": 3}).record["hour"]
     3
@@ -43,18 +42,18 @@ class Delete:
 
 
 class Change(Enum):
-    """What is done with a row."""
+    """Change of a row."""
 
     PUT = "put"
     DELETE = "delete"
 
 
-class Alike(NamedTuple):
-    """Rows that come one after the other and have the same columns.
+class RowGroup(NamedTuple):
+    """Consecutive rows with the same columns and the same change.
 
     Attributes:
-        change: what is done with them.
-        columns: the names of their columns.
+        change: change of the rows.
+        columns: names of their columns.
         rows: the rows.
     """
 
@@ -65,13 +64,13 @@ class Alike(NamedTuple):
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some rows, packed.
+    """Rows of one partition and epoch, pickled.
 
     Attributes:
-        step_id: the output's step.
-        count: how many they are.
-        rewinds: how often the run has been set back, see `WriteContext`.
-        content: the rows, pickled: unpacked only when it is their turn.
+        step_id: id of the output's step.
+        count: number of rows.
+        rewinds: how often the run was set back, see `WriteContext`.
+        content: the rows, pickled, so that one chunk at a time is in memory as objects.
     """
 
     step_id: str
@@ -79,50 +78,50 @@ class Chunk:
     rewinds: int
     content: bytes
 
-    def unpacked(self) -> list[Alike]:
-        """The rows, in order."""
-        return [Alike(*one) for one in pickle.loads(self.content)]
+    def unpack(self) -> list[RowGroup]:
+        """Return the rows, in order."""
+        return [RowGroup(*one) for one in pickle.loads(self.content)]
 
 
 @dataclass(frozen=True)
 class RowMaker:
-    """Makes rows of one worker's items.
+    """Conversion of one worker's items to rows.
 
     Attributes:
-        context: which piece of the output this is.
-        form: makes of a value what the driver is given.
-        key: the columns of the key; empty when rows are only inserted.
-        epoch_columns: the columns for the run and the epoch, if the table has them.
+        context: position in the output.
+        convert: function that turns a value into the database driver's form.
+        key: columns of the key; empty if rows are only inserted.
+        epoch_columns: columns of the run and the epoch; empty if the table has none.
     """
 
     context: WriteContext
-    form: Form
+    convert: ValueConverter
     key: tuple[str, ...]
     epoch_columns: tuple[str, ...]
 
     def chunks(self, batches: Iterable[Written]) -> Iterator[Chunk]:
-        """The items as chunks, in their order."""
+        """Yield the items as chunks, in order."""
         rows = self._rows(batches)
         while some := list(islice(rows, CHUNK_ROWS)):
-            yield self._packed(some)
+            yield self._pack(some)
 
     def _rows(self, batches: Iterable[Written]) -> Iterator[tuple[_Shape, Row]]:
         known: dict[tuple[Change, tuple[Any, ...]], _Shape] = {}
         for item in _items(batches):
-            change, record = self._changed(item)
+            change, record = self._change_of(item)
             names = tuple(record)
             shape = known.get((change, names))
             if shape is None:
                 self._check_columns(names, item)
-                # Sorted, so that records whose fields have another order are alike.
+                # Sorted, so that records with the same fields in another order share a group.
                 shape = known[change, names] = (change, tuple(sorted(names)))
             yield shape, self._row(record, shape[1])
 
-    def _changed(self, item: Any) -> tuple[Change, Mapping[Any, Any]]:
+    def _change_of(self, item: Any) -> tuple[Change, Mapping[Any, Any]]:
         if not isinstance(item, Delete):
             return Change.PUT, self._record(item)
         if not self.key:
-            problem = "a Delete needs a sink with mode='upsert', whose key says which row is meant"
+            problem = "a Delete needs a sink with mode='upsert', whose key identifies the row"
             raise step_error(self.context.step_id, problem, item=item)
         record = self._record(item.record)
         self._check_columns(tuple(record), item)
@@ -135,7 +134,7 @@ class RowMaker:
         if fields or (isinstance(item, tuple) and hasattr(item, "_asdict")):
             return to_record(item)
         problem = (
-            f"a table is written from records, and this item is a {type(item).__name__}: map the "
+            f"items of a table must be records, but this item is a {type(item).__name__}: map the "
             "items to dicts with the names of the columns before the output"
         )
         raise step_error(self.context.step_id, problem, item=item)
@@ -148,7 +147,7 @@ class RowMaker:
         if not names:
             problem = "the record has no field to write"
         elif strange:
-            problem = f"the names of columns are text, got {shorten(strange[0])}"
+            problem = f"names of columns must be text, got {shorten(strange[0])}"
         elif taken:
             problem = f"the sink itself fills column {taken[0]!r}: give the field another name"
         elif missing:
@@ -158,34 +157,34 @@ class RowMaker:
 
     def _row(self, record: Mapping[Any, Any], columns: tuple[str, ...]) -> Row:
         try:
-            row = tuple(map(self.form, map(record.__getitem__, columns)))
+            row = tuple(map(self.convert, map(record.__getitem__, columns)))
         except _REFUSED:
             self._explain(record)
             raise
         if self.key and any(record[name] is None for name in self.key):
-            problem = f"a column of the key {self.key} is None, which no row can be found by"
+            problem = f"a column of the key {self.key} is None, which identifies no row"
             raise step_error(self.context.step_id, problem, item=record)
         return row
 
     def _explain(self, record: Mapping[Any, Any]) -> None:
         for name, value in record.items():
             try:
-                self.form(value)
+                self.convert(value)
             except _REFUSED as error:
                 raise SinkError(
                     f"step {self.context.step_id!r}: column {name!r} cannot hold "
                     f"{type(value).__name__} {shorten(value)}: {error}"
                 ) from error
 
-    def _packed(self, shaped: list[tuple[_Shape, Row]]) -> Chunk:
+    def _pack(self, shaped: list[tuple[_Shape, Row]]) -> Chunk:
         marks: Row = ()
         if self.epoch_columns:
-            marks = (self.form(self.context.run_id), self.form(self.context.epoch))
-        packed = []
+            marks = (self.convert(self.context.run_id), self.convert(self.context.epoch))
+        groups = []
         for (change, columns), some in groupby(shaped, itemgetter(0)):
             rows = [row + marks for _, row in some]
-            packed.append((change, columns + self.epoch_columns, rows))
-        context, content = self.context, pickle.dumps(packed, 5)
+            groups.append((change, columns + self.epoch_columns, rows))
+        context, content = self.context, pickle.dumps(groups, 5)
         return Chunk(context.step_id, len(shaped), context.rewinds, content)
 
 
@@ -195,9 +194,9 @@ def _items(batches: Iterable[Written]) -> Iterator[Any]:
             yield from batch
         else:
             for start in range(0, batch.num_rows, CHUNK_ROWS):
-                yield from _dicts(batch.slice(start, CHUNK_ROWS))
+                yield from _to_dicts(batch.slice(start, CHUNK_ROWS))
 
 
-def _dicts(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+def _to_dicts(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = batch.to_pylist()
     return rows

@@ -1,4 +1,4 @@
-"""SQLite: a file on the machine where the flow is started."""
+"""Sink of SQLite, a file on the driver's machine."""
 
 from __future__ import annotations
 
@@ -16,27 +16,36 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.connectors.formats.plain_values import json_text
-from flow.connectors.sql import values
 from flow.connectors.sql.database import Database
 from flow.connectors.sql.ledger import EPOCHS_TABLE
-from flow.connectors.sql.rows import Alike, Row
+from flow.connectors.sql.rows import Row, RowGroup
 from flow.connectors.sql.statements import Dialect, Statements, TableName, quoted_table
 from flow.connectors.sql.table_sink import TableSink, check_table_name
+from flow.connectors.sql.values import (
+    ValueConverter,
+    by_type,
+    decimal_text,
+    finite_float,
+    int64,
+    to_utc,
+    unchanged,
+    utf8_text,
+)
 from flow.errors import FlowBuildError, FlowTypeError, SinkError, shorten
 
 BUSY_SECONDS = 60.0
-"""How long to wait while another process writes to the same file."""
+"""Time to wait while another process writes to the same file."""
 
 
 class SqliteDialect(Dialect):
-    """What SQLite says its own way."""
+    """SQL of SQLite."""
 
-    # Refuses text in a column of numbers, and the like; older versions keep what they are given.
+    # STRICT refuses text in a column of numbers; versions before 3.37 store any value.
     table_options = "STRICT" if sqlite3.sqlite_version_info >= (3, 37) else ""
 
     @override
-    def form(self) -> values.Form:
-        return _FORM
+    def value_converter(self) -> ValueConverter:
+        return _CONVERT
 
     @override
     def placeholder(self, number: int) -> str:
@@ -52,44 +61,43 @@ class SqliteDialect(Dialect):
 
 @dataclass(frozen=True, repr=False)
 class SqliteSink(TableSink):
-    """Write records to a table of an SQLite database, exactly once.
+    """Sink that writes records to a table of an SQLite database, exactly once.
 
-    An item is a record: a mapping, dataclass or named tuple with the columns by name. A column that
-    a record lacks gets the table's default; a name that the table lacks is an error. The results of
-    windows are no records: map them to some, as in the example.
+    An item is a record: a mapping, dataclass or named tuple whose fields are columns. A column that
+    a record lacks gets the table's default; a field that is no column is an error. Results of
+    windows are not records: map them to records, as in the example.
 
-    The rows of an epoch and its number are written in one transaction, where the flow was started,
-    so a reader sees all of an epoch or nothing of it, and an epoch that is run again is not written
-    twice. A table ``_flow_epochs`` in the same file keeps the numbers: leave it there. Another run,
-    with a checkpoint of its own, may write to the same table: its rows are added to those that are
-    there. Rows pass through the memory of the process that started the flow, so this is for
-    results, not for the whole of a large input in one epoch.
+    The rows of an epoch and its number are written in one transaction on the driver. So a reader
+    sees an epoch as a whole or not at all, and a replayed epoch is not written twice. The table
+    ``_flow_epochs`` in the same file holds the numbers and must stay there. Another run, with a
+    checkpoint of its own, may add rows to the same table. The rows of an epoch are in the memory of
+    the driver, so the sink is for results, not for a large input in one epoch.
 
     Datetimes become text in UTC with microseconds, such as ``2013-01-01T05:00:00.000000Z``, which
-    sorts by time; dates ISO 8601 text, decimals text, durations seconds, booleans 0 and 1; dicts,
-    lists and the like JSON.
+    sorts by time. Dates become ISO 8601 text, decimals text, durations seconds, booleans 0 and 1,
+    and dicts, lists and similar values JSON.
 
     Args:
-        path: the database file; made when it is missing.
-        table: the table's name.
-        mode: ``"insert"`` adds a row for each item; ``"upsert"`` changes the row with the same key,
-            where there is one. Write with ``"upsert"`` what is emitted with ``emit="update"``, and
-            `Delete` items to take rows out again.
-        key: with ``mode="upsert"``, the columns that rows are found by: the table's primary key, or
-            with a unique index.
-        schema: the columns to make the table from when it is missing: a `pyarrow.Schema`, a mapping
-            of names to pyarrow types, or SQL text such as ``"key TEXT PRIMARY KEY, total REAL"``.
-            A table that is there stays as it is.
-        epoch_columns: with ``mode="insert"``, the names of two columns, text and integer, in which
-            every row gets the id of its run and the number of its epoch. A run that is set back to
-            an earlier epoch can then remove what it wrote since. Without them it is refused.
+        path: file of the database; created if missing.
+        table: name of the table.
+        mode: ``"insert"`` adds a row for each item; ``"upsert"`` replaces the row with the same
+            key, if there is one. Use ``"upsert"`` for results with ``emit="update"``, and `Delete`
+            items to remove rows.
+        key: columns of the key with ``mode="upsert"``; they must be the table's primary key or
+            have a unique index.
+        schema: columns with which a missing table is created: a `pyarrow.Schema`, a mapping of
+            names to pyarrow types, or SQL text such as ``"key TEXT PRIMARY KEY, total REAL"``. An
+            existing table stays as it is.
+        epoch_columns: with ``mode="insert"``, names of two columns, text and integer, in which
+            each row gets the id of its run and the number of its epoch. A run that is set back to
+            an earlier epoch then removes its later rows; without these columns it is refused.
 
     Raises:
-        FlowBuildError: when the arguments do not fit each other.
-        SinkError: when the flow runs, for a file or table that cannot be used, rows that the table
-            does not take, and values that have no form in it, such as naive datetimes, floats that
-            are not finite, and whole numbers beyond 64 bits.
-        StepError: when the flow runs, for items that are no records.
+        FlowBuildError: arguments do not fit each other.
+        SinkError: when the flow runs: the file or the table cannot be used, the table refuses a
+            row, or a value has no form in SQL, such as naive datetimes, floats that are not finite,
+            and whole numbers beyond 64 bits.
+        StepError: when the flow runs, an item is not a record.
 
     >>> def to_row(result):
     ...     key, (window, total) = result
@@ -144,14 +152,14 @@ class SqliteSink(TableSink):
 
 
 class SqliteDatabase(Database):
-    """A connection to a file."""
+    """Connection to the file of a database."""
 
     def __init__(self, file: str) -> None:
-        # Epochs are committed in another thread than the one that opens.
+        # Epochs are committed by another thread than the one that opens the sink.
         self._connection = sqlite3.connect(
             file, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
-        # Spark goes on once an epoch is written, so it must be on the disk.
+        # Spark commits the epoch after this transaction, so it must be on the disk.
         self._connection.execute("PRAGMA synchronous = FULL")
         self._file, self._identity = file, _identity_of(file)
 
@@ -185,7 +193,7 @@ class SqliteDatabase(Database):
 
     @override
     def set_up_alone(self) -> None:
-        """Nothing: only one transaction writes at a time."""
+        """Do nothing, as only one transaction writes at a time."""
 
     @override
     def ask(self, statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
@@ -193,11 +201,11 @@ class SqliteDatabase(Database):
 
     @override
     def repeat(self, statement: str, rows: Iterable[Row]) -> None:
-        taken = _Taken(rows)
+        remembered = _RememberedRows(rows)
         try:
-            self._connection.executemany(statement, taken)
+            self._connection.executemany(statement, remembered)
         except sqlite3.Error as error:
-            error.add_note(f"  row: {shorten(taken.last)}")
+            error.add_note(f"  row: {shorten(remembered.last)}")
             raise
 
     @override
@@ -206,9 +214,9 @@ class SqliteDatabase(Database):
             self.repeat(statement, rows)
 
     @override
-    def load(self, table: TableName, rows: Sequence[Alike]) -> None:
+    def load(self, table: TableName, rows: Sequence[RowGroup]) -> None:
         insert = functools.cache(Statements(SqliteSink.dialect, table).insert)
-        self.repeat_in_turn((insert(some.columns), some.rows) for some in rows)
+        self.repeat_in_turn((insert(group.columns), group.rows) for group in rows)
 
     @override
     def find_table(self, table: TableName) -> TableName | None:
@@ -238,14 +246,14 @@ def _identity_of(file: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-class _Taken:
-    """Rows on their way to the driver, which does not say which of them it refused."""
+class _RememberedRows:
+    """Rows passed to the database driver; on an error the last one is the refused row."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
         self._rows = iter(rows)
         self.last: Row = ()
 
-    def __iter__(self) -> _Taken:
+    def __iter__(self) -> _RememberedRows:
         return self
 
     def __next__(self) -> Row:
@@ -254,25 +262,25 @@ class _Taken:
 
 
 def _instant(value: datetime) -> str:
-    text = values.in_utc(value).isoformat(timespec="microseconds")
+    text = to_utc(value).isoformat(timespec="microseconds")
     return text.removesuffix("+00:00") + "Z"
 
 
-_FORM = values.by_type(
+_CONVERT = by_type(
     {
-        type(None): values.same,
+        type(None): unchanged,
         bool: int,
-        int: values.whole,
-        float: values.finite,
-        str: values.text,
-        bytes: values.same,
+        int: int64,
+        float: finite_float,
+        str: utf8_text,
+        bytes: unchanged,
         bytearray: bytes,
         memoryview: bytes,
         datetime: _instant,
         date: date.isoformat,
         time: time.isoformat,
         timedelta: timedelta.total_seconds,
-        Decimal: values.decimal_text,
+        Decimal: decimal_text,
         dict: json_text,
         list: json_text,
     }

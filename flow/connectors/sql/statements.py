@@ -1,4 +1,4 @@
-"""The SQL text that the sinks send: names are quoted, and values are only ever parameters."""
+"""SQL statements of the sinks: names are quoted, and all values are parameters."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from flow.connectors.sql.values import Form
+from flow.connectors.sql.values import ValueConverter
 
 TableName: TypeAlias = tuple[str, ...]
-"""A table's name: its schema, where it has one, and its own name."""
+"""Name of a table: its schema, if it has one, and its own name."""
 
 
 class Dialect(ABC):
-    """What one database says otherwise than another."""
+    """Differences between databases."""
 
     row_lock = ""
     table_options = ""
 
     @abstractmethod
-    def form(self) -> Form:
-        """What makes of a value what the driver is given."""
+    def value_converter(self) -> ValueConverter:
+        """Return the conversion of values to the database driver's form."""
 
     @abstractmethod
     def placeholder(self, number: int) -> str:
-        """The place of a parameter, the first of which is number 1."""
+        """Return the placeholder of a parameter; the first has number 1."""
 
     @abstractmethod
     def column_type(self, kind: Any) -> str | None:
-        """The type of a column for values of a pyarrow type; ``None`` when there is none."""
+        """Return the SQL type of a pyarrow type; ``None`` if there is none."""
 
 
 def quoted(name: str) -> str:
-    """A name as SQL has it, whatever characters are in it.
+    """Return a name in quotes, valid with any characters.
 
     >>> print(quoted("per cent"), quoted('5" wide'))
     "per cent" "5"" wide"
@@ -44,13 +44,13 @@ def quoted(name: str) -> str:
 
 
 def quoted_table(table: TableName) -> str:
-    """A table's name as SQL has it."""
+    """Return the name of a table in quotes."""
     return ".".join(map(quoted, table))
 
 
 @dataclass(frozen=True)
 class Statements:
-    """The statements about one table."""
+    """Statements about one table."""
 
     dialect: Dialect
     table: TableName
@@ -58,12 +58,12 @@ class Statements:
     def create(
         self, columns: pa.Schema | str, key: Sequence[str], epoch_columns: Sequence[str]
     ) -> str:
-        """Make the table.
+        """Return the statement that creates the table.
 
         Args:
-            columns: its columns, with types of pyarrow, or as SQL text.
-            key: its primary key; part of the text where there is one.
-            epoch_columns: the columns for the run and the epoch, to be added.
+            columns: columns with types of pyarrow, or as SQL text.
+            key: primary key; ignored if `columns` is text, which holds its own.
+            epoch_columns: columns of the run and the epoch, which are added.
         """
         kinds = (pa.string(), pa.int64())
         marks = [
@@ -71,36 +71,36 @@ class Statements:
             for name, kind in zip(epoch_columns, kinds, strict=False)
         ]
         if isinstance(columns, str):
-            # The text may end with constraints, which no column can come after.
+            # The text may end with constraints, after which no column can stand.
             return f"CREATE TABLE {self._name} ({', '.join([*marks, columns])})"
         lines = [*map(self._column, columns), *marks]
         if key:
-            lines.append(f"PRIMARY KEY ({_list(key)})")
+            lines.append(f"PRIMARY KEY ({_quoted_list(key)})")
         options = self.dialect.table_options
         return f"CREATE TABLE {self._name} ({', '.join(lines)}) {options}".rstrip()
 
-    def insert(self, columns: Sequence[str], words: str = "") -> str:
-        """Add a row; `words` are what a database wants said before the values."""
-        places = ", ".join(map(self.dialect.placeholder, range(1, len(columns) + 1)))
-        return f"INSERT INTO {self._name} ({_list(columns)}) {words}VALUES ({places})"
+    def insert(self, columns: Sequence[str], clause: str = "") -> str:
+        """Return the statement that adds a row, with a clause before the values."""
+        placeholders = ", ".join(map(self.dialect.placeholder, range(1, len(columns) + 1)))
+        return f"INSERT INTO {self._name} ({_quoted_list(columns)}) {clause}VALUES ({placeholders})"
 
     def upsert(self, columns: Sequence[str], key: Sequence[str]) -> str:
-        """Add a row, or change the one that has its key."""
+        """Return the statement that adds a row, or changes the one with its key."""
         changed = [quoted(name) for name in columns if name not in key]
         change = ", ".join(f"{name} = excluded.{name}" for name in changed)
         action = f"UPDATE SET {change}" if changed else "NOTHING"
-        return f"{self.insert(columns)} ON CONFLICT ({_list(key)}) DO {action}"
+        return f"{self.insert(columns)} ON CONFLICT ({_quoted_list(key)}) DO {action}"
 
     def check_key(self, key: Sequence[str]) -> str:
-        """Fail, without writing, unless the columns are a key that rows can conflict on."""
+        """Return a statement that fails if the columns are no unique key; it writes nothing."""
         nulls = ", ".join("NULL" for _ in key)
         return (
-            f"EXPLAIN INSERT INTO {self._name} ({_list(key)}) VALUES ({nulls}) "
-            f"ON CONFLICT ({_list(key)}) DO NOTHING"
+            f"EXPLAIN INSERT INTO {self._name} ({_quoted_list(key)}) VALUES ({nulls}) "
+            f"ON CONFLICT ({_quoted_list(key)}) DO NOTHING"
         )
 
     def delete(self, key: Sequence[str]) -> str:
-        """Remove the row with a key."""
+        """Return the statement that deletes the row with a key."""
         found = [
             f"{quoted(name)} = {self.dialect.placeholder(number)}"
             for number, name in enumerate(key, 1)
@@ -108,7 +108,7 @@ class Statements:
         return f"DELETE FROM {self._name} WHERE {' AND '.join(found)}"
 
     def delete_epochs(self, run_column: str, epoch_column: str) -> str:
-        """Remove what a run wrote, in an epoch and all later ones."""
+        """Return the statement that deletes the rows of a run from an epoch on."""
         run, epoch = self.dialect.placeholder(1), self.dialect.placeholder(2)
         return (
             f"DELETE FROM {self._name} "
@@ -124,5 +124,5 @@ class Statements:
         return f"{quoted(field.name)} {kind}{'' if field.nullable else ' NOT NULL'}"
 
 
-def _list(names: Sequence[str]) -> str:
+def _quoted_list(names: Sequence[str]) -> str:
     return ", ".join(map(quoted, names))

@@ -1,4 +1,4 @@
-"""What the sinks that write a table have in common: whose turn it is, and what is written when."""
+"""Base of the sinks that write tables: transactions of epochs, and their order."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from typing_extensions import override
 
-from flow.connectors.files.checks import Schema, check_choice, checked_schema
+from flow.checks import check_choice
+from flow.connectors.formats.schema import Schema, as_schema
 from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
 from flow.connectors.sql.database import Database
 from flow.connectors.sql.ledger import Entry, Ledger, Repeating, Todo
-from flow.connectors.sql.rows import Alike, Change, Chunk, RowMaker
+from flow.connectors.sql.rows import Change, Chunk, RowGroup, RowMaker
 from flow.connectors.sql.statements import Dialect, Statements, TableName
 from flow.errors import FlowBuildError, FlowTypeError, SinkError, shorten
 
 Mode: TypeAlias = Literal["insert", "upsert"]
-"""Whether rows are added, or take the place of those with the same key."""
+"""Write mode: rows are added, or replace the rows with the same key."""
 
 MODES = ("insert", "upsert")
 
 
 @dataclass(frozen=True)
 class _Run:
-    """What a sink that is open knows."""
+    """State of a sink that is open."""
 
     database: Database
     statements: Statements
@@ -39,22 +40,22 @@ class _Run:
 
 
 @dataclass
-class _Holder:
-    """Where a sink keeps its run, being itself frozen."""
+class _RunHolder:
+    """Mutable holder of the run of a sink, which is frozen."""
 
     run: _Run | None = None
 
 
 @dataclass(frozen=True)
 class TableSink(Sink[Any]):
-    """The base of the sinks that write tables; the arguments are described there."""
+    """Base of the sinks that write tables, which describe the arguments."""
 
     _: KW_ONLY
     mode: Mode = "insert"
     key: str | Sequence[str] = ()
     schema: Schema | str | None = None
     epoch_columns: tuple[str, str] | None = None
-    _holder: _Holder = field(default_factory=_Holder, init=False, repr=False, compare=False)
+    _holder: _RunHolder = field(default_factory=_RunHolder, init=False, repr=False, compare=False)
 
     guarantee = Guarantee.EXACTLY_ONCE
     dialect: ClassVar[Dialect]
@@ -62,16 +63,16 @@ class TableSink(Sink[Any]):
     def __post_init__(self) -> None:
         check_choice("mode", self.mode, MODES)
         key = (self.key,) if isinstance(self.key, str) else self.key
-        object.__setattr__(self, "key", _checked_names("key", key))
+        object.__setattr__(self, "key", _as_names("key", key))
         if self.epoch_columns is not None:
-            columns = _checked_names("epoch_columns", self.epoch_columns)
+            columns = _as_names("epoch_columns", self.epoch_columns)
             object.__setattr__(self, "epoch_columns", columns)
-        object.__setattr__(self, "schema", _checked_columns(self.schema, self.dialect))
+        object.__setattr__(self, "schema", _as_columns(self.schema, self.dialect))
         self._check_together()
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels to workers: no connection, they only make rows."""
-        return {**self.__dict__, "_holder": _Holder()}
+        """Leave out the connection from the copies of workers, which only make rows."""
+        return {**self.__dict__, "_holder": _RunHolder()}
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self.arguments().items())
@@ -88,7 +89,7 @@ class TableSink(Sink[Any]):
             database = self.connect()
             try:
                 with database.transaction():
-                    self._holder.run = self._opened(database, run_id)
+                    self._holder.run = self._set_up(database, run_id)
             except BaseException:
                 database.close()
                 self._holder.run = None
@@ -97,7 +98,7 @@ class TableSink(Sink[Any]):
     @override
     def write(self, context: WriteContext, batches: Iterator[Written]) -> list[Chunk]:
         marks = self.epoch_columns or ()
-        maker = RowMaker(context, self.dialect.form(), tuple(self.key), marks)
+        maker = RowMaker(context, self.dialect.value_converter(), tuple(self.key), marks)
         return list(maker.chunks(batches))
 
     @override
@@ -109,7 +110,7 @@ class TableSink(Sink[Any]):
         step = f"step {chunks[0].step_id!r}: " if chunks else ""
         what = f"{step}epoch {epoch} could not be written to {self}"
         with self._explained(what), run.database.transaction():
-            entry = self._own_entry(run)
+            entry = self._locked_entry(run)
             count = sum(chunk.count for chunk in chunks)
             rewinds = max((chunk.rewinds for chunk in chunks), default=0)
             todo = entry.todo(epoch, count, rewinds, self._repeating())
@@ -122,8 +123,8 @@ class TableSink(Sink[Any]):
             if todo is not Todo.NOTHING:
                 for chunk in chunks:
                     self._write_chunk(run, chunk)
-                written = entry.after(epoch, count, rewinds, self._repeating())
-                run.ledger.update(run.database, written)
+                new_entry = entry.after(epoch, count, rewinds, self._repeating())
+                run.ledger.update(run.database, new_entry)
 
     @override
     def close(self) -> None:
@@ -133,26 +134,26 @@ class TableSink(Sink[Any]):
 
     @abstractmethod
     def __str__(self) -> str:
-        """The table and its database, as errors show them."""
+        """Return the table and its database, as errors show them."""
 
     @abstractmethod
     def connect(self) -> Database:
-        """Connect to the database."""
+        """Return a new connection to the database."""
 
     @abstractmethod
     def table_name(self) -> TableName:
-        """The table's name in its parts."""
+        """Return the name of the table in its parts."""
 
     @abstractmethod
     def epochs_table(self, table: TableName) -> TableName:
-        """Where the table of epochs is, for a table in full."""
+        """Return the name of the table of epochs, given the full name of the table."""
 
     @abstractmethod
     def driver_errors(self) -> tuple[type[Exception], ...]:
-        """What the database's driver raises."""
+        """Return the exceptions of the database's driver."""
 
     def arguments(self) -> dict[str, Any]:
-        """The sink's arguments that are not the default, fit to be shown."""
+        """Return the arguments that differ from their defaults, without secrets."""
         own = [one for one in dataclasses.fields(self) if one.init]
         return {
             one.name: getattr(self, one.name)
@@ -161,7 +162,7 @@ class TableSink(Sink[Any]):
         }
 
     def explanation(self, error: Exception) -> str:
-        """What an error of the driver says, fit to be shown."""
+        """Return the text of a driver's error, without secrets."""
         return "\n".join([str(error).strip(), *getattr(error, "__notes__", [])])
 
     @contextlib.contextmanager
@@ -170,13 +171,13 @@ class TableSink(Sink[Any]):
             yield
         except self.driver_errors() as error:
             text = self.explanation(error)
-            # A cause is shown with its own text, so it must be fit to be shown as well.
+            # Tracebacks show a cause with its own text, which may hold a secret.
             cause = error if str(error).strip() in text else None
             raise SinkError(f"{what}: {text}") from cause
 
-    def _opened(self, database: Database, run_id: str) -> _Run:
+    def _set_up(self, database: Database, run_id: str) -> _Run:
         database.set_up_alone()
-        table = database.find_table(self.table_name()) or self._created(database)
+        table = database.find_table(self.table_name()) or self._create(database)
         statements = Statements(self.dialect, table)
         columns = tuple(database.columns_of(table))
         for name in (*self.key, *(self.epoch_columns or ())):
@@ -193,10 +194,10 @@ class TableSink(Sink[Any]):
         ledger.claim(database, writer)
         return _Run(database, statements, columns, ledger, writer)
 
-    def _created(self, database: Database) -> TableName:
+    def _create(self, database: Database) -> TableName:
         if self.schema is None:
             raise SinkError(
-                f"{self} does not exist: make it, or give the sink a schema to make it from"
+                f"{self} does not exist: create it, or give the sink a schema to create it from"
             )
         statements = Statements(self.dialect, self.table_name())
         marks = self.epoch_columns or ()
@@ -213,13 +214,13 @@ class TableSink(Sink[Any]):
                 f"exactly its key columns {self.key} is needed ({self.explanation(error)})"
             ) from error
 
-    def _own_entry(self, run: _Run) -> Entry:
+    def _locked_entry(self, run: _Run) -> Entry:
         entry = run.ledger.read(run.database)
         if entry is None or entry.writer != run.writer:
             raise SinkError(
                 f"{self} was opened for the same run by another output of the flow, or by another "
-                "process on the same checkpoint: merge the outputs' streams or give each a table "
-                "of its own, and start a checkpoint's flow once"
+                "process on the same checkpoint: merge the streams of the outputs or give each a "
+                "table of its own, and run one process on a checkpoint"
             )
         return entry
 
@@ -229,8 +230,8 @@ class TableSink(Sink[Any]):
         return Repeating.MARKED if self.epoch_columns else Repeating.DOUBLES
 
     def _write_chunk(self, run: _Run, chunk: Chunk) -> None:
-        rows = chunk.unpacked()
-        for name in dict.fromkeys(name for some in rows for name in some.columns):
+        rows = chunk.unpack()
+        for name in dict.fromkeys(name for group in rows for name in group.columns):
             if name not in run.columns:
                 raise SinkError(
                     f"step {chunk.step_id!r}: {self} has no column {name!r}, its columns are "
@@ -242,8 +243,8 @@ class TableSink(Sink[Any]):
         else:
             self._change(run, rows)
 
-    def _change(self, run: _Run, rows: Sequence[Alike]) -> None:
-        """Put and delete rows by their key."""
+    def _change(self, run: _Run, rows: Sequence[RowGroup]) -> None:
+        """Upsert and delete rows by their key."""
         key = tuple(self.key)
 
         @functools.cache
@@ -253,7 +254,7 @@ class TableSink(Sink[Any]):
             return run.statements.upsert(columns, key)
 
         run.database.repeat_in_turn(
-            (statement(some.change, some.columns), some.rows) for some in rows
+            (statement(group.change, group.columns), group.rows) for group in rows
         )
 
     def _set_back_problem(self, run: _Run, entry: Entry, epoch: int, count: int) -> str:
@@ -261,9 +262,9 @@ class TableSink(Sink[Any]):
         if entry.epoch == epoch and entry.row_count != count:
             found = f"{entry.row_count} rows of epoch {epoch} of this run, which has {count} now"
         return (
-            f"{self} holds {found}: rows would be there twice, or be left out. Either write to "
+            f"{self} holds {found}: rows would be doubled, or left out. Either write to "
             f"another table; or delete the rows that epochs from {epoch} on have written, run the "
-            f"statement\n  {run.ledger.forgetting()}\nand start the flow again. With "
+            f"statement\n  {run.ledger.delete_statement()}\nand start the flow again. With "
             "epoch_columns, or mode='upsert', a sink does this by itself"
         )
 
@@ -275,8 +276,8 @@ class TableSink(Sink[Any]):
             )
         if self.epoch_columns is not None and self.mode == "upsert":
             raise FlowBuildError(
-                "epoch_columns are for mode='insert': rows that are written again take the place "
-                "of themselves with mode='upsert'"
+                "epoch_columns are for mode='insert': rows that are written again replace "
+                "themselves with mode='upsert'"
             )
         if self.epoch_columns is not None and len(self.epoch_columns) != 2:
             raise FlowBuildError(
@@ -305,7 +306,7 @@ def check_table_name(parts: tuple[object, ...]) -> None:
             raise FlowTypeError(f"table must be a table's name, got {shorten(part)}")
 
 
-def _checked_names(parameter: str, names: object) -> tuple[str, ...]:
+def _as_names(parameter: str, names: object) -> tuple[str, ...]:
     listed = tuple(names) if isinstance(names, (list, tuple)) else (names,)
     for name in listed:
         if not isinstance(name, str) or not name or "\0" in name:
@@ -315,17 +316,17 @@ def _checked_names(parameter: str, names: object) -> tuple[str, ...]:
     return listed
 
 
-def _checked_columns(schema: object, dialect: Dialect) -> Any:
+def _as_columns(schema: object, dialect: Dialect) -> Any:
     if isinstance(schema, str):
         if not schema.strip():
             raise FlowBuildError("schema must have columns, got empty text")
         return schema
-    checked = checked_schema(schema)
+    checked = as_schema(schema)
     for column in () if checked is None else checked:
         if dialect.column_type(column.type) is None:
             raise FlowBuildError(
-                f"schema: column {column.name!r} is {column.type}, for which no type of column is "
-                "known (a timestamp needs a time zone): choose another type, or write the schema "
+                f"schema: column {column.name!r} is {column.type}, which has no SQL type "
+                "(a timestamp needs a time zone): choose another type, or write the schema "
                 "as SQL text"
             )
     return checked

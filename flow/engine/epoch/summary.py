@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from flow.engine.epoch.context import LateSource, Stats
@@ -63,16 +62,3 @@ class Summary:
     def count(self, step_id: str, what: str) -> int:
         """How often something happened in a step."""
         return self.counts[step_id, what]
-
-
-def behind_text(behind: Mapping[str, int], most: int) -> str:
-    """How far behind an input is, with the worst of its partitions.
-
-    >>> behind_text({"orders/0": 1_000, "orders/1": 0, "orders/2": 20}, 3)
-    '1,020 behind (orders/0 1,000, orders/2 20)'
-    """
-    worst = sorted(behind.items(), key=lambda item: (-item[1], item[0]))
-    waiting = [f"{name} {count:,}" for name, count in worst if count]
-    more = ["…"] if len(waiting) > most else []
-    total = f"{sum(behind.values()):,} behind"
-    return f"{total} ({', '.join(waiting[:most] + more)})" if waiting else total

@@ -133,7 +133,7 @@ def test_columns_keep_their_types_in_a_run_that_goes_on(tmp_path: Path) -> None:
 def test_a_column_that_changes_within_a_task_makes_another_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(columns, "GATHERED", 1)
+    monkeypatch.setattr(columns, "MERGED_ROWS", 1)
     sink = opened(ParquetSink(tmp_path))
     sink.commit(0, [write(sink, 0, 4, [{"x": 1}], [{"x": 2}], [{"x": 2.5, "y": "new"}])])
     assert tree(tmp_path) == [

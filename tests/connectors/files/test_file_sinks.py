@@ -477,7 +477,7 @@ def test_sinks_compare_by_value_and_can_be_hashed(tmp_path: Path) -> None:
         (
             lambda: JsonLinesSink("a", if_exists="overwrite"),
             FlowBuildError,
-            "if_exists must be one of 'error', 'replace', 'append', got 'overwrite'",
+            "if_exists must be 'error', 'replace' or 'append', got 'overwrite'",
         ),
         (lambda: ParquetSink("a", schema=["n"]), FlowTypeError, "schema must be a pyarrow.Schema"),
         (

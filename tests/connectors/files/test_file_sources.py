@@ -305,19 +305,27 @@ def test_sources_compare_by_value_and_can_be_hashed() -> None:
         (lambda: TextSource(5), FlowTypeError, "path must be text or a pathlib.Path, got int 5"),
         (lambda: TextSource(""), FlowBuildError, "path must name a file or a directory, got ''"),
         (lambda: TextSource([]), FlowBuildError, "path must name at least one file"),
-        (lambda: TextSource("a", bytes_per_epoch=0), FlowBuildError, "at least 1 byte, got 0"),
+        (
+            lambda: TextSource("a", bytes_per_epoch=0),
+            FlowBuildError,
+            "a whole number of at least 1, got 0",
+        ),
         (
             lambda: TextSource("a", bytes_per_epoch="1"),
             FlowTypeError,
-            "bytes_per_epoch must be a whole number of bytes, got str '1'",
+            "bytes_per_epoch must be a whole number of at least 1, got '1'",
         ),
         (lambda: TextSource("a", follow=1), FlowTypeError, "follow must be True or False, got int"),
         (
             lambda: TextSource("a", on_invalid="ignore"),
             FlowBuildError,
-            "on_invalid must be one of 'fail', 'drop', 'errors', got 'ignore'",
+            "on_invalid must be 'fail', 'drop' or 'errors', got 'ignore'",
         ),
-        (lambda: ParquetSource("a", rows_per_epoch=0), FlowBuildError, "at least 1 row, got 0"),
+        (
+            lambda: ParquetSource("a", rows_per_epoch=0),
+            FlowBuildError,
+            "a whole number of at least 1, got 0",
+        ),
         (lambda: ParquetSource("a", columns="n"), FlowTypeError, "columns must be a list of names"),
         (lambda: ParquetSource("a", columns=[]), FlowBuildError, "columns must name at least one"),
         (

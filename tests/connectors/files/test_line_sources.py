@@ -24,6 +24,7 @@ from flow.connectors.files import (
     lines,
     planning,
 )
+from flow.connectors.formats.line_parser import is_utf8
 from flow.connectors.source import BadInput
 from flow.errors import SourceError
 from tests.support.reading_files import (
@@ -329,9 +330,9 @@ def test_text_is_what_python_decodes(pieces: list[bytes] | bytes) -> None:
     try:
         data.decode()
     except UnicodeDecodeError:
-        assert not line_source.is_utf8(data)
+        assert not is_utf8(data)
     else:
-        assert line_source.is_utf8(data)
+        assert is_utf8(data)
 
 
 # --- JSON lines ----------------------------------------------------------------------------------

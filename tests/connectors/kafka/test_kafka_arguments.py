@@ -13,7 +13,8 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow
 from flow.connectors.kafka import KafkaMessage, KafkaSource
-from flow.connectors.kafka.client import LastProblem, Properties
+from flow.connectors.kafka.client import LastProblem
+from flow.connectors.kafka.properties import Properties
 from flow.errors import FlowBuildError, FlowTypeError
 from flow.testing import TestDriver, TestingSink
 
@@ -35,8 +36,8 @@ def source(**arguments: Any) -> KafkaSource:
     [
         ({"topics": None}, "either topics or a pattern"),
         ({"pattern": "o.*"}, "either topics or a pattern"),
-        ({"topics": []}, "topics must be the name of a topic, or several"),
-        ({"topics": ["a", 1]}, "topics must be the name of a topic, or several"),
+        ({"topics": []}, "topics must be the name of a topic or a list"),
+        ({"topics": ["a", 1]}, "topics must be the name of a topic or a list"),
         ({"topics": ["a", "a"]}, "a name twice"),
         ({"topics": None, "pattern": "("}, r"pattern '\(' is not a regular expression"),
         ({"topics": None, "pattern": 3}, "pattern must be the text of a regular expression, got"),
@@ -44,32 +45,38 @@ def source(**arguments: Any) -> KafkaSource:
         ({"end": "earliest"}, "end must be 'latest'"),
         ({"start": datetime(2026, 1, 1)}, "start: .* is a naive datetime"),  # noqa: DTZ001
         ({"start": 17}, "start must be text, an aware datetime or offsets, got int 17"),
-        ({"start": {"orders": 17}}, "offsets of a topic are a mapping of partitions to offsets"),
-        ({"start": {"orders": {0: -1}}}, "whole numbers from 0 on"),
+        ({"start": {"orders": 17}}, "offsets of a topic must map partitions to offsets"),
+        ({"start": {"orders": {0: -1}}}, "both 0 or more"),
         ({"start": {"oders": {0: 1}}}, "start has offsets of topic 'oders', which it does not"),
         ({"end": {"oders": {0: 1}}}, "end has offsets of topic 'oders', which it does not read"),
         ({"topics": None, "pattern": "o.*s", "end": {"order": {0: 1}}}, "of topic 'order', which"),
-        ({"value": "xml"}, "value must be one of 'bytes', 'text', 'json', 'avro', got 'xml'"),
+        ({"value": "xml"}, "value must be 'bytes', 'text', 'json' or 'avro', got 'xml'"),
         ({"schema": PRICES}, "schema is for value='json' or value='avro', got value='bytes'"),
         ({"key_schema": PRICES}, "key_schema is for key='json' or key='avro'"),
         ({"value": "avro"}, "value='avro' needs schema"),
         ({"value": "json", "items": "records"}, "value='json' needs schema"),
         ({"value": "json", "schema": PRICES, "items": "messages"}, "leave it out for messages"),
-        ({"value": "json", "schema": {"x": pa.null()}, "items": "rows"}, "items must be one of"),
+        (
+            {"value": "json", "schema": {"x": pa.null()}, "items": "rows"},
+            "items must be 'messages' or 'records'",
+        ),
         ({"value": "json", "schema": {"x": pa.month_day_nano_interval()}}, "cannot be read from"),
         ({"value": "avro", "schema": "{"}, "not an Avro schema"),
         ({"value": "avro", "schema": {"type": "what"}}, "not an Avro schema"),
         ({"value": "avro", "schema": UNION}, "a union of several types"),
-        ({"null_key": "drop"}, "null_key must be one of 'keep', 'invalid'"),
-        ({"on_invalid": "skip"}, "on_invalid must be one of"),
-        ({"on_data_loss": "ignore"}, "on_data_loss must be one of 'fail', 'warn'"),
-        ({"max_records_per_epoch": 0}, "max_records_per_epoch must be at least 1 record"),
-        ({"patience": "0s"}, "patience must be more than nothing"),
-        ({"discover_every": "0s"}, "discover_every must be more than nothing"),
+        ({"null_key": "drop"}, "null_key must be 'keep' or 'invalid'"),
+        ({"on_invalid": "skip"}, "on_invalid must be 'fail', 'drop' or"),
+        ({"on_data_loss": "ignore"}, "on_data_loss must be 'fail' or 'warn'"),
+        (
+            {"max_records_per_epoch": 0},
+            "max_records_per_epoch must be a whole number of at least 1, got 0",
+        ),
+        ({"patience": "0s"}, "patience must be positive"),
+        ({"discover_every": "0s"}, "discover_every must be positive"),
         ({"prefix": 1}, "prefix must be text"),
-        ({"properties": {"group.id": None}}, "'group.id' must be text, a number or a truth"),
+        ({"properties": {"group.id": None}}, "'group.id' must be text, a number, True or"),
         ({"properties": {"auto.offset.reset": "latest"}}, "the arguments start and on_data_loss"),
-        ({"properties": {"bootstrap.servers": "x"}}, "it is the argument servers"),
+        ({"properties": {"bootstrap.servers": "x"}}, "use the argument servers"),
     ],
 )
 def test_what_does_not_fit_is_refused_when_the_source_is_made(
@@ -81,7 +88,7 @@ def test_what_does_not_fit_is_refused_when_the_source_is_made(
 
 def test_servers_are_addresses_with_commas_between() -> None:
     assert KafkaSource(" one:9092, two:9092 ", "orders").servers == "one:9092,two:9092"
-    with pytest.raises(FlowBuildError, match="addresses with commas between"):
+    with pytest.raises(FlowBuildError, match="addresses separated by commas"):
         KafkaSource("one:9092,", "orders")
     with pytest.raises(FlowTypeError, match="servers must be text"):
         KafkaSource(9092, "orders")  # type: ignore[arg-type]
@@ -137,7 +144,7 @@ def test_no_secret_is_shown() -> None:
 
 def test_what_the_client_says_is_shown_without_the_secrets_in_it() -> None:
     properties = Properties(SECRETS)
-    assert properties.hide("no login of ann with hunter2") == "no login of *** with ***"
+    assert properties.mask("no login of ann with hunter2") == "no login of *** with ***"
     problem = LastProblem(properties)
     assert str(problem) == ""
 

@@ -333,7 +333,7 @@ def test_workers_and_users_of_sqlite_do_not_need_psycopg() -> None:
         "from flow.connectors.sink import WriteContext\n"
         f"sink = pickle.loads({pickle.dumps(sink)!r})\n"
         "chunks = sink.write(WriteContext('out', 0, 0, 'run'), iter([[{'n': 1}]]))\n"
-        "print(chunks[0].unpacked()[0].rows, sink)"
+        "print(chunks[0].unpack()[0].rows, sink)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr == ""

@@ -143,7 +143,7 @@ def test_a_table_that_is_there_stays_as_it_is(db: TestDatabase) -> None:
 
 def test_a_table_that_is_missing_without_a_schema_is_an_error(db: TestDatabase) -> None:
     sink = db.sink("nowhere")
-    with pytest.raises(SinkError, match=r"table 'nowhere' of .* does not exist: make it, or give"):
+    with pytest.raises(SinkError, match=r"table 'nowhere' of .* does not exist: create it, or"):
         open_once(sink)
 
 
@@ -204,7 +204,7 @@ def test_rows_with_different_columns_travel_together(db: TestDatabase) -> None:
 
 def test_rows_whose_fields_have_another_order_are_alike(db: TestDatabase) -> None:
     (chunk,) = write(db.sink(), 0, [{"n": 1, "k": "a"}, {"k": "b", "n": 2}, Pair("c", 3)])
-    assert [(some.columns, len(some.rows)) for some in chunk.unpacked()] == [(("k", "n"), 3)]
+    assert [(group.columns, len(group.rows)) for group in chunk.unpack()] == [(("k", "n"), 3)]
 
 
 @pytest.mark.parametrize("stretch", [1, 20])
@@ -309,7 +309,7 @@ HOUR = WindowMetadata(
         (None, "this item is a NoneType"),
         (Reading, "this item is a type"),
         ({}, "the record has no field to write"),
-        ({"n": 1, 2: 3}, "the names of columns are text, got 2"),
+        ({"n": 1, 2: 3}, "names of columns must be text, got 2"),
         ({"n": 1, "epoch": 3}, "the sink itself fills column 'epoch'"),
         (Delete({"n": 1}), "a Delete needs a sink with mode='upsert'"),
     ],
@@ -345,7 +345,7 @@ def test_a_record_without_its_key_is_an_error(db: TestDatabase, item: Any, probl
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"mode": "replace"}, "mode must be one of 'insert', 'upsert', got 'replace'"),
+        ({"mode": "replace"}, "mode must be 'insert' or 'upsert', got 'replace'"),
         ({"mode": "upsert"}, "give both or neither, got mode='upsert' and key=\\(\\)"),
         ({"key": "k"}, "give both or neither, got mode='insert'"),
         ({"mode": "upsert", "key": ("k", "k")}, "key must name each column once"),
@@ -355,7 +355,7 @@ def test_a_record_without_its_key_is_an_error(db: TestDatabase, item: Any, probl
         ({"schema": " "}, "schema must have columns, got empty text"),
         ({"schema": {}}, "schema must have columns, each name once"),
         ({"schema": {"at": pa.timestamp("us")}}, "column 'at' is timestamp.* needs a time zone"),
-        ({"schema": {"x": pa.null()}}, "column 'x' is null, for which no type of column is known"),
+        ({"schema": {"x": pa.null()}}, "column 'x' is null, which has no SQL type"),
         ({"schema": {"epoch": pa.int64()}, "epoch_columns": MARKS}, "one of epoch_columns"),
         ({"schema": {"n": pa.int64()}, "mode": "upsert", "key": "k"}, "'k' is not in the schema"),
     ],

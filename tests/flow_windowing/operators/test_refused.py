@@ -100,7 +100,13 @@ WINDOWERS: list[tuple[type, str, Any, type[Exception], str]] = [
     ),
     (win.CalendarWindower, "unit", "hour", FlowBuildError, "must be 'day', 'week', 'month' or"),
     (win.CalendarWindower, "tz", "Mars/X", FlowBuildError, "the name of an IANA time zone"),
-    (win.CalendarWindower, "every", 0, FlowBuildError, "must be 1 or more, got 0"),
+    (
+        win.CalendarWindower,
+        "every",
+        0,
+        FlowBuildError,
+        "must be a whole number of at least 1, got 0",
+    ),
     (win.CalendarWindower, "week_starts", "Monday", FlowBuildError, "got 'Monday'"),
 ]
 
@@ -143,11 +149,11 @@ OPERATORS: list[tuple[str, str, Any, type[Exception], str]] = [
     ),
     *((one, "windower", "1h", FlowTypeError, "windower must be a Windower such") for one in EVERY),
     *(
-        (one, "timestamp", "now", FlowBuildError, "timestamp must be one of 'open', 'close'")
+        (one, "timestamp", "now", FlowBuildError, "timestamp must be 'open', 'close'")
         for one in EVERY
     ),
     *(
-        (one, "emit", "often", FlowBuildError, "emit must be one of 'close', 'epoch', 'update'")
+        (one, "emit", "often", FlowBuildError, "emit must be 'close', 'epoch' or 'update'")
         for one in EVERY
         if one not in ("window", "join")
     ),
@@ -170,8 +176,8 @@ OPERATORS: list[tuple[str, str, Any, type[Exception], str]] = [
     ("mean", "of", "a..b", FlowBuildError, "of: Mean: field must be a path such as"),
     ("aggregate", "n", 5, FlowTypeError, "n must be an Aggregator such as Sum('amount')"),
     ("aggregate", "n", win.Count, FlowTypeError, "write Count()"),
-    ("join", "insert_mode", "all", FlowBuildError, "insert_mode must be one of 'first', 'last'"),
-    ("join", "emit_mode", "late", FlowBuildError, "emit_mode must be one of 'complete', 'final'"),
+    ("join", "insert_mode", "all", FlowBuildError, "insert_mode must be 'first', 'last'"),
+    ("join", "emit_mode", "late", FlowBuildError, "emit_mode must be 'complete', 'final'"),
 ]
 
 

@@ -488,11 +488,15 @@ class NoZone(tzinfo):
             "CalendarWindower: tz must tell the local time at every instant, "
             "but NoZone() raised NotImplementedError: ",
         ),
-        ({"every": 0}, FlowBuildError, "CalendarWindower: every must be 1 or more, got 0"),
-        ({"every": -1}, FlowBuildError, "every must be 1 or more, got -1"),
-        ({"every": 1.5}, FlowTypeError, "every must be a whole number, got 1.5"),
-        ({"every": True}, FlowTypeError, "every must be a whole number, got True"),
-        ({"every": "1"}, FlowTypeError, "every must be a whole number, got '1'"),
+        (
+            {"every": 0},
+            FlowBuildError,
+            "CalendarWindower: every must be a whole number of at least 1, got 0",
+        ),
+        ({"every": -1}, FlowBuildError, "every must be a whole number of at least 1, got -1"),
+        ({"every": 1.5}, FlowTypeError, "every must be a whole number of at least 1, got 1.5"),
+        ({"every": True}, FlowTypeError, "every must be a whole number of at least 1, got True"),
+        ({"every": "1"}, FlowTypeError, "every must be a whole number of at least 1, got '1'"),
         (
             {"week_starts": "Sunday"},
             FlowBuildError,

@@ -1,1 +1,1 @@
-"""Reading topics: planning epochs, reading ranges, turning bytes into items."""
+"""Reading of topics: plans of epochs, ranges of partitions, items of messages."""

@@ -1,11 +1,10 @@
-"""JSON objects read to columns of numbers, text and truth values, one object after the other.
+"""Deserializer of flat JSON objects to columns of numbers, text and booleans.
 
-msgspec makes something of the wanted fields of an object alone, and passes over the others. Arrow's
-reader, which takes many objects at a time and columns of any type, looks up and keeps track of each
-field that it meets. Of objects of 130 bytes, one field of seven takes 3,500 instructions with the
-one and 7,600 with the other (the kernel ``read-json`` of `benchmarks/kernels`, and the same with
-Arrow's reader), or 0.3 and 0.7 µs; all seven take 1.0 and 1.2 µs (a core of an AMD EPYC, msgspec
-0.22, Arrow 26, by a script that is not kept).
+msgspec decodes only the wanted fields of an object. Arrow's reader, which decodes many objects
+at a time to columns of any type, looks up every field. One of seven fields of an object of 130
+bytes takes 3,500 instructions with msgspec and 7,600 with Arrow (kernel ``read-json`` of
+`benchmarks/kernels`), or 0.3 and 0.7 µs; all seven take 1.0 and 1.2 µs (a core of an AMD EPYC,
+msgspec 0.22, Arrow 26).
 """
 
 from __future__ import annotations
@@ -19,31 +18,31 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
-from flow.connectors.files.json_lines import type_as_read
-from flow.connectors.files.line_source import is_utf8
-from flow.connectors.kafka.reading.forms import Data, JsonColumns
+from flow.connectors.formats.json_decoding import type_as_read
+from flow.connectors.formats.line_parser import is_utf8
+from flow.connectors.kafka.reading.deserializers import Data, JsonColumns
 from flow.errors import EnvironmentProblem
 
-_PYTHON: tuple[tuple[Callable[[Any], bool], type], ...] = (
+_PYTHON_TYPES: tuple[tuple[Callable[[Any], bool], type], ...] = (
     (pa.types.is_boolean, bool),
     (pa.types.is_integer, int),
     (pa.types.is_float64, float),
     (pa.types.is_string, str),
     (pa.types.is_large_string, str),
 )
-"""What the values of a column are to Python. Arrow's reader rounds a narrower float once; by way of
-Python's it would be rounded twice."""
+"""Python type of a column's values. Narrower floats are left to Arrow's reader, which rounds once;
+by way of Python's float they would be rounded twice."""
 
 _REFUSED = (ValueError, OverflowError, RecursionError)
-"""What is raised of an object that does not fit; errors of msgspec and Arrow are ValueErrors."""
+"""Errors for an object that does not fit; those of msgspec and Arrow are ValueErrors."""
 
 
 class FlatJsonColumns(JsonColumns):
-    """JSON objects, as columns of a schema of which `is_flat` holds.
+    """JSON objects as columns of a schema for which `is_flat` is True.
 
-    What msgspec refuses is bad if Arrow's reader refuses it too: that one takes ``NaN`` and
-    ``Infinity``, which Python writes, though they are not JSON. Where an object has a wanted field
-    twice, which JSON leaves open, the last one counts, as in Python; Arrow's reader refuses it.
+    An object that msgspec refuses is bad only if Arrow's reader refuses it too, which accepts
+    ``NaN`` and ``Infinity``, as Python writes them. If an object has a wanted field twice, the last
+    one counts, as in Python; Arrow's reader refuses such an object.
     """
 
     def __reduce__(self) -> Any:
@@ -51,25 +50,25 @@ class FlatJsonColumns(JsonColumns):
 
     @override
     def column(self, data: Data) -> Any | None:
-        # What is passed over is not looked at as text.
+        # msgspec does not check the text of fields that it skips.
         if None in data or not is_utf8(b"\n".join(data)):  # type: ignore[arg-type]
             return None
         try:
             return self._struct(list(map(self._decode, data)))
         except _REFUSED:
-            return self._with_refused(data)
+            return self._column_with_refused(data)
 
-    def _with_refused(self, data: Data) -> Any | None:
-        """Of objects some of which msgspec refuses. What becomes of one depends on it alone."""
+    def _column_with_refused(self, data: Data) -> Any | None:
+        """Return the column of objects of which msgspec refuses some; Arrow reads those."""
         objects: list[Any] = []
         refused: list[bytes | None] = []
-        taken = np.ones(len(data), np.bool_)
-        for at, one in enumerate(data):
+        is_decoded = np.ones(len(data), np.bool_)
+        for row, text in enumerate(data):
             try:
-                objects.append(self._decode(one))
+                objects.append(self._decode(text))
             except _REFUSED:
-                refused.append(one)
-                taken[at] = False
+                refused.append(text)
+                is_decoded[row] = False
         others = super().column(refused)
         if others is None:
             return None
@@ -77,13 +76,15 @@ class FlatJsonColumns(JsonColumns):
             both = pa.concat_arrays([self._struct(objects), others])
         except _REFUSED:
             return None
-        places = np.where(taken, np.cumsum(taken), len(objects) + np.cumsum(~taken)) - 1
-        return both.take(pa.array(places))
+        rows = (
+            np.where(is_decoded, np.cumsum(is_decoded), len(objects) + np.cumsum(~is_decoded)) - 1
+        )
+        return both.take(pa.array(rows))
 
     def _struct(self, objects: list[Any]) -> Any:
         columns = [
-            pa.array(list(map(attrgetter(_name(at)), objects)), type_as_read(field.type))
-            for at, field in enumerate(self.schema)
+            pa.array(list(map(attrgetter(_name(number)), objects)), type_as_read(field.type))
+            for number, field in enumerate(self.schema)
         ]
         fitting = [
             column.cast(field.type) for column, field in zip(columns, self.schema, strict=True)
@@ -92,10 +93,10 @@ class FlatJsonColumns(JsonColumns):
 
     @cached_property
     def _decode(self) -> Callable[[Any], Any]:
-        """Reads one object.
+        """Decoder of one object.
 
         Raises:
-            EnvironmentProblem: msgspec is not there.
+            EnvironmentProblem: msgspec is not installed.
         """
         try:
             import msgspec
@@ -104,25 +105,25 @@ class FlatJsonColumns(JsonColumns):
                 f"JSON of Kafka needs msgspec, which cannot be imported ({error}): install it with "
                 "pip install 'flow-windows[kafka]', where the flow is started and on its workers"
             ) from error
-        names = {_name(at): field.name for at, field in enumerate(self.schema)}
-        kinds: list[Any] = [_python(field.type) for field in self.schema]
+        names = {_name(number): field.name for number, field in enumerate(self.schema)}
+        kinds: list[Any] = [_python_type(field.type) for field in self.schema]
         fields = [(name, kind | None, None) for name, kind in zip(names, kinds, strict=True)]
-        made = msgspec.defstruct("Object", fields, rename=names, gc=False)
-        decode: Callable[[Any], Any] = msgspec.json.Decoder(made).decode
+        object_type = msgspec.defstruct("Object", fields, rename=names, gc=False)
+        decode: Callable[[Any], Any] = msgspec.json.Decoder(object_type).decode
         return decode
 
 
 def is_flat(schema: pa.Schema) -> bool:
-    """Whether all columns are whole numbers, floats of 64 bits, text, times or truth values."""
-    return all(_python(field.type) is not None for field in schema)
+    """Return True if all columns are whole numbers, 64-bit floats, text, times or booleans."""
+    return all(_python_type(field.type) is not None for field in schema)
 
 
-def _python(kind: Any) -> Any | None:
-    """What a column's values are to Python; ``None`` where Arrow's reader is to read them."""
+def _python_type(kind: Any) -> Any | None:
+    """Return the Python type of a column's values; ``None`` if Arrow's reader must read them."""
     read = kind if pa.types.is_dictionary(kind) else type_as_read(kind)
-    return next((python for is_kind, python in _PYTHON if is_kind(read)), None)
+    return next((python for is_kind, python in _PYTHON_TYPES if is_kind(read)), None)
 
 
-def _name(at: int) -> str:
-    """What a field is called in Python, where not all names can be."""
-    return f"field_{at}"
+def _name(number: int) -> str:
+    """Return the Python name of a field, as not every name is an identifier."""
+    return f"field_{number}"

@@ -13,26 +13,26 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.connectors.kafka.message import BadMessage, KafkaMessage, TimestampType
-from flow.connectors.kafka.reading.forms import Form
+from flow.connectors.kafka.reading.deserializers import Deserializer
 from flow.connectors.source import Batch, Invalid
 from flow.errors import shorten
 
 Message = Any
-"""A message as the client has it."""
+"""Message of the client library."""
 
 SIFTED = 1_024
-"""Messages among which bad ones are looked for at a time."""
+"""Messages among which bad ones are searched at a time."""
 _SHOWN = 200
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _NO_TIME = -1
-"""What Kafka has for the time of a message that was given none."""
+"""Timestamp of a message without a time, in Kafka's protocol."""
 _FIRST_MS = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
 _LAST_MS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
 _TYPES: tuple[TimestampType, ...] = ("none", "create", "append")
 
 HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
-"""The type of a column of headers."""
+"""Arrow type of a column of headers."""
 METADATA: dict[str, Any] = {
     "key": None,
     "topic": pa.string(),
@@ -42,64 +42,64 @@ METADATA: dict[str, Any] = {
     "timestamp_type": pa.string(),
     "headers": HEADERS,
 }
-"""The columns that records have beside their value; the key's type is that of its form."""
+"""Columns of records beside those of their value; the key's type is its deserializer's."""
 
 
 class Items(ABC):
-    """How messages become items.
+    """Conversion of messages to items.
 
     Attributes:
-        key: how keys are read.
-        value: how values are read.
-        key_needed: whether a message without a key is bad.
+        key: deserializer of keys.
+        value: deserializer of values.
+        key_needed: True if a message without a key is bad.
     """
 
-    def __init__(self, key: Form, value: Form, *, key_needed: bool) -> None:
+    def __init__(self, key: Deserializer, value: Deserializer, *, key_needed: bool) -> None:
         self.key = key
         self.value = value
         self.key_needed = key_needed
 
     @abstractmethod
     def batch(self, messages: Sequence[Message], fields: frozenset[str] | None) -> Batch | None:
-        """The items of messages; ``None`` when any of them is bad.
+        """Return the items of messages; ``None`` if any of them is bad.
 
         Args:
             messages: the messages.
-            fields: which fields of records are read; ``None`` for all.
+            fields: fields of records that are read; ``None`` for all.
         """
 
     def batches(
         self, messages: Sequence[Message], fields: frozenset[str] | None
     ) -> Iterator[Batch]:
-        """The items of messages, and those messages that are bad."""
-        made = self.batch(messages, fields)
-        if made is not None:
-            yield made
+        """Yield the items of messages, and batches of the messages that are bad."""
+        items = self.batch(messages, fields)
+        if items is not None:
+            yield items
             return
         for start in range(0, len(messages), SIFTED):
             bad: list[Message] = []
-            yield from self._sifted(messages[start : start + SIFTED], fields, bad)
+            yield from self._sift(messages[start : start + SIFTED], fields, bad)
             if bad:
-                yield Invalid([self._described(message) for message in bad])
+                yield Invalid([self._bad_message(message) for message in bad])
 
-    def _sifted(
+    def _sift(
         self, messages: Sequence[Message], fields: frozenset[str] | None, bad: list[Message]
     ) -> Iterator[Batch]:
-        made = self.batch(messages, fields)
-        if made is not None:
-            yield made
+        items = self.batch(messages, fields)
+        if items is not None:
+            yield items
         elif len(messages) == 1:
             bad.append(messages[0])
         else:
             middle = len(messages) // 2
-            yield from self._sifted(messages[:middle], fields, bad)
-            yield from self._sifted(messages[middle:], fields, bad)
+            yield from self._sift(messages[:middle], fields, bad)
+            yield from self._sift(messages[middle:], fields, bad)
 
-    def _no_key(self, keys: Sequence[bytes | None]) -> bool:
+    def _lacks_key(self, keys: Sequence[bytes | None]) -> bool:
         return self.key_needed and None in keys
 
-    def _described(self, message: Message) -> BadMessage:
-        plain = _without_time(message) if _time_problem(message) else _as_it_is(message)
+    def _bad_message(self, message: Message) -> BadMessage:
+        plain = _without_time(message) if _time_problem(message) else _with_bytes(message)
         problem = self._key_problem(plain.key)
         return BadMessage(
             where=f"topic {plain.topic!r}, partition {plain.partition}, offset {plain.offset}",
@@ -119,28 +119,32 @@ class Items(ABC):
         return None if problem is None else f"its value: {problem}"
 
     @abstractmethod
-    def _problem(self, form: Form, data: bytes | None) -> str | None:
-        """Why a key or a value cannot be read."""
+    def _problem(self, form: Deserializer, data: bytes | None) -> str | None:
+        """Return the reason why a key or value cannot be read; ``None`` if it can."""
 
 
 class ObjectItems(Items):
-    """Each message as a `KafkaMessage`."""
+    """Conversion of each message to a `KafkaMessage`."""
 
     @override
     def batch(self, messages: Sequence[Message], fields: frozenset[str] | None) -> Batch | None:
         keys = [message.key() for message in messages]
         values = [message.value() for message in messages]
-        if self._no_key(keys):
+        if self._lacks_key(keys):
             return None
         try:
-            read = [self.key.read(key) if key is not None else None for key in keys]
-            made = [self.value.read(value) if value is not None else None for value in values]
-            return [as_message(*parts) for parts in zip(messages, read, made, strict=True)]
+            read_keys = [self.key.read(key) if key is not None else None for key in keys]
+            read_values = [
+                self.value.read(value) if value is not None else None for value in values
+            ]
+            return [
+                as_message(*parts) for parts in zip(messages, read_keys, read_values, strict=True)
+            ]
         except (ValueError, OverflowError):
             return None
 
     @override
-    def _problem(self, form: Form, data: bytes | None) -> str | None:
+    def _problem(self, form: Deserializer, data: bytes | None) -> str | None:
         try:
             if data is not None:
                 form.read(data)
@@ -150,22 +154,24 @@ class ObjectItems(Items):
 
 
 class RecordItems(Items):
-    """Messages as records: the fields of their values, and what else there is of them.
+    """Conversion of messages to records: fields of their values, with columns of metadata.
 
     Args:
-        key: how keys are read.
-        value: how values are read.
-        key_needed: whether a message without a key is bad.
-        prefix: what the names of the columns beside the value's begin with.
+        key: deserializer of keys.
+        value: deserializer of values.
+        key_needed: True if a message without a key is bad.
+        prefix: prefix of the names of the metadata columns.
     """
 
-    def __init__(self, key: Form, value: Form, *, key_needed: bool, prefix: str) -> None:
+    def __init__(
+        self, key: Deserializer, value: Deserializer, *, key_needed: bool, prefix: str
+    ) -> None:
         super().__init__(key, value, key_needed=key_needed)
         self.prefix = prefix
 
     @property
     def value_names(self) -> list[str]:
-        """The names of the columns of the value."""
+        """Names of the columns of the value."""
         if pa.types.is_struct(self.value.kind):
             return [field.name for field in self.value.kind]
         return ["value"]
@@ -173,10 +179,12 @@ class RecordItems(Items):
     @override
     def batch(self, messages: Sequence[Message], fields: frozenset[str] | None) -> Batch | None:
         keys = [message.key() for message in messages]
-        if self._no_key(keys):
+        if self._lacks_key(keys):
             return None
         key = self._keys(keys)
-        value = None if key is None else self.value.column([one.value() for one in messages])
+        value = (
+            None if key is None else self.value.column([message.value() for message in messages])
+        )
         if value is None:
             return None
         columns = dict(
@@ -195,12 +203,12 @@ class RecordItems(Items):
         return pa.RecordBatch.from_pydict(columns)
 
     @override
-    def _problem(self, form: Form, data: bytes | None) -> str | None:
+    def _problem(self, form: Deserializer, data: bytes | None) -> str | None:
         return form.problem(data)
 
     def _keys(self, keys: list[bytes | None]) -> Any | None:
-        """The column of keys; a key that is not there is null, however keys are read."""
-        if self.key.takes_nothing or None not in keys:
+        """Return the column of keys; a missing key is null with every deserializer."""
+        if self.key.accepts_null or None not in keys:
             return self.key.column(keys)
         there = [key for key in keys if key is not None]
         column = self.key.column(there) if there else pa.array([], self.key.kind)
@@ -212,7 +220,7 @@ class RecordItems(Items):
 
 
 def _metadata(name: str, messages: Sequence[Message]) -> Any | None:
-    """A column beside the value's; `None` when a message's time is none."""
+    """Return a column of metadata; `None` if a timestamp is outside the years 1 to 9999."""
     count = len(messages)
     match name:
         case "topic":
@@ -246,10 +254,10 @@ def _time_problem(message: Message) -> str | None:
 
 
 def as_message(message: Message, key: Any, value: Any) -> KafkaMessage:
-    """A message as an item, with a key and a value that have been read.
+    """Return a message as an item, given its key and value as they were read.
 
     Raises:
-        OverflowError: when its time is none.
+        OverflowError: its timestamp is outside the years 1 to 9999.
     """
     kind, millis = message.timestamp()
     return KafkaMessage(
@@ -264,7 +272,7 @@ def as_message(message: Message, key: Any, value: Any) -> KafkaMessage:
     )
 
 
-def _as_it_is(message: Message) -> KafkaMessage:
+def _with_bytes(message: Message) -> KafkaMessage:
     return as_message(message, message.key(), message.value())
 
 

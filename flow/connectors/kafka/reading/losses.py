@@ -1,4 +1,4 @@
-"""Messages that were to be read and are gone: noticed, and met as asked."""
+"""Detection of messages that are gone from the broker before the flow read them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from flow.connectors.kafka.cluster import Ends, TopicPartition
 from flow.errors import SourceError
 
 OnDataLoss: TypeAlias = Literal["fail", "warn"]
-"""What to do when messages that were to be read are gone: stop, or go on with what is left."""
+"""Action when messages are gone: stop the run, or warn and continue with the rest."""
 
 DOUBT_SECONDS = 5.0
-"""How long a partition may be missing, or shorter than it was, before that is taken for true: a
-broker that has just started may not know better."""
+"""Time for which a partition must be missing or too short before it counts as lost.
 
-_HOW = (
+A broker that has just started may report too little.
+"""
+
+_REMEDY = (
     "on_data_loss='warn' goes on with what is left; to start elsewhere, reset the step with "
     "RecoveryConfig(reset_steps=[...])"
 )
@@ -26,14 +28,14 @@ logger = logging.getLogger("flow")
 
 
 class LossWatch:
-    """Compares where a flow is with what the brokers have.
+    """Comparison of the flow's offsets with those of the brokers.
 
     Args:
-        on_data_loss: what to do about a loss.
-        clock: seconds that never go back.
+        on_data_loss: action for a loss.
+        clock: monotonic clock, in seconds.
 
     Attributes:
-        lost: partitions that are missing, or shorter than they were, beyond doubt.
+        lost: partitions that are missing or too short beyond doubt.
     """
 
     def __init__(
@@ -42,80 +44,82 @@ class LossWatch:
         self._on_data_loss = on_data_loss
         self._clock = clock
         self._doubted: dict[TopicPartition, float] = {}
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
         self.lost: set[TopicPartition] = set()
 
     @property
     def in_doubt(self) -> bool:
-        """Whether a partition seems to be missing, or too short, and that is not certain."""
+        """True if a partition seems to be missing or too short, and this is not certain."""
         return bool(self.doubted)
 
     @property
     def doubted(self) -> set[TopicPartition]:
-        """Partitions that seem to be missing, or too short, without certainty."""
-        return {one for one in self._doubted if not self._certain(one)}
+        """Partitions that seem to be missing or too short, without certainty."""
+        return {partition for partition in self._doubted if not self._is_certain(partition)}
 
-    def mended(
+    def offsets_after_losses(
         self,
-        at: Ends,
+        offsets: Ends,
         latest: Ends,
         to_read: Mapping[TopicPartition, int],
         earliest: Callable[[list[TopicPartition]], Ends],
     ) -> Ends:
-        """The offsets to go on from, where they differ from those where the flow is.
+        """Return the offsets of partitions that must continue elsewhere after a loss.
 
         Args:
-            at: where the flow is.
-            latest: where partitions end; those that are not there are missing.
-            to_read: how many messages are to be read of partitions now.
-            earliest: asks where partitions begin.
+            offsets: the flow's offsets.
+            latest: end offsets of the partitions that exist.
+            to_read: number of messages to read now, by partition.
+            earliest: function that returns the first offsets of partitions.
 
         Raises:
-            SourceError: when messages are gone, and that is to be an error.
+            SourceError: messages are gone, and `on_data_loss` is ``"fail"``.
         """
-        shrunk = self._shrunk(at, latest)
-        begins = earliest([*to_read, *(one for one in shrunk if one not in to_read)])
+        shrunk = self._shrunk(offsets, latest)
+        begins = earliest(
+            [*to_read, *(partition for partition in shrunk if partition not in to_read)]
+        )
         moved: Ends = {}
-        for one, first in begins.items():
-            if one in shrunk:
-                moved[one] = first
-            elif first > at[one]:
-                self._meet(
-                    f"messages {at[one]:,} to {first - 1:,} of {one} were deleted on the broker "
-                    "before the flow read them"
+        for partition, first in begins.items():
+            if partition in shrunk:
+                moved[partition] = first
+            elif first > offsets[partition]:
+                self._report(
+                    f"messages {offsets[partition]:,} to {first - 1:,} of {partition} were "
+                    "deleted on the broker before the flow read them"
                 )
-                moved[one] = first
+                moved[partition] = first
         return moved
 
-    def _shrunk(self, at: Ends, latest: Ends) -> list[TopicPartition]:
-        """Partitions that end before the place where the flow is, beyond doubt."""
+    def _shrunk(self, offsets: Ends, latest: Ends) -> list[TopicPartition]:
+        """Return the partitions that end before the flow's offset, beyond doubt."""
         shrunk: list[TopicPartition] = []
-        for one, offset in at.items():
-            end = latest.get(one)
+        for partition, offset in offsets.items():
+            end = latest.get(partition)
             if end is not None and end >= offset:
-                self._doubted.pop(one, None)
-                self.lost.discard(one)
+                self._doubted.pop(partition, None)
+                self.lost.discard(partition)
                 continue
-            if not self._certain(one):
+            if not self._is_certain(partition):
                 continue
-            self.lost.add(one)
+            self.lost.add(partition)
             if end is None:
-                self._meet(f"{one} is not on the broker any more")
+                self._report(f"{partition} is not on the broker any more")
             else:
-                self._meet(
-                    f"{one} ends at {end:,}, and the flow has come to {offset:,}: the topic was "
-                    "made anew, or its last messages were lost"
+                self._report(
+                    f"{partition} ends at {end:,}, and the flow has read up to {offset:,}: the "
+                    "topic was created again, or its last messages were lost"
                 )
-                shrunk.append(one)
+                shrunk.append(partition)
         return shrunk
 
-    def _certain(self, one: TopicPartition) -> bool:
-        since = self._doubted.setdefault(one, self._clock())
+    def _is_certain(self, partition: TopicPartition) -> bool:
+        since = self._doubted.setdefault(partition, self._clock())
         return self._clock() - since >= DOUBT_SECONDS
 
-    def _meet(self, loss: str) -> None:
+    def _report(self, loss: str) -> None:
         if self._on_data_loss == "fail":
-            raise SourceError(f"{loss} ({_HOW})")
-        if loss not in self._said:
-            self._said.add(loss)
+            raise SourceError(f"{loss} ({_REMEDY})")
+        if loss not in self._warned:
+            self._warned.add(loss)
             logger.warning("%s; going on with what is left", loss)

@@ -1,8 +1,8 @@
-"""History of polls: up to which system time topics are read.
+"""History of polls, from which follows the system time up to which topics are read.
 
-Brokers say at each poll where partitions end. A flow that comes to these ends has read all that had
-arrived when it asked. That needs no timestamps of brokers, so it holds for topics whose messages
-carry the time of their producers, too.
+At each poll brokers return the ends of partitions. A flow that reaches these ends has read all
+messages that had arrived by the time of the poll. This needs no timestamps of brokers, so it also
+holds for topics whose messages carry the time of their producers.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import NamedTuple
 from flow.connectors.kafka.cluster import Ends, TopicPartition
 
 MOST_POLLS = 64
-"""Polls in the history, at most: the steps in which the time moves on in a long backlog."""
+"""Greatest length of the history: the number of steps of the time in a long backlog."""
 
 
 class Poll(NamedTuple):
-    """Ends of partitions at a moment.
+    """Ends of partitions at one time.
 
     Attributes:
-        now_us: system time just before the brokers were asked, in microseconds.
-        ends: the offset after the last message of each partition.
+        now_us: system time just before the query, in µs since the Unix epoch.
+        ends: offset after the last message of each partition.
     """
 
     now_us: int
@@ -29,7 +29,7 @@ class Poll(NamedTuple):
 
 
 class PollHistory:
-    """Polls whose ends the flow has not come to, in order of time."""
+    """Polls whose ends the flow has not reached, in order of time."""
 
     def __init__(self) -> None:
         self._polls: list[Poll] = []
@@ -39,29 +39,30 @@ class PollHistory:
         return len(self._polls)
 
     def add(self, now_us: int, ends: Ends) -> None:
-        """Add the poll of an epoch; a full history loses a poll between two that stay."""
+        """Add the poll of an epoch; a full history drops a poll between two others."""
         self._polls.append(Poll(now_us, ends))
         if len(self._polls) > MOST_POLLS:
             del self._polls[self._least_missed()]
 
     def read_until_us(self, offsets: Mapping[TopicPartition, int]) -> int | None:
-        """Return the time of the last poll whose ends are reached, ``None`` before there is one.
+        """Return the time of the last poll whose ends are reached; ``None`` before the first.
 
         Args:
-            offsets: the offset of each partition's next message, once the epoch is read.
+            offsets: offset of each partition's next message after the epoch.
         """
-        for place in range(len(self._polls) - 1, -1, -1):
-            now_us, ends = self._polls[place]
-            if all(offsets.get(one, 0) >= end for one, end in ends.items()):
+        for index in range(len(self._polls) - 1, -1, -1):
+            now_us, ends = self._polls[index]
+            if all(offsets.get(partition, 0) >= end for partition, end in ends.items()):
                 self._read_until_us = now_us
-                del self._polls[: place + 1]
+                del self._polls[: index + 1]
                 break
         return self._read_until_us
 
     def _least_missed(self) -> int:
-        """Return the place of the poll that leaves the shortest gap, neither first nor last.
+        """Return the index of the poll whose removal leaves the shortest gap.
 
-        So polls stay about equally far apart, and the oldest, which is reached next, stays.
+        Neither the first poll, which is reached next, nor the last is chosen. Polls so stay about
+        equally far apart.
         """
         polls = self._polls
         gaps = [polls[n + 1].now_us - polls[n - 1].now_us for n in range(1, len(polls) - 1)]

@@ -1,4 +1,4 @@
-"""Where to start and to end in topics: the earliest, the latest, a time, or given offsets."""
+"""Start and end of reading: the earliest, the latest, a time, or given offsets."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ EARLIEST, LATEST = "earliest", "latest"
 
 
 def checked_position(name: str, position: object, words: tuple[str, ...]) -> Position:
-    """A position given as an argument.
+    """Return the argument `start` or `end`, checked.
 
     Raises:
-        FlowTypeError, FlowBuildError: when it is none.
+        FlowTypeError, FlowBuildError: it is not a position.
     """
     if isinstance(position, str):
         if position not in words:
@@ -54,12 +54,12 @@ def _checked_offsets(name: str, offsets: object) -> dict[int, int]:
     )
     if not fits or not isinstance(offsets, Mapping):
         raise FlowBuildError(
-            f"KafkaSource: {name}: the offsets of a topic are a mapping of partitions to offsets, "
-            f"whole numbers from 0 on, such as {{0: 17, 1: 23}}, got {shorten(offsets)}"
+            f"KafkaSource: {name}: offsets of a topic must map partitions to offsets, "
+            f"both 0 or more, such as {{0: 17, 1: 23}}, got {shorten(offsets)}"
         )
     return dict(offsets)
 
 
 def milliseconds(position: datetime) -> int:
-    """A time as Kafka has it: the first whole millisecond that is not before it."""
+    """Return the first whole millisecond at or after a time, since the Unix epoch."""
     return -(-instant_us(position) // 1000)

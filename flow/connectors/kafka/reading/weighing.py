@@ -1,7 +1,7 @@
-"""What messages weigh, so that an epoch of a backlog holds about as much whatever their size.
+"""Sizes of messages, by which an epoch of a backlog is limited.
 
-What an epoch costs whatever it reads weighs less in a large one, and what it reads needs room.
-So it takes as many messages as come to some bytes; what one weighs is the mean of the next few.
+A large epoch spreads its fixed cost over more messages, but needs memory for them. So an epoch
+reads as many messages as fit a number of bytes, by the mean size of a sample of the next ones.
 """
 
 from __future__ import annotations
@@ -11,82 +11,82 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from flow.connectors.kafka.client import Properties
 from flow.connectors.kafka.cluster import Ends, TopicPartition
-from flow.connectors.kafka.reading.ranges import Access, Connection
+from flow.connectors.kafka.properties import Properties
+from flow.connectors.kafka.reading.ranges import Access, RangeReader
 from flow.errors import SourceError
 
 MOST_RECORDS = 4_000_000
-"""Messages in an epoch, however small they are."""
+"""Greatest number of messages in an epoch, however small they are."""
 EPOCH_BYTES = 800_000_000
-"""What the messages of an epoch may weigh, without compression."""
+"""Greatest size of an epoch's messages, uncompressed."""
 RECORD_BYTES = 40
-"""What a record in columns takes besides the bytes of its message."""
+"""Memory of a record in columns beyond the bytes of its message."""
 OBJECT_BYTES = 700
-"""What a message as a Python object takes besides its bytes."""
-_FEW = 100_000
-"""So many messages are not worth weighing."""
+"""Memory of a message as a Python object beyond its bytes."""
+_SMALL_BACKLOG = 100_000
+"""Backlog in messages up to which no sample is read."""
 _UNKNOWN_BYTES = 800.0
-"""What messages are taken to weigh that cannot be looked at now."""
+"""Assumed size of messages of which no sample can be read now."""
 _SAMPLE = 200
 _MOST_TOPICS = 8
 _PATIENCE_SECONDS = 2.0
-# A look at a few messages, that does not wait for those after them to be fetched.
+# A sample is few messages, and does not wait until the next ones are fetched.
 _GLANCE = {"queued.min.messages": 1, "fetch.message.max.bytes": 100_000}
 
 
 class Scales:
-    """Finds how many messages weigh no more than an epoch may hold.
+    """Estimate of how many messages fit an epoch.
 
     Args:
-        access: how to read them.
-        besides: what a message takes besides its bytes.
+        access: access to the brokers.
+        overhead: memory of a message beyond its bytes.
     """
 
-    def __init__(self, access: Access, besides: int) -> None:
+    def __init__(self, access: Access, overhead: int) -> None:
         properties = Properties({**access.properties, **_GLANCE})
         self._access = replace(
             access,
             properties=properties,
-            on_data_loss="fail",  # no word of a loss: whoever reads them says so
+            on_data_loss="fail",  # no warning of a loss, which the reader of the messages logs
             patience_seconds=_PATIENCE_SECONDS,
         )
-        self._besides = besides
+        self._overhead = overhead
 
-    def most(self, at: Ends, waiting: Mapping[TopicPartition, int]) -> int:
-        """How many of the messages that wait an epoch may read.
+    def most(self, offsets: Ends, backlog: Mapping[TopicPartition, int]) -> int:
+        """Return the greatest number of messages that an epoch may read.
 
         Args:
-            at: the offset of each partition's next message.
-            waiting: how many messages wait, of partitions that have any.
+            offsets: offset of each partition's next message.
+            backlog: number of messages to read, positive, by partition.
         """
-        if sum(waiting.values()) <= _FEW:
+        if sum(backlog.values()) <= _SMALL_BACKLOG:
             return MOST_RECORDS
         fullest: dict[str, TopicPartition] = {}
         of_topic: Counter[str] = Counter()
-        for one in sorted(waiting, key=waiting.__getitem__):
-            fullest[one.topic] = one
-            of_topic[one.topic] += waiting[one]
-        looked_at = dict(of_topic.most_common(_MOST_TOPICS))
-        bytes_in_all = sum(
-            count * self._weight(fullest[topic], at[fullest[topic]])
-            for topic, count in looked_at.items()
+        for partition in sorted(backlog, key=backlog.__getitem__):
+            fullest[partition.topic] = partition
+            of_topic[partition.topic] += backlog[partition]
+        sampled = dict(of_topic.most_common(_MOST_TOPICS))
+        total_bytes = sum(
+            count * self._mean_bytes(fullest[topic], offsets[fullest[topic]])
+            for topic, count in sampled.items()
         )
-        mean = bytes_in_all / sum(looked_at.values())
+        mean = total_bytes / sum(sampled.values())
         return max(1, min(MOST_RECORDS, int(EPOCH_BYTES / mean)))
 
-    def _weight(self, partition: TopicPartition, start: int) -> float:
-        """What one of the next messages of a partition weighs on the average, in bytes."""
+    def _mean_bytes(self, partition: TopicPartition, start: int) -> float:
+        """Return the mean size of the next messages of a partition, in bytes."""
         try:
-            connection = Connection(self._access)
+            reader = RangeReader(self._access)
             try:
-                lots = list(connection.messages(partition, start, start + _SAMPLE))
+                batches = list(reader.messages(partition, start, start + _SAMPLE))
             finally:
-                connection.close()
-        except SourceError:  # reading says what is wrong
+                reader.close()
+        except SourceError:  # the reader of the messages reports it
             return _UNKNOWN_BYTES
-        weights = [_bytes_of(message) for lot in lots for message in lot]
-        return self._besides + sum(weights) / len(weights) if weights else _UNKNOWN_BYTES
+        weights = [_bytes_of(message) for batch in batches for message in batch]
+        return self._overhead + sum(weights) / len(weights) if weights else _UNKNOWN_BYTES
 
 
 def _bytes_of(message: Any) -> int:

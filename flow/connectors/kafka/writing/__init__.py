@@ -1,1 +1,1 @@
-"""Writing topics: serializing items, sending messages, transactions."""
+"""Writing to topics: keys, values, headers and times of messages, and transactions."""

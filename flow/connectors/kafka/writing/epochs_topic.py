@@ -1,21 +1,21 @@
-"""The topic of epochs: how far each output of each run has come.
+"""Topic of epochs: the last epoch that each output of each run has written.
 
-It is compacted, so the last message of each key stays, and is written in the transaction that
-writes the epoch's records::
+The topic is compacted, so the last message of each key stays. A message is written in the
+transaction of its epoch's records::
 
     _flow_epochs
       key    ["1a2b…", "totals_out", "totals"]        run, step and topic
       value  {"epoch": 41, "count": 96, "rewinds": 0}
 
-`epoch` is the last one that wrote records, and `count` how many; `rewinds` is how often the run
-had been set back by then, which tells the epoch from another of the same number. A committed
-consumer offset would do without a topic, and travels in a transaction as well; but brokers forget
-the offsets of a group that nobody has used for `offsets.retention.minutes`, a week by default, and
-a flow that was down for longer would not know what it has written.
+`epoch` is the last epoch that wrote records, and `count` their number. `rewinds` is how often the
+run had been set back by then, which distinguishes epochs of the same number. A committed consumer
+offset would need no topic, and is part of a transaction too. But brokers delete the offsets of a
+group that is unused for `offsets.retention.minutes`, a week by default, so a flow that was down for
+longer would not know its last epoch.
 
-A reader of committed messages gets no further than the oldest transaction that is open. Outputs
-share the topic, so what is to be known may lie behind another flow's: reading waits until nothing
-is open that had been begun before. That takes no longer than brokers let a transaction stay open.
+A reader of committed messages stops at the oldest open transaction. Outputs share the topic, so an
+entry may lie behind another flow's transaction: reading waits until all transactions that began
+earlier have ended, at most as long as brokers keep a transaction open.
 """
 
 from __future__ import annotations
@@ -25,49 +25,53 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from flow.connectors.kafka.client import kafka
 from flow.connectors.kafka.cluster import is_passing
-from flow.connectors.kafka.connection import Clients, kafka
+from flow.connectors.kafka.connection import Clients
 from flow.connectors.kafka.writing.topics import Topic
 from flow.errors import SinkError, shorten
 
 EPOCHS_TOPIC = "_flow_epochs"
 SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(4 << 20)}
-"""Small segments, since only what lies in the last one is not compacted, and all is read."""
+"""Settings of the topic.
 
-_SECONDS = 120.0
+Segments are small, as the last one is never compacted and the whole topic is read.
+"""
+
+_READ_SECONDS = 120.0
 _BATCH = 1000
 _WAIT = 0.05
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of an output; all are described in the module."""
+    """Last epoch of an output; the module describes the fields."""
 
     epoch: int
     count: int
     rewinds: int
 
     def encoded(self) -> bytes:
-        """The entry as a message's value."""
+        """Return the entry as the value of a message."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
     def decoded(cls, value: bytes) -> Entry:
-        """Read what `encoded` has made."""
+        """Return the entry of a value that `encoded` returned."""
         found = json.loads(value)
         return cls(int(found["epoch"]), int(found["count"]), int(found.get("rewinds", 0)))
 
 
 def entry_key(run_id: str, step_id: str, topic: str) -> bytes:
-    """The key of an output's entry."""
+    """Return the key of an output's entry."""
     return json.dumps([run_id, step_id, topic]).encode()
 
 
 class EpochsTopic:
-    """The topic of epochs on a cluster.
+    """Topic of epochs on a cluster.
 
     Attributes:
-        name: the topic's name.
+        name: name of the topic.
     """
 
     def __init__(self, clients: Clients, name: str) -> None:
@@ -75,10 +79,10 @@ class EpochsTopic:
         self.name = name
 
     def make(self) -> bool:
-        """Make the topic if there is none; returns whether there was none.
+        """Create the topic if it is missing, and return True if it was.
 
         Raises:
-            SinkError: it cannot be made, or would not keep what is written to it.
+            SinkError: the topic cannot be created, or would delete entries.
         """
         topic = Topic(self._clients, self.name)
         missing = not topic.exists()
@@ -87,13 +91,13 @@ class EpochsTopic:
         policy = topic.setting("cleanup.policy")
         if policy is not None and policy != "compact":
             raise SinkError(
-                f"the topic of epochs {self.name!r} has cleanup.policy={policy!r}, which forgets "
-                "how far a flow has written: set it to 'compact', or give epochs_topic another name"
+                f"the topic of epochs {self.name!r} has cleanup.policy={policy!r}, which would "
+                "delete a flow's last epoch: set it to 'compact', or give epochs_topic another name"
             )
         return missing
 
     def read(self, key: bytes) -> Entry | None:
-        """The last committed entry of a key."""
+        """Return the last committed entry of a key; `None` if there is none."""
         ends = Topic(self._clients, self.name).ends()
         consumer = self._clients.consumer(
             {
@@ -112,32 +116,32 @@ class EpochsTopic:
             consumer.close()
 
     def _read(self, consumer: Any, key: bytes, ends: dict[int, int]) -> Entry | None:
-        made = kafka().TopicPartition
-        consumer.assign([made(self.name, number, 0) for number in ends])
-        open_ones = {number for number, end in ends.items() if end}
+        partition = kafka().TopicPartition
+        consumer.assign([partition(self.name, number, 0) for number in ends])
+        unread = {number for number, end in ends.items() if end}
         found: Entry | None = None
-        last = time.monotonic() + _SECONDS
-        while open_ones:
-            if time.monotonic() > last:
+        deadline = time.monotonic() + _READ_SECONDS
+        while unread:
+            if time.monotonic() > deadline:
                 raise SinkError(
                     f"the topic of epochs {self.name!r} could not be read to its end in "
-                    f"{_SECONDS:.0f} s: the brokers cannot be reached, or some flow's transaction "
-                    "on it stays open; see kafka-transactions.sh"
+                    f"{_READ_SECONDS:.0f} s: the brokers cannot be reached, or a flow's "
+                    "transaction on it stays open; see kafka-transactions.sh"
                 )
             for message in consumer.consume(_BATCH, _WAIT):
                 error = message.error()
                 if error is None:
-                    found = _entry(message) if message.key() == key else found
+                    found = _decode(message) if message.key() == key else found
                 elif error.name() == "_PARTITION_EOF":
                     if message.offset() >= ends[message.partition()]:
-                        open_ones.discard(message.partition())
-                # A client asks for the coordinator of a group, which is not needed here.
+                        unread.discard(message.partition())
+                # The client asks for the coordinator of a group, which is not needed.
                 elif error.name() != "GROUP_AUTHORIZATION_FAILED" and not is_passing(error):
                     raise kafka().KafkaException(error)
         return found
 
 
-def _entry(message: Any) -> Entry | None:
+def _decode(message: Any) -> Entry | None:
     value = message.value()
     try:
         return None if value is None else Entry.decoded(value)

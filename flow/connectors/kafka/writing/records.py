@@ -1,7 +1,7 @@
-"""What a message is made of, and how items become columns of keys, values, headers and times.
+"""Encoding of items as messages: columns of keys, values, headers and times.
 
-Items that come as columns, laid out as `flow.connectors.sink.to_record` does, are encoded column by
-column; where a function is to be asked, or headers are wanted, item by item. Both give the same.
+Record batches laid out by `flow.connectors.sink.to_record` are encoded column by column. Functions
+of the item, or headers, need encoding item by item. Both give the same messages.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flow.connectors.formats.columns import gathered
+from flow.connectors.formats.columns import merge_small
 from flow.connectors.formats.plain_values import json_text
 from flow.connectors.kafka.message import KafkaMessage
 from flow.connectors.kafka.writing.serializers import Serializer
@@ -24,19 +24,19 @@ from flow.fields import get_path
 from flow.instants import instant_us
 
 KEY = "key"
-"""The column that is a message's key where nothing else was asked for."""
+"""Column of the key if the sink names no other."""
 
 TIMESTAMP = "timestamp"
-"""The column that is a message's time where nothing else was asked for."""
+"""Column of the time if the sink names no other."""
 
 Headers: TypeAlias = "Mapping[str, Any] | Iterable[tuple[str, Any]]"
-"""Headers by name, or one after the other; a value is text, bytes, `None`, or becomes JSON."""
+"""Headers by name, or as pairs; a value is text, bytes, `None`, or becomes JSON."""
 
 Getter: TypeAlias = "str | Callable[[Any], Any]"
-"""The path of a field, such as ``"details.id"``, or a function of the item."""
+"""Path of a field, such as ``"details.id"``, or a function of the item."""
 
 HeaderGetter: TypeAlias = "Mapping[str, Getter] | Callable[[Any], Headers]"
-"""Which field each header has, or a function that makes all of them of the item."""
+"""Getter of each header by name, or a function of the item that returns all of them."""
 
 _HEADER = pa.struct([("name", pa.string()), ("value", pa.binary())])
 SCHEMA = pa.schema(
@@ -47,22 +47,23 @@ SCHEMA = pa.schema(
         "headers": pa.list_(_HEADER),
     }
 )
-"""Encoded messages; times are milliseconds since the Unix epoch."""
+"""Columns of encoded messages; times are milliseconds since the Unix epoch."""
 
-_PIECE = 10_000
+_PIECE_ROWS = 10_000
 
 
 @dataclass(frozen=True)
 class KafkaRecord:
-    """An item that says itself what is written: a `KafkaSink` takes all four from it.
+    """Item with its own key, value, headers and time, which a `KafkaSink` writes as they are.
 
-    Key and value are encoded in the sink's formats; bytes are written as they are.
+    Key and value are encoded in the sink's formats; bytes are written unchanged.
 
     Args:
-        value: the value; `None` is a tombstone.
-        key: the key, if there is one.
-        headers: the headers, by name or as pairs.
-        timestamp: the time; when it is sent if left out.
+        value: value of the message; `None` is a tombstone.
+        key: key of the message; `None` if there is none.
+        headers: headers, by name or as pairs.
+        timestamp: time of the message, in a form that an `EventClock` takes; the time of sending if
+            left out.
 
     >>> KafkaRecord({"sum": 3}, key="LHR", headers={"unit": "flights"}).key
     'LHR'
@@ -76,7 +77,7 @@ class KafkaRecord:
 
 @dataclass(frozen=True)
 class Encoding:
-    """Makes messages of items; the fields are described at `KafkaSink`."""
+    """Conversion of items to messages; `KafkaSink` describes the fields."""
 
     key: Getter | None
     value: Getter | None
@@ -87,36 +88,36 @@ class Encoding:
 
     @property
     def columnar(self) -> bool:
-        """Whether no item needs to be looked at by itself."""
+        """True if record batches can be encoded column by column."""
         asked = (self.key, self.value, self.timestamp)
         return self.headers is None and not any(map(callable, asked))
 
     def encoded(self, batches: Iterable[Written], step_id: str) -> Iterator[pa.RecordBatch]:
-        """The messages, in the order of their items, in columns as in `SCHEMA`.
+        """Yield messages in the columns of `SCHEMA`, in the order of their items.
 
         Raises:
-            FlowError: naming the step and the item that cannot be written.
+            FlowError: an item cannot be written; the error names the step and the item.
         """
-        for batch in gathered(batches):
+        for batch in merge_small(batches):
             if isinstance(batch, list):
                 yield self._from_items(batch, step_id)
             elif self.columnar:
                 yield self._from_columns(batch, step_id)
             else:
-                for start in range(0, batch.num_rows, _PIECE):
-                    items = batch.slice(start, _PIECE).to_pylist()
+                for start in range(0, batch.num_rows, _PIECE_ROWS):
+                    items = batch.slice(start, _PIECE_ROWS).to_pylist()
                     yield self._from_items(items, step_id)
 
     def _from_columns(self, batch: pa.RecordBatch, step_id: str) -> pa.RecordBatch:
         rest, key = batch, None
         if self.key is not None:
-            key = _at(batch, str(self.key), "key", step_id)
+            key = _column_at(batch, str(self.key), "key", step_id)
         elif KEY in batch.schema.names:
             rest, key = batch.drop_columns([KEY]), batch.column(KEY)
         if self.value is None:
             value = self.value_format.rows(rest, step_id)
         else:
-            found = _at(batch, str(self.value), "value", step_id)
+            found = _column_at(batch, str(self.value), "value", step_id)
             value = self.value_format.column(found, "value", step_id)
         times = self._times(batch, step_id)
         nothing = pa.nulls(batch.num_rows)
@@ -131,7 +132,7 @@ class Encoding:
 
     def _times(self, batch: pa.RecordBatch, step_id: str) -> pa.Array | None:
         if self.timestamp is not None:
-            return _at(batch, str(self.timestamp), "timestamp", step_id)
+            return _column_at(batch, str(self.timestamp), "timestamp", step_id)
         if TIMESTAMP not in batch.schema.names:
             return None
         found = batch.column(TIMESTAMP)
@@ -156,7 +157,7 @@ class Encoding:
         try:
             return KafkaRecord(
                 self._value(item, record, step_id),
-                record.get(KEY) if self.key is None else _got(self.key, item, record),
+                record.get(KEY) if self.key is None else _value_at(self.key, item, record),
                 self._headers(item, record),
                 self._time(item, record),
             )
@@ -168,7 +169,7 @@ class Encoding:
 
     def _value(self, item: Any, record: dict[str, Any], step_id: str) -> Any:
         if self.value is not None:
-            return _got(self.value, item, record)
+            return _value_at(self.value, item, record)
         if self.key is None and KEY in record:
             record = {name: value for name, value in record.items() if name != KEY}
         return self.value_format.whole(record, step_id)
@@ -177,22 +178,22 @@ class Encoding:
         if self.headers is None:
             return ()
         if isinstance(self.headers, Mapping):
-            return {name: _got(getter, item, record) for name, getter in self.headers.items()}
+            return {name: _value_at(getter, item, record) for name, getter in self.headers.items()}
         return self.headers(item)
 
     def _time(self, item: Any, record: dict[str, Any]) -> Any:
         if self.timestamp is not None:
-            return _got(self.timestamp, item, record)
+            return _value_at(self.timestamp, item, record)
         found = record.get(TIMESTAMP)
         return found if isinstance(found, datetime) and found.tzinfo is not None else None
 
 
-def _got(getter: Getter, item: Any, record: dict[str, Any]) -> Any:
+def _value_at(getter: Getter, item: Any, record: dict[str, Any]) -> Any:
     return get_path(record, getter) if isinstance(getter, str) else getter(item)
 
 
-def _at(batch: pa.RecordBatch, path: str, what: str, step_id: str) -> pa.Array:
-    """The column at a path, into structs too."""
+def _column_at(batch: pa.RecordBatch, path: str, what: str, step_id: str) -> pa.Array:
+    """Return the column at a path, which may lead into structs."""
     if path in batch.schema.names:
         return batch.column(path)
     first, *parts = path.split(".")
@@ -203,7 +204,7 @@ def _at(batch: pa.RecordBatch, path: str, what: str, step_id: str) -> pa.Array:
         found = pc.struct_field(found, part) if known else None
     if found is None:
         raise SinkError(
-            f"step {step_id!r}: {what}={path!r} is no field of the records, which have "
+            f"step {step_id!r}: {what}={path!r} is not a field of the records, which have "
             f"{shorten(batch.schema.names)}"
         )
     return found
@@ -235,8 +236,8 @@ def _time_ms(value: Any, step_id: str) -> int | None:
 def _checked_ms(millis: int, value: Any, step_id: str) -> int:
     if millis < 1:
         raise SinkError(
-            f"step {step_id!r}: the timestamp {shorten(value)} is not after "
-            "1970-01-01T00:00:00Z, and Kafka's client writes none that is not"
+            f"step {step_id!r}: the timestamp {shorten(value)} must be after "
+            "1970-01-01T00:00:00Z, as Kafka's client writes no earlier one"
         )
     return millis
 
@@ -246,13 +247,15 @@ def _header_list(headers: Any, step_id: str) -> list[tuple[str, bytes | None]] |
     try:
         return [(_header_name(name), _header_value(value)) for name, value in pairs or ()] or None
     except (TypeError, ValueError) as error:
-        problem = f"headers are pairs of a name and a value, such as {{'unit': 'flights'}}: {error}"
+        problem = (
+            f"headers must be pairs of a name and a value, such as {{'unit': 'flights'}}: {error}"
+        )
         raise step_error(step_id, problem, item=headers) from error
 
 
 def _header_name(name: Any) -> str:
     if not isinstance(name, str):
-        raise TypeError(f"a header's name is text, got {shorten(name)}")
+        raise TypeError(f"a header's name must be text, got {shorten(name)}")
     return name
 
 

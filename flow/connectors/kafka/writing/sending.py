@@ -1,4 +1,4 @@
-"""Handing encoded messages to the client, many at a time."""
+"""Producers that send encoded messages."""
 
 from __future__ import annotations
 
@@ -9,36 +9,37 @@ from typing import Any
 
 import pyarrow as pa
 
-from flow.connectors.kafka.connection import Clients, errors, kafka, reason_of
+from flow.connectors.kafka.client import errors, kafka, reason_of
+from flow.connectors.kafka.connection import Clients
 from flow.connectors.kafka.writing.topics import Topic
 from flow.errors import SinkError, shorten
 
 SETTINGS: Mapping[str, Any] = {
-    # A key's partition is that which Java's clients choose, and Spark.
+    # The partition of a key that Java's clients and Spark choose.
     "partitioner": "murmur2_random",
     "linger.ms": 20,
     "batch.num.messages": 100_000,
-    # How much is queued is seen to here.
+    # `Sender` limits the queue itself.
     "queue.buffering.max.messages": 0,
     "queue.buffering.max.kbytes": 2_147_483_647,
     "delivery.report.only.error": True,
     "enable.idempotence": True,
 }
-_PIECE = 10_000
+_PIECE_ROWS = 10_000
 _PIECE_BYTES = 16 << 20
-_PIECES = 30
-_WAIT = 0.05
+_QUEUED_PIECES = 30
+_POLL_SECONDS = 0.05
 _BATCH_BYTES = 1_000_000
-_OVERHEAD = 512
+_BATCH_OVERHEAD = 512
 _NOW = 0
-"""The time by which the client means that of sending."""
+"""Time that the client replaces by the time of sending."""
 _FLUSH_SECONDS = 300.0
 _LEAST_LIMIT = 1000
 _TOO_LARGE = ("MSG_SIZE_TOO_LARGE", "_MSG_SIZE_TOO_LARGE")
 
 
 class Sender:
-    """A producer, and what has become of the messages that it was given.
+    """Producer that keeps the first error of its messages.
 
     Attributes:
         producer: the client's producer.
@@ -50,23 +51,23 @@ class Sender:
         self._failure: Any = None
         self._culprit = ""
         self._dicts: list[dict[str, Any]] = []
-        reports = {"on_delivery": self._reported}
-        sizes = _sizes(Topic(clients, topic))
+        reports = {"on_delivery": self._on_delivery}
+        sizes = _size_limits(Topic(clients, topic))
         self.producer = clients.producer({**SETTINGS, **sizes, **settings, **reports})
 
-    def forget(self) -> None:
-        """Forget what has become of messages so far."""
+    def reset(self) -> None:
+        """Drop the errors of earlier messages."""
         self._failure, self._culprit = None, ""
         self._dicts = []
 
     def send(self, batch: pa.RecordBatch) -> None:
-        """Queue messages, in columns as `flow.connectors.kafka.writing.records.SCHEMA` has them.
+        """Queue messages in the columns of `flow.connectors.kafka.writing.records.SCHEMA`.
 
         Raises:
             KafkaException: a message was refused.
         """
         plain = all(batch.column(n).null_count == batch.num_rows for n in ("timestamp", "headers"))
-        rows = max(1, min(_PIECE, _PIECE_BYTES * batch.num_rows // (batch.nbytes + 1)))
+        rows = max(1, min(_PIECE_ROWS, _PIECE_BYTES * batch.num_rows // (batch.nbytes + 1)))
         for start in range(0, batch.num_rows, rows):
             self._make_room(rows)
             piece = batch.slice(start, rows)
@@ -76,10 +77,10 @@ class Sender:
                 self._send_each(piece)
 
     def flush(self, seconds: float) -> None:
-        """Wait until all are written.
+        """Wait until all messages are written.
 
         Raises:
-            KafkaException: one could not be, or not in time.
+            KafkaException: a message could not be written, or not in time.
         """
         left = self.producer.flush(seconds)
         self.check()
@@ -87,12 +88,12 @@ class Sender:
             raise kafka().KafkaException(kafka().KafkaError(kafka().KafkaError._TIMED_OUT))
 
     def check(self) -> None:
-        """Raise what the brokers said of a message, if they refused one."""
+        """Raise the brokers' error if they refused a message."""
         if self._failure is not None:
             raise kafka().KafkaException(self._failure)
 
     def explanation(self, error: Any) -> str:
-        """What an error means, and what to do."""
+        """Return the meaning of an error and the remedy."""
         error = self._failure or error
         if error.name() in _TOO_LARGE:
             return (
@@ -102,30 +103,30 @@ class Sender:
         return self._clients.explanation(error)
 
     def close(self) -> None:
-        """Forget what is not written yet."""
-        with contextlib.suppress(*errors()):  # it was said before
+        """Drop messages that are not written yet."""
+        with contextlib.suppress(*errors()):  # reported before
             self.producer.purge()
             self.producer.poll(0)
 
     def _make_room(self, rows: int) -> None:
-        """Wait while much is queued: the client would refuse one message, and take the next."""
+        """Wait while the queue is full: the client would refuse a message, but take the next."""
         self.producer.poll(0)
-        while len(self.producer) > _PIECES * rows:
-            self.producer.poll(_WAIT)
+        while len(self.producer) > _QUEUED_PIECES * rows:
+            self.producer.poll(_POLL_SECONDS)
         self.check()
 
     def _send_plain(self, piece: pa.RecordBatch) -> None:
         keys, values = piece.column("key").to_pylist(), piece.column("value").to_pylist()
-        messages = self._filled(keys, values)
+        messages = self._fill_messages(keys, values)
         if self.producer.produce_batch(self._topic, messages) < len(messages):
             refused = next(message for message in messages if "_error" in message)
-            self._accuse(refused["_error"], refused["key"], refused["value"])
+            self._set_failure(refused["_error"], refused["key"], refused["value"])
             self.check()
 
-    def _filled(self, keys: list[Any], values: list[Any]) -> list[dict[str, Any]]:
-        """Messages as the client wants them, in dicts that are used again and again.
+    def _fill_messages(self, keys: list[Any], values: list[Any]) -> list[dict[str, Any]]:
+        """Return messages in the client's form, in dicts that are used again for each batch.
 
-        New ones would keep the garbage collector busy for longer than the client needs.
+        New dicts would cost the garbage collector more time than the client needs.
         """
         missing = len(keys) - len(self._dicts)
         self._dicts += [{} for _ in range(missing)]
@@ -148,58 +149,58 @@ class Sender:
                 else:
                     produce(topic, value, key, timestamp=time_ms or _NOW)
         except kafka().KafkaException as error:
-            self._accuse(error.args[0], key, value)
+            self._set_failure(error.args[0], key, value)
             raise
 
-    def _accuse(self, error: Any, key: bytes | None, value: bytes | None) -> None:
+    def _set_failure(self, error: Any, key: bytes | None, value: bytes | None) -> None:
         self._failure = error
         size = len(key or b"") + len(value or b"")
         self._culprit = f" (key {shorten(key)}, {size} bytes)"
 
-    def _reported(self, error: Any, message: Any) -> None:
+    def _on_delivery(self, error: Any, message: Any) -> None:
         purged = error is None or error.name().startswith("_PURGE")
         if not purged and self._failure is None:
-            self._accuse(error, message.key(), message.value())
+            self._set_failure(error, message.key(), message.value())
 
 
-def _sizes(topic: Topic) -> dict[str, int]:
-    """Let the client refuse what the topic would: brokers refuse a batch, and a record with it."""
+def _size_limits(topic: Topic) -> dict[str, int]:
+    """Return client limits equal to the topic's, as a broker refuses a whole batch."""
     limit = topic.setting("max.message.bytes")
     if limit is None:
         return {}
     largest = int(limit)
-    batch = min(_BATCH_BYTES, max(1, largest - _OVERHEAD))
+    batch = min(_BATCH_BYTES, max(1, largest - _BATCH_OVERHEAD))
     return {"message.max.bytes": max(largest, _LEAST_LIMIT), "batch.size": batch}
 
 
-_senders: dict[str, Sender] = {}
-"""What this process has connections for; workers keep them from epoch to epoch."""
+_idle_senders: dict[str, Sender] = {}
+"""Senders of this process, which workers keep from epoch to epoch."""
 
 
 def write_directly(
     clients: Clients, topic: str, batches: Iterable[pa.RecordBatch], what: str
 ) -> None:
-    """Write messages from this process, and wait until they are written; no transaction.
+    """Write messages from this process without a transaction, and wait until they are written.
 
     Args:
-        clients: makes the producer, where there is none yet.
-        topic: the topic.
-        batches: the messages, in columns of `flow.connectors.kafka.writing.records.SCHEMA`.
-        what: what could not be done if it fails, for the error.
+        clients: factory of the producer.
+        topic: name of the topic.
+        batches: messages in the columns of `flow.connectors.kafka.writing.records.SCHEMA`.
+        what: first words of the error, such as ``epoch 3 could not be written``.
 
     Raises:
-        SinkError: they could not be written.
+        SinkError: a message could not be written.
     """
-    known = repr((os.getpid(), clients.servers, sorted(clients.properties.items()), topic))
+    identity = repr((os.getpid(), clients.servers, sorted(clients.properties.items()), topic))
     where = f"{what} (topic {topic!r})"
     with clients.explained(where):
-        sender = _senders.get(known) or Sender(clients, topic, {})
+        sender = _idle_senders.get(identity) or Sender(clients, topic, {})
     try:
         for batch in batches:
             sender.send(batch)
         sender.flush(_FLUSH_SECONDS)
     except errors() as error:
-        _senders.pop(known, None)
+        _idle_senders.pop(identity, None)
         sender.close()
         raise SinkError(f"{where}: {sender.explanation(reason_of(error))}") from None
-    _senders[known] = sender
+    _idle_senders[identity] = sender

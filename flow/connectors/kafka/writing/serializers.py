@@ -1,4 +1,4 @@
-"""How keys and values become bytes: JSON, text, bytes as they are, and Avro."""
+"""Serializers of keys and values: JSON, text, bytes and Avro."""
 
 from __future__ import annotations
 
@@ -13,70 +13,68 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import override
 
-from flow.connectors.formats.json_columns import json_objects, json_values
+from flow.connectors.formats import avro_types
+from flow.connectors.formats.json_encoding import json_objects, json_values
 from flow.connectors.formats.plain_values import json_text
 from flow.errors import (
-    EnvironmentProblem,
     FlowBuildError,
-    FlowTypeError,
     SinkError,
     brief,
     shorten,
     step_error,
 )
 
-_REFUSED = (TypeError, ValueError, OverflowError, RecursionError, pa.ArrowException)
+_ERRORS = (TypeError, ValueError, OverflowError, RecursionError, pa.ArrowException)
 
 
 class Serializer(ABC):
-    """Makes bytes of values. `None` stays `None`, which Kafka knows, and bytes stay as they are."""
+    """Encoder of values as bytes; `None` and bytes stay as they are."""
 
     @abstractmethod
     def encoded(self, value: Any) -> bytes:
-        """One value as bytes.
+        """Return a value as bytes.
 
         Raises:
-            TypeError: it has no form in this format.
-            ValueError: it has no form in this format.
+            TypeError, ValueError: the value has no form in this format.
         """
 
     def values(self, values: Iterable[Any], what: str, step_id: str) -> list[bytes | None]:
-        """Values as bytes.
+        """Return values as bytes.
 
         Args:
             values: the values.
-            what: what they are, for errors.
+            what: ``"key"`` or ``"value"``, for errors.
             step_id: the output's step, for errors.
 
         Raises:
-            StepError: naming the step and the value that cannot be written.
+            StepError: a value has no form in this format; the error names it and the step.
         """
-        return [self._checked(value, what, step_id) for value in values]
+        return [self._encode(value, what, step_id) for value in values]
 
     def column(self, column: pa.Array, what: str, step_id: str) -> pa.Array:
-        """A column as bytes; raises as `values` does."""
+        """Return a column as bytes; raises the errors of `values`."""
         return pa.array(self.values(column.to_pylist(), what, step_id), pa.binary())
 
     def rows(self, batch: pa.RecordBatch, step_id: str) -> pa.Array:
-        """Whole rows as bytes; raises as `values` does."""
+        """Return whole rows as bytes; raises the errors of `values`."""
         return pa.array(self.values(batch.to_pylist(), "value", step_id), pa.binary())
 
     def whole(self, record: dict[str, Any], step_id: str) -> Any:  # noqa: ARG002
-        """What is written of a record where no field of it was chosen."""
+        """Return the part of a record that is written if the sink names no field."""
         return record
 
-    def _checked(self, value: Any, what: str, step_id: str) -> bytes | None:
+    def _encode(self, value: Any, what: str, step_id: str) -> bytes | None:
         if value is None or isinstance(value, bytes):
             return value
         try:
             return self.encoded(value)
-        except _REFUSED as error:
+        except _ERRORS as error:
             problem = f"the {what} cannot be written as {self}: {brief(error)}"
             raise step_error(step_id, problem, item=value) from error
 
 
 class Json(Serializer):
-    """JSON, in UTF-8."""
+    """JSON in UTF-8."""
 
     def __str__(self) -> str:
         return "JSON"
@@ -91,7 +89,7 @@ class Json(Serializer):
             return column.cast(pa.binary())
         try:
             texts = json_values(column)
-        except _REFUSED as error:
+        except _ERRORS as error:
             raise SinkError(
                 f"step {step_id!r}: the {what} cannot be written as JSON: {error}"
             ) from error
@@ -105,7 +103,7 @@ class Json(Serializer):
 
 
 class Text(Serializer):
-    """Text, in UTF-8; whole numbers are written in digits."""
+    """Text in UTF-8; whole numbers are written in digits."""
 
     def __str__(self) -> str:
         return "text"
@@ -115,7 +113,9 @@ class Text(Serializer):
         if isinstance(value, int) and not isinstance(value, bool):
             return str(value).encode()
         if not isinstance(value, str):
-            raise TypeError(f"it is {_a(value)}. Map it to text, or choose another format")
+            raise TypeError(
+                f"it is {_type_and_value(value)}. Map it to text, or choose another format"
+            )
         return value.encode()
 
     @override
@@ -131,15 +131,15 @@ class Text(Serializer):
 
     @override
     def rows(self, batch: pa.RecordBatch, step_id: str) -> pa.Array:
-        return self.column(_sole(batch.schema.names, batch, self, step_id), "value", step_id)
+        return self.column(_only_field(batch.schema.names, batch, self, step_id), "value", step_id)
 
     @override
     def whole(self, record: dict[str, Any], step_id: str) -> Any:
-        return _sole(list(record), record, self, step_id)
+        return _only_field(list(record), record, self, step_id)
 
 
 class Bytes(Text):
-    """Bytes as they are, nothing else."""
+    """Bytes, unchanged; other values are errors."""
 
     def __str__(self) -> str:
         return "bytes"
@@ -148,7 +148,9 @@ class Bytes(Text):
     def encoded(self, value: Any) -> bytes:
         if isinstance(value, (bytearray, memoryview)):
             return bytes(value)
-        raise TypeError(f"it is {_a(value)}. Map it to bytes, or choose another format")
+        raise TypeError(
+            f"it is {_type_and_value(value)}. Map it to bytes, or choose another format"
+        )
 
     @override
     def column(self, column: pa.Array, what: str, step_id: str) -> pa.Array:
@@ -157,14 +159,14 @@ class Bytes(Text):
 
 @dataclass(frozen=True)
 class Avro(Serializer):
-    """Avro's binary form, without a header: who reads it has to know the schema.
+    """Avro in its binary encoding, without a header: readers must know the schema.
 
     Args:
-        schema: the schema, as JSON text or as what that says.
+        schema: the schema, as JSON text or as the value that the text stands for.
 
     Raises:
-        FlowBuildError: the schema is none.
-        EnvironmentProblem: the package fastavro is not there.
+        FlowBuildError: it is not an Avro schema.
+        EnvironmentProblem: the package fastavro is not installed.
 
     >>> Avro({"type": "record", "name": "Sum", "fields": [{"name": "sum", "type": "long"}]})
     Avro('{"type": "record", "name": "Sum", "fields": [{"name": "sum", "type": "long"}]}')
@@ -174,11 +176,9 @@ class Avro(Serializer):
     _parsed: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.schema, (str, Mapping)):
-            raise FlowTypeError(f"an Avro schema is JSON, got {shorten(self.schema)}")
+        self._parsed.append(avro_types.parse_schema(self.schema))
         text = self.schema if isinstance(self.schema, str) else json.dumps(self.schema)
         object.__setattr__(self, "schema", text)
-        self._parsed.append(_parsed_schema(text))
 
     def __repr__(self) -> str:
         return f"Avro({self.schema!r})"
@@ -187,26 +187,26 @@ class Avro(Serializer):
         return "Avro"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What travels to workers: the text, which is parsed there."""
+        """Send the text alone to workers, which parse it."""
         return Avro, (self.schema,)
 
     @override
     def encoded(self, value: Any) -> bytes:
         to = io.BytesIO()
-        _fastavro().schemaless_writer(to, self._parsed[0], value)
+        avro_types.fastavro().schemaless_writer(to, self._parsed[0], value)
         return to.getvalue()
 
     @override
-    def _checked(self, value: Any, what: str, step_id: str) -> bytes | None:
+    def _encode(self, value: Any, what: str, step_id: str) -> bytes | None:
         try:
-            return super()._checked(value, what, step_id)
+            return super()._encode(value, what, step_id)
         except (KeyError, AttributeError) as error:
             problem = f"the {what} cannot be written as Avro: {brief(error)}"
             raise step_error(step_id, problem, item=value) from error
 
 
 Format: TypeAlias = Literal["json", "text", "bytes"] | Serializer
-"""How a key or a value is written."""
+"""Format of a key or a value."""
 
 JSON, TEXT = Json(), Text()
 _FORMATS: dict[str, Serializer] = {"json": JSON, "text": TEXT, "bytes": Bytes()}
@@ -219,10 +219,10 @@ _TEXT = (
 
 
 def serializer_of(parameter: str, chosen: object) -> Serializer:
-    """What a format's name stands for.
+    """Return the serializer of a format.
 
     Raises:
-        FlowBuildError: it is none of them.
+        FlowBuildError: there is no such format.
     """
     if isinstance(chosen, Serializer):
         return chosen
@@ -233,35 +233,15 @@ def serializer_of(parameter: str, chosen: object) -> Serializer:
     )
 
 
-def _sole(names: list[str], record: Any, format: Serializer, step_id: str) -> Any:
+def _only_field(names: list[str], record: Any, format: Serializer, step_id: str) -> Any:
     if names != ["value"]:
         raise SinkError(
             f"step {step_id!r}: a record with the fields {shorten(names)} cannot be written as "
-            f"{format}: say which field is the value, such as value={next(iter(names), 'name')!r}, "
-            "or choose value_format='json'"
+            f"{format}: name the field that is the value, such as "
+            f"value={next(iter(names), 'name')!r}, or choose value_format='json'"
         )
     return record["value"]
 
 
-def _a(value: Any) -> str:
+def _type_and_value(value: Any) -> str:
     return f"{type(value).__name__} {shorten(value)}"
-
-
-def _parsed_schema(text: str) -> Any:
-    try:
-        return _fastavro().parse_schema(json.loads(text))
-    except EnvironmentProblem:
-        raise
-    except Exception as error:  # fastavro has many, of no one family
-        raise FlowBuildError(f"not an Avro schema: {brief(error)}, in {shorten(text)}") from error
-
-
-def _fastavro() -> Any:
-    try:
-        import fastavro
-    except ImportError as error:
-        raise EnvironmentProblem(
-            f"Avro needs fastavro, which cannot be imported ({error}): install it with "
-            "pip install 'flow-windows[kafka]'"
-        ) from error
-    return fastavro

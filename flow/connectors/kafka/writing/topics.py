@@ -1,4 +1,4 @@
-"""What there is to know of a topic before it is written to, and making one."""
+"""Topics of a sink: queries and creation."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from flow.connectors.kafka.connection import Clients, administration, kafka
+from flow.connectors.kafka.client import administration, kafka
+from flow.connectors.kafka.connection import Clients
 from flow.errors import SinkError
 
-_SECONDS = 15.0
+_QUERY_SECONDS = 15.0
 NEWS_SECONDS = 10.0
-"""How long it may take until each broker knows of a topic that has been made."""
+"""Time until every broker knows a new topic, at most."""
 
 
 class Topic:
-    """A topic on a cluster.
+    """Topic on a cluster.
 
     Attributes:
-        name: its name.
+        name: name of the topic.
     """
 
     def __init__(self, clients: Clients, name: str) -> None:
@@ -26,66 +27,68 @@ class Topic:
         self.name = name
 
     def exists(self) -> bool:
-        """Whether it is there. Asking does not make it."""
+        """Return True if the topic exists; the query does not create it."""
         return self._partitions() is not None
 
     def make(self, partitions: int, settings: Mapping[str, str] | None = None) -> None:
-        """Make it, unless somebody else has done so by now.
+        """Create the topic, unless another process has created it meanwhile.
 
         Raises:
-            SinkError: it cannot be made.
+            SinkError: the topic cannot be created.
         """
         new = administration().NewTopic(self.name, partitions, config=dict(settings or {}))
-        made = self._clients.admin.create_topics([new], request_timeout=_SECONDS)
+        answers = self._clients.admin.create_topics([new], request_timeout=_QUERY_SECONDS)
         try:
-            made[self.name].result()
+            answers[self.name].result()
         except kafka().KafkaException as error:
             reason = error.args[0]
             if reason.name() == "TOPIC_ALREADY_EXISTS":
                 return
             config = "".join(f" --config {one}={value}" for one, value in (settings or {}).items())
             raise SinkError(
-                f"topic {self.name!r} is not there and cannot be made: "
-                f"{self._clients.explanation(reason)}. Let somebody who may make it: "
+                f"topic {self.name!r} does not exist and cannot be created: "
+                f"{self._clients.explanation(reason)}. Ask an administrator to run: "
                 f"kafka-topics.sh --create --topic {self.name} --partitions {partitions}{config}"
             ) from None
 
     def setting(self, name: str) -> str | None:
-        """One of its settings; `None` where the user may not know."""
+        """Return a setting of the topic; `None` if the user has no right to see it."""
         kind = administration().ConfigResource
         resource = kind(kind.Type.TOPIC, self.name)
-        asked = self._clients.admin.describe_configs([resource], request_timeout=_SECONDS)
+        answers = self._clients.admin.describe_configs([resource], request_timeout=_QUERY_SECONDS)
         try:
-            found: Mapping[str, Any] = asked[resource].result()
+            found: Mapping[str, Any] = answers[resource].result()
         except kafka().KafkaException:
             return None
         return None if name not in found else str(found[name].value)
 
     def ends(self) -> dict[int, int]:
-        """The offset after the last message of each partition, committed or not.
+        """Return the offset after the last message of each partition, committed or not.
 
         Raises:
-            SinkError: it is not there, and that is not because it has just been made.
+            SinkError: the topic does not exist, even after the time that a new one needs.
         """
         latest = administration().OffsetSpec.latest()
-        made = kafka().TopicPartition
-        asked = {made(self.name, one): latest for one in self._partitions_soon()}
-        ends = self._clients.admin.list_offsets(asked, request_timeout=_SECONDS)
+        partition_of = kafka().TopicPartition
+        answers = {
+            partition_of(self.name, number): latest for number in self._wait_for_partitions()
+        }
+        ends = self._clients.admin.list_offsets(answers, request_timeout=_QUERY_SECONDS)
         return {one.partition: end.result().offset for one, end in ends.items()}
 
-    def _partitions_soon(self) -> list[int]:
-        last = time.monotonic() + NEWS_SECONDS
+    def _wait_for_partitions(self) -> list[int]:
+        deadline = time.monotonic() + NEWS_SECONDS
         while (found := self._partitions()) is None:
-            if time.monotonic() > last:
-                raise SinkError(f"topic {self.name!r} is not there any more")
+            if time.monotonic() > deadline:
+                raise SinkError(f"topic {self.name!r} does not exist any more")
             time.sleep(0.1)
         return found
 
     def _partitions(self) -> list[int] | None:
         collection = kafka().TopicCollection([self.name])
-        asked = self._clients.admin.describe_topics(collection, request_timeout=_SECONDS)
+        answers = self._clients.admin.describe_topics(collection, request_timeout=_QUERY_SECONDS)
         try:
-            return [one.id for one in asked[self.name].result().partitions]
+            return [one.id for one in answers[self.name].result().partitions]
         except kafka().KafkaException as error:
             if error.args[0].name() == "UNKNOWN_TOPIC_OR_PART":
                 return None

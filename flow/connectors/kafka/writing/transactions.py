@@ -1,12 +1,12 @@
-"""Epochs that are written as a whole, and once: a transaction holds the records and their number.
+"""Writer of epochs as transactions, each with the epoch's records and its number.
 
-One producer writes an epoch, where the flow was started: a transaction belongs to one producer, and
-Kafka's brokers know no transaction that several prepare and one commits. Workers encode the records
-in columns, and what is left to do for each is to hand it to the client.
+One producer on the driver writes an epoch: a transaction belongs to one producer, and brokers have
+no transaction that several producers prepare and one commits. Workers encode the records in
+columns, so the driver only passes each record to the client.
 
-The producer is known to the brokers by the run and the step. Whoever opens the same output of the
-same run next fences the one before: what that had begun is aborted, and it can commit no more. Only
-then is it read how far the output has come, so that nobody can add to it in between.
+The transactional id is made of the run and the step. The next process that opens the same output of
+the same run fences the previous producer: its open transaction is aborted, and it can commit no
+more. The last epoch is read after that, so no other process can add one in between.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
-from flow.connectors.kafka.connection import Clients, errors, reason_of
+from flow.connectors.kafka.client import errors, reason_of
+from flow.connectors.kafka.connection import Clients
 from flow.connectors.kafka.writing.epochs_topic import Entry, EpochsTopic, entry_key
 from flow.connectors.kafka.writing.sending import Sender
 from flow.connectors.kafka.writing.topics import Topic
 from flow.errors import SinkError
 
 AfterRewind: TypeAlias = Literal["refuse", "write"]
-"""What to do with an epoch that another one like it, or later ones, were written before."""
+"""Action for an epoch of which an earlier version, or later epochs, were written."""
 
 AFTER_REWIND = ("refuse", "write")
 TIMEOUT = "transaction.timeout.ms"
@@ -36,7 +37,7 @@ _FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 
 
 class TransactionalWriter:
-    """Writes the epochs of one output of one run."""
+    """Writer of the epochs of one output of one run."""
 
     def __init__(
         self,
@@ -55,23 +56,24 @@ class TransactionalWriter:
         settings = {"transactional.id": f"flow-{run_id}-{step_id}"}
         with clients.explained(f"step {step_id!r}: topic {topic!r} cannot be opened"):
             self._sender = Sender(clients, topic, settings)
-            _meet_brokers(self._sender.producer, topic)
-            self._take_over()
+            _connect_to_brokers(self._sender.producer, topic)
+            self._fence_others()
             self._entry = epochs.read(self._key)
 
     def write(
         self, epoch: int, batches: Sequence[pa.RecordBatch], rewinds: int, after: AfterRewind
     ) -> None:
-        """Write an epoch's records, unless they are there.
+        """Write an epoch's records, unless they are written already.
 
         Args:
-            epoch: the epoch's number.
-            batches: its records.
-            rewinds: how often the run has been set back, see `WriteContext`.
-            after: what to do with an epoch that the run was set back to.
+            epoch: number of the epoch.
+            batches: records of the epoch.
+            rewinds: how often the run was set back, see `WriteContext`.
+            after: action for an epoch that the run was set back to.
 
         Raises:
-            SinkError: it cannot be written, or the run was set back to it and `after` says no.
+            SinkError: the epoch cannot be written, or the run was set back to it and `after` is
+                ``"refuse"``.
         """
         count = sum(batch.num_rows for batch in batches)
         entry = self._entry
@@ -84,11 +86,11 @@ class TransactionalWriter:
         self._entry = new
 
     def close(self) -> None:
-        """Let go of the connections; what is not committed is aborted."""
+        """Close the connections; an uncommitted transaction is aborted."""
         self._sender.close()
 
-    def _take_over(self) -> None:
-        """Let nobody else write epochs of this output any more."""
+    def _fence_others(self) -> None:
+        """Fence all other writers of this output."""
         try:
             self._sender.producer.init_transactions(_SECONDS)
         except errors() as error:
@@ -96,21 +98,21 @@ class TransactionalWriter:
                 raise
             raise SinkError(
                 f"step {self._step_id!r}: topic {self._topic!r} cannot be opened: the brokers "
-                f"answer, and none of them coordinates transactions within {_SECONDS:.0f} s. See "
+                f"answer, but none coordinates transactions within {_SECONDS:.0f} s. Check "
                 "that as many of them run as their settings transaction.state.log.replication."
                 "factor (3 if it is not set) and transaction.state.log.min.isr ask for, or choose "
                 "guarantee='at least once'"
             ) from None
 
     def _transact(self, epoch: int, batches: Iterable[pa.RecordBatch], entry: Entry) -> None:
-        producer, began = self._sender.producer, time.monotonic()
-        with self._explained(f"epoch {epoch} could not be written", began):
+        producer, began_at = self._sender.producer, time.monotonic()
+        with self._explained(f"epoch {epoch} could not be written", began_at):
             try:
-                self._sender.forget()
+                self._sender.reset()
                 producer.begin_transaction()
                 for batch in batches:
                     self._sender.send(batch)
-                # Last, and alone: while it is not committed, others wait who read the same topic.
+                # Last, as other readers of the topic of epochs wait until it is committed.
                 self._sender.flush(self._timeout)
                 producer.produce(self._epochs.name, entry.encoded(), self._key)
                 producer.commit_transaction(self._timeout)
@@ -121,29 +123,29 @@ class TransactionalWriter:
                 raise
 
     @contextlib.contextmanager
-    def _explained(self, what: str, began: float) -> Iterator[None]:
+    def _explained(self, what: str, began_at: float) -> Iterator[None]:
         where = f"step {self._step_id!r}: {what} (topic {self._topic!r})"
         try:
             yield
         except errors() as error:
             reason = reason_of(error)
-            if time.monotonic() - began >= self._timeout:
-                raise SinkError(f"{where}: {self._why_so_long()}") from None
+            if time.monotonic() - began_at >= self._timeout:
+                raise SinkError(f"{where}: {self._timeout_problem()}") from None
             if reason.name() in _FENCED:
                 raise SinkError(f"{where}: {_FENCED_PROBLEM}") from None
             raise SinkError(f"{where}: {self._sender.explanation(reason)}") from None
 
-    def _why_so_long(self) -> str:
+    def _timeout_problem(self) -> str:
         try:
             if not Topic(self._clients, self._topic).exists():
-                return "the topic is not there any more: make it, then start the flow again"
+                return "the topic does not exist any more: create it, then start the flow again"
         except errors() as error:
             return self._clients.explanation(reason_of(error))
         return (
             f"it took longer than {TIMEOUT}={self._timeout * 1000:.0f}, after which brokers abort "
-            "a transaction. Raise it in properties (the brokers' transaction.max.timeout.ms is the "
-            "most), let sources read less in an epoch, or see why the brokers are slow; then "
-            "start the flow again"
+            "a transaction. Raise it in properties (at most to transaction.max.timeout.ms of the "
+            "brokers), let sources read less in an epoch, or find out why the brokers are slow; "
+            "then start the flow again"
         )
 
     def _set_back_problem(self, entry: Entry, new: Entry) -> str:
@@ -158,12 +160,12 @@ class TransactionalWriter:
         )
 
 
-def _meet_brokers(producer: Any, topic: str) -> None:
+def _connect_to_brokers(producer: Any, topic: str) -> None:
     """Connect to a broker, so that transactions can begin at once.
 
-    Where the client has no connection yet, it looks for the broker that coordinates its
-    transactions half a second later. The first question goes to the addresses that it was given,
-    and these connections end when the answer names the brokers; the second goes to one of those.
+    A client without a connection waits half a second before it looks for the coordinator of its
+    transactions. The first query goes to the configured addresses, whose connections end when the
+    answer names the brokers; the second query connects to one of these.
     """
     for _ in range(2):
         producer.list_topics(topic, _SECONDS)
@@ -171,5 +173,5 @@ def _meet_brokers(producer: Any, topic: str) -> None:
 
 _FENCED_PROBLEM = (
     "another process has opened the same output of the same checkpoint, so this one may write no "
-    "more. Let one of them run"
+    "more. Run only one of them"
 )

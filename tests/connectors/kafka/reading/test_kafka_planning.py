@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from flow.connectors.kafka import KafkaSource, cluster
 from flow.connectors.kafka.cluster import Ends, TopicPartition, Unreachable
-from flow.connectors.kafka.reading.planning import KafkaPlanner, Reach, _cut
+from flow.connectors.kafka.reading.planner import KafkaPlanner, Reach, _cut
 from flow.connectors.source import MemoryLog
 from flow.engine.feed.feed import EpochOffset, Feed, FixedTime
 from flow.errors import SourceError
@@ -368,7 +368,7 @@ def test_offsets_that_are_given_must_be_of_partitions_that_are_there() -> None:
     brokers = Brokers({"t/0": (0, 5), "t/1": (0, 5)})
     start = planner(brokers, start={"t": {1: 3}}).next(None)
     assert read(start) == [(["t", 0, 0, 5], 0, 0), (["t", 1, 3, 5], 1, 0)]
-    said = "offsets are given of 't/2', and the partitions that there are are 't/0', 't/1'"
+    said = "offsets are given for 't/2', but the partitions that exist are 't/0', 't/1'"
     for where in ("start", "end"):
         with pytest.raises(SourceError, match=said):
             planner(brokers, **{where: {"t": {1: 3, 2: 7}}}).next(None)
@@ -501,7 +501,7 @@ def test_a_topic_that_was_made_anew_is_a_loss_once_it_is_certain(
     assert fails.next({"t/0": 8}) is None
     assert warns.next({"t/0": 8}) is None
     clock.now = 5.0
-    with pytest.raises(SourceError, match="t/0 ends at 2, and the flow has come to 8"):
+    with pytest.raises(SourceError, match="t/0 ends at 2, and the flow has read up to 8"):
         fails.next({"t/0": 8})
     assert read(warns.next({"t/0": 8})) == [(["t", 0, 0, 2], 0, 0)]
     assert len(caplog.records) == 1

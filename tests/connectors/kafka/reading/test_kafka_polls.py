@@ -28,7 +28,7 @@ def test_the_time_stays_while_no_later_poll_is_reached() -> None:
 def test_ends_that_were_lost_do_not_hold_up_later_polls() -> None:
     polls = PollHistory()
     polls.add(7, {ORDERS: 100})
-    polls.add(8, {ORDERS: 5})  # the topic was made anew
+    polls.add(8, {ORDERS: 5})  # the topic was created again
     assert polls.read_until_us({ORDERS: 5}) == 8
 
 

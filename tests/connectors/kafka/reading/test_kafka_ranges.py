@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from flow.connectors.kafka import cluster
-from flow.connectors.kafka.client import Properties
+from flow.connectors.kafka.properties import Properties
 from flow.connectors.kafka.reading import ranges as reading
-from flow.connectors.kafka.reading.ranges import Access, Connection
+from flow.connectors.kafka.reading.ranges import Access, RangeReader
 from flow.errors import SourceError
 
 PARTITION = cluster.TopicPartition("t", 0)
@@ -69,9 +69,9 @@ def no_time_to_lose(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def read_slowly(client: Client, on_data_loss: Any = "fail") -> Iterator[list[int]]:
     """The offsets of the messages that come of a range, from 0 to 4."""
-    connection = Connection(Access("b:9092", Properties({}), on_data_loss, 0.5))
-    connection._client = client
-    for many in connection.messages(PARTITION, 0, 5):
+    reader = RangeReader(Access("b:9092", Properties({}), on_data_loss, 0.5))
+    reader._client = client
+    for many in reader.messages(PARTITION, 0, 5):
         yield [one.offset() for one in many]
 
 
@@ -117,7 +117,7 @@ def test_what_stays_is_an_error() -> None:
         (
             [messages(0, 1), [Message(2, KafkaError._PARTITION_EOF)]],
             (0, 2),
-            "t/0 ends at 2, and messages up to 4 were to be read: the topic was made anew",
+            "t/0 ends at 2, but messages up to 4 were to be read: the topic was created again",
         ),
         (
             [messages(0, 1), [Message(2, KafkaError.UNKNOWN_TOPIC_OR_PART)]],
@@ -145,7 +145,9 @@ def test_messages_that_are_gone_are_an_error_or_a_warning(
 def test_an_end_that_comes_too_early_is_no_loss_where_the_broker_has_the_rest() -> None:
     early = Message(2, KafkaError._PARTITION_EOF)
     client = Client([messages(0, 1), [early]], ends=[(0, 5)])
-    with pytest.raises(SourceError, match="no message came of t/0 for 0 s, of those from 2 to 4"):
+    with pytest.raises(
+        SourceError, match="no message of t/0 arrived for 0 s, of those from 2 to 4"
+    ):
         read(client)
     assert client.assigned == [0]
 
@@ -153,7 +155,7 @@ def test_an_end_that_comes_too_early_is_no_loss_where_the_broker_has_the_rest() 
 def test_what_the_broker_says_for_a_moment_only_is_no_loss() -> None:
     unknown = KafkaError(KafkaError._UNKNOWN_PARTITION)
     client = Client([messages(0, 1)], ends=[(0, 2), unknown, (0, 5)])
-    with pytest.raises(SourceError, match="no message came of t/0"):
+    with pytest.raises(SourceError, match="no message of t/0"):
         read(client)
 
 
@@ -168,5 +170,5 @@ def test_brokers_that_are_away_when_asked_are_waited_for() -> None:
     away = KafkaError(KafkaError._TRANSPORT)
     out_of_range = Message(0, KafkaError._AUTO_OFFSET_RESET)
     assert read(Client([[out_of_range], messages(0, 1, 2, 3, 4)], ends=[away])) == [0, 1, 2, 3, 4]
-    with pytest.raises(SourceError, match="no message came of t/0"):
+    with pytest.raises(SourceError, match="no message of t/0"):
         read(Client([[out_of_range]], ends=[away]))

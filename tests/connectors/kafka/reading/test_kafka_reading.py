@@ -351,7 +351,7 @@ def test_a_topic_that_goes_between_planning_and_reading_is_met_in_the_worker(
     if messages_anew is not None:
         broker.topic(topic)
         broker.values(topic, ["anew"] * messages_anew)
-        problem = f"{topic}/0 ends at {messages_anew}, and messages up to 9 were to be read"
+        problem = f"{topic}/0 ends at {messages_anew}, but messages up to 9 were to be read"
     with pytest.raises(SourceError, match=problem):
         list(fails.read(planned))
     assert list(warns.read(planned)) == []
@@ -390,7 +390,7 @@ def test_reading_gives_up_after_its_patience(lone_broker: Broker) -> None:
     reader = source(lone_broker, topic, patience="2s")
     (planned,) = splits_of(reader.planner(MemoryLog(), 1))
     lone_broker.kill()
-    with pytest.raises(SourceError, match=f"no message came of {topic}/0 for 2 s") as raised:
+    with pytest.raises(SourceError, match=f"no message of {topic}/0 arrived for 2 s") as raised:
         list(reader.read(planned))
     assert "of those from 0 to 0" in str(raised.value)
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from flow.connectors.kafka import KafkaSource
-from flow.connectors.kafka.client import as_properties
 from flow.connectors.kafka.cluster import TopicPartition
+from flow.connectors.kafka.properties import as_properties
 from flow.connectors.kafka.reading.ranges import Access
 from flow.connectors.kafka.reading.weighing import MOST_RECORDS, OBJECT_BYTES, RECORD_BYTES, Scales
 from tests.support.kafka import Broker
@@ -24,7 +24,7 @@ class Weighed(Scales):
     def __init__(self, weights: dict[str, float]) -> None:
         self._weights = weights
 
-    def _weight(self, partition: TopicPartition, start: int) -> float:
+    def _mean_bytes(self, partition: TopicPartition, start: int) -> float:
         return self._weights[partition.topic]
 
 
@@ -52,7 +52,7 @@ def test_few_messages_are_not_weighed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "besides"),
+    ("options", "overhead"),
     [
         ({}, OBJECT_BYTES),
         ({"value": "json", "schema": {"n": pa.int64()}}, RECORD_BYTES),
@@ -60,11 +60,11 @@ def test_few_messages_are_not_weighed() -> None:
     ],
 )
 def test_a_source_weighs_messages_unless_it_is_told_how_many_to_read(
-    options: dict[str, Any], besides: int | None
+    options: dict[str, Any], overhead: int | None
 ) -> None:
     made: Any = KafkaSource("localhost:1", "t", **options).planner(None, 1)  # type: ignore[arg-type]
     scales = made._scales
-    assert (None if scales is None else scales._besides) == besides
+    assert (None if scales is None else scales._overhead) == overhead
     assert made._reach.per_epoch == options.get("max_records_per_epoch", MOST_RECORDS)
 
 

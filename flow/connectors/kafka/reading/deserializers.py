@@ -1,7 +1,7 @@
-"""How the bytes of keys and values are read: as they are, as text, as JSON, or as Avro.
+"""Deserializers of keys and values: bytes, text, JSON and Avro.
 
-A form reads one key or value to an object, or many to a column. A column is made of all or of none,
-so that many are read at the speed of one, and what is bad is looked for only where there is any.
+A deserializer reads one key or value to an object, or many to a column. It makes a column of all of
+them or none: the search for bad ones starts only if there are any.
 """
 
 from __future__ import annotations
@@ -17,41 +17,41 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
-from flow.connectors.files.json_lines import ColumnParser
 from flow.connectors.formats import avro_types
+from flow.connectors.formats.json_decoding import JsonColumnParser
 
 Data = Sequence["bytes | None"]
 
 _LINE_END = ord("\n")
 
 
-class Form(ABC):
-    """How bytes are read.
+class Deserializer(ABC):
+    """Reader of the bytes of keys or values.
 
     Attributes:
-        kind: the type of a column.
-        takes_nothing: whether it reads no bytes at all as null.
+        kind: Arrow type of a column.
+        accepts_null: True if missing bytes are read as null.
     """
 
     kind: Any
-    takes_nothing: bool = True
+    accepts_null: bool = True
 
     @abstractmethod
     def read(self, data: bytes) -> Any:
-        """Read one.
+        """Read one key or value.
 
         Raises:
-            ValueError: when it cannot be read, with the reason.
+            ValueError: it cannot be read; the text is the reason.
         """
 
     @abstractmethod
     def column(self, data: Data) -> Any | None:
-        """Read many, in one array of type `kind`; ``None`` when there is one that cannot be."""
+        """Read many to one array of type `kind`; ``None`` if any cannot be read."""
 
     def problem(self, data: bytes | None) -> str | None:
-        """Why one cannot be part of a column; ``None`` where it can."""
+        """Return the reason why one cannot be part of a column; ``None`` if it can."""
         if data is None:
-            return None if self.takes_nothing else "there is nothing (a tombstone)"
+            return None if self.accepts_null else "there is nothing (a tombstone)"
         try:
             self.read(data)
         except ValueError as error:
@@ -59,8 +59,8 @@ class Form(ABC):
         return None if self.column([data]) is not None else "it does not fit the schema"
 
 
-class BytesForm(Form):
-    """Bytes as they are."""
+class BytesDeserializer(Deserializer):
+    """Bytes, unchanged."""
 
     kind = pa.binary()
 
@@ -73,7 +73,7 @@ class BytesForm(Form):
         return pa.array(data, pa.binary())
 
 
-class TextForm(Form):
+class TextDeserializer(Deserializer):
     """Text in UTF-8."""
 
     kind = pa.string()
@@ -93,11 +93,11 @@ class TextForm(Form):
             return None
 
 
-class JsonForm(Form):
-    """JSON, as the objects that it gives."""
+class JsonDeserializer(Deserializer):
+    """JSON, as the objects that `json.loads` returns."""
 
     kind = pa.null()
-    takes_nothing = False
+    accepts_null = False
 
     @override
     def read(self, data: bytes) -> Any:
@@ -115,13 +115,13 @@ class JsonForm(Form):
         return None
 
 
-class JsonColumns(JsonForm):
+class JsonColumns(JsonDeserializer):
     """JSON objects, as columns of a schema."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
         self.kind = pa.struct(list(schema))
-        self._parser = ColumnParser(schema)
+        self._parser = JsonColumnParser(schema)
 
     @override
     def column(self, data: Data) -> Any | None:
@@ -129,14 +129,13 @@ class JsonColumns(JsonForm):
             return None
         lines = b"\n".join([*data, b""])  # type: ignore[list-item]
         if np.count_nonzero(np.frombuffer(lines, np.uint8) == _LINE_END) > len(data):
-            return self._of_uneven(data)
+            return self._column_of_multiline(data)
         table = self._parser.parse(lines)
         if not isinstance(table, pa.Table) or table.num_rows != len(data):
-            return self.nothing() if not data else None
+            return self._empty_column() if not data else None
         return _struct(table)
 
-    def nothing(self) -> Any:
-        """The column of no values."""
+    def _empty_column(self) -> Any:
         return pa.array([], self.kind)
 
     @override
@@ -151,31 +150,31 @@ class JsonColumns(JsonForm):
             return None
         return self._parser.reason(json.dumps(value).encode())
 
-    def _of_uneven(self, data: Data) -> Any | None:
-        """Values with line ends in them, which are white space there."""
+    def _column_of_multiline(self, data: Data) -> Any | None:
+        """Read values that contain line ends, which are white space in JSON."""
         try:
             return self.column([json.dumps(self.read(one or b"")).encode() for one in data])
         except ValueError:
             return None
 
 
-class AvroForm(Form):
-    """Avro in its binary encoding, with a schema that is known beforehand and nothing before it."""
+class AvroDeserializer(Deserializer):
+    """Avro in its binary encoding of a known schema, without a header."""
 
-    takes_nothing = False
+    accepts_null = False
 
     def __init__(self, schema: Any) -> None:
         self.schema = schema
-        self._parsed = avro_types.parsed(schema)
-        self._of_column = avro_types.parsed(avro_types.without_uuids(schema))
+        self._parsed = avro_types.parse_schema(schema)
+        self._column_schema = avro_types.parse_schema(avro_types.without_uuids(schema))
 
     def __reduce__(self) -> Any:
-        return AvroForm, (self.schema,)
+        return AvroDeserializer, (self.schema,)
 
     @cached_property
     def kind(self) -> Any:
-        """The type of a column; there is none for some schemas."""
-        return avro_types.arrow_type(self._of_column)
+        """Arrow type of a column; raises a `FlowBuildError` if no column can hold the values."""
+        return avro_types.arrow_type(self._column_schema)
 
     @override
     def read(self, data: bytes) -> Any:
@@ -186,7 +185,9 @@ class AvroForm(Form):
         if None in data:
             return None
         try:
-            return pa.array([self._read(one or b"", self._of_column) for one in data], self.kind)
+            return pa.array(
+                [self._read(one or b"", self._column_schema) for one in data], self.kind
+            )
         except (ValueError, pa.ArrowException, OverflowError, TypeError):
             return None
 
@@ -196,7 +197,7 @@ class AvroForm(Form):
         stream = io.BytesIO(data)
         try:
             value = fastavro.schemaless_reader(stream, schema, None)
-        except Exception as error:  # whatever the bytes lead it to
+        except Exception as error:  # broken bytes can lead to any error
             raise ValueError(f"not Avro of the schema ({type(error).__name__})") from None
         left = len(data) - stream.tell()
         if left:
@@ -205,7 +206,7 @@ class AvroForm(Form):
 
 
 def _struct(table: pa.Table) -> Any:
-    """The columns of a table as one."""
+    """Return the columns of a table as one struct column."""
     columns = [column.combine_chunks() for column in table.columns]
     arrays = [
         column.chunk(0) if isinstance(column, pa.ChunkedArray) else column for column in columns

@@ -1,8 +1,8 @@
-"""Records in columns as JSON, a text for each row, without a Python object a row.
+"""Columns as JSON text, one text for each row, without a Python object for each row.
 
-The values are those that the same records would give one by one; a number may be written otherwise,
-as 1e+10. What Arrow has no text for that is JSON (nested values, durations, odd characters) is
-written value by value, in that column alone.
+The values equal those of the records encoded one by one; a number may have another notation, such
+as 1e+10. A column whose values Arrow cannot format as JSON (nested values, durations, characters to
+escape) is encoded value by value.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _ESCAPED = r'["\\\x00-\x1f]'
 
 
 def json_objects(batch: pa.RecordBatch, step_id: str) -> pa.Array:
-    """Each row as a JSON object.
+    """Return each row as a JSON object.
 
     Raises:
-        SinkError: naming the field that cannot be written.
+        SinkError: a field has no form in JSON; the error names it.
     """
     if not batch.num_columns:
         return pa.array(["{}"] * batch.num_rows, pa.string())
@@ -36,7 +36,7 @@ def json_objects(batch: pa.RecordBatch, step_id: str) -> pa.Array:
 
 
 def json_values(column: pa.Array) -> pa.Array:
-    """Each value as JSON; what is null has the text ``null``.
+    """Return each value as JSON; null becomes the text ``null``.
 
     Raises:
         ValueError: a value has no form in JSON.
@@ -45,7 +45,7 @@ def json_values(column: pa.Array) -> pa.Array:
     kind = column.type
     if pa.types.is_dictionary(kind):
         return json_values(column.dictionary).take(column.indices).fill_null(_NULL)
-    for is_kind, texts in _WAYS:
+    for is_kind, texts in _ENCODERS:
         if is_kind(kind):
             found = texts(column)
             return found.fill_null(_NULL) if found.null_count else found
@@ -74,18 +74,18 @@ def _quoted(texts: pa.Array) -> pa.Array:
     return _joined('"', texts, '"')
 
 
-def _plain(column: pa.Array) -> pa.Array:
+def _numbers(column: pa.Array) -> pa.Array:
     return column.cast(pa.string())
 
 
-def _truths(column: pa.Array) -> pa.Array:
+def _booleans(column: pa.Array) -> pa.Array:
     return pc.if_else(column, "true", "false")
 
 
 def _floats(column: pa.Array) -> pa.Array:
     numbers = column.cast(pa.float64())
     if not pc.all(pc.is_finite(numbers)).as_py() and numbers.null_count < len(numbers):
-        raise ValueError("it holds a number that is not finite: map it to None or to text")
+        raise ValueError("the column has a number that is not finite: map it to None or to text")
     texts = numbers.cast(pa.string())
     bare = pc.invert(pc.match_substring_regex(texts, "[.e]"))
     return pc.if_else(bare, _joined(texts, ".0"), texts) if pc.any(bare).as_py() else texts
@@ -104,7 +104,7 @@ def _instants(column: pa.Array) -> pa.Array:
     return _quoted(instant_texts(column))
 
 
-def _dates(column: pa.Array) -> pa.Array:
+def _quoted_casts(column: pa.Array) -> pa.Array:
     return _quoted(column.cast(pa.string()))
 
 
@@ -114,14 +114,14 @@ def _lists(column: pa.Array) -> pa.Array:
     return pc.if_else(column.is_valid(), "[]", _NULL)
 
 
-_WAYS = (
-    (pa.types.is_boolean, _truths),
-    (pa.types.is_integer, _plain),
+_ENCODERS = (
+    (pa.types.is_boolean, _booleans),
+    (pa.types.is_integer, _numbers),
     (pa.types.is_floating, _floats),
     (pa.types.is_string, _texts),
     (pa.types.is_large_string, _texts),
     (pa.types.is_timestamp, _instants),
-    (pa.types.is_date, _dates),
-    (pa.types.is_decimal, _dates),
+    (pa.types.is_date, _quoted_casts),
+    (pa.types.is_decimal, _quoted_casts),
     (pa.types.is_list, _lists),
 )

@@ -18,15 +18,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flow.connectors.kafka.reading.flat_json import FlatJsonColumns, is_flat
-from flow.connectors.kafka.reading.forms import (
-    AvroForm,
-    BytesForm,
-    Form,
+from flow.connectors.kafka.reading.deserializers import (
+    AvroDeserializer,
+    BytesDeserializer,
+    Deserializer,
     JsonColumns,
-    JsonForm,
-    TextForm,
+    JsonDeserializer,
+    TextDeserializer,
 )
+from flow.connectors.kafka.reading.flat_json import FlatJsonColumns, is_flat
 from flow.connectors.kafka.reading.items import ObjectItems, RecordItems
 from flow.connectors.source import BadInput, Invalid
 
@@ -75,10 +75,14 @@ class Message:
 
 
 def records(
-    messages: Sequence[Message], value: Form, key: Form | None = None, *, key_needed: bool = False
+    messages: Sequence[Message],
+    value: Deserializer,
+    key: Deserializer | None = None,
+    *,
+    key_needed: bool = False,
 ) -> tuple[list[dict[str, Any]], list[BadInput]]:
     """The records of messages, and the bad ones among them."""
-    items = RecordItems(key or TextForm(), value, key_needed=key_needed, prefix="")
+    items = RecordItems(key or TextDeserializer(), value, key_needed=key_needed, prefix="")
     good: list[dict[str, Any]] = []
     bad: list[BadInput] = []
     for batch in items.batches(messages, None):
@@ -100,7 +104,7 @@ def written(schema: Any, value: Any) -> bytes:
 
 def test_a_record_has_the_value_as_text_and_all_that_the_message_has() -> None:
     message = Message(b"hi", b"ann", 17, (2, 1_500), [("trace", b"\x01"), ("empty", None)])
-    good, bad = records([message], TextForm())
+    good, bad = records([message], TextDeserializer())
     assert bad == []
     assert good == [
         {
@@ -117,7 +121,7 @@ def test_a_record_has_the_value_as_text_and_all_that_the_message_has() -> None:
 
 
 def test_what_a_message_has_not_is_null() -> None:
-    good, _ = records([Message(None, None, stamp=(0, -1))], BytesForm())
+    good, _ = records([Message(None, None, stamp=(0, -1))], BytesDeserializer())
     assert [good[0][name] for name in ("value", "key", "timestamp")] == [None, None, None]
     assert (good[0]["timestamp_type"], good[0]["headers"]) == ("none", [])
 
@@ -128,7 +132,7 @@ def test_a_time_may_be_before_1970_or_missing_and_is_bad_where_no_calendar_has_i
 ) -> None:
     """Producers that give microseconds for milliseconds come to the year 50,000."""
     more = {"prefix": ""} if whole is RecordItems else {}
-    items = whole(TextForm(), TextForm(), key_needed=False, **more)
+    items = whole(TextDeserializer(), TextDeserializer(), key_needed=False, **more)
     first, last = -62_135_596_800_000, 253_402_300_799_999
     stamps = [-1, -2, first, last, first - 1, last + 1, 1_700_000_000 * 10**9, -(2**63)]
     made = list(
@@ -156,7 +160,7 @@ def as_dicts(batch: Any) -> list[dict[str, Any]]:
 
 
 def test_only_the_columns_that_are_read_are_made() -> None:
-    items = RecordItems(TextForm(), TextForm(), key_needed=False, prefix="k_")
+    items = RecordItems(TextDeserializer(), TextDeserializer(), key_needed=False, prefix="k_")
     batch = items.batch([Message(b"a", b"b")], frozenset({"k_key", "value", "headers"}))
     assert isinstance(batch, pa.RecordBatch)
     assert batch.to_pylist() == [{"value": "a", "k_key": "b"}]
@@ -165,10 +169,10 @@ def test_only_the_columns_that_are_read_are_made() -> None:
 def test_keys_that_are_records_may_be_missing() -> None:
     keys = [b'{"id": 1}', None, b'{"id": 2}']
     key = JsonColumns(pa.schema([("id", pa.int64())]))
-    good, bad = records([Message(b"x", one) for one in keys], BytesForm(), key)
+    good, bad = records([Message(b"x", one) for one in keys], BytesDeserializer(), key)
     assert [one["key"] for one in good] == [{"id": 1}, None, {"id": 2}]
     assert bad == []
-    good, bad = records([Message(b"x", None)], BytesForm(), key)
+    good, bad = records([Message(b"x", None)], BytesDeserializer(), key)
     assert ([one["key"] for one in good], bad) == ([None], [])
 
 
@@ -330,7 +334,7 @@ def test_the_last_of_two_fields_with_one_name_counts() -> None:
 
 
 def test_messages_of_json_hold_what_python_reads() -> None:
-    items = ObjectItems(TextForm(), JsonForm(), key_needed=False)
+    items = ObjectItems(TextDeserializer(), JsonDeserializer(), key_needed=False)
     (batch,) = items.batches([Message(b'{"a": [1, null]}', b"k"), Message(None)], None)
     assert isinstance(batch, list)
     assert [(one.key, one.value) for one in batch] == [("k", {"a": [1, None]}), (None, None)]
@@ -343,7 +347,7 @@ def test_messages_of_json_hold_what_python_reads() -> None:
 def test_a_bad_key_or_none_is_bad_as_asked(whole: Any) -> None:
     more = {"prefix": ""} if whole is RecordItems else {}
     messages = [Message(b"a", b"k", 0), Message(b"b", b"\xff", 1), Message(b"c", None, 2)]
-    items = whole(TextForm(), TextForm(), key_needed=True, **more)
+    items = whole(TextDeserializer(), TextDeserializer(), key_needed=True, **more)
     *_, invalid = items.batches(messages, None)
     assert [(one.text, one.reason) for one in invalid.inputs] == [
         (r"b'\xff'", "its key: not UTF-8 text, at byte 1"),
@@ -362,7 +366,7 @@ def test_a_bad_key_or_none_is_bad_as_asked(whole: Any) -> None:
 def test_avro_columns_are_what_fastavro_reads(rows: list[tuple[int, str | None, float]]) -> None:
     values = [{"id": one, "name": name, "price": price} for one, name, price in rows]
     data = [written(AVRO, value) for value in values]
-    form = AvroForm(json.dumps(AVRO))
+    form = AvroDeserializer(json.dumps(AVRO))
     column = form.column(data)
     assert column is not None
     assert repr(column.to_pylist()) == repr([form.read(one) for one in data])
@@ -396,7 +400,7 @@ def test_avro_of_many_types_comes_to_columns() -> None:
     fields = [{"name": name, "type": kind} for name, kind, _, _ in types]
     schema = {"type": "record", "name": "All", "fields": fields}
     value = {name: one for name, _, one, _ in types}
-    form = AvroForm(schema)
+    form = AvroDeserializer(schema)
     column = form.column([written(schema, value)])
     assert column is not None
     assert column.to_pylist() == [value]
@@ -415,7 +419,7 @@ def test_avro_maps_and_uuids_come_to_columns() -> None:
         ],
     }
     data = written(schema, {"id": number, "counts": {"a": 1}})
-    form = AvroForm(schema)
+    form = AvroDeserializer(schema)
     column = form.column([data])
     assert column is not None
     assert column.to_pylist() == [{"id": str(number), "counts": [("a", 1)]}]
@@ -432,7 +436,7 @@ def test_avro_maps_and_uuids_come_to_columns() -> None:
 )
 def test_bad_avro_is_found(data: bytes | None, reason: str) -> None:
     good = Message(written(AVRO, {"id": 1, "name": "a", "price": 1.0}))
-    found, bad = records([good, Message(data), good], AvroForm(AVRO))
+    found, bad = records([good, Message(data), good], AvroDeserializer(AVRO))
     assert [one["id"] for one in found] == [1, 1]
     assert len(bad) == 1
     assert reason in bad[0].reason

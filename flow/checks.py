@@ -1,0 +1,39 @@
+"""Checks of arguments: each error says the parameter, the rule and the value.
+
+`name` is the parameter as the error shows it, with its owner where that is not plain:
+``"EventClock: on_idle"`` or ``"step 'total': emit"``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flow.errors import FlowBuildError, FlowTypeError, shorten
+
+
+def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Raise a `FlowBuildError` unless `value` is one of two or more words."""
+    if not isinstance(value, str) or value not in choices:
+        *others, last = map(repr, choices)
+        raise FlowBuildError(f"{name} must be {', '.join(others)} or {last}, got {shorten(value)}")
+
+
+def check_whole(name: str, value: object, least: int) -> None:
+    """Raise unless `value` is a whole number of at least `least`.
+
+    Raises:
+        FlowTypeError: it is no whole number; True and False are none.
+        FlowBuildError: it is below `least`.
+    """
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if not is_whole or value < least:  # type: ignore[operator]
+        kind = FlowBuildError if is_whole else FlowTypeError
+        raise kind(f"{name} must be a whole number of at least {least}, got {shorten(value)}")
+
+
+def check_flag(name: str, value: object) -> None:
+    """Raise a `FlowTypeError` unless `value` is True or False; 0 and 1 are neither."""
+    if not isinstance(value, bool):
+        raise FlowTypeError(
+            f"{name} must be True or False, got {type(value).__name__} {shorten(value)}"
+        )

@@ -1,0 +1,185 @@
+"""JSON as objects, or as the columns of a schema: one JSON value a line."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.json
+from typing_extensions import override
+
+from flow.connectors.formats.line_parser import LineParser, Parsed, is_utf8, utf8_problem
+from flow.errors import FlowBuildError, shorten
+
+_WHITESPACE = b" \t\r"
+_BLANK = _WHITESPACE.decode()
+_LINE_END, _OPENS, _CLOSES = b"\n{}"
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+"""Escape of a surrogate, half of a character; alone it stands for no character."""
+
+
+class JsonObjectParser(LineParser):
+    """Parser of lines to the objects that `json.loads` gives."""
+
+    blank = _WHITESPACE
+
+    @override
+    def parse(self, data: bytes, count: int | None = None) -> Parsed | None:
+        try:
+            lines = data.decode().split("\n")
+            values = [_value(line) for line in lines if line and line.strip(_BLANK)]
+            if _SURROGATE.search(data):
+                _check_text(values)
+        except (ValueError, RecursionError):
+            return None
+        return values
+
+    @override
+    def reason(self, line: bytes) -> str:
+        return _json_problem(line) or "not JSON"
+
+
+def _check_text(value: Any) -> None:
+    """Raise a `UnicodeEncodeError` if text in a value has half of a surrogate pair."""
+    json.dumps(value, ensure_ascii=False).encode()
+
+
+_decode = json.JSONDecoder().raw_decode
+
+
+def _value(line: str) -> Any:
+    # Shortcut: `json.loads` spends a third of its time on white space around the value.
+    if line[0] > " ":
+        value, end = _decode(line)
+        if end == len(line):
+            return value
+    return json.loads(line)
+
+
+class JsonColumnParser(LineParser):
+    """Parser of lines with one JSON object each to the columns of a schema."""
+
+    blank = _WHITESPACE
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._as_read = pa.schema([(field.name, type_as_read(field.type)) for field in schema])
+
+    @override
+    def parse(self, data: bytes, count: int | None = None) -> Parsed | None:
+        lines = _count_objects(data)
+        if lines is None or not is_utf8(data):
+            return None
+        if lines == 0:
+            return []
+        try:
+            table = _read_json(data, self._as_read).cast(self._schema)
+        except (pa.ArrowException, ValueError):
+            return None
+        return table if table.num_rows == lines else None
+
+    @override
+    def reason(self, line: bytes) -> str:
+        problem = _json_problem(line)
+        if problem is not None:
+            return problem
+        value = json.loads(line.decode())
+        if not isinstance(value, dict):
+            return f"a JSON object is needed, got {type(value).__name__}"
+        for field in self._schema:
+            parser = JsonColumnParser(pa.schema([field]))
+            if parser.parse(line + b"\n") is None:
+                got = shorten(value[field.name]) if field.name in value else "missing"
+                return f"field {field.name!r} does not fit {field.type}: {got}"
+        return "does not fit the schema"
+
+
+def _count_objects(data: bytes) -> int | None:
+    """Count the lines that are not blank; ``None`` unless all of them start and end with a brace.
+
+    pyarrow's reader sees objects, not lines, and a line without braces, such as ``null``, can crash
+    it. If every line starts and ends with a brace and there are as many objects as lines, each line
+    is one object: inside an object, no line that starts with a brace can follow a line that ends
+    with one.
+    """
+    if data.startswith(b"{") and data.endswith(b"}\n"):
+        text = np.frombuffer(data, np.uint8)
+        ends = np.flatnonzero(text == _LINE_END)
+        if (text[ends - 1] == _CLOSES).all() and (text[ends[:-1] + 1] == _OPENS).all():
+            return len(ends)
+    lines = [line for line in map(_strip, data.split(b"\n")) if line]
+    if all(line.startswith(b"{") and line.endswith(b"}") for line in lines):
+        return len(lines)
+    return None
+
+
+def _strip(line: bytes) -> bytes:
+    return line.strip(_WHITESPACE)
+
+
+def _read_json(data: bytes, schema: pa.Schema) -> Any:
+    return pyarrow.json.read_json(
+        pa.BufferReader(data),
+        read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(data) + 1),
+        parse_options=pyarrow.json.ParseOptions(
+            explicit_schema=schema, unexpected_field_behavior="ignore"
+        ),
+    )
+
+
+def type_as_read(kind: Any) -> Any:
+    """Return the type as which Arrow reads a column before the cast to its own type.
+
+    Times are read as text: the reader takes a time without an offset for UTC, and reads a date only
+    from a number.
+    """
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
+        return pa.string()
+    if pa.types.is_dictionary(kind):
+        return type_as_read(kind.value_type)
+    if pa.types.is_large_list(kind):
+        return pa.large_list(type_as_read(kind.value_type))
+    if pa.types.is_list(kind):
+        return pa.list_(type_as_read(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, type_as_read(field.type)) for field in kind])
+    return kind
+
+
+def check_json_types(schema: pa.Schema) -> None:
+    """Raise a `FlowBuildError` if JSON cannot be read to columns of these types.
+
+    Times of day are refused, as pyarrow casts no text to them.
+    """
+    for field in schema:
+        try:
+            _read_json(b"{}\n", pa.schema([(field.name, type_as_read(field.type))])).cast(
+                pa.schema([(field.name, field.type)])
+            )
+        except pa.ArrowNotImplementedError as error:
+            raise FlowBuildError(
+                f"schema: column {field.name!r} cannot be read from JSON as {field.type}"
+            ) from error
+
+
+def _json_problem(line: bytes) -> str | None:
+    """Return the reason why a line is not JSON; ``None`` if it is."""
+    problem = utf8_problem(line)
+    if problem is not None:
+        return problem
+    try:
+        _check_text(json.loads(line.decode()))
+    except UnicodeEncodeError as error:
+        half = error.object[error.start]
+        return f"half of a surrogate pair, \\u{ord(half):x}, which is no character"
+    except json.JSONDecodeError as error:
+        return f"not JSON: {error.msg.removesuffix(' at')} at column {error.colno}"
+    except ValueError as error:
+        return f"not JSON: {error}"
+    except RecursionError:
+        return "not JSON: nested too deeply"
+    return None

@@ -1,0 +1,386 @@
+"""Planner of the ranges of topics that each epoch reads.
+
+The source's offset maps each partition to the offset of its next message: ``{"orders/0": 17}``. The
+number of a source partition is its position in this mapping, so partitions are only ever added.
+
+A range of offsets counts as read even if it yields no messages, as transaction markers and
+compacted messages hold offsets, too.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar
+
+from typing_extensions import override
+
+from flow.connectors.kafka.cluster import Cluster, Ends, TopicPartition, Unreachable, matches
+from flow.connectors.kafka.reading.losses import LossWatch, OnDataLoss
+from flow.connectors.kafka.reading.polls import PollHistory
+from flow.connectors.kafka.reading.positions import (
+    EARLIEST,
+    LATEST,
+    Offsets,
+    Position,
+    milliseconds,
+)
+from flow.connectors.kafka.reading.weighing import Scales
+from flow.connectors.source import Json, Planner, Slice, Split
+from flow.errors import SourceError
+from flow.leveling import Leveling
+
+FIRST_SECONDS = 20.0
+"""Time that a run waits for brokers that have never answered it."""
+LEAST_SPLIT = 20_000
+"""Messages of a split, at least; reading fewer takes less time than starting a task."""
+_MOST_LISTED = 3
+"""Names that an error lists, at most."""
+
+Answer = TypeVar("Answer")
+
+logger = logging.getLogger("flow")
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Part of topics that a planner reads.
+
+    Attributes:
+        topics: names of the topics.
+        pattern: regular expression for names of topics, in place of `topics`.
+        start: position to start at.
+        end: position to end at; ``None`` for never.
+        per_epoch: greatest number of messages in an epoch.
+        on_data_loss: action when messages are gone.
+        looking_seconds: interval of looking for new partitions.
+        patience_seconds: time to wait for brokers that do not answer.
+    """
+
+    topics: tuple[str, ...]
+    pattern: str | None
+    start: Position
+    end: Position | None
+    per_epoch: int
+    on_data_loss: OnDataLoss
+    looking_seconds: float
+    patience_seconds: float
+
+
+class KafkaPlanner(Planner):
+    """Planner of epochs with a limited number of messages over the partitions of topics.
+
+    The shares of partitions in an epoch of a backlog bring them forward together in event time.
+
+    Args:
+        reach: part of the topics to read.
+        cluster: the brokers.
+        parallelism: number of tasks that can read at the same time.
+        clock: monotonic clock, in seconds.
+        scales: estimate of how many messages fit an epoch, if `reach` gives no fixed number.
+    """
+
+    def __init__(
+        self,
+        reach: Reach,
+        cluster: Cluster,
+        parallelism: int,
+        clock: Callable[[], float] = time.monotonic,
+        scales: Scales | None = None,
+    ) -> None:
+        self._reach = reach
+        self._scales = scales
+        self._cluster = cluster
+        self._parallelism = max(1, parallelism)
+        self._clock = clock
+        self._until = reach.end
+        self._losses = LossWatch(reach.on_data_loss, clock)
+        self._run_ends: Ends | None = None
+        self._ends: Ends = {}
+        self._certain_ends: Ends = {}
+        self._after: Ends = {}
+        self._polls = PollHistory()
+        self._leveling = Leveling[TopicPartition]()
+        self._reached_us: Mapping[int, int] = {}
+        self._partitions: list[TopicPartition] = []
+        self._discovered_at = float("-inf")
+        self._silent_since: float | None = None
+        self._answered = False
+
+    @override
+    def stop_at_present(self) -> None:
+        if self._until is None:
+            self._until = LATEST
+
+    @override
+    def next(self, start: Json | None) -> Slice | None:
+        return self._patiently(lambda: self._next(start))
+
+    @override
+    def read_until_us(self, now_us: int, behind: bool) -> int | None:
+        if self.in_doubt():
+            return None
+        self._polls.add(now_us, self._ends)
+        return self._polls.read_until_us(self._after)
+
+    @override
+    def hear(self, reached_us: Mapping[int, int]) -> None:
+        self._reached_us = dict(reached_us)
+
+    @override
+    def name_of(self, partition: int) -> str:
+        names = list(self._after)
+        return str(names[partition]) if partition < len(names) else super().name_of(partition)
+
+    @override
+    def finished(self, start: Json | None) -> bool:
+        if self._reach.end is None or self._losses.in_doubt:
+            return False
+        return bool(self._patiently(lambda: self._is_finished(start)))
+
+    @override
+    def in_doubt(self) -> bool:
+        return self._silent_since is not None or self._losses.in_doubt
+
+    @override
+    def behind(self, start: Json | None) -> Mapping[str, int]:
+        offsets = _decode(start)
+        return {
+            str(partition): max(0, end - offsets[partition])
+            for partition, end in self._ends.items()
+            if partition in offsets
+        }
+
+    def _patiently(self, question: Callable[[], Answer]) -> Answer | None:
+        """Return the answer to a query; ``None`` while no broker answers, for a limited time."""
+        asked_at = self._clock()
+        try:
+            answer = question()
+        except Unreachable as error:
+            if self._silent_since is None:
+                self._silent_since = asked_at
+                if self._answered:
+                    logger.warning("%s; waiting for it", error)
+            waited = self._clock() - self._silent_since
+            patience = self._reach.patience_seconds
+            if waited < (patience if self._answered else min(FIRST_SECONDS, patience)):
+                return None
+            raise SourceError(f"{error}; waited {waited:.0f} s") from None
+        if self._silent_since is not None and self._answered:
+            logger.warning("Kafka answers again")
+        self._silent_since, self._answered = None, True
+        return answer
+
+    def _next(self, start: Json | None) -> Slice | None:
+        known = _decode(start)
+        self._learn_pace(known)
+        offsets = {**known, **self._new_offsets(start, known)}
+        latest = self._cluster.latest(offsets)
+        self._ends = self._limit_to_end(latest, offsets)
+        backlog = self._unread(offsets)
+        offsets |= self._losses.offsets_after_losses(
+            offsets, latest, backlog, self._cluster.earliest
+        )
+        self._move_ends_before_losses(offsets, latest)
+        shares = self._shares(offsets)
+        self._after = {
+            partition: offset + shares.get(partition, 0) for partition, offset in offsets.items()
+        }
+        behind = self._numbers_behind()
+        # New offsets are logged even if there is nothing to read.
+        if not shares and start is not None and offsets == known:
+            return None
+        ends = {str(partition): offset for partition, offset in self._after.items()}
+        return Slice(ends, list(self._splits(offsets, shares)), behind=behind)
+
+    def _learn_pace(self, known: Ends) -> None:
+        """Learn how far partitions have advanced in event time, given their offsets."""
+        reached_us = {
+            partition: self._reached_us[number]
+            for number, partition in enumerate(known)
+            if number in self._reached_us
+        }
+        self._leveling.hear(reached_us, known)
+        self._reached_us = {}
+
+    def _unread(self, offsets: Ends) -> dict[TopicPartition, int]:
+        """Return the number of messages to read, positive, by partition."""
+        ends = self._ends
+        return {
+            partition: ends[partition] - offsets[partition]
+            for partition in offsets
+            if ends.get(partition, 0) > offsets[partition]
+        }
+
+    def _numbers_behind(self) -> list[int]:
+        """Return the numbers of the partitions that are behind after the epoch.
+
+        The last certain end of a partition in doubt counts: a partition that is missing for seconds
+        is still behind. A source with an end is behind until its end, even if that is in the
+        future.
+        """
+        doubted = self._losses.doubted
+        before = {
+            partition: end for partition, end in self._certain_ends.items() if partition in doubted
+        }
+        found = {
+            partition: end for partition, end in self._ends.items() if partition not in doubted
+        }
+        self._certain_ends = {**before, **found}
+        ends = self._certain_ends
+        if self._reach.end is not None and self._run_ends is not None:
+            ends = self._run_ends
+        return [
+            number
+            for number, (partition, end) in enumerate(self._after.items())
+            if ends.get(partition, 0) > end
+        ]
+
+    def _shares(self, offsets: Ends) -> dict[TopicPartition, int]:
+        """Return the number of messages that the next epoch reads, positive, by partition."""
+        backlog, most = self._unread(offsets), self._reach.per_epoch
+        if self._scales is not None:
+            most = min(most, self._scales.most(offsets, backlog))
+        return self._leveling.shares(backlog, most)
+
+    def _splits(self, offsets: Ends, shares: Mapping[TopicPartition, int]) -> Iterator[Split]:
+        numbers = {partition: number for number, partition in enumerate(offsets)}
+        pieces = max(1, self._parallelism // max(1, len(shares)))
+        for partition, share in shares.items():
+            for order, (first, last) in enumerate(
+                _cut(offsets[partition], offsets[partition] + share, pieces)
+            ):
+                yield Split(
+                    [partition.topic, partition.partition, first, last], numbers[partition], order
+                )
+
+    def _new_offsets(self, start: Json | None, known: Ends) -> Ends:
+        """Return the first offsets of new partitions.
+
+        Partitions that appear after the start of the flow are read from their beginning. If the
+        run has an end, partitions that appear after it was determined are left to the next run.
+        """
+        now = self._clock()
+        if now - self._discovered_at >= self._reach.looking_seconds:
+            self._partitions = self._cluster.partitions(self._reach.topics, self._reach.pattern)
+            self._check_topics_exist()
+            self._check_topics_read(known)
+            self._discovered_at = now
+        new = [
+            partition
+            for partition in self._partitions
+            if partition not in known and (self._run_ends is None or partition in self._run_ends)
+        ]
+        return self._offsets_at(self._reach.start if start is None else EARLIEST, new)
+
+    def _check_topics_exist(self) -> None:
+        """Raise a `SourceError` if a topic is missing at the start; later this is a loss."""
+        missing = set(self._reach.topics) - {partition.topic for partition in self._partitions}
+        if missing and not self._answered:
+            raise SourceError(
+                f"there is no topic {_shorten_names(missing)} on the broker, or its user may not "
+                "see it: create it first, or grant the right to describe it"
+            )
+
+    def _check_topics_read(self, known: Ends) -> None:
+        """Raise a `SourceError` if a topic is no longer read, as it would hold the watermark."""
+        named, pattern = self._reach.topics, self._reach.pattern
+        left = {
+            partition.topic
+            for partition in known
+            if not (
+                partition.topic in named if pattern is None else matches(pattern, partition.topic)
+            )
+        }
+        if left:
+            raise SourceError(
+                f"the checkpoint holds offsets of topic {_shorten_names(left)}, which the source "
+                "no longer reads: add the topic again, or drop the offsets of the step with "
+                "RecoveryConfig(reset_steps=[...]) and start the others at an offset with start="
+            )
+
+    def _check_offsets_given(self, given: Offsets, partitions: Iterable[TopicPartition]) -> None:
+        """Raise a `SourceError` if offsets are given for a partition that does not exist."""
+        existing = {str(partition) for partition in partitions}
+        named = {f"{topic}/{number}" for topic, numbers in given.items() for number in numbers}
+        if named - existing:
+            raise SourceError(
+                f"offsets are given for {_shorten_names(named - existing)}, but the partitions "
+                f"that exist are {_shorten_names(existing)}"
+            )
+
+    def _offsets_at(self, position: Position, partitions: list[TopicPartition]) -> Ends:
+        if not partitions:
+            return {}
+        if position == LATEST:
+            return self._cluster.latest(partitions)
+        if isinstance(position, datetime):
+            return self._cluster.since(partitions, milliseconds(position))
+        found = self._cluster.earliest(partitions)
+        if isinstance(position, Mapping):
+            self._check_offsets_given(position, found)
+            return {
+                partition: position.get(partition.topic, {}).get(partition.partition, offset)
+                for partition, offset in found.items()
+            }
+        return found
+
+    def _limit_to_end(self, latest: Ends, offsets: Ends) -> Ends:
+        """Return the offsets up to which to read: the latest, or the run's end if earlier."""
+        if self._until is None:
+            return latest
+        if self._run_ends is None:
+            if isinstance(self._until, Mapping):
+                self._check_offsets_given(self._until, offsets)
+            self._run_ends = self._ends_of_run(latest)
+        return {
+            partition: min(offset, self._run_ends.get(partition, offsets[partition]))
+            for partition, offset in latest.items()
+        }
+
+    def _ends_of_run(self, latest: Ends) -> Ends:
+        if isinstance(self._until, Mapping):
+            until = self._until
+            return {
+                partition: until.get(partition.topic, {}).get(partition.partition, offset)
+                for partition, offset in latest.items()
+            }
+        if isinstance(self._until, datetime):
+            return self._cluster.since(latest, milliseconds(self._until))
+        return latest
+
+    def _move_ends_before_losses(self, offsets: Ends, latest: Ends) -> None:
+        """Move the run's ends before lost messages, so that the run does not wait for them."""
+        fixed = self._run_ends or {}
+        for partition in fixed.keys() & self._losses.lost:
+            fixed[partition] = min(fixed[partition], latest.get(partition, offsets[partition]))
+
+    def _is_finished(self, start: Json | None) -> bool:
+        known = _decode(start)
+        if self._run_ends is None:
+            offsets = {**known, **self._new_offsets(start, known)}
+            self._ends = self._limit_to_end(self._cluster.latest(offsets), offsets)
+        ends = self._run_ends or {}
+        if start is None and ends:
+            return False
+        return all(known.get(partition, 0) >= end for partition, end in ends.items())
+
+
+def _shorten_names(names: Iterable[str]) -> str:
+    first, *others = sorted(names)
+    more = f" and {len(others) - _MOST_LISTED + 1} more" if len(others) >= _MOST_LISTED else ""
+    return ", ".join(map(repr, [first, *others[: _MOST_LISTED - 1]])) + more
+
+
+def _decode(offset: Json | None) -> Ends:
+    return {TopicPartition.of(name): int(number) for name, number in (offset or {}).items()}
+
+
+def _cut(start: int, end: int, most: int) -> list[tuple[int, int]]:
+    """Cut a range into at most `most` ranges of equal size, of `LEAST_SPLIT` messages each."""
+    count = max(1, min(most, (end - start) // LEAST_SPLIT))
+    size = end - start
+    return [(start + size * n // count, start + size * (n + 1) // count) for n in range(count)]
