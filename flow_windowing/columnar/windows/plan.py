@@ -11,13 +11,13 @@ import numpy as np
 from flow.columns.arrays import Ints
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.columnar.aggregates.forms import (
-    goes_by_arrival,
     has_columns,
-    tells_equals_apart,
+    keeps_first_of_equals,
+    needs_arrival_numbers,
 )
 from flow_windowing.columnar.state.watermarks import WatermarkRule
 from flow_windowing.columnar.windows.window_view import Figure
-from flow_windowing.columnar.windows.windows import Windowing
+from flow_windowing.columnar.windows.windowing import Windowing
 from flow_windowing.folding import Fold, Reduce
 from flow_windowing.rules.settings import Emit
 from flow_windowing.rules.timestamps import Timestamp
@@ -91,7 +91,7 @@ _UNKNOWN_US = -(1 << 62)
 
 def _is_timeless(aggregator: Aggregator[Any, Any, Any]) -> bool:
     """Whether an aggregator does the same whenever its values came."""
-    if tells_equals_apart(aggregator) or goes_by_arrival(aggregator):
+    if keeps_first_of_equals(aggregator) or needs_arrival_numbers(aggregator):
         return False
     if isinstance(aggregator, (Fold, Reduce)) or has_columns(aggregator):
         return True

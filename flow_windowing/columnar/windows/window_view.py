@@ -13,7 +13,7 @@ from typing_extensions import override
 from flow.columns.arrays import Ints
 from flow.columns.row_views import RowView, register, viewed
 from flow.instants import MAX_US, MIN_US, from_us
-from flow_windowing.columnar.state.spans import Merged
+from flow_windowing.columnar.state.spans import MergedIds
 from flow_windowing.metadata import WindowMetadata
 
 KIND = "window"
@@ -98,7 +98,7 @@ class WindowView(RowView):
         bounds_us: tuple[Ints, Ints],
         timestamps_us: Ints | None,
         figures: Sequence[pa.Array] = (),
-        merged: Merged | None = None,
+        merged: MergedIds | None = None,
     ) -> pa.RecordBatch:
         """Records that stand for windows; `merged` is for windows that may become one."""
         columns = {_ID: pa.array(ids), _OPEN: _held(bounds_us[0]), _CLOSE: _held(bounds_us[1])}
