@@ -16,10 +16,9 @@ from typing_extensions import override
 from flow.keyed.logic import Progress
 from flow.keyed.step import KeyByKey, LogicBuilder, Lowering, OverColumns
 from flow_windowing.aggregates.aggregator import Aggregator
-from flow_windowing.aggregates.numbers import Sum
 from flow_windowing.aggregates.sides import OneOfEachSide
 from flow_windowing.clocks.event_clock import EventClock
-from flow_windowing.columnar.aggregates.forms import is_order_free, reads_a_field
+from flow_windowing.columnar.aggregates.forms import has_columns, is_order_free, reads_a_field
 from flow_windowing.columnar.state.watermarks import rule_of
 from flow_windowing.columnar.step.shard import ShardWindows
 from flow_windowing.columnar.storage.segments import SegmentContent
@@ -107,7 +106,7 @@ def plan_of(config: WindowingConfig) -> WindowPlan | KeyByKey:
         rule,
         windowing,
         tuple(aggregators.values()),
-        tuple(Figure(name, 0 if type(one) is Sum else None) for name, one in aggregators.items()),
+        tuple(Figure(name, _empty_value(one)) for name, one in aggregators.items()),
         isinstance(folding.aggregator, Named),
         waits,
         config.timestamp,
@@ -153,6 +152,11 @@ def _aggregators_of(
     if isinstance(aggregator, Named):
         return dict(zip(aggregator.names, aggregator.aggregators, strict=True))
     return {None: aggregator}
+
+
+def _empty_value(aggregator: Aggregator[Any, Any, Any]) -> Any:
+    """Return the value that a null stands for in a column of results; objects hold no nulls."""
+    return aggregator.empty_result() if has_columns(aggregator) else None
 
 
 def _is_free_of_order(config: WindowingConfig, windowing: Windowing) -> bool:
