@@ -28,7 +28,7 @@ from flow_windowing.columnar.windows.calendar_windows import CalendarWindows
 from flow_windowing.columnar.windows.count_windows import CountWindows
 from flow_windowing.columnar.windows.plan import WindowPlan
 from flow_windowing.columnar.windows.sessions.session_windows import SessionWindows
-from flow_windowing.columnar.windows.window_view import Figure
+from flow_windowing.columnar.windows.window_view import ResultColumn
 from flow_windowing.columnar.windows.windowing import Windowing
 from flow_windowing.config import WindowingConfig
 from flow_windowing.folding import FoldingBuilder, Named
@@ -106,7 +106,7 @@ def plan_of(config: WindowingConfig) -> WindowPlan | KeyByKey:
         rule,
         windowing,
         tuple(aggregators.values()),
-        tuple(Figure(name, _empty_value(one)) for name, one in aggregators.items()),
+        tuple(ResultColumn(name, _empty_value(one)) for name, one in aggregators.items()),
         isinstance(folding.aggregator, Named),
         waits,
         config.timestamp,

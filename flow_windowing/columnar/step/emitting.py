@@ -17,7 +17,7 @@ from flow_windowing.columnar.state.open_windows import OpenWindows
 from flow_windowing.columnar.windows.plan import WindowPlan
 from flow_windowing.columnar.windows.updates import Update
 from flow_windowing.columnar.windows.window_view import (
-    Figure,
+    ResultColumn,
     WindowView,
     metadata_of,
     window_metadata,
@@ -188,7 +188,7 @@ class Emitter:
     def _send_figures(self, update: Update, keys: pa.Array, pos_of_slot: Ints) -> None:
         names, pos = _names(update, keys), pos_of_slot[update.slots]
         if all(isinstance(one, pa.Array) for one in update.results):
-            batch = self._records(WindowView(self._plan.figures), update)
+            batch = self._records(WindowView(self._plan.result_columns), update)
             self._send(DOWN, KeyedRecords(names, batch, pos))
         else:
             self._send(DOWN, Pairs(names.to_pylist(), self._items(update), pos))
@@ -217,7 +217,7 @@ class Emitter:
     def _records(self, view: WindowView, update: Update) -> pa.RecordBatch:
         """Records that stand for windows, with their figures where the view has them."""
         timestamps_us = self._plan.timestamps_us(update.bounds_us, update.latest_us)
-        figures = () if view.figures is None else update.results
+        figures = () if view.results is None else update.results
         return view.records(update.ids, update.bounds_us, timestamps_us, figures, update.merged_ids)
 
     def _send(self, port: int, chunk: Chunk) -> None:
@@ -227,11 +227,11 @@ class Emitter:
         """The value of each window, of figures of which some are objects."""
         columns = [
             _objects(figure, column)
-            for figure, column in zip(self._plan.figures, figures, strict=True)
+            for figure, column in zip(self._plan.result_columns, figures, strict=True)
         ]
-        if self._plan.figures[0].name is None:
+        if self._plan.result_columns[0].name is None:
             return columns[0]
-        names = [figure.name for figure in self._plan.figures]
+        names = [figure.name for figure in self._plan.result_columns]
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def _late_values(self, lot: LateRows, one: Callable[[int], Any]) -> list[LateValue[Any]]:
@@ -271,10 +271,10 @@ def _names(update: Update, keys: pa.Array) -> pa.Array:
     return keys.take(pa.array(update.slots))
 
 
-def _objects(figure: Figure, column: pa.Array | list[Any]) -> list[Any]:
+def _objects(figure: ResultColumn, column: pa.Array | list[Any]) -> list[Any]:
     if isinstance(column, list):
         return column
     values: list[Any] = column.to_pylist()
-    if figure.of_nothing is None or not column.null_count:
+    if figure.empty_value is None or not column.null_count:
         return values
-    return [figure.of_nothing if value is None else value for value in values]
+    return [figure.empty_value if value is None else value for value in values]
