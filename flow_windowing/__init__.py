@@ -4,22 +4,11 @@ from flow.instants import NEVER
 from flow.wrong_names import no_attribute
 from flow_windowing import earlier_modules as _earlier_modules  # noqa: F401  (registers them)
 from flow_windowing.aggregates.aggregator import Aggregator, Arrival, aggregate
-from flow_windowing.aggregates.chosen import (
-    Collect,
-    CollectUnique,
-    Earliest,
-    First,
-    Last,
-    Latest,
-    Max,
-    MaxK,
-    MaxKUnique,
-    Min,
-    MinK,
-    MinKUnique,
-    TopK,
-)
+from flow_windowing.aggregates.collections import Collect, CollectUnique
+from flow_windowing.aggregates.edges import Earliest, First, Last, Latest
+from flow_windowing.aggregates.extremes import Max, Min
 from flow_windowing.aggregates.numbers import Count, CountDistinct, Mean, Quantile, StdDev, Sum
+from flow_windowing.aggregates.rankings import MaxK, MaxKUnique, MinK, MinKUnique, TopK
 from flow_windowing.clocks.clock import (
     Clock,
     ClockLogic,

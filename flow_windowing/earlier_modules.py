@@ -15,7 +15,6 @@ _MOVED = {
     "sessions": "windowers.sessions",
     "aggregators": "aggregates.aggregator",
     "aggregates": "aggregates.numbers",
-    "kept_aggregates": "aggregates.chosen",
     "exact_totals": "aggregates.exact_totals",
     "gathering": "aggregates.collections",
     "value_order": "aggregates.value_order",
@@ -23,3 +22,6 @@ _MOVED = {
 
 for _before, _now in _MOVED.items():
     module_moved(f"flow_windowing.{_before}", f"flow_windowing.{_now}")
+
+# Its classes lie in several modules now, and are public names of the package.
+module_moved("flow_windowing.kept_aggregates", "flow_windowing")

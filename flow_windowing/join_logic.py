@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from flow.operators.joins import EmitMode, InsertMode
 from flow_windowing.aggregates.aggregator import Arrival
-from flow_windowing.aggregates.sides import Entry, Turn
+from flow_windowing.aggregates.sides import Entry, OrderKey
 from flow_windowing.logic import WindowLogic
 
 Sides: TypeAlias = list[list[Entry]]
@@ -93,5 +93,5 @@ class JoinLogic(WindowLogic[tuple[int, Any], tuple[Any, ...], Sides]):
         return list(itertools.product(*choices))
 
 
-def _turn_of(entry: Entry) -> Turn:
+def _turn_of(entry: Entry) -> OrderKey:
     return entry[0]

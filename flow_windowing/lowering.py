@@ -16,20 +16,20 @@ from typing_extensions import override
 from flow.keyed.logic import Progress
 from flow.keyed.step import KeyByKey, LogicBuilder, Lowering, OverColumns
 from flow_windowing.aggregates.aggregator import Aggregator
-from flow_windowing.aggregates.numbers import Sum
 from flow_windowing.aggregates.sides import OneOfEachSide
 from flow_windowing.clocks.event_clock import EventClock
-from flow_windowing.columnar.aggregates.forms import comes_out_the_same, reads_a_field
+from flow_windowing.columnar.aggregates.forms import has_columns, is_order_free, reads_a_field
 from flow_windowing.columnar.state.watermarks import rule_of
 from flow_windowing.columnar.step.shard import ShardWindows
-from flow_windowing.columnar.storage.segments import Kept
-from flow_windowing.columnar.storage.snapshots import snapshots_of_kept
+from flow_windowing.columnar.storage.segments import SegmentContent
+from flow_windowing.columnar.storage.snapshots import snapshots_of_content
+from flow_windowing.columnar.windows.aligned_windows import AlignedWindows
 from flow_windowing.columnar.windows.calendar_windows import CalendarWindows
 from flow_windowing.columnar.windows.count_windows import CountWindows
 from flow_windowing.columnar.windows.plan import WindowPlan
-from flow_windowing.columnar.windows.sessions import Sessions
-from flow_windowing.columnar.windows.window_view import Figure
-from flow_windowing.columnar.windows.windows import AlignedWindows, Windowing
+from flow_windowing.columnar.windows.sessions.session_windows import SessionWindows
+from flow_windowing.columnar.windows.window_view import ResultColumn
+from flow_windowing.columnar.windows.windowing import Windowing
 from flow_windowing.config import WindowingConfig
 from flow_windowing.folding import FoldingBuilder, Named
 from flow_windowing.join_logic import JoinBuilder
@@ -81,7 +81,7 @@ class DriverBuilder(WindowingConfig, LogicBuilder):
 
     @override
     def snapshots_in(self, content: bytes) -> Iterable[tuple[str, DriverState, int]]:
-        return snapshots_of_kept(Kept.decode(content))
+        return snapshots_of_content(SegmentContent.decode(content))
 
 
 def plan_of(config: WindowingConfig) -> WindowPlan | KeyByKey:
@@ -98,7 +98,7 @@ def plan_of(config: WindowingConfig) -> WindowPlan | KeyByKey:
         return KeyByKey(f"the window emits at {folding.emit!r}, the step at {config.emit!r}")
     aggregators = _aggregators_of(folding.aggregator)
     waits = config.ordered and not _is_free_of_order(config, windowing)
-    if waits and windowing.closes_by_time and not windowing.late_at_once:
+    if waits and windowing.closes_by_time and not windowing.is_late_at_once:
         return KeyByKey("`ordered=True` with `grace`")
     if config.ordered and windowing.has_gaps:
         return KeyByKey("`ordered=True` with windows that leave gaps")
@@ -106,7 +106,7 @@ def plan_of(config: WindowingConfig) -> WindowPlan | KeyByKey:
         rule,
         windowing,
         tuple(aggregators.values()),
-        tuple(Figure(name, 0 if type(one) is Sum else None) for name, one in aggregators.items()),
+        tuple(ResultColumn(name, _empty_value(one)) for name, one in aggregators.items()),
         isinstance(folding.aggregator, Named),
         waits,
         config.timestamp,
@@ -122,7 +122,7 @@ def windowing_of(windower: Windower[Any]) -> Windowing | KeyByKey:
     if type(windower) is CalendarWindower:
         return CalendarWindows(windower)
     if type(windower) is SessionWindower:
-        return Sessions(windower)
+        return SessionWindows(windower)
     if type(windower) is CountWindower:
         if windower.count <= _MOST_AT_ONCE * windower.step_count:
             return CountWindows(windower)
@@ -154,13 +154,22 @@ def _aggregators_of(
     return {None: aggregator}
 
 
+def _empty_value(aggregator: Aggregator[Any, Any, Any]) -> Any:
+    """Return the value that a null stands for in a column of results; objects hold no nulls."""
+    return aggregator.empty_result() if has_columns(aggregator) else None
+
+
 def _is_free_of_order(config: WindowingConfig, windowing: Windowing) -> bool:
     """Return True if results are the same in whatever order values enter a window."""
     folding = config.builder
-    if windowing.in_turn or config.emit != "close" or not isinstance(folding, FoldingBuilder):
+    if (
+        windowing.is_order_dependent
+        or config.emit != "close"
+        or not isinstance(folding, FoldingBuilder)
+    ):
         return False
     return all(
-        comes_out_the_same(one) or isinstance(one, OneOfEachSide)
+        is_order_free(one) or isinstance(one, OneOfEachSide)
         for one in _aggregators_of(folding.aggregator).values()
     )
 

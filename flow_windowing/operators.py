@@ -13,7 +13,7 @@ from flow.operators.building import add_step, check_callable
 from flow.operators.stateful import Greater, Lesser
 from flow.operators.stateless import key_on
 from flow_windowing.aggregates.aggregator import Aggregator, Field
-from flow_windowing.aggregates.collections import GATHERERS
+from flow_windowing.aggregates.collections import COLLECTORS
 from flow_windowing.aggregates.numbers import Count, Mean, Sum
 from flow_windowing.clocks.clock import Clock
 from flow_windowing.folding import Fold, FoldingBuilder, Named, Reduce
@@ -236,7 +236,7 @@ def collect_window(
         [('a', [10, 20])]
     """
     chosen: object = into
-    gatherer = GATHERERS.get(chosen) if isinstance(chosen, type) else None
+    gatherer = COLLECTORS.get(chosen) if isinstance(chosen, type) else None
     if gatherer is None:
         raise FlowBuildError(
             f"step {shorten(step_id)}: into must be list, set or dict, got {shorten(into)}"

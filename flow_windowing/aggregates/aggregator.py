@@ -1,17 +1,17 @@
-"""The contract of an aggregate: values are added one by one to a state, which gives a figure.
+"""The contract of an aggregate: values are added one by one to a state, which yields a result.
 
-An `Aggregator` is configuration; what it knows of one window's values is a state of its own choice,
-made by `initialize` and handed to each call. Laws that every aggregator keeps, and that the
-built-in ones are tested for:
+An `Aggregator` is configuration. The accumulator of a window is a state of the aggregator's choice,
+made by `initialize` and passed to each call. Every aggregator keeps these laws, and tests check
+them for the built-in ones:
 
 - Merging the states of two parts of the values gives the result of adding all of them to one state,
-  wherever the parts are cut, and whichever of the two is merged into the other (but for the last
+  wherever the parts are cut, and whichever of the two is merged into the other (except for the last
   digits of a `StdDev`).
-- `result` does not change the state, and what it returned does not change when the state goes on.
-- A state can be pickled, and is as small as the figure allows: it is written down with the window.
+- `result` does not change the state, and a returned result does not change with the state later.
+- A state can be pickled, and is as small as the result allows: a snapshot of the window holds it.
 
-States may be changed in place: whoever needs a state as it was takes a copy. Those of the built-in
-aggregates hold nothing that changes one level down, so that `copy.copy` is enough.
+States may be changed in place: a caller that needs an earlier state takes a copy. `copy.copy` is
+enough for the states of built-in aggregates, which hold nothing mutable one level down.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ S = TypeVar("S")
 R = TypeVar("R")
 
 Field: TypeAlias = str | Callable[[Any], Any] | None
-"""What to aggregate: a field's path, a function of the value, or ``None``, the value itself."""
+"""The part of a value to aggregate: a field's path, a function, or ``None``, the value itself."""
 
 
 class Arrival(NamedTuple):
-    """When a value came.
+    """The arrival of a value.
 
     Attributes:
-        timestamp_us: its timestamp, in microseconds since the Unix epoch.
-        number: how many values of the key came before it.
-        entered: its number in the order in which the key's values enter windows. Where values wait
-            to enter in timestamp order, that is not the order in which they came.
+        timestamp_us: the timestamp, in microseconds since the Unix epoch.
+        number: the arrival number: the number of values of the key that arrived before.
+        entered: the entry number: the number of values of the key that entered windows before. It
+            differs from the arrival number where values are buffered to enter in timestamp order.
     """
 
     timestamp_us: int
@@ -53,14 +53,14 @@ class Arrival(NamedTuple):
 
 
 AT_ONCE = Arrival(0, 0, 0)
-"""Of values that all arrive so, those added earlier come first, and a state's before another's."""
+"""The arrival of values added by `add`: values added earlier, and the state's own, come first."""
 
 
 class Aggregator(ABC, Generic[V, S, R]):
-    """A figure of a window's values: the contract for one's own.
+    """A function of a window's values: the contract for built-in and user-defined aggregates.
 
-    The engine calls `add_at`, `merge` and `result`, never `add`: whoever needs no more than the
-    value writes `add`, whoever needs to know when it came overrides `add_at`.
+    The engine calls `add_at`, `merge` and `result`, never `add`: implement `add` to aggregate
+    values alone, and override `add_at` to use their arrival too.
 
     Example:
         >>> class Product(Aggregator[float, float, float]):
@@ -80,35 +80,39 @@ class Aggregator(ABC, Generic[V, S, R]):
     """
 
     FUNCTIONS: ClassVar[Mapping[str, str]] = {}
-    """What errors call the functions behind its methods, where these were given by a user."""
+    """Names, for errors, of the user's functions behind methods: ``{"add": "the folder"}``."""
 
     @abstractmethod
     def initialize(self) -> S:
-        """Make the state of a window that holds no value yet: a new one each time."""
+        """Make the state of a window without values: a new one each time."""
 
     @abstractmethod
     def add(self, state: S, value: V) -> S:
-        """Return the state with a value more; it may be the one given, changed.
+        """Return the state with a value added; it may be the given state, changed in place.
 
         Raises:
             RejectedValue: when the value cannot be aggregated; the flow stops, and names it.
         """
 
     def add_at(self, state: S, value: V, at: Arrival) -> S:  # noqa: ARG002
-        """Return the state with a value more, which came at `at`; by default, what `add` does."""
+        """Return the state with a value added that arrived at `at`; calls `add` by default."""
         return self.add(state, value)
 
     @abstractmethod
     def merge(self, state: S, other: S) -> S:
-        """Return the state of two windows that became one.
+        """Return the state of two merged windows.
 
-        Either of the two may be the one that is returned, changed; neither is used otherwise
-        afterwards. Values of the two may have come in any order.
+        It may be either of the two states, changed in place; neither is used afterwards. The
+        arrivals of the two windows' values may interleave.
         """
 
     @abstractmethod
     def result(self, state: S) -> R:
-        """Return the figure. Called once as a window closes, or more often to show updates."""
+        """Return the result. Called once as a window closes, or more often to emit updates."""
+
+    def empty_result(self) -> R | None:
+        """Return the result of a window without values; by default, that of `initialize`."""
+        return self.result(self.initialize())
 
 
 def aggregate(
@@ -116,18 +120,18 @@ def aggregate(
     values: Iterable[V],
     times: Iterable[Instant] | None = None,
 ) -> R:
-    """Aggregate values without a flow, as one window would: to try an aggregator, or to test one.
+    """Aggregate values without a flow, as one window does, to try or test an aggregator.
 
     Args:
-        aggregator: what to work out.
+        aggregator: the aggregator.
         values: the values, in order of arrival.
         times: a timestamp for each value: an aware datetime, Unix seconds or ISO 8601 text. Without
-            them the values come a microsecond apart.
+            times the values arrive a microsecond apart.
 
     Raises:
-        FlowTypeError: for anything that is not an aggregator, such as its class.
-        RejectedValue: when the aggregator refuses a value.
-        ValueError: when there are not as many times as values.
+        FlowTypeError: when `aggregator` is no `Aggregator`, such as its class.
+        RejectedValue: when the aggregator rejects a value.
+        ValueError: when the numbers of times and values differ.
 
     >>> from flow_windowing import Latest, Mean
     >>> aggregate(Mean("price"), [{"price": 1}, {"price": 2}, {}])
@@ -139,20 +143,20 @@ def aggregate(
         raise FlowTypeError(
             f"aggregate needs an Aggregator such as Count(), got {shorten(aggregator)}"
         )
-    held = list(values)
-    stamps = range(len(held)) if times is None else map(instant_us, times)
+    listed = list(values)
+    times_us = range(len(listed)) if times is None else map(instant_us, times)
     state = aggregator.initialize()
-    for number, (value, timestamp_us) in enumerate(zip(held, stamps, strict=True)):
+    for number, (value, timestamp_us) in enumerate(zip(listed, times_us, strict=True)):
         state = aggregator.add_at(state, value, Arrival(timestamp_us, number, number))
     return aggregator.result(state)
 
 
 def called(aggregator: Aggregator[Any, Any, Any], method: str, *arguments: Any) -> Any:
-    """Call a method of an aggregator; where it raises, the error says whose fault that is.
+    """Call a method of an aggregator, and name the method or the value if it raises.
 
     Raises:
-        RejectedValue: when it cannot aggregate the value.
-        FailedCall: when it raised something without having been given a value.
+        RejectedValue: when `add_at` raised: the value cannot be aggregated.
+        FailedCall: when another method raised.
     """
     try:
         return getattr(aggregator, method)(*arguments)
@@ -165,13 +169,13 @@ def called(aggregator: Aggregator[Any, Any, Any], method: str, *arguments: Any) 
 def failure_of(
     aggregator: Aggregator[Any, Any, Any], method: str, error: BaseException, *value: Any
 ) -> Exception:
-    """What to raise because of what a method of an aggregator raised, unless that says enough.
+    """Return the exception to raise after a method of an aggregator raised.
 
     Args:
-        aggregator: whose method it is.
-        method: its name.
-        error: what it raised.
-        value: the value that it was given, if it was one.
+        aggregator: the aggregator.
+        method: the name of the method.
+        error: the exception that it raised, which is returned if it names the value already.
+        value: the value that the method was called with, if it takes one.
     """
     if isinstance(error, (RejectedValue, FailedCall, UnfitError)):
         return error
@@ -185,11 +189,11 @@ def failure_of(
 
 
 class UnfitError(Exception):
-    """Something that was found in a value cannot be aggregated; becomes a `RejectedValue`.
+    """A part of a value that cannot be aggregated; becomes a `RejectedValue`.
 
     Attributes:
-        found: what was found.
-        problem: what cannot be done with it, without a subject: ``"cannot add 'abc' (str)"``.
+        found: the part, such as the value of a field.
+        problem: the problem, without a subject: ``"cannot add 'abc' (str)"``.
     """
 
     def __init__(self, found: object, problem: str) -> None:
@@ -199,7 +203,7 @@ class UnfitError(Exception):
 
 
 def described(found: object) -> str:
-    """A value with its type, for an error.
+    """Return a value and its type as text, for an error.
 
     >>> described("abc")
     "'abc' (str)"
@@ -211,13 +215,13 @@ def described(found: object) -> str:
 class FieldAggregator(Aggregator[Any, S, R]):
     """An aggregate of one field of the values; a value without it, or with ``None``, is skipped.
 
-    Subclasses write `_take`, which adds what was found, and `_join`, which merges; both may raise
-    an `UnfitError`.
+    Subclasses implement `_take`, which adds the field of a value, and `_join`, which merges; both
+    may raise an `UnfitError`.
     """
 
-    # How many arguments a repr shows by place; the rest go by name.
-    _by_place: ClassVar[int] = 2
-    # Whether `_take` asks when a value came.
+    # The number of arguments that a repr shows without their names.
+    _positional: ClassVar[int] = 2
+    # True if `_take` uses the arrival of a value.
     by_arrival: ClassVar[bool] = True
 
     field: Field = None
@@ -239,11 +243,11 @@ class FieldAggregator(Aggregator[Any, S, R]):
     def __repr__(self) -> str:
         shown = []
         skipped = False
-        for place, one in enumerate(fields(self)):
+        for index, one in enumerate(fields(self)):
             value = getattr(self, one.name)
             if value == one.default:
                 skipped = True
-            elif skipped or place >= self._by_place:
+            elif skipped or index >= self._positional:
                 shown.append(f"{one.name}={_typed(value)}")
             else:
                 shown.append(_typed(value))
@@ -251,7 +255,7 @@ class FieldAggregator(Aggregator[Any, S, R]):
 
     @override
     def add(self, state: S, value: Any) -> S:
-        """Add a value as if it came together with all others that are added so."""
+        """Add a value without an arrival of its own: it counts as arrived after those before."""
         return self.add_at(state, value, AT_ONCE)
 
     @override
@@ -262,15 +266,15 @@ class FieldAggregator(Aggregator[Any, S, R]):
             raise self.rejected(value, error) from error.__cause__
 
     def add_found(self, state: S, found: Any, at: Arrival) -> S:
-        """Return the state with what was found in a value that came at `at`, if anything was.
+        """Return the state with the field of a value that arrived at `at`, unless it is ``None``.
 
         Raises:
-            UnfitError: when it cannot be aggregated.
+            UnfitError: when the field cannot be aggregated.
         """
         return state if found is None else self._take(state, found, at)
 
     def rejected(self, value: Any, error: UnfitError) -> RejectedValue:
-        """What is raised for a value in which something unfit was found."""
+        """Return the exception for a value with an unfit field."""
         return RejectedValue(value, f"{self!r} {error.problem}")
 
     @override
@@ -287,7 +291,7 @@ class FieldAggregator(Aggregator[Any, S, R]):
     def _join(self, state: S, other: S) -> S: ...
 
     def _find(self, value: Any) -> Any:
-        """What there is to aggregate in a value; ``None`` for nothing."""
+        """Return the field of a value, ``None`` if the value has none."""
         field = self.field
         if field is None:
             return value
@@ -301,7 +305,7 @@ class FieldAggregator(Aggregator[Any, S, R]):
 
 
 def _at_path(value: Any, path: str) -> Any:
-    # Values are dicts more often than not, and asking for that is far cheaper than for a Mapping.
+    # Most values are dicts, for which the check is far cheaper than for a Mapping.
     if (type(value) is dict or isinstance(value, Mapping)) and path in value:
         return value[path]
     try:
@@ -311,5 +315,5 @@ def _at_path(value: Any, path: str) -> Any:
 
 
 def _typed(value: object) -> str:
-    """How a person would type an argument: a function by its name."""
+    """Return an argument as source text; a function by its name."""
     return getattr(value, "__name__", repr(value)) if callable(value) else repr(value)

@@ -1,29 +1,114 @@
-"""What `collect_window` gathers values into, as aggregators.
+"""Aggregates that collect values into a list, a set or a dict.
 
-Values are kept with their number in order of entering, so that the order is right also when two
-windows become one.
+A state holds the entry number of each value, so that the order is right also after a merge. States
+are sorted for a result, which is cheap: only merged windows have unsorted states.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
 from typing_extensions import override
 
-from flow_windowing.aggregates.aggregator import AT_ONCE, Aggregator, Arrival
+from flow_windowing.aggregates.aggregator import AT_ONCE, Aggregator, Arrival, FieldAggregator
+from flow_windowing.aggregates.value_order import key_of
 
-_entered = itemgetter(0)
+_entry_number = itemgetter(0)
 
 
-class _Gathering(Aggregator[Any, Any, Any]):
+@dataclass(frozen=True, repr=False)
+class Collect(FieldAggregator[list[tuple[int, Any]], list[Any]]):
+    """All values, in a list, in the order in which they entered the window.
+
+    With ``ordered=True`` that is the order of timestamps, otherwise the order of arrival, also in
+    merged windows. Without values the result is ``[]``. Memory: every value.
+
+    Args:
+        field: a field's path, a function of the value, or ``None`` for the value itself.
+
+    >>> from flow_windowing import aggregate
+    >>> aggregate(Collect("page"), [{"page": "home"}, {}, {"page": "cart"}, {"page": "home"}])
+    ['home', 'cart', 'home']
+    """
+
+    @override
+    def initialize(self) -> list[tuple[int, Any]]:
+        return []
+
+    @override
+    def result(self, state: list[tuple[int, Any]]) -> list[Any]:
+        return [value for _, value in sorted(state, key=_entry_number)]
+
+    @override
+    def _take(self, state: list[tuple[int, Any]], found: Any, at: Arrival) -> list[tuple[int, Any]]:
+        state.append((at.entered, found))
+        return state
+
+    @override
+    def _join(
+        self, state: list[tuple[int, Any]], other: list[tuple[int, Any]]
+    ) -> list[tuple[int, Any]]:
+        state += other
+        return state
+
+
+@dataclass(frozen=True, repr=False)
+class CollectUnique(FieldAggregator[dict[Any, tuple[int, Any]], list[Any]]):
+    """The different values, in a list, each once, in the order in which they entered the window.
+
+    Values are the same when they are equal, so 1, 1.0 and True are one, and the first to enter
+    stands for them. Without values the result is ``[]``. Memory: every different value.
+
+    Args:
+        field: a field's path, a function of the value, or ``None`` for the value itself. A
+            value must have a hash: make a tuple of a list to collect it.
+
+    >>> from flow_windowing import aggregate
+    >>> aggregate(CollectUnique("page"), [{"page": "home"}, {"page": "cart"}, {"page": "home"}])
+    ['home', 'cart']
+    """
+
+    @override
+    def initialize(self) -> dict[Any, tuple[int, Any]]:
+        return {}
+
+    @override
+    def result(self, state: dict[Any, tuple[int, Any]]) -> list[Any]:
+        return [value for _, value in sorted(state.values(), key=_entry_number)]
+
+    @override
+    def _take(
+        self, state: dict[Any, tuple[int, Any]], found: Any, at: Arrival
+    ) -> dict[Any, tuple[int, Any]]:
+        key = key_of(found)
+        known = state.get(key)
+        if known is None or at.entered < known[0]:
+            state[key] = at.entered, found
+        return state
+
+    @override
+    def _join(
+        self, state: dict[Any, tuple[int, Any]], other: dict[Any, tuple[int, Any]]
+    ) -> dict[Any, tuple[int, Any]]:
+        for key, (entered, value) in other.items():
+            known = state.get(key)
+            if known is None or entered < known[0]:
+                state[key] = entered, value
+        return state
+
+
+class _EntryAggregator(Aggregator[Any, Any, Any]):
+    """An aggregator that needs the entry number of each value, and keeps ``None`` values."""
+
     @override
     def add(self, state: Any, value: Any) -> Any:
         return self.add_at(state, value, AT_ONCE)
 
 
-class IntoList(_Gathering):
-    """All values, in order of entering."""
+class IntoList(_EntryAggregator):
+    """All values, in a list, in order of entering."""
 
     @override
     def initialize(self) -> list[tuple[int, Any]]:
@@ -40,11 +125,11 @@ class IntoList(_Gathering):
 
     @override
     def result(self, state: list[tuple[int, Any]]) -> list[Any]:
-        return [value for _, value in sorted(state, key=_entered)]
+        return [value for _, value in sorted(state, key=_entry_number)]
 
 
-class IntoSet(_Gathering):
-    """The different values."""
+class IntoSet(_EntryAggregator):
+    """The different values, in a set."""
 
     @override
     def initialize(self) -> set[Any]:
@@ -64,8 +149,8 @@ class IntoSet(_Gathering):
         return set(state)
 
 
-class IntoDict(_Gathering):
-    """The last value of each key, of values that are pairs."""
+class IntoDict(_EntryAggregator):
+    """The last value of each key, of values that are pairs, in a dict."""
 
     @override
     def initialize(self) -> dict[Any, tuple[int, Any]]:
@@ -73,8 +158,8 @@ class IntoDict(_Gathering):
 
     @override
     def add_at(self, state: dict[Any, tuple[int, Any]], value: Any, at: Arrival) -> Any:
-        key, one = value
-        state[key] = (at.entered, one)
+        key, of_key = value
+        state[key] = (at.entered, of_key)
         return state
 
     @override
@@ -89,10 +174,10 @@ class IntoDict(_Gathering):
 
     @override
     def result(self, state: dict[Any, tuple[int, Any]]) -> dict[Any, Any]:
-        return {key: one for key, (_, one) in state.items()}
+        return {key: value for key, (_, value) in state.items()}
 
 
-GATHERERS: dict[object, Aggregator[Any, Any, Any]] = {
+COLLECTORS: dict[object, Aggregator[Any, Any, Any]] = {
     list: IntoList(),
     set: IntoSet(),
     dict: IntoDict(),

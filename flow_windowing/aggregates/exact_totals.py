@@ -1,16 +1,16 @@
-"""Totals of numbers that come out the same in whatever order and parts the numbers are added.
+"""Exact totals of numbers, independent of the order and the parts in which numbers are added.
 
-A sum of floats that is rounded at each step depends on the order of the steps, so two windows that
-become one would have another total than one window with the same values. Here a total is exact, and
-is rounded once, when it is read: the sum is that of `math.fsum`.
+A sum of floats that is rounded at each step depends on the order of the steps, so a merged window
+could have another total than one window with the same values. A total here is exact, and is rounded
+once, when it is read: the sum is that of `math.fsum`.
 
-A total is one of four immutable things: an `int`; `Floats`, for floats and what they were added to;
-a `decimal.Decimal`; a `datetime.timedelta`. Ints go with floats and with Decimals; nothing else
-mixes, as in Python.
+A total is immutable and of one of four types: `int`; `Floats`, for floats and ints added to them;
+`decimal.Decimal`; `datetime.timedelta`. Ints may be added to floats and to Decimals; other types do
+not mix, as in Python.
 
-An exact total of floats is a whole number of units of 2 to the power of minus `scale`. Every finite
-float is one, so the numerator grows no longer than the distance between the largest and the
-smallest bit ever added: about 2 100 bits at the very worst, below 100 for most data.
+An exact total of floats is a multiple of 2 to the power of minus `scale`. Every finite float is
+such a multiple, so the numerator has no more bits than lie between the largest and the smallest bit
+ever added: at most about 2,100 bits, below 100 for most data.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Floats(NamedTuple):
     """An exact total of floats.
 
     Attributes:
-        numerator: the total of all finite numbers is this times 2 to the power of minus `scale`.
-        scale: not negative, and no greater than the numbers made necessary.
-        beyond: the sum of all that is infinite or not a number; 0.0 when there was none.
+        numerator: the total of all finite numbers, in units of 2 to the power of minus `scale`.
+        scale: the exponent of the unit, at least 0; no greater than the numbers require.
+        beyond: the sum of all numbers that are infinite or NaN; 0.0 without any.
     """
 
     numerator: int
@@ -42,14 +42,14 @@ class Floats(NamedTuple):
 
 Total: TypeAlias = int | Floats | Decimal | timedelta
 
-# Wide enough for sums of any amounts that people write down to be exact. Without traps, so that
-# infinities of both signs make a NaN, as they do with floats.
+# The precision makes sums of any amounts that people write exact. There are no traps, so that the
+# sum of infinities of both signs is NaN, as it is with floats.
 _WIDE = Context(prec=1000, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[])
 _USUAL = Context(prec=28, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[])
 
 
 def total_of(number: Any) -> Total:
-    """The total of one number.
+    """Return the total of one number.
 
     Raises:
         UnfitError: for anything that is not a number or a duration of fixed length.
@@ -67,17 +67,17 @@ def total_of(number: Any) -> Total:
         return number
     if isinstance(number, timedelta):
         return _length_of(number)
-    # A Rational, such as a Fraction, is Real too, but a float would not be exactly it.
+    # A Rational, such as a Fraction, is Real too, but its float would not be exact.
     if isinstance(number, Real) and not isinstance(number, Rational):
         return _floats_of(float(number))
     raise UnfitError(number, f"cannot add {described(number)}")
 
 
 def with_number(total: Total, number: Any) -> Total:
-    """`plus` of a total and a number, faster where both are of the usual kinds.
+    """Return `plus(total, total_of(number))`, faster for two ints and for two floats.
 
     Raises:
-        UnfitError: when it is not a number, or not one that mixes with the total.
+        UnfitError: when it is not a number, or does not mix with the total.
     """
     if type(number) is int and type(total) is int:
         return total + number
@@ -87,30 +87,30 @@ def with_number(total: Total, number: Any) -> Total:
 
 
 def plus(total: Total, other: Total) -> Total:
-    """The total of two totals.
+    """Add two totals.
 
     Raises:
         UnfitError: when the two do not mix, such as floats with Decimals.
 
-    >>> figure(plus(plus(total_of(0.1), total_of(1e100)), total_of(-1e100)))
+    >>> rounded(plus(plus(total_of(0.1), total_of(1e100)), total_of(-1e100)))
     0.1
     """
     if isinstance(total, int) and isinstance(other, int):
         return total + other
     made = _plus_int(other, total) if isinstance(total, int) else _plus_alike(total, other)
     if made is None:
-        added = described(figure(other))
-        raise UnfitError(figure(other), f"cannot add {added} to a total of {_kind(total)}")
+        added = described(rounded(other))
+        raise UnfitError(rounded(other), f"cannot add {added} to a total of {_kind(total)}")
     return made
 
 
-def figure(total: Total) -> int | float | Decimal | timedelta:
-    """The sum, rounded once: half to even, and to infinity beyond the greatest float."""
+def rounded(total: Total) -> int | float | Decimal | timedelta:
+    """Return the sum, rounded once: half to even, and to infinity beyond the greatest float."""
     return _quotient(total, 1) if isinstance(total, Floats) else total
 
 
 def mean(total: Total, count: int) -> float | Decimal | timedelta:
-    """The sum divided by a count, rounded once; Decimals to 28 digits.
+    """Return the sum divided by a count, rounded once; Decimals to 28 digits.
 
     >>> mean(plus(total_of(1e308), total_of(1e308)), 2)
     1e+308
@@ -130,7 +130,7 @@ def _floats_of(number: float) -> Floats:
 
 
 def _length_of(length: timedelta) -> timedelta:
-    """A plain timedelta: a pendulum duration may hold months, which have no fixed length."""
+    """Return a plain timedelta; a pendulum duration with months has no fixed length."""
     if type(length) is timedelta:
         return length
     try:
@@ -146,7 +146,7 @@ def _plus_int(total: Total, number: int) -> Total | None:
 
 
 def _plus_alike(total: Total, other: Total) -> Total | None:
-    """The total of two, the first of which is not an int; ``None`` when they do not mix."""
+    """Add two totals, the first of which is not an int; return ``None`` when they do not mix."""
     if isinstance(other, int):
         return _plus_int(total, other)
     if isinstance(total, Floats) and isinstance(other, Floats):
@@ -160,22 +160,22 @@ def _plus_alike(total: Total, other: Total) -> Total | None:
 
 def _plus_floats(total: Floats, other: Floats) -> Floats:
     numerator, scale, beyond = total
-    more, its_scale, its_beyond = other
-    if scale < its_scale:
-        numerator <<= its_scale - scale
-        scale = its_scale
+    other_numerator, other_scale, other_beyond = other
+    if scale < other_scale:
+        numerator <<= other_scale - scale
+        scale = other_scale
     else:
-        more <<= scale - its_scale
-    return Floats(numerator + more, scale, beyond + its_beyond)
+        other_numerator <<= scale - other_scale
+    return Floats(numerator + other_numerator, scale, beyond + other_beyond)
 
 
 def _plus_finite(total: Floats, number: float) -> Floats:
-    more, unit = number.as_integer_ratio()
+    added, unit = number.as_integer_ratio()
     numerator, scale, beyond = total
-    finer = unit.bit_length() - 1 - scale
-    if finer > 0:
-        return Floats((numerator << finer) + more, scale + finer, beyond)
-    return Floats(numerator + (more << -finer), scale, beyond)
+    shift = unit.bit_length() - 1 - scale
+    if shift > 0:
+        return Floats((numerator << shift) + added, scale + shift, beyond)
+    return Floats(numerator + (added << -shift), scale, beyond)
 
 
 def _plus_lengths(total: timedelta, other: timedelta) -> timedelta:

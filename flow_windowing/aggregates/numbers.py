@@ -1,9 +1,10 @@
-"""Aggregates that count and calculate: the figures of `aggregate_window` that are numbers.
+"""Aggregates that count and calculate: counts, sums, means, deviations, quantiles.
 
-The first argument of each says what to aggregate: a field's path (``"amount"``,
-``"details.price"``), a function of the value, or nothing, for the value itself. A value that has no
-such field, or ``None`` in it, is skipped, and so is one for which the function returns ``None``.
-What an aggregate cannot use, such as text in a `Sum`, stops the flow with a `RejectedValue`.
+The first argument of each selects the values to aggregate: a field's path (``"amount"``,
+``"details.price"``), a function of the value, or ``None``, for the value itself. A value without
+the field, or with ``None`` in it, is skipped, and so is a value for which the function returns
+``None``. A value that an aggregate cannot use, such as text in a `Sum`, stops the flow with a
+`RejectedValue`.
 
 NaN is the greatest number and the same as any other NaN
 (see `flow_windowing.aggregates.value_order`).
@@ -29,9 +30,9 @@ from flow_windowing.aggregates.value_order import key_of
 
 @dataclass(frozen=True, repr=False)
 class Count(FieldAggregator[int, int]):
-    """How many values there are; with a field, how many have it.
+    """The number of values; with a field, the number of values that have it.
 
-    Of nothing it is 0. Memory: one number.
+    Without values the result is 0. Memory: one number.
 
     Args:
         field: a field's path, or a function of the value; ``None`` counts all values, even
@@ -68,14 +69,14 @@ class Count(FieldAggregator[int, int]):
 
 @dataclass(frozen=True, repr=False)
 class CountDistinct(FieldAggregator[set[Any], int]):
-    """How many different values there are, exactly.
+    """The exact number of different values.
 
-    Values are the same when they are equal, so 1, 1.0 and True are one. Of nothing it is 0. Memory:
-    every different value, so a field with a few thousand of them is where to stop.
+    Values are the same when they are equal, so 1, 1.0 and True are one. Without values the result
+    is 0. Memory: every different value, so use it for fields with at most a few thousand.
 
     Args:
-        field: a field's path, a function of the value, or ``None`` for the value itself. What it
-            gives must have a hash: make a tuple of a list to count it.
+        field: a field's path, a function of the value, or ``None`` for the value itself. A
+            value must have a hash: make a tuple of a list to count it.
 
     >>> from flow_windowing import aggregate
     >>> aggregate(CountDistinct("user"), [{"user": "a"}, {"user": "b"}, {"user": "a"}])
@@ -111,7 +112,7 @@ class Sum(FieldAggregator[Total | None, Any]):
     on the order of the values nor on how windows merged. Decimals and timedeltas add up too, each
     with their own kind (a Decimal also with ints). True counts as 1; NaN makes the sum NaN.
 
-    Of nothing it is 0. Memory: one number, with as many digits as exactness takes.
+    Without values the result is 0. Memory: one number, with as many digits as exactness takes.
 
     Args:
         field: a field's path, a function of the value, or ``None`` for the value itself.
@@ -129,7 +130,7 @@ class Sum(FieldAggregator[Total | None, Any]):
 
     @override
     def result(self, state: Total | None) -> Any:
-        return 0 if state is None else exact_totals.figure(state)
+        return 0 if state is None else exact_totals.rounded(state)
 
     @override
     def _take(self, state: Total | None, found: Any, at: Arrival) -> Total:
@@ -147,9 +148,9 @@ class Mean(FieldAggregator[tuple[int, Total], Any]):
     """The arithmetic mean: the exact sum divided by the count, rounded once.
 
     A float for ints and floats; a Decimal of 28 digits for Decimals; a timedelta, to the
-    microsecond, for timedeltas. What adds up is as for `Sum`.
+    microsecond, for timedeltas. The same types add up as for `Sum`.
 
-    Of nothing it is ``None``. Memory: two numbers.
+    Without values the result is ``None``. Memory: two numbers.
 
     Args:
         field: a field's path, a function of the value, or ``None`` for the value itself.
@@ -184,19 +185,19 @@ class Mean(FieldAggregator[tuple[int, Total], Any]):
 class StdDev(FieldAggregator[tuple[int, float, float], float | None]):
     """The standard deviation, as a float.
 
-    Of nothing it is ``None``, and of one value ``None`` for a sample and 0.0 for a population. NaN
-    and infinities make it NaN. Memory: three numbers.
+    Without values the result is ``None``; with one value it is ``None`` for a sample and 0.0 for a
+    population. NaN and infinities make it NaN. Memory: three numbers.
 
-    It is worked out without the cancellation that sums of squares suffer from: value by value as B.
-    P. Welford does it (Note on a method for calculating corrected sums of squares and products,
-    Technometrics 4(3), 1962), merged as T. F. Chan, G. H. Golub and R. J. LeVeque do (Algorithms
-    for computing the sample variance, The American Statistician 37(3), 1983). Other orders of the
-    values, and merges, may change its last digits, and nothing more.
+    Sums of squares would suffer from cancellation. Values are added by the method of B. P. Welford
+    (Note on a method for calculating corrected sums of squares and products, Technometrics 4(3),
+    1962), and states merged by that of T. F. Chan, G. H. Golub and R. J. LeVeque (Algorithms for
+    computing the sample variance, The American Statistician 37(3), 1983). The order of values and
+    merges change at most the last digits.
 
     Args:
         field: a field's path, a function of the value, or ``None`` for the value itself.
-        sample: whether the values are a sample of what is measured (divide by n - 1), or all of it
-            (divide by n).
+        sample: True if the values are a sample (divide by n - 1), False if they are the whole
+            population (divide by n).
 
     >>> from flow_windowing import aggregate
     >>> aggregate(StdDev(), [1, 2, 3]), aggregate(StdDev(sample=False), [1, 1, 3, 3])
@@ -204,7 +205,7 @@ class StdDev(FieldAggregator[tuple[int, float, float], float | None]):
     """
 
     by_arrival: ClassVar[bool] = False
-    _by_place: ClassVar[int] = 1
+    _positional: ClassVar[int] = 1
 
     sample: bool = True
 
@@ -221,11 +222,11 @@ class StdDev(FieldAggregator[tuple[int, float, float], float | None]):
     @override
     def result(self, state: tuple[int, float, float]) -> float | None:
         count, _, squares = state
-        free = count - 1 if self.sample else count
-        if free <= 0:
+        divisor = count - 1 if self.sample else count
+        if divisor <= 0:
             return None
-        # Numbers whose difference no float holds make squares that are less than nothing.
-        return math.sqrt(squares / free) if squares >= 0 else math.nan
+        # Numbers whose difference exceeds the greatest float make a negative sum of squares.
+        return math.sqrt(squares / divisor) if squares >= 0 else math.nan
 
     @override
     def _take(
@@ -233,9 +234,9 @@ class StdDev(FieldAggregator[tuple[int, float, float], float | None]):
     ) -> tuple[int, float, float]:
         count, mean, squares = state
         number = _float_of(found)
-        off = number - mean
-        mean += off / (count + 1)
-        return count + 1, mean, squares + off * (number - mean)
+        delta = number - mean
+        mean += delta / (count + 1)
+        return count + 1, mean, squares + delta * (number - mean)
 
     @override
     def _join(
@@ -244,21 +245,20 @@ class StdDev(FieldAggregator[tuple[int, float, float], float | None]):
         if not state[0] or not other[0]:
             return state if state[0] else other
         count, mean, squares = state
-        more, its_mean, its_squares = other
-        both, off = count + more, its_mean - mean
-        squares += its_squares + off * off * (count * more / both)
-        return both, mean + off * (more / both), squares
+        other_count, other_mean, other_squares = other
+        both, delta = count + other_count, other_mean - mean
+        squares += other_squares + delta * delta * (count * other_count / both)
+        return both, mean + delta * (other_count / both), squares
 
 
 @dataclass(frozen=True, repr=False)
 class Quantile(FieldAggregator["array[float]", float | None]):
     """A quantile, exactly: the number below which a share `q` of the numbers lies, as a float.
 
-    Where it falls between two numbers it is interpolated linearly between them, as
-    ``numpy.quantile`` does by default.
+    Between two numbers it is interpolated linearly, as ``numpy.quantile`` does by default.
 
-    Of nothing it is ``None``. NaN is the greatest number. Memory: every number, 8 bytes each, which
-    are sorted for each result.
+    Without values the result is ``None``. NaN is the greatest number. Memory: every number, 8 bytes
+    each, which are sorted for each result.
 
     Args:
         field: a field's path, a function of the value, or ``None`` for the value itself.
@@ -274,7 +274,7 @@ class Quantile(FieldAggregator["array[float]", float | None]):
 
     by_arrival: ClassVar[bool] = False
 
-    q: float = None  # type: ignore[assignment]  # what comes after `field` needs a default
+    q: float = None  # type: ignore[assignment]  # Fields after `field` need a default.
 
     @override
     def __post_init__(self) -> None:
@@ -292,14 +292,14 @@ class Quantile(FieldAggregator["array[float]", float | None]):
         if not state:
             return None
         numbers = sorted(state, key=_nan_last)
-        place = (len(numbers) - 1) * self.q
-        below = math.floor(place)
+        rank = (len(numbers) - 1) * self.q
+        below = math.floor(rank)
         above = min(below + 1, len(numbers) - 1)
-        return _between(numbers[below], numbers[above], place - below)
+        return _between(numbers[below], numbers[above], rank - below)
 
     @override
     def _take(self, state: array[float], found: Any, at: Arrival) -> array[float]:
-        # Adding 0.0 makes 0.0 of -0.0, of which sorting would put either first.
+        # Adding 0.0 turns -0.0 into 0.0: sorting could put either of the two first.
         state.append(_float_of(found) + 0.0)
         return state
 
@@ -326,7 +326,7 @@ def _nan_last(number: float) -> tuple[bool, float]:
 
 
 def _between(low: float, high: float, share: float) -> float:
-    """Interpolate from the nearer end, to be exact at both, and where both are infinite."""
+    """Interpolate from the nearer end: exact at both ends, also if both are infinite."""
     if low == high or share == 0:
         return low
     step = high - low

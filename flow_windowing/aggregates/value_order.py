@@ -1,9 +1,8 @@
-"""Which of two values is greater, and which values are the same, for any values.
+"""The order and the equality of any values, with a fixed rule for NaN.
 
 As in Spark SQL, PostgreSQL and DuckDB, NaN is greater than every other number and the same as any
-other NaN: Python's own answers, which are no to both, would make a figure depend on the order in
-which values came. pandas and polars leave NaN out instead; a NaN that is left out is a fault in the
-data that nobody sees.
+other NaN. In Python it is neither, which would make a result depend on the order of arrival. pandas
+and polars skip NaN instead, which hides a fault in the data.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from flow_windowing.aggregates.aggregator import UnfitError, described
 
 
 class _Same(Enum):
-    """Keys for values that do not equal themselves. An enum's member is one even when pickled."""
+    """Keys of values that do not equal themselves; an enum member stays the same when pickled."""
 
     NAN = "nan"
 
 
 def is_nan(value: Any) -> bool:
-    """Whether a value is a number that is not a number.
+    """Return True if a value is a float or Decimal NaN, quiet or signaling.
 
     >>> is_nan(float("nan")), is_nan(Decimal("nan")), is_nan("nan")
     (True, True, False)
@@ -36,10 +35,10 @@ def is_nan(value: Any) -> bool:
 
 
 def compare(left: Any, right: Any) -> int:
-    """Less than 0, 0 or more than 0, as `left` is less than, the same as, or greater than `right`.
+    """Return -1, 0 or 1 as `left` is less than, the same as, or greater than `right`.
 
     Raises:
-        UnfitError: when there is no order between the two, such as a text and a number.
+        UnfitError: when the two have no order, such as a text and a number.
 
     >>> compare(1, 2.5), compare("b", "b"), compare(float("nan"), float("inf"))
     (-1, 0, 1)
@@ -57,27 +56,27 @@ def compare(left: Any, right: Any) -> int:
 
 
 def key_of(value: Any) -> Hashable:
-    """What tells values apart: equal for those that are the same.
+    """Return a key that is equal for values that are the same, and differs for others.
 
     Raises:
         UnfitError: when a value has no hash, such as a list.
     """
     try:
         hash(value)
-        strange = bool(value != value)
+        differs_from_itself = bool(value != value)
     except RAISED as error:
-        # A signaling NaN has no hash either.
+        # A signaling NaN has no hash.
         if is_nan(value):
             return _Same.NAN
         problem = f"cannot tell {described(value)} from others: it has no hash"
         raise UnfitError(value, problem) from error
-    return _Same.NAN if strange and is_nan(value) else value
+    return _Same.NAN if differs_from_itself and is_nan(value) else value
 
 
 def _compare_nan(left: Any, right: Any, cause: BaseException | None) -> int:
     if all(isinstance(one, Real | Decimal) for one in (left, right)):
-        left_is, right_is = is_nan(left), is_nan(right)
-        if left_is or right_is:
-            return left_is - right_is
+        left_nan, right_nan = is_nan(left), is_nan(right)
+        if left_nan or right_nan:
+            return left_nan - right_nan
     problem = f"cannot compare {described(left)} with {described(right)}"
     raise UnfitError(left, problem) from cause

@@ -344,9 +344,16 @@ class _EventProgress(Progress):
     @override
     def measure_rows(self, rows: pa.RecordBatch, moment: Moment) -> Ints | None:
         # Imported late: most flows that use a clock have no stream to measure.
-        from flow_windowing.columnar.values.timestamps import measured_rows
+        from flow_windowing.columnar.values.timestamps import measure_rows
 
-        return measured_rows(rows, self.clock, lambda row: self.measure(row, moment), moment)
+        return measure_rows(
+            rows,
+            self.clock.ts_getter,
+            self.clock.wait_us,
+            self.clock.max_ahead_us,
+            lambda row: self.measure(row, moment),
+            moment,
+        )
 
 
 def _check_getter(ts_getter: object) -> None:

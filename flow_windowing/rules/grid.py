@@ -69,7 +69,7 @@ class Grid:
 
     def first_at(self, time_us: N) -> N:
         """Return the id of the first window that holds a timestamp; beyond `last_at` in a gap."""
-        return (time_us - self.origin_us - self.length_us) // self.offset_us + 1
+        return (time_us - (self.origin_us + self.length_us)) // self.offset_us + 1
 
     def bounds_us(self, window_id: N) -> tuple[N, N]:
         """Return open and close of a window."""

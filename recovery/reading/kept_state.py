@@ -18,8 +18,8 @@ from flow.engine.state.segment import FORMAT_OF_SHARDS
 from flow.engine.state.store import PROGRESS_SEGMENT
 from flow.errors import CheckpointError
 from flow.instants import NEVER
-from flow_windowing.columnar.storage.segments import Kept
-from flow_windowing.columnar.storage.snapshots import snapshots_of_kept, split
+from flow_windowing.columnar.storage.segments import SegmentContent
+from flow_windowing.columnar.storage.snapshots import snapshots_of_content, split_by_key
 from recovery.reading.checkpoint import KeptCheckpoint
 from recovery.reading.inert import load_inert
 from recovery.reading.problems import java_reason
@@ -204,7 +204,7 @@ def decode_segment(content: bytes, shard: int, number: int, step_id: str) -> lis
 def _apart(content: bytes, where: str) -> list[tuple[str, bytes, int]]:
     """The keys of a segment in columns, each with a segment of its own."""
     try:
-        return list(split(Kept.decode(content, load_inert)))
+        return list(split_by_key(SegmentContent.decode(content, load_inert)))
     except (pickle.UnpicklingError, TypeError, ValueError) as error:
         raise CheckpointError(f"{where} cannot be read: {error}") from error
 
@@ -217,8 +217,8 @@ def load_snapshot(kept: KeptKey, step_id: str) -> Any:
     """
     try:
         if kept.snapshot[:1] == bytes([FORMAT_OF_SHARDS]):
-            columns = Kept.decode(kept.snapshot, load_inert)
-            ((_, state, _),) = snapshots_of_kept(columns, load_inert)
+            columns = SegmentContent.decode(kept.snapshot, load_inert)
+            ((_, state, _),) = snapshots_of_content(columns, load_inert)
             return state
         return load_inert(kept.snapshot)
     except pickle.UnpicklingError as error:

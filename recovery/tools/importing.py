@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 from flow.connectors.files.places import explained, locate
 from flow.engine.state.segment import FORMAT_OF_SHARDS
 from flow.errors import CheckpointError
-from flow_windowing.columnar.storage.segments import Kept
-from flow_windowing.columnar.storage.snapshots import snapshots_of_kept
+from flow_windowing.columnar.storage.segments import SegmentContent
+from flow_windowing.columnar.storage.snapshots import snapshots_of_content
 
 
 def read_states(file: str | os.PathLike[str], *, trust: bool = False) -> dict[str, Any]:
@@ -55,5 +55,5 @@ def _snapshot(content: bytes) -> Any:
     """A snapshot, of a step that runs key by key or over many keys at once."""
     if content[:1] != bytes([FORMAT_OF_SHARDS]):
         return pickle.loads(content)
-    ((_, state, _),) = snapshots_of_kept(Kept.decode(content))
+    ((_, state, _),) = snapshots_of_content(SegmentContent.decode(content))
     return state

@@ -25,8 +25,8 @@ from flow.engine.spark.session.session import query_conf
 from flow.engine.state.packed import unpack
 from flow.engine.state.segment import FORMAT_OF_SHARDS, Segment
 from flow.engine.state.store import PROGRESS_SEGMENT
-from flow_windowing.columnar.storage.segments import Kept
-from flow_windowing.columnar.storage.snapshots import snapshots_of_kept
+from flow_windowing.columnar.storage.segments import SegmentContent
+from flow_windowing.columnar.storage.snapshots import snapshots_of_content
 from recovery import RecoveryConfig
 from tests.faults.shop import Size, make_flow
 from tests.faults.striking import NO_FAULT, Fault, Whom
@@ -347,7 +347,7 @@ def _is_victim(victims: Victims, is_driver: bool, is_jvm: bool) -> bool:
 
 def _kept(step: str, content: bytes) -> dict[tuple[str, str], Any]:
     if content[:1] == bytes([FORMAT_OF_SHARDS]):
-        found = snapshots_of_kept(Kept.decode(content))
+        found = snapshots_of_content(SegmentContent.decode(content))
         return {(step, key): (state, due) for key, state, due in found}
     segment = Segment.decode(content, step)
     return {(step, key): (pickle.loads(one), due) for key, (one, due) in segment.kept.items()}

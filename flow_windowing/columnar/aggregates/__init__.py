@@ -1,1 +1,1 @@
-"""Accumulators of many windows in columns."""
+"""Accumulators of many windows, as Python objects or in columns of numbers."""

@@ -1,15 +1,15 @@
 """Exact sums of floats by group, in columns; see `flow_windowing.aggregates.exact_totals`.
 
-A total is kept as two floats, `high` and `low`, whose exact sum it is: `high` is the total rounded
-to the nearest float, `low` what is left. Two floats hold any total that spans no more than about
-106 bits, which sums of like quantities do; where one does not, the functions here say so, and the
-caller works with whole numbers instead. A `high` that is not finite stands for all that was
-infinite or not a number.
+A total is the exact sum of two floats: `high` is the total rounded to the nearest float, `low` the
+remainder. Two floats hold any total that spans no more than about 106 bits, as sums of like
+quantities do. Where a total spans more, the functions here return ``None``, and the caller falls
+back to the totals of `exact_totals`. A `high` that is infinite or NaN is the sum of all values that
+were infinite or NaN.
 
 Values are cut into slices of bits that add up without rounding, in any order (S. M. Rump, T. Ogita
-and S. Oishi, Accurate floating-point summation I, SIAM J. Sci. Comput. 31(1), 2008); what the
-slices give is put together by additions that keep their rounding errors (D. E. Knuth, The Art of
-Computer Programming 2, 4.2.2).
+and S. Oishi, Accurate floating-point summation I, SIAM J. Sci. Comput. 31(1), 2008). The sums of
+the slices are added with their rounding errors (D. E. Knuth, The Art of Computer Programming 2,
+4.2.2).
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ Reals: TypeAlias = npt.NDArray[np.float64]
 
 _MOST_SLICES = 6
 _LEAST_EXPONENT = -960
-"""Values below it have slices that are no normal numbers."""
+"""Values with a lower exponent have subnormal slices, whose sums are not exact."""
 
 
 class Totals(NamedTuple):
-    """Exact totals.
+    """Exact totals, in two columns.
 
     Attributes:
         high: each total, rounded.
-        low: what is left of it.
+        low: the remainder of each total.
     """
 
     high: Reals
@@ -42,58 +42,58 @@ class Totals(NamedTuple):
 
 
 def group_totals(values: Reals, starts: Ints) -> Totals | None:
-    """The exact total of each run of values; ``None`` when two floats cannot hold one of them.
+    """Return the exact total of each group, ``None`` when two floats cannot hold one of them.
 
     Args:
         values: the values of all groups, one group after the other.
-        starts: where each group starts; none is empty.
+        starts: the index of each group's first value, ascending; no group is empty.
     """
     with np.errstate(invalid="ignore", over="ignore"):
         finite = np.isfinite(values)
         if finite.all():
             return _finite_totals(values, starts)
         found = _finite_totals(np.where(finite, values, 0.0), starts)
-        beyond = np.add.reduceat(np.where(finite, 0.0, values), starts)
-        return None if found is None else _with_beyond(found, beyond)
+        not_finite = np.add.reduceat(np.where(finite, 0.0, values), starts)
+        return None if found is None else _with_not_finite(found, not_finite)
 
 
 def plus(left: Totals, right: Totals) -> Totals | None:
-    """The totals of two columns, row by row; ``None`` when two floats cannot hold one of them."""
+    """Add totals row by row; return ``None`` when two floats cannot hold one of the sums."""
     with np.errstate(invalid="ignore", over="ignore"):
         finite = np.isfinite(left.high) & np.isfinite(right.high)
         parts = [left.high, right.high, left.low, right.low]
         if finite.all():
-            return _put_together(parts)
-        found = _put_together([np.where(finite, part, 0.0) for part in parts])
-        beyond = np.where(np.isfinite(left.high), 0.0, left.high)
-        beyond += np.where(np.isfinite(right.high), 0.0, right.high)
-        return None if found is None else _with_beyond(found, np.where(finite, 0.0, beyond))
+            return _add_parts(parts)
+        found = _add_parts([np.where(finite, part, 0.0) for part in parts])
+        not_finite = np.where(np.isfinite(left.high), 0.0, left.high)
+        not_finite += np.where(np.isfinite(right.high), 0.0, right.high)
+        return None if found is None else _with_not_finite(found, np.where(finite, 0.0, not_finite))
 
 
 def quotients(totals: Totals, counts: Ints) -> tuple[Reals, Mask]:
-    """Each total divided by its count, rounded once, and where that is certain."""
+    """Return each total divided by its count, and the mask of quotients surely rounded once."""
     with np.errstate(invalid="ignore", over="ignore"):
         divisor = counts.astype(np.float64)
         scaled = totals.high / divisor
-        left = np.where(np.isfinite(scaled), _left_over(totals, scaled, divisor), 0.0)
+        left = np.where(np.isfinite(scaled), _remainder(totals, scaled, divisor), 0.0)
         quotient = scaled + left / divisor
-        left = np.abs(_left_over(totals, quotient, divisor))
-        room = np.spacing(np.abs(quotient)) * divisor
-        certain = left * 2 < room * (1 - 1e-9)
+        left = np.abs(_remainder(totals, quotient, divisor))
+        spacing = np.spacing(np.abs(quotient)) * divisor
+        certain = left * 2 < spacing * (1 - 1e-9)
         # Just below a power of 2 the next float is only half as far away.
-        power = np.abs(np.frexp(quotient)[0]) == 0.5
-        certain &= (~power | (left * 4 < room)) & (divisor < 1 << 26)
-        # To divide by a power of 2 is to round no more than once.
-        halves = (counts & (counts - 1)) == 0
-        certain |= halves
+        is_power = np.abs(np.frexp(quotient)[0]) == 0.5
+        certain &= (~is_power | (left * 4 < spacing)) & (divisor < 1 << 26)
+        # Division by a power of 2 rounds no more than once.
+        is_power_count = (counts & (counts - 1)) == 0
+        certain |= is_power_count
         certain &= (np.abs(quotient) < 1e290) & (np.abs(quotient) > 1e-290)
         certain |= (totals.high == 0) & (totals.low == 0)
         certain |= ~np.isfinite(totals.high)
-    return np.where(halves, scaled, quotient), certain
+    return np.where(is_power_count, scaled, quotient), certain
 
 
-def _left_over(totals: Totals, quotient: Reals, divisor: Reals) -> Reals:
-    """What a total has beyond quotient times divisor, by products of half as many digits each."""
+def _remainder(totals: Totals, quotient: Reals, divisor: Reals) -> Reals:
+    """Return total - quotient * divisor, from exact products of half as many digits each."""
     factor = 134217729.0 * quotient
     upper = factor - (factor - quotient)
     return (totals.high - upper * divisor) - (quotient - upper) * divisor + totals.low
@@ -119,11 +119,11 @@ def _finite_totals(values: Reals, starts: Ints) -> Totals | None:
         left = left - part
     if not slices:
         return Totals(np.zeros(len(starts)), np.zeros(len(starts)))
-    return _put_together(slices)
+    return _add_parts(slices)
 
 
-def _put_together(parts: list[Reals]) -> Totals | None:
-    """Two floats for the exact sum of several, row by row."""
+def _add_parts(parts: list[Reals]) -> Totals | None:
+    """Return the exact sum of columns, row by row, ``None`` when two floats cannot hold one."""
     parts = [part.copy() for part in parts]
     if len(parts) == 1:
         return Totals(parts[0] + 0.0, np.zeros(len(parts[0])))
@@ -137,12 +137,13 @@ def _put_together(parts: list[Reals]) -> Totals | None:
 
 
 def _two_sum(left: Reals, right: Reals) -> tuple[Reals, Reals]:
-    """The rounded sum, and the rounding error."""
+    """Return the rounded sum and its rounding error."""
     total = left + right
-    came = total - left
-    return total, (left - (total - came)) + (right - came)
+    added = total - left
+    return total, (left - (total - added)) + (right - added)
 
 
-def _with_beyond(totals: Totals, beyond: Reals) -> Totals:
-    is_beyond = beyond != 0.0
-    return Totals(np.where(is_beyond, beyond, totals.high), np.where(is_beyond, 0.0, totals.low))
+def _with_not_finite(totals: Totals, sums: Reals) -> Totals:
+    """Replace each total by the sum of its values that are not finite, where that is not 0.0."""
+    replaced = sums != 0.0
+    return Totals(np.where(replaced, sums, totals.high), np.where(replaced, 0.0, totals.low))

@@ -1,64 +1,51 @@
-"""Which aggregates have a form in columns of numbers, and which."""
+"""The choice of a form in columns for an aggregate, and what aggregates require of their values."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from flow_windowing.aggregates.aggregator import Aggregator, FieldAggregator
-from flow_windowing.aggregates.chosen import (
-    Earliest,
-    Edge,
-    First,
-    Last,
-    Latest,
-    Max,
-    MaxK,
-    MaxKUnique,
-    Min,
-    MinK,
-    MinKUnique,
-    TopK,
-)
+from flow_windowing.aggregates.edges import Earliest, Edge, First, Last, Latest
+from flow_windowing.aggregates.extremes import Max, Min
 from flow_windowing.aggregates.numbers import Count, CountDistinct, Mean, Quantile, Sum
-from flow_windowing.columnar.aggregates.chosen_figures import (
-    RealEdges,
-    RealExtremes,
-    WholeEdges,
-    WholeExtremes,
-)
-from flow_windowing.columnar.aggregates.number_figures import NumberFigures
-from flow_windowing.columnar.aggregates.sum_figures import Counts, RealSums, WholeSums
-from flow_windowing.columnar.values.timestamps import column_at
+from flow_windowing.aggregates.rankings import MaxK, MaxKUnique, MinK, MinKUnique, TopK
+from flow_windowing.columnar.aggregates.edges import RealEdges, WholeEdges
+from flow_windowing.columnar.aggregates.extremes import RealExtremes, WholeExtremes
+from flow_windowing.columnar.aggregates.number_accumulators import NumberAccumulators
+from flow_windowing.columnar.aggregates.sums import Counts, RealSums, WholeSums
+from flow_windowing.columnar.values.records import Values, column_at
 
 
 class _Forms(NamedTuple):
-    """The forms that an aggregate of numbers has."""
+    """The forms of an aggregate for ints and for floats."""
 
-    whole: type[NumberFigures]
-    real: type[NumberFigures]
+    whole: type[NumberAccumulators]
+    real: type[NumberAccumulators]
 
 
+_SUMS = _Forms(WholeSums, RealSums)
+_EXTREMES = _Forms(WholeExtremes, RealExtremes)
+_EDGES = _Forms(WholeEdges, RealEdges)
 _FORMS: dict[type[Aggregator[Any, Any, Any]], _Forms] = {
-    Sum: _Forms(WholeSums, RealSums),
-    Mean: _Forms(WholeSums, RealSums),
-    Min: _Forms(WholeExtremes, RealExtremes),
-    Max: _Forms(WholeExtremes, RealExtremes),
-    First: _Forms(WholeEdges, RealEdges),
-    Last: _Forms(WholeEdges, RealEdges),
-    Earliest: _Forms(WholeEdges, RealEdges),
-    Latest: _Forms(WholeEdges, RealEdges),
+    Sum: _SUMS,
+    Mean: _SUMS,
+    Min: _EXTREMES,
+    Max: _EXTREMES,
+    First: _EDGES,
+    Last: _EDGES,
+    Earliest: _EDGES,
+    Latest: _EDGES,
 }
-KINDS: dict[str, type[NumberFigures]] = {
-    one.kind: one
-    for one in (Counts, WholeSums, RealSums, WholeExtremes, RealExtremes, WholeEdges, RealEdges)
+FORM_OF_KIND: dict[str, type[NumberAccumulators]] = {
+    form.kind: form for form in (Counts, *_SUMS, *_EXTREMES, *_EDGES)
 }
+"""The forms by the kind that a segment names."""
 
 
 def has_columns(aggregator: Aggregator[Any, Any, Any]) -> bool:
-    """Whether an aggregate of records can be worked out in columns of numbers."""
+    """Return True if columns of numbers can hold the aggregate of records with number fields."""
     kind = type(aggregator)
     field = getattr(aggregator, "field", None)
     return (kind is Count and field is None) or (
@@ -67,7 +54,7 @@ def has_columns(aggregator: Aggregator[Any, Any, Any]) -> bool:
 
 
 def reads_a_field(aggregator: Aggregator[Any, Any, Any]) -> bool:
-    """Whether all that an aggregate asks of a value is what it has in a field, or nothing."""
+    """Return True if an aggregate reads one field of each value by its path, or nothing."""
     if has_columns(aggregator):
         return True
     return (
@@ -77,34 +64,34 @@ def reads_a_field(aggregator: Aggregator[Any, Any, Any]) -> bool:
     )
 
 
-def comes_out_the_same(aggregator: Aggregator[Any, Any, Any]) -> bool:
-    """Whether a built-in aggregate of a field is the same in whatever order values enter."""
+def is_order_free(aggregator: Aggregator[Any, Any, Any]) -> bool:
+    """Return True if a built-in aggregate of a field ignores the order in which values enter."""
     return has_columns(aggregator) or (
-        type(aggregator) in _IN_ANY_ORDER and reads_a_field(aggregator)
+        type(aggregator) in _ORDER_FREE and reads_a_field(aggregator)
     )
 
 
-_IN_ANY_ORDER = (CountDistinct, Quantile, TopK, MaxK, MinK, MaxKUnique, MinKUnique)
-"""Aggregates that go by value and arrival, never by the order in which values enter windows."""
+_ORDER_FREE = (CountDistinct, Quantile, TopK, MaxK, MinK, MaxKUnique, MinKUnique)
+"""Aggregates that depend on values and arrivals, never on the order of entering windows."""
 
 
-def tells_equals_apart(aggregator: Aggregator[Any, Any, Any]) -> bool:
-    """Whether it matters which of equal numbers, such as 0.0 and -0.0, or 1 and 1.0, came first."""
+def keeps_first_of_equals(aggregator: Aggregator[Any, Any, Any]) -> bool:
+    """Return True if the first to arrive of equal numbers, such as 0.0 and -0.0, is the result."""
     return type(aggregator) in (Min, Max)
 
 
-def goes_by_arrival(aggregator: Aggregator[Any, Any, Any]) -> bool:
-    """Whether it needs the number of each value's arrival."""
+def needs_arrival_numbers(aggregator: Aggregator[Any, Any, Any]) -> bool:
+    """Return True if an aggregate needs the arrival number of each value."""
     return isinstance(aggregator, Edge)
 
 
 def form_for(
-    aggregator: Aggregator[Any, Any, Any], values: pa.RecordBatch | list[Any]
-) -> type[NumberFigures] | None:
-    """The form in which an aggregate of these values can be worked out; ``None`` for none."""
+    aggregator: Aggregator[Any, Any, Any], values: Values
+) -> type[NumberAccumulators] | None:
+    """Return the form that holds the aggregate of these values, ``None`` if no columns can."""
     if type(aggregator) is Count:
-        whole = aggregator.field is None
-        return Counts if whole or isinstance(values, pa.RecordBatch) else None
+        counts_all = aggregator.field is None
+        return Counts if counts_all or isinstance(values, pa.RecordBatch) else None
     forms = _FORMS.get(type(aggregator))
     field = getattr(aggregator, "field", None)
     if forms is None or not isinstance(field, str) or not isinstance(values, pa.RecordBatch):
@@ -115,17 +102,3 @@ def form_for(
     if pa.types.is_integer(column.type):
         return forms.whole
     return forms.real if pa.types.is_floating(column.type) else None
-
-
-def from_states(
-    form: type[NumberFigures], aggregator: Aggregator[Any, Any, Any], states: list[Any]
-) -> NumberFigures | None:
-    """States in a form of columns; ``None`` when one of them does not fit there."""
-    rows = [form.row_of(aggregator, state) for state in states]
-    if any(row is None for row in rows):
-        return None
-    columns = zip(*rows, strict=True) if rows else ([] for _ in form.types)
-    return form(
-        aggregator,
-        [np.array(column, kind) for column, kind in zip(columns, form.types, strict=True)],
-    )

@@ -1,1 +1,1 @@
-"""State of many keys in columns: clocks, open windows, bounds."""
+"""Shard state in columns: clocks, open windows, their bounds."""

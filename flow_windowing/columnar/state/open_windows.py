@@ -1,4 +1,4 @@
-"""The open windows of many keys, a row each, in order of place and id."""
+"""The open windows of many keys, a row each, sorted by slot and id."""
 
 from __future__ import annotations
 
@@ -10,175 +10,188 @@ import numpy as np
 from flow.columns.arrays import Ints, Mask
 from flow.instants import NEVER
 from flow_windowing.aggregates.aggregator import Aggregator
-from flow_windowing.columnar.aggregates.aggregated import Aggregated
+from flow_windowing.columnar.aggregates.accumulator_column import AccumulatorColumn
 from flow_windowing.columnar.state.spans import Spans
 
-_ROOM = 1 << 62
+_GREATEST = 1 << 62
+"""A bound below which sums of two numbers do not overflow 64 bits."""
 
 
-class Rows(NamedTuple):
-    """Windows that values enter, in order of place and id.
+class WindowRefs(NamedTuple):
+    """References to windows, by slot and id.
 
     Attributes:
-        places: the place of each window's key.
-        ids: each window's id.
+        slots: the slot of each window's key.
+        ids: the id of each window.
     """
 
-    places: Ints
+    slots: Ints
     ids: Ints
 
 
 @dataclass
 class OpenWindows:
-    """Windows of keys, in columns.
+    """Open windows in columns.
 
-    Invariant: rows are in order of place, then of id, and no two are the same.
+    Invariant: rows are sorted by slot, then by id, and no two have the same slot and id.
 
     Attributes:
-        places: the place of each window's key.
-        ids: each window's id.
-        latest_us: the greatest timestamp in each window; all `-NEVER` where it is not asked for.
-        figures: the states of each aggregate.
-        spans: the bounds of each; ``None`` where they follow from the id, or there is no window.
-        changed: what orders windows by when they changed first in this epoch; `NEVER` where one
-            has not; ``None`` where nobody asks.
-        shown: whether each has emitted what it has come to, or, where it has changed since, what it
-            had come to when this epoch began; ``None`` where none has or nobody asks.
+        slots: the slot of each window's key.
+        ids: the id of each window.
+        latest_us: the greatest timestamp in each window; all `-NEVER` where it is not needed.
+        accumulators: the accumulators of each aggregate.
+        spans: the bounds of each window; ``None`` where they follow from the id, or there is no
+            window.
+        first_changes: the index of the batch's row that changed each window first in this epoch,
+            `NEVER` for an unchanged window; ``None`` where changes are not tracked.
+        is_emitted: True for a window whose current result has been emitted, or whose result before
+            this epoch's changes has been; ``None`` where none has, or it is not needed.
     """
 
-    places: Ints
+    slots: Ints
     ids: Ints
     latest_us: Ints
-    figures: list[Aggregated]
+    accumulators: list[AccumulatorColumn]
     spans: Spans | None = None
-    changed: Ints | None = None
-    shown: Mask | None = None
+    first_changes: Ints | None = None
+    is_emitted: Mask | None = None
 
     @classmethod
-    def none(cls, aggregators: tuple[Aggregator[Any, Any, Any], ...]) -> OpenWindows:
-        """No windows."""
+    def empty(cls, aggregators: tuple[Aggregator[Any, Any, Any], ...]) -> OpenWindows:
+        """Return no windows."""
         empty = np.empty(0, np.int64)
-        return cls(empty, empty, empty, [Aggregated(one) for one in aggregators])
+        return cls(empty, empty, empty, [AccumulatorColumn(one) for one in aggregators])
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def take(self, rows: Ints | Mask) -> OpenWindows:
-        """Some of them; the rows must be in order."""
-        figures = [one.take(rows) for one in self.figures]
-        spans = None if self.spans is None else self.spans.take(rows)
-        changed = None if self.changed is None else self.changed[rows]
-        shown = None if self.shown is None else self.shown[rows]
+        """Return the windows in the given rows, which keep the invariant."""
         return OpenWindows(
-            self.places[rows], self.ids[rows], self.latest_us[rows], figures, spans, changed, shown
+            self.slots[rows],
+            self.ids[rows],
+            self.latest_us[rows],
+            [one.take(rows) for one in self.accumulators],
+            None if self.spans is None else self.spans.take(rows),
+            None if self.first_changes is None else self.first_changes[rows],
+            None if self.is_emitted is None else self.is_emitted[rows],
         )
 
-    def followed_by(self, other: OpenWindows) -> OpenWindows:
-        """These, and those of places after them."""
+    def concat(self, other: OpenWindows) -> OpenWindows:
+        """Return these windows followed by those of greater slots."""
         return OpenWindows(
-            np.concatenate([self.places, other.places]),
+            np.concatenate([self.slots, other.slots]),
             np.concatenate([self.ids, other.ids]),
             np.concatenate([self.latest_us, other.latest_us]),
-            [a.followed_by(b) for a, b in zip(self.figures, other.figures, strict=True)],
-            _joined(self.spans, other.spans),
-            shown=self._shown_or_not(other),
+            [a.concat(b) for a, b in zip(self.accumulators, other.accumulators, strict=True)],
+            _concat_spans(self.spans, other.spans),
+            is_emitted=self._concat_emitted(other),
         )
 
-    def _shown_or_not(self, other: OpenWindows) -> Mask | None:
-        if self.shown is None and other.shown is None:
+    def _concat_emitted(self, other: OpenWindows) -> Mask | None:
+        if self.is_emitted is None and other.is_emitted is None:
             return None
-        return np.concatenate([self.known_shown(), other.known_shown()])
+        return np.concatenate([self.ensure_emitted(), other.ensure_emitted()])
 
-    def note_changes(self) -> None:
-        """Note which windows change from now on."""
-        if self.changed is None:
-            self.changed = np.full(len(self), NEVER)
+    def track_changes(self) -> None:
+        """Track from now on which windows change."""
+        if self.first_changes is None:
+            self.first_changes = np.full(len(self), NEVER)
 
-    def known_spans(self) -> Spans:
-        """The bounds of windows that have them, also while there is no window."""
+    def ensure_spans(self) -> Spans:
+        """Return `spans`, made first where there has been no window."""
         if self.spans is None:
-            self.spans = Spans.fresh(len(self))
+            self.spans = Spans.empty(len(self))
         return self.spans
 
-    def known_shown(self) -> Mask:
-        """Which have emitted what they have come to, kept from now on."""
-        if self.shown is None:
-            self.shown = np.zeros(len(self), np.bool_)
-        return self.shown
+    def ensure_emitted(self) -> Mask:
+        """Return `is_emitted`, made first where it is ``None``."""
+        if self.is_emitted is None:
+            self.is_emitted = np.zeros(len(self), np.bool_)
+        return self.is_emitted
 
-    def rows_of(self, windows: Rows) -> Ints:
-        """The rows of some of these windows, which may be given in any order."""
+    def rows_of(self, windows: WindowRefs) -> Ints:
+        """Return the rows of open windows, which may be given in any order."""
         if not len(windows.ids):
             return windows.ids
-        mine, theirs = comparable(self, windows)
+        mine, theirs = window_ranks(self, windows)
         return np.searchsorted(mine, theirs)
 
-    def opened(self, windows: Rows) -> tuple[OpenWindows, Ints]:
-        """All windows with these among them, and the rows of these."""
-        mine, theirs = comparable(self, windows)
-        at = np.searchsorted(mine, theirs)
-        there = np.zeros(len(at), np.bool_)
-        inside = at < len(mine)
-        there[inside] = mine[at[inside]] == theirs[inside]
-        new = np.flatnonzero(~there)
+    def open(self, windows: WindowRefs) -> tuple[OpenWindows, Ints]:
+        """Return all windows, with these opened where they are not, and the rows of these.
+
+        Args:
+            windows: the windows, sorted by slot and id.
+        """
+        mine, theirs = window_ranks(self, windows)
+        index = np.searchsorted(mine, theirs)
+        is_open = np.zeros(len(index), np.bool_)
+        inside = index < len(mine)
+        is_open[inside] = mine[index[inside]] == theirs[inside]
+        new = np.flatnonzero(~is_open)
         if not len(new):
-            return self, at
-        count = len(self)
-        grown = OpenWindows(
-            np.concatenate([self.places, windows.places[new]]),
-            np.concatenate([self.ids, windows.ids[new]]),
-            np.concatenate([self.latest_us, np.full(len(new), -NEVER)]),
-            [one.extended(len(new)) for one in self.figures],
-            None if self.spans is None else self.spans.followed_by(Spans.fresh(len(new))),
-            None if self.changed is None else np.append(self.changed, np.full(len(new), NEVER)),
-            None if self.shown is None else np.append(self.shown, np.zeros(len(new), np.bool_)),
-        )
-        # Two runs that are in order each: merged in linear time.
+            return self, index
+        grown = self._with_new_windows(windows.slots[new], windows.ids[new])
+        # Both parts are sorted, so that a stable sort merges them in linear time.
         order = np.argsort(np.concatenate([mine, theirs[new]]), kind="stable")
-        if count and not (np.diff(order) > 0).all():
+        if len(self) and not (np.diff(order) > 0).all():
             grown = grown.take(order)
-        rows = at.copy()
-        # Behind each old window lie the new ones that come before it.
-        rows[new] = at[new] + np.arange(len(new))
-        rows[there] = at[there] + np.searchsorted(new, np.flatnonzero(there))
+        # A window's row is the number of open and of new windows before it.
+        rows = index.copy()
+        rows[new] = index[new] + np.arange(len(new))
+        rows[is_open] = index[is_open] + np.searchsorted(new, np.flatnonzero(is_open))
         return grown, rows
 
+    def _with_new_windows(self, slots: Ints, ids: Ints) -> OpenWindows:
+        """Return these windows followed by new ones, in breach of the invariant."""
+        count = len(ids)
+        changes, emitted = self.first_changes, self.is_emitted
+        return OpenWindows(
+            np.concatenate([self.slots, slots]),
+            np.concatenate([self.ids, ids]),
+            np.concatenate([self.latest_us, np.full(count, -NEVER)]),
+            [one.with_new_rows(count) for one in self.accumulators],
+            None if self.spans is None else self.spans.concat(Spans.empty(count)),
+            None if changes is None else np.append(changes, np.full(count, NEVER)),
+            None if emitted is None else np.append(emitted, np.zeros(count, np.bool_)),
+        )
 
-def _joined(spans: Spans | None, others: Spans | None) -> Spans | None:
+
+def _concat_spans(spans: Spans | None, others: Spans | None) -> Spans | None:
     if spans is None or others is None:
         return others if spans is None else spans
-    return spans.followed_by(others)
+    return spans.concat(others)
 
 
-def comparable(mine: OpenWindows, theirs: Rows) -> tuple[Ints, Ints]:
-    """A number for each window of two lots, by place, then by id."""
+def window_ranks(mine: OpenWindows, theirs: WindowRefs) -> tuple[Ints, Ints]:
+    """Return a number for each window of two sets, ordered as (slot, id) and equal for equals."""
     both = [one.ids for one in (mine, theirs) if len(one.ids)]
     if not both:
         return mine.ids, theirs.ids
     least, greatest = min(int(ids.min()) for ids in both), max(int(ids.max()) for ids in both)
     span = greatest - least + 1
-    places = max(int(one.places.max()) for one in (mine, theirs) if len(one.ids)) + 1
-    if span * places < _ROOM:
-        return mine.places * span + (mine.ids - least), theirs.places * span + (theirs.ids - least)
+    slot_count = max(int(one.slots.max()) for one in (mine, theirs) if len(one.ids)) + 1
+    if span * slot_count < _GREATEST:
+        return mine.slots * span + (mine.ids - least), theirs.slots * span + (theirs.ids - least)
     distinct, ranks = np.unique(np.concatenate([mine.ids, theirs.ids]), return_inverse=True)
     ranks = ranks.reshape(-1)
     cut = len(mine.ids)
     return (
-        mine.places * len(distinct) + ranks[:cut],
-        theirs.places * len(distinct) + ranks[cut:],
+        mine.slots * len(distinct) + ranks[:cut],
+        theirs.slots * len(distinct) + ranks[cut:],
     )
 
 
-def window_order(places: Ints, ids: Ints) -> Ints | None:
-    """What brings values into order of place and id, ties as they come; ``None`` when they are.
+def window_order(slots: Ints, ids: Ints) -> Ints | None:
+    """Return the stable permutation that sorts values by slot and id, ``None`` if they are sorted.
 
     Args:
-        places: each value's place, in order.
-        ids: each value's window.
+        slots: the slot of each value, ascending.
+        ids: the id of each value's window.
     """
-    same = places[1:] == places[:-1]
+    same = slots[1:] == slots[:-1]
     if not (same & (ids[1:] < ids[:-1])).any():
         return None
-    none = OpenWindows(places[:0], ids[:0], ids[:0], [])
-    _, numbers = comparable(none, Rows(places, ids))
-    return np.argsort(numbers, kind="stable")
+    none = OpenWindows(slots[:0], ids[:0], ids[:0], [])
+    _, ranks = window_ranks(none, WindowRefs(slots, ids))
+    return np.argsort(ranks, kind="stable")

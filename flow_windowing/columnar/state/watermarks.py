@@ -1,14 +1,13 @@
-"""Clocks over many keys: what `flow_windowing.clocks.clock` says for one key, in columns.
+"""Watermark rules: the clocks of `flow_windowing.clocks` for many keys at once.
 
-Rows lie key after key, a key's rows in order of arrival. The inputs' clock stands still while an
-epoch's rows are considered, so a key's watermark moves there by its rows alone: it is the greatest
-of what it was and of the candidates so far, as far as other source partitions let it.
+Rows are grouped by key, each key's rows in order of arrival. The inputs' clock does not move within
+an epoch's rows, so only rows advance a key's watermark there: it is the maximum of its value before
+and of the rows' candidates so far, limited by the bound of other source partitions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,17 +19,26 @@ from flow.keyed.due import held_until
 from flow.keyed.logic import RejectedValue
 from flow_windowing.clocks.clock import Clock, DroppedValue, SystemClock
 from flow_windowing.clocks.event_clock import EventClock
-from flow_windowing.columnar.values.timestamps import Values, read_times
-from flow_windowing.rules.watermark import LEAST_TAKEN, NO_WATERMARK
+from flow_windowing.columnar.state.key_clocks import KeyClocks
+from flow_windowing.columnar.values.records import Values
+from flow_windowing.columnar.values.timestamps import read_times
+from flow_windowing.rules.watermark import (
+    COLUMNS,
+    LEAST_TAKEN,
+    NO_WATERMARK,
+    advanced,
+    floor,
+    held,
+)
 
 
-class Times(NamedTuple):
-    """The timestamps of values.
+class Timestamps(NamedTuple):
+    """Timestamps of values.
 
     Attributes:
-        us: each value's timestamp.
-        dropped: which of them have none, and are left out; ``None`` for none of them.
-        note: what one of them is, in words.
+        us: the timestamps, int64 µs, shape (values,).
+        dropped: the mask of values without a timestamp, which are dropped; ``None`` for no value.
+        note: the reason for one of them.
     """
 
     us: Ints
@@ -39,11 +47,11 @@ class Times(NamedTuple):
 
 
 class UnreadableTime(Exception):
-    """A value has no timestamp, and the flow is to stop.
+    """A value without a timestamp, which stops the flow.
 
     Attributes:
         row: the value's row.
-        rejected: what is wrong with it.
+        rejected: the error of the clock.
     """
 
     def __init__(self, row: int, rejected: RejectedValue) -> None:
@@ -52,200 +60,123 @@ class UnreadableTime(Exception):
         super().__init__(row, rejected)
 
 
-@dataclass
-class KeyClocks:
-    """What the clocks of some keys remember, a column each.
+class ClockRows(NamedTuple):
+    """Rows of an epoch, grouped by key, with the columns that clocks need.
 
     Attributes:
-        base_us: the watermark's base; `NO_WATERMARK` before there is one.
-        set_at_us: the running time at which it was set.
-        heard_us: the running time at which the last value came.
-        taken_us: what the watermark was taken for when it was last held, `NO_WATERMARK` for a key
-            that was not held; ``None`` where no key was.
-    """
-
-    base_us: Ints
-    set_at_us: Ints
-    heard_us: Ints
-    taken_us: Ints | None = None
-
-    @classmethod
-    def fresh(cls, count: int) -> KeyClocks:
-        """Those of so many new keys."""
-        zeros = np.zeros(count, np.int64)
-        return cls(np.full(count, NO_WATERMARK), zeros, zeros.copy())
-
-    def known_taken(self) -> Ints:
-        """Return `taken_us`, which is made where no key was held."""
-        if self.taken_us is None:
-            self.taken_us = np.full(len(self.base_us), NO_WATERMARK)
-        return self.taken_us
-
-    def followed_by(self, other: KeyClocks) -> KeyClocks:
-        """These, and others after them."""
-        held = self.taken_us is not None or other.taken_us is not None
-        return KeyClocks(
-            np.concatenate([self.base_us, other.base_us]),
-            np.concatenate([self.set_at_us, other.set_at_us]),
-            np.concatenate([self.heard_us, other.heard_us]),
-            np.concatenate([self.known_taken(), other.known_taken()]) if held else None,
-        )
-
-    def take(self, places: Ints | Mask) -> KeyClocks:
-        """Some of them."""
-        taken_us = None if self.taken_us is None else self.taken_us[places]
-        return KeyClocks(
-            self.base_us[places], self.set_at_us[places], self.heard_us[places], taken_us
-        )
-
-
-class TimeRows(NamedTuple):
-    """The rows of an epoch as clocks see them.
-
-    Attributes:
-        run_of_row: the number of each row's key among the keys that have rows.
-        time_us: each row's timestamp.
-        starts: where each key's rows start.
-        reached_us: how far the stream had come with each row, where that is measured.
-        others_us: the bound by other source partitions at each row, where they hold the watermark.
-        own_us: the progress of each row's own source partition, where they do.
+        run_of_row: the number of each row's key among the keys with rows, ascending.
+        times_us: the timestamp of each row.
+        starts: the index of each key's first row.
+        progress_us: the stream progress after each row, where it is measured.
+        bound_us: the bound that other source partitions set at each row, where they hold the
+            watermark.
+        own_progress_us: the progress of each row's own source partition, where others hold the
+            watermark.
     """
 
     run_of_row: Ints
-    time_us: Ints
+    times_us: Ints
     starts: Ints
-    reached_us: Ints | None = None
-    others_us: Ints | None = None
-    own_us: Ints | None = None
+    progress_us: Ints | None = None
+    bound_us: Ints | None = None
+    own_progress_us: Ints | None = None
 
 
-class Advanced(NamedTuple):
-    """What the rows of an epoch do to watermarks.
+class RowWatermarks(NamedTuple):
+    """Watermarks at the rows of an epoch.
 
     Attributes:
-        watermark_us: the watermark of each row's key once the row has been considered.
-        led_us: for each key that has rows, the greatest watermark that they lead to.
+        watermark_us: the watermark of each row's key after the row.
+        candidate_us: the greatest candidate of each key with rows, `NO_WATERMARK` without any.
     """
 
     watermark_us: Ints
-    led_us: Ints
+    candidate_us: Ints
 
 
-class Settling(NamedTuple):
-    """Keys that had values in an epoch.
+class KeyProgress(NamedTuple):
+    """Watermarks of the keys that had values in an epoch.
 
     Attributes:
-        places: the keys.
-        led_us: the greatest watermark that the values of each have led to.
-        watermark_us: the watermark of each after the last of them.
-        heard: which of them had a value that was not refused.
+        slots: the slots of the keys.
+        candidate_us: the greatest candidate of each key.
+        watermark_us: the watermark of each key after its last value.
+        is_accepted: True for a key with a value that was not refused.
     """
 
-    places: Ints
-    led_us: Ints
+    slots: Ints
+    candidate_us: Ints
     watermark_us: Ints
-    heard: Mask
+    is_accepted: Mask
 
 
 class WatermarkRule:
-    """How timestamps and watermarks come about for all keys of a step.
+    """Timestamps and watermarks of all keys of a step; here those of a `SystemClock`.
 
     Attributes:
-        remembers: whether keys keep anything of the clock between epochs.
-        follows_stream: whether the watermark is the stream's, which rows of any key move.
-        forget_after_us: how long after its last value a key is forgotten, `NEVER` for never.
+        forget_after_us: the time from a key's last value to its expiry, `NEVER` for no expiry.
     """
 
-    remembers: bool = False
-    follows_stream: bool = False
     forget_after_us: int = NEVER
 
-    def times(self, values: Values, moment: Moment, one: Callable[[int], Any]) -> Times:  # noqa: ARG002
-        """The timestamps of values; `one` gives a value as the user knows it."""
-        return Times(np.full(len(values), moment.now_us))
+    def times(self, values: Values, moment: Moment, one: Callable[[int], Any]) -> Timestamps:  # noqa: ARG002
+        """Return the timestamps of values; `one` returns the value of a row as a Python object."""
+        return Timestamps(np.full(len(values), moment.now_us))
 
     def now(self, clocks: KeyClocks, moment: Moment) -> Ints:
-        """Each key's watermark if no more values come."""
+        """Return the watermark of each slot at a moment."""
         return np.full(len(clocks.base_us), moment.now_us)
 
-    def too_far_ahead(self, time_us: Ints, moment: Moment) -> Mask | None:  # noqa: ARG002
-        """Which timestamps are further ahead of system time than the clock allows."""
+    def too_far_ahead(self, times_us: Ints, moment: Moment) -> Mask | None:  # noqa: ARG002
+        """Return the mask of timestamps too far ahead of system time, ``None`` for no timestamp."""
         return None
 
     def advanced(
         self,
-        rows: TimeRows,
+        rows: ClockRows,
         clocks: KeyClocks,  # noqa: ARG002
         refused: Mask | None,  # noqa: ARG002
         before: Moment,
-    ) -> Advanced:
-        """What the rows of an epoch do to the watermarks of their keys.
+    ) -> RowWatermarks:
+        """Return the watermarks at the rows of an epoch.
 
         Args:
             rows: the rows.
-            clocks: the clocks of the keys that have rows, before them.
-            refused: rows that do not move it.
+            clocks: the clocks of the keys with rows, as they are before the rows.
+            refused: the mask of rows that do not advance the watermark; ``None`` for no row.
             before: the moment before the rows.
         """
-        watermark_us = np.full(len(rows.time_us), before.now_us)
-        return Advanced(watermark_us, np.full(len(rows.starts), NO_WATERMARK))
+        watermark_us = np.full(len(rows.times_us), before.now_us)
+        return RowWatermarks(watermark_us, np.full(len(rows.starts), NO_WATERMARK))
 
-    def settle(self, clocks: KeyClocks, settling: Settling, moment: Moment) -> None:
-        """Bring the clocks of keys to the end of an epoch.
+    def end_epoch(self, clocks: KeyClocks, progress: KeyProgress, moment: Moment) -> None:
+        """Advance the clocks of the keys with values to the end of an epoch.
 
         Args:
-            clocks: the clocks of all keys.
-            settling: the keys, and what their values have led to.
+            clocks: the clocks of all keys, which are changed.
+            progress: the watermarks of the keys with values.
             moment: the moment after the epoch's rows.
         """
 
-    def held(self, clocks: KeyClocks, touched: Sequence[Ints], moment: Moment) -> None:
-        """Note what the watermarks of keys are taken for, where partitions hold them.
+    def record_holds(self, clocks: KeyClocks, touched: Sequence[Ints], moment: Moment) -> None:
+        """Record the watermarks that were used while other source partitions hold them.
 
         Args:
-            clocks: the clocks of all keys.
-            touched: the keys whose watermark has done something, some of them more than once.
-            moment: the moment.
+            clocks: the clocks of all keys, which are changed.
+            touched: the slots whose watermark closed a window or released a value; may repeat.
+            moment: the moment of the watermarks.
         """
 
     def due_us(self, close_us: Ints, clocks: KeyClocks, moment: Moment) -> Ints:  # noqa: ARG002
-        """The system time at which each key's watermark gets where it has something to do.
+        """Return the system time at which each key's watermark reaches `close_us`.
 
-        Where the watermark is the stream's, how far that has to come.
+        Where the watermark is that of the stream, it is the stream progress to reach.
         """
         return close_us
 
 
-def floor_us(clocks: KeyClocks, passed_us: Ints, moment: Moment) -> Ints:
-    """What watermarks have been taken for, below which a hold does not bring them.
-
-    Args:
-        clocks: the clocks.
-        passed_us: each base with what time had added to it as the hold began.
-        moment: says when the hold began.
-    """
-    if clocks.taken_us is None:
-        return passed_us
-    taken_us = clocks.taken_us
-    held = taken_us != NO_WATERMARK
-    older = clocks.set_at_us < moment.held_since_us
-    return np.where(held & ~older, taken_us, np.maximum(taken_us, passed_us))
-
-
-def _passed(base_us: Ints, set_at_us: Ints, clock_us: int) -> Ints:
-    """Each base, and what the inputs' clock has added to it."""
-    passed_us: Ints = np.maximum(clock_us - set_at_us, 0)
-    passed_us += base_us
-    fresh = base_us == NO_WATERMARK
-    if fresh.any():
-        passed_us[fresh] = NO_WATERMARK
-    return passed_us
-
-
 class EventRule(WatermarkRule):
     """An `EventClock` with a watermark for each key."""
-
-    remembers = True
 
     def __init__(self, clock: EventClock[Any]) -> None:
         self._clock = clock
@@ -254,12 +185,12 @@ class EventRule(WatermarkRule):
         self.forget_after_us = NEVER if after_us is None else after_us + clock.wait_us
 
     @override
-    def times(self, values: Values, moment: Moment, one: Callable[[int], Any]) -> Times:
+    def times(self, values: Values, moment: Moment, one: Callable[[int], Any]) -> Timestamps:
         read = read_times(values, self._clock.ts_getter)
         count = len(values)
-        times, known = read or (np.zeros(count, np.int64), np.zeros(count, np.bool_))
+        times, is_known = read or (np.zeros(count, np.int64), np.zeros(count, np.bool_))
         dropped, note = None, ""
-        unknown = np.flatnonzero(~known).tolist()
+        unknown = np.flatnonzero(~is_known).tolist()
         if unknown and not times.flags.writeable:
             times = times.copy()
         for row in unknown:
@@ -270,101 +201,104 @@ class EventRule(WatermarkRule):
                 dropped[row], note = True, str(error)
             except RejectedValue as error:
                 raise UnreadableTime(row, error) from error
-        return Times(times, dropped, note)
+        return Timestamps(times, dropped, note)
 
     @override
     def now(self, clocks: KeyClocks, moment: Moment) -> Ints:
-        own_us = self._passed(clocks, moment.inputs_us)
+        free_us = self._unbounded_us(clocks, moment.inputs_us)
         if moment.bound_us >= NEVER:
-            return own_us
-        free_us = self._passed(clocks, moment.held_since_us)
-        return np.maximum(floor_us(clocks, free_us, moment), np.minimum(own_us, moment.bound_us))
+            return free_us
+        return held(COLUMNS, free_us, moment.bound_us, self._floor_us(clocks, moment))
 
-    def _passed(self, clocks: KeyClocks, clock_us: int) -> Ints:
-        """Each key's base, and what the inputs' clock has added to it."""
+    def _unbounded_us(self, clocks: KeyClocks, clock_us: int) -> Ints:
+        """Return the watermark of each slot without the bound of other source partitions."""
         if not self._advances:
             return clocks.base_us
-        return _passed(clocks.base_us, clocks.set_at_us, clock_us)
+        return advanced(COLUMNS, clocks.base_us, clocks.set_at_us, clock_us)
+
+    def _floor_us(self, clocks: KeyClocks, moment: Moment) -> Ints:
+        """Return the watermarks used so far, below which a hold does not lower them."""
+        since_us = moment.held_since_us
+        free_us = self._unbounded_us(clocks, since_us)
+        if clocks.held_watermark_us is None:
+            return free_us
+        return floor(COLUMNS, clocks.held_watermark_us, clocks.set_at_us, free_us, since_us)
 
     @override
-    def too_far_ahead(self, time_us: Ints, moment: Moment) -> Mask | None:
+    def too_far_ahead(self, times_us: Ints, moment: Moment) -> Mask | None:
         limit_us = self._clock.max_ahead_us
         if limit_us >= NEVER:
             return None
-        refused: Mask = time_us - moment.now_us > limit_us
+        refused: Mask = times_us - moment.now_us > limit_us
         return refused if refused.any() else None
 
     @override
     def advanced(
-        self, rows: TimeRows, clocks: KeyClocks, refused: Mask | None, before: Moment
-    ) -> Advanced:
-        candidates = rows.time_us - self._clock.wait_us
+        self, rows: ClockRows, clocks: KeyClocks, refused: Mask | None, before: Moment
+    ) -> RowWatermarks:
+        candidates = rows.times_us - self._clock.wait_us
         if refused is not None:
             candidates = np.where(refused, NO_WATERMARK, candidates)
-        elif candidates is rows.time_us:
+        elif candidates is rows.times_us:
             candidates = candidates.copy()
-        led_us = np.maximum.reduceat(candidates, rows.starts)
-        own_us = self._passed(clocks, before.inputs_us)
-        if rows.others_us is None or rows.own_us is None:
-            candidates[rows.starts] = np.maximum(candidates[rows.starts], own_us)
-            return Advanced(running_max(candidates, rows.run_of_row), led_us)
-        bound_us = np.minimum(rows.others_us, np.maximum(rows.own_us, candidates))
-        candidates[rows.starts] = np.maximum(candidates[rows.starts], own_us)
-        taken_us = np.minimum(running_max(candidates, rows.run_of_row), bound_us)
-        free_us = self._passed(clocks, before.held_since_us)
-        least_us = floor_us(clocks, free_us, before)
-        taken_us[rows.starts] = np.maximum(taken_us[rows.starts], least_us)
-        return Advanced(running_max(taken_us, rows.run_of_row), led_us)
+        candidate_us = np.maximum.reduceat(candidates, rows.starts)
+        free_us = self._unbounded_us(clocks, before.inputs_us)
+        if rows.bound_us is None or rows.own_progress_us is None:
+            candidates[rows.starts] = np.maximum(candidates[rows.starts], free_us)
+            return RowWatermarks(running_max(candidates, rows.run_of_row), candidate_us)
+        bound_us = np.minimum(rows.bound_us, np.maximum(rows.own_progress_us, candidates))
+        candidates[rows.starts] = np.maximum(candidates[rows.starts], free_us)
+        bounded_us = np.minimum(running_max(candidates, rows.run_of_row), bound_us)
+        floor_us = self._floor_us(clocks, before)
+        bounded_us[rows.starts] = np.maximum(bounded_us[rows.starts], floor_us)
+        return RowWatermarks(running_max(bounded_us, rows.run_of_row), candidate_us)
 
     @override
-    def settle(self, clocks: KeyClocks, settling: Settling, moment: Moment) -> None:
-        places, now_us = settling.places, moment.running_us
-        passed_us = clocks.base_us[places]
+    def end_epoch(self, clocks: KeyClocks, progress: KeyProgress, moment: Moment) -> None:
+        slots, now_us = progress.slots, moment.running_us
+        free_us = clocks.base_us[slots]
         if self._advances:
-            passed_us = _passed(passed_us, clocks.set_at_us[places], moment.inputs_us)
-        moved = settling.led_us > passed_us
+            free_us = advanced(COLUMNS, free_us, clocks.set_at_us[slots], moment.inputs_us)
+        moved = progress.candidate_us > free_us
         if moment.bound_us < NEVER:
-            held_us = np.minimum(np.maximum(passed_us, settling.led_us), moment.bound_us)
-            least_us = np.maximum(settling.watermark_us, LEAST_TAKEN)
-            clocks.known_taken()[places] = np.maximum(least_us, held_us)
-        elif clocks.taken_us is not None:
-            clocks.taken_us[places] = NO_WATERMARK
-        places_moved = places[moved]
-        clocks.base_us[places_moved] = settling.led_us[moved]
-        clocks.set_at_us[places_moved] = now_us
-        clocks.heard_us[places[settling.heard]] = now_us
+            held_us = np.minimum(np.maximum(free_us, progress.candidate_us), moment.bound_us)
+            least_us = np.maximum(progress.watermark_us, LEAST_TAKEN)
+            clocks.ensure_held_watermark()[slots] = np.maximum(least_us, held_us)
+        elif clocks.held_watermark_us is not None:
+            clocks.held_watermark_us[slots] = NO_WATERMARK
+        moved_slots = slots[moved]
+        clocks.base_us[moved_slots] = progress.candidate_us[moved]
+        clocks.set_at_us[moved_slots] = now_us
+        clocks.last_value_us[slots[progress.is_accepted]] = now_us
 
     @override
-    def held(self, clocks: KeyClocks, touched: Sequence[Ints], moment: Moment) -> None:
+    def record_holds(self, clocks: KeyClocks, touched: Sequence[Ints], moment: Moment) -> None:
         if moment.bound_us < NEVER:
             watermark_us = self.now(clocks, moment)
-            for places in touched:
-                taken_us = np.maximum(watermark_us[places], LEAST_TAKEN)
-                clocks.known_taken()[places] = taken_us
-        elif clocks.taken_us is not None:
-            for places in touched:
-                clocks.taken_us[places] = NO_WATERMARK
+            for slots in touched:
+                held_us = np.maximum(watermark_us[slots], LEAST_TAKEN)
+                clocks.ensure_held_watermark()[slots] = held_us
+        elif clocks.held_watermark_us is not None:
+            for slots in touched:
+                clocks.held_watermark_us[slots] = NO_WATERMARK
 
     @override
     def due_us(self, close_us: Ints, clocks: KeyClocks, moment: Moment) -> Ints:
-        due = (close_us < NEVER) & (clocks.base_us != NO_WATERMARK)
+        has_due = (close_us < NEVER) & (clocks.base_us != NO_WATERMARK)
         if self._advances:
-            to_go = np.where(due, close_us - np.where(due, clocks.base_us, 0), 0)
-            at = np.minimum(clocks.set_at_us + to_go + moment.downtime_us, NEVER)
+            to_go = np.where(has_due, close_us - np.where(has_due, clocks.base_us, 0), 0)
+            due_us = np.minimum(clocks.set_at_us + to_go + moment.downtime_us, NEVER)
         else:
-            at = np.where(close_us <= clocks.base_us, moment.inputs_now_us, NEVER)
-        at = np.where(due, at, NEVER)
+            due_us = np.where(close_us <= clocks.base_us, moment.inputs_now_us, NEVER)
+        due_us = np.where(has_due, due_us, NEVER)
         if moment.bound_us >= NEVER:
-            return at
-        held = (at <= moment.inputs_now_us) & (close_us > self.now(clocks, moment))
-        return np.where(held, close_us + held_until(0), at)
+            return due_us
+        is_held = (due_us <= moment.inputs_now_us) & (close_us > self.now(clocks, moment))
+        return np.where(is_held, close_us + held_until(0), due_us)
 
 
 class StreamRule(EventRule):
-    """An `EventClock` with one watermark for all keys, which the engine measures and keeps."""
-
-    remembers = False
-    follows_stream = True
+    """An `EventClock` with one watermark for all keys, the stream progress that engines keep."""
 
     def __init__(self, clock: EventClock[Any]) -> None:
         super().__init__(clock)
@@ -376,18 +310,18 @@ class StreamRule(EventRule):
 
     @override
     def advanced(
-        self, rows: TimeRows, clocks: KeyClocks, refused: Mask | None, before: Moment
-    ) -> Advanced:
-        if rows.reached_us is None:
-            raise TypeError("rows came without how far their stream had come")
-        return Advanced(rows.reached_us, np.full(len(rows.starts), NO_WATERMARK))
+        self, rows: ClockRows, clocks: KeyClocks, refused: Mask | None, before: Moment
+    ) -> RowWatermarks:
+        if rows.progress_us is None:
+            raise TypeError("rows of a stream clock need progress_us, got None")
+        return RowWatermarks(rows.progress_us, np.full(len(rows.starts), NO_WATERMARK))
 
     @override
-    def settle(self, clocks: KeyClocks, settling: Settling, moment: Moment) -> None:
+    def end_epoch(self, clocks: KeyClocks, progress: KeyProgress, moment: Moment) -> None:
         pass
 
     @override
-    def held(self, clocks: KeyClocks, touched: Sequence[Ints], moment: Moment) -> None:
+    def record_holds(self, clocks: KeyClocks, touched: Sequence[Ints], moment: Moment) -> None:
         pass
 
     @override
@@ -396,7 +330,7 @@ class StreamRule(EventRule):
 
 
 def rule_of(clock: Clock[Any, Any]) -> WatermarkRule | None:
-    """The rule of a clock, ``None`` for a clock that has to be asked key by key."""
+    """Return the rule of a clock, ``None`` for a clock that only works key by key."""
     if type(clock) is SystemClock:
         return WatermarkRule()
     if type(clock) is EventClock:

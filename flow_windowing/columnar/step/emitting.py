@@ -17,7 +17,7 @@ from flow_windowing.columnar.state.open_windows import OpenWindows
 from flow_windowing.columnar.windows.plan import WindowPlan
 from flow_windowing.columnar.windows.updates import Update
 from flow_windowing.columnar.windows.window_view import (
-    Figure,
+    ResultColumn,
     WindowView,
     metadata_of,
     window_metadata,
@@ -34,7 +34,7 @@ class LateRows(NamedTuple):
 
     Attributes:
         rows: which of the values at hand each is.
-        places: the place of its key.
+        slots: the slot of its key.
         times_us: its timestamp.
         numbers: its number in order of arrival.
         watermark_us: the watermark when it came.
@@ -44,7 +44,7 @@ class LateRows(NamedTuple):
     """
 
     rows: Ints
-    places: Ints
+    slots: Ints
     times_us: Ints
     numbers: Ints
     watermark_us: Ints
@@ -90,19 +90,19 @@ class Emitter:
         else:
             self.made.unwanted[LATE] += len(rows.rows)
 
-    def send_late(self, keys: pa.Array, pos_of_place: Ints) -> None:
+    def send_late(self, keys: pa.Array, pos_of_slot: Ints) -> None:
         """Send what was noted, each key's values as they came."""
         noted, self._late = self._late, []
         if not noted:
             return
         lots = [lot for lot, _ in noted]
-        places = np.concatenate([lot.places for lot in lots])
+        slots = np.concatenate([lot.slots for lot in lots])
         numbers = np.concatenate([lot.numbers for lot in lots])
         values = [value for lot, one in noted for value in self._late_values(lot, one)]
-        order = np.lexsort((numbers, places))
-        names = keys.take(pa.array(places[order])).to_pylist()
+        order = np.lexsort((numbers, slots))
+        names = keys.take(pa.array(slots[order])).to_pylist()
         in_order = [values[at] for at in order.tolist()]
-        self.made.chunks[LATE].append(Pairs(names, in_order, pos_of_place[places[order]]))
+        self.made.chunks[LATE].append(Pairs(names, in_order, pos_of_slot[slots[order]]))
 
     def close(
         self,
@@ -110,39 +110,37 @@ class Emitter:
         rows: Ints,
         closed_at_us: Ints,
         keys: pa.Array,
-        pos_of_place: Ints,
+        pos_of_slot: Ints,
     ) -> None:
         """Send that windows have closed, and their figures, unless these have been sent before.
 
         Args:
             windows: the open windows.
-            rows: the rows of those that close, in order of place and closing.
+            rows: the rows of those that close, in order of slot and closing.
             closed_at_us: the watermark at which each closes.
-            keys: the key of each place.
-            pos_of_place: where in the epoch what a place sends belongs.
+            keys: the key of each slot.
+            pos_of_slot: where in the epoch what a slot sends belongs.
         """
         if self._plan.emit != "update":
             taken_back, self._taken_back = self._taken_back, []
             updates = [*self._standing(windows, rows, closed_at_us), *taken_back]
-            self.updated(updates, keys, pos_of_place)
+            self.updated(updates, keys, pos_of_slot)
         if CLOSED not in self._wanted:
             self.made.unwanted[CLOSED] += len(rows)
         elif len(rows):
             closed = self._update(windows, rows, closed_at_us, [])
             batch = self._records(_METADATA, closed)
-            self._send(
-                CLOSED, KeyedRecords(_names(closed, keys), batch, pos_of_place[closed.places])
-            )
+            self._send(CLOSED, KeyedRecords(_names(closed, keys), batch, pos_of_slot[closed.slots]))
 
-    def down(self, windows: OpenWindows, rows: Ints, keys: pa.Array, pos_of_place: Ints) -> None:
+    def down(self, windows: OpenWindows, rows: Ints, keys: pa.Array, pos_of_slot: Ints) -> None:
         """Send the figures of windows, in the order given."""
-        self.updated(self._standing(windows, rows, np.arange(len(rows))), keys, pos_of_place)
+        self.updated(self._standing(windows, rows, np.arange(len(rows))), keys, pos_of_slot)
 
     def take_back(self, updates: list[Update]) -> None:
         """Note what sessions take back, to be sent among what closes, in turn of the watermark."""
         self._taken_back += updates
 
-    def updated(self, updates: list[Update], keys: pa.Array, pos_of_place: Ints) -> None:
+    def updated(self, updates: list[Update], keys: pa.Array, pos_of_slot: Ints) -> None:
         """Send what windows have come to, and take back what they had: each key's in turn.
 
         Each lot is in turn already; of what has the same turn, an earlier lot's goes first.
@@ -150,16 +148,16 @@ class Emitter:
         if DOWN not in self._wanted:
             self.made.unwanted[DOWN] += sum(len(update.ids) for update in updates)
             return
-        mixed = [update.places for update in updates if update.taken_back is not None]
+        mixed = [update.slots for update in updates if update.is_retraction is not None]
         if mixed:
-            among = np.zeros(len(pos_of_place), np.bool_)
+            among = np.zeros(len(pos_of_slot), np.bool_)
             among[np.concatenate(mixed)] = True
-            by_turn = [update.take(np.flatnonzero(among[update.places])) for update in updates]
-            self._send_in_turn(by_turn, keys, pos_of_place)
-            updates = [update.take(np.flatnonzero(~among[update.places])) for update in updates]
+            by_turn = [update.take(np.flatnonzero(among[update.slots])) for update in updates]
+            self._send_in_turn(by_turn, keys, pos_of_slot)
+            updates = [update.take(np.flatnonzero(~among[update.slots])) for update in updates]
         for update in updates:
             if len(update.ids):
-                self._send_figures(update, keys, pos_of_place)
+                self._send_figures(update, keys, pos_of_slot)
 
     def _standing(self, windows: OpenWindows, rows: Ints, turns: Ints) -> list[Update]:
         """What some windows have come to, if that is to be sent."""
@@ -167,7 +165,7 @@ class Emitter:
             return []
         figures: list[pa.Array | list[Any]] = []
         if DOWN in self._wanted:
-            figures = [figure.results(rows) for figure in windows.figures]
+            figures = [figure.results(rows) for figure in windows.accumulators]
         return [self._update(windows, rows, turns, figures)]
 
     def _update(
@@ -176,10 +174,10 @@ class Emitter:
         windowing, spans = self._plan.windowing, windows.spans
         merged = None
         if windowing.kind == "sessions" and spans is not None:
-            merged = spans.merged[rows]
+            merged = spans.merged_ids[rows]
         return Update(
             turns,
-            windows.places[rows],
+            windows.slots[rows],
             windows.ids[rows],
             windowing.bounds_us(windows, rows),
             windows.latest_us[rows],
@@ -187,29 +185,29 @@ class Emitter:
             merged,
         )
 
-    def _send_figures(self, update: Update, keys: pa.Array, pos_of_place: Ints) -> None:
-        names, pos = _names(update, keys), pos_of_place[update.places]
-        if all(isinstance(one, pa.Array) for one in update.figures):
-            batch = self._records(WindowView(self._plan.figures), update)
+    def _send_figures(self, update: Update, keys: pa.Array, pos_of_slot: Ints) -> None:
+        names, pos = _names(update, keys), pos_of_slot[update.slots]
+        if all(isinstance(one, pa.Array) for one in update.results):
+            batch = self._records(WindowView(self._plan.result_columns), update)
             self._send(DOWN, KeyedRecords(names, batch, pos))
         else:
             self._send(DOWN, Pairs(names.to_pylist(), self._items(update), pos))
 
-    def _send_in_turn(self, updates: list[Update], keys: pa.Array, pos_of_place: Ints) -> None:
-        places = np.concatenate([update.places for update in updates])
-        turns = np.concatenate([update.turns for update in updates])
+    def _send_in_turn(self, updates: list[Update], keys: pa.Array, pos_of_slot: Ints) -> None:
+        slots = np.concatenate([update.slots for update in updates])
+        turns = np.concatenate([update.order for update in updates])
         items = [item for update in updates for item in self._items(update)]
-        order = np.lexsort((turns, places))
-        names = keys.take(pa.array(places[order])).to_pylist()
+        order = np.lexsort((turns, slots))
+        names = keys.take(pa.array(slots[order])).to_pylist()
         in_order = [items[at] for at in order.tolist()]
-        self._send(DOWN, Pairs(names, in_order, pos_of_place[places[order]]))
+        self._send(DOWN, Pairs(names, in_order, pos_of_slot[slots[order]]))
 
     def _items(self, update: Update) -> list[Any]:
         """The metadata and value of each window."""
         metadata = metadata_of(self._records(_METADATA, update))
-        values = self._values(update.figures)
-        if update.taken_back is not None:
-            back = update.taken_back.tolist()
+        values = self._values(update.results)
+        if update.is_retraction is not None:
+            back = update.is_retraction.tolist()
             values = [
                 Retracted(value) if of_value else value
                 for value, of_value in zip(values, back, strict=True)
@@ -219,8 +217,8 @@ class Emitter:
     def _records(self, view: WindowView, update: Update) -> pa.RecordBatch:
         """Records that stand for windows, with their figures where the view has them."""
         timestamps_us = self._plan.timestamps_us(update.bounds_us, update.latest_us)
-        figures = () if view.figures is None else update.figures
-        return view.records(update.ids, update.bounds_us, timestamps_us, figures, update.merged)
+        figures = () if view.results is None else update.results
+        return view.records(update.ids, update.bounds_us, timestamps_us, figures, update.merged_ids)
 
     def _send(self, port: int, chunk: Chunk) -> None:
         self.made.chunks[port].append(chunk)
@@ -229,11 +227,11 @@ class Emitter:
         """The value of each window, of figures of which some are objects."""
         columns = [
             _objects(figure, column)
-            for figure, column in zip(self._plan.figures, figures, strict=True)
+            for figure, column in zip(self._plan.result_columns, figures, strict=True)
         ]
-        if self._plan.figures[0].name is None:
+        if self._plan.result_columns[0].name is None:
             return columns[0]
-        names = [figure.name for figure in self._plan.figures]
+        names = [figure.name for figure in self._plan.result_columns]
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def _late_values(self, lot: LateRows, one: Callable[[int], Any]) -> list[LateValue[Any]]:
@@ -270,13 +268,13 @@ class Emitter:
 
 def _names(update: Update, keys: pa.Array) -> pa.Array:
     """The keys of windows."""
-    return keys.take(pa.array(update.places))
+    return keys.take(pa.array(update.slots))
 
 
-def _objects(figure: Figure, column: pa.Array | list[Any]) -> list[Any]:
+def _objects(figure: ResultColumn, column: pa.Array | list[Any]) -> list[Any]:
     if isinstance(column, list):
         return column
     values: list[Any] = column.to_pylist()
-    if figure.of_nothing is None or not column.null_count:
+    if figure.empty_value is None or not column.null_count:
         return values
-    return [figure.of_nothing if value is None else value for value in values]
+    return [figure.empty_value if value is None else value for value in values]

@@ -1,1 +1,1 @@
-"""Segments of windowing state: encoding, decoding, snapshots of one key."""
+"""Segments of shard state: encoding, decoding, and conversion from and to snapshots of keys."""

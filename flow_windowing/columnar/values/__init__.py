@@ -1,1 +1,1 @@
-"""Values in columns: timestamps, buffered values, stored values."""
+"""Values of a step in columns: records, timestamps, buffered values, their encoding."""

@@ -1,4 +1,4 @@
-"""Folding values into many states, with as little as can be between two calls of a function."""
+"""Folding items into many states with little work between two calls of a user's function."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from flow.columns.chunks import pick
 from flow.errors import RAISED
 
 _FEW = 8
-"""Up to so many values are added in sweeps; more of them keep `reduce` busy long enough."""
+"""A state with up to this many items is folded in sweeps; for more, one `reduce` is faster."""
 
 
-class FailedAt(Exception):
-    """A function raised.
+class FailedItem(Exception):
+    """A failure of the folding function.
 
     Attributes:
-        at: which item it was called with.
-        error: what it raised.
+        at: the index of the item that it was called with.
+        error: the exception that it raised.
     """
 
     def __init__(self, at: int, error: BaseException) -> None:
@@ -31,25 +31,25 @@ class FailedAt(Exception):
         super().__init__(at, error)
 
 
-def folded(
+def fold_items(
     add: Callable[[Any, Any], Any], states: Sequence[Any], items: Sequence[Any], starts: Ints
 ) -> list[Any]:
-    """Each state after the items that are added to it, in their order.
+    """Return each state after its items have been added in order.
 
-    The first items of all states are added in one sweep, then the second ones, and so on, so that
-    a state with one item or two costs hardly more than the calls. A state with many items is
-    dealt with by itself.
+    A sweep adds the first items of all states, the next sweep the second ones, and so on, so that
+    a state with one or two items costs hardly more than the calls. A state with many items is
+    folded by itself.
 
     Args:
         add: makes a new state of a state and an item.
-        states: the states.
-        items: the items, those of each state together.
-        starts: where the items of each state begin.
+        states: the states, which stay as they are.
+        items: the items, grouped by state.
+        starts: the index of each state's first item, ascending.
 
     Raises:
-        FailedAt: when `add` raised.
+        FailedItem: when `add` raised.
 
-    >>> folded(lambda total, item: total + item, [0, 10], [1, 2, 3], np.array([0, 2]))
+    >>> fold_items(lambda total, item: total + item, [0, 10], [1, 2, 3], np.array([0, 2]))
     [3, 13]
     """
     after = list(states)
@@ -58,12 +58,12 @@ def folded(
         chosen = np.flatnonzero((counts > nth) & (counts <= _FEW))
         if not len(chosen):
             break
-        places = starts[chosen] + nth
+        indices = starts[chosen] + nth
         made: list[Any] = []
         try:
-            made.extend(map(add, pick(after, chosen), pick(items, places)))
+            made.extend(map(add, pick(after, chosen), pick(items, indices)))
         except RAISED as error:
-            raise FailedAt(int(places[len(made)]), error) from error
+            raise FailedItem(int(indices[len(made)]), error) from error
         for state, one in zip(chosen.tolist(), made, strict=True):
             after[state] = one
     for state in np.flatnonzero(counts > _FEW).tolist():
@@ -73,5 +73,5 @@ def folded(
         try:
             after[state] = reduce(add, remaining, after[state])
         except RAISED as error:
-            raise FailedAt(end - length_hint(remaining) - 1, error) from error
+            raise FailedItem(end - length_hint(remaining) - 1, error) from error
     return after

@@ -1,37 +1,37 @@
-"""Timestamps of many values at once, as `EventClock.timestamp_us` reads them one by one."""
+"""Timestamps of many values at once, equal to what `EventClock.timestamp_us` reads of each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from flow.columns.arrays import Ints, Mask
 from flow.columns.chunks import rows_as_dicts
 from flow.columns.plain_columns import microseconds_of
 from flow.errors import RAISED
 from flow.instants import MAX_US, MIN_US, NO_PROGRESS, Moment
-
-if TYPE_CHECKING:
-    from flow_windowing.clocks.event_clock import EventClock
-
-Values: TypeAlias = "pa.RecordBatch | list[Any]"
-"""The values of a step: rows of an Arrow schema, or Python objects."""
+from flow_windowing.columnar.values.records import Values, column_at
 
 _UNIT_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _MICROS_A_SECOND = 1_000_000
 
 
 def read_times(values: Values, getter: Any) -> tuple[Ints, Mask] | None:
-    """The timestamps of values, in microseconds, and which of them are known.
+    """Return the timestamps of values, int64 µs, and the mask of those that could be read.
+
+    The others have to be read one by one, as `EventClock.timestamp_us` does.
+
+    Args:
+        values: the values.
+        getter: a field's path, or a function of a value.
 
     Returns:
-        ``None`` when they have to be read one by one; so must those that are not known.
+        Two arrays of shape (values,); ``None`` when all timestamps have to be read one by one.
     """
     if isinstance(values, pa.RecordBatch):
         column = column_at(values, getter) if isinstance(getter, str) else None
@@ -41,53 +41,42 @@ def read_times(values: Values, getter: Any) -> tuple[Ints, Mask] | None:
         return None
     try:
         return _of_objects(list(map(get, values)))
-    except RAISED:  # whatever it was, it is met again, and told, where each is read alone
+    except RAISED:  # Reading one by one meets the error again, and names the value.
         return None
 
 
-def measured_rows(
+def measure_rows(
     rows: pa.RecordBatch,
-    clock: EventClock[Any],
+    getter: Any,
+    wait_us: int,
+    max_ahead_us: int,
     measure: Callable[[Any], int | None],
     moment: Moment,
 ) -> Ints | None:
-    """How far a stream has come with each row of a table: its timestamp, less the wait.
+    """Return the stream progress of each row of a table: its timestamp less the wait.
 
     Args:
         rows: the table.
-        clock: says what a row's timestamp is, and how long to wait.
-        measure: measures a row whose timestamp cannot be told in columns.
+        getter: a field's path, or a function of a row.
+        wait_us: how far the watermark stays behind timestamps.
+        max_ahead_us: how far a timestamp may be ahead of system time to count.
+        measure: measures one row, for rows whose timestamp is not in a column.
         moment: the epoch's system time.
 
     Returns:
-        `NO_PROGRESS` for rows that say nothing; ``None`` when all have to be measured one by one.
+        int64 µs, shape (rows,), `NO_PROGRESS` for rows without a usable timestamp; ``None`` when
+        all rows have to be measured one by one.
     """
-    read = read_times(rows, clock.ts_getter)
+    read = read_times(rows, getter)
     if read is None:
         return None
     times, known = read
-    ahead = times - moment.now_us > clock.max_ahead_us
-    measured = np.where(known & ~ahead, times - clock.wait_us, NO_PROGRESS)
+    ahead = times - moment.now_us > max_ahead_us
+    measured = np.where(known & ~ahead, times - wait_us, NO_PROGRESS)
     for row in np.flatnonzero(~known).tolist():
         found = measure(rows_as_dicts(rows.slice(row, 1))[0])
         measured[row] = NO_PROGRESS if found is None else found
     return measured
-
-
-def column_at(batch: pa.RecordBatch, path: str) -> pa.Array | None:
-    """The column that a path leads to, ``None`` when it leads to none."""
-    if path in batch.schema.names:
-        return batch.column(path)
-    first, *rest = path.split(".")
-    if first not in batch.schema.names:
-        return None
-    column = batch.column(first)
-    for name in rest:
-        kind = column.type
-        if not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:
-            return None
-        column = pc.struct_field(column, name)
-    return column
 
 
 def _of_column(column: pa.Array) -> tuple[Ints, Mask] | None:
@@ -116,7 +105,7 @@ def _scaled(column: pa.Array, factor: int) -> tuple[Ints, Mask]:
 
 
 def _of_floats(column: pa.Array) -> tuple[Ints, Mask]:
-    """Half to even, as `round` does."""
+    """Convert floating seconds to µs, rounding half to even as `round` does."""
     numbers = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
     known = _known(column) & np.isfinite(numbers)
     known &= np.abs(np.where(known, numbers, 0.0)) < MAX_US / _MICROS_A_SECOND
@@ -135,7 +124,7 @@ def _known(column: pa.Array) -> Mask:
 
 
 def _of_objects(found: list[Any]) -> tuple[Ints, Mask] | None:
-    """Timestamps that are all UTC datetimes, or all whole or all floating seconds."""
+    """Convert timestamps that are all UTC datetimes, all whole or all floating seconds."""
     kinds = set(map(type, found))
     if kinds == {datetime}:
         numbers = microseconds_of(found)

@@ -1,1 +1,1 @@
-"""Windows of many keys: assigning values, merging sessions, closing."""
+"""Windows of many keys at once: batches of rows enter, windows open, update and close."""

@@ -7,26 +7,26 @@ from typing_extensions import override
 
 from flow.columns.arrays import Ints, Mask, ranges, run_starts
 from flow.instants import NEVER
-from flow_windowing.columnar.state.holding import Holding
 from flow_windowing.columnar.state.open_windows import OpenWindows
-from flow_windowing.columnar.windows.entering import Gathered, Missing, Newcomers
-from flow_windowing.columnar.windows.spreading import Spread, gathered_lots
+from flow_windowing.columnar.state.shard_state import ShardState
+from flow_windowing.columnar.windows.row_batch import RejectedRows, RowBatch, WindowGroups
 from flow_windowing.columnar.windows.updates import greatest_so_far
-from flow_windowing.columnar.windows.windows import Windowing
+from flow_windowing.columnar.windows.window_ranges import WindowRanges, grouped_chunks
+from flow_windowing.columnar.windows.windowing import Windowing
 from flow_windowing.windowers.counts import CountWindower
 
 
 class CountWindows(Windowing):
-    """Window i holds the values of a key from number i * step on, so many of them.
+    """Windows of `count` values of a key; window i holds those from number ``i * step`` on.
 
-    A full window closes at once. As windows fill up in the order of their ids, an epoch's values
-    may all enter before those close that have become full.
+    A full window closes at once. Windows fill in order of their ids, so all values of an epoch may
+    enter before the windows that are full close.
     """
 
     kind = "counts"
-    late_at_once = False
+    is_late_at_once = False
     closes_by_time = False
-    in_turn = True
+    is_order_dependent = True
 
     def __init__(self, windower: CountWindower) -> None:
         self._count = windower.count
@@ -35,9 +35,9 @@ class CountWindows(Windowing):
         self.has_gaps = self._step > self._count
 
     @override
-    def missed_by(self, time_us: Ints) -> tuple[Ints, Ints]:
-        nothing = np.zeros(len(time_us), np.int64)
-        return nothing, nothing
+    def missed_by(self, times_us: Ints) -> tuple[Ints, Ints]:
+        zeros = np.zeros(len(times_us), np.int64)
+        return zeros, zeros
 
     @override
     def missed_bounds_us(self, window_ids: Ints) -> tuple[Ints, Ints]:
@@ -45,69 +45,70 @@ class CountWindows(Windowing):
 
     @override
     def bounds_us(self, windows: OpenWindows, rows: Ints) -> tuple[Ints, Ints]:
-        spans = windows.known_spans()
+        spans = windows.ensure_spans()
         return spans.first_us[rows], spans.last_us[rows]
 
     @override
-    def closed_at_us(self, held: Holding) -> Ints:
-        return np.where(self._full(held), -NEVER, self._unfilled_us)
+    def closed_at_us(self, state: ShardState) -> Ints:
+        return np.where(self._is_full(state), -NEVER, self._unfilled_us)
 
     @override
-    def enter(self, held: Holding, newcomers: Newcomers) -> Missing:
-        places = newcomers.entering.places
-        lowest = self._lowest(held)[places]
-        numbers = self._numbers(held, places)
+    def enter(self, state: ShardState, batch: RowBatch) -> RejectedRows:
+        slots = batch.entering.slots
+        lowest = self._lowest_ids(state)[slots]
+        numbers = self._count_values(state, slots)
         first = np.maximum((numbers - self._count) // self._step + 1, lowest)
         count = np.maximum(numbers // self._step + 1 - first, 0)
-        held.windows.known_spans()
-        for gathered in gathered_lots(held, newcomers.entering, Spread.of(first, count)):
-            self.let_in(held, newcomers, gathered)
-            _widen(held.windows, newcomers, gathered)
-        return Missing.none()._replace(fallen=np.flatnonzero(count == 0))
+        state.windows.ensure_spans()
+        for groups in grouped_chunks(state, batch.entering, WindowRanges.of(first, count)):
+            self.add_groups(state, batch, groups)
+            _widen_spans(state.windows, batch, groups)
+        return RejectedRows.none()._replace(in_gap=np.flatnonzero(count == 0))
 
     @override
-    def bounds_with_each(
-        self, windows: OpenWindows, rows: Ints, newcomers: Newcomers, gathered: Gathered
+    def bounds_per_value(
+        self, windows: OpenWindows, rows: Ints, batch: RowBatch, groups: WindowGroups
     ) -> tuple[Ints, Ints]:
-        spans, times_us = windows.known_spans(), newcomers.entering.times_us[gathered.at]
-        least_us = -greatest_so_far(-spans.first_us[rows], -times_us, gathered.counts)
-        return least_us, greatest_so_far(spans.last_us[rows], times_us, gathered.counts)
+        spans, times_us = windows.ensure_spans(), batch.entering.times_us[groups.entries]
+        least_us = -greatest_so_far(-spans.first_us[rows], -times_us, groups.counts)
+        return least_us, greatest_so_far(spans.last_us[rows], times_us, groups.counts)
 
     @override
-    def seen_after(self, held: Holding, closing: Ints) -> Ints:
-        """None of the windows that close unfilled opens again: counting goes on at the next."""
-        seen = held.seen.copy()
-        unfilled = closing[~self._full(held)[closing]]
-        next_number = (held.windows.ids[unfilled] + 1) * self._step
-        np.maximum.at(seen, held.windows.places[unfilled], next_number)
-        return seen
+    def counted_after(self, state: ShardState, closing: Ints) -> Ints:
+        """Skip the values that windows that close unfilled lack, so that none opens again."""
+        counted = state.counted_values.copy()
+        unfilled = closing[~self._is_full(state)[closing]]
+        next_number = (state.windows.ids[unfilled] + 1) * self._step
+        np.maximum.at(counted, state.windows.slots[unfilled], next_number)
+        return counted
 
-    def _full(self, held: Holding) -> Mask:
-        windows = held.windows
-        full: Mask = held.seen[windows.places] - windows.ids * self._step >= self._count
+    def _is_full(self, state: ShardState) -> Mask:
+        windows = state.windows
+        counts = state.counted_values[windows.slots] - windows.ids * self._step
+        full: Mask = counts >= self._count
         return full
 
-    def _lowest(self, held: Holding) -> Ints:
-        """The first window of each key that is open or may open: those before it have closed."""
-        next_to_open: Ints = -(-held.seen // self._step)
-        lowest = np.full(held.count, NEVER, np.int64)
-        np.minimum.at(lowest, held.windows.places, held.windows.ids)
+    def _lowest_ids(self, state: ShardState) -> Ints:
+        """Return the first window of each key that is open or may open; lower ones have closed."""
+        next_to_open: Ints = -(-state.counted_values // self._step)
+        lowest = np.full(state.count, NEVER, np.int64)
+        np.minimum.at(lowest, state.windows.slots, state.windows.ids)
         return np.where(lowest < NEVER, lowest, next_to_open)
 
-    def _numbers(self, held: Holding, places: Ints) -> Ints:
-        """The number of each value among those of its key, which are counted with it."""
-        begins = run_starts(places)
-        counts = np.diff(begins, append=len(places))
-        numbers: Ints = held.seen[places] + ranges(np.zeros(len(counts), np.int64), counts)
-        held.seen[places[begins]] += counts
+    def _count_values(self, state: ShardState, slots: Ints) -> Ints:
+        """Count values, and return the number of each among those of its key."""
+        begins = run_starts(slots)
+        counts = np.diff(begins, append=len(slots))
+        first = state.counted_values[slots]
+        numbers: Ints = first + ranges(np.zeros(len(counts), np.int64), counts)
+        state.counted_values[slots[begins]] += counts
         return numbers
 
 
-def _widen(windows: OpenWindows, newcomers: Newcomers, gathered: Gathered) -> None:
-    """Let the bounds of windows take in the values that have entered."""
-    if len(gathered.at):
-        times_us, starts = newcomers.entering.times_us[gathered.at], gathered.starts
+def _widen_spans(windows: OpenWindows, batch: RowBatch, groups: WindowGroups) -> None:
+    if len(groups.entries):
+        times_us, starts = batch.entering.times_us[groups.entries], groups.starts
         least_us = np.minimum.reduceat(times_us, starts)
         greatest_us = np.maximum.reduceat(times_us, starts)
-        rows = windows.rows_of(gathered.windows)
-        windows.known_spans().widen(rows, least_us, greatest_us)
+        rows = windows.rows_of(groups.windows)
+        windows.ensure_spans().widen(rows, least_us, greatest_us)

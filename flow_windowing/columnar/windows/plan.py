@@ -1,4 +1,4 @@
-"""Which windowing steps can run on columns, and what there is to know of them there."""
+"""The plan of a windowing step that runs over columns."""
 
 from __future__ import annotations
 
@@ -9,40 +9,41 @@ from typing import Any
 import numpy as np
 
 from flow.columns.arrays import Ints
+from flow.instants import NEVER
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.columnar.aggregates.forms import (
-    goes_by_arrival,
     has_columns,
-    tells_equals_apart,
+    keeps_first_of_equals,
+    needs_arrival_numbers,
 )
 from flow_windowing.columnar.state.watermarks import WatermarkRule
-from flow_windowing.columnar.windows.window_view import Figure
-from flow_windowing.columnar.windows.windows import Windowing
+from flow_windowing.columnar.windows.window_view import ResultColumn
+from flow_windowing.columnar.windows.windowing import Windowing
 from flow_windowing.folding import Fold, Reduce
 from flow_windowing.rules.settings import Emit
-from flow_windowing.rules.timestamps import Timestamp
+from flow_windowing.rules.timestamps import Timestamp, timestamp_of
 
 
 @dataclass(frozen=True)
 class WindowPlan:
-    """A windowing step, as it runs on columns.
+    """A windowing step that runs over columns.
 
     Attributes:
-        rule: how watermarks come about.
-        windowing: which windows there are.
-        aggregators: what is worked out of each window.
-        figures: what the results of these are called.
-        named: whether they go by name, in a dict, even if it is one only.
-        waits: whether values wait until the watermark passes them.
-        timestamp: which timestamp metadata carries.
-        emit: when windows emit.
-        sides: how many streams values come from; with more than one, they are ``(side, value)``.
+        rule: the watermark rule.
+        windowing: the windows.
+        aggregators: the aggregates of each window.
+        result_columns: the name and the empty value of each aggregate's results.
+        named: True if a window's value is a dict of results by name, even of a single result.
+        waits: True if values are buffered until the watermark passes them.
+        timestamp: the timestamp that metadata carries.
+        emit: the setting of when windows emit.
+        sides: the number of streams of the step; with more than one, values are ``(side, value)``.
     """
 
     rule: WatermarkRule
     windowing: Windowing
     aggregators: tuple[Aggregator[Any, Any, Any], ...]
-    figures: tuple[Figure, ...]
+    result_columns: tuple[ResultColumn, ...]
     named: bool
     waits: bool
     timestamp: Timestamp | None
@@ -51,9 +52,9 @@ class WindowPlan:
 
     @cached_property
     def fields(self) -> tuple[str, ...]:
-        """The fields that aggregates read, where all of them can be worked out in columns.
+        """The fields that aggregates read, if columns can hold all of them; else empty.
 
-        None when one reads a field within a field.
+        Empty also if an aggregate reads a nested field.
         """
         if not all(has_columns(one) for one in self.aggregators):
             return ()
@@ -63,35 +64,34 @@ class WindowPlan:
 
     @property
     def keeps_latest(self) -> bool:
-        """Whether the greatest timestamp in each window is asked for."""
+        """True if windows record their greatest timestamp."""
         return self.timestamp == "last"
 
     @property
     def counts_arrivals(self) -> bool:
-        """Whether anything depends on which value came first."""
-        return self.waits or not all(_is_timeless(one) for one in self.aggregators)
+        """True if the order of buffered values or an aggregate depends on arrivals."""
+        return self.waits or not all(_ignores_arrivals(one) for one in self.aggregators)
 
     def timestamps_us(self, bounds_us: tuple[Ints, Ints], latest_us: Ints) -> Ints | None:
-        """The timestamps that the metadata of windows carries."""
-        match self.timestamp:
-            case None:
-                return None
-            case "open":
-                return bounds_us[0]
-            case "close":
-                return bounds_us[1]
-            case "last":
-                # A window that was open before timestamps were asked for does not know.
-                known = latest_us > _UNKNOWN_US
-                return np.where(known, latest_us, bounds_us[1])
+        """Return the timestamps that the metadata of windows carries, ``None`` for none.
+
+        Args:
+            bounds_us: the open and the close times of the windows.
+            latest_us: the greatest timestamp in each window, `-NEVER` where it is not recorded.
+        """
+        open_us, close_us = bounds_us
+        return timestamp_of(
+            self.timestamp,
+            open_us,
+            close_us,
+            # A window that was open before timestamps were asked for has no record.
+            lambda: np.where(latest_us > -NEVER, latest_us, close_us),
+        )
 
 
-_UNKNOWN_US = -(1 << 62)
-
-
-def _is_timeless(aggregator: Aggregator[Any, Any, Any]) -> bool:
-    """Whether an aggregator does the same whenever its values came."""
-    if tells_equals_apart(aggregator) or goes_by_arrival(aggregator):
+def _ignores_arrivals(aggregator: Aggregator[Any, Any, Any]) -> bool:
+    """Return True if an aggregate does not depend on the arrivals of its values."""
+    if keeps_first_of_equals(aggregator) or needs_arrival_numbers(aggregator):
         return False
     if isinstance(aggregator, (Fold, Reduce)) or has_columns(aggregator):
         return True

@@ -1,4 +1,4 @@
-"""What windows emit before they close, and what sessions take back of that."""
+"""Updates: results that windows emit before they close, and retractions of them."""
 
 from __future__ import annotations
 
@@ -8,59 +8,59 @@ import numpy as np
 import pyarrow as pa
 
 from flow.columns.arrays import Ints, Mask, running_max
-from flow_windowing.columnar.state.spans import Merged
+from flow_windowing.columnar.state.spans import MergedIds
 
 
 class Update(NamedTuple):
-    """What windows have come to at some time, to be emitted or taken back.
+    """Results of windows to emit or to retract, a row each.
 
     Attributes:
-        turns: what orders each among all that its key emits.
-        places: the place of the key.
-        ids: the window.
-        bounds_us: when it opens and closes.
-        latest_us: the greatest timestamp in it; all `-NEVER` where it is not asked for.
-        figures: the figure of each aggregate.
-        merged: what has become part of it; ``None`` where windows do not become one.
-        taken_back: whether it is what the window has emitted last, and is taken back; ``None``
-            where nothing is.
+        order: a number that orders the rows among all that a key emits.
+        slots: the slot of each row's key.
+        ids: the id of each row's window.
+        bounds_us: the open and the close time of each window, int64 µs.
+        latest_us: the greatest timestamp in each window; all `-NEVER` where it is not needed.
+        results: the results of each aggregate.
+        merged_ids: the ids of the windows merged into each; ``None`` where windows do not merge.
+        is_retraction: True for a result that the window emitted last and retracts now; ``None``
+            for no row.
     """
 
-    turns: Ints
-    places: Ints
+    order: Ints
+    slots: Ints
     ids: Ints
     bounds_us: tuple[Ints, Ints]
     latest_us: Ints
-    figures: list[pa.Array | list[Any]]
-    merged: Merged | None = None
-    taken_back: Mask | None = None
+    results: list[pa.Array | list[Any]]
+    merged_ids: MergedIds | None = None
+    is_retraction: Mask | None = None
 
     def take(self, rows: Ints) -> Update:
-        """Some of it, in the order given."""
+        """Return the given rows, in the given order."""
         open_us, close_us = self.bounds_us
         return Update(
-            self.turns[rows],
-            self.places[rows],
+            self.order[rows],
+            self.slots[rows],
             self.ids[rows],
             (open_us[rows], close_us[rows]),
             self.latest_us[rows],
-            [_taken(figure, rows) for figure in self.figures],
-            None if self.merged is None else self.merged[rows],
-            None if self.taken_back is None else self.taken_back[rows],
+            [_take(column, rows) for column in self.results],
+            None if self.merged_ids is None else self.merged_ids[rows],
+            None if self.is_retraction is None else self.is_retraction[rows],
         )
 
-    def in_turn(self) -> Update:
-        """The same in order of turn; those of a turn as they are."""
-        return self.take(np.argsort(self.turns, kind="stable"))
+    def sort(self) -> Update:
+        """Return the rows sorted by `order`; the sort is stable."""
+        return self.take(np.argsort(self.order, kind="stable"))
 
 
 def greatest_so_far(before: Ints, values: Ints, counts: Ints) -> Ints:
-    """The greatest of what was there before and of each group's values up to each.
+    """Return the running maximum of each group's values, starting from the group's `before`.
 
     Args:
-        before: what was there before, for each group.
+        before: the maximum before the values, one for each group.
         values: the values, group after group.
-        counts: how many each group has.
+        counts: the number of values in each group.
 
     >>> greatest_so_far(np.array([2, 9]), np.array([1, 3, 8]), np.array([2, 1])).tolist()
     [2, 3, 9]
@@ -69,7 +69,7 @@ def greatest_so_far(before: Ints, values: Ints, counts: Ints) -> Ints:
     return np.maximum(running_max(values, groups), before[groups])
 
 
-def _taken(figure: pa.Array | list[Any], order: Ints) -> pa.Array | list[Any]:
-    if isinstance(figure, pa.Array):
-        return figure.take(pa.array(order))
-    return [figure[at] for at in order.tolist()]
+def _take(column: pa.Array | list[Any], rows: Ints) -> pa.Array | list[Any]:
+    if isinstance(column, pa.Array):
+        return column.take(pa.array(rows))
+    return [column[row] for row in rows.tolist()]

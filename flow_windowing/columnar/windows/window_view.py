@@ -1,4 +1,4 @@
-"""What records of windows stand for: the metadata of each, alone or with its figures."""
+"""Records that stand for windows: the metadata of each, alone or with its results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing_extensions import override
 from flow.columns.arrays import Ints
 from flow.columns.row_views import RowView, register, viewed
 from flow.instants import MAX_US, MIN_US, from_us
-from flow_windowing.columnar.state.spans import Merged
+from flow_windowing.columnar.state.spans import MergedIds
 from flow_windowing.metadata import WindowMetadata
 
 KIND = "window"
@@ -22,43 +22,43 @@ _UTC = pa.timestamp("us", tz="UTC")
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A figure of windows, in a column.
+class ResultColumn:
+    """A column with an aggregate's result of each window.
 
     Attributes:
-        name: what it is called; ``None`` where it is the only one, and has no name.
-        of_nothing: what stands where the column is null: 0, or nothing.
+        name: the name of the result; ``None`` for a single result without a name.
+        empty_value: the value that a null stands for.
     """
 
     name: str | None
-    of_nothing: int | None
+    empty_value: int | None
 
 
 @dataclass(frozen=True)
 class WindowView(RowView):
-    """Windows with their figures, or without: ``(WindowMetadata, value)``, or the metadata.
+    """Windows with their results, ``(WindowMetadata, value)``, or their metadata alone.
 
     Attributes:
-        figures: the figures; ``None`` for the metadata alone.
+        results: the columns of results; ``None`` for the metadata alone.
     """
 
-    figures: tuple[Figure, ...] | None
+    results: tuple[ResultColumn, ...] | None
 
     @override
     def values(self, batch: pa.RecordBatch) -> list[Any]:
         windows = metadata_of(batch)
-        if self.figures is None:
+        if self.results is None:
             return windows
-        columns = [self._column(batch, at).to_pylist() for at in range(len(self.figures))]
+        columns = [self._column(batch, at).to_pylist() for at in range(len(self.results))]
         columns = [
-            [figure.of_nothing if one is None else one for one in column]
-            if figure.of_nothing is not None and None in column
+            [result.empty_value if one is None else one for one in column]
+            if result.empty_value is not None and None in column
             else column
-            for figure, column in zip(self.figures, columns, strict=True)
+            for result, column in zip(self.results, columns, strict=True)
         ]
-        if self.figures[0].name is None:
+        if self.results[0].name is None:
             return list(zip(windows, columns[0], strict=True))
-        names = [figure.name for figure in self.figures]
+        names = [result.name for result in self.results]
         rows = (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
         return list(zip(windows, rows, strict=True))
 
@@ -72,22 +72,22 @@ class WindowView(RowView):
         }
         if _TIMESTAMP in batch.schema.names:
             found["timestamp"] = batch.column(_TIMESTAMP).cast(_UTC)
-        for at, figure in enumerate(self.figures or ()):
+        for at, result in enumerate(self.results or ()):
             column = self._column(batch, at)
-            if figure.of_nothing is not None and column.null_count:
-                column = column.fill_null(figure.of_nothing)
-            found["value" if figure.name is None else figure.name] = column
+            if result.empty_value is not None and column.null_count:
+                column = column.fill_null(result.empty_value)
+            found["value" if result.name is None else result.name] = column
         return found
 
     def settings(self) -> Any:
-        """The view as plain JSON."""
-        figures = self.figures
-        return None if figures is None else [[one.name, one.of_nothing] for one in figures]
+        """Return the view as plain JSON."""
+        results = self.results
+        return None if results is None else [[one.name, one.empty_value] for one in results]
 
     @classmethod
     def read(cls, settings: Any) -> WindowView:
-        """The view in JSON made by `settings`."""
-        return cls(None if settings is None else tuple(Figure(*one) for one in settings))
+        """Return the view in JSON made by `settings`."""
+        return cls(None if settings is None else tuple(ResultColumn(*one) for one in settings))
 
     def _column(self, batch: pa.RecordBatch, number: int) -> pa.Array:
         return batch.column(f"figure {number}")
@@ -97,16 +97,25 @@ class WindowView(RowView):
         ids: Ints,
         bounds_us: tuple[Ints, Ints],
         timestamps_us: Ints | None,
-        figures: Sequence[pa.Array] = (),
-        merged: Merged | None = None,
+        results: Sequence[pa.Array] = (),
+        merged_ids: MergedIds | None = None,
     ) -> pa.RecordBatch:
-        """Records that stand for windows; `merged` is for windows that may become one."""
-        columns = {_ID: pa.array(ids), _OPEN: _held(bounds_us[0]), _CLOSE: _held(bounds_us[1])}
-        if merged is not None:
-            columns[_MERGED] = pa.array(merged.tolist(), pa.list_(pa.int64()))
+        """Return records that stand for windows.
+
+        Args:
+            ids: the ids of the windows.
+            bounds_us: their open and close times, int64 µs.
+            timestamps_us: the timestamps in their metadata; ``None`` for none.
+            results: the results of each aggregate.
+            merged_ids: the ids merged into each window; ``None`` where windows do not merge.
+        """
+        open_us, close_us = bounds_us
+        columns = {_ID: pa.array(ids), _OPEN: _clip(open_us), _CLOSE: _clip(close_us)}
+        if merged_ids is not None:
+            columns[_MERGED] = pa.array(merged_ids.tolist(), pa.list_(pa.int64()))
         if timestamps_us is not None:
-            columns[_TIMESTAMP] = _held(timestamps_us)
-        columns.update((f"figure {at}", column) for at, column in enumerate(figures))
+            columns[_TIMESTAMP] = _clip(timestamps_us)
+        columns.update((f"figure {at}", column) for at, column in enumerate(results))
         batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
         return viewed(batch, KIND, self.settings())
 
@@ -115,7 +124,7 @@ register(KIND, WindowView.read)
 
 
 def metadata_of(batch: pa.RecordBatch) -> list[Any]:
-    """The metadata of windows in columns; windows that are alike share one object."""
+    """Return the metadata of windows in columns; equal windows share one object."""
     names = [name for name in (_ID, _OPEN, _CLOSE, _TIMESTAMP) if name in batch.schema.names]
     rows = list(zip(*(batch.column(name).to_pylist() for name in names), strict=True))
     if _MERGED in batch.schema.names:
@@ -125,7 +134,7 @@ def metadata_of(batch: pa.RecordBatch) -> list[Any]:
 
 
 def _with_merged(rows: list[tuple[int, ...]], merged: list[list[int]]) -> list[Any]:
-    """Windows of which others may have become part; no two keys have many of them in common."""
+    """Return the metadata of windows that may merge, which keys rarely have in common."""
     windows = [_window(*row) for row in rows]
     return [
         replace(window, merged_ids=frozenset(ids)) if ids else window
@@ -141,13 +150,13 @@ def _window(
 
 
 def window_metadata(ids: Ints, bounds_us: tuple[Ints, Ints]) -> Iterator[WindowMetadata]:
-    """The metadata of windows, one after the other."""
+    """Return the metadata of windows, one after the other."""
     for one, open_us, close_us in zip(ids.tolist(), *(b.tolist() for b in bounds_us), strict=True):
         yield WindowMetadata.of_us(one, open_us, close_us)
 
 
-def _held(micros: Ints) -> pa.Array:
-    """Instants, held to what a datetime can say."""
+def _clip(micros: Ints) -> pa.Array:
+    """Return instants, clipped to the range of a datetime."""
     return pa.array(np.clip(micros, MIN_US, MAX_US))
 
 

@@ -49,7 +49,7 @@ def same(left: object, right: object) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("aggregator", "values", "figure"),
+    ("aggregator", "values", "result"),
     [
         (Count(), ["a", None, "b"], 3),
         (Count(lambda text: text.strip() or None), ["a", " ", "b"], 2),
@@ -125,12 +125,12 @@ def same(left: object, right: object) -> bool:
         (Quantile(q=0), [0.0, -0.0], 0.0),
     ],
 )  # fmt: skip
-def test_a_figure(aggregator: Aggregator[Any, Any, Any], values: list[Any], figure: object) -> None:
-    assert same(aggregate(aggregator, values), figure)
+def test_a_result(aggregator: Aggregator[Any, Any, Any], values: list[Any], result: object) -> None:
+    assert same(aggregate(aggregator, values), result)
 
 
 @pytest.mark.parametrize(
-    ("aggregator", "figure"),
+    ("aggregator", "result"),
     [
         (Count(), 0),
         (CountDistinct(), 0),
@@ -154,10 +154,11 @@ def test_a_figure(aggregator: Aggregator[Any, Any, Any], values: list[Any], figu
         (MinKUnique(k=2), []),
     ],
 )
-def test_a_figure_of_nothing(aggregator: Aggregator[Any, Any, Any], figure: object) -> None:
-    assert same(aggregate(aggregator, []), figure)
+def test_the_result_without_values(aggregator: Aggregator[Any, Any, Any], result: object) -> None:
+    assert same(aggregate(aggregator, []), result)
     if aggregator != Count():
-        assert same(aggregate(aggregator, [None, None]), figure)
+        assert same(aggregate(aggregator, [None, None]), result)
+    assert same(aggregator.empty_result(), result)
 
 
 def test_the_spread_of_one_value_is_known_only_for_a_population() -> None:

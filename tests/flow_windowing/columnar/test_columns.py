@@ -354,6 +354,14 @@ def test_floats_of_very_different_size_add_up_exactly() -> None:
 
 
 @pytest.mark.parametrize("form", [as_dicts, as_records], ids=["objects", "records"])
+@pytest.mark.parametrize("aggregate", [Sum, Mean, Min, Last, Count], ids=lambda one: one.__name__)
+def test_a_window_without_numbers_has_the_empty_result(aggregate: Any, form: Any) -> None:
+    step = Step(EventClock("ts", "5s"), TumblingWindower("1m"), {"of": aggregate("real")})
+    (value,) = outcome(step, [Epoch(some(2, real=None))], form)["down"]["a"]
+    assert f"'of': {aggregate('real').empty_result()}}}" in value
+
+
+@pytest.mark.parametrize("form", [as_dicts, as_records], ids=["objects", "records"])
 def test_of_equals_that_come_in_different_epochs_the_first_to_come_stays(form: Any) -> None:
     step = Step(EventClock("ts", "1m"), TumblingWindower("1m"), {"low": Min("real")})
     epochs = [Epoch([*some(3, real=None), *some(1, real=0.0)]), Epoch(some(2, real=-0.0))]

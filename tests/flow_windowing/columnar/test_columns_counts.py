@@ -19,8 +19,8 @@ from flow.instants import NEVER
 from flow.keyed.step import OverColumns
 from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
 from flow_windowing import Collect, Count, CountWindower, EventClock, Last, Mean, SystemClock
-from flow_windowing.columnar.state.holding import Holding
 from flow_windowing.columnar.state.open_windows import OpenWindows
+from flow_windowing.columnar.state.shard_state import ShardState
 from flow_windowing.columnar.state.spans import Spans
 from flow_windowing.columnar.windows.count_windows import CountWindows
 from flow_windowing.folding import FoldingBuilder
@@ -134,13 +134,14 @@ def test_windows_that_are_not_full_are_emitted_in_the_end_where_that_is_asked_fo
 
 def test_counting_goes_on_at_the_window_after_those_that_closed_unfilled() -> None:
     # Five values seen, four a window, one every two: windows 1 and 2 are open, 3 begins at 6.
-    held = Holding.fresh(pa.array(["a", "b"], pa.large_string()), ())
-    held.seen = np.array([5, 4])
-    bounds = Spans.fresh(3)
-    held.windows = OpenWindows(np.array([0, 0, 1]), np.array([1, 2, 0]), np.zeros(3), [], bounds)
+    state = ShardState.of_new_keys(pa.array(["a", "b"], pa.large_string()), ())
+    state.counted_values = np.array([5, 4])
+    bounds = Spans.empty(3)
+    ids = np.array([1, 2, 0])
+    state.windows = OpenWindows(np.array([0, 0, 1]), ids, np.zeros(3), [], bounds)
     windows = CountWindows(CountWindower(4, 2, partial=True))
-    assert windows.closed_at_us(held).tolist() == [NEVER, NEVER, -NEVER]
-    assert windows.seen_after(held, np.array([0, 1, 2])).tolist() == [6, 4]
+    assert windows.closed_at_us(state).tolist() == [NEVER, NEVER, -NEVER]
+    assert windows.counted_after(state, np.array([0, 1, 2])).tolist() == [6, 4]
 
 
 def test_a_window_closes_as_soon_as_it_is_full() -> None:

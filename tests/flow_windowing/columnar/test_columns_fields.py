@@ -12,7 +12,7 @@ import flow_windowing as win
 from flow.errors import StepError
 from flow.testing import TestDriver, key_by_key
 from flow_windowing import EventClock, StdDev, TumblingWindower
-from flow_windowing.columnar.windows import entering
+from flow_windowing.columnar.values import records
 from flow_windowing.columnar.windows.plan import WindowPlan
 from flow_windowing.folding import FoldingBuilder, Named
 from flow_windowing.lowering import DriverBuilder, fields_of, plan_of
@@ -36,7 +36,7 @@ def test_records_are_not_made_dicts_for_what_one_field_holds(emit: str) -> None:
 
     step = Step(PATIENT, MINUTES, PICKED, emit=emit)
     rows = [*some(2, whole=3), *some(1, real=2.5, text=None)]
-    with mock.patch.object(entering, "rows_of", refuse), TestDriver(step.flow(), now=START) as t:
+    with mock.patch.object(records, "rows_of", refuse), TestDriver(step.flow(), now=START) as t:
         t.send("in", as_records(rows))
         t.end()
         (*_, (_, (_, value))) = t.received("down")

@@ -29,10 +29,10 @@ from flow_windowing import (
     SlidingWindower,
     Sum,
 )
-from flow_windowing.columnar.windows import panes, spreading
-from flow_windowing.columnar.windows.entering import Entering
+from flow_windowing.columnar.windows import panes, window_ranges
 from flow_windowing.columnar.windows.panes import panes_of
-from flow_windowing.columnar.windows.spreading import Spread
+from flow_windowing.columnar.windows.row_batch import EnteringRows
+from flow_windowing.columnar.windows.window_ranges import WindowRanges
 from flow_windowing.folding import FoldingBuilder
 from flow_windowing.lowering import DriverBuilder
 from flow_windowing.rules.settings import Emit
@@ -69,7 +69,7 @@ def lots_of(pairs: int, least: int) -> Iterator[None]:
     Where windows get at least so many values, they are made of panes.
     """
     with (
-        mock.patch.object(spreading, "pairs_at_once", return_value=pairs),
+        mock.patch.object(window_ranges, "pairs_per_chunk", return_value=pairs),
         mock.patch.object(panes, "_LEAST", least),
     ):
         yield
@@ -187,19 +187,19 @@ def test_windows_are_runs_of_panes() -> None:
     # Three windows a value, one opening every second: of a value at 5 those from 3 to 5.
     #   seconds  0 0 . 2 . . 5      panes  0 | 1 | 2
     seconds = np.array([5, 0, 0, 2])
-    entering = Entering(np.arange(4), np.zeros(4, np.int64), seconds, np.arange(4), seconds)
+    entering = EnteringRows(np.arange(4), np.zeros(4, np.int64), seconds, np.arange(4), seconds)
     with lots_of(1, BY_PANE):
-        found = panes_of(entering, Spread.of(seconds - 2, np.full(4, 3)))
+        found = panes_of(entering, WindowRanges.of(seconds - 2, np.full(4, 3)))
     assert found is not None
-    assert [found.at.tolist(), found.starts.tolist()] == [[1, 2, 3, 0], [0, 2, 3]]
+    assert [found.entries.tolist(), found.starts.tolist()] == [[1, 2, 3, 0], [0, 2, 3]]
     assert found.windows.ids.tolist() == [-2, -1, 0, 1, 2, 3, 4, 5]
-    assert found.first.tolist() == [0, 0, 0, 1, 1, 2, 2, 2]
-    assert found.counts.tolist() == [1, 1, 2, 1, 1, 1, 1, 1]
+    assert found.runs.first.tolist() == [0, 0, 0, 1, 1, 2, 2, 2]
+    assert found.runs.counts.tolist() == [1, 1, 2, 1, 1, 1, 1, 1]
 
 
 def test_windows_of_one_value_each_are_not_made_of_panes() -> None:
-    entering = Entering(*(np.arange(3) for _ in range(5)))
-    assert panes_of(entering, Spread.of(np.arange(3), np.full(3, 9))) is None
+    entering = EnteringRows(*(np.arange(3) for _ in range(5)))
+    assert panes_of(entering, WindowRanges.of(np.arange(3), np.full(3, 9))) is None
 
 
 def logic_of(windower: Windower[Any], aggregator: Any, emit: Emit = "close") -> ShardLogic:

@@ -29,8 +29,8 @@ from flow_windowing import (
     Retracted,
     SessionWindower,
 )
-from flow_windowing.columnar.storage.segments import Kept
-from flow_windowing.columnar.storage.snapshots import split
+from flow_windowing.columnar.storage.segments import SegmentContent
+from flow_windowing.columnar.storage.snapshots import split_by_key
 from flow_windowing.folding import FoldingBuilder
 from flow_windowing.lowering import DriverBuilder
 from flow_windowing.rules.streams import DOWN
@@ -232,7 +232,7 @@ def test_keys_that_join_others_bring_what_they_have_said() -> None:
 def test_a_key_taken_out_of_its_segment_has_said_what_it_had() -> None:
     before, after = logic_that_emits("epoch"), logic_that_emits("epoch")
     run(before, a=[10, 20], b=[10])
-    for _, alone, _ in split(Kept.decode(dumped(before))):
+    for _, alone, _ in split_by_key(SegmentContent.decode(dumped(before))):
         after.load(alone)
     assert counted(run(after, a=[15])) == [(20, Retracted(1)), (10, 3)]
 

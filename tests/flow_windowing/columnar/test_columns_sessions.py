@@ -20,7 +20,7 @@ from flow.errors import StepError
 from flow.keyed.step import OverColumns
 from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
 from flow_windowing import Collect, Count, EventClock, SessionWindower, StdDev, Sum
-from flow_windowing.columnar.state.spans import merged_of
+from flow_windowing.columnar.state.spans import merged_ids_column
 from flow_windowing.columnar.windows.window_view import WindowView
 from flow_windowing.folding import FoldingBuilder
 from flow_windowing.lowering import DriverBuilder
@@ -261,7 +261,7 @@ def test_a_merger_that_fails_stops_the_flow_and_names_the_key() -> None:
 
 def test_records_of_sessions_have_their_merged_ids_as_a_column() -> None:
     bounds = np.array([1, 5]), np.array([3, 9])
-    merged = merged_of([(), (7, 8)])
+    merged = merged_ids_column([(), (7, 8)])
     batch = WindowView(None).records(np.array([1, 5]), bounds, None, (), merged)
     view = view_of(batch)
     assert view is not None

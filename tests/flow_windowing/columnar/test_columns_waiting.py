@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from flow.testing import key_by_key
 from flow_windowing import Count, CountWindower, EventClock, Max, Mean, Min, SessionWindower, Sum
-from flow_windowing.columnar.values.waited import as_columns
-from flow_windowing.columnar.values.waiting_values import WaitingValues
+from flow_windowing.columnar.values.buffered_values import BufferedValues
+from flow_windowing.columnar.values.records import fields_as_records
 from tests.flow_windowing.columnar.test_columns import (
     START,
     Epoch,
@@ -93,11 +93,11 @@ def test_only_a_value_that_all_that_waits_comes_before_need_not_wait() -> None:
     # waits      5                    15
     # new      4 6 10                 12, of key 1 only 4
     times_us = np.array([5, 15])
-    waiting = WaitingValues(np.array([0, 0]), times_us, np.array([0, 1]), ["x", "y"], times_us)
+    buffered = BufferedValues(np.array([0, 0]), times_us, np.array([0, 1]), ["x", "y"], times_us)
     watermark_us = np.array([10, 10])
 
-    def at_once(places: list[int], times: list[int]) -> list[bool]:
-        return waiting.passed_before(np.array(places), np.array(times), watermark_us).tolist()
+    def at_once(slots: list[int], times: list[int]) -> list[bool]:
+        return buffered.skips_buffer(np.array(slots), np.array(times), watermark_us).tolist()
 
     assert at_once([0, 0, 0], [6, 12, 10]) == [True, False, True]
     assert at_once([0, 0, 0], [5, 12, 10]) == [True, False, True]
@@ -106,7 +106,7 @@ def test_only_a_value_that_all_that_waits_comes_before_need_not_wait() -> None:
 
 def test_fields_of_one_kind_of_number_become_columns() -> None:
     values = [{"n": 1, "x": 0.5, "other": "a"}, {"x": None}]
-    batch = as_columns(values, ("n", "x"))
+    batch = fields_as_records(values, ("n", "x"))
     assert isinstance(batch, pa.RecordBatch)
     assert batch.to_pylist() == [{"n": 1, "x": 0.5}, {"n": None, "x": None}]
 
@@ -125,9 +125,9 @@ def test_fields_of_one_kind_of_number_become_columns() -> None:
     ids=["two kinds", "a bool", "too great", "text", "nothing", "no dict", "no values"],
 )
 def test_other_values_stay_as_they_are(values: list[Any]) -> None:
-    assert as_columns(values, ("n",)) is values
+    assert fields_as_records(values, ("n",)) is values
 
 
 def test_values_of_which_no_field_is_read_stay_as_they_are() -> None:
     values = [{"n": 1}]
-    assert as_columns(values, ()) is values
+    assert fields_as_records(values, ()) is values

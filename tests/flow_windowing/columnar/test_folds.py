@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flow_windowing.columnar.values.folds import FailedAt, folded
+from flow_windowing.columnar.values.folds import FailedItem, fold_items
 
 groups_of_items = st.lists(st.lists(st.integers(0, 9), max_size=20), max_size=12)
 
@@ -29,7 +29,7 @@ def laid_out(groups: list[list[int]]) -> tuple[list[str], list[int], np.ndarray]
 def test_each_state_takes_its_items_in_order(groups: list[list[int]]) -> None:
     states, items, starts = laid_out(groups)
     expected = [reduce(added, group, states[at]) for at, group in enumerate(groups)]
-    assert folded(added, states, items, starts) == expected
+    assert fold_items(added, states, items, starts) == expected
 
 
 @given(groups_of_items, st.data())
@@ -47,13 +47,13 @@ def test_the_item_that_cannot_be_added_is_named(
             raise ValueError("this one")
         return added(text, item[1])
 
-    with pytest.raises(FailedAt) as caught:
-        folded(refused, states, marked, starts)
+    with pytest.raises(FailedItem) as caught:
+        fold_items(refused, states, marked, starts)
     assert caught.value.at == culprit
     assert isinstance(caught.value.__cause__, ValueError)
 
 
 def test_states_that_were_given_stay_as_they_were() -> None:
     states = ["a", "b"]
-    assert folded(added, states, [1, 2], np.array([0, 1])) == ["a1", "b2"]
+    assert fold_items(added, states, [1, 2], np.array([0, 1])) == ["a1", "b2"]
     assert states == ["a", "b"]

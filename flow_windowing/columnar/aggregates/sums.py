@@ -1,4 +1,4 @@
-"""Counts, sums and means in columns."""
+"""Counts, sums and means, in columns."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.exact_totals import Floats
 from flow_windowing.aggregates.numbers import Sum
 from flow_windowing.columnar.aggregates import exact_sums
+from flow_windowing.columnar.aggregates.accumulators import UnfitForColumns
 from flow_windowing.columnar.aggregates.exact_sums import Totals
-from flow_windowing.columnar.aggregates.figures import Groups, NotInColumns
-from flow_windowing.columnar.aggregates.number_figures import Column, NumberFigures, masked
-from flow_windowing.columnar.values.timestamps import column_at
+from flow_windowing.columnar.aggregates.groups import Groups
+from flow_windowing.columnar.aggregates.number_accumulators import NumberAccumulators, with_nulls
+from flow_windowing.columnar.aggregates.runs import Column
+from flow_windowing.columnar.values.records import column_at
 
 _MOST_WHOLE = 1 << 62
 _EXACT_FLOAT = 1 << 53
 
 
-class Counts(NumberFigures):
-    """How many values there are, or how many have a field."""
+class Counts(NumberAccumulators):
+    """Counts of values, or of values that have a field."""
 
     kind = "count"
     types = ("<i8",)
@@ -41,7 +43,7 @@ class Counts(NumberFigures):
         return found
 
     @override
-    def _grouped(self, rows: Ints, groups: Groups) -> tuple[Ints, list[Column]]:
+    def _reduce(self, rows: Ints, groups: Groups) -> tuple[Ints, list[Column]]:
         field = getattr(self._aggregator, "field", None)
         if field is None:
             return rows, [groups.counts]
@@ -52,14 +54,14 @@ class Counts(NumberFigures):
             else None
         )
         if column is None:
-            raise NotInColumns
+            raise UnfitForColumns
         if not column.null_count:
             return rows, [groups.counts]
-        valid = column.is_valid().to_numpy(zero_copy_only=False)[groups.order]
+        valid = column.is_valid().to_numpy(zero_copy_only=False)[groups.rows]
         return rows, [np.add.reduceat(valid.astype(np.int64), groups.starts)]
 
     @override
-    def _joined(self, left: list[Column], right: list[Column]) -> list[Column]:
+    def _combine(self, left: list[Column], right: list[Column]) -> list[Column]:
         return [left[0] + right[0]]
 
     @classmethod
@@ -68,8 +70,8 @@ class Counts(NumberFigures):
         return (state,)
 
 
-class WholeSums(NumberFigures):
-    """Sums of whole numbers: how many, and the total."""
+class WholeSums(NumberAccumulators):
+    """Sums and means of ints: the count, and the total, which stays below 2**62 in magnitude."""
 
     kind = "whole"
     types = ("<i8", "<i8")
@@ -87,19 +89,19 @@ class WholeSums(NumberFigures):
         return [(count, total) for count, total in rows]
 
     @override
-    def _grouped(self, rows: Ints, groups: Groups) -> tuple[Ints, list[Column]]:
+    def _reduce(self, rows: Ints, groups: Groups) -> tuple[Ints, list[Column]]:
         numbers = self._numbers(groups, "i")
         values = numbers.values
         if len(values) and max(-int(values.min()), int(values.max())) * len(values) >= _MOST_WHOLE:
-            raise NotInColumns
+            raise UnfitForColumns
         totals = np.add.reduceat(values, numbers.starts) if len(values) else values
         return numbers.rows(rows), [numbers.counts, totals]
 
     @override
-    def _joined(self, left: list[Column], right: list[Column]) -> list[Column]:
+    def _combine(self, left: list[Column], right: list[Column]) -> list[Column]:
         total = left[1] + right[1]
         if (np.abs(total) >= _MOST_WHOLE).any():
-            raise NotInColumns
+            raise UnfitForColumns
         return [left[0] + right[0], total]
 
     @classmethod
@@ -112,8 +114,8 @@ class WholeSums(NumberFigures):
         return (count, total) if fits else None
 
 
-class RealSums(NumberFigures):
-    """Sums of floats: how many, and the exact total in two floats."""
+class RealSums(NumberAccumulators):
+    """Sums and means of floats: the count, and the exact total in two floats."""
 
     kind = "real"
     types = ("<i8", "<f8", "<f8")
@@ -122,14 +124,14 @@ class RealSums(NumberFigures):
     def results(self, rows: Ints) -> pa.Array:
         counts, high, low = (column[rows] for column in self._columns)
         if _is_sum(self):
-            # The sum of nothing is the whole number 0.
-            return masked(high, counts > 0)
+            # Null stands for the sum of no values, the int 0, which a column of floats cannot hold.
+            return with_nulls(high, counts > 0)
         quotient, certain = exact_sums.quotients(Totals(high, low), np.maximum(counts, 1))
         for row in np.flatnonzero(~certain & (counts > 0)).tolist():
             total = _floats(float(high[row]), float(low[row]))
             mean = exact_totals.mean(total, int(counts[row]))
             quotient[row] = float(mean)  # type: ignore[arg-type]
-        return masked(quotient, counts > 0)
+        return with_nulls(quotient, counts > 0)
 
     @override
     def states(self) -> list[Any]:
@@ -140,20 +142,20 @@ class RealSums(NumberFigures):
         return [(count, total if count else 0) for count, total in totals]
 
     @override
-    def _grouped(self, rows: Ints, groups: Groups) -> tuple[Ints, list[Column]]:
+    def _reduce(self, rows: Ints, groups: Groups) -> tuple[Ints, list[Column]]:
         numbers = self._numbers(groups, "f")
         if not len(numbers.values):
             return numbers.rows(rows), [numbers.counts, numbers.values, numbers.values]
         totals = exact_sums.group_totals(numbers.values, numbers.starts)
         if totals is None:
-            raise NotInColumns
+            raise UnfitForColumns
         return numbers.rows(rows), [numbers.counts, *totals]
 
     @override
-    def _joined(self, left: list[Column], right: list[Column]) -> list[Column]:
+    def _combine(self, left: list[Column], right: list[Column]) -> list[Column]:
         totals = exact_sums.plus(Totals(left[1], left[2]), Totals(right[1], right[2]))
         if totals is None:
-            raise NotInColumns
+            raise UnfitForColumns
         return [left[0] + right[0], *totals]
 
     @classmethod
@@ -166,7 +168,7 @@ class RealSums(NumberFigures):
             return None
         if total.beyond:
             return count, total.beyond, 0.0
-        high = exact_totals.figure(total)
+        high = exact_totals.rounded(total)
         if not isinstance(high, float) or not math.isfinite(high):
             return None
         exact = Fraction(total.numerator, 1 << total.scale)
@@ -175,7 +177,7 @@ class RealSums(NumberFigures):
 
 
 def _count_and_total(aggregator: Aggregator[Any, Any, Any], state: Any) -> tuple[int, Any]:
-    """How many numbers there were, and their total; of a sum, only whether there was one."""
+    """Return the count of numbers and their total; for a sum the count is 1 if there is any."""
     if type(aggregator) is not Sum:
         return state  # type: ignore[no-any-return]
     return (0, 0) if state is None else (1, state)
@@ -189,12 +191,12 @@ def _floats(high: float, low: float) -> Floats:
     return total
 
 
-def _is_sum(figures: NumberFigures) -> bool:
-    return type(figures._aggregator) is Sum
+def _is_sum(accumulators: NumberAccumulators) -> bool:
+    return type(accumulators._aggregator) is Sum
 
 
 def _whole_means(counts: Column, totals: Column) -> pa.Array:
     means = totals / np.maximum(counts, 1)
     for row in np.flatnonzero(np.abs(totals) >= _EXACT_FLOAT).tolist():
         means[row] = int(totals[row]) / max(int(counts[row]), 1)
-    return masked(means, counts > 0)
+    return with_nulls(means, counts > 0)

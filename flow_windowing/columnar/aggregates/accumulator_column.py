@@ -1,0 +1,222 @@
+"""The accumulators of one aggregate in all open windows, in the form that fits their values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from flow.columns.arrays import Ints, Mask
+from flow_windowing.aggregates.aggregator import Aggregator, Arrival
+from flow_windowing.columnar.aggregates.accumulators import (
+    Accumulators,
+    EncodedAccumulators,
+    RowOperation,
+    UnfitForColumns,
+)
+from flow_windowing.columnar.aggregates.forms import (
+    FORM_OF_KIND,
+    form_for,
+    has_columns,
+    keeps_first_of_equals,
+)
+from flow_windowing.columnar.aggregates.groups import Groups
+from flow_windowing.columnar.aggregates.number_accumulators import NumberAccumulators
+from flow_windowing.columnar.aggregates.object_accumulators import ObjectAccumulators
+from flow_windowing.columnar.aggregates.runs import GroupRuns
+
+
+class AccumulatorColumn:
+    """Accumulators by row: in columns while values fit there, else as objects.
+
+    The form is chosen by the first values; before them only the number of rows is known.
+
+    Attributes:
+        is_order_free: True if the result is the same in whatever order values are added and
+            windows are merged.
+    """
+
+    def __init__(
+        self,
+        aggregator: Aggregator[Any, Any, Any],
+        accumulators: Accumulators | None = None,
+        row_count: int = 0,
+    ) -> None:
+        self._aggregator = aggregator
+        self.is_order_free = has_columns(aggregator)
+        self._accumulators = accumulators
+        self._row_count = row_count
+
+    @classmethod
+    def decode(
+        cls, aggregator: Aggregator[Any, Any, Any], parts: Sequence[EncodedAccumulators]
+    ) -> AccumulatorColumn:
+        """Return the accumulators of several pieces of plain data, one after the other."""
+        if not parts:
+            return cls(aggregator)
+        if len({part[0] for part in parts}) == 1:
+            return cls(aggregator, _decode(aggregator, parts))
+        pieces = [_decode(aggregator, [part]).states() for part in parts]
+        states = [state for piece in pieces for state in piece]
+        return cls(aggregator, ObjectAccumulators(aggregator, states))
+
+    def __len__(self) -> int:
+        return self._row_count if self._accumulators is None else len(self._accumulators)
+
+    def take(self, rows: Ints | Mask) -> AccumulatorColumn:
+        """Return the accumulators of the given rows, in the given order."""
+        if self._accumulators is None:
+            count = len(np.arange(self._row_count)[rows])
+            return AccumulatorColumn(self._aggregator, None, count)
+        return AccumulatorColumn(self._aggregator, self._accumulators.take(rows))
+
+    def with_new_rows(self, count: int) -> AccumulatorColumn:
+        """Return these accumulators followed by those of `count` windows without values."""
+        if self._accumulators is None:
+            return AccumulatorColumn(self._aggregator, None, self._row_count + count)
+        return AccumulatorColumn(self._aggregator, self._accumulators.with_new_rows(count))
+
+    def concat(self, other: AccumulatorColumn) -> AccumulatorColumn:
+        """Return these accumulators followed by others."""
+        if not len(other):
+            return self
+        if not len(self):
+            return other
+        parts = [one.encode(0, len(one)) for one in (self, other)]
+        return AccumulatorColumn.decode(self._aggregator, parts)
+
+    def add(self, rows: Ints, groups: Groups) -> None:
+        """Add one group of values to each of the given rows, which are distinct."""
+        self._accumulators = self._in_form(self._form_for(groups))
+        try:
+            self._accumulators.add(rows, groups)
+        except UnfitForColumns:
+            self._accumulators = self._in_form(None)
+            self._accumulators.add(rows, groups)
+
+    def add_runs(self, rows: Ints, groups: Groups, runs: GroupRuns) -> bool:
+        """Add a run of groups to each of the given rows, unless columns cannot hold the result.
+
+        Returns:
+            True if the values were added.
+        """
+        accumulators = self._accumulators = self._in_form(self._form_for(groups))
+        if not isinstance(accumulators, NumberAccumulators):
+            return False
+        try:
+            accumulators.add_runs(rows, groups, runs)
+        except UnfitForColumns:
+            return False
+        return True
+
+    def add_each(self, rows: Ints, groups: Groups) -> pa.Array | list[Any]:
+        """Add groups as `add` does, and return the result after each value, group after group."""
+        self._accumulators = self._in_form(self._form_for(groups))
+        try:
+            return self._accumulators.add_each(rows, groups)
+        except UnfitForColumns:
+            self._accumulators = self._in_form(None)
+            return self._accumulators.add_each(rows, groups)
+
+    def merge(self, targets: Ints, originals: Ints) -> None:
+        """Merge rows into other rows; no row occurs twice in both arrays together."""
+        if self._accumulators is None:
+            return
+        try:
+            self._accumulators.merge(targets, originals)
+        except UnfitForColumns:
+            self._accumulators = self._in_form(None)
+            self._accumulators.merge(targets, originals)
+
+    def apply(
+        self, operations: Iterable[RowOperation], values: list[Any], arrivals: list[Arrival]
+    ) -> None:
+        """Add values and merge windows in order; see `ObjectAccumulators.apply`."""
+        accumulators = self._accumulators = self._in_form(None)
+        if not isinstance(accumulators, ObjectAccumulators):
+            raise TypeError(f"expected ObjectAccumulators, got {type(accumulators).__name__}")
+        accumulators.apply(operations, values, arrivals)
+
+    def apply_each(
+        self, operations: Sequence[RowOperation], values: list[Any], arrivals: list[Arrival]
+    ) -> list[Any]:
+        """Apply operations and return a result for each; see `ObjectAccumulators.apply_each`.
+
+        Only the rows that occur in operations become objects; the others keep their form.
+        """
+        accumulators = self._chosen_or_objects()
+        rows = sorted({row for one in operations for row in one[:2] if row is not None})
+        index_of_row = dict(zip(rows, range(len(rows)), strict=True))
+        states = accumulators.take(np.array(rows, np.int64)).states()
+        part = ObjectAccumulators(self._aggregator, states)
+        of_part = [
+            RowOperation(
+                index_of_row[target], None if original is None else index_of_row[original], value
+            )
+            for target, original, value in operations
+        ]
+        results = part.apply_each(of_part, values, arrivals)
+        self._accumulators = _replace_rows(accumulators, rows, part, self._aggregator)
+        return results
+
+    def results(self, rows: Ints) -> pa.Array | list[Any]:
+        """Return the result of each of the given rows."""
+        return self._chosen_or_objects().results(rows)
+
+    def states(self) -> list[Any]:
+        """Return the aggregator's own state for each row."""
+        return self._chosen_or_objects().states()
+
+    def encode(self, begin: int, end: int) -> EncodedAccumulators:
+        """Return the rows from `begin` to `end`, exclusive, as plain data."""
+        return self._chosen_or_objects().encode(begin, end)
+
+    def _form_for(self, groups: Groups) -> type[NumberAccumulators] | None:
+        """Return the form in which values can be added, ``None`` for objects."""
+        if not groups.is_in_arrival_order and keeps_first_of_equals(self._aggregator):
+            return None  # Columns of extremes hold no arrival numbers.
+        return form_for(self._aggregator, groups.values)
+
+    def _chosen_or_objects(self) -> Accumulators:
+        accumulators = self._accumulators
+        return self._in_form(None) if accumulators is None else accumulators
+
+    def _in_form(self, form: type[NumberAccumulators] | None) -> Accumulators:
+        """Return the accumulators in a form, or as objects if they do not fit or it is ``None``."""
+        accumulators = self._accumulators
+        if accumulators is None:
+            return (form or ObjectAccumulators).empty(self._aggregator, self._row_count)
+        if isinstance(accumulators, form or ObjectAccumulators):
+            return accumulators
+        states = accumulators.states()
+        fitting = None if form is None else form.from_states(self._aggregator, states)
+        return ObjectAccumulators(self._aggregator, states) if fitting is None else fitting
+
+
+def _replace_rows(
+    accumulators: Accumulators,
+    rows: list[int],
+    part: ObjectAccumulators,
+    aggregator: Aggregator[Any, Any, Any],
+) -> Accumulators:
+    """Return accumulators with the given rows replaced, in columns while the new ones fit there."""
+    if isinstance(accumulators, NumberAccumulators):
+        fitting = type(accumulators).from_states(aggregator, part.states())
+        if fitting is not None:
+            accumulators.replace_rows(rows, fitting)
+            return accumulators
+    states = accumulators.states()
+    for row, state in zip(rows, part.states(), strict=True):
+        states[row] = state
+    return ObjectAccumulators(aggregator, states)
+
+
+def _decode(
+    aggregator: Aggregator[Any, Any, Any], parts: Sequence[EncodedAccumulators]
+) -> Accumulators:
+    kind = parts[0][0]
+    if kind == ObjectAccumulators.kind:
+        return ObjectAccumulators.decode(aggregator, parts)
+    return FORM_OF_KIND[kind].decode(aggregator, parts)

@@ -1,0 +1,101 @@
+"""First, last, earliest and latest numbers, in columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from typing_extensions import override
+
+from flow.columns.arrays import Ints
+from flow.instants import NEVER
+from flow_windowing.aggregates.aggregator import Aggregator
+from flow_windowing.aggregates.edges import Edge
+from flow_windowing.columnar.aggregates.groups import Groups
+from flow_windowing.columnar.aggregates.number_accumulators import (
+    NumberAccumulators,
+    is_int64,
+    with_nulls,
+)
+from flow_windowing.columnar.aggregates.runs import Column, take_rows
+
+
+class _Edges(NumberAccumulators):
+    """First or last numbers of one type.
+
+    The columns are 1 if there is a number, its timestamp in µs where that decides, else 0, its
+    arrival number, and the number.
+    """
+
+    @override
+    def results(self, rows: Ints) -> pa.Array:
+        found, _, _, values = take_rows(self._columns, rows)
+        return with_nulls(values, found > 0)
+
+    @override
+    def states(self) -> list[Any]:
+        rows = zip(*(column.tolist() for column in self._columns), strict=True)
+        by_time = self._edge.is_by_time
+        return [
+            ((time_us, number) if by_time else number, value) if found else None
+            for found, time_us, number, value in rows
+        ]
+
+    @classmethod
+    @override
+    def row_of(cls, aggregator: Aggregator[Any, Any, Any], state: Any) -> tuple[Any, ...] | None:
+        if state is None:
+            return 0, 0, 0, 0
+        order, value = state
+        time_us, number = order if isinstance(order, tuple) else (0, order)
+        fits = is_int64(value) if cls.types[-1] == "<i8" else type(value) is float
+        return (1, time_us, number, value) if fits else None
+
+    @override
+    def _reduce(self, rows: Ints, groups: Groups) -> tuple[Ints, list[Column]]:
+        numbers = self._numbers(groups, self.types[-1][1])
+        times_us, arrivals, _ = groups.arrival_columns
+        if numbers.entries is not None:
+            times_us, arrivals = times_us[numbers.entries], arrivals[numbers.entries]
+        if not self._edge.is_by_time:
+            times_us = np.zeros_like(times_us)
+        chosen = self._edges(times_us, arrivals, numbers.starts, numbers.counts)
+        found = np.ones(len(chosen), np.int8)
+        columns: list[Column] = [found, times_us[chosen], arrivals[chosen], numbers.values[chosen]]
+        return numbers.rows(rows), columns
+
+    def _edges(self, times_us: Ints, arrivals: Ints, starts: Ints, counts: Ints) -> Ints:
+        """Return the index of each group's edge; arrival numbers of a group are distinct."""
+        if not len(starts):
+            return starts
+        best, worst = (np.maximum, -NEVER) if self._edge.is_last else (np.minimum, NEVER)
+        if self._edge.is_by_time:
+            edge_us = np.repeat(best.reduceat(times_us, starts), counts)
+            arrivals = np.where(times_us == edge_us, arrivals, worst)
+        return np.flatnonzero(arrivals == np.repeat(best.reduceat(arrivals, starts), counts))
+
+    @override
+    def _combine(self, left: list[Column], right: list[Column]) -> list[Column]:
+        (_, left_us, left_number, _), (_, right_us, right_number, _) = left, right
+        later = (right_us > left_us) | ((right_us == left_us) & (right_number >= left_number))
+        wins = later if self._edge.is_last else ~later
+        return [np.where(wins, new, old) for old, new in zip(left, right, strict=True)]
+
+    @property
+    def _edge(self) -> Edge:
+        return self._aggregator  # type: ignore[return-value]
+
+
+class WholeEdges(_Edges):
+    """First or last ints."""
+
+    kind = "whole edge"
+    types = ("<i1", "<i8", "<i8", "<i8")
+
+
+class RealEdges(_Edges):
+    """First or last floats."""
+
+    kind = "real edge"
+    types = ("<i1", "<i8", "<i8", "<f8")

@@ -1,0 +1,80 @@
+"""Minima and maxima of numbers, in columns."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from typing_extensions import override
+
+from flow.columns.arrays import Ints
+from flow_windowing.aggregates.aggregator import Aggregator
+from flow_windowing.aggregates.extremes import Max
+from flow_windowing.columnar.aggregates.accumulators import UnfitForColumns
+from flow_windowing.columnar.aggregates.groups import Groups
+from flow_windowing.columnar.aggregates.number_accumulators import (
+    NumberAccumulators,
+    is_int64,
+    with_nulls,
+)
+from flow_windowing.columnar.aggregates.runs import Column
+
+
+class _Extremes(NumberAccumulators):
+    """Minima or maxima of numbers of one type: 1 if there is a number, and the number."""
+
+    @override
+    def results(self, rows: Ints) -> pa.Array:
+        found, values = (column[rows] for column in self._columns)
+        return with_nulls(values, found > 0)
+
+    @override
+    def states(self) -> list[Any]:
+        # An arrival number decides between equal values: here those are the same, bit by bit.
+        rows = zip(*(column.tolist() for column in self._columns), strict=True)
+        return [(-1, value) if found else None for found, value in rows]
+
+    @classmethod
+    @override
+    def row_of(cls, aggregator: Aggregator[Any, Any, Any], state: Any) -> tuple[Any, ...] | None:
+        if state is None:
+            return 0, 0
+        value = state[1]
+        if cls.types[1] == "<i8":
+            return (1, value) if is_int64(value) else None
+        is_negative_zero = value == 0 and math.copysign(1.0, value) < 0
+        return (1, value) if type(value) is float and not is_negative_zero else None
+
+    @override
+    def _reduce(self, rows: Ints, groups: Groups) -> tuple[Ints, list[Column]]:
+        numbers = self._numbers(groups, self.types[1][1])
+        values, starts = numbers.values, numbers.starts
+        if values.dtype.kind == "f" and ((values == 0) & np.signbit(values)).any():
+            raise UnfitForColumns  # Of -0.0 and 0.0, which are equal, the first to arrive stays.
+        chosen = self._best.reduceat(values, starts) if len(values) else values
+        return numbers.rows(rows), [np.ones(len(starts), np.int8), chosen]
+
+    @override
+    def _combine(self, left: list[Column], right: list[Column]) -> list[Column]:
+        return [left[0], self._best(left[1], right[1])]
+
+    @property
+    def _best(self) -> np.ufunc:
+        # NaN is greater than every number: a minimum is NaN only where all numbers are.
+        return np.maximum if isinstance(self._aggregator, Max) else np.fmin
+
+
+class WholeExtremes(_Extremes):
+    """Minima or maxima of ints."""
+
+    kind = "whole extreme"
+    types = ("<i1", "<i8")
+
+
+class RealExtremes(_Extremes):
+    """Minima or maxima of floats."""
+
+    kind = "real extreme"
+    types = ("<i1", "<f8")

@@ -1,0 +1,275 @@
+"""Accumulators of any aggregator, as Python objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import repeat, starmap
+from operator import is_
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+from flow.columns.arrays import Ints, Mask
+from flow.columns.chunks import pick
+from flow.errors import RAISED
+from flow.keyed.logic import FailedCall, RejectedValue
+from flow_windowing.aggregates.aggregator import (
+    AT_ONCE,
+    Aggregator,
+    Arrival,
+    FieldAggregator,
+    UnfitError,
+    called,
+    failure_of,
+)
+from flow_windowing.columnar.aggregates.accumulators import (
+    Accumulators,
+    EncodedAccumulators,
+    FailedRow,
+    RowOperation,
+)
+from flow_windowing.columnar.aggregates.groups import Groups
+from flow_windowing.columnar.values.encoding import (
+    ColumnValue,
+    PickledValue,
+    decode_lazy,
+    encode_values,
+    lazy_values,
+)
+from flow_windowing.columnar.values.folds import FailedItem, fold_items
+from flow_windowing.folding import Fold, result_now
+
+_NO_VALUES = object()
+"""Stands for the state of a window without values, which is made when a value needs it."""
+
+
+class ObjectAccumulators(Accumulators):
+    """States of an aggregator; restored ones are decoded when they are needed first."""
+
+    kind = "objects"
+
+    def __init__(self, aggregator: Aggregator[Any, Any, Any], states: list[Any]) -> None:
+        self._aggregator = aggregator
+        self._states = states
+
+    @classmethod
+    def empty(cls, aggregator: Aggregator[Any, Any, Any], count: int) -> ObjectAccumulators:
+        """Return the accumulators of `count` windows without values."""
+        return cls(aggregator, [_NO_VALUES] * count)
+
+    @classmethod
+    def decode(
+        cls, aggregator: Aggregator[Any, Any, Any], parts: Sequence[EncodedAccumulators]
+    ) -> Accumulators:
+        """Return the accumulators of several pieces of plain data, one after the other."""
+        return cls(aggregator, [one for _, _, states in parts for one in lazy_values(states)])
+
+    @override
+    def __len__(self) -> int:
+        return len(self._states)
+
+    @override
+    def take(self, rows: Ints | Mask) -> Accumulators:
+        chosen = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+        states = self._states
+        return ObjectAccumulators(self._aggregator, [states[row] for row in chosen.tolist()])
+
+    @override
+    def with_new_rows(self, count: int) -> Accumulators:
+        return ObjectAccumulators(self._aggregator, [*self._states, *([_NO_VALUES] * count)])
+
+    @override
+    def add(self, rows: Ints, groups: Groups) -> None:
+        items, add = self._items_and_adder(groups)
+        before: list[Any] = []
+        try:
+            before.extend(self._states_at(rows))
+        except RAISED as error:
+            at = int(groups.starts[len(before)])
+            cause = failure_of(self._aggregator, "initialize", error)
+            raise FailedRow(int(groups.rows[at])) from cause
+        try:
+            after = fold_items(add, before, items, groups.starts)
+        except FailedItem as failed:
+            cause = self._failure_to_add(failed.error, groups, failed.at)
+            raise FailedRow(int(groups.rows[failed.at])) from cause
+        for row, state in zip(rows.tolist(), after, strict=True):
+            self._states[row] = state
+
+    @override
+    def add_each(self, rows: Ints, groups: Groups) -> list[Any]:
+        aggregator, states = self._aggregator, self._states
+        items, add = self._items_and_adder(groups)
+        row_of_item = np.repeat(rows, groups.counts).tolist()
+        results = []
+        for at, (row, item) in enumerate(zip(row_of_item, items, strict=True)):
+            try:
+                state = self._state(row)
+                try:
+                    states[row] = add(state, item)
+                except RAISED as error:
+                    cause = self._failure_to_add(error, groups, at)
+                    raise FailedRow(int(groups.rows[at])) from cause
+                results.append(result_now(aggregator, states[row]))
+            except (FailedCall, RejectedValue) as error:
+                raise FailedRow(int(groups.rows[at])) from error
+        return results
+
+    @override
+    def merge(self, targets: Ints, originals: Ints) -> None:
+        aggregator, states = self._aggregator, self._states
+        for at, (target, original) in enumerate(
+            zip(targets.tolist(), originals.tolist(), strict=True)
+        ):
+            try:
+                pair = self._state(target), self._state(original)
+                states[target] = called(aggregator, "merge", *pair)
+            except RAISED as error:
+                raise FailedRow(at) from error
+
+    def apply(
+        self, operations: Iterable[RowOperation], values: list[Any], arrivals: list[Arrival]
+    ) -> None:
+        """Add values and merge windows in order, as `WindowDriver` does for one key.
+
+        Args:
+            operations: the additions and merges.
+            values: the values that operations refer to by index.
+            arrivals: the arrival of each value.
+
+        Raises:
+            FailedRow: when a user's function raised, with the index of the value that was added or
+                caused the merge; its cause is the error.
+        """
+        aggregator, states = self._aggregator, self._states
+        for target, original, value in operations:
+            try:
+                state = self._state(target)
+                if original is None:
+                    new = values[value], arrivals[value]
+                    states[target] = called(aggregator, "add_at", state, *new)
+                else:
+                    states[target] = called(aggregator, "merge", state, self._state(original))
+            except RAISED as error:
+                raise FailedRow(value) from error
+
+    def apply_each(
+        self, operations: Iterable[RowOperation], values: list[Any], arrivals: list[Arrival]
+    ) -> list[Any]:
+        """Apply operations as `apply` does, and return a result for each of them.
+
+        For an addition, it is the result of the window with the value; for a merge, the result of
+        the original before it is merged.
+        """
+        aggregator, results = self._aggregator, []
+        for operation in operations:
+            target, original, value = operation
+            try:
+                if original is not None:
+                    results.append(result_now(aggregator, self._state(original)))
+                self.apply([operation], values, arrivals)
+                if original is None:
+                    results.append(result_now(aggregator, self._states[target]))
+            except FailedRow:
+                raise
+            except RAISED as error:
+                raise FailedRow(value) from error
+        return results
+
+    @override
+    def results(self, rows: Ints) -> list[Any]:
+        aggregator, states = self._aggregator, self._states_at(rows)
+        if type(aggregator) is Fold and not aggregator.copies:
+            return list(states)
+        try:
+            return list(map(aggregator.result, states))
+        except RAISED as error:
+            failure = failure_of(aggregator, "result", error)
+            raise failure from failure.__cause__
+
+    @override
+    def states(self) -> list[Any]:
+        self._states = list(self._states_at(np.arange(len(self._states))))
+        return list(self._states)
+
+    @override
+    def encode(self, begin: int, end: int) -> EncodedAccumulators:
+        states = [
+            self._state(row) if one is _NO_VALUES else one
+            for row, one in enumerate(self._states[begin:end], begin)
+        ]
+        return self.kind, type(self._aggregator).__name__, encode_values(states)
+
+    def _items_and_adder(self, groups: Groups) -> tuple[Sequence[Any], Callable[[Any, Any], Any]]:
+        """Return an item for each value, and the function that adds an item to a state.
+
+        The cheapest way that the aggregator allows is taken: values without their arrival, or the
+        field's column read at once.
+        """
+        aggregator = self._aggregator
+        add = _adder_without_arrival(aggregator)
+        if add is not None:
+            return groups.objects, add
+        add_at: Callable[[Any, Any, Arrival], Any]
+        found = _field_objects(aggregator, groups)
+        if found is None or not isinstance(aggregator, FieldAggregator):
+            add_at, found = aggregator.add_at, groups.objects
+        elif aggregator.by_arrival:
+            add_at = aggregator.add_found
+        else:
+            add_found = aggregator.add_found
+            return found, lambda state, value: add_found(state, value, AT_ONCE)
+        items = list(zip(found, groups.arrivals(), strict=True))
+        return items, lambda state, item: add_at(state, item[0], item[1])
+
+    def _failure_to_add(self, error: BaseException, groups: Groups, at: int) -> Exception:
+        """Return the error that `add_at` would raise for the value at an index of `rows`."""
+        aggregator, value = self._aggregator, groups.value_at(at)
+        if isinstance(error, UnfitError) and isinstance(aggregator, FieldAggregator):
+            failure: Exception = aggregator.rejected(value, error)
+            failure.__cause__ = error.__cause__
+            return failure
+        return failure_of(aggregator, "add", error, value)
+
+    def _states_at(self, rows: Ints) -> Iterator[Any]:
+        states = decode_lazy(pick(self._states, rows))
+        is_empty = list(map(is_, states, repeat(_NO_VALUES)))
+        if not any(is_empty):
+            return iter(states)
+        initialize = _initializer(self._aggregator)
+        if all(is_empty):
+            return starmap(initialize, repeat((), len(states)))
+        return (
+            initialize() if empty else state for state, empty in zip(states, is_empty, strict=True)
+        )
+
+    def _state(self, row: int) -> Any:
+        state = self._states[row]
+        if state is _NO_VALUES:
+            state = self._states[row] = called(self._aggregator, "initialize")
+        elif type(state) in (PickledValue, ColumnValue):
+            state = self._states[row] = state.value()
+        return state
+
+
+def _initializer(aggregator: Aggregator[Any, Any, Any]) -> Callable[[], Any]:
+    """Return the function that makes the state of a window without values."""
+    return aggregator.builder if type(aggregator) is Fold else aggregator.initialize
+
+
+def _adder_without_arrival(
+    aggregator: Aggregator[Any, Any, Any],
+) -> Callable[[Any, Any], Any] | None:
+    """Return the function that adds a value to a state, ``None`` if it needs the arrival."""
+    if type(aggregator) is Fold:
+        return aggregator.folder
+    return aggregator.add if type(aggregator).add_at is Aggregator.add_at else None
+
+
+def _field_objects(aggregator: Aggregator[Any, Any, Any], groups: Groups) -> list[Any] | None:
+    """Return the aggregator's field of each value, ``None`` where it has to read each value."""
+    if not isinstance(aggregator, FieldAggregator) or not isinstance(aggregator.field, str):
+        return None
+    is_overridden = type(aggregator).add_at is not FieldAggregator.add_at
+    return None if is_overridden else groups.field_objects(aggregator.field)

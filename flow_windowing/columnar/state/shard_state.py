@@ -1,0 +1,137 @@
+"""Shard state: the clocks, open windows and buffered values of all keys of a shard, in columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from flow.columns.arrays import Ints, Mask
+from flow_windowing.aggregates.aggregator import Aggregator
+from flow_windowing.columnar.state.key_clocks import KeyClocks
+from flow_windowing.columnar.state.open_windows import OpenWindows
+from flow_windowing.columnar.values.buffered_values import BufferedValues
+from flow_windowing.rules.watermark import NO_WATERMARK
+
+
+@dataclass
+class ShardState:
+    """The state of keys; the slot of a key is its index in every column of keys.
+
+    Attributes:
+        keys: the keys, as Arrow large text.
+        clocks: the clocks of the keys.
+        arrival_counts: the number of values of each key that arrived since it last had no value
+            in state: the arrival number of its next value.
+        entry_counts: the number of these values that entered windows.
+        counted_values: the number of values of each key that a `CountWindower` has counted.
+        windows: the open windows.
+        buffered: the buffered values.
+    """
+
+    keys: pa.Array
+    clocks: KeyClocks
+    arrival_counts: Ints
+    entry_counts: Ints
+    counted_values: Ints
+    windows: OpenWindows
+    buffered: BufferedValues
+
+    @classmethod
+    def of_new_keys(
+        cls, keys: pa.Array, aggregators: tuple[Aggregator[Any, Any, Any], ...]
+    ) -> ShardState:
+        """Return the state of keys that have had no value."""
+        count = len(keys)
+        return cls(
+            keys,
+            KeyClocks.initial(count),
+            np.zeros(count, np.int64),
+            np.zeros(count, np.int64),
+            np.zeros(count, np.int64),
+            OpenWindows.empty(aggregators),
+            BufferedValues.empty(),
+        )
+
+    @classmethod
+    def empty(cls, aggregators: tuple[Aggregator[Any, Any, Any], ...]) -> ShardState:
+        """Return the state of no keys."""
+        return cls.of_new_keys(pa.array([], pa.large_string()), aggregators)
+
+    @property
+    def count(self) -> int:
+        """The number of keys."""
+        return len(self.keys)
+
+    def concat(self, other: ShardState) -> ShardState:
+        """Return the state of these keys followed by other keys; `other` is used up."""
+        if not self.count:
+            return other
+        windows, buffered = other.windows, other.buffered
+        if len(windows):
+            windows.slots = windows.slots + self.count
+        if len(buffered):
+            buffered.slots = buffered.slots + self.count
+        return ShardState(
+            pa.concat_arrays([self.keys, other.keys]),
+            self.clocks.concat(other.clocks),
+            np.concatenate([self.arrival_counts, other.arrival_counts]),
+            np.concatenate([self.entry_counts, other.entry_counts]),
+            np.concatenate([self.counted_values, other.counted_values]),
+            self.windows.concat(windows) if len(windows) else self.windows,
+            self.buffered.merge(buffered),
+        )
+
+    def take(self, slots: Ints) -> ShardState:
+        """Return the state of the keys in the given slots, in the given order."""
+        new_slot = np.full(self.count, -1)
+        new_slot[slots] = np.arange(len(slots))
+        windows, buffered = self.windows, self.buffered
+        if len(windows):
+            windows = windows.take(_rows_by_slot(new_slot[windows.slots]))
+            windows.slots = new_slot[windows.slots]
+        if len(buffered):
+            buffered = buffered.take(_rows_by_slot(new_slot[buffered.slots]))
+            buffered.slots = new_slot[buffered.slots]
+        return ShardState(
+            self.keys.take(pa.array(slots)),
+            self.clocks.take(slots),
+            self.arrival_counts[slots],
+            self.entry_counts[slots],
+            self.counted_values[slots],
+            windows,
+            buffered,
+        )
+
+    def has_values(self) -> Mask:
+        """Return the mask of slots with an open window or a buffered value."""
+        has = np.zeros(self.count, np.bool_)
+        has[self.windows.slots] = True
+        has[self.buffered.slots] = True
+        return has
+
+    def has_state(self) -> Mask:
+        """Return the mask of slots whose state differs from that of a new key."""
+        has_watermark: Mask = self.clocks.base_us != NO_WATERMARK
+        return self.has_values() | has_watermark | (self.counted_values > 0)
+
+    def reset_arrivals(self) -> None:
+        """Restart the arrival and entry numbers of keys that hold no values."""
+        without_values = ~self.has_values()
+        self.arrival_counts[without_values] = 0
+        self.entry_counts[without_values] = 0
+
+    def reset_keys(self, slots: Ints) -> None:
+        """Reset the state of keys that hold no values to that of new keys."""
+        self.clocks.reset(slots)
+        self.arrival_counts[slots] = 0
+        self.entry_counts[slots] = 0
+        self.counted_values[slots] = 0
+
+
+def _rows_by_slot(slots: Ints) -> Ints:
+    """Return the rows with a slot, which is not -1, sorted by slot."""
+    rows = np.flatnonzero(slots >= 0)
+    return rows[np.argsort(slots[rows], kind="stable")]

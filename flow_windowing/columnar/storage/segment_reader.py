@@ -1,0 +1,122 @@
+"""Reading shard state from segments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from flow.columns.arrays import Ints, Mask
+from flow.instants import NEVER
+from flow.keyed.pickles import load_pickle
+from flow_windowing.columnar.aggregates.accumulator_column import AccumulatorColumn
+from flow_windowing.columnar.state.key_clocks import KeyClocks
+from flow_windowing.columnar.state.open_windows import OpenWindows
+from flow_windowing.columnar.state.shard_state import ShardState
+from flow_windowing.columnar.state.spans import Spans, merged_ids_column
+from flow_windowing.columnar.storage.segments import (
+    FORMAT,
+    SegmentContent,
+    decode_column,
+    decode_or_default,
+    keys_of,
+)
+from flow_windowing.columnar.storage.snapshots import content_of_snapshots
+from flow_windowing.columnar.values.buffered_values import BufferedValues
+from flow_windowing.columnar.values.encoding import lazy_values
+from flow_windowing.columnar.windows.plan import WindowPlan
+from flow_windowing.rules.watermark import NO_WATERMARK
+
+
+def read_segment(plan: WindowPlan, content: bytes) -> Iterator[SegmentContent]:
+    """Return the contents of a segment: one, or several of one that was written key by key."""
+    if content[0] == FORMAT:
+        yield SegmentContent.decode(content)
+        return
+    keys, snapshots, dues = load_pickle(memoryview(content)[1:])
+    due_us = np.frombuffer(dues, "<i8").astype(np.int64)
+    whole = [at for at, one in enumerate(snapshots) if one[0] != FORMAT]
+    yield from (SegmentContent.decode(one) for one in snapshots if one[0] == FORMAT)
+    if whole:
+        states = [load_pickle(snapshots[at]) for at in whole]
+        yield content_of_snapshots(plan, [keys[at] for at in whole], states, due_us[whole])
+
+
+def build_shard_state(plan: WindowPlan, parts: list[SegmentContent]) -> ShardState:
+    """Return the state of the keys in several contents, one after the other."""
+    counts = [part.key_count for part in parts]
+    return ShardState(
+        keys_of(parts),
+        _clocks_of(parts, counts),
+        decode_or_default([part.arrival_counts for part in parts], counts, 0),
+        decode_or_default([part.entry_counts for part in parts], counts, 0),
+        decode_or_default([part.counted_values for part in parts], counts, 0),
+        _windows_of(plan, parts, sum(counts)),
+        _buffered_of(parts, counts),
+    )
+
+
+def _clocks_of(parts: list[SegmentContent], counts: list[int]) -> KeyClocks:
+    held_us: Ints | None = None
+    if any(part.held_watermark_us for part in parts):
+        held = [part.held_watermark_us for part in parts]
+        held_us = decode_or_default(held, counts, NO_WATERMARK)
+    return KeyClocks(
+        decode_or_default([part.base_us for part in parts], counts, NO_WATERMARK),
+        decode_or_default([part.set_at_us for part in parts], counts, 0),
+        # Segments of steps whose keys do not expire lack the column.
+        decode_or_default([part.last_value_us or part.set_at_us for part in parts], counts, 0),
+        held_us,
+    )
+
+
+def _windows_of(plan: WindowPlan, parts: list[SegmentContent], key_count: int) -> OpenWindows:
+    window_counts = [len(part.ids) // 8 for part in parts]
+    windows_of_key = decode_column([part.window_counts for part in parts], "<i4")
+    accumulators = [
+        AccumulatorColumn.decode(aggregator, [part.accumulators[at] for part in parts if part.ids])
+        for at, aggregator in enumerate(plan.aggregators)
+    ]
+    return OpenWindows(
+        np.repeat(np.arange(key_count), windows_of_key),
+        decode_column([part.ids for part in parts]),
+        decode_or_default([part.latest_us for part in parts], window_counts, -NEVER),
+        accumulators,
+        None if plan.windowing.kind == "index" else _spans_of(parts, window_counts),
+        is_emitted=_emitted_of(parts, window_counts),
+    )
+
+
+def _spans_of(parts: list[SegmentContent], counts: list[int]) -> Spans:
+    merged_ids: list[tuple[int, ...]] = []
+    for part, count in zip(parts, counts, strict=True):
+        merged_ids += part.merged_ids or [()] * count
+    return Spans(
+        decode_column([part.first_us for part in parts]),
+        decode_column([part.last_us for part in parts]),
+        merged_ids_column(merged_ids),
+    )
+
+
+def _emitted_of(parts: list[SegmentContent], counts: list[int]) -> Mask | None:
+    if not any(part.is_emitted for part in parts):
+        return None
+    emitted = (part.is_emitted or bytes(count) for part, count in zip(parts, counts, strict=True))
+    return np.frombuffer(b"".join(emitted), np.bool_).copy()
+
+
+def _buffered_of(parts: list[SegmentContent], counts: list[int]) -> BufferedValues:
+    values_of_key = [
+        decode_column([part.buffered_counts], "<i4")
+        if part.buffered_counts
+        else np.zeros(count, np.int64)
+        for part, count in zip(parts, counts, strict=True)
+    ]
+    times_us = decode_column([part.times_us for part in parts])
+    return BufferedValues(
+        np.repeat(np.arange(sum(counts)), np.concatenate([np.empty(0, np.int64), *values_of_key])),
+        times_us,
+        decode_column([part.numbers for part in parts]),
+        [value for part in parts for value in lazy_values(part.values)],
+        times_us,
+    )

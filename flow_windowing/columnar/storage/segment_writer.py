@@ -1,0 +1,160 @@
+"""Writing shard state to segments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from flow.columns.arrays import Ints
+from flow.instants import NEVER
+from flow.keyed.due import split_dues
+from flow.keyed.shard_logic import Dumped
+from flow_windowing.columnar.state.shard_state import ShardState
+from flow_windowing.columnar.state.spans import Spans
+from flow_windowing.columnar.storage.segments import (
+    SegmentContent,
+    encode_column,
+    encode_unless_default,
+)
+from flow_windowing.columnar.values.encoding import (
+    EncodedValues,
+    pickle_values,
+    to_plain_columns,
+)
+from flow_windowing.columnar.windows.plan import WindowPlan
+from flow_windowing.rules.watermark import NO_WATERMARK
+
+
+def write_segments(
+    plan: WindowPlan, state: ShardState, due_us: Ints, segments: Ints, wanted: list[int]
+) -> list[Dumped]:
+    """Write keys to segments.
+
+    Args:
+        plan: the plan of the step.
+        state: the shard state.
+        due_us: the due time of each slot.
+        segments: the number of the segment of each slot.
+        wanted: the numbers of the segments to write.
+
+    Returns:
+        The wanted segments, in the order of `wanted`.
+    """
+    index_of = np.full(max(int(segments.max(initial=0)), max(wanted, default=0)) + 1, -1)
+    index_of[wanted] = np.arange(len(wanted))
+    indices = np.where(state.has_state(), index_of[segments], -1)
+    chosen = np.flatnonzero(indices >= 0)
+    chosen = chosen[np.argsort(indices[chosen], kind="stable")]
+    key_ends = np.searchsorted(indices[chosen], np.arange(len(wanted)), "right").tolist()
+    writer = _SegmentWriter(plan, state.take(chosen), due_us[chosen])
+    begin, dumped = 0, []
+    for end in key_ends:
+        dumped.append(writer.segment(begin, end))
+        begin = end
+    return dumped
+
+
+class _SegmentWriter:
+    """Writes ranges of slots as segments; keys are sorted by segment.
+
+    Columns are encoded once for all segments, which are slices of the bytes.
+    """
+
+    def __init__(self, plan: WindowPlan, state: ShardState, due_us: Ints) -> None:
+        column, counts = encode_unless_default, plan.counts_arrivals
+        windows, buffered, clocks = state.windows, state.buffered, state.clocks
+        expires = plan.rule.forget_after_us < NEVER
+        held_us = clocks.held_watermark_us
+        self._named, self._kind = plan.named, plan.windowing.kind
+        self._text_ends, self._texts = _texts_of(state.keys)
+        self._lengths = encode_column(np.diff(self._text_ends), "<i4")
+        self._base = column(clocks.base_us, NO_WATERMARK)
+        self._set_at = column(clocks.set_at_us, 0)
+        self._last_value = column(clocks.last_value_us, 0) if expires else b""
+        self._held = b"" if held_us is None else column(held_us, NO_WATERMARK)
+        self._arrivals = column(state.arrival_counts, 0) if counts else b""
+        self._entries = column(state.entry_counts, 0) if counts else b""
+        self._counted = column(state.counted_values, 0)
+        self._due_us, self._held_due_us = split_dues(due_us)
+        self._due = encode_column(due_us)
+        self._window_counts, self._window_ends = _count_rows(windows.slots, state.count)
+        self._ids = encode_column(windows.ids)
+        self._latest = column(windows.latest_us, -NEVER)
+        self._first, self._last, self._merged_ids = _encode_spans(windows.spans)
+        emitted = windows.is_emitted
+        self._emitted = b"" if emitted is None or not emitted.any() else emitted.tobytes()
+        self._accumulators = windows.accumulators
+        self._buffered_counts, self._buffered_ends = _count_rows(buffered.slots, state.count)
+        self._times = encode_column(buffered.times_us)
+        self._numbers = encode_column(buffered.numbers)
+        self._values = buffered.values
+        self._columns = to_plain_columns(buffered.values)
+
+    def segment(self, begin: int, end: int) -> Dumped:
+        """Return the segment of the slots from `begin` to `end`, exclusive."""
+        if begin == end:
+            return Dumped(None, 0, NEVER)
+        keys, short_keys = slice(begin * 8, end * 8), slice(begin * 4, end * 4)
+        first, last = self._window_ends[begin], self._window_ends[end]
+        windows = slice(first * 8, last * 8)
+        first_value, last_value = self._buffered_ends[begin], self._buffered_ends[end]
+        values = slice(first_value * 8, last_value * 8)
+        content = SegmentContent(
+            key_lengths=self._lengths[short_keys],
+            key_texts=self._texts[self._text_ends[begin] : self._text_ends[end]],
+            base_us=self._base[keys],
+            set_at_us=self._set_at[keys],
+            last_value_us=self._last_value[keys],
+            arrival_counts=self._arrivals[keys],
+            entry_counts=self._entries[keys],
+            counted_values=self._counted[keys],
+            due_us=self._due[keys],
+            window_counts=self._window_counts[short_keys],
+            ids=self._ids[windows],
+            latest_us=self._latest[windows],
+            first_us=self._first[windows],
+            last_us=self._last[windows],
+            merged_ids=self._merged_ids[first:last],
+            is_emitted=self._emitted[first:last],
+            accumulators=tuple(one.encode(first, last) for one in self._accumulators),
+            buffered_counts=self._buffered_counts[short_keys] if last_value > first_value else b"",
+            times_us=self._times[values],
+            numbers=self._numbers[values],
+            values=self._encode_values(first_value, last_value),
+            named=self._named,
+            kind=self._kind,
+            held_watermark_us=self._held[keys],
+        )
+        due_us, held_us = self._due_us[begin:end].min(), self._held_due_us[begin:end].min()
+        return Dumped(content.encode(), end - begin, int(due_us), int(held_us))
+
+    def _encode_values(self, begin: int, end: int) -> EncodedValues:
+        if begin == end:
+            return []
+        if self._columns is None:
+            return pickle_values(self._values[begin:end])
+        return self._columns.take(slice(begin, end)).encoded()
+
+
+def _encode_spans(spans: Spans | None) -> tuple[bytes, bytes, list[tuple[int, ...]]]:
+    if spans is None:
+        return b"", b"", []
+    first, last = encode_column(spans.first_us), encode_column(spans.last_us)
+    merged_ids = spans.merged_ids.tolist()
+    return first, last, merged_ids if any(merged_ids) else []
+
+
+def _count_rows(slots: Ints, slot_count: int) -> tuple[bytes, list[int]]:
+    """Return the number of rows of each slot as bytes, and the bounds of each slot's rows."""
+    counts = np.bincount(slots, minlength=slot_count)
+    ends: list[int] = np.concatenate([[0], np.cumsum(counts)]).tolist()
+    return encode_column(counts, "<i4"), ends
+
+
+def _texts_of(keys: pa.Array) -> tuple[Ints, Any]:
+    """Return the bounds of each key's text in bytes, and the texts."""
+    _, offsets, texts = keys.buffers()
+    ends = np.frombuffer(offsets, "<i8", len(keys) + 1, keys.offset * 8)
+    return ends, b"" if texts is None else texts.to_pybytes()

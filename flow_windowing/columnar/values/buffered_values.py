@@ -1,0 +1,106 @@
+"""Values of many keys that are buffered until the watermark passes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flow.columns.arrays import Ints, Mask
+from flow.instants import NEVER
+from flow_windowing.columnar.values.encoding import decode_lazy
+
+
+@dataclass
+class BufferedValues:
+    """Buffered values in columns, sorted by slot; unsorted within a slot.
+
+    Attributes:
+        slots: the slot of each value's key.
+        times_us: the timestamps, int64 µs.
+        numbers: the arrival numbers.
+        values: the values; those of a restored segment are decoded as they are released.
+        enters_us: the watermark at which each value enters windows: its timestamp, or, for a value
+            that came behind the watermark and enters at once, the watermark at its arrival.
+    """
+
+    slots: Ints
+    times_us: Ints
+    numbers: Ints
+    values: list[Any]
+    enters_us: Ints
+
+    @classmethod
+    def empty(cls) -> BufferedValues:
+        """Return a buffer without values."""
+        empty = np.empty(0, np.int64)
+        return cls(empty, empty, empty, [], empty)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, rows: Ints | Mask) -> BufferedValues:
+        """Return the values of the given rows, in the given order."""
+        chosen = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+        values = [self.values[row] for row in chosen.tolist()]
+        return BufferedValues(
+            self.slots[chosen],
+            self.times_us[chosen],
+            self.numbers[chosen],
+            values,
+            self.enters_us[chosen],
+        )
+
+    def merge(self, other: BufferedValues) -> BufferedValues:
+        """Return these values and others, sorted by slot."""
+        if not len(self) or not len(other):
+            return other if not len(self) else self
+        both = BufferedValues(
+            np.concatenate([self.slots, other.slots]),
+            np.concatenate([self.times_us, other.times_us]),
+            np.concatenate([self.numbers, other.numbers]),
+            [*self.values, *other.values],
+            np.concatenate([self.enters_us, other.enters_us]),
+        )
+        order = np.argsort(both.slots, kind="stable")
+        return both.take(order)
+
+    def release(self, is_passed: Mask) -> tuple[BufferedValues, BufferedValues]:
+        """Return the values that the watermark has passed, decoded, and the others.
+
+        The first are sorted by slot, then `enters_us`, then arrival number.
+        """
+        out = self.take(is_passed)
+        order = np.lexsort((out.numbers, out.enters_us, out.slots))
+        out = out.take(order)
+        out.values = decode_lazy(out.values)
+        return out, self.take(~is_passed)
+
+    def skips_buffer(self, slots: Ints, enters_us: Ints, watermark_us: Ints) -> Mask:
+        """Return the mask of new values that may enter windows without being buffered.
+
+        The watermark has passed such a value, and every buffered value of the key that it has
+        passed as well enters no later.
+
+        Args:
+            slots: the slot of each new value.
+            enters_us: the watermark at which each new value enters windows.
+            watermark_us: the watermark of each slot.
+        """
+        is_passed: Mask = enters_us <= watermark_us[slots]
+        is_due = self.times_us <= watermark_us[self.slots]
+        if not is_due.any():
+            return is_passed
+        newest_us = np.full(len(watermark_us), -NEVER)
+        np.maximum.at(newest_us, self.slots[is_due], self.times_us[is_due])
+        oldest_us = np.full(len(watermark_us), NEVER)
+        np.minimum.at(oldest_us, slots, enters_us)
+        is_passed &= (newest_us <= oldest_us)[slots]
+        return is_passed
+
+    def next_us(self, slot_count: int) -> Ints:
+        """Return the least buffered timestamp of each slot, `NEVER` for a slot without any."""
+        least = np.full(slot_count, NEVER)
+        np.minimum.at(least, self.slots, self.times_us)
+        return least

@@ -1,0 +1,132 @@
+"""The encoding of Python values in a segment: columns where values are plain, else pickles.
+
+A restored value is decoded when it is needed first. Until then it is a `ColumnValue` or a
+`PickledValue`, which is encoded again without being decoded.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from flow.columns.plain_columns import Plain, PlainColumns
+from flow.keyed.pickles import load_pickle
+
+EncodedValues: TypeAlias = "list[bytes] | Plain"
+"""Values as plain data: a pickle of each, or columns."""
+
+
+class PickledValue:
+    """A value that has not been unpickled yet."""
+
+    __slots__ = ("content",)
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+    def value(self) -> Any:
+        """Return the value, unpickled anew at each call."""
+        return load_pickle(self.content)
+
+
+class ColumnValue:
+    """A value that is a row of columns."""
+
+    __slots__ = ("columns", "row")
+
+    def __init__(self, columns: PlainColumns, row: int) -> None:
+        self.columns = columns
+        self.row = row
+
+    def value(self) -> Any:
+        """Return the value, made anew at each call."""
+        return self.columns.value(self.row)
+
+
+def encode_values(values: Sequence[Any]) -> EncodedValues:
+    """Encode values, some of which may be encoded already."""
+    columns = to_plain_columns(values)
+    return pickle_values(values) if columns is None else columns.encoded()
+
+
+def pickle_values(values: Sequence[Any]) -> list[bytes]:
+    """Return a pickle of each value."""
+    return [
+        one.content
+        if type(one) is PickledValue
+        else pickle.dumps(one.value() if type(one) is ColumnValue else one, 5)
+        for one in values
+    ]
+
+
+def to_plain_columns(values: Sequence[Any]) -> PlainColumns | None:
+    """Return values as columns, ``None`` where they differ in shape or are not plain."""
+    decoded = [at for at, value in enumerate(values) if type(value) is not ColumnValue]
+    parts = [(PlainColumns.of([values[at] for at in decoded]), decoded)] if decoded else []
+    for columns, indices, rows in _by_columns(values):
+        parts.append((columns.take(np.array(rows)), indices))
+    plain = [columns for columns, _ in parts if columns is not None]
+    if not plain or len(plain) < len(parts):
+        return None
+    first, *others = plain
+    if not all(map(first.like, others)):  # Together they may still be of one shape.
+        return PlainColumns.of(decode_lazy(values))
+    order = np.concatenate([np.array(indices, np.int64) for _, indices in parts])
+    return first.joined(others).take(np.argsort(order, kind="stable"))
+
+
+def lazy_values(content: EncodedValues) -> list[Any]:
+    """Return encoded values, each to be decoded when it is needed."""
+    if isinstance(content, list):
+        return [PickledValue(one) for one in content]
+    columns = PlainColumns.decoded(content)
+    return [ColumnValue(columns, row) for row in range(len(columns))]
+
+
+def decode_lazy(values: Sequence[Any]) -> list[Any]:
+    """Decode the values that `lazy_values` made, and keep the others."""
+    kinds = set(map(type, values))
+    if PickledValue not in kinds and ColumnValue not in kinds:
+        return list(values)
+    found = [one.value() if type(one) is PickledValue else one for one in values]
+    for columns, indices, rows in _by_columns(values):
+        for at, value in zip(indices, columns.take(np.array(rows)).values(), strict=True):
+            found[at] = value
+    return found
+
+
+def decode_values(content: EncodedValues, load: Callable[[bytes], Any] = load_pickle) -> list[Any]:
+    """Decode all values at once.
+
+    Args:
+        content: what `encode_values` returned.
+        load: reads a pickle.
+    """
+    if isinstance(content, list):
+        return [load(one) for one in content]
+    return PlainColumns.decoded(content).values()
+
+
+def slice_values(content: EncodedValues, rows: slice) -> EncodedValues:
+    """Return a slice of encoded values without decoding any of them."""
+    if isinstance(content, list):
+        return content[rows]
+    if rows.start == rows.stop:
+        return []
+    return PlainColumns.decoded(content).take(rows).encoded()
+
+
+def _by_columns(values: Sequence[Any]) -> list[tuple[PlainColumns, list[int], list[int]]]:
+    """Group the column values by their columns, as (columns, indices in `values`, rows)."""
+    found: dict[int, tuple[PlainColumns, list[int], list[int]]] = {}
+    for at, value in enumerate(values):
+        if type(value) is ColumnValue:
+            entry = found.get(id(value.columns))
+            if entry is None:
+                entry = found[id(value.columns)] = (value.columns, [], [])
+            entry[1].append(at)
+            entry[2].append(value.row)
+    return list(found.values())

@@ -1,0 +1,76 @@
+"""Values of a step, as records of an Arrow schema or as Python objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from flow.columns.arrays import Ints
+from flow.columns.chunks import pick, rows_of
+
+Values: TypeAlias = "pa.RecordBatch | list[Any]"
+"""The values of a step: rows of an Arrow schema, or Python objects."""
+
+_TYPES: dict[type, pa.DataType] = {int: pa.int64(), float: pa.float64()}
+
+
+def column_at(records: pa.RecordBatch, path: str) -> pa.Array | None:
+    """Return the column at a field's path, ``None`` when the schema has no such field."""
+    if path in records.schema.names:
+        return records.column(path)
+    first, *rest = path.split(".")
+    if first not in records.schema.names:
+        return None
+    column = records.column(first)
+    for name in rest:
+        kind = column.type
+        if not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:
+            return None
+        column = pc.struct_field(column, name)
+    return column
+
+
+def object_reader(values: Values) -> Callable[[Ints], list[Any]]:
+    """Return a function that converts the values of given rows to Python objects."""
+    if isinstance(values, pa.RecordBatch):
+        return lambda rows: rows_of(values.take(pa.array(rows)))
+    return lambda rows: pick(values, rows)
+
+
+def value_reader(values: Values) -> Callable[[int], Any]:
+    """Return a function that converts the value of one row to a Python object."""
+    if isinstance(values, pa.RecordBatch):
+        return lambda row: rows_of(values.slice(row, 1))[0]
+    return values.__getitem__
+
+
+def fields_as_records(values: list[Any], fields: tuple[str, ...]) -> Values:
+    """Return some fields of dicts as records, or the values themselves where that loses something.
+
+    Each field must hold only ints or only floats, besides ``None``, so that its column holds the
+    same numbers.
+
+    Args:
+        values: the values.
+        fields: the names of the fields that aggregates read; without any the values are returned.
+    """
+    if not fields or set(map(type, values)) != {dict}:
+        return values
+    columns = [_number_column([value.get(field) for value in values]) for field in fields]
+    if any(column is None for column in columns):
+        return values
+    return pa.RecordBatch.from_arrays(columns, names=list(fields))
+
+
+def _number_column(values: list[Any]) -> pa.Array | None:
+    kinds = set(map(type, values)) - {type(None)}
+    kind = _TYPES.get(kinds.pop()) if len(kinds) == 1 else None
+    if kind is None:
+        return None
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowInvalid, OverflowError):
+        return None  # A number has more than 64 bits.

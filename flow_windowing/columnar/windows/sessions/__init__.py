@@ -1,0 +1,1 @@
+"""Sessions of many keys at once."""

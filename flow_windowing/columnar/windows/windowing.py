@@ -1,0 +1,122 @@
+"""The contract of windows over many keys."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from flow.columns.arrays import Ints
+from flow_windowing.columnar.state.open_windows import OpenWindows
+from flow_windowing.columnar.state.shard_state import ShardState
+from flow_windowing.columnar.state.spans import MergedIds
+from flow_windowing.columnar.windows.row_batch import RejectedRows, RowBatch, WindowGroups
+from flow_windowing.columnar.windows.updates import Update, greatest_so_far
+
+WindowKind: TypeAlias = Literal["index", "sessions", "counts"]
+"""Windows whose bounds follow from their ids; sessions; windows of a number of values."""
+
+
+class Windowing(ABC):
+    """A windower over many keys.
+
+    Attributes:
+        kind: the kind of its windows, as a segment names it.
+        is_late_at_once: True if every value behind the watermark is late, whatever its window.
+        closes_by_time: True if the watermark closes windows; otherwise no value is late.
+        has_gaps: True if a value may be in no window.
+        is_order_dependent: True if windows depend on the order in which values enter.
+        may_merge: True if windows may merge.
+    """
+
+    kind: WindowKind
+    is_late_at_once: bool
+    closes_by_time: bool = True
+    has_gaps: bool = False
+    is_order_dependent: bool = False
+    may_merge: bool = False
+
+    @abstractmethod
+    def missed_by(self, times_us: Ints) -> tuple[Ints, Ints]:
+        """Return the first window that each late timestamp misses, and the number of windows."""
+
+    @abstractmethod
+    def missed_bounds_us(self, window_ids: Ints) -> tuple[Ints, Ints]:
+        """Return the open and the close times of missed windows."""
+
+    @abstractmethod
+    def bounds_us(self, windows: OpenWindows, rows: Ints) -> tuple[Ints, Ints]:
+        """Return the open and the close times of the windows in the given rows."""
+
+    @abstractmethod
+    def closed_at_us(self, state: ShardState) -> Ints:
+        """Return the watermark at which each open window closes, grace included.
+
+        It does not decrease with the id among the windows of a key.
+        """
+
+    @abstractmethod
+    def enter(self, state: ShardState, batch: RowBatch) -> RejectedRows:
+        """Add a batch of rows to the windows that are open as each row enters.
+
+        Returns:
+            The rows that some or all windows reject.
+
+        Raises:
+            FailedRow: when a user's function raised.
+        """
+
+    @abstractmethod
+    def bounds_per_value(
+        self, windows: OpenWindows, rows: Ints, batch: RowBatch, groups: WindowGroups
+    ) -> tuple[Ints, Ints]:
+        """Return the bounds of each value's window after the value and those before it.
+
+        Args:
+            windows: the windows, as they are before these values.
+            rows: the rows of the windows that get values.
+            batch: the batch of rows.
+            groups: its rows by window.
+        """
+
+    def merged_ids_per_value(
+        self,
+        windows: OpenWindows,  # noqa: ARG002
+        rows: Ints,  # noqa: ARG002
+        counts: Ints,  # noqa: ARG002
+    ) -> MergedIds | None:
+        """Return the merged ids of each value's window, ``None`` where windows do not merge."""
+        return None
+
+    def add_groups(self, state: ShardState, batch: RowBatch, groups: WindowGroups) -> None:
+        """Add values to windows, which are opened where they are not.
+
+        Raises:
+            FailedRow: when a user's function raised.
+        """
+        if not len(groups.entries):
+            return
+        state.windows, rows = state.windows.open(groups.windows)
+        windows, of_aggregates = state.windows, batch.groups(groups.entries, groups.starts)
+        if batch.emit != "update":
+            for column in windows.accumulators:
+                column.add(rows, of_aggregates)
+        else:
+            results = [column.add_each(rows, of_aggregates) for column in windows.accumulators]
+            counts, times_us = groups.counts, batch.entering.times_us[groups.entries]
+            update = Update(
+                groups.entries,
+                np.repeat(groups.windows.slots, counts),
+                np.repeat(groups.windows.ids, counts),
+                self.bounds_per_value(windows, rows, batch, groups),
+                greatest_so_far(windows.latest_us[rows], times_us, counts),
+                results,
+                self.merged_ids_per_value(windows, rows, counts),
+            )
+            batch.updates.append(update.sort())
+        batch.record_changes(windows, rows, groups)
+
+    def counted_after(self, state: ShardState, closing: Ints) -> Ints:  # noqa: ARG002
+        """Return `counted_values` once the windows in the given rows have closed."""
+        return state.counted_values
