@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from flow.fields import field_path
 from flow_windowing.aggregates.aggregator import Aggregator, FieldAggregator
 from flow_windowing.aggregates.chosen import (
     Earliest,
@@ -31,7 +32,6 @@ from flow_windowing.columnar.aggregates.chosen_figures import (
 )
 from flow_windowing.columnar.aggregates.number_figures import NumberFigures
 from flow_windowing.columnar.aggregates.sum_figures import Counts, RealSums, WholeSums
-from flow_windowing.columnar.values.timestamps import column_at
 
 
 class _Forms(NamedTuple):
@@ -109,7 +109,7 @@ def form_for(
     field = getattr(aggregator, "field", None)
     if forms is None or not isinstance(field, str) or not isinstance(values, pa.RecordBatch):
         return None
-    column = column_at(values, field)
+    column = field_path(field).column_in(values)
     if column is None:
         return None
     if pa.types.is_integer(column.type):

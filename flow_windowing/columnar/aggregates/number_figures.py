@@ -17,9 +17,9 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.columns.arrays import Ints, Mask, run_starts
+from flow.fields import field_path
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.columnar.aggregates.figures import Figures, Groups, NotInColumns, Packed
-from flow_windowing.columnar.values.timestamps import column_at
 
 if TYPE_CHECKING:
     from flow_windowing.columnar.windows.panes import Panes
@@ -60,8 +60,10 @@ def numbers_of(groups: Groups, field: Any) -> Numbers:
         NotInColumns: when the values are no records, or the field holds something else.
     """
     batch = groups.values
-    column = column_at(batch, field) if isinstance(batch, pa.RecordBatch) and field else None
-    if column is None or not isinstance(field, str):
+    if not isinstance(batch, pa.RecordBatch) or not isinstance(field, str):
+        raise NotInColumns
+    column = field_path(field).column_in(batch)
+    if column is None:
         raise NotInColumns
     values = _as_numbers(column)
     if not column.null_count:

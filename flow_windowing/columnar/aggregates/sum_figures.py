@@ -11,6 +11,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.columns.arrays import Ints
+from flow.fields import field_path
 from flow_windowing.aggregates import exact_totals
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.exact_totals import Floats
@@ -19,7 +20,6 @@ from flow_windowing.columnar.aggregates import exact_sums
 from flow_windowing.columnar.aggregates.exact_sums import Totals
 from flow_windowing.columnar.aggregates.figures import Groups, NotInColumns
 from flow_windowing.columnar.aggregates.number_figures import Column, NumberFigures, masked
-from flow_windowing.columnar.values.timestamps import column_at
 
 _MOST_WHOLE = 1 << 62
 _EXACT_FLOAT = 1 << 53
@@ -47,7 +47,7 @@ class Counts(NumberFigures):
             return rows, [groups.counts]
         batch = groups.values
         column = (
-            column_at(batch, field)
+            field_path(field).column_in(batch)
             if isinstance(field, str) and isinstance(batch, pa.RecordBatch)
             else None
         )

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from flow.columns.arrays import Ints, Mask
 from flow.columns.chunks import rows_as_dicts
 from flow.columns.plain_columns import microseconds_of
 from flow.errors import RAISED
+from flow.fields import field_path
 from flow.instants import MAX_US, MIN_US, NO_PROGRESS, Moment
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def read_times(values: Values, getter: Any) -> tuple[Ints, Mask] | None:
         ``None`` when they have to be read one by one; so must those that are not known.
     """
     if isinstance(values, pa.RecordBatch):
-        column = column_at(values, getter) if isinstance(getter, str) else None
+        column = field_path(getter).column_in(values) if isinstance(getter, str) else None
         return None if column is None else _of_column(column)
     get = itemgetter(getter) if isinstance(getter, str) else getter
     if isinstance(getter, str) and not all(type(value) is dict for value in values):
@@ -72,22 +72,6 @@ def measured_rows(
         found = measure(rows_as_dicts(rows.slice(row, 1))[0])
         measured[row] = NO_PROGRESS if found is None else found
     return measured
-
-
-def column_at(batch: pa.RecordBatch, path: str) -> pa.Array | None:
-    """The column that a path leads to, ``None`` when it leads to none."""
-    if path in batch.schema.names:
-        return batch.column(path)
-    first, *rest = path.split(".")
-    if first not in batch.schema.names:
-        return None
-    column = batch.column(first)
-    for name in rest:
-        kind = column.type
-        if not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:
-            return None
-        column = pc.struct_field(column, name)
-    return column
 
 
 def _of_column(column: pa.Array) -> tuple[Ints, Mask] | None:
