@@ -7,11 +7,11 @@ and set it back, and are commands too: ``python -m recovery --help``.
 from recovery.settings import RecoveryConfig
 from recovery.tools.exporting import Export, export
 from recovery.tools.inspecting import KeyState, StepState, inspect
-from recovery.tools.overview import CheckpointStatus, SourceStatus, StepStatus, status
 from recovery.tools.relocating import Relocation, relocate
 from recovery.tools.rescaling import Rescaled, rescale
 from recovery.tools.rewinding import Rewind, rewind
 from recovery.tools.seeding import seed
+from recovery.tools.status import CheckpointStatus, SourceStatus, StepStatus, status
 from recovery.tools.verifying import Problem, verify
 
 __all__ = [

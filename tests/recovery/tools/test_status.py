@@ -16,7 +16,7 @@ from flow.testing import ABORT
 from recovery import StepStatus, status
 from recovery.reading.checkpoint import open_checkpoint
 from recovery.reading.kept_state import KeptState
-from recovery.tools.overview import open_windows
+from recovery.tools.status import open_windows
 from tests.recovery.damage import replace
 from tests.recovery.kept_flow import VALUES, run_on
 
