@@ -9,8 +9,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from flow.engine.spark.rows import Layout
-from flow.errors import CheckpointError, FlowTypeError, first_line, shorten
+from flow.errors import CheckpointError, first_line
 from recovery.reading.epochs import CommitLog, EpochLog
+from recovery.reading.paths import PathLike, directory_path
 from recovery.reading.problems import FileProblem
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from recovery.reading.files import CheckpointFiles
 
 Json: TypeAlias = Any
-PathLike: TypeAlias = "str | os.PathLike[str]"
 T = TypeVar("T")
 
 
@@ -185,9 +185,7 @@ def open_files(path: PathLike, spark: SparkSession | None = None) -> CheckpointF
     Raises:
         CheckpointError: when there is no such directory.
     """
-    text: object = os.fspath(path) if isinstance(path, os.PathLike) else path
-    if not isinstance(text, str) or not text.strip():
-        raise FlowTypeError(f"a checkpoint is named by its directory's path, got {shorten(path)}")
+    text = directory_path(path, "a checkpoint")
     if ":" not in text and not os.path.isdir(text):  # known before a JVM has to be started
         raise CheckpointError(f"there is no directory {text}")
     from flow.engine.spark.session.session import SparkSettings, make_session

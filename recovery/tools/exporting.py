@@ -17,8 +17,9 @@ from flow.errors import CheckpointError
 from flow.instants import NEVER, from_us
 from flow.keyed.due import held_at_us
 from flow_windowing.rules.key_state import DriverState
-from recovery.reading.checkpoint import PathLike, open_checkpoint
+from recovery.reading.checkpoint import open_checkpoint
 from recovery.reading.kept_state import KeptKey, KeptState, load_snapshot
+from recovery.reading.paths import PathLike
 from recovery.reading.rendering import plain
 from recovery.reading.windows import WindowingStep
 from recovery.tools.inspecting import keys_of_step, windowing_step

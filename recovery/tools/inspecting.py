@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flow.errors import CheckpointError
 from flow_windowing.rules.key_state import DriverState
-from recovery.reading.checkpoint import PathLike, open_checkpoint
+from recovery.reading.checkpoint import open_checkpoint
 from recovery.reading.kept_state import KeptKey, KeptState, load_snapshot, totals
+from recovery.reading.paths import PathLike
 from recovery.reading.rendering import due_text, indented, plain, time_text
 from recovery.reading.windows import WindowingStep
 

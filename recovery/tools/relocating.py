@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flow.errors import CheckpointError
-from recovery.reading.checkpoint import KeptCheckpoint, PathLike, open_checkpoint
+from recovery.reading.checkpoint import KeptCheckpoint, open_checkpoint
+from recovery.reading.paths import PathLike
 from recovery.reading.places import Rewritten, rewritten
 
 if TYPE_CHECKING:

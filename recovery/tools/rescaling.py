@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from flow.errors import CheckpointError
 from flow.operators.building import check_whole
 from recovery.identity.fingerprint import without_places
-from recovery.reading.checkpoint import KeptCheckpoint, PathLike, open_checkpoint
+from recovery.reading.checkpoint import KeptCheckpoint, open_checkpoint
 from recovery.reading.kept_state import KeptState
+from recovery.reading.paths import PathLike
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

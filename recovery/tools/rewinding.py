@@ -23,8 +23,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flow.errors import CheckpointError
-from recovery.reading.checkpoint import KeptCheckpoint, PathLike, open_checkpoint, spans
+from recovery.reading.checkpoint import KeptCheckpoint, open_checkpoint, spans
 from recovery.reading.lineage import check_state
+from recovery.reading.paths import PathLike
 from recovery.reading.rendering import command, time_text
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from flow.engine.plan.plan import Plan, compile_flow
 from flow.errors import CheckpointError, FlowBuildError, FlowTypeError, brief, shorten, step_error
 from flow.keyed.step import Stateful
 from flow.operators.building import check_whole
-from recovery.settings import RecoveryConfig
+from recovery.identity.admitting import admit
+from recovery.reading.paths import directory_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,13 +58,13 @@ def seed(
     for name, count in (("shards", shards), ("partitions", partitions)):
         if count is not None:
             check_whole(name, count, 1)
-    config, plan = RecoveryConfig(path), compile_flow(flow)
+    root, plan = directory_path(path, "seed"), compile_flow(flow)
     unplaced = [_state_of(plan, step_id, keys) for step_id, keys in states.items()]
-    return _seed(config, plan, unplaced, shards, partitions, spark)
+    return _seed(root, plan, unplaced, shards, partitions, spark)
 
 
 def _seed(
-    config: RecoveryConfig,
+    path: str,
     plan: Plan,
     states: list[UnplacedState],
     shards: int | None,
@@ -78,7 +79,7 @@ def _seed(
     from recovery.tools.relayout import check_seeds, seeds_of, write_seeds
 
     session = spark or make_session("recovery", SparkSettings())
-    storage = Storage(session, config.path)
+    storage = Storage(session, path)
     with CheckpointLock(storage):
         if storage.exists(NAME) or storage.names("spark"):
             raise CheckpointError(f"{storage.root} holds a checkpoint already: seed another one")
@@ -89,7 +90,7 @@ def _seed(
             shards or max(DEFAULT_SHARDS, dealt),
             dealt,
             generation=1,
-            recovery=config.admit(None, plan).kept,
+            recovery=admit(None, plan, path, (), drop_removed=False).kept,
         )
         storage.remove(identity.seed)  # of an attempt that was cut off
         root = f"{storage.root}/{identity.seed}"

@@ -11,9 +11,10 @@ from flow.engine.feed.feed import EpochOffset
 from flow.errors import CheckpointError
 from flow.instants import NEVER
 from flow_windowing.rules.key_state import DriverState
-from recovery.reading.checkpoint import KeptCheckpoint, PathLike, open_checkpoint, spans
+from recovery.reading.checkpoint import KeptCheckpoint, open_checkpoint, spans
 from recovery.reading.epochs import EpochLog
 from recovery.reading.kept_state import KeptState, StepTotals, load_snapshot, totals
+from recovery.reading.paths import PathLike
 from recovery.reading.rendering import time_text
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flow.errors import CheckpointError, first_line
-from recovery.reading.checkpoint import KeptCheckpoint, PathLike, open_checkpoint, open_files
+from recovery.reading.checkpoint import KeptCheckpoint, open_checkpoint, open_files
 from recovery.reading.kept_state import KeptKey, KeptState, decode_segment, load_snapshot
 from recovery.reading.lineage import StateFiles, newest_whole
+from recovery.reading.paths import PathLike
 from recovery.reading.places import lost_inputs
 from recovery.reading.problems import FileProblem, java_reason
 from recovery.reading.rendering import command
