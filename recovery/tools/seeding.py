@@ -1,4 +1,4 @@
-"""Seeding: a checkpoint made of state from elsewhere, for a flow to start with."""
+"""Seeding: a new checkpoint for a flow, from state made elsewhere."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def seed(
         shards: how many slices the key space is to have; 16 when left out.
         partitions: how many partitions each level is to have; as many as Spark has cores when left
             out.
-        spark: the session to use; else the one there is, else a local one is made.
+        spark: the session to use; by default the active one, else a new local one.
 
     Returns:
         How many keys there are.
@@ -92,7 +92,7 @@ def _seed(
             generation=1,
             recovery=admit(None, plan, path, (), drop_removed=False).kept,
         )
-        storage.remove(identity.seed)  # of an attempt that was cut off
+        storage.remove(identity.seed)  # Left by an interrupted attempt.
         root = f"{storage.root}/{identity.seed}"
         write_seeds(root, (one for state in states for one in seeds_of(state, identity.shards)))
         check_seeds(root, states, identity.shards)
@@ -117,7 +117,7 @@ def _state_of(plan: Plan, step_id: str, keys: Mapping[str, Any]) -> UnplacedStat
 
 
 def _snapshot(step_id: str, builder: Any, key: str, state: Any) -> tuple[bytes, int]:
-    """A key's snapshot as bytes, and when it is due: what a logic that is made of it says."""
+    """Return a key's pickled snapshot and due time, from a logic built from the state."""
     try:
         logic = builder(state)
         return pickle.dumps(logic.snapshot(), 5), int(logic.notify_at_us())
