@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from flow.cli.arguments import CommandError, FlowParser
 from flow.cli.loading import load_flow
 from flow.cli.output import print_error
-from flow.reports.graph import levels_of, operator_name, to_json, to_mermaid
+from flow.reports.graph import levels_of, lowering_text, operator_name, to_json, to_mermaid
 
-__all__ = ["levels_of", "main", "operator_name", "to_json", "to_mermaid"]
+__all__ = ["levels_of", "lowering_text", "main", "operator_name", "to_json", "to_mermaid"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -19,13 +19,11 @@ PACKAGES = ("flow", "flow_windowing", "recovery")
 
 BASE, RUN, COMMANDS = "flow.base", "flow.run", "commands"
 
-_BASE_MODULES = "dataflow durations errors fields garbage instants leveling signals"
 ROOMS: Mapping[str, str] = {
-    **{f"flow.{name}": BASE for name in _BASE_MODULES.split()},
     **dict.fromkeys(("flow", "flow.running"), RUN),
     **dict.fromkeys(("flow.run", "flow.visualize", "flow.prepare", "recovery.__main__"), COMMANDS),
 }
-"""The rooms of modules that are directly in the folder of a package."""
+"""The rooms of modules by role. All other modules directly in ``flow/`` are in the base."""
 
 
 class When(Enum):
@@ -111,7 +109,7 @@ def room_of(module: str) -> str:
     if module in ROOMS:
         return ROOMS[module]
     folder = modules()[module].relative_to(ROOT).parent
-    return ".".join(folder.parts)
+    return BASE if folder == Path("flow") else ".".join(folder.parts)
 
 
 def module_graph(*when: When) -> dict[str, set[str]]:
