@@ -42,7 +42,7 @@ def command(tool: str, root: str, *rest: object) -> str:
 def due_text(due_us: int) -> str | None:
     """Return a due time as an instant or as the reason of a hold; ``None`` without a timer.
 
-    >>> from flow.keyed.logic import held_until
+    >>> from flow.keyed.due import held_until
     >>> due_text(1_500_000), due_text(held_until(0))
     ('1970-01-01T00:00:01.500000Z', 'held until partitions behind reach 1970-01-01T00:00:00Z')
     """
