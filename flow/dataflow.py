@@ -1,7 +1,7 @@
-"""The graph: a `Dataflow`, its steps, and the streams between them. Data only; nothing runs here.
+"""The graph of a flow as immutable data: a `Dataflow`, its steps, and the streams between them.
 
-A flow is put together by operator functions (`flow.operators`), each of which adds one `Step` and
-returns the `Stream` or streams it makes. What is added is never changed.
+Operator functions (`flow.operators`) build a flow: each adds one `Step` and returns the step's
+streams. A step never changes.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class Operator:
-    """What a step does, as configuration. Each kind of step is a frozen subclass."""
+    """The configuration of a step. Each kind of step is a frozen subclass."""
 
     @property
     def ports(self) -> tuple[str, ...]:
-        """The names of the streams a step of this kind makes; none for an output."""
+        """The names of the step's streams; none for an output."""
         return ("down",)
 
 
 @dataclass(frozen=True)
 class StreamId:
-    """Where a stream comes from: a step and one of its ports."""
+    """The identity of a stream: a step and one of its ports."""
 
     step_id: str
     port: str
@@ -40,7 +40,7 @@ class StreamId:
 
 @dataclass(frozen=True)
 class Step:
-    """A node of the graph: an operator with a name and the streams that flow into it."""
+    """A node of the graph: an id, an operator, and the streams that the step reads."""
 
     step_id: str
     operator: Operator
@@ -48,7 +48,7 @@ class Step:
 
     @property
     def downs(self) -> tuple[StreamId, ...]:
-        """The streams this step makes, one a port."""
+        """The step's streams, one a port."""
         return tuple(StreamId(self.step_id, port) for port in self.operator.ports)
 
 
@@ -57,11 +57,11 @@ class Dataflow:
     """A flow: a name, and the steps that operators add to it.
 
     Args:
-        flow_id: the flow's name; part of what a checkpoint is known by.
+        flow_id: the flow's name, which identifies its checkpoint too.
 
     Raises:
-        FlowTypeError: when the name is not text.
-        FlowBuildError: when the name is empty.
+        FlowTypeError: if the name is not text.
+        FlowBuildError: if the name is empty.
 
     >>> Dataflow("departures")
     Dataflow('departures')
@@ -81,14 +81,14 @@ class Dataflow:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The steps in the order in which they were added: each comes after those it reads."""
+        """The steps in the order of their addition: each after the steps that it reads."""
         return tuple(self._steps.values())
 
     def step(self, step_id: str) -> Step:
-        """Look a step up by its id.
+        """Return the step of an id.
 
         Raises:
-            FlowBuildError: when the flow has no such step, with the ids it has.
+            FlowBuildError: if the flow has no such step; the error lists the flow's steps.
         """
         if step_id not in self._steps:
             known = ", ".join(repr(name) for name in self._steps) or "none"
@@ -96,11 +96,11 @@ class Dataflow:
         return self._steps[step_id]
 
     def add(self, step_id: str, operator: Operator, *ups: Stream[object]) -> Step:
-        """Add a step; operator functions call this, and so may one's own operators.
+        """Add a step: for operator functions, also a user's own.
 
         Raises:
-            FlowTypeError: when the id is not text, or an upstream is not a `Stream`.
-            FlowBuildError: when the id is empty or taken, or an upstream belongs to another flow.
+            FlowTypeError: if the id is not text, or an upstream is not a `Stream`.
+            FlowBuildError: if the id is empty or taken, or an upstream belongs to another flow.
         """
         self._check_id(step_id)
         for up in ups:
@@ -110,7 +110,7 @@ class Dataflow:
         return step
 
     def with_operator(self, step_id: str, operator: Operator) -> Dataflow:
-        """Copy the flow with one step's operator put in the place of the old one."""
+        """Copy the flow, with another operator for one step."""
         changed = replace(self.step(step_id), operator=operator)
         copy = Dataflow(self.flow_id)
         copy._steps.update({**self._steps, step_id: changed})
@@ -143,7 +143,7 @@ class Dataflow:
 
 @dataclass(frozen=True, eq=False)
 class Stream(Generic[X_co]):
-    """An edge of the graph: the items that one port of one step makes."""
+    """An edge of the graph: the items of one port of one step."""
 
     flow: Dataflow
     stream_id: StreamId
@@ -177,5 +177,5 @@ KeyedStream: TypeAlias = Stream[tuple[str, V]]
 
 
 def streams_of(flow: Dataflow, step: Step) -> tuple[Stream[X], ...]:
-    """The streams a step makes, one a port, in the order of its operator's ports."""
+    """Return a step's streams, in the order of its operator's ports."""
     return tuple(Stream(flow, stream_id) for stream_id in step.downs)

@@ -1,4 +1,4 @@
-"""Durations: how a user may write one, and microseconds inside.
+"""Durations: the forms that users write, and whole microseconds inside.
 
 A duration is a `datetime.timedelta` (a `pendulum` duration is one), or text such as ``"30s"``,
 ``"1h30m"``, ``"100ms"``, or ISO 8601 ``"PT5M"``.
@@ -16,10 +16,10 @@ from pendulum.parsing.exceptions import ParserError
 from flow.errors import DurationError, shorten
 
 Duration: TypeAlias = timedelta | str
-"""What a user may give where a duration is asked for."""
+"""The types of a duration argument."""
 
 MAX_US = timedelta.max // timedelta(microseconds=1)
-"""Microseconds of `timedelta.max`: stands for "for ever"."""
+"""Microseconds of `timedelta.max`, which stands for an unlimited duration."""
 
 _UNITS_US = {
     "us": 1,
@@ -45,7 +45,7 @@ _UNITS_US |= {name: _UNITS_US[unit] for name, unit in _UNIT_OF.items()}
 _NAMES = "|".join(sorted(_UNITS_US, key=len, reverse=True))
 _PART = re.compile(rf"(\d+(?:\.\d+)?)\s*({_NAMES})(?![a-zµ])")
 _WHOLE = re.compile(rf"([+-]?)\s*((?:{_PART.pattern}\s*)+)")
-_HOW = 'write it as a timedelta, "30s", "5m", "1h30m", "100ms" or ISO 8601 "PT5M"'
+_FORMS = 'write it as a timedelta, "30s", "5m", "1h30m", "100ms" or ISO 8601 "PT5M"'
 
 
 def duration_us(value: Duration, what: str = "duration") -> int:
@@ -53,10 +53,10 @@ def duration_us(value: Duration, what: str = "duration") -> int:
 
     Args:
         value: a `timedelta`, a `pendulum` duration, or text.
-        what: the parameter's name, for the error.
+        what: the parameter's name, for errors.
 
     Raises:
-        DurationError: for anything else, with the value and the ways to write one.
+        DurationError: for any other value.
 
     >>> duration_us("1h30m"), duration_us("5 minutes")
     (5400000000, 300000000)
@@ -69,7 +69,7 @@ def duration_us(value: Duration, what: str = "duration") -> int:
         return _timedelta_us(value, what)
     if not isinstance(value, str):
         raise DurationError(
-            f"{what} must be a duration, got {type(value).__name__} {shorten(value)}: {_HOW}"
+            f"{what} must be a duration, got {type(value).__name__} {shorten(value)}: {_FORMS}"
         )
     text = value.strip()
     match = _WHOLE.fullmatch(text)
@@ -78,11 +78,11 @@ def duration_us(value: Duration, what: str = "duration") -> int:
         return -total if match[1] == "-" else total
     if text[:1] in {"P", "p"}:
         return _iso_us(text, what)
-    raise DurationError(f"{what} {shorten(value)} is not a duration: {_HOW}")
+    raise DurationError(f"{what} {shorten(value)} is not a duration: {_FORMS}")
 
 
 def duration_text(micros: int) -> str:
-    """Write microseconds the short way.
+    """Return the shortest text of a duration in microseconds.
 
     >>> duration_text(5_400_000_000)
     '1h30m'
@@ -102,7 +102,7 @@ def duration_text(micros: int) -> str:
 def _timedelta_us(value: timedelta, what: str) -> int:
     if isinstance(value, pendulum.Duration) and (value.years or value.months):
         raise DurationError(
-            f"{what} {shorten(value)} holds years or months, which have no fixed length: {_HOW}"
+            f"{what} {shorten(value)} holds years or months, which have no fixed length: {_FORMS}"
         )
     return timedelta.__floordiv__(value, timedelta(microseconds=1))
 
@@ -117,7 +117,7 @@ def _iso_us(text: str, what: str) -> int:
     try:
         parsed = pendulum.parse(text)
     except (ParserError, ValueError) as error:
-        raise DurationError(f"{what} {shorten(text)} is not a duration: {_HOW}") from error
+        raise DurationError(f"{what} {shorten(text)} is not a duration: {_FORMS}") from error
     if not isinstance(parsed, pendulum.Duration):
-        raise DurationError(f"{what} {shorten(text)} is not a duration: {_HOW}")
+        raise DurationError(f"{what} {shorten(text)} is not a duration: {_FORMS}")
     return _timedelta_us(parsed, what)

@@ -1,7 +1,7 @@
-"""Every error a user can meet, in one hierarchy.
+"""The hierarchy of errors that users see.
 
-Each class also derives from the builtin that fits, so ``except ValueError`` works as people expect,
-and carries the objects it speaks of as attributes.
+Each class also derives from the fitting builtin, so that ``except ValueError`` works, and carries
+the objects that its message names as attributes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _short.maxstring = _short.maxother = 160
 
 
 def shorten(value: object, limit: int = 400) -> str:
-    """Show a value in at most `limit` characters, whatever it is.
+    """Return the repr of any value in at most `limit` characters.
 
     >>> shorten({"a": 1})
     "{'a': 1}"
@@ -25,7 +25,7 @@ def shorten(value: object, limit: int = 400) -> str:
     """
     try:
         text = _short.repr(value)
-    except RAISED as error:  # a user's __repr__ may raise anything
+    except RAISED as error:  # A user's __repr__ may raise any exception.
         text = f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
@@ -35,13 +35,13 @@ _CONTROLS = {
     for code in (*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
     if chr(code) not in "\n\t"
 }
-"""Characters that make a terminal do something, or show text in another order."""
+"""Characters that control a terminal or reorder text."""
 
 
 def printable(text: str) -> str:
-    r"""Return text that may come from outside fit for a terminal or a log.
+    r"""Escape the control characters of untrusted text, for a terminal or a log.
 
-    Line ends and tabs stay; other control characters are written as Python would.
+    Line ends and tabs stay.
 
     >>> printable("red: \x1b[31m")
     'red: \\x1b[31m'
@@ -50,12 +50,12 @@ def printable(text: str) -> str:
 
 
 RAISED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
-"""Exceptions that a user's function may raise. Those that would end a process or a generator end
-the flow, and are told with the step and the item like any other."""
+"""The exceptions of a user's function that become a step's error: also those that would end a
+process or a generator."""
 
 
 def said(error: BaseException | None) -> str:
-    """Return an exception's message, fit to be shown, whatever its ``__str__`` does."""
+    """Return an exception's message without control characters, also if its ``__str__`` raises."""
     try:
         return printable(str(error))
     except RAISED as raised:
@@ -63,7 +63,7 @@ def said(error: BaseException | None) -> str:
 
 
 def brief(error: BaseException, limit: int = 500) -> str:
-    """An exception's type and message, cut to a sane length.
+    """Return an exception's type and message in at most `limit` characters.
 
     >>> brief(ValueError("bad"))
     'ValueError: bad'
@@ -73,7 +73,7 @@ def brief(error: BaseException, limit: int = 500) -> str:
 
 
 def first_line(error: BaseException | None) -> str:
-    """What an exception says in its first line; its type where it says nothing.
+    """Return the first line of an exception's message; its type if the message is empty.
 
     >>> first_line(ValueError("bad")), first_line(KeyError())
     ('bad', 'KeyError')
@@ -83,15 +83,15 @@ def first_line(error: BaseException | None) -> str:
 
 
 class FlowError(Exception):
-    """The root of all errors raised by a flow, its engines and its connectors."""
+    """The root of all errors of flows, engines and connectors."""
 
 
 class FlowBuildError(FlowError, ValueError):
-    """A flow was put together wrongly: found when it is built, before anything runs."""
+    """A mistake in a flow, found when the flow is built, before it runs."""
 
 
 class FlowTypeError(FlowBuildError, TypeError):
-    """An argument of the wrong type was given while building a flow."""
+    """An argument of the wrong type, found when a flow is built."""
 
 
 class DurationError(FlowBuildError):
@@ -103,13 +103,13 @@ class TimestampError(FlowError, ValueError):
 
 
 class StepError(FlowError, RuntimeError):
-    """A step failed while the flow ran; the user's own exception, if any, is the ``__cause__``.
+    """A failure of a step while the flow ran; ``__cause__`` is the user's own exception, if any.
 
     Attributes:
         step_id: the step that failed.
-        problem: what went wrong, in one line.
-        key: the key in hand, or ``None`` where there was none.
-        item: the item in hand, shortened text.
+        problem: the problem, in one line.
+        key: the key of the failed call, ``None`` without a key.
+        item: the item of the failed call, as shortened text.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class StepError(FlowError, RuntimeError):
         super().__init__(step_id, problem, key, item)
 
     def __str__(self) -> str:
-        """Name the step, then the problem, then the key and the item on lines of their own."""
+        """Return the step and the problem in one line, and key and item in further lines."""
         lines = [f"step {self.step_id!r}: {self.problem}"]
         if self.key is not None:
             lines.append(f"  key:  {shorten(self.key)}")
@@ -134,29 +134,29 @@ class StepError(FlowError, RuntimeError):
 def step_error(
     step_id: str, problem: str, *, item: Any = None, has_item: bool = True, key: str | None = None
 ) -> StepError:
-    """Make a `StepError` with the item cut to a sane length."""
+    """Make a `StepError` with the item as shortened text."""
     return StepError(step_id, problem, key, shorten(item) if has_item else None)
 
 
 class SourceError(FlowError, RuntimeError):
-    """A source could not be read, or held something it should not."""
+    """A failure to read a source, or invalid data in a source."""
 
 
 class SinkError(FlowError, RuntimeError):
-    """A sink could not take what was written to it."""
+    """A failure to write to a sink."""
 
 
 class CheckpointError(FlowError, RuntimeError):
-    """A checkpoint cannot be used as asked."""
+    """A checkpoint that cannot be used as requested."""
 
 
 class EnvironmentProblem(FlowError, RuntimeError):
-    """The machine lacks something a run needs, such as Java."""
+    """A requirement of a run, such as Java, that the machine lacks."""
 
 
 class EngineError(FlowError, RuntimeError):
-    """Spark failed in a way that is not the fault of a step; Spark's own log says more."""
+    """A failure of Spark that no step caused; Spark's own log has the details."""
 
 
 class UnusedStepWarning(UserWarning):
-    """A step's items reach no output, `op.inspect` or `op.raises`: the step has no effect."""
+    """A step without effect: its items reach no output, `op.inspect` or `op.raises`."""

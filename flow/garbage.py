@@ -1,8 +1,9 @@
-"""How often Python looks for garbage: what reference counts alone would never let go of.
+"""Thresholds of Python's cyclic garbage collector during an epoch.
 
-The interpreter looks whenever some hundred more objects have been made than let go, and looks again
-and again at what stays. An epoch makes a million items that stay until it ends, so that this takes
-a third of the time of windows over Python objects, and half of that of reading Kafka's messages.
+By default a collection starts whenever some hundred more objects have been made than freed, and
+visits all surviving objects again. An epoch makes a million items that survive until its end.
+Collections then take a third of the time of windows over Python objects, and half of the time of
+reading Kafka messages.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_SELDOM = 100_000
-"""How many more objects have to be made: what a user's functions leave in cycles is found then."""
+_THRESHOLD = 100_000
+"""The number of new objects that starts a collection. Cycles of objects are still freed."""
 
 
 def collect_seldom() -> None:
-    """From now on, let this process look for garbage seldom, if it looks at all.
+    """Raise the collector's threshold in this process, unless the collector is off.
 
     >>> before = gc.get_threshold()
     >>> collect_seldom()
@@ -25,13 +26,13 @@ def collect_seldom() -> None:
     >>> gc.set_threshold(*before)
     """
     first, *others = gc.get_threshold()
-    if first:  # at 0 it never looks
-        gc.set_threshold(max(first, _SELDOM), *others)
+    if first:  # 0 turns the collector off.
+        gc.set_threshold(max(first, _THRESHOLD), *others)
 
 
 @contextmanager
 def collecting_seldom() -> Iterator[None]:
-    """Look for garbage seldom meanwhile, in a process that is not ours alone."""
+    """Raise the threshold during the block, for a process that also runs other code."""
     before = gc.get_threshold()
     collect_seldom()
     try:
@@ -42,11 +43,11 @@ def collecting_seldom() -> Iterator[None]:
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Look for no garbage while objects are made of which none can be in a cycle."""
-    was = gc.isenabled()
+    """Turn the collector off during a block whose objects form no cycles."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was:
+        if was_enabled:
             gc.enable()

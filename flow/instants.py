@@ -1,4 +1,4 @@
-"""Instants: UTC microseconds inside, aware datetimes where a user sees them."""
+"""Instants: whole microseconds since the Unix epoch inside, aware datetimes for users."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import TypeAlias
 from flow.errors import TimestampError, shorten
 
 Instant: TypeAlias = datetime | int | float | str
-"""What a user may give where a point in time is asked for: an aware datetime, Unix seconds, or
-ISO 8601 text with an offset."""
+"""The types of an instant argument: an aware datetime, Unix seconds, or ISO 8601 text with an
+offset."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICRO = timedelta(microseconds=1)
 
 MIN_US = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICRO
-"""The least instant a datetime can hold."""
+"""The least instant that a datetime can hold."""
 MAX_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICRO
-"""The greatest instant a datetime can hold."""
+"""The greatest instant that a datetime can hold."""
 NEVER = 2**62
-"""Later than any instant: a due time that never comes, the watermark after the end of input."""
+"""A time after any instant: the due time of no timer, and the watermark after the end of input."""
 
 NO_PROGRESS = -NEVER
-"""Earlier than any instant: the progress of a stream of which nothing is known yet."""
+"""A time before any instant: the progress of a stream without values."""
 
 
 def from_us(micros: int) -> datetime:
-    """Turn microseconds into an aware UTC datetime, held to what a datetime can say.
+    """Convert microseconds to an aware UTC datetime, clipped to the range of datetimes.
 
     >>> from_us(0)
     datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc)
@@ -36,10 +36,10 @@ def from_us(micros: int) -> datetime:
 
 
 def datetime_us(value: datetime) -> int:
-    """Turn an aware datetime into microseconds.
+    """Convert an aware datetime to microseconds.
 
     Raises:
-        TimestampError: when the datetime is naive.
+        TimestampError: if the datetime is naive.
     """
     if value.tzinfo is None or value.utcoffset() is None:
         raise TimestampError(
@@ -55,13 +55,13 @@ _PLAUSIBLE_US = 0
 
 
 def instant_us(value: object) -> int:
-    """Read a point in time as microseconds since the Unix epoch.
+    """Read an instant as microseconds since the Unix epoch.
 
     Args:
         value: an aware datetime, a number of Unix seconds, or ISO 8601 text with an offset.
 
     Raises:
-        TimestampError: for a naive datetime, text without an offset, or anything else.
+        TimestampError: for a naive datetime, text without an offset, or any other value.
 
     >>> instant_us("1970-01-01T00:00:01Z")
     1000000
@@ -118,19 +118,19 @@ def _smaller_unit(micros: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The system time of one epoch, handed to every step logic: the only clock there is.
+    """The system time of one epoch, and the only clock that a step's logic may read.
 
     Attributes:
-        now_us: system time, microseconds since the Unix epoch; never goes back.
-        downtime_us: how long, all in all, the flow has not been running since its first epoch.
-        progress_us: how far the step's stream has come, where the step measures its progress.
-        read_us: the running time up to which all sources that feed the step have been read, which
-            is before `running_us` while values wait there; `NEVER` where nothing waits.
-        bound_us: the greatest watermark that the step may go by, as partitions of its sources that
-            are behind hold it; `NEVER` where none does.
+        now_us: system time, microseconds since the Unix epoch; never decreases.
+        downtime_us: the total time that the flow has not been running since its first epoch.
+        progress_us: the stream progress, for a step that measures it.
+        read_us: the running time up to which all sources of the step have been read; before
+            `running_us` while a source has a backlog, `NEVER` without a backlog.
+        bound_us: the upper bound of the step's watermarks that source partitions behind impose;
+            `NEVER` without such partitions.
         held_since_us: the inputs' clock at which a partition began to hold the step's watermarks;
-            `NEVER` where none does.
-        start: the same moment at the epoch's start, where that differs.
+            `NEVER` without such a partition.
+        start: the moment at the epoch's start, if different.
     """
 
     now_us: int
@@ -153,9 +153,9 @@ class Moment:
 
     @property
     def inputs_us(self) -> int:
-        """The inputs' clock: the running time that event-time watermarks advance by.
+        """The inputs' clock: the running time up to which all sources of the step have been read.
 
-        It is the running time up to which all sources that feed the step have been read.
+        Event-time watermarks advance with the inputs' clock.
         """
         return min(self.running_us, self.read_us)
 
@@ -166,5 +166,5 @@ class Moment:
 
     @property
     def before(self) -> Moment:
-        """The moment at the epoch's start, before its values."""
+        """The moment at the epoch's start, before the epoch's values."""
         return self if self.start is None else self.start

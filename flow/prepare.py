@@ -1,21 +1,21 @@
-"""Have flows start faster in this Python environment: ``python -m flow.prepare``, once.
+"""The command ``python -m flow.prepare``: make flows start faster in this Python environment.
 
-A JVM that starts Spark spends most of its first seconds on reading classes. This runs a small flow,
-once as a stream and once as a batch job, and keeps the classes that it took in an archive in the
-Python environment, from which later runs on this machine map them into memory. The archive takes
-some 200 MB. A Java or a PySpark other than those that made it leaves it alone: run this again after
-a change of either.
+A JVM that starts Spark spends most of its first seconds on reading classes. The command runs a
+small flow, once as a stream and once as a batch job, and stores the classes that the flow loads in
+an archive in the Python environment. Later runs on this machine map the archive into memory. The
+archive has about 200 MB. Another version of Java or PySpark ignores the archive: run the command
+again after a change of either.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import flow.operators as op
-from flow.cli.run_command import complain
+from flow.cli.arguments import CommandError, CommandParser
+from flow.cli.output import print_error
 from flow.connectors.files import JsonLinesSource, ParquetSink, TextSink
 from flow.dataflow import Dataflow
 from flow.engine.temporary import temporary_directory
@@ -25,16 +25,20 @@ from recovery import RecoveryConfig
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Prepare this environment; 1 is the exit code where that cannot be done."""
-    description = "Have flows start faster in this Python environment."
-    argparse.ArgumentParser("python -m flow.prepare", description=description).parse_args(argv)
+    """Prepare this environment, and return the exit code: 1 if the archive cannot be made."""
+    parser = CommandParser("python -m flow.prepare", "Make flows start faster in this environment.")
+    try:
+        parser.parse_args(argv)
+    except CommandError as error:
+        print_error(str(error))
+        return 2
     from flow.engine.spark.startup.spark_home import prepare_home
 
-    sys.stderr.write("running a small flow, for Java to keep the classes that it needs ...\n")
+    sys.stderr.write("running a small flow, for Java to store the classes that it needs ...\n")
     try:
         archive = prepare_home(_run_flows)
     except FlowError as error:
-        complain(str(error))
+        print_error(str(error))
         return 1
     size = archive.stat().st_size // 2**20
     sys.stderr.write(f"flows start from {archive} ({size} MB) from now on\n")
@@ -54,7 +58,7 @@ def _run_flows() -> None:
 
 
 def _flow(folder: Path, out: str) -> Dataflow:
-    """A flow of two levels, with outputs of two kinds."""
+    """Make a flow of two levels with outputs of two kinds."""
     flow = Dataflow("prepare")
     rows = op.input("rows", flow, JsonLinesSource(str(folder / "in" / "*.jsonl")))
     counted = op.stateful_map("count", op.key_on("by_key", rows, "key"), _count)

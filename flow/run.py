@@ -1,6 +1,6 @@
-"""The command line: ``python -m flow.run module:flow`` runs a flow, see `flow.cli.run_command`.
+"""The command ``python -m flow.run module:flow``: run a flow; see `flow.cli.run_command`.
 
-The function of the same name is ``flow.run``, which lives in `flow.running`.
+The function ``flow.run`` is in `flow.running`.
 """
 
 import sys
@@ -14,7 +14,7 @@ else:
     from types import ModuleType
 
     class _CallableModule(ModuleType):
-        """This module, once imported, stands where the package had its function: it is called."""
+        """A module that can be called: its import replaces the function ``flow.run``."""
 
         __call__ = staticmethod(run)
 

@@ -1,4 +1,4 @@
-"""`run`: one way to run a flow, whatever engine fits it."""
+"""`run`: check the arguments, choose an engine, and run a flow on a Spark session."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from flow.engine.plan.plan import Plan, compile_flow
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.instants import Instant, instant_us
 from flow.operators.edges import Input
-from flow.reports.progress import DropWarnings, LateWarnings
+from flow.reports.loss_warnings import DropWarnings, LateWarnings
 from flow.signals import own_handlers_kept, plainly_interrupted, stopping_on_signals
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 EngineName: TypeAlias = Literal["auto", "batch", "streaming"]
 EpochReport: TypeAlias = Callable[[int, Stats, Feed | None], None]
+"""A function that gets an epoch's number, counts and feed; the feed is ``None`` in a batch."""
 
 
 def run(
@@ -48,94 +49,104 @@ def run(
     on_epoch: EpochReport | None = None,
     stop: StopFlag | None = None,
 ) -> Summary:
-    """Run a flow on Spark until its sources end, and return what it did.
+    """Run a flow on Spark until its sources end, and return a summary.
 
     A flow whose inputs all end, run without `recovery`, is one Spark batch job; any other is one
     streaming query.
 
-    A streaming query that is run in the main thread ends after the epoch in hand when Ctrl-C or a
-    SIGTERM asks for it, and this returns; a second one ends the process. Handlers of these signals
-    that the program has set itself are left alone.
+    A streaming query that is run in the main thread ends after the current epoch when Ctrl-C or a
+    SIGTERM comes, and this function returns; a second signal ends the process. Signal handlers that
+    the program has set stay in place.
 
     Args:
         flow: the flow.
         recovery: where to keep state and offsets, to go on from after a stop.
-        spark: the session to use; else the one there is, else a local one is made.
+        spark: the session to use; by default the active one, else a new local one.
         engine: ``"batch"`` or ``"streaming"`` to choose; ``"auto"`` chooses as said above.
-        trigger: how often to start an epoch, as a duration; ``"available"`` to read what there is
-            and stop; when left out, as soon as there is something to do.
-        drain: whether to end the input when the run ends by itself, which closes every window;
-            ``False`` leaves them open in the checkpoint for the next run. When left out: whether
-            all sources have an end.
-        system_time: for tests: system time stands still there, and only `Advance` moves it.
-        master: Spark's master URL, when a session has to be made.
-        conf: Spark configuration, when a session has to be made.
-        log_level: how much Spark writes to its log, when a session has to be made.
-        py_files: modules of one's own to send to a cluster's workers, when a session has to be
-            made.
-        shards: how many slices the key space has; kept for a checkpoint's life.
-        partitions: how many partitions each level has; kept for a checkpoint's life.
-        on_epoch: called with each epoch's number, counts, and feed (``None`` in a batch).
-        stop: asked by another thread, or a signal handler, to stop between two epochs; when it is
-            given, signals are left alone.
+        trigger: the interval at which epochs start, as a duration; ``"available"`` to read all
+            available items and stop; by default, an epoch starts as soon as items are available.
+        drain: whether the end of the run is the end of input, which closes every window; ``False``
+            leaves windows open in the checkpoint for the next run. By default, True if all sources
+            have an end.
+        system_time: for tests: system time stands still at this instant, and only `Advance` moves
+            it.
+        master: Spark's master URL, for a new session.
+        conf: Spark configuration, for a new session.
+        log_level: the level of Spark's log, for a new session.
+        py_files: modules of the user's own to send to a cluster's workers, for a new session.
+        shards: the number of shards of the key space; fixed for a checkpoint's life.
+        partitions: the number of partitions of each level; fixed for a checkpoint's life.
+        on_epoch: called after each epoch with its number, counts, and feed (``None`` in a batch).
+        stop: a flag by which another thread, or a signal handler, stops the run between two epochs;
+            with a flag, `run` handles no signals.
 
     Returns:
-        What the run did.
+        The summary of the run.
 
     Raises:
-        FlowBuildError: when the flow or an argument is not fit to run.
-        EnvironmentProblem: when there is no Java that Spark can run on.
-        StepError: when a step failed; its cause is the user's own exception.
-        SourceError, SinkError: when a source or a sink failed.
-        EngineError: when Spark failed.
-        KeyboardInterrupt: when Ctrl-C ended a batch.
+        FlowBuildError: if the flow or an argument is not fit to run.
+        EnvironmentProblem: if there is no Java that Spark can run on.
+        StepError: if a step failed; its cause is the user's own exception.
+        SourceError, SinkError: if a source or a sink failed.
+        EngineError: if Spark failed.
+        KeyboardInterrupt: if Ctrl-C ended a batch.
     """
+    _check_arguments(flow, recovery, shards, partitions)
+    plan = compile_flow(flow)
+    drain = _is_bounded(plan) if drain is None else bool(drain)
+    is_batch = _chooses_batch(plan, engine, recovery, trigger)
+    time_of_day = wall_time if system_time is None else FixedTime(instant_us(system_time))
+    interval = _interval(trigger)
+    session = spark or _new_session(flow.flow_id, master, conf, log_level, py_files)
+    report = _EpochReports(plan, on_epoch)
+    start = time.monotonic()
+    if is_batch:
+        summary = _run_batch(plan, session, drain, time_of_day, shards, partitions, report)
+    else:
+        from flow.engine.spark.streaming import StreamingRun, StreamingSettings
+
+        only_available = trigger == "available"
+        settings = StreamingSettings(
+            recovery, interval, only_available, drain, time_of_day, shards, partitions
+        )
+        with _stop_flag(stop) as flag:
+            summary = StreamingRun(plan, session, settings, report, flag).run()
+    summary.seconds = time.monotonic() - start
+    summary.behind = report.behind
+    return summary
+
+
+def _check_arguments(
+    flow: object, recovery: object, shards: int | None, partitions: int | None
+) -> None:
     if not isinstance(flow, Dataflow):
         raise FlowTypeError(f"run needs a Dataflow, got {type(flow).__name__} {shorten(flow)}")
     if recovery is not None and not hasattr(recovery, "admit"):
         raise FlowTypeError(
             f"recovery must be a RecoveryConfig, got {type(recovery).__name__} {shorten(recovery)}"
         )
-    plan = compile_flow(flow)
     for name, count in (("shards", shards), ("partitions", partitions)):
         if count is not None:
             check_whole(name, count, 1)
-    drain = _bounded(plan) if drain is None else bool(drain)
-    batch = _chooses_batch(plan, engine, recovery, trigger)
-    time_of_day = wall_time if system_time is None else FixedTime(instant_us(system_time))
-    interval = _interval(trigger)
 
+
+def _new_session(
+    name: str,
+    master: str | None,
+    conf: Mapping[str, str] | None,
+    log_level: str,
+    py_files: Sequence[str],
+) -> SparkSession:
     from flow.engine.spark.session.session import SparkSettings, make_session
 
     settings = SparkSettings(master, dict(conf or {}), log_level, tuple(py_files))
     with own_handlers_kept():
-        session = spark or make_session(flow.flow_id, settings)
-    report = _Reports(plan, on_epoch)
-    started = time.monotonic()
-    if batch:
-        summary = _batch(plan, session, drain, time_of_day, shards, partitions, report)
-    else:
-        from flow.engine.spark.streaming import StreamingRun, StreamingSettings
-
-        streaming = StreamingSettings(
-            recovery,
-            interval,
-            trigger == "available",
-            drain,
-            time_of_day,
-            shards,
-            partitions,
-        )
-        with _stop_flag(stop) as flag:
-            summary = StreamingRun(plan, session, streaming, report, flag).run()
-    summary.seconds = time.monotonic() - started
-    summary.behind = report.behind
-    return summary
+        return make_session(name, settings)
 
 
 @contextlib.contextmanager
 def _stop_flag(given: StopFlag | None) -> Iterator[StopFlag]:
-    """The flag that the caller asks to stop by, or else one that signals ask."""
+    """Yield the caller's flag, or else a new flag that signals set."""
     if given is not None:
         yield given
         return
@@ -144,11 +155,12 @@ def _stop_flag(given: StopFlag | None) -> Iterator[StopFlag]:
         yield flag
 
 
-class _Reports:
-    """What is done after each epoch: warnings of what was lost, then what was asked for.
+class _EpochReports:
+    """The reports after each epoch: warnings of lost values, then the caller's function.
 
     Attributes:
-        behind: how many items waited behind the last epoch, by input and source partition.
+        behind: the number of items left to read after the last epoch, by input and source
+            partition.
     """
 
     def __init__(self, plan: Plan, on_epoch: EpochReport | None) -> None:
@@ -161,12 +173,12 @@ class _Reports:
         self._warn_of_drops(stats)
         self._warn_of_late(stats)
         if feed is not None:
-            self.behind = {step_id: one for step_id, one in feed.behind.items() if one}
+            self.behind = {step_id: counts for step_id, counts in feed.behind.items() if counts}
         if self._on_epoch is not None:
             self._on_epoch(epoch, stats, feed)
 
 
-def _batch(
+def _run_batch(
     plan: Plan,
     session: SparkSession,
     drain: bool,
@@ -186,18 +198,19 @@ def _chooses_batch(plan: Plan, engine: str, recovery: Recovery | None, trigger: 
     check_choice("engine", engine, ("auto", "batch", "streaming"))
     if engine == "batch" and recovery is not None:
         raise FlowBuildError(
-            "the batch engine keeps no state to recover: leave recovery out, or the engine"
+            "engine='batch' keeps no state to recover: leave out recovery=, or engine="
         )
     if engine == "auto":
-        return recovery is None and trigger is None and _bounded(plan) and not _timed(plan)
+        asks_for_streaming = recovery is not None or trigger is not None
+        return not asks_for_streaming and _is_bounded(plan) and not _needs_streaming(plan)
     return engine == "batch"
 
 
-def _bounded(plan: Plan) -> bool:
+def _is_bounded(plan: Plan) -> bool:
     return all(_source(plan, name).bounded for name in plan.inputs)
 
 
-def _timed(plan: Plan) -> bool:
+def _needs_streaming(plan: Plan) -> bool:
     return any(_source(plan, name).needs_streaming for name in plan.inputs)
 
 

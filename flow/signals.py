@@ -1,7 +1,7 @@
-"""Signals: a first Ctrl-C or SIGTERM lets the epoch in hand end, a second one ends the process.
+"""Signal handling: a first Ctrl-C or SIGTERM stops after the current epoch, a second at once.
 
-A handler that a program has set itself is its own business and stays in place. PySpark sets one
-whenever a session is made in the main thread; that one counts as nobody's.
+A handler that the program has set stays in place. PySpark's own handler, which PySpark sets when
+the main thread makes a session, counts as none.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from typing import Any
 
 from flow.errors import StepError
 
-SAID = "stopping when the epoch in hand is done; a second Ctrl-C stops at once"
+STOP_MESSAGE = "stopping after the current epoch; a second Ctrl-C stops at once"
 
 _DEFAULTS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 
 
 @contextlib.contextmanager
 def stopping_on_signals(ask: Callable[[], None]) -> Iterator[None]:
-    """Let a first Ctrl-C or SIGTERM ask for a stop, and a second one end the process.
+    """Ask for a stop at a first Ctrl-C or SIGTERM in the block, and end the process at a second.
 
-    Outside the main thread, which alone may handle signals, nothing is changed; nor is a handler
-    that the program has set itself.
+    Outside the main thread, the only one that may handle signals, the context does nothing. A
+    handler that the program has set stays in place.
 
     Args:
-        ask: called by the first; it must not wait for anything.
+        ask: called at the first signal, in a signal handler: must not block.
     """
-    asked: list[int] = []
+    first_signals: list[int] = []
 
     def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        if asked:
+        if first_signals:
             _end_at_once(number)
-        asked.append(number)
-        _say(SAID)
+        first_signals.append(number)
+        _print(STOP_MESSAGE)
         ask()
 
-    before = {number: signal.getsignal(number) for number in _DEFAULTS if _is_nobodys(number)}
+    before = {number: signal.getsignal(number) for number in _DEFAULTS if _is_free(number)}
     for number in before:
         signal.signal(number, on_signal)
     try:
@@ -54,22 +54,21 @@ def stopping_on_signals(ask: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def own_handlers_kept() -> Iterator[None]:
-    """Put a program's own handler of Ctrl-C back, if PySpark takes its place meanwhile."""
+    """Restore the program's own Ctrl-C handler if PySpark replaces the handler in the block."""
     before = signal.getsignal(signal.SIGINT)
-    own = _in_main_thread() and before is not None and not _is_nobodys(signal.SIGINT)
+    is_own = _in_main_thread() and before is not None and not _is_free(signal.SIGINT)
     try:
         yield
     finally:
-        if own:
+        if is_own:
             signal.signal(signal.SIGINT, before)
 
 
 @contextlib.contextmanager
 def plainly_interrupted() -> Iterator[None]:
-    """Let Ctrl-C be a `KeyboardInterrupt`, not what Spark says of the jobs that end because of it.
+    """Raise a plain `KeyboardInterrupt` at Ctrl-C, without the errors of Spark jobs that end.
 
-    What Spark and Py4J were at when it came is left out of its trace, and not logged: Py4J raises
-    all that it logs.
+    The log of Py4J, which logs each exception that it raises, is off during the block.
     """
     py4j = logging.getLogger("py4j")
     before = py4j.level
@@ -77,9 +76,9 @@ def plainly_interrupted() -> Iterator[None]:
     try:
         yield
     except StepError:
-        raise  # also where a user's function raised it, in a worker
+        raise  # A user's function may raise KeyboardInterrupt itself, in a worker.
     except BaseException as error:
-        if any(isinstance(one, KeyboardInterrupt) for one in _causes(error)):
+        if any(isinstance(cause, KeyboardInterrupt) for cause in _causes(error)):
             raise KeyboardInterrupt from None
         raise
     finally:
@@ -87,19 +86,19 @@ def plainly_interrupted() -> Iterator[None]:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception, and those that it was raised from or while they were handled."""
+    """Yield an exception and the exceptions before it: causes, or contexts."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
 
 
-def _is_nobodys(number: signal.Signals) -> bool:
-    """Whether a signal can be taken: this is the main thread, and no one else has asked for it."""
+def _is_free(number: signal.Signals) -> bool:
+    """True if this is the main thread, and the program has set no handler for the signal."""
     handler = signal.getsignal(number)
-    return _in_main_thread() and (handler == _DEFAULTS[number] or _is_pysparks(handler))
+    return _in_main_thread() and (handler == _DEFAULTS[number] or _is_pyspark_handler(handler))
 
 
-def _is_pysparks(handler: Any) -> bool:
+def _is_pyspark_handler(handler: Any) -> bool:
     return str(getattr(handler, "__module__", "")).startswith("pyspark.")
 
 
@@ -108,15 +107,15 @@ def _in_main_thread() -> bool:
 
 
 def _end_at_once(number: int) -> None:
-    """End without another word of Python's or Spark's; the JVM goes when this process is gone."""
-    _say("stopped at once")
+    """End the process without further messages of Python or Spark; the JVM ends with it."""
+    _print("stopped at once")
     with contextlib.suppress(Exception):
         sys.stdout.flush()
     os._exit(128 + number)
 
 
-def _say(text: str) -> None:
-    """Say something on standard error; what is wrong with that must not reach what runs here."""
+def _print(text: str) -> None:
+    """Write to standard error. An error here must not reach the code that the signal interrupts."""
     with contextlib.suppress(Exception):
         sys.stderr.write(text + "\n")
         sys.stderr.flush()

@@ -1,176 +1,37 @@
-"""Pictures of a flow: ``python -m flow.visualize module:flow`` prints Mermaid, or JSON.
-
-Steps are grouped by level, the number of keyed shuffles that lie before them, and thick arrows are
-the shuffles themselves.
-"""
+"""The command ``python -m flow.visualize module:flow``: print a flow's graph as Mermaid or JSON."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import re
 import sys
 from collections.abc import Sequence
 
-from flow.cli.loading import CommandError, CommandParser, load_flow
-from flow.cli.run_command import complain
-from flow.dataflow import Dataflow, Operator, Step
-from flow.engine.plan.plan import Plan, assign_levels
-from flow.keyed.step import OverColumns, Stateful
-from flow.operators.edges import Input, Output
+from flow.cli.arguments import CommandError, FlowParser
+from flow.cli.loading import load_flow
+from flow.cli.output import print_error
+from flow.reports.graph import levels_of, lowering_text, operator_name, to_json, to_mermaid
 
-_NOT_PLAIN = re.compile(r"(?<![^\W_])[._-]|[._-](?![^\W_])|[^\w .-]")
-"""All that could mean something to Mermaid, or to the Markdown in its labels."""
-
-
-def to_mermaid(flow: Dataflow) -> str:
-    """Draw a flow as a Mermaid flowchart.
-
-    Inputs are rounded, outputs are cylinders; an edge says which port it leaves by, unless that is
-    ``down``. A keyed step says whether it runs over columns or key by key, and why. A flow that is
-    not fit to run yet, for want of an output, can be drawn too.
-
-    >>> import flow.operators as op
-    >>> from flow.testing import TestingSource
-    >>> flow = Dataflow("example")
-    >>> numbers = op.input("numbers", flow, TestingSource([1, 2]))
-    >>> small = op.branch("small", numbers, lambda n: n < 2).trues
-    >>> print(to_mermaid(op.map("name", small, str).flow))
-    flowchart TD
-        subgraph level0["level 0"]
-            s0(["numbers<br/>input"])
-            s1["small<br/>branch"]
-            s2["name<br/>map"]
-        end
-        s0 --> s1
-        s1 -->|"trues"| s2
-    """
-    names = {step.step_id: f"s{number}" for number, step in enumerate(flow.steps)}
-    levels = levels_of(flow)
-    lines = ["flowchart TD"]
-    for level in sorted(set(levels.values())):
-        title = "level 0" if level == 0 else f"level {level}, after shuffle {level}"
-        lines.append(f'    subgraph level{level}["{title}"]')
-        steps = [step for step in flow.steps if levels[step.step_id] == level]
-        lines += [f"        {names[step.step_id]}{_shape(step)}" for step in steps]
-        lines.append("    end")
-    shuffled = _shuffled(flow)
-    for step in flow.steps:
-        arrow = "==>" if step.step_id in shuffled else "-->"
-        for up in step.ups:
-            port = "" if up.port == "down" else f'|"{_label(up.port)}"|'
-            lines.append(f"    {names[up.step_id]} {arrow}{port} {names[step.step_id]}")
-    return "\n".join(lines)
-
-
-def to_json(flow: Dataflow) -> str:
-    """Write a flow's graph as JSON: its steps in flow order, each with what it reads.
-
-    >>> import flow.operators as op
-    >>> from flow.testing import TestingSource
-    >>> flow = Dataflow("example")
-    >>> _ = op.input("numbers", flow, TestingSource([1, 2]))
-    >>> json.loads(to_json(flow))["steps"]
-    [{'step_id': 'numbers', 'operator': 'input', 'ups': [], 'level': 0}]
-    """
-    levels = levels_of(flow)
-    steps = [
-        {
-            "step_id": step.step_id,
-            "operator": operator_name(step.operator),
-            "ups": [{"step_id": up.step_id, "port": up.port} for up in step.ups],
-            "level": levels[step.step_id],
-            **_lowering_as_json(step),
-        }
-        for step in flow.steps
-    ]
-    return json.dumps({"flow_id": flow.flow_id, "steps": steps}, indent=2, ensure_ascii=False)
-
-
-def operator_name(operator: Operator) -> str:
-    """What the operator function is called that adds such a step.
-
-    >>> from flow.operators.stateless import KeyOn, Map
-    >>> operator_name(KeyOn("origin")), operator_name(Map(str, on_value=True))
-    ('key_on', 'map_value')
-    """
-    if isinstance(operator, Stateful):
-        return operator.kind
-    name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(operator).__name__).lower()
-    return f"{name}_value" if getattr(operator, "on_value", False) else name
-
-
-def levels_of(flow: Dataflow) -> dict[str, int]:
-    """The level of each step: how many shuffles lie before it, its own included."""
-    shuffled = _shuffled(flow)
-    levels: dict[str, int] = {}
-    for step in flow.steps:
-        below = max((levels[up.step_id] for up in step.ups), default=0)
-        levels[step.step_id] = shuffled.get(step.step_id, below)
-    return levels
-
-
-def lowering_text(operator: Stateful) -> str:
-    """Say whether a keyed step runs over columns or key by key, and why.
-
-    >>> lowering_text(Stateful(lambda snapshot: None, "stateful"))
-    'key by key: stateful calls Python for each key'
-    """
-    lowering = operator.lower()
-    return "over columns" if isinstance(lowering, OverColumns) else f"key by key: {lowering.reason}"
+__all__ = ["levels_of", "lowering_text", "main", "operator_name", "to_json", "to_mermaid"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the flow that the command line names; 2 is the exit code of a mistake in it."""
+    """Print the graph of the flow that a command line names.
+
+    Args:
+        argv: the arguments; those of this process when left out.
+
+    Returns:
+        The exit code: 2 if the command line or the flow's module is wrong.
+    """
+    parser = FlowParser("python -m flow.visualize", "Print the graph of a flow.")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of Mermaid")
     try:
-        options = _parser().parse_args(argv)
+        options = parser.parse_args(argv)
         flow = load_flow(options.flow)
     except CommandError as error:
-        complain(str(error))
+        print_error(str(error))
         return 2
     sys.stdout.write((to_json(flow) if options.json else to_mermaid(flow)) + "\n")
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = CommandParser("python -m flow.visualize", "Print the graph of a flow.")
-    parser.add_argument("--json", action="store_true", help="print JSON in the place of Mermaid")
-    return parser
-
-
-def _shuffled(flow: Dataflow) -> dict[str, int]:
-    """The levels of the steps whose items are brought together by key before them."""
-    plan = assign_levels(Plan(flow.flow_id, "", {step.step_id: step for step in flow.steps}))
-    return {name: level for level, names in enumerate(plan.levels, 1) for name in names}
-
-
-def _lowering_as_json(step: Step) -> dict[str, str]:
-    if not isinstance(step.operator, Stateful):
-        return {}
-    lowering = step.operator.lower()
-    if isinstance(lowering, OverColumns):
-        return {"runs": "over columns"}
-    return {"runs": "key by key", "reason": lowering.reason}
-
-
-def _shape(step: Step) -> str:
-    lines = [step.step_id, operator_name(step.operator)]
-    if isinstance(step.operator, Stateful):
-        lines.append(lowering_text(step.operator))
-    label = f'"{"<br/>".join(map(_label, lines))}"'
-    match step.operator:
-        case Input():
-            return f"([{label}])"
-        case Output():
-            return f"[({label})]"
-        case _:
-            return f"[{label}]"
-
-
-def _label(text: str) -> str:
-    """A text that Mermaid shows as it is, with a character's number where it might not."""
-    lines = text.splitlines() or [text]
-    return "<br/>".join(_NOT_PLAIN.sub(lambda found: f"#{ord(found[0])};", one) for one in lines)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typing import Any
 
 from typing_extensions import override
 
+from flow.fields import field_path
 from flow.keyed.logic import Progress
 from flow.keyed.step import KeyByKey, LogicBuilder, Lowering, OverColumns
 from flow_windowing.aggregates.aggregator import Aggregator
@@ -142,8 +143,7 @@ def fields_of(config: WindowingConfig, plan: WindowPlan) -> frozenset[str] | Non
             return None
         field = getattr(aggregator, "field", None)
         paths |= {field} if isinstance(field, str) else set()
-    # A path may be a field's very name, or begin with one.
-    return frozenset(paths | {path.split(".")[0] for path in paths})
+    return frozenset().union(*(field_path(path).record_fields for path in paths))
 
 
 def _aggregators_of(

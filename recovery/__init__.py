@@ -1,17 +1,17 @@
-"""Where a flow's state lives on disk, for it to go on after a stop.
+"""Checkpoints, from which flows go on after a stop, and the tools that show and change them.
 
-Start with `RecoveryConfig`, which `flow.run` takes. The functions look into what is there, check it
-and set it back, and are commands too: ``python -m recovery --help``.
+Start with `RecoveryConfig`, an argument of `flow.run`. The other functions are the tools, which are
+also commands: ``python -m recovery --help``.
 """
 
 from recovery.settings import RecoveryConfig
 from recovery.tools.exporting import Export, export
 from recovery.tools.inspecting import KeyState, StepState, inspect
-from recovery.tools.overview import CheckpointStatus, SourceStatus, StepStatus, status
 from recovery.tools.relocating import Relocation, relocate
 from recovery.tools.rescaling import Rescaled, rescale
 from recovery.tools.rewinding import Rewind, rewind
 from recovery.tools.seeding import seed
+from recovery.tools.status import CheckpointStatus, SourceStatus, StepStatus, status
 from recovery.tools.verifying import Problem, verify
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""``python -m recovery``; see `recovery.cli`."""
+"""The command ``python -m recovery``; see `recovery.cli`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Where a flow keeps what it needs to go on after a stop."""
+"""`RecoveryConfig`: the checkpoint of a flow, and the settings with which a run goes on from it."""
 
 from __future__ import annotations
 
@@ -10,42 +10,44 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from flow.checks import check_choice, check_whole
 from flow.engine.checkpoint.admission import Admission
 from flow.engine.plan.plan import Plan
-from flow.errors import FlowBuildError, FlowTypeError, shorten
+from flow.errors import FlowTypeError, shorten
 from recovery.identity.admitting import admit
+from recovery.reading.paths import directory_path
+from recovery.tools import verifying
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OnRemoved: TypeAlias = Literal["refuse", "drop"]
-"""What becomes of the state of a step that is not in the flow any more."""
+"""The treatment of the state of a step that the flow no longer has."""
 
 KEEP_EPOCHS = 100
 
 
 @dataclass(frozen=True, init=False)
 class RecoveryConfig:
-    """The directory that a flow recovers from, for ``run(flow, recovery=...)``.
+    """The checkpoint that a flow recovers from, for ``run(flow, recovery=...)``.
 
-    All that a stopped or failed flow needs to go on is kept there, and nothing else is: the offsets
-    that its inputs have reached, with the system time of each epoch; the state of every key; the
-    lists that sources keep, such as the files they have seen; and ``flow.json``, which says which
-    flow it is and how its key space is cut. The directory is made by the first run. Each flow needs
-    one of its own, and one that outlives the machine if the flow is to.
+    A checkpoint is a directory with all that a stopped or failed flow needs to go on: the offsets
+    of inputs and the system time of each epoch; the state of every key; the logs of sources, such
+    as lists of files; and ``flow.json``, the identity of the flow and the layout of its state. The
+    first run makes the directory. Each flow needs a directory of its own, on storage that outlives
+    the machine if the flow must.
 
     Args:
         path: the directory, a path or a URI of any file system that Spark can reach, such as
             ``s3a://bucket/checkpoints/departures``.
-        reset_steps: steps that start afresh, without the state they have there, because it does not
-            fit them any more, or is wrong; and inputs that are read from their beginning. Each is
-            reset once: leaving it here for later runs does no harm.
-        on_removed: ``"drop"`` gives up the state of steps that are not in the flow any more; by
-            default such a flow is refused.
-        keep_epochs: how many finished epochs the checkpoint can be set back by. More take more
-            room: each keeps what it changed of the state.
+        reset_steps: steps that drop their state and start without, because the state does not fit
+            the step any more or is wrong; and inputs that are read from their beginning. Each is
+            reset once: the same setting in later runs has no effect.
+        on_removed: ``"drop"`` drops the state of steps that the flow no longer has; by default, a
+            run of such a flow is refused.
+        keep_epochs: the number of finished epochs by which the checkpoint can be set back. Each
+            epoch takes the space of its changes to the state.
 
     Raises:
-        FlowTypeError: when the path is not text, or the steps are not a list of ids.
-        FlowBuildError: when an argument is not fit; it says which.
+        FlowTypeError: if the path is not text, or the steps are not a list of ids.
+        FlowBuildError: if an argument is wrong; the error names the argument.
 
     >>> RecoveryConfig("checkpoints/departures")
     RecoveryConfig(path='checkpoints/departures')
@@ -67,7 +69,7 @@ class RecoveryConfig:
         check_choice("RecoveryConfig: on_removed", on_removed, ("refuse", "drop"))
         check_whole("RecoveryConfig: keep_epochs", keep_epochs, 1)
         set_field = object.__setattr__
-        set_field(self, "path", _checked_path(path))
+        set_field(self, "path", directory_path(path, "RecoveryConfig"))
         set_field(self, "reset_steps", _checked_steps(reset_steps))
         set_field(self, "on_removed", on_removed)
         set_field(self, "keep_epochs", keep_epochs)
@@ -83,47 +85,31 @@ class RecoveryConfig:
         return f"RecoveryConfig({', '.join(parts)})"
 
     def admit(self, kept: Any, plan: Plan, dropping: Sequence[str] = ()) -> Admission:
-        """Let a flow go on from this checkpoint; called by `flow.run`.
+        """Admit a flow to this checkpoint; called by `flow.run`.
 
         Args:
-            kept: what an earlier run's `Admission.kept` was; ``None`` for a new checkpoint.
-            plan: the flow, compiled.
-            dropping: the names of state that is to go, and may be there still.
+            kept: `Admission.kept` of the run before; ``None`` for a new checkpoint.
+            plan: the compiled flow.
+            dropping: the names of dropped state that may still be in the checkpoint.
 
         Raises:
-            CheckpointError: when the checkpoint's state does not fit the flow; it says what has
-                changed, what that means, and what may be done.
-            FlowBuildError: when `reset_steps` names a step that the flow has not.
+            CheckpointError: if the checkpoint's state does not fit the flow; the error lists the
+                changes and the ways out.
+            FlowBuildError: if `reset_steps` names a step that the flow does not have.
         """
         drop_removed = self.on_removed == "drop"
         return admit(kept, plan, self.path, self.reset_steps, drop_removed, dropping)
 
     def check(self, spark: SparkSession) -> None:
-        """Make sure that the checkpoint's newest files are whole; called by `flow.run`.
+        """Check that the checkpoint's newest files are whole; called by `flow.run`.
 
         Args:
-            spark: the session to read them with.
+            spark: the session that reads the files.
 
         Raises:
-            CheckpointError: when one is missing, cut off or changed; it says what may be done.
+            CheckpointError: if a file is missing, truncated or changed; with the ways out.
         """
-        from recovery.tools.verifying import check
-
-        check(self.path, spark)
-
-
-def _checked_path(path: object) -> str:
-    text = os.fspath(path) if isinstance(path, os.PathLike) else path
-    if not isinstance(text, str):
-        raise FlowTypeError(
-            f"RecoveryConfig needs a directory's path, got {type(path).__name__} {shorten(path)}"
-        )
-    if not text.strip():
-        raise FlowBuildError(
-            "RecoveryConfig needs a directory's path, got an empty one: "
-            "name a directory that no other flow uses"
-        )
-    return text
+        verifying.check(self.path, spark)
 
 
 def _checked_steps(steps: object) -> tuple[str, ...]:

@@ -171,3 +171,33 @@ def test_every_python_block_of_the_page_is_an_example_that_is_run() -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", WINDOWING.read_text(), re.DOTALL | re.MULTILINE)
     assert len(blocks) > 20
     assert [block for block in blocks if not block.startswith(">>> ")] == []
+
+
+def drawn_architecture(folder: Path) -> str:
+    program = "import draw_architecture as d; print(d.draw(), end='')"
+    made = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert made.returncode == 0, made.stderr
+    return made.stdout
+
+
+def test_the_picture_of_the_architecture_is_drawn_from_the_imports_of_today() -> None:
+    committed = (DOCS / "architecture.svg").read_text("utf-8")
+    assert committed == drawn_architecture(DOCS), "run python docs/draw_architecture.py"
+
+
+def test_the_page_of_the_architecture_names_rooms_modules_and_functions_that_are_there() -> None:
+    page = (DOCS / "architecture.md").read_text("utf-8")
+    picture = (DOCS / "architecture.svg").read_text("utf-8")
+    rooms = re.findall(r"^\| (`[^|]*`) \|", page, re.MULTILINE)
+    names = [name for cell in rooms for name in re.findall(r"`([^`]+)`", cell)]
+    assert len(names) > 10
+    assert [name for name in names if f">{name}<" not in picture] == []
+    paths = re.findall(r"`((?:flow|flow_windowing|recovery|tests|docs)/[\w/.]*)`", page)
+    assert len(paths) > 20
+    assert [path for path in paths if not (ROOT / path).exists()] == []

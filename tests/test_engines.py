@@ -257,7 +257,7 @@ def test_what_is_not_keyed_leaves_in_source_order_beside_a_keyed_step(
         (
             {"engine": "batch", "recovery": RecoveryConfig("x")},
             FlowBuildError,
-            "the batch engine keeps no state to recover: leave recovery out, or the engine",
+            "engine='batch' keeps no state to recover: leave out recovery=, or engine=",
         ),
         (
             {"recovery": "checkpoints/small"},

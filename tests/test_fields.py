@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from flow.fields import get_path
+from flow.fields import FieldPath
 
 
 @dataclass(frozen=True)
@@ -30,16 +31,16 @@ class Flight:
     ],
 )
 def test_a_path_goes_through_mappings_and_attributes(item: Any, path: str, value: object) -> None:
-    assert get_path(item, path) == value
+    assert FieldPath(path).value_in(item) == value
 
 
 def test_a_key_that_holds_dots_comes_before_the_way_through_them() -> None:
-    assert get_path({"user.id": 1, "user": {"id": 2}}, "user.id") == 1
+    assert FieldPath("user.id").value_in({"user.id": 1, "user": {"id": 2}}) == 1
 
 
 def test_a_mapping_s_methods_are_not_its_fields() -> None:
     with pytest.raises(KeyError, match="there is no field 'keys'"):
-        get_path({"a": 1}, "keys")
+        FieldPath("keys").value_in({"a": 1})
 
 
 @pytest.mark.parametrize(
@@ -56,6 +57,33 @@ def test_a_path_that_leads_nowhere_names_the_part_that_is_missing(
     item: Any, path: str, missing: str
 ) -> None:
     with pytest.raises(KeyError) as caught:
-        get_path(item, path)
+        FieldPath(path).value_in(item)
     assert caught.value.args == (f"there is no field {missing!r} (of {path!r})",)
     assert caught.value.__cause__ is None
+
+
+def test_a_column_is_found_by_its_whole_name_or_inside_structs() -> None:
+    batch = pa.RecordBatch.from_pylist([{"user.id": 1, "user": {"id": 2, "age": 40}}])
+    assert FieldPath("user.id").column_in(batch).to_pylist() == [1]
+    assert FieldPath("user.age").column_in(batch).to_pylist() == [40]
+
+
+@pytest.mark.parametrize("path", ["name", "user.name", "user.id.low", "n.low"])
+def test_a_path_that_leads_to_no_column_finds_none(path: str) -> None:
+    batch = pa.RecordBatch.from_pylist([{"n": 1, "user": {"id": 2}}])
+    assert FieldPath(path).column_in(batch) is None
+
+
+def test_a_null_struct_has_null_fields() -> None:
+    kind = pa.struct([("id", pa.int64())])
+    batch = pa.record_batch({"user": pa.array([{"id": 1}, None], kind)})
+    assert FieldPath("user.id").column_in(batch).to_pylist() == [1, None]
+
+
+@pytest.mark.parametrize(("path", "is_valid"), [("a.b", True), ("a..b", False), ("", False)])
+def test_a_path_has_no_empty_names(path: str, is_valid: bool) -> None:
+    assert FieldPath(path).is_valid is is_valid
+
+
+def test_a_record_s_field_may_be_the_whole_path_or_its_first_name() -> None:
+    assert FieldPath("a.b.c").record_fields == {"a.b.c", "a"}

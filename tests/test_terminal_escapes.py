@@ -20,7 +20,8 @@ from flow.engine.epoch.summary import Summary
 from flow.engine.plan.plan import compile_flow
 from flow.errors import brief, first_line, printable
 from flow.reports.failure_text import describe_failure
-from flow.reports.progress import DropWarnings, LateWarnings, StatusLine
+from flow.reports.loss_warnings import DropWarnings, LateWarnings
+from flow.reports.status_line import StatusLine
 from flow.reports.summary_table import summary_table
 from flow.testing import TestDriver, TestingSink, TestingSource
 from flow.visualize import to_mermaid
@@ -93,10 +94,10 @@ def test_the_picture_of_a_flow_holds_no_markup_of_its_names() -> None:
 
 
 def test_what_tools_print_is_harmless(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from recovery.cli import _say
+    from recovery.cli.commands import _print
 
-    _say(f"step {EVIL}")
-    _say(json.dumps({"key": EVIL}))
+    _print(f"step {EVIL}")
+    _print(json.dumps({"key": EVIL}))
     shown = capsys.readouterr().out
     harmless(shown)
     assert json.loads(shown.splitlines()[1]) == {"key": EVIL}

@@ -36,10 +36,12 @@ class Drawing:
     Args:
         title: what the picture shows, in a few words.
         description: what there is to see, for who does not see it.
+        style: the style sheet of the classes of shapes.
     """
 
-    def __init__(self, title: str, description: str) -> None:
+    def __init__(self, title: str, description: str, style: str = STYLE) -> None:
         self._title = title
+        self._style = style
         self._description = description
         self._parts: list[str] = []
 
@@ -76,7 +78,7 @@ class Drawing:
             f' viewBox="0 0 {number(width)} {number(height)}">',
             f"<title>{escape(self._title, quote=False)}</title>",
             f"<desc>{escape(self._description, quote=False)}</desc>",
-            f"<style>\n{STYLE}\n</style>",
+            f"<style>\n{self._style}\n</style>",
             f'<rect class="card" x="0.5" y="0.5" rx="6" {card}/>',
             *self._parts,
             "</svg>",

@@ -1,1 +1,1 @@
-"""The command line: commands, how they find a flow, and what they print."""
+"""The command line: parsers, loading of flows, and the command that runs a flow."""

@@ -1,8 +1,7 @@
-"""Loading a flow by its name: ``module:flow``, or ``module:make_flow("x", n=3)``."""
+"""Load a flow by its name: ``module:flow``, or ``module:make_flow("x", n=3)``."""
 
 from __future__ import annotations
 
-import argparse
 import ast
 import contextlib
 import importlib
@@ -13,48 +12,21 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
+from flow.cli.arguments import FLOW_FORM, CommandError
 from flow.dataflow import Dataflow
 from flow.errors import FlowError, shorten
 from flow.reports.failure_text import describe_failure, users_place, users_trace
-
-_TARGET = "MODULE:FLOW"
-
-
-class CommandError(Exception):
-    """A mistake in the command line, or in the module it names; the message is all there is."""
-
-
-class CommandParser(argparse.ArgumentParser):
-    """A parser of command lines that name a flow, whose errors are one message.
-
-    Args:
-        prog: the command.
-        description: what it does.
-    """
-
-    def __init__(self, prog: str, description: str) -> None:
-        super().__init__(prog, description=description, allow_abbrev=False)
-        self.add_argument(
-            "flow",
-            metavar=_TARGET,
-            help="a module, and in it a Dataflow, or a function that returns one, such as "
-            "examples.flights:flow or 'examples.flights:make_flow(\"x\", n=3)'",
-        )
-
-    def error(self, message: str) -> NoReturn:
-        """Called for every mistake that the parser finds."""
-        raise CommandError(f"{message} (--help says more)")
 
 
 def load_flow(text: str) -> Dataflow:
     """Find the flow that ``module:flow`` or ``module:make_flow("x", n=3)`` names.
 
-    The current directory is where modules are looked for first.
+    The current directory comes first on the module search path.
 
     Raises:
-        CommandError: when there is no such flow, or the module's own code raised.
+        CommandError: if there is no such flow, or the module's own code raised.
     """
     target = Target.parse(text)
     module = _import(target.module)
@@ -63,7 +35,7 @@ def load_flow(text: str) -> Dataflow:
         there = f"its flows are: {', '.join(flows)}" if flows else "it has no Dataflow at all"
         raise CommandError(f"module {target.module!r} has no {target.name!r}; {there}")
     found, verb = getattr(module, target.name), "is"
-    if target.called or (callable(found) and not isinstance(found, Dataflow)):
+    if target.is_call or (callable(found) and not isinstance(found, Dataflow)):
         found, verb = _call(found, target), "returned"
     if not isinstance(found, Dataflow):
         raise CommandError(f"{text} {verb} no Dataflow but {type(found).__name__} {shorten(found)}")
@@ -72,19 +44,19 @@ def load_flow(text: str) -> Dataflow:
 
 @dataclass(frozen=True)
 class Target:
-    """Where a flow is to be found.
+    """The module and the name of a flow, or of a function that returns one.
 
     Attributes:
         module: the module's name.
-        name: the name in it.
-        called: whether the name is written as a call.
+        name: the name in the module.
+        is_call: True if the name is written as a call.
         args: the call's arguments by position.
         kwargs: the call's arguments by name.
     """
 
     module: str
     name: str
-    called: bool
+    is_call: bool
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
@@ -93,20 +65,20 @@ class Target:
         """Read ``module:name`` or ``module:name(literals)``.
 
         Raises:
-            CommandError: when the text is neither.
+            CommandError: if the text is neither.
 
         >>> Target.parse("flights:make_flow('x', n=3)")
-        Target(module='flights', name='make_flow', called=True, args=('x',), kwargs={'n': 3})
+        Target(module='flights', name='make_flow', is_call=True, args=('x',), kwargs={'n': 3})
         """
         module, colon, flow = text.partition(":")
         if not all(part.isidentifier() for part in module.split(".")):
             parts = re.split(r"[/\\]", module.removesuffix(".py"))
             named = ".".join(filter(str.isidentifier, parts)) or "examples.flights"
             raise CommandError(
-                f"{module!r} is not the name of a module: write {_TARGET}, such as {named}:flow"
+                f"{module!r} is not the name of a module: write {FLOW_FORM}, such as {named}:flow"
             )
         if not colon or not flow.strip():
-            raise CommandError(f"{text!r} names no flow: write {_TARGET}, such as {module}:flow")
+            raise CommandError(f"{text!r} names no flow: write {FLOW_FORM}, such as {module}:flow")
         try:
             node = ast.parse(flow.strip(), mode="eval").body
         except (SyntaxError, ValueError):
@@ -115,11 +87,11 @@ class Target:
             case ast.Name(id=name):
                 return cls(module, name, False, (), {})
             case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
-                by_name = {str(one.arg): _literal(one.value) for one in keywords if one.arg}
+                by_name = {str(word.arg): _literal(word.value) for word in keywords if word.arg}
                 if len(by_name) == len(keywords):
                     return cls(module, name, True, tuple(map(_literal, args)), by_name)
         raise CommandError(
-            f"{flow!r} is neither a name nor a call: write {_TARGET}, such as {module}:flow "
+            f"{flow!r} is neither a name nor a call: write {FLOW_FORM}, such as {module}:flow "
             f'or {module}:make_flow("x", n=3)'
         )
 
@@ -152,13 +124,13 @@ def _call(factory: Any, target: Target) -> Any:
     if not callable(factory):
         raise CommandError(
             f"{name} is {type(factory).__name__} {shorten(factory)}, not a function: "
-            "leave the parentheses out"
+            "leave out the parentheses"
         )
     try:
         inspect.signature(factory).bind(*target.args, **target.kwargs)
     except (TypeError, ValueError) as error:
         raise CommandError(
-            f"{name} cannot be called like that: {error}; give what it takes as literals, "
+            f"{name} cannot be called like that: {error}; give its arguments as literals, "
             f'such as {name}("x", n=3)'
         ) from error
     with _users_code(name):
@@ -167,7 +139,7 @@ def _call(factory: Any, target: Target) -> Any:
 
 @contextlib.contextmanager
 def _users_code(what: str) -> Iterator[None]:
-    """Turn whatever a user's code raises into a message."""
+    """Raise any exception of a user's code as a `CommandError`."""
     try:
         yield
     except CommandError:

@@ -1,9 +1,9 @@
-"""``python -m flow.run module:flow``: load a flow, run it, and say in the end what it did.
+"""The command ``python -m flow.run module:flow``: load a flow, run it, and print a summary.
 
-What the flow prints goes to standard output; progress, the summary and everything that goes wrong
-go to standard error. The exit code is 0 when the flow has ended, also when it was asked to by
-Ctrl-C or a SIGTERM; 1 when it failed; 2 when the command line, the module or the flow is not fit to
-run, so that nothing ran; 130 or 143 when it was stopped at once, by a second Ctrl-C or SIGTERM.
+The flow's own output goes to standard output; progress, the summary and errors go to standard
+error. The exit code is 0 if the flow ended, also after a first Ctrl-C or SIGTERM; 1 if the flow
+failed; 2 if the command line, the module or the flow is wrong, and nothing ran; 130 or 143 if a
+second Ctrl-C or SIGTERM ended the process.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
-from flow.cli.loading import CommandError, CommandParser, load_flow
+from flow.cli.arguments import CommandError, FlowParser, count
+from flow.cli.loading import load_flow
+from flow.cli.output import print_error, print_message
 from flow.dataflow import Dataflow
 from flow.durations import duration_us
 from flow.engine.feed.feed import StopFlag
-from flow.errors import DurationError, FlowBuildError, FlowError, UnusedStepWarning, printable
+from flow.errors import DurationError, FlowBuildError, FlowError, UnusedStepWarning
 from flow.reports.failure_text import describe_failure, users_trace
-from flow.reports.progress import Progress, StatusLine
+from flow.reports.progress import Progress
+from flow.reports.status_line import StatusLine
 from flow.reports.summary_table import summary_table
 from flow.running import run
 from flow.signals import stopping_on_signals
@@ -52,53 +55,48 @@ def main(argv: Sequence[str] | None = None) -> int:
             flow = load_flow(options.flow)
             summary = _run(flow, options, line)
         except (CommandError, FlowBuildError) as error:
-            complain(str(error))
+            print_error(str(error))
             return 2
         except FlowError as error:
-            complain(describe_failure(error))
+            print_error(describe_failure(error))
             return 1
         except KeyboardInterrupt:
             return 130
         except Exception as error:
-            complain(f"the run failed\n{users_trace(error)}")
+            print_error(f"the run failed\n{users_trace(error)}")
             return 1
         if not options.quiet:
-            _say(summary_table(flow, summary))
+            print_message(summary_table(flow, summary))
     return 0
 
 
-def complain(message: str) -> None:
-    """Say what is wrong, on standard error."""
-    _say(f"error: {message}")
-
-
-def _parser() -> CommandParser:
-    parser = CommandParser("python -m flow.run", "Run a flow.")
+def _parser() -> FlowParser:
+    parser = FlowParser("python -m flow.run", "Run a flow.")
     add = parser.add_argument
-    add("--recovery", metavar="DIR", type=_told(RecoveryConfig), help="where to keep state")
+    add("--recovery", metavar="DIR", type=_typed(RecoveryConfig), help="where to keep state")
     add("--master", metavar="URL", help="Spark's master, such as local[4] or spark://host:7077")
     add(
         "--trigger",
-        type=_told(_trigger),
-        help="how often to start an epoch, such as 1s; 'available' to read what there is and stop",
+        type=_typed(_trigger),
+        help="how often to start an epoch, such as 1s; 'available' to read all there is and stop",
     )
     add(
         "--drain",
         action=argparse.BooleanOptionalAction,
         default=None,
-        help="close what is open when the run ends by itself, or leave it in the checkpoint; when "
-        "left out, close it if all sources have an end",
+        help="close open windows when the run ends by itself, or leave them in the checkpoint; by "
+        "default, close them if all sources have an end",
     )
     add("--engine", choices=("auto", "batch", "streaming"), default="auto", help="how to run it")
     add(
         "--conf",
         metavar="K=V",
-        type=_told(_setting),
+        type=_typed(_setting),
         action="append",
         default=[],
         help="a Spark setting; give it again for more",
     )
-    add("--log-level", default="WARN", help="how much Spark writes to its log file")
+    add("--log-level", default="WARN", help="the level of Spark's log file")
     add(
         "--py-files",
         metavar="FILE",
@@ -106,27 +104,27 @@ def _parser() -> CommandParser:
         default=[],
         help="a module of your own to send to a cluster's workers; give it again for more",
     )
-    add("--shards", type=_told(_count), help="how many slices the key space has")
-    add("--partitions", type=_told(_count), help="how many partitions each level has")
+    add("--shards", type=count, help="the number of shards of the key space")
+    add("--partitions", type=count, help="the number of partitions of each level")
     add("--quiet", action="store_true", help="show neither progress nor the summary")
     return parser
 
 
-def _told(read: Callable[[str], T]) -> Callable[[str], T]:
-    """Let an argument's error reach the user in its own words."""
+def _typed(read: Callable[[str], T]) -> Callable[[str], T]:
+    """Make an argument's type whose errors keep the message of the `FlowError`."""
 
-    def told(text: str) -> T:
+    def convert(text: str) -> T:
         try:
             return read(text)
         except FlowError as error:
             raise argparse.ArgumentTypeError(str(error)) from error
 
-    return told
+    return convert
 
 
 def _trigger(text: str) -> str:
-    if text != "available" and duration_us(text, "it") < 0:
-        raise DurationError(f"it must not be negative, got {text!r}")
+    if text != "available" and duration_us(text, "trigger") < 0:
+        raise DurationError(f"must not be negative, got {text!r}")
     return text
 
 
@@ -137,16 +135,10 @@ def _setting(text: str) -> tuple[str, str]:
     return name.strip(), value
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise FlowBuildError(f"it must be a whole number of at least 1, got {text!r}")
-    return int(text)
-
-
 def _run(flow: Dataflow, options: argparse.Namespace, line: StatusLine | None) -> Summary:
-    """Run the flow in a thread, so that this one is free for signals.
+    """Run the flow in a second thread, so that this thread handles signals from the start.
 
-    So they are answered from the first moment on: Spark, when it starts in this thread, takes them.
+    Spark would take over the signals if it started in the main thread.
     """
     stop = StopFlag()
     arguments = {**vars(options), "conf": dict(options.conf), "stop": stop}
@@ -160,7 +152,7 @@ def _run(flow: Dataflow, options: argparse.Namespace, line: StatusLine | None) -
 
 @contextlib.contextmanager
 def _log_to_stderr() -> Iterator[None]:
-    """Show what this package logs, unless the flow's module has set logging up itself."""
+    """Write this package's log to standard error, unless the flow's module has set up logging."""
     logger = logging.getLogger("flow")
     level, handler = logger.level, logging.StreamHandler(sys.stderr)
     formatter = logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
@@ -178,9 +170,9 @@ def _log_to_stderr() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _short_warnings() -> Iterator[None]:
-    """Show a warning about the flow as one line."""
+    """Print a warning about the flow as one line."""
     with warnings.catch_warnings():
-        usual = warnings.showwarning
+        show_default = warnings.showwarning
 
         def show(
             message: Warning | str,
@@ -191,14 +183,9 @@ def _short_warnings() -> Iterator[None]:
             line: str | None = None,
         ) -> None:
             if issubclass(category, UnusedStepWarning):
-                _say(f"warning: {message}")
+                print_message(f"warning: {message}")
             else:
-                usual(message, category, filename, lineno, file, line)
+                show_default(message, category, filename, lineno, file, line)
 
         warnings.showwarning = show
         yield
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(printable(text) + "\n")
-    sys.stderr.flush()

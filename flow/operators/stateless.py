@@ -15,6 +15,7 @@ from typing_extensions import override
 from flow.dataflow import KeyedStream, Operator, Stream
 from flow.durations import Duration, duration_us
 from flow.errors import FlowBuildError, printable, shorten
+from flow.fields import FieldPath
 from flow.operators.building import add_step, check_callable
 
 X = TypeVar("X")
@@ -287,7 +288,7 @@ def key_on(step_id: str, up: Stream[X], key: Callable[[X], str] | str) -> KeyedS
     """
     if not isinstance(key, str):
         check_callable(step_id, "key", key)
-    elif not all(key.split(".")):
+    elif not FieldPath(key).is_valid:
         raise FlowBuildError(
             f"step {shorten(step_id)}: key must be a field's path such as 'user.id', got {key!r}"
         )

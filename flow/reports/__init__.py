@@ -1,1 +1,1 @@
-"""Reports of a run for people: progress, warnings, the summary table, failures."""
+"""Reports for people: progress, warnings, the summary table, failures, and the graph of a flow."""

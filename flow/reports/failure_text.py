@@ -1,4 +1,4 @@
-"""What went wrong, in words for a terminal: a flow's failure with the user's own exception."""
+"""Text of a failure for a terminal, with the user's own exception and none of Spark's."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ from pathlib import Path
 from flow.errors import FlowError, StepError
 
 _JAVA_FRAMES = re.compile(r"\n\s+(?:at [\w.$/<>]+\(.*\)|\.\.\. \d+ more)")
-
-
 _PACKAGES = Path(__file__).resolve().parents[2]
-
-
 _NOT_THE_USERS = tuple(
     f"{folder}{os.sep}"
     for folder in (
@@ -27,39 +23,40 @@ _NOT_THE_USERS = tuple(
 
 
 def describe_failure(error: FlowError) -> str:
-    r"""What failed in a flow, with the user's own exception; nothing of Spark's.
+    r"""Return the text of a flow's failure, with the user's own exception and none of Spark's.
 
     >>> describe_failure(StepError("half", "the mapper raised", item="0"))
     "step 'half': the mapper raised\n  item: 0"
     """
     message = _JAVA_FRAMES.sub("", str(error))
     cause = error.__cause__
-    if not isinstance(error, StepError) or cause is None or _is_sparks(cause):
+    if not isinstance(error, StepError) or cause is None or _is_spark_error(cause):
         return message
     return f"{message}\n{users_trace(cause)}"
 
 
 def users_trace(error: BaseException) -> str:
-    """A traceback as Python prints it, with only the frames in the user's own files.
+    """Return a traceback as Python prints it, with only the frames in the user's own files.
 
-    An exception without any is shown with all its frames: it is a fault of this package.
+    An exception without such frames is a fault of this package, and keeps all its frames.
     """
     if isinstance(error, SyntaxError):
         return "".join(traceback.format_exception_only(error)).rstrip()
     trace = traceback.TracebackException.from_exception(error)
     chain: list[traceback.TracebackException] = []
-    link: traceback.TracebackException | None = trace
-    while link is not None:
-        chain.append(link)
-        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
-    if any(_users_frames(one.stack) for one in chain):
-        for one in chain:
-            one.stack = traceback.StackSummary.from_list(_users_frames(one.stack))
+    error_trace: traceback.TracebackException | None = trace
+    while error_trace is not None:
+        chain.append(error_trace)
+        context = None if error_trace.__suppress_context__ else error_trace.__context__
+        error_trace = error_trace.__cause__ or context
+    if any(_users_frames(link.stack) for link in chain):
+        for link in chain:
+            link.stack = traceback.StackSummary.from_list(_users_frames(link.stack))
     return "".join(trace.format()).rstrip()
 
 
 def users_place(error: BaseException) -> str:
-    """Where in the user's own files an exception was raised, in brackets; empty when nowhere."""
+    """Return the user's file and line that raised an exception, in brackets; empty if none did."""
     frames = _users_frames(traceback.extract_tb(error.__traceback__))
     return f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
 
@@ -73,5 +70,5 @@ def _users_frames(frames: Iterable[traceback.FrameSummary]) -> list[traceback.Fr
     ]
 
 
-def _is_sparks(error: BaseException) -> bool:
+def _is_spark_error(error: BaseException) -> bool:
     return type(error).__module__.partition(".")[0] in {"py4j", "pyspark"}

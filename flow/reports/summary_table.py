@@ -1,4 +1,4 @@
-"""The table at the end of a run: what each step took in and gave out."""
+"""The table at the end of a run: counts of each step."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from flow.engine.epoch.summary import Summary
 from flow.engine.plan.plan import Plan
 from flow.errors import printable
 from flow.operators.edges import Input
-from flow.reports.progress import wait_advice
+from flow.reports.loss_warnings import wait_advice
 
 _COLUMNS = ("in", "out", "filtered", "late", "gap", "dropped", "invalid", "errors", "keys")
 _ALWAYS = ("in", "out", "keys")
-"""The columns that are there even when they are empty."""
+"""The columns that the table has even if they are empty."""
 
 _LONGEST_ID = 40
 _PARTITIONS_SHOWN = 12
 
 
 def summary_table(flow: Dataflow | Plan, summary: Summary) -> str:
-    """Lay out what a run did: a line for each step in flow order, and one for the whole.
+    """Return a table of a run: a line for each step in flow order, and a line of totals.
 
-    What no step has any of has no column.
+    A count that is 0 for all steps has no column.
 
     Args:
         flow: the flow that ran, or its plan.
-        summary: what `run` returned.
+        summary: the summary that `run` returned.
 
     >>> import flow.operators as op
     >>> from flow.testing import TestingSource
@@ -51,9 +51,9 @@ def summary_table(flow: Dataflow | Plan, summary: Summary) -> str:
     rows: list[tuple[str, ...]] = [("step", *columns)]
     rows += [(_short(step.step_id), *_cells(step, columns, summary)) for step in steps]
     behind = [
-        f"{step_id}: {behind_text(one, _PARTITIONS_SHOWN)}"
-        for step_id, one in summary.behind.items()
-        if any(one.values())
+        f"{step_id}: {behind_text(counts, _PARTITIONS_SHOWN)}"
+        for step_id, counts in summary.behind.items()
+        if any(counts.values())
     ]
     late = [
         f"{step.step_id}: {summary.count(step.step_id, 'late'):,} late{advice}"
@@ -67,8 +67,8 @@ def summary_table(flow: Dataflow | Plan, summary: Summary) -> str:
 
 
 def _number(step: Step, column: str, summary: Summary) -> int:
-    counted = summary.gauges if column == "keys" else summary.counts
-    return counted[step.step_id, column]
+    numbers = summary.gauges if column == "keys" else summary.counts
+    return numbers[step.step_id, column]
 
 
 def _cells(step: Step, columns: Sequence[str], summary: Summary) -> Iterator[str]:
@@ -94,8 +94,8 @@ def _total(steps: Sequence[Step], summary: Summary) -> str:
     items = sum(summary.count(step_id, "out") for step_id in inputs)
     epochs = "1 epoch" if summary.epochs == 1 else f"{summary.epochs:,} epochs"
     rate = items / summary.seconds if summary.seconds > 0 else 0.0
-    how = f"{summary.engine}, stopped" if summary.stopped else summary.engine
+    engine = f"{summary.engine}, stopped" if summary.stopped else summary.engine
     return (
         f"{summary.flow_id}: {epochs}, {items:,} items in {summary.seconds:.1f} s, "
-        f"{rate:,.0f} items/s ({how})"
+        f"{rate:,.0f} items/s ({engine})"
     )

@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 from typing_extensions import override
 
 from flow.errors import RAISED, FlowBuildError, FlowTypeError, brief, shorten
-from flow.fields import get_path
+from flow.fields import FieldPath, field_path
 from flow.instants import Instant, instant_us
 from flow.keyed.logic import FailedCall
 from flow.operators import RejectedValue
@@ -234,7 +234,7 @@ class FieldAggregator(Aggregator[Any, S, R]):
             raise FlowTypeError(
                 f"{name}: field must be a field's path, a function or None, got {shorten(field)}"
             )
-        if not all(field.split(".")):
+        if not FieldPath(field).is_valid:
             raise FlowBuildError(
                 f"{name}: field must be a path such as 'details.price', got {field!r}"
             )
@@ -309,7 +309,7 @@ def _at_path(value: Any, path: str) -> Any:
     if (type(value) is dict or isinstance(value, Mapping)) and path in value:
         return value[path]
     try:
-        return get_path(value, path)
+        return field_path(path).value_in(value)
     except KeyError:
         return None
 

@@ -12,7 +12,7 @@ from typing_extensions import override
 from flow.checks import check_choice
 from flow.durations import Duration, duration_us
 from flow.errors import RAISED, FlowBuildError, FlowTypeError, brief, shorten
-from flow.fields import get_path
+from flow.fields import FieldPath, field_path
 from flow.instants import NEVER, Instant, Moment, instant_us
 from flow.keyed.due import held_until
 from flow.keyed.logic import Progress
@@ -183,7 +183,7 @@ class EventClock(Clock[V, ClockState]):
                 return instant_us(getter(value))
             if isinstance(value, Mapping) and getter in value:
                 return instant_us(value[getter])
-            return instant_us(get_path(value, getter))
+            return instant_us(field_path(getter).value_in(value))
         except RAISED as error:
             what = f"ts_getter {getter!r}" if isinstance(getter, str) else "ts_getter"
             problem = f"{what} gave no timestamp: {brief(error)}"
@@ -361,7 +361,7 @@ def _check_getter(ts_getter: object) -> None:
         raise FlowTypeError(
             f"EventClock: ts_getter must be a function or a field's path, got {shorten(ts_getter)}"
         )
-    if isinstance(ts_getter, str) and not all(ts_getter.split(".")):
+    if isinstance(ts_getter, str) and not FieldPath(ts_getter).is_valid:
         raise FlowBuildError(
             f"EventClock: ts_getter must be a field's path such as 'details.at', got {ts_getter!r}"
         )

@@ -1,4 +1,4 @@
-"""Whether a flow may go on from a checkpoint: what has changed, and what becomes of it."""
+"""Admission of a flow to a checkpoint: the changes since the last run, and their effects."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def admit(
     drop_removed: bool,
     dropping: Sequence[str] = (),
 ) -> Admission:
-    """Compare a flow with the one that made a checkpoint, and say how the run may go on.
+    """Compare a flow with the flow that made a checkpoint, and decide how the run goes on.
 
     Raises:
-        CheckpointError: when it may not.
-        FlowBuildError: when `reset_steps` names what cannot be reset.
+        CheckpointError: if the flow does not fit the checkpoint.
+        FlowBuildError: if `reset_steps` names a step that cannot be reset.
     """
     now = fingerprint(plan)
     _check_resets(reset_steps, now)
@@ -50,28 +50,28 @@ def admit(
     met = {**kept.get("left", {}), **kept["fingerprint"]["inputs"]}
     before = {**kept["fingerprint"], "inputs": met}
     changes = compare(before, now, input_continues(plan))
-    decided = _decide(changes, kept, now, reset_steps, drop_removed)
-    if decided.refused:
-        raise CheckpointError(_refusal(path, decided.refused))
-    _keep_apart(changes, kept, dropping, decided)
-    names = {**kept["names"], **decided.names}
+    decision = _decide(changes, kept, now, reset_steps, drop_removed)
+    if decision.refused:
+        raise CheckpointError(_refusal(path, decision.refused))
+    _keep_apart(changes, kept, dropping, decision)
+    names = {**kept["names"], **decision.names}
     known = {*now["keyed"], *now["inputs"], *met}
     content = {
         "fingerprint": now,
         "names": {step: name for step, name in names.items() if step in known},
         "reset": sorted(reset_steps),
-        # Inputs that are gone, whose offsets stay: one that comes back goes on where it was.
+        # Offsets of removed inputs stay: an input that comes back goes on from its offset.
         "left": {name: one for name, one in met.items() if name not in now["inputs"]},
     }
-    return Admission(content, content["names"], tuple(decided.dropped), tuple(decided.said))
+    return Admission(content, content["names"], tuple(decision.dropped), tuple(decision.messages))
 
 
 @dataclass
-class _Decided:
+class _Decision:
     refused: list[Change] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
     dropped: list[str] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
 
 
 def _decide(
@@ -80,42 +80,42 @@ def _decide(
     now: Json,
     reset_steps: Sequence[str],
     drop_removed: bool,
-) -> _Decided:
-    decided = _Decided()
+) -> _Decision:
+    decision = _Decision()
     wrong = {change.step_id for change in changes if change.effect is Effect.WRONG_STATE}
     for step_id in reset_steps:
         if step_id in wrong or step_id not in kept["reset"]:
-            _reset(step_id, kept, decided)
+            _reset(step_id, kept, decision)
     for name in now["inputs"]:
-        if name in kept.get("left", {}) and name not in decided.names:
-            decided.said.append(f"step {name!r} is back: it is read from where it was left")
+        if name in kept.get("left", {}) and name not in decision.names:
+            decision.messages.append(f"step {name!r} is back: it is read from where it was left")
     for change in changes:
         if change.effect in (Effect.STARTS_EMPTY, Effect.GOES_ON):
-            decided.said.append(f"step {change.step_id!r} {change.what}")
+            decision.messages.append(f"step {change.step_id!r} {change.what}")
         elif change.effect is Effect.REMOVED and drop_removed:
-            decided.dropped.append(kept["names"].get(change.step_id, change.step_id))
-            decided.said.append(f"step {change.step_id!r} {change.what}: its state is dropped")
-        elif change.effect is Effect.MOVED or change.step_id not in decided.names:
-            decided.refused.append(change)
-    return decided
+            decision.dropped.append(kept["names"].get(change.step_id, change.step_id))
+            decision.messages.append(f"step {change.step_id!r} {change.what}: its state is dropped")
+        elif change.effect is Effect.MOVED or change.step_id not in decision.names:
+            decision.refused.append(change)
+    return decision
 
 
-def _reset(step_id: str, kept: Json, decided: _Decided) -> None:
-    """Give a step a new name to keep its state under; what is kept under the old one goes."""
+def _reset(step_id: str, kept: Json, decision: _Decision) -> None:
+    """Give a step's state a new name, and drop the state of the old name."""
     before = kept["names"].get(step_id, step_id)
-    decided.names[step_id] = _next_name(step_id, before)
-    decided.dropped.append(before)
-    decided.said.append(f"step {step_id!r} starts afresh, as reset_steps says")
+    decision.names[step_id] = _next_name(step_id, before)
+    decision.dropped.append(before)
+    decision.messages.append(f"step {step_id!r} starts afresh, as reset_steps says")
 
 
 def _keep_apart(
-    changes: list[Change], kept: Json, dropping: Sequence[str], decided: _Decided
+    changes: list[Change], kept: Json, dropping: Sequence[str], decision: _Decision
 ) -> None:
-    """Give a step that comes back another name while its old state is still being dropped."""
+    """Give the state of a step that comes back a new name while its old state is being dropped."""
     for step_id in (one.step_id for one in changes if one.effect is Effect.STARTS_EMPTY):
-        name = decided.names.get(step_id, kept["names"].get(step_id, step_id))
+        name = decision.names.get(step_id, kept["names"].get(step_id, step_id))
         while name in dropping:
-            name = decided.names[step_id] = _next_name(step_id, name)
+            name = decision.names[step_id] = _next_name(step_id, name)
 
 
 def _next_name(step_id: str, before: str) -> str:

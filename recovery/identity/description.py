@@ -1,7 +1,7 @@
-"""What of a step's configuration its kept state depends on, as plain JSON that can be compared.
+"""The part of a step's configuration that its state depends on, as JSON that can be compared.
 
-A parameter is left out when another value of it does not make kept state wrong: code, whose
-changes nobody can judge, and what a class lists in ``HARMLESS``, such as how long a clock waits.
+The description leaves out parameters whose change keeps state valid: code, whose changes cannot be
+judged, and the fields that a class lists in ``HARMLESS``, such as the wait of a clock.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from flow.instants import datetime_us
 Json: TypeAlias = Any
 
 CODE = "code"
-"""Stands for any function, and any class that is not a dataclass of the configuration."""
+"""The description of any function, and of any class that is no dataclass of configuration."""
 
 
 def describe(value: Any) -> Json:
-    """Describe a value of a step's configuration.
+    """Return the description of a value of a step's configuration.
 
     >>> from flow_windowing import TumblingWindower
     >>> describe(TumblingWindower("60m", grace="5m"))
@@ -62,7 +62,7 @@ def _described_fields(config: Any) -> Json:
 
 
 def differences(before: Json, now: Json, where: str = "") -> list[str]:
-    """Where two descriptions differ, in words.
+    """Return the differences of two descriptions, in words.
 
     >>> differences({"windower": {"length": "1h"}}, {"windower": {"length": "30m"}})
     ["windower.length was '1h' and is '30m'"]
@@ -73,7 +73,7 @@ def differences(before: Json, now: Json, where: str = "") -> list[str]:
         found: list[str] = []
         for name in {**before, **now}:
             if isinstance(before.get("type"), str) and name not in before:
-                continue  # a parameter that an older version did not keep
+                continue  # An older version did not describe this parameter.
             path = f"{where}.{name}" if where else name
             found += differences(before.get(name), now.get(name), path)
         return found

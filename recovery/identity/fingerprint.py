@@ -1,8 +1,8 @@
-"""The fingerprint of a flow: what a checkpoint must know of the flow that made it.
+"""The fingerprint of a flow: the properties of the flow that its state depends on.
 
-It is kept beside the state. When a run goes on, it is compared with the flow as it is now, and the
-answer is one of three for each difference: harmless, starts afresh and is said, or refused with
-what may be done about it.
+The checkpoint stores the fingerprint beside the state. The next run compares it with its own flow.
+Each difference is harmless, or starts a step afresh with a message, or refuses the run with the
+ways out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FORMAT = 1
 
 
 class Effect(Enum):
-    """What a change means for a checkpoint.
+    """The effect of a change on a checkpoint.
 
     Attributes:
         STARTS_EMPTY: something new has no state yet; the run goes on.
@@ -54,9 +54,9 @@ class Change:
     """A difference between the flow that made a checkpoint and the flow as it is now.
 
     Attributes:
-        step_id: the step.
-        effect: what it means.
-        what: what has changed, in words.
+        step_id: the step; empty for a change of the whole flow.
+        effect: the effect of the change.
+        what: the change, in words.
     """
 
     step_id: str
@@ -65,7 +65,7 @@ class Change:
 
 
 def fingerprint(plan: Plan) -> Json:
-    """The fingerprint of a compiled flow, as JSON."""
+    """Return the fingerprint of a compiled flow, as JSON."""
     levels = {name: level for level, names in enumerate(plan.levels, 1) for name in names}
     keyed = {
         name: _keyed(plan, step, levels[name])
@@ -92,22 +92,22 @@ def fingerprint(plan: Plan) -> Json:
 
 
 Continues: TypeAlias = Callable[[str, Json], "str | None"]
-"""Given an input and what it read, says how it goes on from there, as `Source.continues`."""
+"""A function of an input and its earlier identity, as `Source.continues`."""
 
 
 def compare(before: Json, now: Json, continues: Continues = lambda *_: None) -> list[Change]:
-    """Return what has changed between two fingerprints that a checkpoint has to do with.
+    """Return the changes between two fingerprints.
 
     Args:
         before: the fingerprint of the flow that made the checkpoint.
-        now: that of the flow as it is now.
-        continues: how inputs that read something else go on.
+        now: the fingerprint of the current flow.
+        continues: the decision how inputs with another identity go on.
     """
     return [*_compare_keyed(before, now), *_compare_inputs(before, now, continues)]
 
 
 def input_continues(plan: Plan) -> Continues:
-    """Return how the inputs of a flow go on from what they read before."""
+    """Return the function by which the inputs of a flow go on from another identity."""
 
     def continues(name: str, before: Json) -> str | None:
         operator = plan.steps[name].operator
@@ -117,7 +117,7 @@ def input_continues(plan: Plan) -> Continues:
 
 
 def without_places(kept: Json) -> Json:
-    """A fingerprint of state that is bound to no level: it finds its steps wherever they are."""
+    """Return a fingerprint without levels, for state that fits its steps at any level."""
     keyed = {name: {**step, "level": None} for name, step in kept["keyed"].items()}
     return {**kept, "levels": None, "keyed": keyed}
 
@@ -186,7 +186,7 @@ def _compare_step(
 
 
 def _streamed_by_spark(plan: Plan) -> list[str]:
-    """The inputs that are streaming data frames, in the order by which Spark knows them."""
+    """Return the inputs that are streaming data frames, in Spark's order."""
     from flow.connectors.dataframe import DataFrameSource
 
     sources = ((name, plan.steps[name].operator) for name in plan.inputs)

@@ -1,4 +1,4 @@
-"""The sides of a join: which streams its state was made from, and whether these are others now."""
+"""The sides of a join: the streams that made its state, and their changes."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def sides_of(plan: Plan, step: Step) -> Json:
 
 
 def changed_sides(before: Json | None, now: Json | None) -> Iterator[str]:
-    """Say which sides of a step read other streams than its state was made from.
+    """Yield the sides of a step that read other streams than the streams that made its state.
 
-    A side has moved when a stream on its way alone is on the way of another side alone now. Else it
-    is another when none of its origins is left. Stateless steps on the way may come and go.
+    A side has moved if a stream on its way alone is now on the way of another side alone. Otherwise
+    a side has changed if none of its origins is left. Stateless steps on the way may change.
 
     Args:
         before: the sides as `sides_of` described them; ``None`` where an older version wrote none.

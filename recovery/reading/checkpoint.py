@@ -1,4 +1,4 @@
-"""A checkpoint as the tools see it: which epochs it can go back to, and what is kept of each."""
+"""A checkpoint as the tools read it: its identity, its epochs, and their logs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from flow.engine.spark.rows import Layout
-from flow.errors import CheckpointError, FlowTypeError, first_line, shorten
+from flow.errors import CheckpointError, first_line
 from recovery.reading.epochs import CommitLog, EpochLog
+from recovery.reading.paths import PathLike, directory_path
 from recovery.reading.problems import FileProblem
 
 if TYPE_CHECKING:
@@ -20,18 +21,17 @@ if TYPE_CHECKING:
     from recovery.reading.files import CheckpointFiles
 
 Json: TypeAlias = Any
-PathLike: TypeAlias = "str | os.PathLike[str]"
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class KeptCheckpoint:
-    """A checkpoint that is read, and not run on.
+    """A checkpoint that a tool reads.
 
     Attributes:
-        spark: the session that reads it.
-        files: its files.
-        identity: what it says of itself.
+        spark: the session that reads the checkpoint.
+        files: the checkpoint's files.
+        identity: the identity in ``flow.json``.
     """
 
     spark: SparkSession
@@ -40,44 +40,44 @@ class KeptCheckpoint:
 
     @property
     def root(self) -> str:
-        """Its directory."""
+        """The checkpoint's directory."""
         return self.files.root
 
     @cached_property
     def committed(self) -> list[int]:
-        """The epochs that are done and kept, in order."""
+        """The finished epochs that have logs, in ascending order."""
         done = set(self._numbers("commits")) & set(self._numbers("offsets"))
         return sorted(self._epoch(batch) for batch in done)
 
     @cached_property
     def logged(self) -> list[int]:
-        """The epochs of which there is any log, in order."""
+        """The epochs that have any log, in ascending order."""
         found = set(self._numbers("commits")) | set(self._numbers("offsets"))
         return sorted(self._epoch(batch) for batch in found)
 
     @cached_property
     def begun(self) -> int | None:
-        """The epoch that was begun and not finished, if there is one: it will be run again."""
+        """The epoch that began and did not finish, which the next run replays; ``None`` without."""
         batches = self._numbers("offsets")
         last = max(batches, default=-1)
         return None if last in self._numbers("commits") or last < 0 else self._epoch(last)
 
     @property
     def newest(self) -> int:
-        """The last epoch that is done.
+        """The last finished epoch.
 
         Raises:
-            CheckpointError: when there is none.
+            CheckpointError: if no epoch is finished.
         """
         if not self.committed:
             raise CheckpointError(f"{self.root} has no finished epoch yet: there is no state")
         return self.committed[-1]
 
     def chosen(self, epoch: int | None) -> int:
-        """An epoch that is kept: the one asked for, or else the newest.
+        """Return a finished epoch: the given one, or else the last.
 
         Raises:
-            CheckpointError: when it is not kept; it says which are.
+            CheckpointError: if the epoch is not in the checkpoint; the error lists the epochs.
         """
         newest = self.newest
         if epoch is not None and epoch not in self.committed:
@@ -87,60 +87,60 @@ class KeptCheckpoint:
         return newest if epoch is None else epoch
 
     def batch(self, epoch: int) -> int:
-        """Spark's number of an epoch."""
+        """Return Spark's number of an epoch."""
         return epoch - self.identity.first_epoch
 
     def log_file(self, kind: str, epoch: int) -> str:
-        """The name of the file that Spark logs an epoch in, of the ``offsets`` or ``commits``."""
+        """Return the name of Spark's log of an epoch; `kind` is ``offsets`` or ``commits``."""
         return f"{self.identity.spark}/{kind}/{self.batch(epoch)}"
 
     def log(self, epoch: int) -> EpochLog:
-        """What was logged before an epoch ran.
+        """Return the log that Spark wrote before an epoch ran.
 
         Raises:
-            FileProblem: when it is not whole.
+            FileProblem: if the log is not whole.
         """
         return self._parsed(self.log_file("offsets", epoch), EpochLog.parse)
 
     def commit(self, epoch: int) -> CommitLog:
-        """What was logged once an epoch was done.
+        """Return the log that Spark wrote after an epoch.
 
         Raises:
-            FileProblem: when it is not whole.
+            FileProblem: if the log is not whole.
         """
         return self._parsed(self.log_file("commits", epoch), CommitLog.parse)
 
     @cached_property
     def operators(self) -> list[int]:
-        """Spark's numbers of the operators that keep state, one for each level."""
+        """Spark's numbers of the operators with state, one for each level."""
         return self._numbers("state")
 
     @property
     def layout(self) -> Layout:
-        """How the state is laid out."""
+        """The layout of the state."""
         return Layout(self.identity.shards, self.identity.partitions, len(self.operators))
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The names under which steps keep state, and inputs offsets, that are not their ids."""
+        """The names of steps' state and of inputs' offsets that differ from their ids, by id."""
         return dict(self._recovery.get("names", {}))
 
     @property
     def keyed(self) -> Mapping[str, Json]:
-        """What the checkpoint says of the flow's keyed steps, by id, in the order of the flow."""
+        """The fingerprints of the keyed steps, by id, in the order of the flow."""
         return dict(self._recovery.get("fingerprint", {}).get("keyed", {}))
 
     @property
     def inputs(self) -> Mapping[str, Json]:
-        """What the checkpoint says of the flow's inputs, by id, in the order of the flow."""
+        """The fingerprints of the inputs, by id, in the order of the flow."""
         return dict(self._recovery.get("fingerprint", {}).get("inputs", {}))
 
     def kept_as(self, step_id: str) -> str:
-        """The name under which a step keeps its state, or an input its offset."""
+        """Return the name of a step's state, or of an input's offset."""
         return self.names.get(step_id, step_id)
 
     def step_of(self, name: str) -> str:
-        """The step that keeps its state, or the input that keeps its offset, under a name."""
+        """Return the step or the input of a name of state or of an offset."""
         return next((step for step, kept in self.names.items() if kept == name), name)
 
     @property
@@ -164,14 +164,14 @@ class KeptCheckpoint:
 
 
 def open_checkpoint(path: PathLike, spark: SparkSession | None = None) -> KeptCheckpoint:
-    """Open a checkpoint for a look.
+    """Open a checkpoint to read it.
 
     Args:
-        path: its directory, a path or a URI.
-        spark: the session to read it with; else the one there is, else a local one is made.
+        path: the checkpoint's directory, a path or a URI.
+        spark: the session that reads it; by default the active one, else a new local one.
 
     Raises:
-        CheckpointError: when the directory is not a checkpoint, or was written in a newer format.
+        CheckpointError: if the directory is not a checkpoint, or has a newer format.
     """
     from flow.engine.checkpoint.checkpoint import read_identity
 
@@ -180,15 +180,13 @@ def open_checkpoint(path: PathLike, spark: SparkSession | None = None) -> KeptCh
 
 
 def open_files(path: PathLike, spark: SparkSession | None = None) -> CheckpointFiles:
-    """Open a checkpoint's directory, whatever is in it.
+    """Open a directory, which need not hold a whole checkpoint.
 
     Raises:
-        CheckpointError: when there is no such directory.
+        CheckpointError: if there is no such directory.
     """
-    text: object = os.fspath(path) if isinstance(path, os.PathLike) else path
-    if not isinstance(text, str) or not text.strip():
-        raise FlowTypeError(f"a checkpoint is named by its directory's path, got {shorten(path)}")
-    if ":" not in text and not os.path.isdir(text):  # known before a JVM has to be started
+    text = directory_path(path, "a checkpoint")
+    if ":" not in text and not os.path.isdir(text):  # An early check, before a JVM starts.
         raise CheckpointError(f"there is no directory {text}")
     from flow.engine.spark.session.session import SparkSettings, make_session
     from recovery.reading.files import CheckpointFiles
@@ -200,7 +198,7 @@ def open_files(path: PathLike, spark: SparkSession | None = None) -> CheckpointF
 
 
 def spans(numbers: list[int]) -> str:
-    """Numbers in order, in words.
+    """Return sorted numbers as text, runs of them as spans.
 
     >>> spans([3, 4, 5, 9]), spans([7]), spans([])
     ('3 to 5, 9', '7', 'none')

@@ -1,6 +1,6 @@
-"""What Spark's checkpoint says of an epoch: where it begins, and that it is done.
+"""Spark's logs of epochs: offsets before an epoch, commits after it.
 
-Spark counts the epochs of each generation of a checkpoint from 0; those are *batches* here.
+Spark counts the epochs of each generation of a checkpoint from 0; these numbers are *batches* here.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _CODEC = "spark.sql.streaming.stateStore.compression.codec"
 
 @dataclass(frozen=True)
 class EpochLog:
-    """What was logged before an epoch ran.
+    """The log of an epoch's offsets, which Spark writes before the epoch runs.
 
     Attributes:
-        offset: where it ends, as the flow's feed decided it.
+        offset: the offset at the epoch's end, which the flow's feed planned.
         sparks: the offsets of sources that Spark itself reads.
-        codec: how the files of its state are compressed.
+        codec: the compression codec of the state's files.
     """
 
     offset: EpochOffset
@@ -34,26 +34,26 @@ class EpochLog:
 
     @property
     def moment(self) -> Moment:
-        """The epoch's system time, and up to when all inputs had been read."""
+        """The epoch's system time, and the time up to which all inputs were read."""
         control = self.offset.control
         if control is None:
             return Moment(0)
         read_us = min((clock.after_us for clock in control.read.values()), default=NEVER)
-        late = read_us < control.moment.running_us
-        return replace(control.moment, read_us=read_us) if late else control.moment
+        has_backlog = read_us < control.moment.running_us
+        return replace(control.moment, read_us=read_us) if has_backlog else control.moment
 
     @classmethod
     def parse(cls, text: str) -> EpochLog:
         """Read a file of Spark's ``offsets``.
 
         Raises:
-            ValueError: when it is none, or is not whole.
+            ValueError: if the text is no such log, or is not whole.
         """
         _, metadata, *sources = _lines(text)
         conf = json.loads(metadata)["conf"]
         offsets = [_offset(line) for line in sources]
         if not offsets or not isinstance(offsets[0], dict):
-            raise ValueError("it holds no offset of the flow's own")
+            raise ValueError("no offset of the flow in the log")
         try:
             own = EpochOffset.from_json(offsets[0])
         except (KeyError, TypeError) as error:
@@ -63,10 +63,10 @@ class EpochLog:
 
 @dataclass(frozen=True)
 class CommitLog:
-    """What was logged once an epoch was done.
+    """The log of a finished epoch.
 
     Attributes:
-        state: for each level's operator, by Spark's number, the id of each partition's state.
+        state: the id of each partition's state, by Spark's number of the level's operator.
     """
 
     state: Mapping[int, tuple[str, ...]]
@@ -76,7 +76,7 @@ class CommitLog:
         """Read a file of Spark's ``commits``.
 
         Raises:
-            ValueError: when it is none, or is not whole.
+            ValueError: if the text is no such log, or is not whole.
         """
         _, content, *_ = _lines(text)
         ids = json.loads(content).get("stateUniqueIds") or {}
@@ -90,13 +90,13 @@ class CommitLog:
 def _lines(text: str) -> list[str]:
     lines = text.splitlines()
     if len(lines) < 2 or not lines[0].startswith("v"):
-        raise ValueError("it is not whole")
+        raise ValueError("the log is not whole")
     return lines
 
 
 def _offset(line: str) -> Json:
-    """A source's offset, which may have the source's name before it."""
+    """Parse a line with a source's offset, with or without the source's name before it."""
     name, _, rest = line.partition(":")
-    named = bool(rest) and name.replace("_", "").replace("-", "").isalnum()
-    text = rest if named else line
+    has_name = bool(rest) and name.replace("_", "").replace("-", "").isalnum()
+    text = rest if has_name else line
     return None if text == "-" else json.loads(text)

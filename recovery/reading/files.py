@@ -1,4 +1,4 @@
-"""The files of a checkpoint, on any file system that Hadoop knows, and whether they are whole."""
+"""The files of a checkpoint on any file system that Hadoop supports, and checks of the files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class CheckpointFiles(Storage):
         """Read a text file.
 
         Raises:
-            FileProblem: when it is missing, cut off or changed, or is no text.
+            FileProblem: if the file is missing, truncated or changed, or is no text.
         """
         self.check(name)
         try:
@@ -47,16 +47,16 @@ class CheckpointFiles(Storage):
             raise FileProblem(name, f"is not text: {first_line(error)}") from error
 
     def write_text(self, name: str, text: str) -> None:
-        """Write a text file in the place of what there was, whole or not at all.
+        """Replace a text file atomically.
 
         Raises:
-            CheckpointError: when it cannot be written; what there was is still there.
+            CheckpointError: if the file cannot be written; the old file is unchanged.
         """
         path = self._path(name)
         folder, slash, last = name.rpartition("/")
         try:
             self._files.mkdirs(path.getParent())
-            # The checksum that Hadoop keeps of what there was would make another file unreadable.
+            # Hadoop would check the new file against the checksum of the old one.
             self._fs.delete(self._path(f"{folder}{slash}.{last}.crc"), False)
             stream = self._files.createAtomic(path, True)
             try:
@@ -70,15 +70,15 @@ class CheckpointFiles(Storage):
 
     @property
     def uri(self) -> str:
-        """The directory as Spark writes it into files: with its file system."""
+        """The directory's URI with its file system, as Spark writes it into files."""
         return str(self._fs.makeQualified(self._path("")).toString())
 
     @contextlib.contextmanager
     def readable_by_spark(self) -> Iterator[str]:
-        """Give the directory a name by which Spark's reader of state finds it, for a while.
+        """Yield a path to the directory that Spark's reader of state can open, during the block.
 
-        That reader makes a URI of a path and takes the URI for a path, so that it looks for
-        ``a%20b`` where the directory is ``a b``. On this machine a link has a plain name.
+        The reader converts a path to a URI and opens the URI as a path, so that it looks for
+        ``a%20b`` if the directory is ``a b``. A local directory gets a link with a plain name.
         """
         uri = self._path("").toUri()
         if not self.is_local or uri.getRawPath() == uri.getPath():
@@ -90,21 +90,21 @@ class CheckpointFiles(Storage):
             yield link
 
     def has(self, uri: str) -> bool:
-        """Whether there is a file at a place that need not be below this directory."""
+        """True if there is a file at a URI, inside or outside of this directory."""
         return bool(self._fs.exists(self._jvm.org.apache.hadoop.fs.Path(uri)))
 
     def size(self, name: str) -> int:
-        """How many bytes a file has."""
+        """Return the size of a file in bytes."""
         return int(self._fs.getFileStatus(self._path(name)).getLen())
 
     def check(self, name: str) -> None:
-        """Read a file from end to end, and compare it with the checksums that are kept of it.
+        """Read a whole file, and compare it with its checksums.
 
-        Hadoop keeps some beside the files of file systems that do not check themselves, and Spark
-        one beside each of its own.
+        Hadoop stores checksums beside files on file systems without checksums of their own, and
+        Spark stores one beside each of its files.
 
         Raises:
-            FileProblem: when the file is missing, cut off or changed.
+            FileProblem: if the file is missing, truncated or changed.
         """
         if not self.exists(name):
             raise FileProblem(name, "is missing")
@@ -140,14 +140,14 @@ class CheckpointFiles(Storage):
         return kept if known else None
 
     def changelog_lineage(self, name: str, codec: str) -> list[tuple[int, str]]:
-        """The versions that a changelog goes on from, each with its id, in order.
+        """Return the versions that a changelog builds on, with their ids, in ascending order.
 
         Args:
             name: the changelog, a file of Spark's state.
-            codec: what Spark has compressed it with.
+            codec: the compression codec of the changelog.
 
         Raises:
-            FileProblem: when it cannot be read.
+            FileProblem: if the changelog cannot be read.
         """
         try:
             codecs: Any = self._jvm.org.apache.spark.io.CompressionCodec
@@ -165,10 +165,10 @@ class CheckpointFiles(Storage):
             raise FileProblem(name, f"cannot be read: {java_reason(error)}") from error
 
     def snapshot_parts(self, name: str) -> list[tuple[str, int]]:
-        """The shared files that a snapshot is made up of, each with its size.
+        """Return the shared files that a snapshot consists of, with their sizes in bytes.
 
         Raises:
-            FileProblem: when it cannot be read.
+            FileProblem: if the snapshot cannot be read.
         """
         try:
             with zipfile.ZipFile(io.BytesIO(self.read_bytes(name))) as archive:

@@ -1,12 +1,11 @@
-"""Reading pickles without running what they name.
+"""Unpickling without running code that the pickle names.
 
-A checkpoint's state is pickled, and a pickle can name any function to be called as it is read. A
-tool that shows state has no need of that: it rebuilds plain values, and what this project's own
-steps keep, and puts an `Inert` stand-in in the place of everything else. So it runs nothing of what
-it reads, and can read state whose classes are not at hand.
+State is pickled, and a pickle can call any function as it is read. The tools rebuild plain values
+and the state of this project's own steps, and replace all other objects by `Inert` stand-ins. So
+the tools run no code from a checkpoint, and can read state whose classes cannot be imported.
 
-A pickle can also set attributes of what it names. So it is given no class or function that others
-use, but a *maker* of its own, which makes what that would make and takes no attribute.
+A pickle can also set attributes of a class or function that it names. So the unpickler hands out no
+shared class or function, but a *maker*, which makes the same objects and rejects attributes.
 """
 
 from __future__ import annotations
@@ -42,22 +41,22 @@ _PLAIN = frozenset(
         ("numpy._core.multiarray", "scalar"),
     }
 )
-"""What is rebuilt as it is: making one runs no code but its own."""
+"""Classes that are rebuilt: their constructors run no foreign code."""
 
 _OWN_PACKAGES = ("flow", "flow_windowing")
 _WITH_DATACLASSES = ("flow_windowing.", "flow.operators.")
 
 
 class Inert:
-    """Stands for an object whose class is not rebuilt: what it was made from, and never its code.
+    """A stand-in for an object whose class is not rebuilt, with the contents of the pickle.
 
     Attributes:
-        name: module and name of the class, or of the function that would have made it.
-        args: what it would have been called with.
-        kwargs: the same, by name.
-        state: what its attributes would have been set from; ``None`` when there was nothing.
-        items: what would have been put into it, one after the other.
-        entries: what would have been put into it by key.
+        name: module and name of the class, or of the function that makes the object.
+        args: the arguments of the constructor by position.
+        kwargs: the arguments of the constructor by name.
+        state: the state that sets the object's attributes; ``None`` without state.
+        items: the elements added to the object, in order.
+        entries: the keys and values set in the object, in order.
     """
 
     name: ClassVar[str] = ""
@@ -69,7 +68,7 @@ class Inert:
     entries: list[tuple[Any, Any]]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Inert:
-        """Called by the unpickler in the place of the class or function itself."""
+        """Make a stand-in: the unpickler calls this in place of the class or function."""
         made = object.__new__(cls)
         made.args, made.kwargs, made.state = args, kwargs, None
         made.items, made.entries = [], []
@@ -79,7 +78,7 @@ class Inert:
         pass
 
     def __call__(self, *args: Any, **kwargs: Any) -> Inert:
-        """Called by the unpickler where it was to call what something else has returned."""
+        """Make a stand-in for the result of a call of this object."""
         return inert_class("", repr(self))(*args, **kwargs)
 
     def __setstate__(self, state: Any) -> None:
@@ -89,19 +88,19 @@ class Inert:
         self.entries.append((key, value))
 
     def append(self, item: Any) -> None:
-        """Called by the unpickler for what a list would take."""
+        """Record an element of a list."""
         self.items.append(item)
 
     def extend(self, items: Any) -> None:
-        """Called by the unpickler for what a list would take."""
+        """Record elements of a list."""
         self.items.extend(items)
 
     def add(self, item: Any) -> None:
-        """Called by the unpickler for what a set would take."""
+        """Record an element of a set."""
         self.items.append(item)
 
     def fields(self) -> dict[str, Any]:
-        """The attributes it would have, as far as they are named."""
+        """Return the object's attributes that have names."""
         parts = self.state if isinstance(self.state, tuple) else (self.state,)
         found: dict[str, Any] = dict(self.kwargs)
         for part in parts:
@@ -120,23 +119,23 @@ class Inert:
 
 
 class _Named(type):
-    """Lets a stand-in for a class or function show itself by its name."""
+    """The metaclass of stand-ins, whose repr is the name of the class or function."""
 
     def __repr__(cls) -> str:
         return str(cls.__dict__.get("name", cls.__name__))
 
 
 def inert_class(module: str, name: str) -> type[Inert]:
-    """A stand-in for a class or function."""
+    """Make a stand-in for a class or function."""
     made: Any = _Named(name, (Inert,), {"name": f"{module}.{name}" if module else name})
     return cast("type[Inert]", made)
 
 
 def load_inert(content: bytes | memoryview) -> Any:
-    r"""Read a pickle; what is not plain is an `Inert`.
+    r"""Read a pickle, with `Inert` objects for values that are not plain.
 
     Raises:
-        pickle.UnpicklingError: when it cannot be read.
+        pickle.UnpicklingError: if the pickle cannot be read.
 
     >>> load_inert(pickle.dumps({"n": 1}))
     {'n': 1}
@@ -147,12 +146,12 @@ def load_inert(content: bytes | memoryview) -> Any:
         return _Unpickler(io.BytesIO(content)).load()
     except pickle.UnpicklingError:
         raise
-    except Exception as error:  # what cut-off or changed bytes may lead to
+    except Exception as error:  # Truncated or changed bytes may raise any exception.
         raise pickle.UnpicklingError(f"{type(error).__name__}: {error}") from error
 
 
 class _Maker(type):
-    """The class of makers: to call one is to call what it stands for."""
+    """The metaclass of makers: a call of a maker calls the class or function behind it."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         return cls.__dict__["made_by"].__func__(*args, **kwargs)
@@ -168,7 +167,7 @@ class _Maker(type):
 
 
 def _maker(found: Any) -> type:
-    """A maker of what a class or function makes."""
+    """Make the maker of a class or function."""
 
     def new(_: type, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(found, type):
@@ -202,7 +201,7 @@ _made = lru_cache(maxsize=256)(_maker)
 
 
 def _takes_attributes(found: Any) -> bool:
-    """Whether attributes of a class or function can be set: those written in C take none."""
+    """True if attributes of a class or function can be set: not if it is written in C."""
     return isinstance(found, FunctionType) or bool(getattr(found, "__flags__", 0) & _IS_OF_HEAP)
 
 
@@ -211,9 +210,9 @@ _IS_OF_HEAP = 1 << 9
 
 
 def _own_class(module: str, name: str) -> type | None:
-    """A class of this project that only holds data; `None` for everything else.
+    """Return a class of this project that only holds data; `None` for all other names.
 
-    Nothing is imported for it: what keeps state in a flow is there when this package is.
+    The function imports no modules: the modules of state are loaded with this package.
     """
     if module.partition(".")[0] not in _OWN_PACKAGES:
         return None
@@ -228,7 +227,7 @@ def _holds_data(found: type) -> bool:
 
 
 def _datetime(*args: Any) -> Any:
-    """A datetime; a stand-in where its time zone is one."""
+    """Make a datetime; a stand-in if its time zone is a stand-in."""
     try:
         return _MAKE_DATETIME(*args)
     except TypeError:
@@ -236,7 +235,7 @@ def _datetime(*args: Any) -> Any:
 
 
 def _attribute(owner: Any, name: Any) -> Any:
-    """What pickles say for a method: time zones are rebuilt by one of theirs."""
+    """Resolve a method in a pickle: only the method that rebuilds time zones."""
     if isinstance(owner, type) and repr(owner) in _ZONES and name == "_unpickle":
         return _zone
     return inert_class("builtins", "getattr")(owner, name)
@@ -245,7 +244,7 @@ def _attribute(owner: Any, name: Any) -> Any:
 def _zone(key: Any, *args: Any) -> Any:
     try:
         return ZoneInfo(key)
-    except Exception:  # a name that this machine's data has not, or no name at all
+    except Exception:  # This machine may lack the zone, or the key may be no name.
         return inert_class("zoneinfo", "ZoneInfo")(key, *args)
 
 
@@ -255,4 +254,4 @@ _REBUILT: dict[tuple[str, str], Callable[..., Any]] = {
     ("datetime", "datetime"): _datetime,
     ("builtins", "getattr"): _attribute,
 }
-"""What is rebuilt in a way of our own."""
+"""Functions that rebuild objects of certain names."""

@@ -1,4 +1,4 @@
-"""The state of an epoch, as it is kept: headers, segments, and in them keys."""
+"""The state of an epoch in a checkpoint: headers, segments, and the keys in segments."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 
 class KeptKey(NamedTuple):
-    """A key and what is kept of it.
+    """A key with its snapshot.
 
     Attributes:
         key: the key.
-        snapshot: a pickle of its logic's snapshot, or a segment in columns of this key alone.
-        due_us: when it is due; `NEVER` when it is not.
-        shard: the shard it is in.
+        snapshot: the pickled snapshot of the key's logic, or a columnar segment of this key alone.
+        due_us: the key's due time, int µs; `NEVER` without a timer.
+        shard: the key's shard.
     """
 
     key: str
@@ -49,13 +49,13 @@ class KeptKey(NamedTuple):
 
 @dataclass(frozen=True)
 class StepTotals:
-    """What a step keeps, all in all.
+    """Totals of a step's state over all shards.
 
     Attributes:
-        keys: how many keys.
-        size: about how many bytes they weigh.
-        segments: in how many segments they are.
-        due_us: the least time at which one is due.
+        keys: the number of keys.
+        size: the approximate size in bytes.
+        segments: the number of segments.
+        due_us: the least due time of a key.
     """
 
     keys: int
@@ -66,21 +66,21 @@ class StepTotals:
 
 @dataclass(frozen=True)
 class KeptState:
-    """The state as it was at the end of an epoch.
+    """The state at the end of an epoch.
 
     Attributes:
         checkpoint: the checkpoint.
-        epoch: the epoch, one that is kept.
+        epoch: a finished epoch of the checkpoint.
     """
 
     checkpoint: KeptCheckpoint
     epoch: int
 
     def headers(self) -> dict[str, dict[int, Header]]:
-        """For each name that state is kept under, the header of each shard.
+        """Return the header of each shard, by the name of the state.
 
         Raises:
-            CheckpointError: when the state cannot be read.
+            CheckpointError: if the state cannot be read.
         """
         found: dict[str, dict[int, Header]] = defaultdict(dict)
         for name, shard, _, content in self._rows("headers"):
@@ -88,10 +88,10 @@ class KeptState:
         return dict(found)
 
     def keys(self, name: str, key: str | None = None) -> Iterator[KeptKey]:
-        """The keys that are kept under a name, or the one that is asked for, if it is there.
+        """Yield the keys of a name of state, or only the given key.
 
         Raises:
-            CheckpointError: when the state cannot be read.
+            CheckpointError: if the state cannot be read.
         """
         step_id = self.checkpoint.step_of(name)
         shard = None if key is None else self._shard(key, step_id)
@@ -102,7 +102,7 @@ class KeptState:
                         yield kept
 
     def progress(self, name: str) -> StepProgress | None:
-        """How far the step's stream has come, for a step that measures that."""
+        """Return the stream progress of a step; ``None`` for a step without."""
         from flow.engine.progress.stream_progress import StepProgress
 
         for _, _, _, content in self._rows("segments", name, number=PROGRESS_SEGMENT):
@@ -110,7 +110,7 @@ class KeptState:
         return None
 
     def rows(self) -> Iterator[tuple[str, int, int, bytes]]:
-        """All segments: name, shard, number and content."""
+        """Yield all segments: name, shard, number and content."""
         yield from self._rows("segments")
 
     def _shard(self, key: str, step_id: str) -> int:
@@ -156,7 +156,7 @@ class KeptState:
 def _chosen(
     frame: DataFrame, group_of: Any, name: str | None, shard: int | None, number: int | None
 ) -> Iterator[Any]:
-    """The rows of a variable's frame: name, group, number and content."""
+    """Yield the rows of a state variable: name, group, number and content."""
     names, groups = frame["user_map_key"]["step"], frame["key"]["shard"]
     has_number = "number" in frame.schema["user_map_key"].dataType.names  # type: ignore[attr-defined]
     numbers = frame["user_map_key"]["number"] if has_number else groups
@@ -171,7 +171,7 @@ def _chosen(
 
 
 def totals(headers: dict[int, Header]) -> StepTotals:
-    """What the headers of a step's shards say together."""
+    """Return the totals of the headers of a step's shards."""
     every = list(headers.values())
     return StepTotals(
         keys=sum(one.keys for one in every),
@@ -182,10 +182,10 @@ def totals(headers: dict[int, Header]) -> StepTotals:
 
 
 def decode_segment(content: bytes, shard: int, number: int, step_id: str) -> list[KeptKey]:
-    """The keys in a segment, none of whose snapshots is read.
+    """Return the keys in a segment, with their snapshots still pickled.
 
     Raises:
-        CheckpointError: when it cannot be read, or was written in another format.
+        CheckpointError: if the segment cannot be read, or has another format.
     """
     where = f"the state of step {step_id!r}: segment {number} of shard {shard}"
     if content[:1] == bytes([FORMAT_OF_SHARDS]):
@@ -202,7 +202,7 @@ def decode_segment(content: bytes, shard: int, number: int, step_id: str) -> lis
 
 
 def _apart(content: bytes, where: str) -> list[tuple[str, bytes, int]]:
-    """The keys of a segment in columns, each with a segment of its own."""
+    """Return the keys of a columnar segment, each with a segment of its own."""
     try:
         return list(split_by_key(SegmentContent.decode(content, load_inert)))
     except (pickle.UnpicklingError, TypeError, ValueError) as error:
@@ -210,10 +210,10 @@ def _apart(content: bytes, where: str) -> list[tuple[str, bytes, int]]:
 
 
 def load_snapshot(kept: KeptKey, step_id: str) -> Any:
-    """A key's snapshot; what is not plain is an `Inert`.
+    """Return a key's snapshot, with `Inert` objects for values that are not plain.
 
     Raises:
-        CheckpointError: when it cannot be read.
+        CheckpointError: if the snapshot cannot be read.
     """
     try:
         if kept.snapshot[:1] == bytes([FORMAT_OF_SHARDS]):

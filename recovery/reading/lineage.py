@@ -1,9 +1,9 @@
-"""The files that a version of the state is made of.
+"""The files that a version of the state consists of.
 
-Spark keeps each partition's state as *snapshots*, ``<version>_<id>.zip``, which list shared files
-below ``SSTs``, and *changelogs*, ``<version>_<id>.changelog``, what each version changed of the one
-before. A changelog begins with its *lineage*: the versions back to a snapshot. An epoch's commit
-names the id of the version that it made; versions count from 1, so that batch n makes n + 1.
+Spark stores each partition's state as *snapshots*, ``<version>_<id>.zip``, which list shared files
+below ``SSTs``, and *changelogs*, ``<version>_<id>.changelog``, the changes from one version to the
+next. A changelog begins with its *lineage*: the versions back to a snapshot. An epoch's commit
+names the id of its version; versions count from 1, so that batch n makes version n + 1.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class StateFiles:
-    """Looks up, and checks, the files of a checkpoint's state; what it has seen it remembers.
+    """The files of a checkpoint's state, each of which is checked once.
 
     Attributes:
         checkpoint: the checkpoint.
@@ -34,10 +34,7 @@ class StateFiles:
     _whole: dict[str, FileProblem | None] = field(default_factory=dict)
 
     def problems(self, epoch: int) -> list[FileProblem]:
-        """What is wrong with the files that an epoch's state is made of; nothing if it is whole.
-
-        The logs of the epoch are among them.
-        """
+        """Return the problems of the epoch's logs and of the files of its state."""
         found: list[FileProblem] = []
         try:
             codec = self.checkpoint.log(epoch).codec
@@ -58,7 +55,7 @@ class StateFiles:
                 yield from self._partition(_Partition(self, folder, codec), version, id_)
 
     def _operator(self, operator: int) -> Iterator[FileProblem]:
-        """What is wrong with the files that say what an operator keeps."""
+        """Yield the problems of an operator's metadata."""
         folder = f"{self.checkpoint.identity.spark}/state/{operator}/_metadata/v2"
         names = [f"{folder}/{name}" for name in self.checkpoint.files.names(folder)]
         for name in names or [f"{folder}/0"]:
@@ -69,9 +66,9 @@ class StateFiles:
                 yield problem
 
     def _schema_problem(self, name: str) -> FileProblem | None:
-        """What is wrong with an operator's metadata, or with the schemas that it names.
+        """Return the problem of an operator's metadata, or of the schemas that the metadata names.
 
-        It names them by their whole paths, which are others once the checkpoint has been moved.
+        Metadata names schemas by absolute paths, which are wrong once the checkpoint was moved.
         """
         files = self.checkpoint.files
         try:
@@ -95,7 +92,7 @@ class StateFiles:
         yield from self.seen(needed, state.codec)
 
     def seen(self, names: list[str], codec: str) -> Iterator[FileProblem]:
-        """What is wrong with files of the state; each is read only once."""
+        """Yield the problems of files of the state; each file is read once."""
         for name in names:
             if name not in self._whole:
                 self._whole[name] = self._problem_of(name, codec)
@@ -121,9 +118,9 @@ class _Partition:
     """The state of one partition of one level.
 
     Attributes:
-        state: what looks it up.
-        folder: where its files are.
-        codec: how they are compressed.
+        state: the files of the whole state, with the results of checks.
+        folder: the folder of the partition's files.
+        codec: the compression codec of changelogs.
     """
 
     state: StateFiles
@@ -131,10 +128,10 @@ class _Partition:
     codec: str
 
     def needed(self, version: int, id_: str) -> list[str]:
-        """The files that a version is loaded from.
+        """Return the files from which Spark loads a version.
 
         Raises:
-            FileProblem: when that cannot be told, because of a file that is missing or not whole.
+            FileProblem: if a file that names others is missing or not whole.
         """
         files = self.state.checkpoint.files
         newest = self._changelog(version, id_)
@@ -149,13 +146,12 @@ class _Partition:
             if files.exists(self._snapshot(*one)):
                 return [*self._with_parts(self._snapshot(*one)), *reversed(changes)]
             changes.append(self._changelog(*one))
-        # Not even changelogs back to version 1 do without: it is snapshots that say which variable
-        # is which.
+        # Changelogs back to version 1 are not enough: only snapshots hold the ids of variables.
         first = before[0] if before else (version, id_)
         raise FileProblem(self._snapshot(*first), "is missing")
 
     def _with_parts(self, snapshot: str) -> list[str]:
-        """A snapshot and the files it lists, none of which has another size than it says."""
+        """Return a snapshot and the files that it lists, whose sizes are checked."""
         for problem in self.state.seen([snapshot], self.codec):
             raise problem
         files = self.state.checkpoint.files
@@ -175,7 +171,7 @@ class _Partition:
 
 
 def newest_whole(checkpoint: KeptCheckpoint, before: int) -> int | None:
-    """The last epoch before another whose state is whole; ``None`` when there is none."""
+    """Return the last epoch before `before` whose state is whole; ``None`` without one."""
     state = StateFiles(checkpoint)
     for epoch in reversed(checkpoint.committed):
         if epoch < before and not state.problems(epoch):
@@ -184,10 +180,10 @@ def newest_whole(checkpoint: KeptCheckpoint, before: int) -> int | None:
 
 
 def check_state(checkpoint: KeptCheckpoint, epoch: int) -> None:
-    """Make sure that an epoch's state is whole.
+    """Check that an epoch's state is whole.
 
     Raises:
-        CheckpointError: when it is not; it names the first file, and the epoch before that is.
+        CheckpointError: if not; the error names the first file, and the last epoch that is whole.
     """
     problems = StateFiles(checkpoint).problems(epoch)
     if not problems:

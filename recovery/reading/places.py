@@ -1,9 +1,8 @@
-"""Where a checkpoint's files say that it is: some of them name others by their whole paths.
+"""Absolute paths in a checkpoint's files, which are wrong once the checkpoint was moved.
 
-These are: what says how each level's state is kept, which names files of Spark's that describe it;
-the lists of files of static data frames that are written down, and the logs of the epochs that read
-them; and the log of an epoch that puts a seed in place. A checkpoint that was moved still names the
-place where it was.
+Paths are in the metadata of each level's operator, which names files with schemas; in the lists of
+files of static data frames, and the logs of the epochs that read them; and in the log of an epoch
+that loads a seed.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _INPUT = re.compile(r"(.+)/(inputs/[^/]+/[^/]+)")
 
 @dataclass(frozen=True)
 class Rewritten:
-    """A file that names another place, and what it says when it names this one.
+    """A file that names another directory, and its text with this directory.
 
     Attributes:
         file: its name in the checkpoint.
@@ -50,7 +49,7 @@ class Rewritten:
 
 @dataclass
 class Here:
-    """The place where a checkpoint is, and the paths that its files have there.
+    """The directory of a checkpoint, and the paths that its files have there.
 
     Attributes:
         files: the checkpoint's files.
@@ -62,7 +61,7 @@ class Here:
     _there: dict[str, bool] = field(default_factory=dict)
 
     def path(self, path: str) -> str:
-        """A path that Spark or a seed's log names, as it is here."""
+        """Return a path in Spark's metadata or in a seed's log, with this directory."""
         schema = _SCHEMA.fullmatch(path)
         if schema is not None:
             return self._at(self.files.uri, schema, path)
@@ -70,7 +69,7 @@ class Here:
         return path if seed is None else self._at(self.files.root, seed, path)
 
     def input(self, value: Json) -> Json:
-        """What an epoch reads, or a list of files, with the files of static data frames here."""
+        """Return the part of an epoch, or a list of files, with this directory in paths."""
         match value:
             case [str(), str(path), int() as size] if found := _INPUT.fullmatch(path):
                 moved = self._at(self._place.path, found, path)
@@ -82,7 +81,7 @@ class Here:
         return value
 
     def has_input(self, store: str, path: str) -> bool:
-        """Whether there is a file where a list of files says."""
+        """True if a file in a list of files exists."""
         from pyarrow import fs
 
         if store != self._place.store:
@@ -177,7 +176,7 @@ def _rewritten(
 
 
 def _metadata(text: str, here: Here) -> str:
-    """What says how an operator keeps its state: a line of version, and one of JSON."""
+    """Rewrite an operator's metadata: a line with the version, and a line of JSON."""
     version, _, content = text.partition("\n")
     described = json.loads(content)
     for store in described["stateStoreInfo"]:
@@ -186,7 +185,7 @@ def _metadata(text: str, here: Here) -> str:
 
 
 def _offset(text: str, here: Here) -> str:
-    """An epoch's log, in which the third line is the flow's own offset, after a name or none."""
+    """Rewrite an epoch's log; the third line is the flow's own offset, with or without a name."""
     lines = text.split("\n")
     start = lines[2].index("{")
     lines[2] = lines[2][:start] + json.dumps(_moved(json.loads(lines[2][start:]), here))
@@ -194,7 +193,7 @@ def _offset(text: str, here: Here) -> str:
 
 
 def _identity(text: str, here: Here) -> str:
-    """What the checkpoint says of itself, which may hold offsets of the generation before."""
+    """Rewrite the checkpoint's identity, which may hold offsets of the generation before."""
     content = json.loads(text)
     for name in ("start", "begun"):
         content[name] = _moved(content.get(name), here)

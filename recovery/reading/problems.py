@@ -1,4 +1,4 @@
-"""What can be wrong with a file of a checkpoint, and what Java says of it."""
+"""Problems of files of a checkpoint, and the reasons that Java gives."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from flow.errors import CheckpointError, first_line
 
 
 class FileProblem(CheckpointError):
-    """A file of a checkpoint is not there, or is not what was written.
+    """A file of a checkpoint that is missing, or differs from the file that was written.
 
     Attributes:
-        file: its name in the checkpoint.
-        problem: what is wrong with it, in a line.
-        way_out: what may be done, where that is known.
+        file: the file's name in the checkpoint.
+        problem: the problem, in one line.
+        way_out: the action that solves the problem, ``None`` if not known.
     """
 
     def __init__(self, file: str, problem: str, way_out: str | None = None) -> None:
@@ -24,11 +24,11 @@ class FileProblem(CheckpointError):
 
 
 def java_reason(error: BaseException) -> str:
-    """What went wrong first, in a line: of Java's exceptions the one that led to all others."""
+    """Return the first line of the root cause of a Java exception."""
     java: Any = getattr(error, "java_exception", None)
     if java is None:
         return first_line(error)
     while java.getCause() is not None:
         java = java.getCause()
-    said = java.getMessage() or java.getClass().getSimpleName()
-    return str(said).strip().splitlines()[0]
+    message = java.getMessage() or java.getClass().getSimpleName()
+    return str(message).strip().splitlines()[0]

@@ -1,4 +1,4 @@
-"""Values as plain JSON that people can read, and JSON as indented text."""
+"""Conversion of values to plain JSON, and of JSON to indented text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LONGEST_BYTES = 32
 
 
 def time_text(micros: int) -> str | None:
-    """An instant in RFC 3339, ``None`` when it lies outside the years 1 to 9999: never.
+    """Return an instant in RFC 3339; ``None`` outside the years 1 to 9999.
 
     >>> time_text(1_500_000), time_text(2**62)
     ('1970-01-01T00:00:01.500000Z', None)
@@ -31,7 +31,7 @@ def time_text(micros: int) -> str | None:
 
 
 def command(tool: str, root: str, *rest: object) -> str:
-    """The command that runs a tool on a checkpoint, fit for a shell.
+    """Return the shell command that runs a tool on a checkpoint.
 
     >>> command("rewind", "/data/my flow", "--epoch", 3)
     "python -m recovery rewind '/data/my flow' --epoch 3"
@@ -40,9 +40,9 @@ def command(tool: str, root: str, *rest: object) -> str:
 
 
 def due_text(due_us: int) -> str | None:
-    """When a key is due: an instant, what its held watermark waits for, or ``None`` for never.
+    """Return a due time as an instant or as the reason of a hold; ``None`` without a timer.
 
-    >>> from flow.keyed.logic import held_until
+    >>> from flow.keyed.due import held_until
     >>> due_text(1_500_000), due_text(held_until(0))
     ('1970-01-01T00:00:01.500000Z', 'held until partitions behind reach 1970-01-01T00:00:00Z')
     """
@@ -53,7 +53,7 @@ def due_text(due_us: int) -> str | None:
 
 
 def plain(value: Any) -> Json:
-    """A value as JSON: fields by name, times in RFC 3339, and text for what JSON has no form for.
+    """Convert a value to JSON: fields by name, times in RFC 3339, other objects as text.
 
     >>> plain({"at": timedelta(minutes=5), 7: (1, b"ab")})
     {'at': '5m', '7': [1, '0x6162']}
@@ -101,7 +101,7 @@ def _text(value: Any) -> str:
 
 
 def _inert(value: Inert) -> Json:
-    """A stand-in: its class, and what it was made from, as far as there is any."""
+    """Convert a stand-in: its class, and its non-empty contents."""
     named = value.fields()
     rest = None if named else value.state
     shown = {
@@ -124,7 +124,7 @@ def _utc_text(value: datetime) -> str:
 
 
 def indented(value: Json, depth: int = 0) -> Iterator[str]:
-    r"""JSON as lines of indented text: a name and its value a line, lists with dashes.
+    r"""Yield JSON as lines of indented text: a line for each name, and dashes for elements.
 
     >>> print("\n".join(indented({"key": "a", "windows": [{"id": 1, "value": [1, 2]}]})))
     key: a
@@ -157,7 +157,7 @@ _LONGEST_LINE = 76
 
 
 def _nested(value: Json) -> bool:
-    """Whether a value needs lines of its own."""
+    """True if a value needs lines of its own."""
     if not isinstance(value, (dict, list)) or not value:
         return False
     objects = isinstance(value, list) and any(isinstance(one, dict) and one for one in value)

@@ -1,4 +1,4 @@
-"""What a windowing step keeps of a key: its watermark, open windows, and the values that wait."""
+"""The state of a key of a windowing step: watermark, open windows, and buffered values."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Json: TypeAlias = Any
 
 
 class OpenWindow(NamedTuple):
-    """A window that is open.
+    """An open window.
 
     Attributes:
-        window_id: its id.
-        metadata: its bounds; ``None`` when the windower is not known here.
-        value: what its logic keeps.
+        window_id: the window's id.
+        metadata: the window's bounds; ``None`` for a windower of the user's own.
+        value: the state of the window's logic.
     """
 
     window_id: int
@@ -38,13 +38,12 @@ class OpenWindow(NamedTuple):
 
 @dataclass(frozen=True)
 class WindowingStep:
-    """A windowing step as its checkpoint describes it.
+    """A windowing step, from the fingerprint in its checkpoint.
 
     Attributes:
-        config: its configuration, as the checkpoint's fingerprint has it; empty when it has none.
-        moment: the system time of the epoch at hand.
-        progress: how far its stream has come, where it has one watermark for all keys, and what
-            holds its watermarks.
+        config: the step's configuration in the fingerprint; empty if the fingerprint has none.
+        moment: the system time of the epoch.
+        progress: the stream progress and the hold of watermarks, for a step that has them.
     """
 
     config: Mapping[str, Json]
@@ -52,10 +51,10 @@ class WindowingStep:
     progress: StepProgress | None = None
 
     def watermark_us(self, state: DriverState, due_us: int) -> int | None:
-        """The watermark of a key at the epoch's end; ``None`` where it cannot be told.
+        """Return a key's watermark at the epoch's end; ``None`` for a clock of the user's own.
 
-        What is not kept is whether time alone moves it; it does if it makes something due. The
-        watermark of a whole stream is given as values set it: it may be further.
+        State does not say if time alone moves the watermark: a key with a timer shows that it does.
+        For a stream's watermark, the result is the lower bound that values have set.
         """
         clock = self.config.get("clock") or {}
         if clock.get("type") == "SystemClock":
@@ -74,11 +73,11 @@ class WindowingStep:
 
     @property
     def _bound_us(self) -> int:
-        """What bounds the watermarks of keys that are held."""
+        """The upper bound of held watermarks."""
         return NEVER if self.progress is None else self.progress.hold.bound_us
 
     def windows(self, state: DriverState) -> Iterator[OpenWindow]:
-        """The open windows of a key, in order of their ids."""
+        """Yield the open windows of a key, in order of their ids."""
         windower = windower_of(self.config.get("windower"))
         logic = None if windower is None else windower.build(state.windower)
         for window_id, snapshot in sorted(state.windows.items()):
@@ -86,7 +85,7 @@ class WindowingStep:
             yield OpenWindow(window_id, metadata, self._value(snapshot))
 
     def view(self, state: DriverState, due_us: int) -> Json:
-        """What is kept of a key that is due then, as JSON."""
+        """Return the state of a key as JSON."""
         watermark_us = self.watermark_us(state, due_us)
         shown: dict[str, Json] = {
             "watermark": None if watermark_us is None else time_text(watermark_us),
@@ -104,7 +103,7 @@ class WindowingStep:
         return shown
 
     def _value(self, snapshot: Any) -> Any:
-        """What a window's logic keeps, without what the logic wraps it in."""
+        """Return the state of a window's logic, without the logic's wrapping."""
         builder = self.config.get("builder") or {}
         if not isinstance(builder, dict):
             return snapshot
@@ -116,7 +115,7 @@ class WindowingStep:
 
 
 def waiting_values(state: DriverState) -> list[Waiting]:
-    """The values of a key that wait, in order of time."""
+    """Return the buffered values of a key, in order of their timestamps."""
     live, runs = state.waiting or ((), ())
     found = list(live)
     for run in runs:
@@ -126,7 +125,7 @@ def waiting_values(state: DriverState) -> list[Waiting]:
 
 
 def windower_of(config: Json) -> Windower[Any] | None:
-    """The windower that a fingerprint describes; ``None`` for one that is not this library's.
+    """Return the windower of a fingerprint; ``None`` for a windower of the user's own.
 
     >>> windower_of({"type": "TumblingWindower", "length": "1h", "align_to": 0, "closed": "left"})
     TumblingWindower(length='1h', ...)
@@ -150,7 +149,7 @@ def windower_of(config: Json) -> Windower[Any] | None:
 
 
 def _folded(snapshot: Any, aggregator: Json) -> Any:
-    """What a folding window keeps: each figure under its name, where there are several."""
+    """Return the accumulators of a folding window: by name if there are several."""
     if not isinstance(snapshot, tuple) or len(snapshot) != 1:
         return snapshot
     (state,) = snapshot

@@ -1,4 +1,4 @@
-"""A step's state as a Parquet file, for whatever reads those."""
+"""Export of a step's state to a Parquet file."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from flow.errors import CheckpointError
 from flow.instants import NEVER, from_us
 from flow.keyed.due import held_at_us
 from flow_windowing.rules.key_state import DriverState
-from recovery.reading.checkpoint import PathLike, open_checkpoint
+from recovery.reading.checkpoint import open_checkpoint
 from recovery.reading.kept_state import KeptKey, KeptState, load_snapshot
+from recovery.reading.paths import PathLike
 from recovery.reading.rendering import plain
 from recovery.reading.windows import WindowingStep
 from recovery.tools.inspecting import keys_of_step, windowing_step
@@ -47,19 +48,19 @@ _FLAT: dict[type, pa.DataType] = {
     str: pa.string(),
     datetime: _TIME,
 }
-"""The types of state that have a column of their own type."""
+"""The column types of states, by Python type."""
 
 
 @dataclass(frozen=True)
 class Export:
-    """What was exported.
+    """The result of an export.
 
     Attributes:
         step: the step.
-        epoch: the epoch at whose end its state was this.
-        keys: how many keys the step keeps.
-        rows: how many rows were written.
-        file: where to.
+        epoch: the epoch at whose end the state was read.
+        keys: the number of the step's keys.
+        rows: the number of rows in the file.
+        file: the Parquet file.
     """
 
     step: str
@@ -69,7 +70,7 @@ class Export:
     file: str
 
     def __str__(self) -> str:
-        """What was exported, in a line."""
+        """Return the result in one line."""
         return (
             f"step {self.step} after epoch {self.epoch}: {self.keys:,} keys in "
             f"{self.rows:,} rows of {self.file}"
@@ -84,7 +85,7 @@ def export(
     epoch: int | None = None,
     spark: SparkSession | None = None,
 ) -> Export:
-    """Write a step's state to a Parquet file, in the place of what there was.
+    """Write a step's state to a Parquet file, which is replaced.
 
     There is a row for each key, with the columns ``key`` and ``due``, and ``state``: its state in a
     column of its own type if all keys have a number, a truth value, text or a time, and else as
@@ -97,7 +98,7 @@ def export(
         step: the step's id.
         file: the file to write, a path or a URI.
         epoch: the epoch at whose end to look, one that is kept; else the newest.
-        spark: the session to read it with; else the one there is, else a local one is made.
+        spark: the session that reads it; by default the active one, else a new local one.
 
     Raises:
         CheckpointError: when there is no such checkpoint, step or epoch, or the file cannot be
@@ -115,11 +116,11 @@ def export(
 
 @dataclass
 class _Shape:
-    """What a step's state looks like: which columns it gets.
+    """The columns of a step's state.
 
     Attributes:
-        windowed: whether it is a windowing step's.
-        kind: the type of all keys' states; ``None`` when they are written as JSON.
+        windowed: True for a windowing step.
+        kind: the type of all keys' states; ``None`` if states are written as JSON.
     """
 
     windowed: bool = False
@@ -127,7 +128,7 @@ class _Shape:
 
     @classmethod
     def of(cls, keys: Iterator[KeptKey], step_id: str) -> _Shape:
-        """Look through all keys."""
+        """Read all keys to find the columns."""
         snapshots = (load_snapshot(kept, step_id) for kept in keys)
         kinds = {_kind(snapshot) for snapshot in snapshots}
         if kinds == {DriverState}:
@@ -135,13 +136,13 @@ class _Shape:
         return cls(kind=_FLAT.get(kinds.pop()) if len(kinds) == 1 else None)
 
     def schema(self) -> pa.Schema:
-        """The columns."""
+        """Return the schema of the file."""
         state = pa.field("state", pa.string() if self.kind is None else self.kind)
         return pa.schema([*_KEY, *(_WINDOW if self.windowed else [state]), _SNAPSHOT])
 
 
 def _kind(snapshot: Any) -> type:
-    """The type that decides on the column; `object` for what has none of its own."""
+    """Return the type of a snapshot that has a column type, else `object`."""
     if isinstance(snapshot, DriverState):
         return DriverState
     if type(snapshot) is int and not -(2**63) <= snapshot < 2**63:
@@ -183,7 +184,7 @@ def _json(value: Any) -> str:
 
 
 def _write(rows: Iterator[Row], schema: pa.Schema, file: str) -> int:
-    """Write rows, some at a time; returns how many there were."""
+    """Write rows in batches, and return their number."""
     count = 0
     with explained(CheckpointError, f"{file} cannot be written"):
         place = locate(file)

@@ -1,4 +1,4 @@
-"""State from a Parquet file, for a flow to be seeded with."""
+"""Import of state from a Parquet file, to seed a flow."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def read_states(file: str | os.PathLike[str], *, trust: bool = False) -> dict[st
 
 
 def _snapshot(content: bytes) -> Any:
-    """A snapshot, of a step that runs key by key or over many keys at once."""
+    """Read a snapshot of a step that runs key by key, or of a columnar step."""
     if content[:1] != bytes([FORMAT_OF_SHARDS]):
         return pickle.loads(content)
     ((_, state, _),) = snapshots_of_content(SegmentContent.decode(content))

@@ -1,4 +1,4 @@
-"""A step's state, key by key, in a form that can be read."""
+"""Inspection of a step's state, key by key."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flow.errors import CheckpointError
 from flow_windowing.rules.key_state import DriverState
-from recovery.reading.checkpoint import PathLike, open_checkpoint
+from recovery.reading.checkpoint import open_checkpoint
 from recovery.reading.kept_state import KeptKey, KeptState, load_snapshot, totals
+from recovery.reading.paths import PathLike
 from recovery.reading.rendering import due_text, indented, plain, time_text
 from recovery.reading.windows import WindowingStep
 
@@ -24,14 +25,14 @@ LIMIT = 20
 
 @dataclass(frozen=True)
 class KeyState:
-    """What is kept of a key.
+    """The state of a key.
 
     Attributes:
         key: the key.
-        due: when it is due, RFC 3339; ``None`` when it is not; a sentence when it is held.
-        state: its snapshot as JSON; of a windowing step its watermark, its open windows and the
-            values that wait. An object of a class that is not rebuilt is shown by the class's name
-            and what it was made from.
+        due: the due time, RFC 3339; ``None`` without a timer; a sentence for a held watermark.
+        state: the snapshot as JSON; for a windowing step the watermark, the open windows and the
+            buffered values. An object whose class is not rebuilt is shown by the class's name and
+            the contents of its pickle.
     """
 
     key: str
@@ -46,9 +47,9 @@ class StepState:
     Attributes:
         step: the step.
         epoch: the epoch.
-        now: its system time, RFC 3339.
-        total: how many keys the step keeps.
-        keys: what is kept of some of them.
+        now: the epoch's system time, RFC 3339.
+        total: the number of the step's keys.
+        keys: the states of the keys that are shown.
     """
 
     step: str
@@ -58,11 +59,11 @@ class StepState:
     keys: tuple[KeyState, ...]
 
     def to_json(self) -> Json:
-        """The state as JSON."""
+        """Return the state as JSON."""
         return asdict(self)
 
     def __str__(self) -> str:
-        """The state as text for people."""
+        """Return the state as text for people."""
         return "\n".join(_lines(self))
 
 
@@ -75,7 +76,7 @@ def inspect(
     limit: int = LIMIT,
     spark: SparkSession | None = None,
 ) -> StepState:
-    """Show what a step keeps. Nothing of what its pickles name is run, and no class is needed.
+    """Return a step's state. The function runs no code that pickles name, and needs no classes.
 
     Args:
         path: the checkpoint's directory, as given to `RecoveryConfig`.
@@ -83,7 +84,7 @@ def inspect(
         key: the one key to show.
         epoch: the epoch at whose end to look, one that is kept; else the newest.
         limit: how many keys to show at most.
-        spark: the session to read it with; else the one there is, else a local one is made.
+        spark: the session that reads it; by default the active one, else a new local one.
 
     Raises:
         CheckpointError: when there is no such checkpoint, step, key or epoch.
@@ -101,10 +102,10 @@ def inspect(
 
 
 def keys_of_step(state: KeptState, step_id: str) -> int:
-    """How many keys a step keeps something of.
+    """Return the number of a step's keys.
 
     Raises:
-        CheckpointError: when there is no such step; it lists those there are.
+        CheckpointError: if there is no such step; the error lists the steps with state.
     """
     checkpoint = state.checkpoint
     headers = state.headers()
@@ -121,14 +122,14 @@ def keys_of_step(state: KeptState, step_id: str) -> int:
 
 
 class KeyView:
-    """How the keys of a step are shown."""
+    """A view of the keys of a step."""
 
     def __init__(self, state: KeptState, step_id: str) -> None:
         self._step_id = step_id
         self._windowing = windowing_step(state, step_id)
 
     def shown(self, kept: KeptKey) -> KeyState:
-        """What is kept of a key."""
+        """Return the state of a key."""
         snapshot = load_snapshot(kept, self._step_id)
         if isinstance(snapshot, DriverState):
             shown = self._windowing.view(snapshot, kept.due_us)
@@ -138,7 +139,7 @@ class KeyView:
 
 
 def windowing_step(state: KeptState, step_id: str) -> WindowingStep:
-    """What is known of a step that may be a windowing step."""
+    """Return the description of a step that may be a windowing step."""
     checkpoint = state.checkpoint
     config = checkpoint.keyed.get(step_id, {}).get("config")
     return WindowingStep(

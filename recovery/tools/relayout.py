@@ -1,4 +1,4 @@
-"""Seeds for a new layout: the keys of steps, dealt anew to shards and segments, in Parquet."""
+"""Seeds of a new layout: Parquet files with the keys of steps, by new shards and segments."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from flow.errors import CheckpointError
 from recovery.reading.kept_state import KeptKey, decode_segment
 
 FILES = 32
-"""Over how many files seeds are spread, for tasks to read side by side."""
+"""The number of files, which tasks read in parallel."""
 _ROWS = 1_000
 
 
 @dataclass(frozen=True)
 class UnplacedState:
-    """The state of a step, out of any layout.
+    """The state of a step without a layout.
 
     Attributes:
         step_id: the step.
-        name: the name under which it is kept.
-        keys: its keys.
-        progress: how far its stream has come, encoded, for a step that measures that.
-        settings: what the step was set to, if all shards agree on that.
+        name: the name of the step's state.
+        keys: the step's keys.
+        progress: the encoded stream progress, for a step that has it.
+        settings: the step's settings in headers, if all shards agree; else empty.
     """
 
     step_id: str
@@ -44,7 +44,7 @@ class UnplacedState:
 
 
 def seeds_of(state: UnplacedState, shards: int) -> Iterator[Seed]:
-    """The seeds of a step's state in a layout of so many shards."""
+    """Yield the seeds of a step's state in a layout with `shards` shards."""
     step_id, name = state.step_id, state.name
     dealt: dict[int, dict[str, tuple[bytes, int]]] = defaultdict(dict)
     keys = [kept.key for kept in state.keys]
@@ -64,7 +64,7 @@ def seeds_of(state: UnplacedState, shards: int) -> Iterator[Seed]:
 
 
 def write_seeds(root: str, seeds: Iterable[Seed]) -> None:
-    """Write seeds to a directory that must not be there yet."""
+    """Write seeds to a new directory."""
     place = locate(root)
     filesystem, path = place.filesystem, place.path
     filesystem.create_dir(path)
@@ -84,10 +84,10 @@ def write_seeds(root: str, seeds: Iterable[Seed]) -> None:
 
 
 def check_seeds(root: str, states: Iterable[UnplacedState], shards: int) -> None:
-    """Read seeds back and compare them with what they were made of.
+    """Read seeds back, and compare them with the state that they come from.
 
     Raises:
-        CheckpointError: when a key is missing, doubled or different.
+        CheckpointError: if a key is missing, duplicate or different.
     """
     found: dict[str, dict[str, tuple[bytes, int]]] = defaultdict(dict)
     for seed in read_seed_rows(root):
@@ -104,7 +104,7 @@ def check_seeds(root: str, states: Iterable[UnplacedState], shards: int) -> None
 
 
 def read_seed_rows(root: str) -> Iterator[Seed]:
-    """The seeds in a directory."""
+    """Yield the seeds in a directory."""
     place = locate(root)
     filesystem = place.filesystem
     for info in filesystem.get_file_info(fs.FileSelector(place.path)):

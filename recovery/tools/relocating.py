@@ -1,7 +1,7 @@
-"""Relocating: a checkpoint that was moved or copied is told where it is now.
+"""Relocation: rewriting the absolute paths in a checkpoint that was moved or copied.
 
-Its files are put in place one by one, each at once. Those that a run looks at first come last: one
-that finds the work half-done is refused, and relocating again does the rest.
+Each file is replaced atomically. The files that a run checks first come last, so that a run is
+refused after an interrupted relocation; relocating again does the rest.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flow.errors import CheckpointError
-from recovery.reading.checkpoint import KeptCheckpoint, PathLike, open_checkpoint
+from recovery.reading.checkpoint import KeptCheckpoint, open_checkpoint
+from recovery.reading.paths import PathLike
 from recovery.reading.places import Rewritten, rewritten
 
 if TYPE_CHECKING:
@@ -26,14 +27,14 @@ NOTE = "why-this-is-here.txt"
 
 @dataclass(frozen=True)
 class Relocation:
-    """What telling a checkpoint where it is does, or has done.
+    """A relocation, planned or done.
 
     Attributes:
         path: the checkpoint's directory.
-        places: the other places that its files name, in order.
-        files: the files that name them, by their names in the checkpoint, in order.
-        backup: where these are kept as they were, in the checkpoint's directory.
-        done: whether it has been done.
+        places: the other directories that the files name, in order.
+        files: the names of the files that name other directories, in order.
+        backup: the folder in the checkpoint's directory with the old files.
+        done: True if the relocation is done, False if planned.
     """
 
     path: str
@@ -43,24 +44,24 @@ class Relocation:
     done: bool
 
     def to_json(self) -> Json:
-        """The relocation as JSON."""
+        """Return the relocation as JSON."""
         return asdict(self)
 
     def __str__(self) -> str:
-        """What it does, for people."""
+        """Return the relocation as text for people."""
         return "\n".join(_lines(self))
 
 
 def relocate(path: PathLike, *, yes: bool = False, spark: SparkSession | None = None) -> Relocation:
-    """Tell a checkpoint that was moved or copied where it is, so that a run can go on from it.
+    """Rewrite the paths in a checkpoint that was moved or copied, so that a run can go on from it.
 
-    Some of its files name others by their whole paths; those that name them in another place are
-    written anew. All that was read and done, and all state, is as it was.
+    Some files name others by absolute paths; the tool rewrites the files that name another
+    directory. Offsets and state do not change.
 
     Args:
         path: the checkpoint's directory, as it will be given to `RecoveryConfig`.
-        yes: whether to do it; otherwise nothing is changed, and what would be done is returned.
-        spark: the session to use; else the one there is, else a local one is made.
+        yes: True to make the changes; by default the tool only returns the plan.
+        spark: the session to use; by default the active one, else a new local one.
 
     Raises:
         CheckpointError: when the directory is not a checkpoint, a file of it is not whole, or a run
@@ -73,7 +74,7 @@ def relocate(path: PathLike, *, yes: bool = False, spark: SparkSession | None = 
     locking = yes or checkpoint.files.exists(NAME)
     with CheckpointLock(checkpoint.files) if locking else nullcontext():
         check_settled(checkpoint.files)
-        checkpoint = open_checkpoint(path, checkpoint.spark)  # as it is now that nobody changes it
+        checkpoint = open_checkpoint(path, checkpoint.spark)  # Read again under the lock.
         changed = list(rewritten(checkpoint))
         found = _planned(checkpoint, changed, yes)
         if yes and changed:

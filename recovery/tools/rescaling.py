@@ -1,4 +1,4 @@
-"""Rescaling: the state of a checkpoint moved to another layout, while no run uses it."""
+"""Rescaling: the move of a checkpoint's state to another layout, while no run uses it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from flow.checks import check_whole
 from flow.errors import CheckpointError
 from recovery.identity.fingerprint import without_places
-from recovery.reading.checkpoint import KeptCheckpoint, PathLike, open_checkpoint
+from recovery.reading.checkpoint import KeptCheckpoint, open_checkpoint
 from recovery.reading.kept_state import KeptState
+from recovery.reading.paths import PathLike
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,14 +22,14 @@ Json: TypeAlias = Any
 
 @dataclass(frozen=True)
 class Rescaled:
-    """What a checkpoint was moved to.
+    """The result of a rescaling.
 
     Attributes:
         epoch: the epoch whose state was moved; the next run goes on after it.
-        shards: how many slices the key space has now.
-        partitions: how many partitions each level has now.
-        keys: how many keys were moved.
-        left: the directory of the state as it was, which nothing needs any more.
+        shards: the new number of shards of the key space.
+        partitions: the new number of partitions of each level.
+        keys: the number of keys.
+        left: the directory of the old state, which the next run does not need.
     """
 
     epoch: int
@@ -38,7 +39,7 @@ class Rescaled:
     left: str
 
     def __str__(self) -> str:
-        """What was done, in words."""
+        """Return the result as text for people."""
         return (
             f"{self.keys:,} keys are in {self.shards} shards and {self.partitions} partitions a "
             f"level now; the next run goes on after epoch {self.epoch}.\n"
@@ -55,14 +56,14 @@ def rescale(
 ) -> Rescaled:
     """Move a checkpoint's state to another layout; the next run goes on with it.
 
-    The flow may also have another number of levels afterwards: state belongs to steps, wherever
-    they are. What is there stays as it was, in a directory of its own.
+    The flow may then have another number of levels too: state belongs to steps at any level. The
+    old state stays in its directory.
 
     Args:
         path: the checkpoint's directory, a path or a URI.
-        shards: how many slices the key space is to have; as many as before when left out.
-        partitions: how many partitions each level is to have; as many as before when left out.
-        spark: the session to use; else the one there is, else a local one is made.
+        shards: the new number of shards of the key space; by default unchanged.
+        partitions: the new number of partitions of each level; by default unchanged.
+        spark: the session to use; by default the active one, else a new local one.
 
     Raises:
         CheckpointError: when a run uses the checkpoint, when its state cannot be read, or when its
@@ -105,7 +106,7 @@ def _rescale(kept: KeptCheckpoint, shards: int | None, partitions: int | None) -
         earlier=(),
         recovery=_free(before.recovery),
     )
-    for name in (after.seed, after.spark):  # of an attempt that was cut off
+    for name in (after.seed, after.spark):  # Left by an interrupted attempt.
         kept.files.remove(name)
     root = f"{kept.root}/{after.seed}"
     write_seeds(root, (seed for state in states for seed in seeds_of(state, after.shards)))
@@ -117,14 +118,14 @@ def _rescale(kept: KeptCheckpoint, shards: int | None, partitions: int | None) -
 
 
 def _free(recovery: Json) -> Json:
-    """What the recovery settings keep, once state is bound to no level."""
+    """Return the recovery settings' content, with state bound to no level."""
     if not isinstance(recovery, dict):
         return recovery
     return {**recovery, "fingerprint": without_places(recovery["fingerprint"])}
 
 
 def read_states(kept: KeptCheckpoint, epoch: int) -> list[UnplacedState]:
-    """The state of every step at the end of an epoch."""
+    """Return the state of all steps at the end of an epoch."""
     from recovery.tools.relayout import UnplacedState
 
     state = KeptState(kept, epoch)

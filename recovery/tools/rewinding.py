@@ -1,16 +1,15 @@
-"""Setting a checkpoint back, so that the next run goes on after an earlier epoch.
+"""Rewinding: setting a checkpoint back, so that the next run goes on after an earlier epoch.
 
-What Spark logged of later epochs is moved away; the next run finds the earlier epoch to be the
-last, and its commit names the state to load. State of later versions may stay: a version's files
-have names of their own, and the runs after this one write others. But the *snapshots* among them
-are moved away too: Spark counts back from the last it finds when it removes old state, and could
-remove what the earlier epoch still needs.
+The tool moves Spark's logs of later epochs away. The earlier epoch is then the last, and its commit
+names the state to load. State of later versions may stay, as each version's files have unique
+names. But the *snapshots* of later versions are moved away too: Spark removes old state by counting
+back from the last snapshot, and could remove files that the earlier epoch needs.
 
-A tool that is killed half-way must not leave what looks whole, so what is to be done is written
-down first, in a journal. While that is there no run starts, and setting back again does the rest.
+A killed tool must not leave a checkpoint that looks whole, so the tool first writes its plan into a
+journal. While the journal exists no run starts, and rewinding again finishes the plan.
 
-If steps have been reset, added or removed since, the checkpoint knows them again as it did then:
-the state that was given up meanwhile is there at the earlier epoch.
+The checkpoint's knowledge of steps is set back too: steps that were reset, added or removed since
+have the state again that they had at the earlier epoch.
 """
 
 from __future__ import annotations
@@ -23,8 +22,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flow.errors import CheckpointError
-from recovery.reading.checkpoint import KeptCheckpoint, PathLike, open_checkpoint, spans
+from recovery.reading.checkpoint import KeptCheckpoint, open_checkpoint, spans
 from recovery.reading.lineage import check_state
+from recovery.reading.paths import PathLike
 from recovery.reading.rendering import command, time_text
 
 if TYPE_CHECKING:
@@ -42,17 +42,17 @@ _SNAPSHOT = re.compile(r"(\d+)_[^.]+\.zip(?:\.crc)?")
 
 @dataclass(frozen=True)
 class Rewind:
-    """What setting a checkpoint back does, or has done.
+    """A rewind, planned or done.
 
     Attributes:
         path: the checkpoint's directory.
         epoch: the epoch after which the next run goes on.
-        now: that epoch's system time, RFC 3339.
-        undone: the epochs after it, which will be done again.
-        moved: the files that are moved away, by their names in the checkpoint, in order.
-        restores_steps: whether the flow was another one then, or kept its state elsewhere.
-        backup: where to, in the checkpoint's directory.
-        done: whether it has been done.
+        now: the epoch's system time, RFC 3339.
+        undone: the later epochs, which the next run replays.
+        moved: the names of the files that are moved away, in order.
+        restores_steps: True if steps, or the names of their state, change back.
+        backup: the folder in the checkpoint's directory to which files are moved.
+        done: True if the rewind is done, False if planned.
     """
 
     path: str
@@ -65,17 +65,17 @@ class Rewind:
     done: bool
 
     def to_json(self) -> Json:
-        """The rewind as JSON."""
+        """Return the rewind as JSON."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, content: Json) -> Rewind:
-        """The rewind in JSON made by `to_json`."""
+        """Read a rewind from the JSON of `to_json`."""
         lists = {name: tuple(content[name]) for name in ("undone", "moved")}
         return cls(**{**content, **lists})
 
     def __str__(self) -> str:
-        """What it does, for people."""
+        """Return the rewind as text for people."""
         return "\n".join(_lines(self))
 
 
@@ -84,16 +84,16 @@ def rewind(
 ) -> Rewind:
     """Set a checkpoint back, so that the next run goes on after an earlier epoch.
 
-    One that was cut off is finished first, whichever epoch it set the checkpoint back to.
+    An interrupted rewind is finished first, also if it goes to another epoch.
 
-    The sinks of files remove what they have published for later epochs as the next run finishes its
-    first; what other sinks have written stays.
+    File sinks remove the output of later epochs when the next run finishes its first epoch; other
+    sinks keep it.
 
     Args:
         path: the checkpoint's directory, as given to `RecoveryConfig`.
         epoch: the epoch after which the next run goes on, one that is kept.
-        yes: whether to do it; otherwise nothing is changed, and what would be done is returned.
-        spark: the session to use; else the one there is, else a local one is made.
+        yes: True to make the changes; by default the tool only returns the plan.
+        spark: the session to use; by default the active one, else a new local one.
 
     Raises:
         CheckpointError: when the epoch is not kept, its state is not whole, or a run is using the
@@ -110,7 +110,7 @@ def rewind(
             begun = _begun(checkpoint.files, yes)
             if begun.epoch == epoch:
                 return begun
-        checkpoint = open_checkpoint(path, checkpoint.spark)  # as it is now that nobody changes it
+        checkpoint = open_checkpoint(path, checkpoint.spark)  # Read again under the lock.
         planned = _planned(checkpoint, checkpoint.chosen(epoch), yes)
         check_state(checkpoint, epoch)
         if yes and planned.moved:
@@ -155,16 +155,16 @@ def _planned(checkpoint: KeptCheckpoint, epoch: int, done: bool) -> Rewind:
 
 
 def _steps_in(identity: Identity) -> Json:
-    """What a checkpoint says of the flow's steps, and where these keep their state."""
+    """Return an identity's content about steps, inputs and the names of their state."""
     kept = identity.recovery if isinstance(identity.recovery, dict) else {}
     known = kept.get("fingerprint", {})
     return kept.get("names"), known.get("keyed"), known.get("inputs"), kept.get("left")
 
 
 def _logs(checkpoint: KeptCheckpoint, undone: list[int]) -> Iterator[str]:
-    """The logs of epochs, in an order such that Spark can go on from what is left at any time.
+    """Yield the logs of epochs, in an order in which Spark can go on from any remaining part.
 
-    An epoch without its commit is one to be done again; a commit without its offset is none.
+    Spark replays an epoch without its commit; a commit without its offset is no epoch.
     """
     for epoch in reversed(undone):
         for kind in ("commits", "offsets"):
@@ -174,7 +174,7 @@ def _logs(checkpoint: KeptCheckpoint, undone: list[int]) -> Iterator[str]:
 
 
 def _snapshots(checkpoint: KeptCheckpoint, epoch: int) -> Iterator[str]:
-    """The snapshots of the state of later epochs."""
+    """Yield the snapshots of the state of later epochs."""
     version = checkpoint.batch(epoch) + 1
     state = f"{checkpoint.identity.spark}/state"
     for operator in checkpoint.operators:
@@ -187,7 +187,7 @@ def _snapshots(checkpoint: KeptCheckpoint, epoch: int) -> Iterator[str]:
 
 
 def _begin(checkpoint: KeptCheckpoint, planned: Rewind) -> None:
-    """Write down what is to be done."""
+    """Write the journal."""
     from flow.engine.checkpoint.checkpoint import CHANGE
 
     files = checkpoint.files
@@ -203,7 +203,7 @@ def _begin(checkpoint: KeptCheckpoint, planned: Rewind) -> None:
 
 
 def _finish(files: CheckpointFiles) -> None:
-    """Do what is written down, or the rest of it; what is done already stays as it is."""
+    """Do the journal's plan, or the rest of it."""
     from flow.engine.checkpoint.checkpoint import CHANGE
 
     journal = files.read(CHANGE)
@@ -218,7 +218,7 @@ def _finish(files: CheckpointFiles) -> None:
         elif files.exists(name):
             files.move(name, kept)
         else:
-            files.remove_checksum(name)  # the file was moved, and what checks it was not
+            files.remove_checksum(name)  # A kill may have moved the file and not its checksum.
     files.remove(CHANGE)
 
 

@@ -1,4 +1,4 @@
-"""Seeding: a checkpoint made of state from elsewhere, for a flow to start with."""
+"""Seeding: a new checkpoint for a flow, from state made elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from flow.dataflow import Dataflow
 from flow.engine.plan.plan import Plan, compile_flow
 from flow.errors import CheckpointError, FlowBuildError, FlowTypeError, brief, shorten, step_error
 from flow.keyed.step import Stateful
-from recovery.settings import RecoveryConfig
+from recovery.identity.admitting import admit
+from recovery.reading.paths import directory_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +43,7 @@ def seed(
         shards: how many slices the key space is to have; 16 when left out.
         partitions: how many partitions each level is to have; as many as Spark has cores when left
             out.
-        spark: the session to use; else the one there is, else a local one is made.
+        spark: the session to use; by default the active one, else a new local one.
 
     Returns:
         How many keys there are.
@@ -57,13 +58,13 @@ def seed(
     for name, count in (("shards", shards), ("partitions", partitions)):
         if count is not None:
             check_whole(name, count, 1)
-    config, plan = RecoveryConfig(path), compile_flow(flow)
+    root, plan = directory_path(path, "seed"), compile_flow(flow)
     unplaced = [_state_of(plan, step_id, keys) for step_id, keys in states.items()]
-    return _seed(config, plan, unplaced, shards, partitions, spark)
+    return _seed(root, plan, unplaced, shards, partitions, spark)
 
 
 def _seed(
-    config: RecoveryConfig,
+    path: str,
     plan: Plan,
     states: list[UnplacedState],
     shards: int | None,
@@ -78,7 +79,7 @@ def _seed(
     from recovery.tools.relayout import check_seeds, seeds_of, write_seeds
 
     session = spark or make_session("recovery", SparkSettings())
-    storage = Storage(session, config.path)
+    storage = Storage(session, path)
     with CheckpointLock(storage):
         if storage.exists(NAME) or storage.names("spark"):
             raise CheckpointError(f"{storage.root} holds a checkpoint already: seed another one")
@@ -89,9 +90,9 @@ def _seed(
             shards or max(DEFAULT_SHARDS, dealt),
             dealt,
             generation=1,
-            recovery=config.admit(None, plan).kept,
+            recovery=admit(None, plan, path, (), drop_removed=False).kept,
         )
-        storage.remove(identity.seed)  # of an attempt that was cut off
+        storage.remove(identity.seed)  # Left by an interrupted attempt.
         root = f"{storage.root}/{identity.seed}"
         write_seeds(root, (one for state in states for one in seeds_of(state, identity.shards)))
         check_seeds(root, states, identity.shards)
@@ -116,7 +117,7 @@ def _state_of(plan: Plan, step_id: str, keys: Mapping[str, Any]) -> UnplacedStat
 
 
 def _snapshot(step_id: str, builder: Any, key: str, state: Any) -> tuple[bytes, int]:
-    """A key's snapshot as bytes, and when it is due: what a logic that is made of it says."""
+    """Return a key's pickled snapshot and due time, from a logic built from the state."""
     try:
         logic = builder(state)
         return pickle.dumps(logic.snapshot(), 5), int(logic.notify_at_us())

@@ -1,4 +1,4 @@
-"""Whether a checkpoint is whole: all that the next run needs is there, and can be read."""
+"""Verification that a checkpoint is whole: the next run has all files, and can read them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flow.errors import CheckpointError, first_line
-from recovery.reading.checkpoint import KeptCheckpoint, PathLike, open_checkpoint, open_files
+from recovery.reading.checkpoint import KeptCheckpoint, open_checkpoint, open_files
 from recovery.reading.kept_state import KeptKey, KeptState, decode_segment, load_snapshot
 from recovery.reading.lineage import StateFiles, newest_whole
+from recovery.reading.paths import PathLike
 from recovery.reading.places import lost_inputs
 from recovery.reading.problems import FileProblem, java_reason
 from recovery.reading.rendering import command
@@ -26,12 +27,12 @@ FROM_A_COPY = "put it back from a copy of the checkpoint, or start over on anoth
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that is wrong with a checkpoint.
+    """A problem of a checkpoint.
 
     Attributes:
-        file: the file at fault, by its name in the checkpoint; empty when it is no single one.
-        problem: what is wrong.
-        way_out: what may be done.
+        file: the name of the broken file; empty for a problem of several files.
+        problem: the problem.
+        way_out: the action that solves the problem.
     """
 
     file: str
@@ -39,7 +40,7 @@ class Problem:
     way_out: str
 
     def __str__(self) -> str:
-        """The problem in one line."""
+        """Return the problem in one line."""
         return f"{f'{self.file} ' if self.file else ''}{self.problem}: {self.way_out}"
 
 
@@ -51,7 +52,7 @@ def verify(path: PathLike, *, spark: SparkSession | None = None) -> list[Problem
 
     Args:
         path: the checkpoint's directory, as given to `RecoveryConfig`.
-        spark: the session to read it with; else the one there is, else a local one is made.
+        spark: the session that reads it; by default the active one, else a new local one.
 
     Returns:
         What is wrong; nothing if the checkpoint is whole.
@@ -79,7 +80,7 @@ def verify(path: PathLike, *, spark: SparkSession | None = None) -> list[Problem
 
 
 def _journal(files: CheckpointFiles) -> Iterator[Problem]:
-    """What a tool that was cut off has left to do."""
+    """Yield a problem if an interrupted tool has work left."""
     from flow.engine.checkpoint.checkpoint import CHANGE
 
     if files.exists(CHANGE):
@@ -125,7 +126,7 @@ def _last_logs(checkpoint: KeptCheckpoint) -> Iterator[Problem]:
 
 
 def _about(error: CheckpointError, name: str, files: CheckpointFiles) -> str:
-    """What an error says of a file, without the file's name before it."""
+    """Return the first line of an error, without the file's name."""
     said = first_line(error)
     for before in (f"file:{files.root}/{name} ", f"{files.root}/{name} ", f"{name} "):
         said = said.removeprefix(before)
@@ -156,7 +157,7 @@ def _of_log(checkpoint: KeptCheckpoint, error: Any, epoch: int, newest: int) -> 
 
 
 def _beside(files: CheckpointFiles) -> Iterator[Problem]:
-    """What sources and inputs keep beside Spark's checkpoint."""
+    """Yield the problems of the files of sources and inputs."""
     for source in files.names("sources"):
         yield from _source_log(files, f"sources/{source}")
     for name in files.names("inputs"):
@@ -235,7 +236,7 @@ def _state(checkpoint: KeptCheckpoint) -> Iterator[Problem]:
 
 
 def _contents(state: KeptState) -> Iterator[Problem]:
-    """What is kept in state: headers, segments and snapshots, and whether they agree."""
+    """Yield the problems of headers, segments and snapshots, and of their counts."""
     counted = {name: sum(one.keys for one in of.values()) for name, of in state.headers().items()}
     found = dict.fromkeys(counted, 0)
     for name, shard, number, content in state.rows():

@@ -102,7 +102,7 @@ def test_the_flow_may_be_made_by_a_function(write: Write, call: str, flow_id: st
         (
             "things:needy",
             "things:needy cannot be called like that: missing a required argument: 'name'; give "
-            'what it takes as literals, such as things:needy("x", n=3)',
+            'its arguments as literals, such as things:needy("x", n=3)',
         ),
         (
             "things:make(3, 4)",
@@ -110,7 +110,7 @@ def test_the_flow_may_be_made_by_a_function(write: Write, call: str, flow_id: st
         ),
         (
             "things:number()",
-            "things:number is int 7, not a function: leave the parentheses out",
+            "things:number is int 7, not a function: leave out the parentheses",
         ),
         ("things:leaves", "things:leaves called sys.exit(3) while loading"),
     ],

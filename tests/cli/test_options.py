@@ -95,11 +95,11 @@ def test_quiet_leaves_out_progress_and_summary_but_no_warning(
         (["mine:flow", "--conf", "=b"], "argument --conf: '=b' is no setting: write it as "),
         (
             ["mine:flow", "--trigger", "soon"],
-            "argument --trigger: it 'soon' is not a duration: write it as a timedelta",
+            "argument --trigger: trigger 'soon' is not a duration: write it as a timedelta",
         ),
         (
             ["mine:flow", "--trigger=-1s"],
-            "argument --trigger: it must not be negative, got '-1s'",
+            "argument --trigger: must not be negative, got '-1s'",
         ),
         (["mine:flow", "--engine", "fast"], "argument --engine: invalid choice: 'fast'"),
         (
@@ -108,11 +108,11 @@ def test_quiet_leaves_out_progress_and_summary_but_no_warning(
         ),
         (
             ["mine:flow", "--shards", "0"],
-            "argument --shards: it must be a whole number of at least 1, got '0'",
+            "argument --shards: must be a whole number of at least 1, got '0'",
         ),
         (
             ["mine:flow", "--partitions", "two"],
-            "argument --partitions: it must be a whole number of at least 1, got 'two'",
+            "argument --partitions: must be a whole number of at least 1, got 'two'",
         ),
     ],
 )

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import flow.signals
-from flow.signals import SAID, own_handlers_kept, plainly_interrupted, stopping_on_signals
+from flow.signals import STOP_MESSAGE, own_handlers_kept, plainly_interrupted, stopping_on_signals
 from tests.support.faults import Child, no_leftovers
 
 INT, TERM = signal.SIGINT, signal.SIGTERM
@@ -64,7 +64,7 @@ def test_a_first_signal_asks_and_says_so(
     asked: list[bool] = []
     with stopping_on_signals(lambda: asked.append(True)):
         signal.raise_signal(number)
-    assert (asked, exits, capsys.readouterr().err) == ([True], [], f"{SAID}\n")
+    assert (asked, exits, capsys.readouterr().err) == ([True], [], f"{STOP_MESSAGE}\n")
 
 
 @pytest.mark.parametrize(("second", "code"), [(INT, 130), (TERM, 143)])
@@ -76,7 +76,7 @@ def test_a_second_signal_ends_the_process_at_once(
         assert exits == []
         signal.raise_signal(second)
     assert exits[:1] == [code]
-    assert capsys.readouterr().err.splitlines()[:2] == [SAID, "stopped at once"]
+    assert capsys.readouterr().err.splitlines()[:2] == [STOP_MESSAGE, "stopped at once"]
 
 
 def test_handlers_are_put_back_whatever_happens() -> None:
@@ -232,17 +232,17 @@ def test_a_program_goes_on_after_the_epoch_in_hand(
     *_, said, last = first.finish().splitlines()
     count = len(first.epochs)
     assert (said, last) == (f"epoch {count - 1}", f"went on True {count}")
-    assert first.output.splitlines()[-3] == SAID  # said while the last epoch was in hand
+    assert first.output.splitlines()[-3] == STOP_MESSAGE  # said while the last epoch was in hand
     assert first.output.count("\n") == count + 2
 
     second = start()
     assert second.wait_for(lambda: second.epochs)
     second.process.send_signal(TERM)
-    assert second.wait_for(lambda: SAID in second.output)
+    assert second.wait_for(lambda: STOP_MESSAGE in second.output)
     second.process.send_signal(TERM)
     assert second.process.wait(60) == 143
     second.vanish()
-    assert second.output.endswith(f"{SAID}\nstopped at once\n")
+    assert second.output.endswith(f"{STOP_MESSAGE}\nstopped at once\n")
     # The first and the second run, with nothing lost and nothing doubled in between.
     numbers = written(tmp_path / "out")
     assert numbers == list(range(len(numbers)))

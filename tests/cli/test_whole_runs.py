@@ -37,7 +37,7 @@ def test_a_signal_asks_the_run_to_stop_and_says_so(
 
     runs.action = wait_for_the_signal
     assert said(capsys, 0, "mine:flow", "--quiet") == (
-        "stopping when the epoch in hand is done; a second Ctrl-C stops at once\n"
+        "stopping after the current epoch; a second Ctrl-C stops at once\n"
     )
 
 
@@ -229,7 +229,7 @@ def test_ctrl_c_lets_a_live_flow_finish_the_epoch_in_hand(
     count = out.count("\n")
     assert out == "".join(f"seen: {number}\n" for number in range(count))
     assert count % 2 == 0
-    assert err.count("stopping when the epoch in hand is done") == 1
+    assert err.count("stopping after the current epoch") == 1
     assert re.search(rf"ever: .*, {count} items in .* \(streaming, stopped\)\n$", err)
     assert "Traceback" not in err
     assert code == 0

@@ -23,7 +23,9 @@ from flow.instants import Moment, instant_us
 from flow.keyed.step import Stateful
 from flow.operators.building import add_step
 from flow.reports.failure_text import describe_failure, users_place, users_trace
-from flow.reports.progress import DropWarnings, LateWarnings, Progress, StatusLine
+from flow.reports.loss_warnings import DropWarnings, LateWarnings
+from flow.reports.progress import Progress
+from flow.reports.status_line import StatusLine
 from flow.reports.summary_table import summary_table
 from flow.testing import TestingSink, TestingSource
 from tests.support.logics import Diary
@@ -316,7 +318,7 @@ def test_run_warns_of_drops_by_itself(
         report(0, Stats(notes=["step 'left' dropped a.jsonl, line 3"]), None)
         return Summary("example", "batch")
 
-    monkeypatch.setattr(flow.running, "_batch", batch)
+    monkeypatch.setattr(flow.running, "_run_batch", batch)
     seen: list[int] = []
     session: Any = object()
 
@@ -422,7 +424,7 @@ def test_run_warns_of_late_values_by_itself(
         arguments[-1](0, stats(hourly_late=2), None)
         return Summary("example", "batch")
 
-    monkeypatch.setattr(flow.running, "_batch", batch)
+    monkeypatch.setattr(flow.running, "_run_batch", batch)
     session: Any = object()
     flow.running.run(with_late(read=False), spark=session)
     assert caplog.messages == [

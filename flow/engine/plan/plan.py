@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from flow.dataflow import Dataflow, Step, StreamId
 from flow.errors import EngineError, FlowBuildError, UnusedStepWarning
+from flow.fields import field_path
 from flow.keyed.step import Lowering, OverColumns, Stateful, runs_key_by_key
 from flow.operators.edges import Input, Output
 from flow.operators.stateless import Inspect, KeyOn, Raises, Redistribute
@@ -301,7 +302,7 @@ def _fields_read_by(plan: Plan, hop: Hop) -> frozenset[str] | None:
     fields = [edge.fields for edge in edges if isinstance(edge, Edge) and edge.fields is not None]
     if not isinstance(key, str) or not edges or len(fields) < len(edges):
         return None
-    return frozenset({key, key.split(".")[0]}).union(*fields)
+    return field_path(key).record_fields.union(*fields)
 
 
 PASSES: tuple[Callable[[Plan], Plan], ...] = (

@@ -34,7 +34,7 @@ from flow.dataflow import Operator
 from flow.engine.epoch.context import TaskContext
 from flow.engine.epoch.failures import portable
 from flow.errors import RAISED, EngineError, StepError, brief, shorten, step_error
-from flow.fields import get_path
+from flow.fields import field_path
 from flow.operators.stateless import (
     Branch,
     EnrichCached,
@@ -114,8 +114,8 @@ def _key_on(kind: KeyOn, step_id: str, chunk: Chunk, context: TaskContext) -> Ma
             return [KeyedRecords(keys, chunk.batch, chunk.pos)]
     plain = as_items(chunk)
     if isinstance(kind.key, str):
-        path = kind.key
-        keys = _call(step_id, "reading the key", lambda item: get_path(item, path), plain.items)
+        read_key = field_path(kind.key).value_in
+        keys = _call(step_id, "reading the key", read_key, plain.items)
     else:
         keys = _call(step_id, "the key function", kind.key, plain.items)
     return [Pairs(checked_keys(keys, plain.items, step_id), plain.items, plain.pos)]

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from flow.fields import field_path
 from flow_windowing.aggregates.aggregator import Aggregator, FieldAggregator
 from flow_windowing.aggregates.edges import Earliest, Edge, First, Last, Latest
 from flow_windowing.aggregates.extremes import Max, Min
@@ -15,7 +16,7 @@ from flow_windowing.columnar.aggregates.edges import RealEdges, WholeEdges
 from flow_windowing.columnar.aggregates.extremes import RealExtremes, WholeExtremes
 from flow_windowing.columnar.aggregates.number_accumulators import NumberAccumulators
 from flow_windowing.columnar.aggregates.sums import Counts, RealSums, WholeSums
-from flow_windowing.columnar.values.records import Values, column_at
+from flow_windowing.columnar.values.records import Values
 
 
 class _Forms(NamedTuple):
@@ -96,7 +97,7 @@ def form_for(
     field = getattr(aggregator, "field", None)
     if forms is None or not isinstance(field, str) or not isinstance(values, pa.RecordBatch):
         return None
-    column = column_at(values, field)
+    column = field_path(field).column_in(values)
     if column is None:
         return None
     if pa.types.is_integer(column.type):

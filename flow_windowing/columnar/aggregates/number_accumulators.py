@@ -16,6 +16,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.columns.arrays import Ints, Mask, run_starts
+from flow.fields import field_path
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.columnar.aggregates.accumulators import (
     Accumulators,
@@ -24,7 +25,6 @@ from flow_windowing.columnar.aggregates.accumulators import (
 )
 from flow_windowing.columnar.aggregates.groups import Groups
 from flow_windowing.columnar.aggregates.runs import Column, GroupRuns, take_rows
-from flow_windowing.columnar.values.records import column_at
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def field_numbers(groups: Groups, field: Any) -> FieldNumbers:
     batch = groups.values
     if not isinstance(batch, pa.RecordBatch) or not isinstance(field, str):
         raise UnfitForColumns
-    column = column_at(batch, field)
+    column = field_path(field).column_in(batch)
     if column is None:
         raise UnfitForColumns
     values = _to_numbers(column)

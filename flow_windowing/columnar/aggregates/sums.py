@@ -11,6 +11,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.columns.arrays import Ints
+from flow.fields import field_path
 from flow_windowing.aggregates import exact_totals
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.exact_totals import Floats
@@ -21,7 +22,6 @@ from flow_windowing.columnar.aggregates.exact_sums import Totals
 from flow_windowing.columnar.aggregates.groups import Groups
 from flow_windowing.columnar.aggregates.number_accumulators import NumberAccumulators, with_nulls
 from flow_windowing.columnar.aggregates.runs import Column
-from flow_windowing.columnar.values.records import column_at
 
 _MOST_WHOLE = 1 << 62
 _EXACT_FLOAT = 1 << 53
@@ -49,7 +49,7 @@ class Counts(NumberAccumulators):
             return rows, [groups.counts]
         batch = groups.values
         column = (
-            column_at(batch, field)
+            field_path(field).column_in(batch)
             if isinstance(field, str) and isinstance(batch, pa.RecordBatch)
             else None
         )

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from flow.columns.arrays import Ints
 from flow.columns.chunks import pick, rows_of
@@ -15,22 +14,6 @@ Values: TypeAlias = "pa.RecordBatch | list[Any]"
 """The values of a step: rows of an Arrow schema, or Python objects."""
 
 _TYPES: dict[type, pa.DataType] = {int: pa.int64(), float: pa.float64()}
-
-
-def column_at(records: pa.RecordBatch, path: str) -> pa.Array | None:
-    """Return the column at a field's path, ``None`` when the schema has no such field."""
-    if path in records.schema.names:
-        return records.column(path)
-    first, *rest = path.split(".")
-    if first not in records.schema.names:
-        return None
-    column = records.column(first)
-    for name in rest:
-        kind = column.type
-        if not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:
-            return None
-        column = pc.struct_field(column, name)
-    return column
 
 
 def object_reader(values: Values) -> Callable[[Ints], list[Any]]:

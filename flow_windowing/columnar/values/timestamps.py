@@ -14,8 +14,9 @@ from flow.columns.arrays import Ints, Mask
 from flow.columns.chunks import rows_as_dicts
 from flow.columns.plain_columns import microseconds_of
 from flow.errors import RAISED
+from flow.fields import field_path
 from flow.instants import MAX_US, MIN_US, NO_PROGRESS, Moment
-from flow_windowing.columnar.values.records import Values, column_at
+from flow_windowing.columnar.values.records import Values
 
 _UNIT_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _MICROS_A_SECOND = 1_000_000
@@ -34,7 +35,7 @@ def read_times(values: Values, getter: Any) -> tuple[Ints, Mask] | None:
         Two arrays of shape (values,); ``None`` when all timestamps have to be read one by one.
     """
     if isinstance(values, pa.RecordBatch):
-        column = column_at(values, getter) if isinstance(getter, str) else None
+        column = field_path(getter).column_in(values) if isinstance(getter, str) else None
         return None if column is None else _of_column(column)
     get = itemgetter(getter) if isinstance(getter, str) else getter
     if isinstance(getter, str) and not all(type(value) is dict for value in values):

@@ -16,7 +16,7 @@ from flow.testing import ABORT
 from recovery import StepStatus, status
 from recovery.reading.checkpoint import open_checkpoint
 from recovery.reading.kept_state import KeptState
-from recovery.tools.overview import open_windows
+from recovery.tools.status import open_windows
 from tests.recovery.damage import replace
 from tests.recovery.kept_flow import VALUES, run_on
 
@@ -151,5 +151,5 @@ def test_what_is_no_checkpoint_is_refused(spark: SparkSession, tmp_path: Path) -
     (tmp_path / "flow.json").write_text(json.dumps(newer))
     with pytest.raises(CheckpointError, match=r"in format 99.* run the version that wrote it"):
         status(tmp_path, spark=spark)
-    with pytest.raises(FlowError, match="named by its directory's path, got 7"):
+    with pytest.raises(FlowError, match="a checkpoint needs a directory's path, got int 7"):
         status(7)  # type: ignore[arg-type]

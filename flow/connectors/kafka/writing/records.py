@@ -20,7 +20,7 @@ from flow.connectors.kafka.message import KafkaMessage
 from flow.connectors.kafka.writing.serializers import Serializer
 from flow.connectors.sink import Written, to_record
 from flow.errors import FlowError, SinkError, TimestampError, brief, shorten, step_error
-from flow.fields import get_path
+from flow.fields import field_path
 from flow.instants import instant_us
 
 KEY = "key"
@@ -189,19 +189,12 @@ class Encoding:
 
 
 def _value_at(getter: Getter, item: Any, record: dict[str, Any]) -> Any:
-    return get_path(record, getter) if isinstance(getter, str) else getter(item)
+    return field_path(getter).value_in(record) if isinstance(getter, str) else getter(item)
 
 
 def _column_at(batch: pa.RecordBatch, path: str, what: str, step_id: str) -> pa.Array:
-    """Return the column at a path, which may lead into structs."""
-    if path in batch.schema.names:
-        return batch.column(path)
-    first, *parts = path.split(".")
-    found = batch.column(first) if first in batch.schema.names else None
-    for part in parts:
-        kind = None if found is None else found.type
-        known = kind is not None and pa.types.is_struct(kind) and kind.get_field_index(part) >= 0
-        found = pc.struct_field(found, part) if known else None
+    """Return the column at a path, also inside structs."""
+    found = field_path(path).column_in(batch)
     if found is None:
         raise SinkError(
             f"step {step_id!r}: {what}={path!r} is not a field of the records, which have "

@@ -1,4 +1,4 @@
-"""What a checkpoint holds, at a glance."""
+"""The status of a checkpoint: epochs, inputs and steps."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from flow.engine.feed.feed import EpochOffset
 from flow.errors import CheckpointError
 from flow.instants import NEVER
 from flow_windowing.rules.key_state import DriverState
-from recovery.reading.checkpoint import KeptCheckpoint, PathLike, open_checkpoint, spans
+from recovery.reading.checkpoint import KeptCheckpoint, open_checkpoint, spans
 from recovery.reading.epochs import EpochLog
 from recovery.reading.kept_state import KeptState, StepTotals, load_snapshot, totals
+from recovery.reading.paths import PathLike
 from recovery.reading.rendering import time_text
 
 if TYPE_CHECKING:
@@ -26,11 +27,11 @@ _NOTHING = StepTotals(0, 0, 0, NEVER)
 
 @dataclass(frozen=True)
 class SourceStatus:
-    """How far an input has come.
+    """The offset of an input.
 
     Attributes:
         step: the input.
-        offset: its offset, as its source writes it; ``None`` when nothing has been read.
+        offset: the offset, as the source writes it; ``None`` before the first read.
     """
 
     step: str
@@ -39,16 +40,16 @@ class SourceStatus:
 
 @dataclass(frozen=True)
 class StepStatus:
-    """What a keyed step keeps.
+    """The size of a keyed step's state.
 
     Attributes:
         step: the step.
-        keys: how many keys it keeps something of.
-        bytes: about how many bytes that is.
-        segments: in how many segments it is kept.
-        open_windows: how many windows are open; ``None`` for a step without windows.
-        due: the least time at which a key is due, RFC 3339; ``None`` when none is. By the step's
-            stream where the step has one watermark for all keys, and else by system time.
+        keys: the number of keys.
+        bytes: the approximate size in bytes.
+        segments: the number of segments.
+        open_windows: the number of open windows; ``None`` for a step without windows.
+        due: the least due time of a key, RFC 3339; ``None`` without timers. The time is event time
+            for a step with one watermark for all keys, and else system time.
     """
 
     step: str
@@ -61,23 +62,23 @@ class StepStatus:
 
 @dataclass(frozen=True)
 class CheckpointStatus:
-    """What a checkpoint holds.
+    """The status of a checkpoint.
 
     Attributes:
-        path: its directory.
+        path: the checkpoint's directory.
         flow: the flow's name.
-        run_id: what its sinks know it by.
-        shards: how many slices the key space has.
-        partitions: how many partitions each level has.
-        generation: how often its state has moved to another layout.
-        epochs: the epochs that are kept: the next run can be set back to any of them.
-        last: the last epoch that is done; ``None`` before the first.
-        now: that epoch's system time, RFC 3339.
-        ended: whether the input ended with it.
-        begun: the epoch that was begun and not finished; the next run does it again.
-        in_use: who runs on it, in words; ``None`` when nobody has said so.
-        sources: how far each input has come.
-        steps: what each keyed step keeps.
+        run_id: the id by which sinks know the flow.
+        shards: the number of shards of the key space.
+        partitions: the number of partitions of each level.
+        generation: the number of times that the state has moved to another layout.
+        epochs: the finished epochs to which the checkpoint can be set back.
+        last: the last finished epoch; ``None`` before the first.
+        now: the last epoch's system time, RFC 3339.
+        ended: True if the input ended with the last epoch.
+        begun: the epoch that began and did not finish; the next run replays it.
+        in_use: the process that holds the lock, in words; ``None`` without a lock.
+        sources: the offset of each input.
+        steps: the size of each keyed step's state.
     """
 
     path: str
@@ -96,20 +97,20 @@ class CheckpointStatus:
     steps: tuple[StepStatus, ...]
 
     def to_json(self) -> Json:
-        """The status as JSON."""
+        """Return the status as JSON."""
         return asdict(self)
 
     def __str__(self) -> str:
-        """The status as a table for people."""
+        """Return the status as a table for people."""
         return "\n".join(_lines(self))
 
 
 def status(path: PathLike, *, spark: SparkSession | None = None) -> CheckpointStatus:
-    """Say what a checkpoint holds.
+    """Return the status of a checkpoint.
 
     Args:
         path: the checkpoint's directory, as given to `RecoveryConfig`.
-        spark: the session to read it with; else the one there is, else a local one is made.
+        spark: the session that reads it; by default the active one, else a new local one.
 
     Raises:
         CheckpointError: when the directory is not a checkpoint, or cannot be read.
@@ -138,7 +139,7 @@ def status(path: PathLike, *, spark: SparkSession | None = None) -> CheckpointSt
 
 
 def _sources(checkpoint: KeptCheckpoint, log: EpochLog | None) -> Iterator[SourceStatus]:
-    """The inputs in the order of the flow, then those that it does not tell of."""
+    """Yield the inputs in the order of the flow, then the inputs that the flow does not name."""
     start = EpochOffset.from_json(checkpoint.identity.start or {}) if log is None else log.offset
     at = {checkpoint.step_of(name): offset for name, offset in start.at.items()}
     sparks = [] if log is None else list(log.sparks)
@@ -153,7 +154,7 @@ def _sources(checkpoint: KeptCheckpoint, log: EpochLog | None) -> Iterator[Sourc
 
 
 def _steps(state: KeptState) -> Iterator[StepStatus]:
-    """The keyed steps in the order of the flow, then those that the flow has no more."""
+    """Yield the keyed steps in the order of the flow, then the steps that were removed."""
     checkpoint = state.checkpoint
     by_step = {checkpoint.step_of(name): totals(one) for name, one in state.headers().items()}
     for step_id in dict.fromkeys([*checkpoint.keyed, *sorted(by_step)]):
@@ -165,7 +166,7 @@ def _steps(state: KeptState) -> Iterator[StepStatus]:
 
 
 def open_windows(state: KeptState, step_id: str) -> int | None:
-    """How many windows of a step are open; ``None`` for a step without windows."""
+    """Return the number of a step's open windows; ``None`` for a step without windows."""
     checkpoint = state.checkpoint
     described = checkpoint.keyed.get(step_id)
     windowing = None if described is None else is_windowing(described["config"])
@@ -182,12 +183,12 @@ def open_windows(state: KeptState, step_id: str) -> int | None:
 
 
 def is_windowing(config: Json) -> bool:
-    """Whether a step's configuration, as its checkpoint describes it, is a windowing step's."""
+    """True if a configuration in a fingerprint is a windowing step's."""
     return isinstance(config, dict) and config.get("type") == "DriverBuilder"
 
 
 def _in_use(checkpoint: KeptCheckpoint) -> str | None:
-    """Who has locked the checkpoint."""
+    """Return the process that holds the checkpoint's lock, in words."""
     from flow.engine.checkpoint.lock import NAME
 
     if not checkpoint.files.exists(NAME):
@@ -247,7 +248,7 @@ def _short(offset: Json) -> str:
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterator[str]:
-    r"""Rows below a head, in columns: numbers to the right, all else to the left.
+    r"""Yield the lines of a table: numbers aligned to the right, other cells to the left.
 
     >>> print("\n".join(table(("step", "keys"), [("total", "1,000"), ("sum", "7")])))
     step    keys

@@ -1,0 +1,1 @@
+"""The picture of the architecture, drawn from the imports of the code."""

@@ -1,0 +1,55 @@
+"""Parsers of command lines, and types of arguments."""
+
+from __future__ import annotations
+
+import argparse
+from typing import NoReturn
+
+FLOW_FORM = "MODULE:FLOW"
+
+
+class CommandError(Exception):
+    """A mistake in the command line, or in the module it names; users see the message alone."""
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser of command lines that raises each mistake as a `CommandError`.
+
+    Args:
+        prog: the command.
+        description: what the command does, for ``--help``.
+    """
+
+    def __init__(self, prog: str, description: str) -> None:
+        super().__init__(prog, description=description, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise a mistake that the parser found."""
+        raise CommandError(f"{message} (--help says more)")
+
+
+class FlowParser(CommandParser):
+    """A parser of command lines whose first argument names a flow."""
+
+    def __init__(self, prog: str, description: str) -> None:
+        super().__init__(prog, description)
+        self.add_argument(
+            "flow",
+            metavar=FLOW_FORM,
+            help="a module, and in it a Dataflow, or a function that returns one, such as "
+            "examples.flights:flow or 'examples.flights:make_flow(\"x\", n=3)'",
+        )
+
+
+def count(text: str) -> int:
+    """Read a whole number of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
+def whole_number(text: str) -> int:
+    """Read a whole number of at least 0."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"must be a whole number, got {text!r}")
+    return int(text)

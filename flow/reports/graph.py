@@ -1,0 +1,149 @@
+"""The graph of a flow as a Mermaid flowchart or as JSON.
+
+Steps are grouped by level: the number of keyed shuffles before them. Thick arrows are shuffles.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from flow.dataflow import Dataflow, Operator, Step
+from flow.engine.plan.plan import Plan, assign_levels
+from flow.keyed.step import OverColumns, Stateful
+from flow.operators.edges import Input, Output
+
+_NOT_PLAIN = re.compile(r"(?<![^\W_])[._-]|[._-](?![^\W_])|[^\w .-]")
+"""Characters with a meaning in Mermaid, or in the Markdown of its labels."""
+
+
+def to_mermaid(flow: Dataflow) -> str:
+    """Draw a flow as a Mermaid flowchart.
+
+    Inputs are rounded, outputs are cylinders, and edges carry the port's name unless that is
+    ``down``. A keyed step says if it runs over columns or key by key, and why. The flow need not be
+    complete: it may still lack an output.
+
+    >>> import flow.operators as op
+    >>> from flow.testing import TestingSource
+    >>> flow = Dataflow("example")
+    >>> numbers = op.input("numbers", flow, TestingSource([1, 2]))
+    >>> small = op.branch("small", numbers, lambda n: n < 2).trues
+    >>> print(to_mermaid(op.map("name", small, str).flow))
+    flowchart TD
+        subgraph level0["level 0"]
+            s0(["numbers<br/>input"])
+            s1["small<br/>branch"]
+            s2["name<br/>map"]
+        end
+        s0 --> s1
+        s1 -->|"trues"| s2
+    """
+    names = {step.step_id: f"s{number}" for number, step in enumerate(flow.steps)}
+    levels = levels_of(flow)
+    lines = ["flowchart TD"]
+    for level in sorted(set(levels.values())):
+        title = "level 0" if level == 0 else f"level {level}, after shuffle {level}"
+        lines.append(f'    subgraph level{level}["{title}"]')
+        steps = [step for step in flow.steps if levels[step.step_id] == level]
+        lines += [f"        {names[step.step_id]}{_shape(step)}" for step in steps]
+        lines.append("    end")
+    shuffled = _shuffled(flow)
+    for step in flow.steps:
+        arrow = "==>" if step.step_id in shuffled else "-->"
+        for up in step.ups:
+            port = "" if up.port == "down" else f'|"{_label(up.port)}"|'
+            lines.append(f"    {names[up.step_id]} {arrow}{port} {names[step.step_id]}")
+    return "\n".join(lines)
+
+
+def to_json(flow: Dataflow) -> str:
+    """Return a flow's graph as JSON: the steps in flow order, each with its upstream ports.
+
+    >>> import flow.operators as op
+    >>> from flow.testing import TestingSource
+    >>> flow = Dataflow("example")
+    >>> _ = op.input("numbers", flow, TestingSource([1, 2]))
+    >>> json.loads(to_json(flow))["steps"]
+    [{'step_id': 'numbers', 'operator': 'input', 'ups': [], 'level': 0}]
+    """
+    levels = levels_of(flow)
+    steps = [
+        {
+            "step_id": step.step_id,
+            "operator": operator_name(step.operator),
+            "ups": [{"step_id": up.step_id, "port": up.port} for up in step.ups],
+            "level": levels[step.step_id],
+            **_lowering_as_json(step),
+        }
+        for step in flow.steps
+    ]
+    return json.dumps({"flow_id": flow.flow_id, "steps": steps}, indent=2, ensure_ascii=False)
+
+
+def lowering_text(operator: Stateful) -> str:
+    """Return the path on which a keyed step runs, over columns or key by key, and the reason.
+
+    >>> lowering_text(Stateful(lambda snapshot: None, "stateful"))
+    'key by key: stateful calls Python for each key'
+    """
+    lowering = operator.lower()
+    return "over columns" if isinstance(lowering, OverColumns) else f"key by key: {lowering.reason}"
+
+
+def _lowering_as_json(step: Step) -> dict[str, str]:
+    if not isinstance(step.operator, Stateful):
+        return {}
+    lowering = step.operator.lower()
+    if isinstance(lowering, OverColumns):
+        return {"runs": "over columns"}
+    return {"runs": "key by key", "reason": lowering.reason}
+
+
+def operator_name(operator: Operator) -> str:
+    """Return the name of the operator function that adds such a step.
+
+    >>> from flow.operators.stateless import KeyOn, Map
+    >>> operator_name(KeyOn("origin")), operator_name(Map(str, on_value=True))
+    ('key_on', 'map_value')
+    """
+    if isinstance(operator, Stateful):
+        return operator.kind
+    name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(operator).__name__).lower()
+    return f"{name}_value" if getattr(operator, "on_value", False) else name
+
+
+def levels_of(flow: Dataflow) -> dict[str, int]:
+    """Return each step's level: the number of shuffles before the step, its own included."""
+    shuffled = _shuffled(flow)
+    levels: dict[str, int] = {}
+    for step in flow.steps:
+        below = max((levels[up.step_id] for up in step.ups), default=0)
+        levels[step.step_id] = shuffled.get(step.step_id, below)
+    return levels
+
+
+def _shuffled(flow: Dataflow) -> dict[str, int]:
+    """Return the levels of the steps that shuffle their items by key."""
+    plan = assign_levels(Plan(flow.flow_id, "", {step.step_id: step for step in flow.steps}))
+    return {name: level for level, names in enumerate(plan.levels, 1) for name in names}
+
+
+def _shape(step: Step) -> str:
+    lines = [step.step_id, operator_name(step.operator)]
+    if isinstance(step.operator, Stateful):
+        lines.append(lowering_text(step.operator))
+    label = f'"{"<br/>".join(map(_label, lines))}"'
+    match step.operator:
+        case Input():
+            return f"([{label}])"
+        case Output():
+            return f"[({label})]"
+        case _:
+            return f"[{label}]"
+
+
+def _label(text: str) -> str:
+    """Escape text for Mermaid: special characters by their number."""
+    lines = text.splitlines() or [text]
+    return "<br/>".join(_NOT_PLAIN.sub(lambda found: f"#{ord(found[0])};", line) for line in lines)

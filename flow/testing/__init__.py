@@ -1,0 +1,23 @@
+"""Tools for tests of flows: a driver without Spark, and sources and sinks for runs with Spark."""
+
+from flow.engine.local import Part
+from flow.keyed.step import key_by_key
+from flow.testing.clocks import swap_clock
+from flow.testing.driver import TestDriver
+from flow.testing.short_runs import run_once, run_source
+from flow.testing.sink import TestingSink
+from flow.testing.source import ABORT, EOF, Advance, TestingSource
+
+__all__ = [
+    "ABORT",
+    "EOF",
+    "Advance",
+    "Part",
+    "TestDriver",
+    "TestingSink",
+    "TestingSource",
+    "key_by_key",
+    "run_once",
+    "run_source",
+    "swap_clock",
+]

@@ -1,0 +1,241 @@
+"""`TestDriver`: a flow run in the test's process, epoch by epoch, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from flow.dataflow import Dataflow
+from flow.durations import Duration, duration_us
+from flow.engine.epoch.context import Control, ReadUpTo, SourcePartition, Stats
+from flow.engine.local import DEFAULT_SHARDS, EpochResult, LocalEngine, Part
+from flow.errors import FlowBuildError, shorten
+from flow.instants import Instant, Moment, instant_us
+
+
+class TestDriver:
+    """A run of a flow in the test's process, epoch by epoch; the test sets system time.
+
+    The driver uses no sources and sinks: the test sends items to inputs, and receives the items of
+    outputs.
+
+    Args:
+        flow: the flow to run.
+        now: the system time at the start.
+        shards: the number of shards of the key space.
+
+    Example:
+        >>> import flow.operators as op
+        >>> from flow.testing import TestDriver, TestingSink, TestingSource
+        >>> flow = Dataflow("example")
+        >>> s = op.input("in", flow, TestingSource([]))
+        >>> op.output("out", op.map("double", s, lambda x: 2 * x), TestingSink([]))
+        >>> with TestDriver(flow) as t:
+        ...     t.send("in", [1, 2])
+        ...     t.received("out")
+        [2, 4]
+    """
+
+    __test__ = False
+
+    def __init__(
+        self,
+        flow: Dataflow,
+        now: Instant = "1970-01-01T00:00:00Z",
+        shards: int = DEFAULT_SHARDS,
+    ) -> None:
+        self._engine = LocalEngine(flow, shards)
+        self._now_us = instant_us(now)
+        self._downtime_us = 0
+        self._clocks: dict[str, int] = {}
+        self._behind: frozenset[SourcePartition] = frozenset()
+        self._lagged: frozenset[str] = frozenset()
+        self._with_partitions: frozenset[str] = frozenset()
+        self._received: dict[str, list[Any]] = {
+            edge.step_id: [] for edge in self._engine.plan.outputs
+        }
+        self.stats = Stats()
+
+    def __enter__(self) -> TestDriver:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        pass
+
+    def send(
+        self,
+        step_id: str,
+        items: Iterable[Any] | pa.RecordBatch,
+        *,
+        after: Duration = "0s",
+        behind: bool = False,
+    ) -> None:
+        """Run an epoch in which one input reads these items.
+
+        Args:
+            step_id: the input.
+            items: the items that the input reads.
+            after: the system time that passes before the items are read, as in a slow epoch or an
+                outage.
+            behind: True if the input has more items, which the epoch does not read.
+        """
+        self.send_all({step_id: items}, after=after, behind=behind)
+
+    def send_all(
+        self,
+        items: Mapping[str, Iterable[Any] | pa.RecordBatch],
+        *,
+        after: Duration = "0s",
+        behind: bool | Collection[str] = False,
+    ) -> None:
+        """Run an epoch in which several inputs read items, each as one source partition.
+
+        Args:
+            items: the items that each input reads.
+            after: the system time that passes before the items are read.
+            behind: the inputs that have more items, which the epoch does not read; ``True`` for
+                all inputs in `items`. An input stays behind until a later epoch sends items, or an
+                empty list, without `behind`.
+
+        Raises:
+            FlowBuildError: if `behind` names a step that is not an input of the flow.
+        """
+        parts = {name: [Part(_listed(one))] for name, one in items.items()}
+        self.send_parts(parts, after=after, behind=behind)
+
+    def send_parts(
+        self,
+        parts: Mapping[str, Iterable[Part]],
+        *,
+        after: Duration = "0s",
+        behind: bool | Collection[str | SourcePartition] = False,
+    ) -> None:
+        """Run an epoch in which inputs read several source partitions each; as `send_all`.
+
+        Args:
+            parts: the source partitions that each input reads.
+            after: the system time that passes before the items are read.
+            behind: the inputs, or pairs of an input and a partition's number, that have more
+                items; ``True`` for all inputs in `parts`. An input's name stands for the
+                partitions in `parts`, or for partition 0 of an input that is not in `parts`.
+
+        Raises:
+            FlowBuildError: if `behind` names a step that is not an input of the flow.
+        """
+        sent = {name: list(found) for name, found in parts.items()}
+        named = (list(sent) if behind else []) if isinstance(behind, bool) else behind
+        self._check_behind(named)
+        self._behind = frozenset(
+            {one for one in self._behind if one[0] not in sent}
+            | {one for one in named if isinstance(one, tuple)}
+            | {
+                (name, part.partition)
+                for name in named
+                if isinstance(name, str)
+                for part in sent.get(name, [Part(())])
+            }
+        )
+        wait_us = _passed_us("after", after)
+        self._now_us += wait_us
+        self._epoch(sent, end_of_input=False, waiting=sent if wait_us else ())
+
+    def _check_behind(self, behind: Collection[str | SourcePartition]) -> None:
+        inputs = self._engine.plan.inputs
+        names = {one[0] if isinstance(one, tuple) else one for one in behind}
+        if isinstance(behind, str) or not names <= set(inputs):
+            raise FlowBuildError(
+                f"behind must be True or a list of inputs, among {shorten(list(inputs))}; "
+                f"got {shorten(behind)}"
+            )
+
+    def advance(self, duration: Duration) -> None:
+        """Move system time forward and run an epoch without items.
+
+        Raises:
+            FlowBuildError: if the duration is negative.
+        """
+        self._now_us += _passed_us("advance", duration)
+        self._epoch({}, end_of_input=False)
+
+    def end(self) -> None:
+        """End the input and drain the flow: every window closes, every final step emits."""
+        self._behind = frozenset()
+        self._epoch({}, end_of_input=True)
+
+    def restart(self, after: Duration = "0s") -> None:
+        """Continue as after a stop: state stays, and the time that passes is downtime."""
+        micros = duration_us(after)
+        self._now_us += micros
+        self._downtime_us += micros
+
+    def received(self, step_id: str) -> list[Any]:
+        """Return all items that an output has received so far.
+
+        Raises:
+            FlowBuildError: if the flow has no such output.
+        """
+        if step_id not in self._received:
+            known = ", ".join(repr(name) for name in self._received)
+            raise FlowBuildError(f"the flow has no output {step_id!r}; its outputs are: {known}")
+        return self._received[step_id]
+
+    def _epoch(
+        self,
+        parts: Mapping[str, list[Part]],
+        end_of_input: bool,
+        waiting: Collection[str] = (),
+    ) -> None:
+        control = self._control(parts, end_of_input, waiting)
+        result: EpochResult = self._engine.epoch(parts, control)
+        self._clocks = {name: clock.after_us for name, clock in control.read.items()}
+        for step_id, items in result.outputs.items():
+            self._received[step_id] += items
+        self.stats.counts.update(result.stats.counts)
+        self.stats.gauges = result.stats.gauges
+        self.stats.due_us = result.stats.due_us
+        self.stats.dues = result.stats.dues
+        self.stats.reached = result.stats.reached
+        self.stats.lateness.update(result.stats.lateness)
+        self.stats.late_from.update(result.stats.late_from)
+
+    def _control(
+        self, parts: Mapping[str, list[Part]], end_of_input: bool, waiting: Collection[str]
+    ) -> Control:
+        """Return an epoch's control. The items of `waiting` arrived before system time moved."""
+        plan, moment = self._engine.plan, Moment(self._now_us, self._downtime_us)
+        lagging = {name for name, _ in self._behind}
+        clocks = {}
+        for name in plan.inputs:
+            before_us = self._clocks.get(name, moment.running_us)
+            if name not in waiting and name not in self._lagged:
+                before_us = moment.running_us
+            after_us = before_us if name in lagging else moment.running_us
+            clocks[name] = ReadUpTo(before_us, after_us)
+        self._lagged = frozenset(lagging)
+        read = {(name, part.partition) for name, found in parts.items() for part in found}
+        self._with_partitions |= {name for name, number in read | self._behind if number}
+        sources = None
+        if plan.tells_sources(self._with_partitions):
+            sources = plan.sources_of(read)
+        return Control(moment, end_of_input, clocks, self._behind, self._with_partitions, sources)
+
+
+def _passed_us(what: str, duration: Duration) -> int:
+    micros = duration_us(duration)
+    if micros < 0:
+        raise FlowBuildError(
+            f"system time never goes back: {what} must not be negative, got {duration!r}"
+        )
+    return micros
+
+
+def _listed(items: Iterable[Any] | pa.RecordBatch) -> list[Any] | pa.RecordBatch:
+    return items if isinstance(items, pa.RecordBatch) else list(items)

@@ -1,0 +1,124 @@
+"""A source of a list's items, and the marks among them that steer a run, for tests on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from typing_extensions import override
+
+from flow.checks import check_whole
+from flow.connectors.source import Batch, Json, Planner, Slice, Source, SourceLog, Split
+from flow.durations import Duration, duration_us
+from flow.errors import FlowBuildError, FlowTypeError, shorten
+
+X = TypeVar("X")
+
+
+@dataclass(frozen=True)
+class Advance:
+    """A mark among a `TestingSource`'s items: system time moves forward, and a new epoch begins."""
+
+    duration: Duration
+
+    def __post_init__(self) -> None:
+        if duration_us(self.duration) < 0:
+            raise FlowBuildError(f"system time never goes back, got Advance({self.duration!r})")
+
+
+@dataclass(frozen=True)
+class EOF:
+    """A mark among a `TestingSource`'s items: the end of input; the next run goes on after it."""
+
+
+class ABORT:
+    """A mark among a `TestingSource`'s items: the run fails here once, as at a kill.
+
+    The epoch of the items before the mark is not committed: the next run replays that epoch.
+    """
+
+    def __init__(self) -> None:
+        self.fired = False
+
+    def __repr__(self) -> str:
+        return "ABORT()"
+
+
+_MARKS = (Advance, EOF, ABORT)
+
+
+@dataclass(frozen=True)
+class TestingSource(Source[X]):
+    """A source that reads items from a list, for tests on Spark.
+
+    Args:
+        items: the items; `Advance`, `EOF` and `ABORT` among them steer the run.
+        batch_size: the number of items of an epoch.
+    """
+
+    __test__ = False
+
+    items: Sequence[X | Advance | EOF | ABORT]
+    batch_size: int = 1_000
+
+    def __post_init__(self) -> None:
+        items: object = self.items
+        if not isinstance(items, Sequence):
+            raise FlowTypeError(f"TestingSource needs a list of items, got {shorten(items)}")
+        check_whole("TestingSource: batch_size", self.batch_size, 1)
+
+    @property
+    @override
+    def needs_streaming(self) -> bool:
+        return any(isinstance(item, (Advance, ABORT)) for item in self.items)
+
+    @override
+    def planner(self, log: SourceLog, parallelism: int) -> Planner:
+        return _TestingPlanner(self.items, self.batch_size)
+
+    @override
+    def read(self, split: Split) -> Iterator[Batch]:
+        start, end = split.what
+        yield [item for item in self.items[start:end] if not isinstance(item, _MARKS)]
+
+
+class _TestingPlanner(Planner):
+    """Planner of a `TestingSource`; an offset is the index of the next item."""
+
+    def __init__(self, items: Sequence[Any], batch_size: int) -> None:
+        self._items = items
+        self._batch_size = batch_size
+        self._ended = False
+
+    def finished(self, start: Json | None) -> bool:
+        return self._ended or (start or 0) >= len(self._items)
+
+    def next(self, start: Json | None) -> Slice | None:
+        if self.finished(start):
+            return None
+        first = end = start or 0
+        advance_us, count = 0, 0
+        while end < len(self._items) and count < self._batch_size:
+            item = self._items[end]
+            if isinstance(item, Advance) and end > first:
+                break
+            end += 1
+            if isinstance(item, Advance):
+                advance_us = duration_us(item.duration)
+            elif isinstance(item, EOF):
+                self._ended = True
+                break
+            elif isinstance(item, ABORT):
+                if not item.fired:
+                    item.fired = True
+                    return Slice(end, [Split([first, end])], advance_us, True, self._behind(end))
+            else:
+                count += 1
+        behind = () if self._ended else self._behind(end)
+        return Slice(end, [Split([first, end])] if count else [], advance_us, behind=behind)
+
+    def _behind(self, end: int) -> tuple[int, ...]:
+        """Return partition 0 if an item is left to read; items after an `Advance` come later."""
+        is_behind = end < len(self._items) and not isinstance(self._items[end], Advance)
+        return (0,) if is_behind else ()
