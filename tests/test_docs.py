@@ -146,6 +146,7 @@ def test_every_argument_of_clocks_windowers_and_operators_is_explained() -> None
     arguments = {
         (name, argument)
         for name in made
+        if not inspect.isabstract(getattr(flow_windowing, name))
         for argument in inspect.signature(getattr(flow_windowing, name)).parameters
     }
     assert {(name, argument) for name, argument in arguments if argument not in words} == set()
