@@ -3,7 +3,7 @@
 from flow.instants import NEVER
 from flow.wrong_names import no_attribute
 from flow_windowing import earlier_modules as _earlier_modules  # noqa: F401  (registers them)
-from flow_windowing.aggregates.aggregator import Aggregator, Arrival, aggregate
+from flow_windowing.aggregates.aggregator import Aggregator, aggregate
 from flow_windowing.aggregates.collections import Collect, CollectUnique
 from flow_windowing.aggregates.edges import Earliest, First, Last, Latest
 from flow_windowing.aggregates.extremes import Max, Min
@@ -17,11 +17,11 @@ from flow_windowing.clocks.clock import (
     SystemClock,
 )
 from flow_windowing.clocks.event_clock import EventClock
+from flow_windowing.contract.arrival import Arrival
+from flow_windowing.contract.logic import EpochWindowLogic, WindowLogic
+from flow_windowing.contract.metadata import LateReason, LateValue, Retracted, WindowMetadata
 from flow_windowing.joins import join_window
-from flow_windowing.logic import EpochWindowLogic, WindowLogic
-from flow_windowing.metadata import LateReason, LateValue, Retracted, WindowMetadata
 from flow_windowing.operators import (
-    WindowOut,
     aggregate_window,
     collect_window,
     count_window,
@@ -34,6 +34,7 @@ from flow_windowing.operators import (
     window,
 )
 from flow_windowing.rules.watermark import NO_WATERMARK
+from flow_windowing.window_step import WindowOut
 from flow_windowing.windowers.aligned import SlidingWindower, TumblingWindower
 from flow_windowing.windowers.calendar import CalendarWindower
 from flow_windowing.windowers.counts import CountWindower

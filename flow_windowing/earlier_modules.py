@@ -3,6 +3,7 @@
 from flow.keyed.pickles import module_moved
 
 _MOVED = {
+    "metadata": "contract.metadata",
     "driver": "rules.key_state",
     "waiting": "rules.waiting",
     "clocks": "clocks.clock",

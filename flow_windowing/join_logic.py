@@ -11,9 +11,9 @@ from typing import Any, ClassVar, TypeAlias
 from typing_extensions import override
 
 from flow.operators.joins import EmitMode, InsertMode
-from flow_windowing.aggregates.aggregator import Arrival
 from flow_windowing.aggregates.sides import Entry, OrderKey
-from flow_windowing.logic import WindowLogic
+from flow_windowing.contract.arrival import Arrival
+from flow_windowing.contract.logic import WindowLogic
 
 Sides: TypeAlias = list[list[Entry]]
 """Of each side, its values in order of turn; empty where nothing came."""

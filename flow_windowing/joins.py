@@ -9,13 +9,13 @@ from flow.checks import check_choice
 from flow.dataflow import KeyedStream
 from flow.errors import FlowBuildError, shorten
 from flow.operators.joins import EMIT_MODES, INSERT_MODES, EmitMode, InsertMode
+from flow_windowing.aggregates.folding import FoldingBuilder
 from flow_windowing.aggregates.sides import OneOfEachSide
 from flow_windowing.clocks.clock import Clock
-from flow_windowing.folding import FoldingBuilder
+from flow_windowing.contract.logic import WindowLogic
 from flow_windowing.join_logic import JoinBuilder
-from flow_windowing.logic import WindowLogic
-from flow_windowing.operators import WindowOut, add_window
 from flow_windowing.rules.timestamps import Timestamp
+from flow_windowing.window_step import WindowOut, add_window
 from flow_windowing.windowers.windower import Windower
 
 

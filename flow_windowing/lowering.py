@@ -17,6 +17,7 @@ from flow.fields import field_path
 from flow.keyed.logic import Progress
 from flow.keyed.step import KeyByKey, LogicBuilder, Lowering, OverColumns
 from flow_windowing.aggregates.aggregator import Aggregator
+from flow_windowing.aggregates.folding import FoldingBuilder, Named
 from flow_windowing.aggregates.sides import OneOfEachSide
 from flow_windowing.clocks.event_clock import EventClock
 from flow_windowing.columnar.aggregates.forms import has_columns, is_order_free, reads_a_field
@@ -31,9 +32,8 @@ from flow_windowing.columnar.windows.plan import WindowPlan
 from flow_windowing.columnar.windows.sessions.session_windows import SessionWindows
 from flow_windowing.columnar.windows.window_view import ResultColumn
 from flow_windowing.columnar.windows.windowing import Windowing
-from flow_windowing.config import WindowingConfig
-from flow_windowing.folding import FoldingBuilder, Named
 from flow_windowing.join_logic import JoinBuilder
+from flow_windowing.object.config import WindowingConfig
 from flow_windowing.object.driver import WindowDriver
 from flow_windowing.rules.key_state import DriverState
 from flow_windowing.rules.streams import LATE

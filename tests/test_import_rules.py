@@ -59,10 +59,6 @@ an inner room has a row of its own."""
 
 ROOM_CIRCLES: tuple[tuple[str, ...], ...] = (
     (
-        "flow.connectors.files",
-        "flow.connectors.formats",
-    ),
-    (
         "flow.connectors.kafka",
         "flow.connectors.kafka.reading",
         "flow.connectors.kafka.writing",
@@ -73,18 +69,6 @@ ROOM_CIRCLES: tuple[tuple[str, ...], ...] = (
         "flow.engine.spark",
         "flow.engine.spark.session",
         "flow.engine.spark.startup",
-    ),
-    (
-        "flow_windowing",
-        "flow_windowing.clocks",
-        "flow_windowing.columnar.aggregates",
-        "flow_windowing.columnar.state",
-        "flow_windowing.columnar.step",
-        "flow_windowing.columnar.storage",
-        "flow_windowing.columnar.windows",
-        "flow_windowing.object",
-        "flow_windowing.rules",
-        "flow_windowing.windowers",
     ),
 )
 """Today's circles between rooms: the aim is none. A circle may lose rooms, and gain none."""

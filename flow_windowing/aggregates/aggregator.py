@@ -19,7 +19,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from typing_extensions import override
 
@@ -28,6 +28,7 @@ from flow.fields import FieldPath, field_path
 from flow.instants import Instant, instant_us
 from flow.keyed.logic import FailedCall
 from flow.operators import RejectedValue
+from flow_windowing.contract.arrival import Arrival
 
 V = TypeVar("V")
 S = TypeVar("S")
@@ -35,21 +36,6 @@ R = TypeVar("R")
 
 Field: TypeAlias = str | Callable[[Any], Any] | None
 """The part of a value to aggregate: a field's path, a function, or ``None``, the value itself."""
-
-
-class Arrival(NamedTuple):
-    """The arrival of a value.
-
-    Attributes:
-        timestamp_us: the timestamp, in microseconds since the Unix epoch.
-        number: the arrival number: the number of values of the key that arrived before.
-        entered: the entry number: the number of values of the key that entered windows before. It
-            differs from the arrival number where values are buffered to enter in timestamp order.
-    """
-
-    timestamp_us: int
-    number: int
-    entered: int
 
 
 AT_ONCE = Arrival(0, 0, 0)

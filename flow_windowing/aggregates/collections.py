@@ -12,8 +12,9 @@ from typing import Any
 
 from typing_extensions import override
 
-from flow_windowing.aggregates.aggregator import AT_ONCE, Aggregator, Arrival, FieldAggregator
+from flow_windowing.aggregates.aggregator import AT_ONCE, Aggregator, FieldAggregator
 from flow_windowing.aggregates.value_order import key_of
+from flow_windowing.contract.arrival import Arrival
 
 _entry_number = itemgetter(0)
 

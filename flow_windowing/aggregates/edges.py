@@ -11,7 +11,8 @@ from typing import Any, ClassVar, TypeAlias
 
 from typing_extensions import override
 
-from flow_windowing.aggregates.aggregator import Arrival, FieldAggregator
+from flow_windowing.aggregates.aggregator import FieldAggregator
+from flow_windowing.contract.arrival import Arrival
 
 OrderedValue: TypeAlias = tuple[Any, Any] | None
 """A value after the key of its order, ``None`` before there is a value."""

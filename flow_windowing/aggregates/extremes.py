@@ -11,8 +11,9 @@ from typing import Any, ClassVar, TypeAlias
 
 from typing_extensions import override
 
-from flow_windowing.aggregates.aggregator import Arrival, FieldAggregator
+from flow_windowing.aggregates.aggregator import FieldAggregator
 from flow_windowing.aggregates.value_order import compare
+from flow_windowing.contract.arrival import Arrival
 
 NumberedValue: TypeAlias = tuple[int, Any] | None
 """A value after its arrival number, ``None`` before there is a value."""

@@ -23,9 +23,10 @@ from typing_extensions import override
 
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow_windowing.aggregates import exact_totals
-from flow_windowing.aggregates.aggregator import Arrival, FieldAggregator, UnfitError, described
+from flow_windowing.aggregates.aggregator import FieldAggregator, UnfitError, described
 from flow_windowing.aggregates.exact_totals import Total, total_of, with_number
 from flow_windowing.aggregates.value_order import key_of
+from flow_windowing.contract.arrival import Arrival
 
 
 @dataclass(frozen=True, repr=False)

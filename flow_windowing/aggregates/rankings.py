@@ -15,8 +15,9 @@ from typing import Any, ClassVar, TypeAlias
 from typing_extensions import override
 
 from flow.checks import check_whole
-from flow_windowing.aggregates.aggregator import Arrival, FieldAggregator
+from flow_windowing.aggregates.aggregator import FieldAggregator
 from flow_windowing.aggregates.value_order import compare, key_of
+from flow_windowing.contract.arrival import Arrival
 
 Ranking: TypeAlias = list[tuple[Any, int]]
 """Values with their arrival numbers, the best first."""

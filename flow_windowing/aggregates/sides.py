@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 from typing_extensions import override
 
 from flow.operators.joins import InsertMode
-from flow_windowing.aggregates.aggregator import Aggregator, Arrival
+from flow_windowing.aggregates.aggregator import Aggregator
+from flow_windowing.contract.arrival import Arrival
 
 OrderKey: TypeAlias = tuple[int, int]
 """The key of the order of values: (timestamp, arrival number), or (0, arrival number)."""

@@ -16,7 +16,7 @@ from typing_extensions import override
 from flow.instants import NEVER, Moment
 from flow.keyed.logic import Progress
 from flow.wrong_names import Named
-from flow_windowing.metadata import LateReason
+from flow_windowing.contract.metadata import LateReason
 
 V = TypeVar("V")
 S = TypeVar("S")

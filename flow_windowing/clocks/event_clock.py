@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
+import pyarrow as pa
 from typing_extensions import override
 
 from flow.checks import check_choice
+from flow.columns.arrays import Ints
 from flow.durations import Duration, duration_us
 from flow.errors import RAISED, FlowBuildError, FlowTypeError, brief, shorten
 from flow.fields import FieldPath, field_path
@@ -18,7 +20,8 @@ from flow.keyed.due import held_until
 from flow.keyed.logic import Progress
 from flow.operators import RejectedValue
 from flow_windowing.clocks.clock import Clock, ClockLogic, DroppedValue, Reading
-from flow_windowing.metadata import LateReason
+from flow_windowing.clocks.timestamp_columns import measure_rows
+from flow_windowing.contract.metadata import LateReason
 from flow_windowing.rules.watermark import (
     LEAST_TAKEN,
     NO_WATERMARK,
@@ -28,11 +31,6 @@ from flow_windowing.rules.watermark import (
     floor,
     held,
 )
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from flow.columns.arrays import Ints
 
 V = TypeVar("V")
 
@@ -343,9 +341,6 @@ class _EventProgress(Progress):
 
     @override
     def measure_rows(self, rows: pa.RecordBatch, moment: Moment) -> Ints | None:
-        # Imported late: most flows that use a clock have no stream to measure.
-        from flow_windowing.columnar.values.timestamps import measure_rows
-
         return measure_rows(
             rows,
             self.clock.ts_getter,

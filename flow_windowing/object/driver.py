@@ -35,11 +35,11 @@ from flow.keyed.logic import (
     Stamped,
     StatefulBatchLogic,
 )
-from flow_windowing.aggregates.aggregator import Arrival
 from flow_windowing.clocks.clock import DroppedValue
-from flow_windowing.config import WindowingConfig
-from flow_windowing.logic import Calling, EpochWindowLogic, WindowLogic
-from flow_windowing.metadata import LateReason, LateValue, Retracted, WindowMetadata
+from flow_windowing.contract.arrival import Arrival
+from flow_windowing.contract.logic import Calling, EpochWindowLogic, WindowLogic
+from flow_windowing.contract.metadata import LateReason, LateValue, Retracted, WindowMetadata
+from flow_windowing.object.config import WindowingConfig
 from flow_windowing.rules.key_state import DriverState, Kept
 from flow_windowing.rules.lateness import counted_late
 from flow_windowing.rules.settings import held_back

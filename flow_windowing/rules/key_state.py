@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from flow_windowing.aggregates.aggregator import Arrival
-from flow_windowing.metadata import WindowMetadata
+from flow_windowing.contract.arrival import Arrival
+from flow_windowing.contract.metadata import WindowMetadata
 from flow_windowing.rules.waiting import WaitState
 
 

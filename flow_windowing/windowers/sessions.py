@@ -15,7 +15,7 @@ from flow.checks import check_flag
 from flow.durations import Duration
 from flow.errors import FlowBuildError
 from flow.instants import NEVER
-from flow_windowing.metadata import WindowMetadata
+from flow_windowing.contract.metadata import WindowMetadata
 from flow_windowing.windowers.windower import Opened, Windower, WindowerLogic, grace_us, natural_us
 
 SessionState: TypeAlias = list[tuple[int, int, int, tuple[int, ...]]]

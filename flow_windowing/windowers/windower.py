@@ -18,7 +18,7 @@ from flow.durations import Duration, duration_us
 from flow.errors import FlowBuildError, FlowTypeError, TimestampError, shorten
 from flow.instants import NEVER, datetime_us
 from flow.wrong_names import Named
-from flow_windowing.metadata import WindowMetadata
+from flow_windowing.contract.metadata import WindowMetadata
 
 S = TypeVar("S")
 

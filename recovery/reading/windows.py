@@ -10,7 +10,7 @@ import flow_windowing
 from flow.errors import FlowError
 from flow.instants import MIN_US, NEVER, NO_PROGRESS, Moment, datetime_us, from_us
 from flow_windowing import Windower
-from flow_windowing.metadata import WindowMetadata
+from flow_windowing.contract.metadata import WindowMetadata
 from flow_windowing.rules.key_state import DriverState
 from flow_windowing.rules.waiting import Waiting
 from recovery.reading.inert import load_inert

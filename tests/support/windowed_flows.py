@@ -21,7 +21,7 @@ from flow.instants import Moment, instant_us
 from flow.keyed.logic import COUNTED, DISCARD
 from flow.testing import TestDriver, TestingSink, TestingSource
 from flow_windowing.aggregates.collections import IntoList
-from flow_windowing.folding import FoldingBuilder
+from flow_windowing.aggregates.folding import FoldingBuilder
 from flow_windowing.lowering import DriverBuilder
 from flow_windowing.rules.streams import CLOSED, DOWN, LATE
 

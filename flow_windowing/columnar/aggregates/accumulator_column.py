@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from flow.columns.arrays import Ints, Mask
-from flow_windowing.aggregates.aggregator import Aggregator, Arrival
+from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.columnar.aggregates.accumulators import (
     Accumulators,
     EncodedAccumulators,
@@ -26,6 +26,7 @@ from flow_windowing.columnar.aggregates.groups import Groups
 from flow_windowing.columnar.aggregates.number_accumulators import NumberAccumulators
 from flow_windowing.columnar.aggregates.object_accumulators import ObjectAccumulators
 from flow_windowing.columnar.aggregates.runs import GroupRuns
+from flow_windowing.contract.arrival import Arrival
 
 
 class AccumulatorColumn:

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from flow.columns.arrays import Ints
 from flow.columns.chunks import as_objects
-from flow_windowing.aggregates.aggregator import Arrival
 from flow_windowing.columnar.values.records import Values
+from flow_windowing.contract.arrival import Arrival
 
 
 class Groups:

@@ -17,12 +17,12 @@ from flow.keyed.logic import FailedCall, RejectedValue
 from flow_windowing.aggregates.aggregator import (
     AT_ONCE,
     Aggregator,
-    Arrival,
     FieldAggregator,
     UnfitError,
     called,
     failure_of,
 )
+from flow_windowing.aggregates.folding import Fold, result_now
 from flow_windowing.columnar.aggregates.accumulators import (
     Accumulators,
     EncodedAccumulators,
@@ -38,7 +38,7 @@ from flow_windowing.columnar.values.encoding import (
     lazy_values,
 )
 from flow_windowing.columnar.values.folds import FailedItem, fold_items
-from flow_windowing.folding import Fold, result_now
+from flow_windowing.contract.arrival import Arrival
 
 _NO_VALUES = object()
 """Stands for the state of a window without values, which is made when a value needs it."""

@@ -19,9 +19,9 @@ from flow.keyed.due import held_until
 from flow.keyed.logic import RejectedValue
 from flow_windowing.clocks.clock import Clock, DroppedValue, SystemClock
 from flow_windowing.clocks.event_clock import EventClock
+from flow_windowing.clocks.timestamp_columns import read_times
 from flow_windowing.columnar.state.key_clocks import KeyClocks
 from flow_windowing.columnar.values.records import Values
-from flow_windowing.columnar.values.timestamps import read_times
 from flow_windowing.rules.watermark import (
     COLUMNS,
     LEAST_TAKEN,

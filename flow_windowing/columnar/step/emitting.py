@@ -22,7 +22,7 @@ from flow_windowing.columnar.windows.window_view import (
     metadata_of,
     window_metadata,
 )
-from flow_windowing.metadata import LateReason, LateValue, Retracted, WindowMetadata
+from flow_windowing.contract.metadata import LateReason, LateValue, Retracted, WindowMetadata
 from flow_windowing.rules.lateness import counted_late
 from flow_windowing.rules.streams import CLOSED, DOWN, LATE, PORTS
 

@@ -49,7 +49,7 @@ from flow_windowing.columnar.values.records import (
 )
 from flow_windowing.columnar.windows.plan import WindowPlan
 from flow_windowing.columnar.windows.row_batch import EnteringRows, RowBatch
-from flow_windowing.metadata import LateReason
+from flow_windowing.contract.metadata import LateReason
 from flow_windowing.rules.settings import held_back
 
 

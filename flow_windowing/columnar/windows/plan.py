@@ -11,6 +11,7 @@ import numpy as np
 from flow.columns.arrays import Ints
 from flow.instants import NEVER
 from flow_windowing.aggregates.aggregator import Aggregator
+from flow_windowing.aggregates.folding import Fold, Reduce
 from flow_windowing.columnar.aggregates.forms import (
     has_columns,
     keeps_first_of_equals,
@@ -19,7 +20,6 @@ from flow_windowing.columnar.aggregates.forms import (
 from flow_windowing.columnar.state.watermarks import WatermarkRule
 from flow_windowing.columnar.windows.window_view import ResultColumn
 from flow_windowing.columnar.windows.windowing import Windowing
-from flow_windowing.folding import Fold, Reduce
 from flow_windowing.rules.settings import Emit
 from flow_windowing.rules.timestamps import Timestamp, timestamp_of
 

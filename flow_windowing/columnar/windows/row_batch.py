@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flow.columns.arrays import Ints, Mask
-from flow_windowing.aggregates.aggregator import Arrival
 from flow_windowing.columnar.aggregates.groups import Groups
 from flow_windowing.columnar.state.open_windows import OpenWindows, WindowRefs, window_order
 from flow_windowing.columnar.values.records import Values, object_reader
 from flow_windowing.columnar.windows.updates import Update
+from flow_windowing.contract.arrival import Arrival
 from flow_windowing.rules.settings import Emit
 
 

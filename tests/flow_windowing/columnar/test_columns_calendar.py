@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from flow.instants import MAX_US, MIN_US, instant_us
 from flow.keyed.step import OverColumns
 from flow_windowing import CalendarWindower, Count, EventClock
+from flow_windowing.aggregates.folding import FoldingBuilder
 from flow_windowing.columnar.windows.calendar_windows import CalendarWindows
-from flow_windowing.folding import FoldingBuilder
 from flow_windowing.lowering import DriverBuilder
 from flow_windowing.windowers.calendar import CalendarUnit, Weekday
 

@@ -19,11 +19,11 @@ from flow.instants import NEVER
 from flow.keyed.step import OverColumns
 from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
 from flow_windowing import Collect, Count, CountWindower, EventClock, Last, Mean, SystemClock
+from flow_windowing.aggregates.folding import FoldingBuilder
 from flow_windowing.columnar.state.open_windows import OpenWindows
 from flow_windowing.columnar.state.shard_state import ShardState
 from flow_windowing.columnar.state.spans import Spans
 from flow_windowing.columnar.windows.count_windows import CountWindows
-from flow_windowing.folding import FoldingBuilder
 from flow_windowing.lowering import DriverBuilder
 from tests.flow_windowing.columnar.test_columns import heard
 from tests.support.sampling import sampled

@@ -29,7 +29,7 @@ from flow_windowing import (
     Sum,
     TumblingWindower,
 )
-from flow_windowing.folding import FoldingBuilder
+from flow_windowing.aggregates.folding import FoldingBuilder
 from flow_windowing.lowering import DriverBuilder
 from flow_windowing.rules.streams import DOWN
 from tests.flow_windowing.columnar.test_columns import heard

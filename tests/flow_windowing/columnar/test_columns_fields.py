@@ -12,9 +12,9 @@ import flow_windowing as win
 from flow.errors import StepError
 from flow.testing import TestDriver, key_by_key
 from flow_windowing import EventClock, StdDev, TumblingWindower
+from flow_windowing.aggregates.folding import FoldingBuilder, Named
 from flow_windowing.columnar.values import records
 from flow_windowing.columnar.windows.plan import WindowPlan
-from flow_windowing.folding import FoldingBuilder, Named
 from flow_windowing.lowering import DriverBuilder, fields_of, plan_of
 from tests.flow_windowing.columnar.test_columns import (
     PICKED,

@@ -29,11 +29,11 @@ from flow_windowing import (
     SlidingWindower,
     Sum,
 )
+from flow_windowing.aggregates.folding import FoldingBuilder
 from flow_windowing.columnar.windows import panes, window_ranges
 from flow_windowing.columnar.windows.panes import panes_of
 from flow_windowing.columnar.windows.row_batch import EnteringRows
 from flow_windowing.columnar.windows.window_ranges import WindowRanges
-from flow_windowing.folding import FoldingBuilder
 from flow_windowing.lowering import DriverBuilder
 from flow_windowing.rules.settings import Emit
 from flow_windowing.rules.streams import CLOSED, DOWN, LATE

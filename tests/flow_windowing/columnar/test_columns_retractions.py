@@ -29,9 +29,9 @@ from flow_windowing import (
     Retracted,
     SessionWindower,
 )
+from flow_windowing.aggregates.folding import FoldingBuilder
 from flow_windowing.columnar.storage.segments import SegmentContent
 from flow_windowing.columnar.storage.snapshots import split_by_key
-from flow_windowing.folding import FoldingBuilder
 from flow_windowing.lowering import DriverBuilder
 from flow_windowing.rules.streams import DOWN
 from tests.flow_windowing.columnar.test_columns import heard

@@ -20,9 +20,9 @@ from flow.errors import StepError
 from flow.keyed.step import OverColumns
 from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
 from flow_windowing import Collect, Count, EventClock, SessionWindower, StdDev, Sum
+from flow_windowing.aggregates.folding import FoldingBuilder
 from flow_windowing.columnar.state.spans import merged_ids_column
 from flow_windowing.columnar.windows.window_view import WindowView
-from flow_windowing.folding import FoldingBuilder
 from flow_windowing.lowering import DriverBuilder
 from tests.flow_windowing.columnar.test_columns import heard
 from tests.support.sampling import sampled

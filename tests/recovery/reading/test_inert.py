@@ -178,8 +178,8 @@ def test_bytes_that_are_cut_off_are_an_error(keep: int) -> None:
 
 
 SHARED = [
-    ("flow_windowing.metadata", "WindowMetadata"),
-    ("flow_windowing.metadata", "LateReason"),
+    ("flow_windowing.contract.metadata", "WindowMetadata"),
+    ("flow_windowing.contract.metadata", "LateReason"),
     ("flow_windowing.object.driver", "DriverState"),
     ("collections", "Counter"),
     ("collections", "OrderedDict"),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flow.instants import NEVER, Moment
-from flow_windowing.metadata import WindowMetadata
+from flow_windowing.contract.metadata import WindowMetadata
 from flow_windowing.rules.key_state import DriverState
 from flow_windowing.rules.waiting import Waiting, WaitQueue
 from recovery.reading.windows import WindowingStep, waiting_values, windower_of

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from flow.errors import FlowTypeError, shorten
 from flow_windowing.clocks.clock import Clock
-from flow_windowing.logic import WindowLogic
+from flow_windowing.contract.logic import WindowLogic
 from flow_windowing.rules.settings import Emit, settings_of
 from flow_windowing.rules.timestamps import Timestamp
 from flow_windowing.windowers.windower import Windower

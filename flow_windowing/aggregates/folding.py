@@ -13,8 +13,9 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from flow.keyed.detaching import detached
-from flow_windowing.aggregates.aggregator import Aggregator, Arrival, called
-from flow_windowing.logic import EpochWindowLogic
+from flow_windowing.aggregates.aggregator import Aggregator, called
+from flow_windowing.contract.arrival import Arrival
+from flow_windowing.contract.logic import EpochWindowLogic
 from flow_windowing.rules.settings import Emit
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from flow.errors import RAISED, brief
 from flow.keyed.logic import FailedCall, RejectedValue
-from flow_windowing.aggregates.aggregator import Arrival
+from flow_windowing.contract.arrival import Arrival
 
 V = TypeVar("V")
 W = TypeVar("W")

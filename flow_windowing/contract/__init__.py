@@ -1,0 +1,1 @@
+"""The contract of windows: what users implement, and what windows and late values say."""

@@ -1,0 +1,80 @@
+"""Adding a windowing step to a flow, and the streams that it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from flow.checks import check_choice, check_flag
+from flow.dataflow import KeyedStream
+from flow.errors import FlowTypeError, shorten
+from flow.keyed.step import Stateful
+from flow.operators.building import add_step
+from flow_windowing.aggregates.aggregator import Aggregator
+from flow_windowing.aggregates.folding import FoldingBuilder
+from flow_windowing.clocks.clock import Clock
+from flow_windowing.contract.logic import WindowLogic
+from flow_windowing.contract.metadata import LateValue, WindowMetadata
+from flow_windowing.lowering import DriverBuilder
+from flow_windowing.rules.settings import Emit
+from flow_windowing.rules.streams import PORTS
+from flow_windowing.rules.timestamps import Timestamp
+from flow_windowing.windowers.windower import Windower
+
+V = TypeVar("V")
+W = TypeVar("W")
+
+EMITS = ("close", "epoch", "update")
+TIMESTAMPS = ("open", "close", "last")
+
+
+class WindowOut(NamedTuple, Generic[V, W]):
+    """The streams of a windowing operator.
+
+    Attributes:
+        down: ``(key, (WindowMetadata, value))``: what the windows emit.
+        late: ``(key, LateValue)``: values that missed a window.
+        closed: ``(key, WindowMetadata)``: once for each window, as it closes.
+    """
+
+    down: KeyedStream[tuple[WindowMetadata, W]]
+    late: KeyedStream[LateValue[V]]
+    closed: KeyedStream[WindowMetadata]
+
+
+def fold_with(
+    step_id: str,
+    up: KeyedStream[Any],
+    clock: Clock[Any, Any],
+    windower: Windower[Any],
+    aggregator: Aggregator[Any, Any, Any],
+    ordered: bool,
+    emit: Emit,
+    timestamp: Timestamp | None,
+) -> WindowOut[Any, Any]:
+    """Add a windowing step that emits what an aggregator makes of each window."""
+    check_choice(f"step {shorten(step_id)}: emit", emit, EMITS)
+    builder = FoldingBuilder(aggregator, emit)
+    return add_window(step_id, (up,), clock, windower, builder, ordered, emit, timestamp)
+
+
+def add_window(
+    step_id: str,
+    ups: tuple[KeyedStream[Any], ...],
+    clock: Clock[Any, Any],
+    windower: Windower[Any],
+    builder: Callable[[Any], WindowLogic[Any, Any, Any]],
+    ordered: bool,
+    emit: Emit = "close",
+    timestamp: Timestamp | None = None,
+) -> WindowOut[Any, Any]:
+    """Add a windowing step."""
+    if timestamp is not None:
+        check_choice(f"step {shorten(step_id)}: timestamp", timestamp, TIMESTAMPS)
+    check_flag(f"step {shorten(step_id)}: ordered", ordered)
+    try:
+        driver = DriverBuilder(clock, windower, builder, ordered, len(ups), emit, timestamp)
+    except FlowTypeError as error:
+        raise FlowTypeError(f"step {shorten(step_id)}: {error}") from None
+    operator = Stateful(driver, "window", sides=len(ups), emits=PORTS)
+    return WindowOut(*add_step(step_id, operator, *ups))
