@@ -110,29 +110,49 @@ class Slice:
 class SourceLog(Protocol):
     """Durable list of a source, kept in the flow's checkpoint.
 
-    For data too large for an offset, such as the list of files seen.
+    For data too large for an offset, such as the list of files seen. A planner that appends for as
+    long as a flow runs replaces entries by a summary, so that the log stays small.
     """
 
+    def summary(self) -> bytes | None:
+        """Return what `compact` was last given; ``None`` if it was never called."""
+
     def entries(self) -> list[Json]:
-        """Return all entries, in the order in which they were appended."""
+        """Return all entries appended since the last `compact`, in order."""
 
     def append(self, entry: Json) -> None:
         """Add an entry, and return once it is on disk."""
+
+    def compact(self, summary: bytes) -> None:
+        """Replace all entries, and the summary before, by a summary.
+
+        It is on disk when this returns. A process that dies meanwhile leaves either the log as it
+        was or the summary.
+        """
 
 
 class MemoryLog:
     """`SourceLog` in memory."""
 
     def __init__(self) -> None:
+        self._summary: bytes | None = None
         self._entries: list[Json] = []
 
+    def summary(self) -> bytes | None:
+        """Return what `compact` was last given; ``None`` if it was never called."""
+        return self._summary
+
     def entries(self) -> list[Json]:
-        """Return all entries, in the order in which they were appended."""
+        """Return all entries appended since the last `compact`, in order."""
         return list(self._entries)
 
     def append(self, entry: Json) -> None:
         """Add an entry."""
         self._entries.append(entry)
+
+    def compact(self, summary: bytes) -> None:
+        """Replace all entries, and the summary before, by a summary."""
+        self._summary, self._entries = summary, []
 
 
 class Planner(ABC):
@@ -158,6 +178,17 @@ class Planner(ABC):
 
         Called before the first slice of a run that ends once it has read all data. A source to
         which data is added all the time must fix its end at this call.
+        """
+
+    def release(self, oldest: Json, now_us: int) -> None:  # noqa: B027  (most logs do not grow)
+        """Called between epochs with the oldest offset that a run may still go on from.
+
+        It is the offset of the oldest epoch that the checkpoint keeps (`keep_epochs`), to which
+        `rewind` can set it back. What only offsets before it need may leave the source's log.
+
+        Args:
+            oldest: the offset.
+            now_us: system time, in microseconds since the Unix epoch.
         """
 
     def read_until_us(self, now_us: int, behind: bool) -> int | None:

@@ -130,7 +130,8 @@ def rewritten(checkpoint: KeptCheckpoint) -> Iterator[Rewritten]:
 def input_lists(files: CheckpointFiles) -> Iterator[str]:
     """The files that list the files of static data frames."""
     for kept in files.names("inputs"):
-        yield from (f"sources/{kept}/{name}" for name in files.names(f"sources/{kept}"))
+        names = files.names(f"sources/{kept}")
+        yield from (f"sources/{kept}/{name}" for name in names if name.endswith(".json"))
 
 
 def lost(files: CheckpointFiles, name: str, path: str, *, moved: bool) -> FileProblem:
@@ -154,9 +155,12 @@ def lost_inputs(files: CheckpointFiles) -> Iterator[FileProblem]:
 
 
 def _lost_input(files: CheckpointFiles, name: str) -> str | None:
+    from flow.engine.checkpoint.source_log import entries_of
+
     here = Here(files)
-    for store, path, size in files.read(name)["files"]:
-        entry = [store, path, size]
+    entries = entries_of(name, files.read(name))
+    for entry in (file for one in entries for file in one["files"]):
+        store, path, _ = entry
         if here.input(entry) != entry and not here.has_input(store, path):
             return str(path)
     return None

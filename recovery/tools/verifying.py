@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -130,7 +130,7 @@ def _about(error: CheckpointError, name: str, files: CheckpointFiles) -> str:
     said = first_line(error)
     for before in (f"file:{files.root}/{name} ", f"{files.root}/{name} ", f"{name} "):
         said = said.removeprefix(before)
-    return said
+    return said.removesuffix(f": {FROM_A_COPY}")
 
 
 def _logs(checkpoint: KeptCheckpoint) -> Iterator[Problem]:
@@ -185,27 +185,47 @@ def _seed(checkpoint: KeptCheckpoint) -> Iterator[Problem]:
 
 
 def _source_log(files: CheckpointFiles, folder: str) -> Iterator[Problem]:
-    """A source's log: files numbered from 0, none of which may be left out."""
-    names = [name for name in files.names(folder) if name.endswith(".json")]
-    there = set(names)
-    count = max((int(name.removesuffix(".json")) for name in names), default=-1) + 1
-    for number in range(count):
-        name = f"{number:09d}.json"
-        if name in there:
-            yield from _checked(files, f"{folder}/{name}", as_json=True)
-        else:
-            yield Problem(f"{folder}/{name}", "is missing", FROM_A_COPY)
+    """A source's log: its summary, and the pages after it, none of which may be left out."""
+    from flow.engine.checkpoint.source_log import LogFiles, missing_page
+
+    log = LogFiles.of(files.names(folder))
+    if log.summary is not None:
+        yield from _checked(files, f"{folder}/{log.summary.name}", _read_summary)
+    number: int | None = log.start
+    for page in log.pages:
+        if number is not None and page.number > number:
+            yield Problem(f"{folder}/{missing_page(number)}", "is missing", FROM_A_COPY)
+        count = yield from _checked(files, f"{folder}/{page.name}", _count_entries)
+        # Where a page that cannot be read ended, only the next one says.
+        number = None if count is None else page.number + count
 
 
-def _checked(files: CheckpointFiles, name: str, as_json: bool = False) -> Iterator[Problem]:
+def _read_summary(files: CheckpointFiles, name: str) -> None:
+    from flow.engine.checkpoint.source_log import summary_of
+
+    summary_of(name, files.read_bytes(name))
+
+
+def _count_entries(files: CheckpointFiles, name: str) -> int:
+    from flow.engine.checkpoint.source_log import entries_of
+
+    return len(entries_of(name, files.read(name)))
+
+
+def _checked(
+    files: CheckpointFiles,
+    name: str,
+    read: Callable[[CheckpointFiles, str], int | None] = lambda *_: None,
+) -> Generator[Problem, None, int | None]:
+    """Problems of a file; returns what `read` returns, ``None`` if that fails."""
     try:
         files.check(name)
-        if as_json:
-            files.read(name)
+        return read(files, name)
     except FileProblem as problem:
         yield Problem(name, problem.problem, FROM_A_COPY)
     except CheckpointError as error:
         yield Problem(name, _about(error, name, files), FROM_A_COPY)
+    return None
 
 
 def _state_files(checkpoint: KeptCheckpoint) -> list[Problem]:

@@ -13,9 +13,12 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from flow.connectors.source import Json
+from flow.engine.checkpoint.source_log import StoredLog
 from flow.engine.spark.session.disks import tells_of_a_full_disk
 from flow.errors import CheckpointError, first_line
 
+CHUNK = 1 << 20
+"""Bytes that a call to the JVM carries, at most: it makes text of them, several times as long."""
 _UNFINISHED = re.compile(r"\..*\.tmp")
 
 
@@ -86,7 +89,7 @@ class Storage:
         try:
             stream = self._fs.open(path)
             try:
-                return bytes(stream.readAllBytes())
+                return b"".join(_chunks_of(stream))
             finally:
                 stream.close()
         except Exception as error:
@@ -99,8 +102,16 @@ class Storage:
         Raises:
             CheckpointError: when it cannot be written; what there was is still there.
         """
+        self.write_bytes(name, _as_bytes(content))
+
+    def write_bytes(self, name: str, data: bytes) -> None:
+        """Write a file in the place of what there was.
+
+        Raises:
+            CheckpointError: when it cannot be written; what there was is still there.
+        """
         with _explained("written", self._path(name).toString()):
-            self._put(name, content, overwrite=True)
+            self._put(name, data, overwrite=True)
 
     def create(self, name: str, content: Json) -> bool:
         """Write a JSON file unless there is one of that name; returns whether it was written.
@@ -111,7 +122,7 @@ class Storage:
         if self.exists(name):
             return False
         try:
-            self._put(name, content, overwrite=False)
+            self._put(name, _as_bytes(content), overwrite=False)
         except Exception as error:
             if self.exists(name):
                 return False
@@ -140,7 +151,7 @@ class Storage:
         """Remove the checksum that Hadoop keeps of a file, if there is one."""
         self.remove(_checksum_name(name))
 
-    def _put(self, name: str, content: Json, overwrite: bool) -> None:
+    def _put(self, name: str, data: bytes, overwrite: bool) -> None:
         path = self._path(name)
         self._make_private()
         self._files.mkdirs(path.getParent())
@@ -149,7 +160,8 @@ class Storage:
         self._fs.delete(self._path(_checksum_name(name)), False)
         stream = self._files.createAtomic(path, overwrite)
         try:
-            stream.write(json.dumps(content, indent=1).encode())
+            for start in range(0, len(data), CHUNK):
+                stream.write(data[start : start + CHUNK])
             stream.close()
         except Exception:
             stream.cancel()
@@ -171,6 +183,20 @@ class Storage:
     def _path(self, name: str) -> Any:
         whole = f"{self.root}/{name}" if name else self.root
         return self._jvm.org.apache.hadoop.fs.Path(whole)
+
+
+def _as_bytes(content: Json) -> bytes:
+    """Return JSON as it stands in a file."""
+    return json.dumps(content, indent=1).encode()
+
+
+def _chunks_of(stream: Any) -> Iterator[bytes]:
+    """Read one of Java's streams to its end, so that no call carries more than a chunk."""
+    size = CHUNK
+    while size == CHUNK:
+        chunk = bytes(stream.readNBytes(CHUNK))
+        size = len(chunk)
+        yield chunk
 
 
 def _checksum_name(name: str) -> str:
@@ -195,29 +221,3 @@ def _reason(error: Exception) -> str:
     if tells_of_a_full_disk(said):
         return f"{said}; make room there and run the flow again"
     return said
-
-
-class StoredLog:
-    """A `SourceLog`: a directory with one numbered JSON file an entry."""
-
-    def __init__(self, storage: Storage, name: str) -> None:
-        self._storage = storage
-        self._name = name
-        files = [one for one in storage.names(name) if one.endswith(".json")]
-        for number, file in enumerate(files):
-            if file != f"{number:09d}.json":
-                missing = f"{storage.root}/{name}/{number:09d}.json"
-                raise CheckpointError(
-                    f"{missing} is missing, and {file} is there: put it back from a copy of the "
-                    "checkpoint, or start over on another one"
-                )
-        self._entries = [storage.read(f"{name}/{file}") for file in files]
-
-    def entries(self) -> list[Json]:
-        """All that was ever appended, in order."""
-        return list(self._entries)
-
-    def append(self, entry: Json) -> None:
-        """Add an entry; it is on disk when this returns."""
-        self._storage.write(f"{self._name}/{len(self._entries):09d}.json", entry)
-        self._entries.append(entry)

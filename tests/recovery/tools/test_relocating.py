@@ -92,7 +92,7 @@ def test_a_checkpoint_that_was_moved_is_refused_until_it_is_told_where_it_is(
     assert found.places == (str(made),)
     offsets = [f"spark/offsets/{epoch}" for epoch in (0, 1, 2)]
     others = [one for one in found.files if one not in offsets]
-    assert others[0] == "sources/a%20frame/000000000.json"
+    assert others[0] == "sources/a%20frame/000000000.page.json"
     assert {one.rpartition("/")[0] for one in others[1:]} == {"spark/state/0/_metadata/v2"}
     assert str(made) not in "".join(
         file.read_text("utf-8", "ignore")

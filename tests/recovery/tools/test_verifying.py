@@ -96,7 +96,7 @@ def test_the_log_of_an_earlier_epoch(copied: Path, spark: SparkSession, kind: st
 def test_what_a_source_remembers(copied: Path, spark: SparkSession) -> None:
     log = copied / "sources" / "names"
     (entry,) = log.glob("*.json")
-    assert entry.name == "000000000.json"
+    assert entry.name == "000000000.page.json"
     (log / "000000002.json").write_text("[]")
     problem = only(verify(copied, spark=spark))
     assert (problem.file, problem.problem) == ("sources/names/000000001.json", "is missing")
@@ -105,7 +105,8 @@ def test_what_a_source_remembers(copied: Path, spark: SparkSession) -> None:
     assert problem.file == "sources/names/000000001.json"
     assert problem.problem.startswith("is not JSON")
     cut_off(entry)
-    assert [one.file[-6:] for one in verify(copied, spark=spark)] == ["0.json", "1.json"]
+    broken = [Path(one.file).name for one in verify(copied, spark=spark)]
+    assert broken == ["000000000.page.json", "000000001.json"]
 
 
 def test_an_input_that_is_kept_as_files(copied: Path, spark: SparkSession) -> None:

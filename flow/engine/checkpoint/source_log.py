@@ -1,0 +1,228 @@
+"""The log of a source, stored beside a checkpoint.
+
+A directory of *pages*, each with some entries, named by the number of the first::
+
+    000000000.json        an entry alone, as the first format has it
+    000000017.page.json   {"version": 1, "entries": [...]}: entry 17 and those that follow
+    000000217.summary     what stands for all entries before number 217
+
+An entry goes into the newest page, which is written anew, until the page is full; so a run reads
+a few pages instead of a file for each entry. The summary with the greatest number counts, and
+pages below that number do not: a process that dies between writing a summary and removing what
+the summary replaces leaves a log that reads the same.
+
+The last page that a summary replaces stays until the next summary: a version that knows the first
+format alone then refuses the log, and does not take it for an empty one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from flow.connectors.source import Json
+from flow.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from flow.engine.checkpoint.storage import Storage
+
+VERSION = 1
+PAGE_BYTES = 64 << 10
+"""A page of so many bytes is full."""
+
+_NAME = re.compile(r"(\d{9,})(\.json|\.page\.json|\.summary)")
+_SUMMARY = ".summary"
+_PAGE = ".page.json"
+_HEADER = re.compile(rb"flow summary (\d+) (\d+) (\d+)\n")
+"""The format's version, and the length and CRC32 of what follows."""
+_AWAY = "put it back from a copy of the checkpoint, or start over on another one"
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """A file of a log.
+
+    Attributes:
+        number: of the first entry in a page; of the first entry after a summary.
+        name: the file's name.
+    """
+
+    number: int
+    name: str
+
+
+@dataclass(frozen=True)
+class LogFiles:
+    """The files of a log, by what they are for.
+
+    Attributes:
+        summary: the summary that counts, if there is one.
+        pages: the pages after it, in order.
+        replaced: older summaries, and pages that the summary stands for, in order.
+    """
+
+    summary: LogFile | None
+    pages: tuple[LogFile, ...]
+    replaced: tuple[LogFile, ...]
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> LogFiles:
+        """Sort the names in a log's directory."""
+        matches = filter(None, map(_NAME.fullmatch, names))
+        files = sorted((LogFile(int(one[1]), one[0]) for one in matches), key=lambda f: f.number)
+        summaries = [one for one in files if one.name.endswith(_SUMMARY)]
+        pages = [one for one in files if not one.name.endswith(_SUMMARY)]
+        summary = summaries[-1] if summaries else None
+        start = 0 if summary is None else summary.number
+        replaced = [*summaries[:-1], *(one for one in pages if one.number < start)]
+        return cls(summary, tuple(one for one in pages if one.number >= start), tuple(replaced))
+
+    @property
+    def start(self) -> int:
+        """Number of the first entry that is in a page."""
+        return 0 if self.summary is None else self.summary.number
+
+
+def entries_of(name: str, content: Json) -> list[Json]:
+    """Return the entries of a page.
+
+    Args:
+        name: the file's name.
+        content: what is in the file.
+
+    Raises:
+        CheckpointError: when it is no page, or was written in a newer format.
+    """
+    if not name.endswith(_PAGE):
+        return [content]
+    try:
+        version, entries = int(content["version"]), list(content["entries"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{name} is no page of a source's log: {_AWAY}") from error
+    if version > VERSION:
+        raise CheckpointError(_newer(name, version))
+    return entries
+
+
+def summary_of(name: str, data: bytes) -> bytes:
+    """Return the content of a summary's file.
+
+    Raises:
+        CheckpointError: when it is cut off or changed, or was written in a newer format.
+    """
+    header = _HEADER.match(data)
+    if header is None:
+        raise CheckpointError(f"{name} is no summary of a source's log: {_AWAY}")
+    version, size, checksum = map(int, header.groups())
+    if version > VERSION:
+        raise CheckpointError(_newer(name, version))
+    content = data[header.end() :]
+    if (len(content), zlib.crc32(content)) != (size, checksum):
+        raise CheckpointError(f"{name} is not what was written: {_AWAY}")
+    return content
+
+
+def _newer(name: str, version: int) -> str:
+    return (
+        f"{name} was written in format {version}, this version reads {VERSION}: run the version "
+        "that wrote it"
+    )
+
+
+def missing_page(number: int) -> str:
+    """Return the name of the page that begins with an entry, where it is missing."""
+    return f"{number:09d}.json"
+
+
+class StoredLog:
+    """A `SourceLog` in a directory of a checkpoint.
+
+    Nothing of it stays in memory but the newest page.
+
+    Args:
+        storage: the checkpoint's files.
+        name: the directory.
+    """
+
+    def __init__(self, storage: Storage, name: str) -> None:
+        self._storage = storage
+        self._name = name
+        self._files = LogFiles.of(storage.names(name))
+        self._count: int | None = None
+        self._page: list[str] = []
+
+    def summary(self) -> bytes | None:
+        """Return what `compact` was last given; ``None`` if it was never called.
+
+        Raises:
+            CheckpointError: when it cannot be read.
+        """
+        if self._files.summary is None:
+            return None
+        name = f"{self._name}/{self._files.summary.name}"
+        return summary_of(f"{self._storage.root}/{name}", self._storage.read_bytes(name))
+
+    def entries(self) -> list[Json]:
+        """Return all that was appended since the last `compact`, in order.
+
+        Raises:
+            CheckpointError: when a page is missing or cannot be read.
+        """
+        where = f"{self._storage.root}/{self._name}"
+        found: list[Json] = []
+        for page in self._files.pages:
+            number = self._files.start + len(found)
+            if page.number != number:
+                missing = missing_page(number)
+                raise CheckpointError(
+                    f"{where}/{missing} is missing, and {page.name} is there: {_AWAY}"
+                )
+            content = self._storage.read(f"{self._name}/{page.name}")
+            entries = entries_of(f"{where}/{page.name}", content)
+            found += entries
+            self._page = list(map(json.dumps, entries)) if page.name.endswith(_PAGE) else []
+        self._count = self._files.start + len(found)
+        return found
+
+    def append(self, entry: Json) -> None:
+        """Add an entry; it is on disk when this returns."""
+        count, text = self._counted(), json.dumps(entry)
+        is_full = sum(map(len, self._page)) + len(text) > PAGE_BYTES
+        page = [text] if is_full else [*self._page, text]
+        first = count + 1 - len(page)
+        file = LogFile(first, f"{first:09d}{_PAGE}")
+        listed = ",\n".join(page)
+        content = f'{{"version": {VERSION}, "entries": [\n{listed}\n]}}\n'
+        self._storage.write_bytes(f"{self._name}/{file.name}", content.encode())
+        if len(page) == 1:
+            self._files = replace(self._files, pages=(*self._files.pages, file))
+        self._page, self._count = page, count + 1
+
+    def compact(self, summary: bytes) -> None:
+        """Replace all entries, and the summary before, by a summary.
+
+        Raises:
+            CheckpointError: when the summary cannot be written; the log is then as it was.
+        """
+        count = self._counted()
+        file = LogFile(count, f"{count:09d}{_SUMMARY}")
+        header = f"flow summary {VERSION} {len(summary)} {zlib.crc32(summary)}\n".encode()
+        self._storage.write_bytes(f"{self._name}/{file.name}", header + summary)
+        before, self._page = self._files, []
+        pages = [*before.replaced, *before.pages]
+        last = [one for one in pages if not one.name.endswith(_SUMMARY)][-1:]
+        self._files = LogFiles(file, (), tuple(last))
+        for one in (*pages, before.summary):
+            if one is not None and one != file and one not in last:
+                self._storage.remove(f"{self._name}/{one.name}")
+                self._storage.remove_checksum(f"{self._name}/{one.name}")
+
+    def _counted(self) -> int:
+        """Return how many entries were ever appended."""
+        if self._count is None:
+            self.entries()
+        return self._count or 0
