@@ -52,6 +52,7 @@ class CsvSource(LineSource[Any]):
         follow: whether to go on with the files that appear later; see `TextSource`.
         order: ``"sequence"`` for files that are read one after another, ``"parallel"`` for files
             that are read side by side; see `TextSource`.
+        late_files: how much later than others a file may appear; see `TextSource`.
 
     Raises:
         SourceError: when the flow runs; see `TextSource`; also for a file whose header lacks a

@@ -41,6 +41,7 @@ class JsonLinesSource(LineSource[Any]):
         follow: whether to go on with the files that appear later; see `TextSource`.
         order: ``"sequence"`` for files that are read one after another, ``"parallel"`` for files
             that are read side by side; see `TextSource`.
+        late_files: how much later than others a file may appear; see `TextSource`.
 
     Raises:
         SourceError: when the flow runs; see `TextSource`.

@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from flow.checks import check_choice, check_flag, check_whole
 from flow.connectors.files.lines import Block, LineCuts, LineRange, too_long
-from flow.connectors.files.listing import FileList
+from flow.connectors.files.listing import LATE_FILES, FileList, check_late_files
 from flow.connectors.files.parallel_planning import file_planner
 from flow.connectors.files.places import (
     absolute,
@@ -43,6 +43,7 @@ from flow.connectors.source import (
     SourceLog,
     Split,
 )
+from flow.durations import Duration, duration_us
 
 X = TypeVar("X")
 
@@ -85,6 +86,7 @@ class LineSource(FileSource[X]):
     bytes_per_epoch: int = 64 << 20
     follow: bool = False
     order: FileOrder = "sequence"
+    late_files: Duration = LATE_FILES
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", checked_paths(self.path))
@@ -92,6 +94,7 @@ class LineSource(FileSource[X]):
         check_whole("bytes_per_epoch", self.bytes_per_epoch, 1)
         check_flag("follow", self.follow)
         check_choice("order", self.order, FILE_ORDERS)
+        check_late_files(self.late_files)
         object.__setattr__(self, "bounded", not self.follow)
 
     __repr__ = repr_without_credentials
@@ -107,7 +110,7 @@ class LineSource(FileSource[X]):
         find = partial(find_files, paths, required=not self.follow)
         return file_planner(
             self.order,
-            FileList(log, find, follow=self.follow),
+            FileList(log, find, follow=self.follow, late_us=duration_us(self.late_files)),
             LineCuts(whole=self.whole_files),
             name=name_of_files(paths),
             per_epoch=self.bytes_per_epoch,

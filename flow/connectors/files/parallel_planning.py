@@ -47,6 +47,11 @@ class OpenFiles:
     started: int = 0
     at: Mapping[int, int] = field(default_factory=dict)
 
+    @property
+    def first(self) -> int:
+        """Number of the first file that is not finished."""
+        return min(self.at, default=self.started)
+
     def to_json(self) -> Json:
         """The offset as JSON that `from_json` reads."""
         return {"started": self.started, "open": [[n, at] for n, at in sorted(self.at.items())]}
@@ -91,11 +96,11 @@ class ParallelPlanner(FilePlanner):
     @override
     def lag(self, start: Json | None) -> str:
         before = self._open_files(start)
-        return f"{before.started - len(before.at)} of {len(self._files)} files"
+        return self._progress(before.started - len(before.at))
 
     @override
     def name_of(self, partition: int) -> str:
-        known = 0 <= partition < len(self._files)
+        known = self._files.first <= partition < len(self._files)
         return str(self._files[partition]) if known else super().name_of(partition)
 
     @override
@@ -106,7 +111,7 @@ class ParallelPlanner(FilePlanner):
         waiting, started = self._chosen(before, reached_us)
         pieces = self._pieces(before, waiting)
         after = self._after(before, waiting, pieces, started)
-        self._first_unread = min(after.at, default=after.started)
+        self._first_unread = after.first
         if not pieces:
             return None
         behind = (*sorted(after.at), *range(after.started, len(self._files)))
@@ -115,8 +120,12 @@ class ParallelPlanner(FilePlanner):
     def _open_files(self, start: Json | None) -> OpenFiles:
         self._check_form(start)
         before = OpenFiles() if start is None else OpenFiles.from_json(start)
-        self._check_number(before.started)
+        self._check_numbers(before.first, before.started)
         return before
+
+    @override
+    def _needed(self, offset: Json) -> int:
+        return OpenFiles.from_json(offset).first
 
     def _chosen(
         self, before: OpenFiles, reached_us: Mapping[int, int]

@@ -20,7 +20,7 @@ from flow.connectors.files.line_source import (
     name_of_files,
     path_list,
 )
-from flow.connectors.files.listing import File, FileList, opened
+from flow.connectors.files.listing import LATE_FILES, File, FileList, check_late_files, opened
 from flow.connectors.files.parallel_planning import MOST_OPEN, file_planner
 from flow.connectors.files.places import (
     checked_paths,
@@ -31,6 +31,7 @@ from flow.connectors.files.places import (
 from flow.connectors.files.planning import FILE_ORDERS, Cuts, FileOrder, Piece
 from flow.connectors.formats.parquet_instants import instants_of
 from flow.connectors.source import Batch, Planner, SourceLog, Split
+from flow.durations import Duration, duration_us
 from flow.errors import FlowBuildError, FlowTypeError, SourceError, shorten
 
 ROWS = 65_536
@@ -66,6 +67,9 @@ class ParquetSource(FileSource[Any]):
         order: ``"sequence"``: the files are one source partition, read one after another in order
             (a file a day). ``"parallel"``: each file is a source partition of its own, read side by
             side (a file a device); ``docs/files.md`` shows both.
+        late_files: how much older than the newest file a file may be when it appears, by their
+            modification times; see ``docs/files.md``. A file that is removed from the directory
+            once it is read is remembered for that long.
 
     Raises:
         SourceError: when the flow runs, for a path that stands for no file, and a file that cannot
@@ -83,6 +87,7 @@ class ParquetSource(FileSource[Any]):
     rows_per_epoch: int = 1_000_000
     follow: bool = False
     order: FileOrder = "sequence"
+    late_files: Duration = LATE_FILES
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", checked_paths(self.path))
@@ -90,6 +95,7 @@ class ParquetSource(FileSource[Any]):
         check_whole("rows_per_epoch", self.rows_per_epoch, 1)
         check_flag("follow", self.follow)
         check_choice("order", self.order, FILE_ORDERS)
+        check_late_files(self.late_files)
         object.__setattr__(self, "bounded", not self.follow)
 
     __repr__ = repr_without_credentials
@@ -98,9 +104,10 @@ class ParquetSource(FileSource[Any]):
     def planner(self, log: SourceLog, parallelism: int) -> Planner:
         paths = path_list(self.path)
         find = partial(find_files, paths, required=not self.follow)
+        late_us = duration_us(self.late_files)
         return file_planner(
             self.order,
-            FileList(log, find, follow=self.follow, fixed=self.fixed),
+            FileList(log, find, follow=self.follow, fixed=self.fixed, late_us=late_us),
             RowCuts(paths),
             name=name_of_files(paths),
             per_epoch=self.rows_per_epoch,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
@@ -15,7 +16,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyarrow import fs
 
-from flow.errors import FlowBuildError, FlowError, FlowTypeError, SourceError, shorten
+from flow.errors import FlowBuildError, FlowError, FlowTypeError, SourceError, printable, shorten
+
+logger = logging.getLogger("flow")
 
 LOCAL = ""
 """The store of files on this machine's own file system."""
@@ -27,6 +30,7 @@ HIDDEN = ("_", ".")
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):(?://([^/?#]*)|(?=/))")
 _HADOOP_S3 = re.compile(r"^s3[an](?=://)")
 """What Hadoop, and so a checkpoint's path, calls an S3 store."""
+_GONE = "no file matches %s any more: what was listed there by the run before is not read again"
 _CREDENTIALS = re.compile(r"(?<=://)[^/@]*:[^/@]*@")
 
 
@@ -89,9 +93,16 @@ def identity_of(store: str, path: str) -> tuple[str, str]:
     >>> identity_of("s3a://bucket", "bucket/a.csv")
     ('s3://bucket', 'bucket/a.csv')
     """
-    return (
-        (LOCAL, os.path.realpath(path)) if store == LOCAL else (_HADOOP_S3.sub("s3", store), path)
-    )
+    return (LOCAL, os.path.realpath(path)) if store == LOCAL else (hadoop_free(store), path)
+
+
+def hadoop_free(store: str) -> str:
+    """Return a store without the name that Hadoop has for S3.
+
+    >>> hadoop_free("s3a://bucket")
+    's3://bucket'
+    """
+    return _HADOOP_S3.sub("s3", store)
 
 
 def connect(store: str, paths: Sequence[str]) -> Any:
@@ -157,13 +168,20 @@ def checked_path(path: object) -> str:
     return text
 
 
-def find_files(paths: Sequence[str], *, required: bool) -> list[Found]:
+def find_files(
+    paths: Sequence[str],
+    *,
+    required: bool,
+    was_there: Callable[[Place], bool] = lambda _: False,
+) -> list[Found]:
     """List the files that paths, directories, globs and URIs stand for, each file once.
 
     Args:
         paths: as the user gave them.
         required: whether each of them must stand for at least one file. Otherwise it is enough
             that the directory in which to look exists.
+        was_there: whether files of a place, the part of a path before its first wildcard, were
+            listed by an earlier run: then it may stand for nothing now, which is logged.
 
     Raises:
         SourceError: a path stands for nothing, or cannot be listed.
@@ -171,18 +189,21 @@ def find_files(paths: Sequence[str], *, required: bool) -> list[Found]:
     found: dict[tuple[str, str], Found] = {}
     for text in paths:
         with explained(SourceError, f"{without_credentials(text)} cannot be listed"):
-            files = list(_files_of(text, required))
+            files = list(_files_of(text, required, was_there))
         for file in files:
             found.setdefault((file.store, file.path), file)
     return list(found.values())
 
 
-def _files_of(text: str, required: bool) -> Iterator[Found]:
+def _files_of(text: str, required: bool, was_there: Callable[[Place], bool]) -> Iterator[Found]:
     base, parts = _split_glob(text)
     place = locate(base)
     info = place.filesystem.get_file_info(place.path)
     name = without_credentials(text)
     if info.type == fs.FileType.NotFound:
+        if was_there(place):
+            logger.warning(_GONE, printable(shorten(name)))
+            return
         what = f"looked for {'/'.join(parts)} in {place}" if parts else f"looked for {place}"
         raise SourceError(f"no file matches {shorten(name)}: {what}, which does not exist")
     if info.type == fs.FileType.File and not parts:
@@ -193,7 +214,9 @@ def _files_of(text: str, required: bool) -> Iterator[Found]:
     for info in infos:
         empty = False
         yield _found(place, info)
-    if empty and required:
+    if empty and was_there(place):
+        logger.warning(_GONE, printable(shorten(name)))
+    elif empty and required:
         what = "/".join(parts) if parts else "any file"
         raise SourceError(
             f"no file matches {shorten(name)}: looked for {what} in {place}; names that start "

@@ -110,6 +110,15 @@ class FilePlanner(Planner):
             self._listed = False
         return self._times.read_until_us(self._first_unread)
 
+    @override
+    def release(self, oldest: Json, now_us: int) -> None:
+        self._check_form(oldest)
+        self._files.release(self._needed(oldest), now_us)
+
+    @abstractmethod
+    def _needed(self, offset: Json) -> int:
+        """Return the number of the first file that an offset refers to."""
+
     @abstractmethod
     def _plan(self, start: Json | None) -> Slice | None:
         """Plan a slice of the files that are listed, and set `_first_unread`."""
@@ -126,13 +135,29 @@ class FilePlanner(Planner):
             "RecoveryConfig(path, reset_steps=[...]), or use a recovery path of its own"
         )
 
-    def _check_number(self, number: int) -> None:
-        """Raise `SourceError` if an offset counts more files than are listed."""
+    def _check_numbers(self, first: int, number: int) -> None:
+        """Raise `SourceError` if an offset refers to files that are not in the list.
+
+        Args:
+            first: number of the first file that the offset refers to.
+            number: how many files the offset counts.
+        """
+        if first < self._files.first:
+            raise SourceError(
+                f"the run is to go on at file number {first + 1}, but its list of files begins at "
+                f"number {self._files.first + 1}: no epoch that was kept needed those before. The "
+                "log of the source and the offsets are not of the same checkpoint"
+            )
         if number > len(self._files):
             raise SourceError(
                 f"the run is to go on at file number {number + 1}, but its list of files "
                 f"holds {len(self._files)}: the log of the source belongs to another run"
             )
+
+    def _progress(self, read: int) -> str:
+        """Say how many files are read, and how many came too late to be."""
+        late = f", {self._files.late} too late" if self._files.late else ""
+        return f"{read} of {len(self._files)} files{late}"
 
     def _skip_read(self, number: int, at: int = 0) -> int:
         """Return the first file, from position `at` of file `number` on, that has units left."""
@@ -177,7 +202,7 @@ class SequencePlanner(FilePlanner):
 
     @override
     def lag(self, start: Json | None) -> str:
-        return f"{self._position(start)[0]} of {len(self._files)} files"
+        return self._progress(self._position(start)[0])
 
     @override
     def name_of(self, partition: int) -> str:
@@ -201,10 +226,15 @@ class SequencePlanner(FilePlanner):
 
     def _position(self, start: Json | None) -> tuple[int, int]:
         if start is None:
+            self._check_numbers(0, 0)
             return 0, 0
         self._check_form(start)
-        self._check_number(start["file"])
+        self._check_numbers(start["file"], start["file"])
         return start["file"], start["at"]
+
+    @override
+    def _needed(self, offset: Json) -> int:
+        return int(offset["file"])
 
     def _pieces(self, number: int, at: int) -> Iterator[tuple[Piece, Json]]:
         """The pieces of the next epoch, each with the offset after it."""

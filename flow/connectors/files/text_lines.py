@@ -38,6 +38,9 @@ class TextSource(LineSource[str]):
         order: ``"sequence"``: the files are one source partition, read one after another in order
             (a file a day). ``"parallel"``: each file is a source partition of its own, read side by
             side (a file a device); ``docs/files.md`` shows both.
+        late_files: how much older than the newest file a file may be when it appears, by their
+            modification times; see ``docs/files.md``. A file that is removed from the directory
+            once it is read is remembered for that long.
 
     Raises:
         SourceError: when the flow runs, for a path that stands for no file, and a file that cannot

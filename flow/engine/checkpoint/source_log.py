@@ -219,7 +219,6 @@ class StoredLog:
         for one in (*pages, before.summary):
             if one is not None and one != file and one not in last:
                 self._storage.remove(f"{self._name}/{one.name}")
-                self._storage.remove_checksum(f"{self._name}/{one.name}")
 
     def _counted(self) -> int:
         """Return how many entries were ever appended."""

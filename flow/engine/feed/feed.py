@@ -25,6 +25,7 @@ from flow.connectors.source import Json, Planner, Slice, Split
 from flow.engine.epoch.context import Control, ReadUpTo, SourcePartition, Stats
 from flow.engine.epoch.failures import naming
 from flow.engine.epoch.lateness import late_sources, source_name
+from flow.engine.feed.kept_offsets import Releases
 from flow.engine.plan.plan import Plan
 from flow.engine.steps.reading import Reading
 from flow.errors import FlowError, SourceError, StepError, brief, shorten
@@ -151,6 +152,7 @@ class Feed:
         kept_as: the names under which inputs keep their offsets, where these are not their ids.
         origin: where a later generation of a checkpoint starts from.
         end: how the run ends.
+        releases: says which offsets no run goes on from any more.
         plan: the compiled flow.
         due_us: the least system time at which a step is due that goes by system time.
         dues: when each step is due that goes by its inputs' clock, as system time.
@@ -172,6 +174,7 @@ class Feed:
     kept_as: Mapping[str, str] = field(default_factory=dict)
     origin: Origin | None = None
     end: FeedEnd = field(default_factory=FeedEnd)
+    releases: Releases | None = None
     plan: Plan | None = None
     due_us: int = 0
     dues: Mapping[str, int] = field(default_factory=dict)
@@ -190,6 +193,7 @@ class Feed:
     _polled: dict[str, int] = field(default_factory=dict)
     _came_us: dict[str, int] = field(default_factory=dict)
     _put_off: frozenset[str] = frozenset()
+    _released: EpochOffset | None = None
 
     def next(self, start: EpochOffset) -> EpochOffset:
         """Decide the next epoch; called between epochs, when the one up to `start` is committed.
@@ -204,6 +208,7 @@ class Feed:
             return self._rest_for_good(start)
         # Before the sources are asked: all that had arrived by then is in the epoch or left behind.
         now_us = self._now()
+        self._release(now_us)
         slices = self._slices(start, now_us)
         if slices:
             return self._epoch(start, slices, now_us)
@@ -289,6 +294,14 @@ class Feed:
 
     def _now(self) -> int:
         return max(self._last_us, self.system_time() + self._advanced_us)
+
+    def _release(self, now_us: int) -> None:
+        """Let planners remove what no kept offset needs; once an epoch."""
+        if self.releases is None or self.last is self._released:
+            return
+        self._released = self.last
+        for name, oldest in self.releases.due().items():
+            _asked(name, partial(_release, self.planners[name], now_us), oldest)
 
     def _slices(self, start: EpochOffset, now_us: int) -> dict[str, Slice]:
         self._put_off = self._ahead(start)
@@ -535,6 +548,11 @@ def _asked(step_id: str, question: Callable[[Json], Answer], offset: Json) -> An
 def _read_until(planner: Planner, planned: Slice | None, now_us: int, _: Json) -> int | None:
     """Return the system time up to which a source is read, once its slice is read."""
     return planner.read_until_us(now_us, planned is not None and bool(planned.behind))
+
+
+def _release(planner: Planner, now_us: int, oldest: Json) -> None:
+    """Tell a planner the oldest offset that a run may still go on from."""
+    planner.release(oldest, now_us)
 
 
 def _newest_name(step_id: str, names: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ import logging
 import pickle
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from flow.connectors.source import Planner
 from flow.engine.checkpoint.admission import Recovery
 from flow.engine.checkpoint.checkpoint import NAME as CHECKPOINT_NAME
 from flow.engine.checkpoint.checkpoint import Checkpoint
@@ -24,6 +25,7 @@ from flow.engine.checkpoint.watch import CheckpointWatch
 from flow.engine.epoch.context import Stats
 from flow.engine.epoch.summary import Summary
 from flow.engine.feed.feed import EpochOffset, Feed, Origin, StopFlag, SystemTime, wall_time
+from flow.engine.feed.kept_offsets import Releases, oldest_offsets
 from flow.engine.feed.sources import is_foreign, keep_static_frames, planners_of
 from flow.engine.packets.packets import PACKET_DDL
 from flow.engine.plan.plan import Plan
@@ -159,6 +161,7 @@ class StreamingRun:
             end_now=end_now,
             kept_as=self.plan.kept_as,
             origin=self._origin(),
+            releases=self._releases(storage, planners),
             plan=self.plan,
         )
         self._feed = feed
@@ -177,6 +180,10 @@ class StreamingRun:
             server.close()
             for planner in planners.values():
                 planner.close()
+
+    def _releases(self, storage: Storage, planners: Mapping[str, Planner]) -> Releases:
+        oldest = partial(oldest_offsets, storage, self._checkpoint.identity)
+        return Releases(oldest, planners, self.plan.kept_as)
 
     def _started(self, *arguments: Any) -> StreamingQuery:
         try:

@@ -83,7 +83,7 @@ class Case:
         self.planner = self.new_planner()
 
     def new_planner(self) -> FilePlanner:
-        def find() -> list[Found]:
+        def find(**_: Any) -> list[Found]:
             return [Found("", f"{n:06}", 1, 0) for n in range(self.appeared)]
 
         files = FileList(self.log, find, follow=self.options["follow"], clock=self.clock)

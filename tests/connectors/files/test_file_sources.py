@@ -149,7 +149,9 @@ def test_a_bounded_source_that_goes_on_reads_new_files_after_those_that_were_the
     first = run(TextSource(tmp_path), log=log)
     assert first.items == ["b"]
     assert run(TextSource(tmp_path), log=log, start=first.ends[-1]).items == []
-    assert (log.entries(), caplog.messages) == ([{"files": [["", f"{tmp_path}/b.txt", 2]]}], [])
+    (entry,) = log.entries()
+    assert (entry["files"], caplog.messages) == ([["", f"{tmp_path}/b.txt", 2]], [])
+    assert entry["mtimes"] == [(tmp_path / "b.txt").stat().st_mtime_ns]
     write(tmp_path / "a.txt", "a\n")
     assert run(TextSource(tmp_path), log=log).items == ["b", "a"]
     assert run(TextSource(tmp_path), log=log, start=first.ends[-1]).items == ["a"]
@@ -195,7 +197,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(FileList.__init__, "__kwdefaults__", {"clock": clock, "fixed": False})
+    defaults = FileList.__init__.__kwdefaults__
+    monkeypatch.setattr(FileList.__init__, "__kwdefaults__", {**defaults, "clock": clock})
     return clock
 
 
@@ -295,7 +298,7 @@ def test_sources_compare_by_value_and_can_be_hashed() -> None:
     assert one != JsonLinesSource(["a", "b"], schema={"n": pa.int32()})
     assert repr(TextSource("a")) == (
         "TextSource(path='a', on_invalid='fail', bytes_per_epoch=67108864, follow=False, "
-        "order='sequence')"
+        "order='sequence', late_files='7d')"
     )
 
 
