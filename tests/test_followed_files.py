@@ -1,0 +1,138 @@
+"""Following files on Spark while the log of the list is compacted: stops, kills and rewinds."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import flow.operators as op
+from flow import Dataflow, run
+from flow.connectors.files import JsonLinesSink, TextSource, listing
+from flow.engine import kept_offsets
+from recovery import RecoveryConfig, rewind, status, verify
+
+pytestmark = pytest.mark.spark
+
+KEPT = 2
+LINE = len("line 00\n")
+"""Bytes of a file, and of an epoch."""
+ROOT = Path(__file__).parents[1]
+
+
+def compact_at_once(set_to: Callable[[Any, str, int], object]) -> None:
+    set_to(listing, "LEAST_FILES", 2)
+    set_to(kept_offsets, "RELEASE_EPOCHS", 1)
+
+
+def numbered(count: int | None, line: str) -> tuple[int, dict[str, Any]]:
+    return (count or 0) + 1, {"line": line, "count": (count or 0) + 1}
+
+
+def count_lines(home: Path, spark: SparkSession | None = None, order: Any = "sequence") -> None:
+    """Count how often each line has come, a file an epoch, until there is nothing new."""
+    flow = Dataflow("followed")
+    source = TextSource(home / "in", bytes_per_epoch=LINE, follow=True, order=order)
+    keyed = op.key_on("by_line", op.input("lines", flow, source), lambda line: line)
+    rows = op.map("row", op.stateful_map("count", keyed, numbered), lambda pair: pair[1])
+    op.output("out", rows, JsonLinesSink(home / "out"))
+    recovery = RecoveryConfig(home / "checkpoint", keep_epochs=KEPT)
+    options: dict[str, Any] = {"shards": 1, "partitions": 1, "trigger": "available"}
+    run(flow, spark=spark, recovery=recovery, drain=False, **options)
+
+
+def put(home: Path, *numbers: int) -> None:
+    (home / "in").mkdir(exist_ok=True)
+    for number in numbers:
+        written = home / f".{number}"
+        written.write_text(f"line {number:02d}\n")
+        written.rename(home / "in" / f"{number:02d}")
+
+
+def counts(home: Path) -> dict[str, list[int]]:
+    """The counts of each line that are in the output."""
+    lines = [
+        json.loads(line)
+        for file in sorted((home / "out").rglob("*.jsonl"))
+        for line in file.read_text().splitlines()
+    ]
+    found: dict[str, list[int]] = {}
+    for row in lines:
+        found.setdefault(row["line"], []).append(row["count"])
+    return {line: sorted(found[line]) for line in sorted(found)}
+
+
+def each_once(*numbers: int) -> dict[str, list[int]]:
+    return {f"line {number:02d}": [1] for number in numbers}
+
+
+def log_of(home: Path) -> Counter[str]:
+    """The kinds of files in the log of the list, each with their number."""
+    names = [one.name for one in (home / "checkpoint" / "sources" / "lines").iterdir()]
+    files = [name for name in names if not name.startswith(".")]
+    assert {name for name in names if name.endswith(".crc")} <= {f".{one}.crc" for one in files}
+    return Counter(name.partition(".")[2] for name in files)
+
+
+@pytest.mark.parametrize("order", ["sequence", "parallel"])
+def test_a_flow_that_is_stopped_again_and_again_reads_each_file_once(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    compact_at_once(monkeypatch.setattr)
+    for first in (0, 5, 10):
+        put(tmp_path, *range(first, first + 5))
+        count_lines(tmp_path, spark, order)
+    assert counts(tmp_path) == each_once(*range(15))
+    log = log_of(tmp_path)
+    assert log["summary"] == 1
+    assert log["page.json"] <= 2
+    assert verify(tmp_path / "checkpoint", spark=spark) == []
+
+
+def test_a_checkpoint_that_is_set_back_finds_the_files_that_it_reads_again(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compact_at_once(monkeypatch.setattr)
+    checkpoint = tmp_path / "checkpoint"
+    put(tmp_path, *range(9))
+    count_lines(tmp_path, spark)
+    assert log_of(tmp_path)["summary"] == 1
+    # Spark goes on from an epoch if the one before is logged, too.
+    _, oldest, *later = status(checkpoint, spark=spark).epochs
+    assert later
+    rewind(checkpoint, oldest, yes=True, spark=spark)
+    put(tmp_path, 9)
+    count_lines(tmp_path, spark)
+    assert counts(tmp_path) == each_once(*range(10))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_run_that_is_killed_while_it_compacts_goes_on(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    compact_at_once(monkeypatch.setattr)
+    for first in (0, 3):
+        put(tmp_path, *range(first, first + 3))
+        count_lines(tmp_path, spark)
+    assert log_of(tmp_path)["summary"] == 1
+    put(tmp_path, *range(6, 9))
+    command = [sys.executable, "-m", "tests.support.followed_child", str(tmp_path), when]
+    child = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert child.returncode == -signal.SIGKILL, child.stderr
+    assert log_of(tmp_path)["summary"] == 2, "the one that is replaced is there still"
+    assert verify(tmp_path / "checkpoint", spark=spark) == []
+    count_lines(tmp_path, spark)
+    assert counts(tmp_path) == each_once(*range(9))
+    put(tmp_path, *range(9, 13))
+    count_lines(tmp_path, spark)
+    assert counts(tmp_path) == each_once(*range(13))
+    assert log_of(tmp_path)["summary"] == 1
