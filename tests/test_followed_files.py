@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 import flow.operators as op
 from flow import Dataflow, run
 from flow.connectors.files import JsonLinesSink, TextSource, listing
-from flow.engine import kept_offsets
+from flow.engine.feed import kept_offsets
 from recovery import RecoveryConfig, rewind, status, verify
 
 pytestmark = pytest.mark.spark

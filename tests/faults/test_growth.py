@@ -38,7 +38,7 @@ MOST_GROWTH = {
     "checkpoint: files": 25,
     "checkpoint: MB": 0.1,
     "tmp: files": 40,
-    "tmp: MB": 1,
+    "tmp: MB": 0.4,
     "driver: MB": 1,
     "driver: threads": 0.5,
     "driver: descriptors": 0.5,

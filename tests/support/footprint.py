@@ -46,7 +46,7 @@ def growth(epochs: Sequence[int], figures: Sequence[float]) -> float:
 def _of_processes(processes: Iterable[int]) -> dict[str, float]:
     memory = threads = descriptors = 0.0
     for process in processes:
-        with contextlib.suppress(OSError):  # it has ended meanwhile
+        with contextlib.suppress(OSError, KeyError):  # it has ended meanwhile, or is about to
             lines = Path(f"/proc/{process}/status").read_text().splitlines()
             status = dict(line.split(":", 1) for line in lines if ":" in line)
             memory += int(status["VmRSS"].split()[0]) / 1024

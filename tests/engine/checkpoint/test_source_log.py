@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flow.engine import source_log
+from flow.engine.checkpoint import source_log
 from flow.engine.checkpoint.source_log import StoredLog
 from flow.errors import CheckpointError
 

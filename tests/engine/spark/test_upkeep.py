@@ -12,6 +12,7 @@ import flow.operators as op
 from flow import Dataflow, run
 from flow.engine.checkpoint.storage import Storage
 from flow.engine.spark import upkeep
+from flow.engine.spark.session.session import SPARK_LOG
 from flow.engine.spark.upkeep import MAX_CHANGES, Upkeep, changes_since_snapshot
 from flow.testing import TestingSink, TestingSource
 from recovery import RecoveryConfig
@@ -74,6 +75,17 @@ def settings_of_epochs(monkeypatch: pytest.MonkeyPatch, name: str) -> list[Any]:
 
     monkeypatch.setattr(Upkeep, "planned", record)
     return found
+
+
+@pytest.mark.spark
+def test_epochs_with_shards_that_have_no_keys_write_nothing_to_sparks_log(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    before = SPARK_LOG.path.stat().st_size
+    run_once(spark, tmp_path / "checkpoint", 3)
+    with SPARK_LOG.path.open("rb") as log:
+        log.seek(before)
+        assert b"doesn't contain key" not in log.read()
 
 
 @pytest.mark.spark

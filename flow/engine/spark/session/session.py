@@ -133,6 +133,10 @@ _PACKAGES = ("flow", "flow_windowing", "recovery")
 _IN_WORKERS = ("flow_windowing.columnar.windows.plan", "flow_windowing.columnar.step.shard")
 """What is imported in workers alone, if anything of its package is in use."""
 
+_STATE_SERVER = (
+    "org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkStateServer"
+)
+
 _QUIET_LEVELS = ("WARN", "ERROR", "FATAL", "OFF")
 LOG_LEVELS = ("ALL", "TRACE", "DEBUG", "INFO", *_QUIET_LEVELS)
 
@@ -234,9 +238,11 @@ def make_session(name: str, settings: SparkSettings) -> SparkSession:
     except Exception as error:
         problem = f"Spark did not start: {first_line(error)} (its log: {SPARK_LOG})"
         raise EngineError(problem) from error
-    if settings.log_level.upper() not in _QUIET_LEVELS:
-        SPARK_LOG.keep()
     spark.sparkContext.setLogLevel(settings.log_level.upper())
+    if settings.log_level.upper() in _QUIET_LEVELS:
+        _quiet_state_server(spark)
+    else:
+        SPARK_LOG.keep()
     _quiet_accumulators(spark)
     _send_code(spark, settings)
     if _is_local(settings):
@@ -273,6 +279,17 @@ def _start(name: str, settings: SparkSettings) -> SparkSession:
         spark = builder.getOrCreate()
     leave_to_jvm(directory)
     return spark
+
+
+def _quiet_state_server(spark: SparkSession) -> None:
+    """Let Spark say nothing of each key that is asked for and is not in its state.
+
+    A shard without keys has no header, which is asked for in each epoch: a line for each such shard
+    and step in each epoch made the log grow by gigabytes in a month.
+    """
+    jvm: Any = spark._jvm
+    log4j = jvm.org.apache.logging.log4j
+    log4j.core.config.Configurator.setLevel(_STATE_SERVER, log4j.Level.ERROR)
 
 
 def _quiet_accumulators(spark: SparkSession) -> None:
