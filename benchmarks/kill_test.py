@@ -15,7 +15,8 @@ end, the flow is drained, and the next flow begins.
 ``--at-once 2`` kills two flows side by side; ``--only runs`` uses no tools, and with
 ``--only tools`` runs are asked to stop instead; ``--hours 6 --epochs 12`` makes smaller flows. It
 ends with 0 if every flow has written exactly what the run left alone has, and has kept the same
-state, before it was drained and afterwards.
+state, before it was drained and afterwards. Where ``rescale`` has changed the layout, what ends as
+the flow is drained may be numbered in another order: between keys none is promised.
 """
 
 from __future__ import annotations
@@ -126,7 +127,10 @@ class Hunt:
         for options, golden in ((OPEN, self.golden.opened), (DRAINED, self.golden.drained)):
             shop.options = options
             kill_until_done(shop, killer, children, self.tally, self.kills, self._report, between)
-            assert_same(shop.results(), golden[0])
+            got, wanted = shop.results(), golden[0]
+            if options is DRAINED and shop.identity["generation"]:  # it was moved to other layouts
+                got, wanted = got.in_any_layout(), wanted.in_any_layout()
+            assert_same(got, wanted)
             with self._reading:  # which sets what all reading of a session goes by
                 assert_same_state(shop.state(self.spark), golden[1])
         self.tally.finished += 1
