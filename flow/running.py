@@ -97,6 +97,8 @@ def run(
     is_batch = _chooses_batch(plan, engine, recovery, trigger)
     time_of_day = wall_time if system_time is None else FixedTime(instant_us(system_time))
     interval = _interval(trigger)
+    if spark is not None:
+        _check_session_alone(master=master, conf=conf, py_files=py_files)
     session = spark or _new_session(flow.flow_id, master, conf, log_level, py_files)
     report = _EpochReports(plan, on_epoch)
     start = time.monotonic()
@@ -128,6 +130,16 @@ def _check_arguments(
     for name, count in (("shards", shards), ("partitions", partitions)):
         if count is not None:
             check_whole(name, count, 1)
+
+
+def _check_session_alone(**for_new_session: object) -> None:
+    """Refuse settings of a new session beside a session that exists."""
+    given = [f"{name}=" for name, value in for_new_session.items() if value]
+    if given:
+        raise FlowBuildError(
+            f"run: {' and '.join(given)} cannot change the session that spark= names: set it where "
+            "that session is made, or leave out spark="
+        )
 
 
 def _new_session(

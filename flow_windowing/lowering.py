@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from types import FunctionType
 from typing import Any
@@ -14,10 +15,11 @@ from typing import Any
 from typing_extensions import override
 
 from flow.fields import field_path
+from flow.instants import MAX_US, MIN_US, Moment, from_us
 from flow.keyed.logic import Progress
 from flow.keyed.step import KeyByKey, LogicBuilder, Lowering, OverColumns
 from flow_windowing.aggregates.aggregator import Aggregator
-from flow_windowing.aggregates.folding import FoldingBuilder, Named
+from flow_windowing.aggregates.folding import FoldingBuilder, Named, result_now
 from flow_windowing.aggregates.sides import OneOfEachSide
 from flow_windowing.clocks.event_clock import EventClock
 from flow_windowing.columnar.aggregates.forms import has_columns, is_order_free, reads_a_field
@@ -37,6 +39,7 @@ from flow_windowing.object.config import WindowingConfig
 from flow_windowing.object.driver import WindowDriver
 from flow_windowing.rules.key_state import DriverState
 from flow_windowing.rules.streams import LATE
+from flow_windowing.rules.waiting import WaitQueue
 from flow_windowing.windowers.aligned import SlidingWindower, TumblingWindower
 from flow_windowing.windowers.calendar import CalendarWindower
 from flow_windowing.windowers.counts import CountWindower
@@ -83,6 +86,33 @@ class DriverBuilder(WindowingConfig, LogicBuilder):
     @override
     def snapshots_in(self, content: bytes) -> Iterable[tuple[str, DriverState, int]]:
         return snapshots_of_content(SegmentContent.decode(content))
+
+    @override
+    def watermark(self, snapshot: DriverState | None, moment: Moment) -> datetime | None:
+        clock = self.clock.build(None if snapshot is None else snapshot.clock)
+        watermark_us = clock.watermark(moment)
+        return from_us(watermark_us) if MIN_US <= watermark_us <= MAX_US else None
+
+    @override
+    def view(self, snapshot: DriverState, moment: Moment) -> dict[str, Any]:
+        windower = self.windower.build(snapshot.windower)
+        queue, buffered = WaitQueue(snapshot.waiting), list[Any]()
+        while queue:
+            buffered.append(queue.pop().value)
+        return {
+            "watermark": self.watermark(snapshot, moment),
+            "windows": {
+                windower.metadata(window_id): self._value_of(state)
+                for window_id, state in sorted(snapshot.windows.items())
+            },
+            "buffered": buffered,
+        }
+
+    def _value_of(self, state: Any) -> Any:
+        """Return the value of an open window: its result so far, else its logic's snapshot."""
+        if not isinstance(self.builder, FoldingBuilder):
+            return state
+        return result_now(self.builder.aggregator, state[0])
 
 
 def plan_of(config: WindowingConfig) -> WindowPlan | KeyByKey:

@@ -331,6 +331,7 @@ PUBLIC: dict[str, list[str]] = {
         "TextSink",
         "TextSource",
     ],
+    "flow.connectors.items": ["ItemsSource", "from_items"],
     "flow.connectors.kafka": [
         "Avro",
         "BadMessage",

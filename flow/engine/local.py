@@ -18,9 +18,11 @@ from flow.dataflow import Dataflow, Step
 from flow.engine.epoch.context import Control, Stats, TaskContext
 from flow.engine.epoch.failures import decode_failure
 from flow.engine.packets.packets import ERROR, PRINTED, STATS, Packet, sorted_chunks
+from flow.engine.packets.shards import hash_keys, shard_of
 from flow.engine.plan.plan import Plan, compile_flow
 from flow.engine.progress.meter import Partition
-from flow.engine.state.key_states import KeyStates
+from flow.engine.progress.step_time import step_time
+from flow.engine.state.key_states import KeyStates, SegmentedStates
 from flow.engine.state.keyed_state import states_in
 from flow.engine.state.shard_table import ShardTable
 from flow.engine.state.store import MemoryStore
@@ -29,6 +31,7 @@ from flow.engine.steps.pipeline import Pipeline
 from flow.engine.steps.reading import Reading, shard_of_partition
 from flow.errors import FlowBuildError
 from flow.garbage import collecting_seldom
+from flow.instants import Moment
 from flow.operators.edges import Input
 
 DEFAULT_SHARDS = 16
@@ -76,6 +79,26 @@ class LocalEngine:
             result = self._finish(packets)
         self._stores = stores
         return result
+
+    def snapshot(self, step_id: str, key: str, control: Control) -> tuple[Any, Moment]:
+        """Return the snapshot of a key's logic, ``None`` without state, and its step's moment.
+
+        Args:
+            step_id: a keyed step.
+            key: the key.
+            control: the last epoch.
+
+        Raises:
+            EngineError: if the step is not a keyed one.
+        """
+        operator = self.plan.keyed(step_id)
+        (level,) = (n for n, names in enumerate(self.plan.levels, 1) if step_id in names)
+        shard = int(shard_of(hash_keys(pa.array([key])), self._shards)[0])
+        store = self._stores.get((level, shard), MemoryStore()).copied()
+        states = SegmentedStates(store, step_id, operator.builder, operator.settings)
+        step, edges = self.plan.steps[step_id], self.plan.edges_into(step_id)
+        moment = step_time(self.plan, step, edges, [], states, control).moment
+        return states.snapshot(key), moment
 
     def _read(self, parts: Mapping[str, Iterable[Part]], control: Control) -> Iterable[Packet]:
         origin = 0

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypeAlias
 
 from typing_extensions import override
 
 from flow.dataflow import Operator
+from flow.instants import Moment
 from flow.keyed.logic import KeyLogic, Progress
 from flow.keyed.shard_logic import ShardLogicBuilder
 
@@ -128,6 +130,24 @@ class LogicBuilder(ABC):
             Each key with its logic's snapshot and its due time.
         """
         raise NotImplementedError(f"{type(self).__name__} has no columnar form")
+
+    def view(self, snapshot: Any, moment: Moment) -> Any:  # noqa: ARG002
+        """Return the state of a key in a form for people; by default the snapshot itself.
+
+        Args:
+            snapshot: the snapshot of the key's logic.
+            moment: the moment after the last epoch.
+        """
+        return snapshot
+
+    def watermark(self, snapshot: Any, moment: Moment) -> datetime | None:  # noqa: ARG002
+        """Return the watermark of a key, ``None`` before the first value and for other steps.
+
+        Args:
+            snapshot: the snapshot of the key's logic, ``None`` for a key without state.
+            moment: the moment after the last epoch.
+        """
+        return None
 
 
 @dataclass(frozen=True)

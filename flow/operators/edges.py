@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from typing_extensions import override
 
+from flow.connectors.items import from_items
 from flow.connectors.sink import Sink
 from flow.connectors.source import Source
 from flow.dataflow import Dataflow, Operator, Stream, streams_of
@@ -42,21 +44,24 @@ class Output(Operator):
         return ()
 
 
-def input(step_id: str, flow: Dataflow, source: Source[X]) -> Stream[X]:
+def input(step_id: str, flow: Dataflow, source: Source[X] | Sequence[X]) -> Stream[X]:
     """Read a source into the flow.
 
     Args:
         step_id: the step's id, unique in the flow.
         flow: the flow to add to.
-        source: what to read, from `flow.connectors` or one's own.
+        source: what to read, from `flow.connectors` or one's own; or a list or tuple of items.
+
+    Example:
+        >>> numbers = input("numbers", Dataflow("example"), [1, 2, 3])
     """
-    _check_input(step_id, flow, source)
-    if source.on_invalid == "errors":
+    read = _checked_source(step_id, flow, source)
+    if read.on_invalid == "errors":
         raise FlowBuildError(
             f"step {shorten(step_id)}: a source with on_invalid='errors' makes two streams: "
             "read it with op.try_input, which returns (ok, errors)"
         )
-    return streams_of(flow, flow.add(step_id, Input(source)))[0]
+    return streams_of(flow, flow.add(step_id, Input(read)))[0]
 
 
 def try_input(step_id: str, flow: Dataflow, source: Source[X]) -> TryOut:
@@ -70,7 +75,7 @@ def try_input(step_id: str, flow: Dataflow, source: Source[X]) -> TryOut:
     Returns:
         ``ok``, the items, and ``errors``, a `BadInput` for each piece that could not be read.
     """
-    _check_input(step_id, flow, source)
+    _checked_source(step_id, flow, source)
     if source.on_invalid != "errors":
         raise FlowBuildError(
             f"step {shorten(step_id)}: op.try_input needs a source with on_invalid='errors', "
@@ -95,14 +100,18 @@ def output(step_id: str, up: Stream[X], sink: Sink[X]) -> None:
     add_step(step_id, Output(sink), up)
 
 
-def _check_input(step_id: str, flow: object, source: object) -> None:
+def _checked_source(step_id: str, flow: object, source: object) -> Source[Any]:
+    """Return the source of an input, made of a list or a tuple where it is one."""
     if not isinstance(flow, Dataflow):
         raise FlowTypeError(
             f"step {shorten(step_id)}: an input is added to a Dataflow, "
             f"got {type(flow).__name__} {shorten(flow)}"
         )
+    if isinstance(source, (list, tuple)):
+        return from_items(source)
     if not isinstance(source, Source):
         raise FlowTypeError(
             f"step {shorten(step_id)}: source must be a Source, "
             f"got {type(source).__name__} {shorten(source)}"
         )
+    return source

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
 from types import TracebackType
 from typing import Any
 
@@ -14,6 +15,7 @@ from flow.engine.epoch.context import Control, ReadUpTo, SourcePartition, Stats
 from flow.engine.local import DEFAULT_SHARDS, EpochResult, LocalEngine, Part
 from flow.errors import FlowBuildError, shorten
 from flow.instants import Instant, Moment, instant_us
+from flow.keyed.step import LogicBuilder
 
 
 class TestDriver:
@@ -57,6 +59,7 @@ class TestDriver:
         self._received: dict[str, list[Any]] = {
             edge.step_id: [] for edge in self._engine.plan.outputs
         }
+        self._last = Control(Moment(self._now_us))
         self.stats = Stats()
 
     def __enter__(self) -> TestDriver:
@@ -182,6 +185,50 @@ class TestDriver:
         Raises:
             FlowBuildError: if the flow has no such output.
         """
+        return list(self._received_by(step_id))
+
+    def take(self, step_id: str) -> list[Any]:
+        """Return the items that an output has received since the last `take`, and remove them.
+
+        Raises:
+            FlowBuildError: if the flow has no such output.
+        """
+        items = self._received_by(step_id)
+        taken = list(items)
+        items.clear()
+        return taken
+
+    def late(self, step_id: str) -> int:
+        """Return the number of late values of a windowing step so far."""
+        return self.stats.counts[step_id, "late"]
+
+    def state(self, step_id: str, key: str) -> Any:
+        """Return the state of a key; ``None`` if the step keeps nothing of it.
+
+        Of a step with a logic of the user's own, it is the logic's snapshot. Of a windowing step it
+        is a dict of the key's watermark, its open windows with the value of each so far, and its
+        buffered values.
+
+        Raises:
+            EngineError: if the step keeps no state.
+        """
+        snapshot, moment = self._engine.snapshot(step_id, key, self._last)
+        builder = self._engine.plan.keyed(step_id).builder
+        if snapshot is None or not isinstance(builder, LogicBuilder):
+            return snapshot
+        return builder.view(snapshot, moment)
+
+    def watermark(self, step_id: str, key: str) -> datetime | None:
+        """Return the watermark of a key of a windowing step; ``None`` before the first value.
+
+        Raises:
+            EngineError: if the step keeps no state.
+        """
+        snapshot, moment = self._engine.snapshot(step_id, key, self._last)
+        builder = self._engine.plan.keyed(step_id).builder
+        return builder.watermark(snapshot, moment) if isinstance(builder, LogicBuilder) else None
+
+    def _received_by(self, step_id: str) -> list[Any]:
         if step_id not in self._received:
             known = ", ".join(repr(name) for name in self._received)
             raise FlowBuildError(f"the flow has no output {step_id!r}; its outputs are: {known}")
@@ -193,7 +240,7 @@ class TestDriver:
         end_of_input: bool,
         waiting: Collection[str] = (),
     ) -> None:
-        control = self._control(parts, end_of_input, waiting)
+        control = self._last = self._control(parts, end_of_input, waiting)
         result: EpochResult = self._engine.epoch(parts, control)
         self._clocks = {name: clock.after_us for name, clock in control.read.items()}
         for step_id, items in result.outputs.items():

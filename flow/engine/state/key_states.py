@@ -99,6 +99,12 @@ class SegmentedStates(StoredState, KeyStates):
             raise TypeError("the builder returned None")
         return logic
 
+    def snapshot(self, key: str) -> Any | None:
+        """Return the snapshot of a key, ``None`` when it has no state."""
+        self.prepare([key])
+        kept = self._home[key].kept.get(key)
+        return None if kept is None else load_pickle(kept[0])
+
     def put(self, key: str, logic: Any, due_us: int) -> None:
         snapshot = self._pickled(key, logic.snapshot())
         segment = self._home[key]
