@@ -5,10 +5,14 @@ The function ``flow.run`` is in `flow.running`.
 
 import sys
 
-from flow.cli.run_command import main
+from flow.cli.own_packages import exit_if_hidden
 from flow.running import run
 
 if __name__ == "__main__":
+    exit_if_hidden("recovery")
+    # After the check, as the command imports the package.
+    from flow.cli.run_command import main
+
     sys.exit(main())
 else:
     from types import ModuleType

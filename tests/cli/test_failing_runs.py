@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -92,3 +94,19 @@ def test_other_warnings_are_shown_as_ever(runs: Runs) -> None:
     Path("warning_module.py").write_text(code)
     with pytest.warns(UserWarning, match="mind this"):
         assert main(["warning_module:flow", "--quiet"]) == 0
+
+
+def test_a_file_that_hides_the_package_recovery_is_named(tmp_path: Path) -> None:
+    (tmp_path / "recovery.py").write_text("# notes on how to recover\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "flow.run", "departures:flow"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"{tmp_path / 'recovery.py'} hides the package 'recovery', which is installed with flow: "
+        "rename that file, or run the command in another folder\n"
+    )

@@ -1,0 +1,22 @@
+"""A check that no module of the user's own hides a package of this project."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+
+
+def exit_if_hidden(name: str) -> None:
+    """End the process with one sentence if a single file has the name of a package.
+
+    Python finds a file in the working directory before an installed package.
+
+    Args:
+        name: a package of this project, such as ``recovery``.
+    """
+    found = find_spec(name)
+    if found is not None and found.submodule_search_locations is None:
+        sys.exit(
+            f"{found.origin} hides the package {name!r}, which is installed with flow: rename that "
+            "file, or run the command in another folder"
+        )
