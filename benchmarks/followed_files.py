@@ -1,0 +1,172 @@
+"""What the list of followed files costs after a month: seconds to start, bytes on disk, memory.
+
+Run with ``python benchmarks/followed_files.py [--files N ...] [--listed N]``. For each number of
+files the list of a source that found them one by one, and read them, is made and stored as a
+checkpoint has it; then a fresh process reads it. *Kept* files stay in their directory, so that all
+names are remembered; *removed* ones are taken away once they are read, and their names are
+forgotten after a week. A month has 43,200 minutes and 2,592,000 seconds.
+
+*CPU s* and *each* are processor time of Python: to start, and for each file that is found. *Files*
+are those on disk, with Hadoop's checksums. With ``--listed N`` a directory of N files is made and
+listed, as a source does once a second or, if that is slow, in a tenth of the time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from flow.connectors.files.listing import LATE_US, LEAST_FILES, SHARE, FileList
+from flow.connectors.files.places import Found, find_files
+from flow.connectors.source import MemoryLog
+from flow.durations import duration_us
+from flow.engine.checkpoint.source_log import PAGE_BYTES
+from flow.engine.checkpoint.storage import Storage
+from flow.engine.spark.session.session import SparkSettings, make_session
+
+MONTH_US = 30 * 86_400_000_000
+BEGIN_US = 1_700_000_000_000_000
+LOG = "sources/in"
+CASES = {"kept": duration_us(timedelta.max), "removed": LATE_US}
+
+
+class Ticks:
+    """Finds the files that have come since it was asked last, the earlier ones being gone."""
+
+    def __init__(self, files: int) -> None:
+        self.apart_us = MONTH_US // files
+        self.number = 0
+        self.many = 0
+        self.hours = 0
+
+    def __call__(self, **_: Any) -> list[Found]:
+        """Return the newest files."""
+        numbers = range(self.number, self.number + self.many)
+        self.number += self.many
+        return [
+            Found("", f"/data/in/{number:012d}.jsonl", 1_000, _written_us(number, self) * 1_000)
+            for number in numbers
+        ]
+
+
+def _written_us(number: int, ticks: Ticks) -> int:
+    return BEGIN_US + number * ticks.apart_us
+
+
+def fill(files: int, late_us: int) -> tuple[MemoryLog, float]:
+    """Make the log of a source that has found and read so many files.
+
+    All but the last are found in a hundred listings, as one by one they would take too long.
+
+    Returns:
+        The log, and microseconds of processor time for each file that was found alone.
+    """
+    log, ticks = MemoryLog(), Ticks(files)
+    listed = FileList(log, ticks, follow=True, late_us=late_us, clock=lambda: ticks.hours * 3_600.0)
+    alone = min(files, max(2 * LEAST_FILES, files // SHARE))
+    steps = [(files - alone) // 100] * 100 if files > alone else []
+    begun = time.process_time()
+    for many in [*steps, *[1] * (files - sum(steps))]:
+        if many == 1 and ticks.many != 1:
+            begun = time.process_time()
+        ticks.many = many
+        ticks.hours += 1  # a listing is due at most once a second
+        listed.refresh()
+        listed.release(len(listed), BEGIN_US + MONTH_US)
+    return log, (time.process_time() - begun) / (files - sum(steps)) * 1e6
+
+
+def store(storage: Storage, log: MemoryLog) -> None:
+    """Write a log as a checkpoint has it."""
+    stored = storage.log(LOG)
+    summary = log.summary()
+    if summary is not None:
+        stored.compact(summary)
+    entries = log.entries()
+    most = PAGE_BYTES // 120
+    for number in range(0, len(entries), most):
+        content = json.dumps({"version": 1, "entries": entries[number : number + most]})
+        storage.write_bytes(f"{LOG}/{number:09d}.page.json", content.encode())
+
+
+def start(home: str) -> dict[str, float]:
+    """Read a list as a run does that starts; called in a process of its own."""
+    spark = make_session("followed files", SparkSettings("local[2]"))
+    storage = Storage(spark, home)
+    storage.names("")
+    before = _memory()
+    begun, busy = time.perf_counter(), time.process_time()
+    files = FileList(storage.log(LOG), lambda **_: [], follow=True)
+    taken, busy = time.perf_counter() - begun, time.process_time() - busy
+    return {"files": len(files), "seconds": taken, "CPU": busy, "MB": _memory() - before}
+
+
+def _memory() -> float:
+    """Resident memory of this process, in MB."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4_096 / 1e6
+
+
+def measure(files: int, case: str) -> None:
+    """Print a line of the table."""
+    log, each_us = fill(files, CASES[case])
+    with tempfile.TemporaryDirectory(prefix="flow-followed-") as home:
+        store(Storage(make_session("fill", SparkSettings("local[2]")), home), log)
+        stored = [file for file in Path(home, LOG).iterdir() if file.is_file()]
+        size = sum(file.stat().st_size for file in stored)
+        command = [sys.executable, __file__, "--home", home]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    if found["files"] != files:
+        raise SystemExit(f"{found['files']} files were read of {files}")
+    started = f"{found['seconds']:>10.2f}{found['CPU']:>10.2f}"
+    kept = f"{size / 1e6:>10.1f}{len(stored):>8}{found['MB']:>10.0f}"
+    print(f"{files:>12,}{case:>10}{started}{kept}{each_us:>10.0f}", flush=True)
+
+
+def measure_listing(files: int) -> None:
+    """Make a directory, and print what listing it takes."""
+    with tempfile.TemporaryDirectory(prefix="flow-listed-") as home:
+        for number in range(files):
+            Path(home, f"{number:012d}.jsonl").write_bytes(b"\n")
+        log = MemoryLog()
+        FileList(log, lambda **_: find_files([home], required=False), follow=True)
+        again = FileList(log, list, follow=True)
+        peak, begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+        again._new(find_files([home], required=False))
+        taken = time.process_time() - begun
+        more = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak
+        print(f"listing {files:,} files: {taken:.2f} s of processor time, {more / 1e3:.0f} MB")
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--files", type=int, nargs="*", default=[43_200, 2_592_000])
+    parser.add_argument("--listed", type=int)
+    parser.add_argument("--home", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.home is not None:
+        print(json.dumps(start(arguments.home)))
+        return
+    if arguments.listed is not None:
+        measure_listing(arguments.listed)
+        return
+    titles = ("start, s", "CPU s", "disk, MB", "files", "RSS, MB", "each, µs")
+    widths = (10, 10, 10, 8, 10, 10)
+    shown = "".join(f"{one:>{width}}" for one, width in zip(titles, widths, strict=True))
+    print(f"{'files':>12}{'':>10}{shown}", flush=True)
+    for files in arguments.files:
+        for case in CASES:
+            measure(files, case)
+
+
+if __name__ == "__main__":
+    main()
