@@ -48,7 +48,7 @@ def test_a_run_asks_for_maintenance_more_often_than_spark_does(
 ) -> None:
     found = settings_of_epochs(monkeypatch, "spark.sql.streaming.stateStore.maintenanceInterval")
     run_once(spark, tmp_path / "checkpoint", 1)
-    assert found == ["5s"]
+    assert set(found) == {"10s"}
 
 
 @pytest.mark.spark
@@ -57,10 +57,15 @@ def test_only_the_first_epoch_does_maintenance_in_its_tasks_where_it_is_overdue(
 ) -> None:
     found = settings_of_epochs(monkeypatch, UNLOAD)
     run_once(spark, tmp_path / "checkpoint", 3)
-    assert found == ["false"] * 3
+    assert len(found) >= 3
+    assert set(found) == {"false"}
+    found.clear()
     monkeypatch.setattr(upkeep, "MAX_CHANGES", 0)
     run_once(spark, tmp_path / "checkpoint", 6)
-    assert found[3:] == ["true", "false", "false"]
+    first, *others = found
+    assert first == "true"
+    assert len(others) >= 2  # on a busy machine there are epochs that read nothing besides
+    assert set(others) == {"false"}
     assert spark.conf.get(UNLOAD) == "false"
 
 
