@@ -72,8 +72,8 @@ def post(url: str, batch: Batch) -> str:
 
 def make_flow(url: str, path: Path = EVENTS) -> Dataflow:
     """Post the events of a file to the API that is there."""
-    flow = Dataflow("batches_for_an_api")
-    events = op.input("events", flow, JsonLinesSource(path))
+    graph = Dataflow("batches_for_an_api")
+    events = op.input("events", graph, JsonLinesSource(path))
     threes = win.collect_window(
         "threes",
         op.key_on("by_customer", events, "customer"),
@@ -87,7 +87,7 @@ def make_flow(url: str, path: Path = EVENTS) -> Dataflow:
         posted.errors,
         StdOutSink(format=lambda error: f"refused: {key_of(error.item)}, {error.exception}"),
     )
-    return flow
+    return graph
 
 
 @contextmanager

@@ -62,15 +62,15 @@ class SilenceWatch(StatefulLogic[float, Alert, State]):
         return self.heard_at, self.silent
 
 
-flow = Dataflow("custom_logic")
-readings = op.input("readings", flow, TestingSource([]))
+graph = Dataflow("custom_logic")
+readings = op.input("readings", graph, TestingSource([]))
 alerts = op.stateful("silence", readings, SilenceWatch)
 op.output("alerts", alerts, TestingSink([]))
 
 
 def main() -> None:
     """Let two sensors speak for half an hour, and print the alerts."""
-    with TestDriver(flow, now="2024-05-01T12:00:00Z") as driver:
+    with TestDriver(graph, now="2024-05-01T12:00:00Z") as driver:
         driver.send("readings", [("attic", 24.0), ("cellar", 11.5)])
         driver.advance("4m")
         driver.send("readings", [("attic", 24.5)])

@@ -65,9 +65,9 @@ def dead_letter(item: tuple[str, win.LateValue[dict[str, Any]]]) -> dict[str, An
 
 def make_flow(out: Path) -> Dataflow:
     """Sum up the sales of each shop, minute by minute."""
-    flow = Dataflow("dead_letters")
+    graph = Dataflow("dead_letters")
     source = JsonLinesSource(SALES, schema=SCHEMA, on_invalid="errors")
-    sales, unreadable = op.try_input("sales", flow, source)
+    sales, unreadable = op.try_input("sales", graph, source)
     sums = win.aggregate_window(
         "sums",
         op.key_on("by_shop", sales, "shop"),
@@ -79,7 +79,7 @@ def make_flow(out: Path) -> Dataflow:
     late = op.map("dead_letter", sums.late, dead_letter)
     op.output("late_out", late, JsonLinesSink(out / "late"))
     op.output("unreadable_out", unreadable, JsonLinesSink(out / "unreadable"))
-    return flow
+    return graph
 
 
 def read_lines(directory: Path) -> list[dict[str, Any]]:

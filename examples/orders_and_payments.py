@@ -40,9 +40,9 @@ def has_both(item: tuple[str, tuple[dict | None, dict | None]]) -> bool:
     return None not in item[1]
 
 
-flow = Dataflow("orders_and_payments")
-orders = op.input("orders", flow, TestingSource(ORDERS))
-payments = op.input("payments", flow, TestingSource(PAYMENTS))
+graph = Dataflow("orders_and_payments")
+orders = op.input("orders", graph, TestingSource(ORDERS))
+payments = op.input("payments", graph, TestingSource(PAYMENTS))
 joined = op.join(
     "match",
     op.key_on("orders_by_number", orders, "order"),
@@ -56,7 +56,7 @@ op.output("unmatched", unmatched, TestingSink([]))
 
 def main() -> None:
     """Run the flow and print what matched, then what did not."""
-    with TestDriver(flow) as driver:
+    with TestDriver(graph) as driver:
         driver.send("payments", PAYMENTS)
         driver.send("orders", ORDERS)
         driver.end()

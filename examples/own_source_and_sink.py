@@ -128,10 +128,10 @@ class SqliteSink(Sink[tuple[str, float]]):
 
 def make_flow(database: Path) -> Dataflow:
     """Copy the API's temperatures to a database."""
-    flow = Dataflow("own_source_and_sink")
-    temperatures = op.input("api", flow, TemperatureApi(("berlin", "madrid")))
+    graph = Dataflow("own_source_and_sink")
+    temperatures = op.input("api", graph, TemperatureApi(("berlin", "madrid")))
     op.output("database", temperatures, SqliteSink(database))
-    return flow
+    return graph
 
 
 def main(database: Path) -> None:

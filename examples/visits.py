@@ -82,8 +82,8 @@ def end_of(item: tuple[str, win.WindowMetadata]) -> str:
     return f"{user} {span_of(visit)}: over{parts}"
 
 
-flow = Dataflow("visits")
-clicks = op.input("clicks", flow, JsonLinesSource(CLICKS))
+graph = Dataflow("visits")
+clicks = op.input("clicks", graph, JsonLinesSource(CLICKS))
 visits = win.aggregate_window(
     "visits",
     op.key_on("by_user", clicks, "user"),
@@ -97,4 +97,4 @@ op.output("updates", visits.down, StdOutSink(format=update_of))
 op.output("over", visits.closed, StdOutSink(format=end_of))
 
 if __name__ == "__main__":
-    run(flow)
+    run(graph)
