@@ -1,11 +1,11 @@
-"""A logic of one's own: an alert when a sensor falls silent.
+"""Custom logic: an alert when a sensor falls silent.
 
-Where no ready operator fits, ``op.stateful`` runs a `StatefulLogic` for each key. It is called
-with each value, and at the system time that it asks for in ``notify_at``, even when no value comes
-at all: so a flow can say that something did *not* happen. The time is always that of the `Moment`
-handed over, never the machine's clock, so a replay gives the same alerts.
+Where no built-in operator fits, ``op.stateful`` runs a `StatefulLogic` for each key. It is called
+with each value, and at the system time that ``notify_at`` returns, even without a value: so a flow
+can report that an event did *not* happen. The time is that of the `Moment` argument, never the
+machine's clock, so a replay gives the same alerts.
 
-Run it; `TestDriver` needs no Spark, and there system time moves only when it is told to:
+Run it; `TestDriver` needs no Spark, and the test advances system time:
 
     python examples/custom_logic.py
 

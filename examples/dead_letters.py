@@ -1,4 +1,4 @@
-"""Dead letters: what cannot be read, and what comes too late, goes to files of its own.
+"""Dead letters: unreadable lines and late values go to files of their own.
 
     sales ─┬─ ok ─ by_shop ─ sums ─┬─ down ─ sums
            │                       └─ late ─ dead_letter ─ late
@@ -13,8 +13,7 @@ Three things must not stop a flow that runs day and night, and must not vanish e
 - a value whose time is far in the future, as of a till whose clock is wrong. With ``max_ahead`` it
   leaves on the ``late`` stream too; without, everything that comes after it would be late.
 
-All are streams like any other. Here they are written as JSON lines, to be looked at, mended, and
-read again.
+All are ordinary streams. Here they are written as JSON lines, to inspect, correct and read again.
 
 Run it on the lines beside this file:
 

@@ -1,4 +1,4 @@
-"""Traffic lights over Kafka: cars in one topic, figures in another, what cannot be used in a third.
+"""Traffic lights over Kafka: cars in one topic, totals in another, unusable messages in a third.
 
     cars ─┬─ ok ─ by_light ─ figures ─┬─ down → car-figures
           │                           └─ late ─┐

@@ -1,9 +1,9 @@
-"""Orders and payments: join two streams on a key, and see what found no partner.
+"""Orders and payments: join two streams on a key, and find rows without a partner.
 
 Orders and payments come from two inputs, in no particular order, and meet under the order's number.
 ``emit_mode="final"`` waits for the end of the input and then emits every number, with ``None`` in
 the place of the side that never came. The default, ``"complete"``, emits a pair at once when both
-sides are there: sooner, but what has no partner is never heard of.
+sides are there: sooner, but it never emits a row without a partner.
 
 Run it; `TestDriver` needs no Spark:
 

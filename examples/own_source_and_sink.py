@@ -1,4 +1,4 @@
-"""A source and a sink of one's own: pages of a web API into a table of SQLite, exactly once.
+"""Custom source and sink: pages of a web API into a table of SQLite, exactly once.
 
 A `PartitionedSource` says which partitions there are, how far the next epoch reads each of them,
 and reads a piece when it is asked to. Offsets are written down before an epoch runs, and an epoch

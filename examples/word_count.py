@@ -1,7 +1,7 @@
 """Word count: the smallest whole flow, from a text file to counts on the screen.
 
-Steps that keep nothing between items split lines into words and leave some out; ``op.count_final``
-counts each word, and says how often it came once the input has ended. A flow whose input ends, run
+Stateless steps split lines into words and leave some out; ``op.count_final``
+counts each word, and emits the counts when the input has ended. A flow whose input ends, run
 without recovery, is one Spark batch job.
 
 Run it on the verse beside this file:
