@@ -1,4 +1,4 @@
-"""Measure how fast windows are worked out, beside Spark's own, Bytewax, DuckDB and Polars.
+"""Measure the speed of windows, beside Spark's own, Bytewax, DuckDB and Polars.
 
 ::
 

@@ -1,4 +1,4 @@
-"""What each contestant of `benchmarks/kafka.py` is asked to do, and the topic that it reads.
+"""Task of each contestant of `benchmarks/kafka.py`, and the topic that it reads.
 
 A message has a key, a time and a value, a JSON object of some 130 bytes, such as an order may be.
 The amounts of each key are summed up in windows of ten seconds of the messages' time, and each sum

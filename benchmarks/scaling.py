@@ -1,4 +1,4 @@
-"""What an epoch costs, as one thing at a time grows: items, keys, windows, levels, shards, cores.
+"""Cost of an epoch as one factor at a time grows: items, keys, windows, levels, shards, cores.
 
 ::
 

@@ -1,19 +1,19 @@
-"""Flows to run and read; each says at its top what it shows, how to run it, and what it prints.
+"""Example flows. The docstring of each module has its subject, its command and its output.
 
 - `flights`: a year of departures in windows of four kinds, joined with the weather; start here
-- `word_count`: steps that keep nothing, and a count at the end of the input
-- `traffic_lights`: figures of each hour of event time, with some patience for late lines
-- `kafka_traffic_lights`: the same over Kafka, with what cannot be used in a topic of its own
-- `kafka_broker`: a broker of one node, to try that on
+- `word_count`: stateless steps, and a count at the end of the input
+- `traffic_lights`: totals of each hour of event time, with a grace for late lines
+- `kafka_traffic_lights`: the same over Kafka, with unusable messages in a topic of their own
+- `kafka_broker`: a broker of one node for `kafka_traffic_lights`
 - `sensor_temperature`: tumbling, hopping and sliding windows side by side
-- `last_three_purchases`: windows of so many values, whatever their time
-- `visits`: sessions, kept up to date as they grow and merge
+- `last_three_purchases`: windows of three values, whatever their time
+- `visits`: sessions with updates as they grow and merge
 - `views_and_clicks`: a join within a window
 - `local_days`: days of a time zone, 23 or 25 hours long when the clocks change
 - `batches_for_an_api`: lists of three posted over HTTP, and calls that are refused
-- `dead_letters`: what cannot be read, and what comes too late, kept apart
-- `orders_and_payments`: a join, and what found no partner
+- `dead_letters`: unreadable lines and late values, written to files of their own
+- `orders_and_payments`: a join, and rows without a partner
 - `running_totals`: state per key that outlives the process
-- `custom_logic`: a stateful logic of one's own, called when nothing comes
-- `own_source_and_sink`: reading from, and writing to, what has no connector
+- `custom_logic`: a custom stateful logic with a timer
+- `own_source_and_sink`: a custom source and a custom sink
 """

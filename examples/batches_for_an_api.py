@@ -1,4 +1,4 @@
-"""Batches for an API: post events three at a time over HTTP, and keep what was refused.
+"""Batches for an API: post events three at a time over HTTP, and keep refused lists.
 
     events ─ by_customer ─ threes ─ down ─ post ─┬─ ok ───── posted
                                                  └─ errors ─ refused
@@ -7,11 +7,11 @@
 one that is not full when the input ends. ``op.try_map`` posts each list; where the API refuses it,
 the list goes to the ``errors`` stream together with the exception, and the flow runs on.
 
-A flow that is killed does its last epoch again when it goes on, and posts once more what it posted
-in that. Customer and window id name a batch for ever, so they make a key by which the API can tell:
-many take one in the header ``Idempotency-Key``.
+A flow that was killed replays its last epoch and posts its batches again. Customer and window id
+identify a batch, so together they are a key by which the API detects duplicates: many APIs accept
+one in the header ``Idempotency-Key``.
 
-Where a batch must not wait for long to be full, ``op.collect`` gathers by size or timeout.
+Where a batch must not wait long, ``op.collect`` collects by size or timeout.
 
 Run it; the API is a small server in the same process:
 
@@ -72,8 +72,8 @@ def post(url: str, batch: Batch) -> str:
 
 def make_flow(url: str, path: Path = EVENTS) -> Dataflow:
     """Post the events of a file to the API that is there."""
-    flow = Dataflow("batches_for_an_api")
-    events = op.input("events", flow, JsonLinesSource(path))
+    graph = Dataflow("batches_for_an_api")
+    events = op.input("events", graph, JsonLinesSource(path))
     threes = win.collect_window(
         "threes",
         op.key_on("by_customer", events, "customer"),
@@ -87,7 +87,7 @@ def make_flow(url: str, path: Path = EVENTS) -> Dataflow:
         posted.errors,
         StdOutSink(format=lambda error: f"refused: {key_of(error.item)}, {error.exception}"),
     )
-    return flow
+    return graph
 
 
 @contextmanager

@@ -1,11 +1,11 @@
-"""A logic of one's own: an alert when a sensor falls silent.
+"""Custom logic: an alert when a sensor falls silent.
 
-Where no ready operator fits, ``op.stateful`` runs a `StatefulLogic` for each key. It is called
-with each value, and at the system time that it asks for in ``notify_at``, even when no value comes
-at all: so a flow can say that something did *not* happen. The time is always that of the `Moment`
-handed over, never the machine's clock, so a replay gives the same alerts.
+Where no built-in operator fits, ``op.stateful`` runs a `StatefulLogic` for each key. It is called
+with each value, and at the system time that ``notify_at`` returns, even without a value: so a flow
+can report that an event did *not* happen. The time is that of the `Moment` argument, never the
+machine's clock, so a replay gives the same alerts.
 
-Run it; `TestDriver` needs no Spark, and there system time moves only when it is told to:
+Run it; `TestDriver` needs no Spark, and the test advances system time:
 
     python examples/custom_logic.py
 
@@ -62,15 +62,15 @@ class SilenceWatch(StatefulLogic[float, Alert, State]):
         return self.heard_at, self.silent
 
 
-flow = Dataflow("custom_logic")
-readings = op.input("readings", flow, TestingSource([]))
+graph = Dataflow("custom_logic")
+readings = op.input("readings", graph, TestingSource([]))
 alerts = op.stateful("silence", readings, SilenceWatch)
 op.output("alerts", alerts, TestingSink([]))
 
 
 def main() -> None:
     """Let two sensors speak for half an hour, and print the alerts."""
-    with TestDriver(flow, now="2024-05-01T12:00:00Z") as driver:
+    with TestDriver(graph, now="2024-05-01T12:00:00Z") as driver:
         driver.send("readings", [("attic", 24.0), ("cellar", 11.5)])
         driver.advance("4m")
         driver.send("readings", [("attic", 24.5)])

@@ -1,4 +1,4 @@
-"""Dead letters: what cannot be read, and what comes too late, goes to files of its own.
+"""Dead letters: unreadable lines and late values go to files of their own.
 
     sales ─┬─ ok ─ by_shop ─ sums ─┬─ down ─ sums
            │                       └─ late ─ dead_letter ─ late
@@ -13,8 +13,7 @@ Three things must not stop a flow that runs day and night, and must not vanish e
 - a value whose time is far in the future, as of a till whose clock is wrong. With ``max_ahead`` it
   leaves on the ``late`` stream too; without, everything that comes after it would be late.
 
-All are streams like any other. Here they are written as JSON lines, to be looked at, mended, and
-read again.
+All are ordinary streams. Here they are written as JSON lines, to inspect, correct and read again.
 
 Run it on the lines beside this file:
 
@@ -65,9 +64,9 @@ def dead_letter(item: tuple[str, win.LateValue[dict[str, Any]]]) -> dict[str, An
 
 def make_flow(out: Path) -> Dataflow:
     """Sum up the sales of each shop, minute by minute."""
-    flow = Dataflow("dead_letters")
+    graph = Dataflow("dead_letters")
     source = JsonLinesSource(SALES, schema=SCHEMA, on_invalid="errors")
-    sales, unreadable = op.try_input("sales", flow, source)
+    sales, unreadable = op.try_input("sales", graph, source)
     sums = win.aggregate_window(
         "sums",
         op.key_on("by_shop", sales, "shop"),
@@ -79,7 +78,7 @@ def make_flow(out: Path) -> Dataflow:
     late = op.map("dead_letter", sums.late, dead_letter)
     op.output("late_out", late, JsonLinesSink(out / "late"))
     op.output("unreadable_out", unreadable, JsonLinesSink(out / "unreadable"))
-    return flow
+    return graph
 
 
 def read_lines(directory: Path) -> list[dict[str, Any]]:

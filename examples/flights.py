@@ -151,16 +151,16 @@ def make_flow(data: str | Path = DATA, out: str | Path = OUT) -> Dataflow:
         out: the directory to write the `OUTPUTS` to.
     """
     data, out = Path(data), Path(out)
-    flow = Dataflow("flights")
+    graph = Dataflow("flights")
 
     flights = op.input(
-        "flights", flow, ParquetSource(data / "flights.parquet", rows_per_epoch=50_000)
+        "flights", graph, ParquetSource(data / "flights.parquet", rows_per_epoch=50_000)
     )
     departed = op.filter("departed", flights, lambda flight: flight["departed_at"] is not None)
     by_origin = op.key_on("by_origin", departed, "origin")
     hourly = add_hours(by_origin)
 
-    weather = op.input("weather", flow, ParquetSource(data / "weather.parquet"))
+    weather = op.input("weather", graph, ParquetSource(data / "weather.parquet"))
     # "final", so that no hour is lost: some have departures but no weather, and "complete" would
     # wait for it for ever, in silence. "running" would write most hours twice.
     with_weather = op.join(
@@ -182,7 +182,7 @@ def make_flow(data: str | Path = DATA, out: str | Path = OUT) -> Dataflow:
         op.output(name, stream, ParquetSink(out / name, schema=schema))
     late = op.map("late_departure", hourly.late, late_departure)
     op.output("late", late, JsonLinesSink(out / "late"))
-    return flow
+    return graph
 
 
 # From coast to coast it is less than six hours. A watermark moves with system time, too: with hours

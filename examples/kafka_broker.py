@@ -1,4 +1,4 @@
-"""A broker to try things on: a real one, of one node, on this machine alone.
+"""Kafka broker of one node on this machine, for the examples.
 
     python examples/kafka_broker.py
 

@@ -1,4 +1,4 @@
-"""Traffic lights over Kafka: cars in one topic, figures in another, what cannot be used in a third.
+"""Traffic lights over Kafka: cars in one topic, totals in another, unusable messages in a third.
 
     cars ─┬─ ok ─ by_light ─ figures ─┬─ down → car-figures
           │                           └─ late ─┐
@@ -68,9 +68,9 @@ def make_flow(servers: str, end: str | None = None) -> Dataflow:
         servers: the brokers.
         end: ``"latest"`` to end with the cars that have been sent by now.
     """
-    flow = Dataflow("kafka_traffic_lights")
+    graph = Dataflow("kafka_traffic_lights")
     source = KafkaSource(servers, CARS, value="json", schema=SCHEMA, on_invalid="errors", end=end)
-    cars, unreadable = op.try_input("cars", flow, source)
+    cars, unreadable = op.try_input("cars", graph, source)
     figures = win.aggregate_window(
         "figures",
         op.key_on("by_light", cars, "light"),
@@ -82,7 +82,7 @@ def make_flow(servers: str, end: str | None = None) -> Dataflow:
     )
     op.output("figures_out", figures.down, KafkaSink(servers, FIGURES, partitions=3))
     dead_letters("dead", figures.late, unreadable, sink=KafkaSink(servers, DEAD, partitions=1))
-    return flow
+    return graph
 
 
 @dataclass(frozen=True)
@@ -205,12 +205,12 @@ def main(arguments: list[str]) -> int:
         shutil.rmtree(options.out, ignore_errors=True)
     options.out.mkdir(parents=True, exist_ok=True)
     make_topic(options.servers, fresh=options.fresh)
-    flow = make_flow(options.servers)
+    graph = make_flow(options.servers)
     sending = (options.servers, traffic(), options.speed, options.out / "sent")
     threading.Thread(target=send, args=sending, daemon=True).start()
     threading.Thread(target=watch, args=(options.servers,), daemon=True).start()
     try:
-        run(flow, recovery=RecoveryConfig(options.out / "checkpoint"))
+        run(graph, recovery=RecoveryConfig(options.out / "checkpoint"))
     except FlowError as error:
         print(error, file=sys.stderr)
         return 1

@@ -47,8 +47,8 @@ def line_of(item: tuple[str, tuple[win.WindowMetadata, dict[str, Any]]]) -> str:
     return f"{customer}: {', '.join(three['items'])} at {three['mean']:.1f} on average"
 
 
-flow = Dataflow("last_three_purchases")
-purchases = op.input("purchases", flow, JsonLinesSource(PURCHASES))
+graph = Dataflow("last_three_purchases")
+purchases = op.input("purchases", graph, JsonLinesSource(PURCHASES))
 last_three = win.aggregate_window(
     "last_three",
     op.key_on("by_customer", purchases, "customer"),
@@ -60,4 +60,4 @@ last_three = win.aggregate_window(
 op.output("out", last_three.down, StdOutSink(format=line_of))
 
 if __name__ == "__main__":
-    run(flow)
+    run(graph)

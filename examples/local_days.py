@@ -63,8 +63,8 @@ READINGS = [
     *readings_of(datetime(2024, 10, 26, tzinfo=PARIS), hours=24 + 25 + 24),
 ]
 
-flow = Dataflow("local_days")
-readings = op.input("readings", flow, TestingSource(READINGS))
+graph = Dataflow("local_days")
+readings = op.input("readings", graph, TestingSource(READINGS))
 daily = win.sum_window(
     "daily",
     op.key_on("by_meter", readings, "meter"),
@@ -75,4 +75,4 @@ daily = win.sum_window(
 op.output("out", daily.down, StdOutSink(format=line_of))
 
 if __name__ == "__main__":
-    run(flow)
+    run(graph)

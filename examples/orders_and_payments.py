@@ -1,9 +1,9 @@
-"""Orders and payments: join two streams on a key, and see what found no partner.
+"""Orders and payments: join two streams on a key, and find rows without a partner.
 
 Orders and payments come from two inputs, in no particular order, and meet under the order's number.
 ``emit_mode="final"`` waits for the end of the input and then emits every number, with ``None`` in
 the place of the side that never came. The default, ``"complete"``, emits a pair at once when both
-sides are there: sooner, but what has no partner is never heard of.
+sides are there: sooner, but it never emits a row without a partner.
 
 Run it; `TestDriver` needs no Spark:
 
@@ -40,9 +40,9 @@ def has_both(item: tuple[str, tuple[dict | None, dict | None]]) -> bool:
     return None not in item[1]
 
 
-flow = Dataflow("orders_and_payments")
-orders = op.input("orders", flow, TestingSource(ORDERS))
-payments = op.input("payments", flow, TestingSource(PAYMENTS))
+graph = Dataflow("orders_and_payments")
+orders = op.input("orders", graph, TestingSource(ORDERS))
+payments = op.input("payments", graph, TestingSource(PAYMENTS))
 joined = op.join(
     "match",
     op.key_on("orders_by_number", orders, "order"),
@@ -56,7 +56,7 @@ op.output("unmatched", unmatched, TestingSink([]))
 
 def main() -> None:
     """Run the flow and print what matched, then what did not."""
-    with TestDriver(flow) as driver:
+    with TestDriver(graph) as driver:
         driver.send("payments", PAYMENTS)
         driver.send("orders", ORDERS)
         driver.end()

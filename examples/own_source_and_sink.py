@@ -1,4 +1,4 @@
-"""A source and a sink of one's own: pages of a web API into a table of SQLite, exactly once.
+"""Custom source and sink: pages of a web API into a table of SQLite, exactly once.
 
 A `PartitionedSource` says which partitions there are, how far the next epoch reads each of them,
 and reads a piece when it is asked to. Offsets are written down before an epoch runs, and an epoch
@@ -128,10 +128,10 @@ class SqliteSink(Sink[tuple[str, float]]):
 
 def make_flow(database: Path) -> Dataflow:
     """Copy the API's temperatures to a database."""
-    flow = Dataflow("own_source_and_sink")
-    temperatures = op.input("api", flow, TemperatureApi(("berlin", "madrid")))
+    graph = Dataflow("own_source_and_sink")
+    temperatures = op.input("api", graph, TemperatureApi(("berlin", "madrid")))
     op.output("database", temperatures, SqliteSink(database))
-    return flow
+    return graph
 
 
 def main(database: Path) -> None:

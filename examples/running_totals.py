@@ -55,13 +55,13 @@ def add(total: int | None, movement: dict) -> tuple[int, str]:
 
 def make_flow(inbox: Path) -> Dataflow:
     """Keep the balances of the accounts whose movements come to the inbox."""
-    flow = Dataflow("running_totals")
+    graph = Dataflow("running_totals")
     # Following a directory never ends by itself: new files may always come.
-    movements = op.input("movements", flow, JsonLinesSource(inbox, follow=True))
+    movements = op.input("movements", graph, JsonLinesSource(inbox, follow=True))
     by_account = op.key_on("by_account", movements, "account")
     totals = op.stateful_map("totals", by_account, add)
     op.output("out", totals, StdOutSink(format=lambda item: f"{item[0]}: {item[1]}"))
-    return flow
+    return graph
 
 
 def deliver(inbox: Path, day: str, movements: list[dict]) -> None:

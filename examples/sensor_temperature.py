@@ -59,8 +59,8 @@ def line_of(kind: str, item: Mean, note: str = "") -> str:
     return f"{kind} {sensor} {window.open_time:%H:%M}-{window.close_time:%H:%M} {mean:.1f}{note}"
 
 
-flow = Dataflow("sensor_temperature")
-readings = op.input("readings", flow, JsonLinesSource(READINGS))
+graph = Dataflow("sensor_temperature")
+readings = op.input("readings", graph, JsonLinesSource(READINGS))
 by_sensor = op.key_on("by_sensor", readings, "sensor")
 clock = win.EventClock("at", wait_for_system_duration="10m")
 
@@ -81,4 +81,4 @@ lines = op.merge(
 op.output("out", lines, StdOutSink())
 
 if __name__ == "__main__":
-    run(flow)
+    run(graph)

@@ -60,8 +60,8 @@ def missed_by(item: tuple[str, win.LateValue[dict[str, Any]]]) -> str:
     )
 
 
-flow = Dataflow("traffic_lights")
-crossings = op.input("crossings", flow, JsonLinesSource(CROSSINGS))
+graph = Dataflow("traffic_lights")
+crossings = op.input("crossings", graph, JsonLinesSource(CROSSINGS))
 hourly = win.aggregate_window(
     "hourly",
     op.key_on("by_light", crossings, "light"),
@@ -74,4 +74,4 @@ op.output("figures", hourly.down, StdOutSink(format=figures_of))
 op.output("missed", hourly.late, StdOutSink(format=missed_by))
 
 if __name__ == "__main__":
-    run(flow)
+    run(graph)

@@ -53,9 +53,9 @@ def line_of(item: tuple[str, tuple[win.WindowMetadata, tuple[Event | None, Event
     return f"{view_id}: {view['page']}, {click['button']!r} after {seconds} seconds"
 
 
-flow = Dataflow("views_and_clicks")
-views = op.input("views", flow, JsonLinesSource(SAMPLES / "views.jsonl"))
-clicks = op.input("clicks", flow, JsonLinesSource(SAMPLES / "view_clicks.jsonl"))
+graph = Dataflow("views_and_clicks")
+views = op.input("views", graph, JsonLinesSource(SAMPLES / "views.jsonl"))
+clicks = op.input("clicks", graph, JsonLinesSource(SAMPLES / "view_clicks.jsonl"))
 matched = win.join_window(
     "match",
     win.EventClock("at", wait_for_system_duration="15m", forget_after="1h"),
@@ -67,4 +67,4 @@ matched = win.join_window(
 op.output("out", matched.down, StdOutSink(format=line_of))
 
 if __name__ == "__main__":
-    run(flow)
+    run(graph)

@@ -1,4 +1,4 @@
-"""Visits: the clicks of each user, up to half an hour apart, kept up to date as they come.
+"""Visits: the clicks of each user, up to half an hour apart, with an update at every click.
 
     clicks ─ by_user ─ visits ─┬─ down ─── updates
                                └─ closed ─ over
@@ -13,10 +13,10 @@ gap between two visits that were thought to be different:
     4th click   [H        L         B       T]
     5th click   [H        L         B       T]                      [H]
 
-``emit="update"`` tells what a visit has come to after every click. When a visit becomes part of
-another, what was said of it last is taken back: `Retracted` comes down in its name, and then the
-update of the visit that goes on, which keeps the id of the earlier one. A visit's id is when it
-opened, in microseconds; ``merged_ids`` has those of the visits that have become part of it.
+``emit="update"`` emits the result of a visit after every click. When a visit merges into another,
+its last result is retracted: the step emits a `Retracted` under its id, and then an update of the
+merged visit, which keeps the id of the earlier one. A visit's id is its open time in microseconds;
+``merged_ids`` has the ids of the visits that merged into it.
 
 Run it on the clicks beside this file:
 
@@ -82,8 +82,8 @@ def end_of(item: tuple[str, win.WindowMetadata]) -> str:
     return f"{user} {span_of(visit)}: over{parts}"
 
 
-flow = Dataflow("visits")
-clicks = op.input("clicks", flow, JsonLinesSource(CLICKS))
+graph = Dataflow("visits")
+clicks = op.input("clicks", graph, JsonLinesSource(CLICKS))
 visits = win.aggregate_window(
     "visits",
     op.key_on("by_user", clicks, "user"),
@@ -97,4 +97,4 @@ op.output("updates", visits.down, StdOutSink(format=update_of))
 op.output("over", visits.closed, StdOutSink(format=end_of))
 
 if __name__ == "__main__":
-    run(flow)
+    run(graph)

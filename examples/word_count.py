@@ -1,7 +1,7 @@
 """Word count: the smallest whole flow, from a text file to counts on the screen.
 
-Steps that keep nothing between items split lines into words and leave some out; ``op.count_final``
-counts each word, and says how often it came once the input has ended. A flow whose input ends, run
+Stateless steps split lines into words and leave some out; ``op.count_final``
+counts each word, and emits the counts when the input has ended. A flow whose input ends, run
 without recovery, is one Spark batch job.
 
 Run it on the verse beside this file:
@@ -38,13 +38,13 @@ def words_in(line: str) -> list[str]:
 
 def make_flow(path: str | Path = VERSE) -> Dataflow:
     """Count the words of a text, and leave out those that come only once."""
-    flow = Dataflow("word_count")
-    lines = op.input("lines", flow, TextSource(path))
+    graph = Dataflow("word_count")
+    lines = op.input("lines", graph, TextSource(path))
     words = op.flat_map("words", lines, words_in)
     counts = op.count_final("counts", words, key=lambda word: word)
     repeated = op.filter_value("repeated", counts, lambda count: count > 1)
     op.output("out", repeated, StdOutSink(format=lambda item: f"{item[0]}: {item[1]}"))
-    return flow
+    return graph
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ def test_word_count_takes_words_as_they_are_spoken() -> None:
 
 
 def test_orders_and_payments_match_whichever_comes_first() -> None:
-    with TestDriver(orders_and_payments.flow) as driver:
+    with TestDriver(orders_and_payments.graph) as driver:
         driver.send("payments", [{"for_order": "A1", "paid": 1}])
         driver.send("orders", [{"order": "A1", "amount": 1}, {"order": "A2", "amount": 2}])
         driver.send("payments", [{"for_order": "A2", "paid": 2}])
@@ -99,7 +99,7 @@ def test_a_sensor_that_fell_silent_while_the_flow_was_down_is_reported_when_it_g
     """
     12:00 reading, the flow stops · · · 13:00 it goes on
     """
-    with TestDriver(custom_logic.flow, now="2024-05-01T12:00:00Z") as driver:
+    with TestDriver(custom_logic.graph, now="2024-05-01T12:00:00Z") as driver:
         driver.send("readings", [("attic", 24.0)])
         driver.restart(after="1h")
         driver.advance("0s")

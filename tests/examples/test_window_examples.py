@@ -65,7 +65,7 @@ def played(flow: Dataflow) -> list[str]:
 )
 def test_in_process_an_example_says_what_its_docstring_shows(example: Any) -> None:
     name = example.__name__.rpartition(".")[2]
-    assert sorted(played(example.flow)) == sorted(shown_by(name))
+    assert sorted(played(example.graph)) == sorted(shown_by(name))
 
 
 def crossing(at: str, plate: str) -> dict[str, Any]:
@@ -82,18 +82,18 @@ def test_an_hour_stays_open_until_the_light_has_seen_ten_past() -> None:
                               e: 9:10 → it is not any more
                  f: 8:59, too late
     """
-    driver = TestDriver(traffic_lights.flow)
+    driver = TestDriver(traffic_lights.graph)
     for at, plate in [("08:59:59.999999", "a"), ("09:00:00", "b"), ("09:09:59", "c")]:
         driver.send("crossings", [crossing(at, plate)])
     driver.send("crossings", [crossing("08:00:00", "d")])
     assert driver.received("figures") == []
     driver.send("crossings", [crossing("09:10:00", "e"), crossing("08:59:00", "f")])
-    assert lines_of(traffic_lights.flow, driver) == [
+    assert lines_of(traffic_lights.graph, driver) == [
         '{"light": "bridge", "until": "2024-05-01T09:00:00Z", "cars": 2, "passengers": 2}',
         "f at bridge came 11 minutes late for the hour until 2024-05-01T09:00:00Z",
     ]
     driver.end()
-    assert lines_of(traffic_lights.flow, driver)[1] == (
+    assert lines_of(traffic_lights.graph, driver)[1] == (
         '{"light": "bridge", "until": "2024-05-01T10:00:00Z", "cars": 3, "passengers": 3}'
     )
 
@@ -104,7 +104,7 @@ def test_the_tumbling_mean_is_told_at_once_and_the_others_as_the_watermark_passe
       |···········|···········|···········|···········|
        1: 20 degrees                                  20: watermark 12:10
     """
-    flow = sensor_temperature.flow
+    flow = sensor_temperature.graph
     driver = TestDriver(flow)
     reading = {"at": "2024-05-01T12:01:00Z", "sensor": "attic", "celsius": 20.0}
     driver.send("readings", [reading])
@@ -120,7 +120,7 @@ def test_the_tumbling_mean_is_told_at_once_and_the_others_as_the_watermark_passe
 
 
 def test_a_customer_who_has_bought_two_things_is_heard_of_with_the_third() -> None:
-    flow = last_three_purchases.flow
+    flow = last_three_purchases.graph
     driver = TestDriver(flow)
     driver.send("purchases", [{"customer": "bob", "item": x, "price": 9} for x in ("desk", "bin")])
     driver.end()
@@ -132,7 +132,7 @@ def test_a_customer_who_has_bought_two_things_is_heard_of_with_the_third() -> No
 
 @pytest.mark.parametrize("order", list(permutations(["09:00", "09:25", "09:50"])))
 def test_clicks_in_any_order_make_the_same_visit(order: tuple[str, ...]) -> None:
-    driver = TestDriver(visits.flow)
+    driver = TestDriver(visits.graph)
     for at in order:
         driver.send("clicks", [{"at": f"2024-05-01T{at}:00Z", "user": "ann", "page": at}])
     told: dict[int, Any] = {}
@@ -157,7 +157,7 @@ def click(at: str, button: str) -> dict[str, str]:
 
 
 def test_a_view_finds_its_first_click_whatever_comes_first() -> None:
-    flow = views_and_clicks.flow
+    flow = views_and_clicks.graph
     driver = TestDriver(flow)
     driver.send("clicks", [click("09:12", "share"), click("09:05", "buy")])
     driver.send("views", [view("09:00")])
@@ -172,7 +172,7 @@ def test_a_view_that_nobody_clicks_is_told_and_forgotten() -> None:
                        └ silent from here on     not yet  forgotten
                                        told
     """
-    flow = views_and_clicks.flow
+    flow = views_and_clicks.graph
     driver = TestDriver(flow, now="2024-05-01T09:00:00Z")
     driver.send("views", [view("09:00")])
     driver.advance("25m")
@@ -199,11 +199,11 @@ def test_both_hours_between_two_and_three_belong_to_the_long_day() -> None:
         "2024-10-27T22:59:59Z",
         "2024-10-27T23:00:00Z",
     ]
-    driver = TestDriver(local_days.flow)
+    driver = TestDriver(local_days.graph)
     driver.send("readings", [{"at": one, "meter": "paris", "kwh": 1} for one in instants])
     driver.end()
     assert instants[1] - instants[0] == 3600
-    assert lines_of(local_days.flow, driver) == [
+    assert lines_of(local_days.graph, driver) == [
         "Sun 27 October has 25 hours: 3 kWh",
         "Mon 28 October has 24 hours: 1 kWh",
     ]
