@@ -18,7 +18,7 @@ from flow.engine.state.step_state import LiveState, StepState, StoredState
 from flow.engine.state.store import StateStore
 from flow.errors import RAISED, said, step_error
 from flow.instants import NEVER
-from flow.keyed.due import DueLimit, held_at_us, held_until
+from flow.keyed.due import DueLimit, held_due_us, held_watermark_us
 from flow.keyed.pickles import load_pickle
 from flow.keyed.step import LogicBuilder
 
@@ -129,12 +129,12 @@ class SegmentedStates(StoredState, KeyStates):
 
     def due(self, limit: DueLimit) -> list[str]:
         found: list[str] = []
-        reached = limit.reached_by(self._header.dues, self._header.held)
+        reached = limit.reached_segments(self._header.dues, self._header.held)
         numbers = np.flatnonzero(reached).tolist()
         self._load(numbers)
         for number in numbers:
             segment = self._loaded[number]
-            found.extend(key for key, (_, due) in segment.kept.items() if limit.reached(due))
+            found.extend(key for key, (_, due) in segment.kept.items() if limit.includes(due))
             self._home.update(dict.fromkeys(segment.kept, segment))
         return sorted(found)
 
@@ -229,7 +229,7 @@ class LiveStates(LiveState, KeyStates):
             self._dues.pop(key, None)
         elif self._dues.get(key) != due_us:
             self._dues[key] = due_us
-            held_us = held_at_us(due_us)
+            held_us = held_watermark_us(due_us)
             if held_us is None:
                 heappush(self._heap, (due_us, key))
             else:
@@ -242,7 +242,7 @@ class LiveStates(LiveState, KeyStates):
 
     def due(self, limit: DueLimit) -> list[str]:
         found = {key for _, key in self._passed(self._heap, limit.time_us, int)}
-        found |= {key for _, key in self._passed(self._held, limit.bound_us, held_until)}
+        found |= {key for _, key in self._passed(self._held, limit.bound_us, held_due_us)}
         return sorted(found)
 
     def _passed(
@@ -269,7 +269,7 @@ class LiveStates(LiveState, KeyStates):
     def _trim(self) -> None:
         if len(self._heap) + len(self._held) <= 2 * len(self._dues) + _SPARE:
             return
-        held = {key: held_at_us(due_us) for key, due_us in self._dues.items()}
+        held = {key: held_watermark_us(due_us) for key, due_us in self._dues.items()}
         self._heap = [(self._dues[key], key) for key, at in held.items() if at is None]
         self._held = [(at, key) for key, at in held.items() if at is not None]
         heapify(self._heap)

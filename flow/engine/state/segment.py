@@ -15,7 +15,7 @@ import numpy as np
 
 from flow.engine.state.header import FORMAT, check_format
 from flow.instants import NEVER
-from flow.keyed.due import held_at_us
+from flow.keyed.due import held_watermark_us
 from flow.keyed.pickles import load_pickle
 
 FORMAT_OF_SHARDS = 2
@@ -42,13 +42,13 @@ class Segment:
     @property
     def due_us(self) -> int:
         """The least time at which a key is due that is not held."""
-        dues = (due for _, due in self.kept.values() if held_at_us(due) is None)
+        dues = (due for _, due in self.kept.values() if held_watermark_us(due) is None)
         return min(dues, default=NEVER)
 
     @property
     def held_us(self) -> int:
         """The least watermark that a held key waits for."""
-        held = (held_at_us(due) for _, due in self.kept.values())
+        held = (held_watermark_us(due) for _, due in self.kept.values())
         return min((at for at in held if at is not None), default=NEVER)
 
     def encode(self) -> bytes | None:

@@ -22,11 +22,11 @@ from flow.engine.state.step_state import LiveState, StepState, StoredState
 from flow.engine.state.store import StateStore
 from flow.keyed.due import DueLimit
 from flow.keyed.shard_logic import (
-    Dumped,
+    SegmentDump,
     ShardEpoch,
     ShardLogic,
     ShardLogicBuilder,
-    ShardMade,
+    ShardOutput,
     ShardRows,
 )
 
@@ -35,7 +35,7 @@ class ShardTable(StepState):
     """A `ShardLogic` with its keys, as the engines see it."""
 
     @abstractmethod
-    def run(self, rows: ShardRows | None, epoch: ShardEpoch, limit: DueLimit) -> ShardMade:
+    def run(self, rows: ShardRows | None, epoch: ShardEpoch, limit: DueLimit) -> ShardOutput:
         """Run an epoch over the shard.
 
         Args:
@@ -53,7 +53,7 @@ class LiveTable(LiveState, ShardTable):
         self._logic = builder()
 
     @override
-    def run(self, rows: ShardRows | None, epoch: ShardEpoch, limit: DueLimit) -> ShardMade:
+    def run(self, rows: ShardRows | None, epoch: ShardEpoch, limit: DueLimit) -> ShardOutput:
         return self._logic.run(rows, epoch)
 
     @override
@@ -92,15 +92,17 @@ class SegmentedTable(StoredState, ShardTable):
         return self._builder()
 
     @override
-    def run(self, rows: ShardRows | None, epoch: ShardEpoch, limit: DueLimit) -> ShardMade:
+    def run(self, rows: ShardRows | None, epoch: ShardEpoch, limit: DueLimit) -> ShardOutput:
         every = epoch.end_of_input or self._changed_from is not None
-        needed = np.flatnonzero(limit.reached_by(self._header.dues, self._header.held) | every)
+        needed = np.flatnonzero(
+            limit.reached_segments(self._header.dues, self._header.held) | every
+        )
         if rows is not None:
             needed = np.union1d(needed, self._numbers(rows.keys))
         self._load(needed.tolist())
         self._ran = bool(len(needed))
         if not self._ran:
-            return ShardMade.nothing(0)
+            return ShardOutput.empty(0)
         return self._logic.run(rows, epoch._replace(changed_from=self._changed_from))
 
     @override
@@ -121,7 +123,7 @@ class SegmentedTable(StoredState, ShardTable):
     def _numbers(self, keys: pa.Array) -> Ints:
         return segment_of(hash_keys(keys), self._header.segments)
 
-    def _dumped(self) -> dict[int, Dumped]:
+    def _dumped(self) -> dict[int, SegmentDump]:
         """The segments to write, laid out so that they weigh about what they should."""
         numbers = self._numbers(self._logic.keys())
         # When a step is set otherwise, what has not changed may be due at another time.
@@ -151,10 +153,10 @@ class SegmentedTable(StoredState, ShardTable):
             self._account(number, _Segment(0, 0))
         return touched
 
-    def _dump(self, numbers: Ints, wanted: list[int]) -> dict[int, Dumped]:
+    def _dump(self, numbers: Ints, wanted: list[int]) -> dict[int, SegmentDump]:
         return dict(zip(wanted, self._logic.dump(numbers, wanted), strict=True))
 
-    def _write(self, dumped: dict[int, Dumped]) -> None:
+    def _write(self, dumped: dict[int, SegmentDump]) -> None:
         contents = {number: one.content for number, one in dumped.items()}
         self._store.write_segments(self._step_id, contents)
         for number, one in dumped.items():

@@ -14,7 +14,7 @@ from flow.columns.chunks import (
     as_pairs,
     join_batches,
     key_array,
-    ordered_by,
+    radix_order,
 )
 from flow.columns.row_views import view_of
 from flow.engine.packets.packets import REACHED, Packet, decode
@@ -124,7 +124,7 @@ def _by_key(
         used = np.flatnonzero(counts)
         rank = np.cumsum(counts > 0) - 1
         keys, codes, counts = keys.take(pa.array(used)), rank[codes], counts[used]
-    order = ordered_by(codes, len(keys))
+    order = radix_order(codes, len(keys))
     codes, pos = codes[order], pos[order]
     same = codes[1:] == codes[:-1]
     if (same & (pos[1:] < pos[:-1])).any():

@@ -15,7 +15,7 @@ from flow.engine.state.key_states import KeyStates
 from flow.engine.steps.key_failures import cause_of, raised
 from flow.errors import RAISED, FlowError, StepError, shorten, step_error
 from flow.instants import NEVER
-from flow.keyed.detaching import detached_from
+from flow.keyed.detaching import detach_items
 from flow.keyed.logic import (
     COUNTED,
     DISCARD,
@@ -27,7 +27,7 @@ from flow.keyed.logic import (
     StatefulBatchLogic,
     StatefulLogic,
 )
-from flow.keyed.shard_logic import ShardMade
+from flow.keyed.shard_logic import ShardOutput
 
 Logic = Any
 
@@ -46,20 +46,20 @@ class Emitted:
         self.values += values
         self.pos += pos
 
-    def by_port(self, ports: int) -> ShardMade:
+    def by_port(self, ports: int) -> ShardOutput:
         """Return a chunk for each port, and what is to be counted.
 
         With several ports, values are ``(port, value)``.
         """
         pos = np.array(self.pos, np.int64)
         if ports == 1:
-            return ShardMade([[Pairs(self.keys, self.values, pos)]], [0])
+            return ShardOutput([[Pairs(self.keys, self.values, pos)]], [0])
         which = np.array([port for port, _ in self.values], np.int64)
         chunks = [
             [self._port(pos, np.flatnonzero(which == port).tolist())] for port in range(ports)
         ]
         counted = [self.values[at][1] for at in np.flatnonzero(which == COUNTED).tolist()]
-        return ShardMade(chunks, [0] * ports, counted)
+        return ShardOutput(chunks, [0] * ports, counted)
 
     def _port(self, pos: Any, chosen: list[int]) -> Chunk:
         keys = [self.keys[at] for at in chosen]
@@ -136,7 +136,7 @@ class KeyedRun:
         if run is not None:
             logic = self._feed(key, logic, run)
         due_us = NEVER if logic is None else self._due(key, logic)
-        if logic is not None and self._due_after.reached(due_us):
+        if logic is not None and self._due_after.includes(due_us):
             logic = self._notify(key, logic, AFTER_ITEMS)
             due_us = NEVER if logic is None else self._due(key, logic)
         self._end_epoch(key, logic, due_us)
@@ -184,7 +184,7 @@ class KeyedRun:
                     logic = self._build(key)
                 made, keep = logic.on_item(value, moment)
                 if not logic.detaches:
-                    made = detached_from(logic, made)
+                    made = detach_items(logic, made)
                 before = len(values)
                 values += made
                 pos += [at] * (len(values) - before)
@@ -213,7 +213,7 @@ class KeyedRun:
     ) -> Logic | None:
         try:
             made, keep = method(*args)
-            values = list(made) if logic.detaches else detached_from(logic, made)
+            values = list(made) if logic.detaches else detach_items(logic, made)
             self._emitted.add(key, values, [pos] * len(values))
             return logic if keep is KEEP else self._checked(keep, logic)
         except StepError:

@@ -18,7 +18,7 @@ from flow.engine.steps.key_runs import gather
 from flow.engine.steps.keyed import KeyedRun
 from flow.errors import RAISED, FlowError, step_error
 from flow.keyed.logic import Counted, FailedCall
-from flow.keyed.shard_logic import KeyFailure, ShardEpoch, ShardMade
+from flow.keyed.shard_logic import KeyFailure, ShardEpoch, ShardOutput
 
 
 @dataclass
@@ -64,12 +64,12 @@ class KeyedStep:
         self._report(time, due_us)
         self._count(made.counted)
         downs = self.step.downs
-        for down, unwanted in zip(downs, made.unwanted, strict=False):
-            self.context.count(step_id, counted_as(self.step, down), unwanted)
+        for down, unread in zip(downs, made.unread, strict=False):
+            self.context.count(step_id, counted_as(self.step, down), unread)
         pairs = zip(downs, made.chunks, strict=False)
         return [(down, chunk) for down, chunks in pairs for chunk in chunks]
 
-    def _key_by_key(self, states: KeyStates, time: StepTime) -> tuple[ShardMade, int]:
+    def _key_by_key(self, states: KeyStates, time: StepTime) -> tuple[ShardOutput, int]:
         step_id, items = self.step.step_id, self.arrived.items
         runs = gather(self.plan.edges_into(step_id), items, time) if items else {}
         self.context.count(step_id, "in", sum(len(run.values) for run in runs.values()))
@@ -77,7 +77,7 @@ class KeyedStep:
         emitted = keyed.run(runs, self.control.end_of_input)
         return emitted.by_port(len(self.step.downs)), states.flush()
 
-    def _over_columns(self, table: ShardTable, time: StepTime) -> tuple[ShardMade, int]:
+    def _over_columns(self, table: ShardTable, time: StepTime) -> tuple[ShardOutput, int]:
         step_id, items = self.step.step_id, self.arrived.items
         rows = gather_rows(self.plan.edges_into(step_id), items, time) if items else None
         self.context.count(step_id, "in", 0 if rows is None else len(rows.pos))
