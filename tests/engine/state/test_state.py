@@ -197,7 +197,7 @@ def test_steps_have_state_apart() -> None:
 def test_a_copied_store_does_not_change_with_the_first() -> None:
     store = MemoryStore()
     fill(store, ["a"], "before")
-    copy = store.copied()
+    copy = store.copy()
     fill(store, ["a", "b"], "after")
     kept = states(copy)
     assert kept.all() == ["a"]
