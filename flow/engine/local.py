@@ -99,7 +99,7 @@ class LocalEngine:
         operator = self.plan.keyed(step_id)
         (level,) = (n for n, names in enumerate(self.plan.levels, 1) if step_id in names)
         shard = int(shard_of(hash_keys(pa.array([key])), self._shards)[0])
-        store = self._stores.get((level, shard), MemoryStore()).copied()
+        store = self._stores.get((level, shard), MemoryStore()).copy()
         states = SegmentedStates(store, step_id, operator.builder, operator.settings)
         step, edges = self.plan.steps[step_id], self.plan.edges_into(step_id)
         moment = step_time(self.plan, step, edges, [], states, control).moment

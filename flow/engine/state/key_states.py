@@ -102,7 +102,7 @@ class SegmentedStates(StoredState, KeyStates):
     def snapshot(self, key: str) -> Any | None:
         """Return the snapshot of a key, ``None`` when it has no state."""
         self.prepare([key])
-        kept = self._home[key].kept.get(key)
+        kept = self._segment_of_key[key].kept.get(key)
         return None if kept is None else load_pickle(kept[0])
 
     def put(self, key: str, logic: Any, due_us: int) -> None:
