@@ -1,6 +1,6 @@
 """Modules of earlier versions, as pickles in their checkpoints name them, and what they are now."""
 
-from flow.keyed.pickles import module_moved
+from flow.keyed.pickles import register_moved_module
 
 _MOVED = {
     "metadata": "contract.metadata",
@@ -22,7 +22,7 @@ _MOVED = {
 }
 
 for _before, _now in _MOVED.items():
-    module_moved(f"flow_windowing.{_before}", f"flow_windowing.{_now}")
+    register_moved_module(f"flow_windowing.{_before}", f"flow_windowing.{_now}")
 
 # Its classes lie in several modules now, and are public names of the package.
-module_moved("flow_windowing.kept_aggregates", "flow_windowing")
+register_moved_module("flow_windowing.kept_aggregates", "flow_windowing")

@@ -26,7 +26,7 @@ from flow.engine.progress.meter import Meter, Partition
 from flow.engine.state.packed import pack, unpack
 from flow.engine.steps.gathering import gather_rows
 from flow.instants import Moment
-from flow.keyed.shard_logic import Dumped, ShardEpoch, ShardLogic, ShardRows
+from flow.keyed.shard_logic import SegmentDump, ShardEpoch, ShardLogic, ShardRows
 from flow.keyed.step import OverColumns, Stateful
 from flow.testing import TestingSink, TestingSource
 from flow_windowing import (
@@ -375,5 +375,5 @@ def _held() -> tuple[ShardLogic, Ints]:
 @cache
 def _segments() -> list[bytes]:
     logic, numbers = _held()
-    dumped: list[Dumped] = logic.dump(numbers, list(range(SEGMENTS)))
+    dumped: list[SegmentDump] = logic.dump(numbers, list(range(SEGMENTS)))
     return [one.content for one in dumped if one.content is not None]

@@ -1,4 +1,4 @@
-"""Arithmetic on columns that are cut into runs, such as the rows of each key."""
+"""Arithmetic on arrays that are divided into runs, such as the rows of each key."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import numpy.typing as npt
 Ints: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
-_ROOM = 1 << 62
+_MAX_COMBINED = 1 << 62
+"""Upper bound of a run number and a value combined in one int64."""
 
 
 def starts_of(counts: Ints) -> Ints:
-    """Where runs of these lengths start.
+    """Return the index of the first row of each run, given the lengths of the runs.
 
     >>> starts_of(np.array([2, 1, 3])).tolist()
     [0, 2, 3]
@@ -24,7 +25,7 @@ def starts_of(counts: Ints) -> Ints:
 
 
 def run_starts(sorted_ids: Ints) -> Ints:
-    """Where each run of equal numbers starts.
+    """Return the index of the first row of each run of equal numbers.
 
     >>> run_starts(np.array([4, 4, 7, 9, 9])).tolist()
     [0, 2, 3]
@@ -35,11 +36,11 @@ def run_starts(sorted_ids: Ints) -> Ints:
 
 
 def running_max(values: Ints, run_of_row: Ints) -> Ints:
-    """The greatest so far at each row, beginning afresh with each run.
+    """Return the running maximum of each run.
 
     Args:
-        values: a number for each row.
-        run_of_row: the number of each row's run, 0 for the first, in order.
+        values: int64, shape (rows,).
+        run_of_row: the number of each row's run, from 0, sorted, shape (rows,).
 
     >>> running_max(np.array([3, 1, 5, -2, 4, 0]), np.array([0, 0, 0, 1, 1, 1])).tolist()
     [3, 3, 5, -2, 4, 4]
@@ -48,19 +49,19 @@ def running_max(values: Ints, run_of_row: Ints) -> Ints:
         return values
     least = int(values.min())
     span = int(values.max()) - least + 1
-    if span * (int(run_of_row[-1]) + 1) < _ROOM:
-        lifted = (values - least) + run_of_row * span
-        return np.maximum.accumulate(lifted) - run_of_row * span + least
-    # Too far apart to lie one above the other: their ranks do.
+    if span * (int(run_of_row[-1]) + 1) < _MAX_COMBINED:
+        combined = (values - least) + run_of_row * span
+        return np.maximum.accumulate(combined) - run_of_row * span + least
+    # The values differ too much to be combined with run numbers, but their ranks do not.
     distinct, ranks = np.unique(values, return_inverse=True)
     ranks = ranks.reshape(-1).astype(np.int64)
     return distinct[running_max(ranks, run_of_row)]
 
 
 def order_by(runs: Ints, values: Ints) -> Ints:
-    """What brings rows into order of run, then of value, ties as they come.
+    """Return the stable permutation that sorts rows by (run, value).
 
-    What consists of a few stretches that are in order takes linear time.
+    Rows that consist of a few sorted stretches take linear time.
 
     >>> order_by(np.array([1, 0, 1, 0]), np.array([5, 9, 2, 9])).tolist()
     [1, 3, 2, 0]
@@ -69,13 +70,13 @@ def order_by(runs: Ints, values: Ints) -> Ints:
         return np.empty(0, np.int64)
     least = int(values.min())
     span = int(values.max()) - least + 1
-    if span * (int(runs.max()) + 1) < _ROOM:
+    if span * (int(runs.max()) + 1) < _MAX_COMBINED:
         return np.argsort(runs * span + (values - least), kind="stable")
     return np.lexsort((values, runs))
 
 
 def ranges(firsts: Ints, counts: Ints) -> Ints:
-    """Counting up from each first, so many each.
+    """Return the concatenation of `range(firsts[i], firsts[i] + counts[i])`.
 
     >>> ranges(np.array([5, 1]), np.array([2, 3])).tolist()
     [5, 6, 1, 2, 3]
@@ -85,7 +86,7 @@ def ranges(firsts: Ints, counts: Ints) -> Ints:
 
 
 def distinct(values: Ints) -> Ints:
-    """The different numbers, in order.
+    """Return the distinct numbers, sorted.
 
     >>> distinct(np.array([7, 4, 7, 5])).tolist()
     [4, 5, 7]
@@ -96,6 +97,6 @@ def distinct(values: Ints) -> Ints:
     span = int(values.max()) - least + 1
     if span > 2 * len(values) + 64:
         return np.unique(values)
-    there = np.zeros(span, np.bool_)
-    there[values - least] = True
-    return np.flatnonzero(there) + least
+    is_present = np.zeros(span, np.bool_)
+    is_present[values - least] = True
+    return np.flatnonzero(is_present) + least

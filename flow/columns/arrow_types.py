@@ -1,4 +1,4 @@
-"""Types of Arrow with other leaves."""
+"""Arrow types with other leaf types."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 
 def with_leaves(kind: Any, change: Callable[[Any], Any]) -> Any:
-    """A type whose leaves, in structs, lists and maps, are what `change` makes of them, in order.
+    """Return a type with `change` applied to each leaf of its structs, lists and maps, in order.
 
     >>> texts = pa.list_(pa.struct([("a", pa.string()), ("n", pa.int64())]))
     >>> str(with_leaves(texts, lambda leaf: pa.binary() if leaf == pa.string() else leaf))

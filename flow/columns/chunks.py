@@ -1,9 +1,9 @@
-"""Chunks: many items in flight inside one process, in the shape that suits them.
+"""Chunks: sequences of items inside one process, in one of four layouts.
 
-Objects travel as Python lists, records as Arrow batches; keyed streams keep keys and values apart.
-Every chunk knows the *position* of each item: the place, in its source partition's part of the
-epoch, of the input it came from. Sorting by position puts merged streams back in source order, and
-interleaves source partitions: first of each, second of each, and so on.
+Objects are in Python lists, records in Arrow batches; chunks of keyed streams hold keys and values
+separately. Every chunk has the *position* of each item: the index, in the source partition's part
+of the epoch, of the input that the item was made from. Sorting by position restores source order
+after a merge, and interleaves source partitions: the first item of each, then the second of each.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ Positions: TypeAlias = npt.NDArray[np.int64]
 ROW_BITS, ORDER_BITS, SOURCE_BITS = 32, 10, 20
 MAX_SPLITS = 1 << ORDER_BITS
 MAX_SOURCES = (1 << SOURCE_BITS) - 1
-"""Source partitions that an epoch can read where its positions tell them apart."""
+"""Maximum number of source partitions in an epoch whose positions carry partition numbers."""
 BEFORE_ITEMS = -1
-"""The position of what a timer emits before the items of an epoch."""
+"""The position of items that a timer emits before the items of an epoch."""
 AFTER_ITEMS = 1 << 62
-"""The position of what a timer emits after the items of an epoch."""
+"""The position of items that a timer emits after the items of an epoch."""
 AT_END = AFTER_ITEMS + 1
-"""The position of what the end of input emits."""
+"""The position of items that the end of input emits."""
 
 
 @dataclass(slots=True)
 class Items:
-    """Any Python objects."""
+    """Items as Python objects."""
 
     items: list[Any]
     pos: Positions
@@ -50,7 +50,7 @@ class Items:
 
 @dataclass(slots=True)
 class Pairs:
-    """Keys and values, both Python objects, checked to be pairs with a `str` key."""
+    """Keys and values as Python objects; every key is a `str`."""
 
     keys: list[str]
     values: list[Any]
@@ -62,7 +62,7 @@ class Pairs:
 
 @dataclass(slots=True)
 class Records:
-    """Rows of an Arrow schema."""
+    """Records as rows of an Arrow batch."""
 
     batch: pa.RecordBatch
     pos: Positions
@@ -73,7 +73,7 @@ class Records:
 
 @dataclass(slots=True)
 class KeyedRecords:
-    """A text key for each row of an Arrow schema; the keys may be dictionary-encoded."""
+    """Records as rows of an Arrow batch, with a text key each; keys may be dictionary-encoded."""
 
     keys: pa.Array
     batch: pa.RecordBatch
@@ -87,7 +87,7 @@ Chunk: TypeAlias = Items | Pairs | Records | KeyedRecords
 
 
 def positions(slice_number: int, order: int, first_row: int, count: int) -> Positions:
-    """The positions of `count` rows of a split, from its row `first_row` on."""
+    """Return the positions of `count` rows of a split, from its row `first_row` on."""
     base = (slice_number << (ROW_BITS + ORDER_BITS)) | (order << ROW_BITS)
     return np.arange(base + first_row, base + first_row + count, dtype=np.int64)
 
@@ -95,29 +95,29 @@ def positions(slice_number: int, order: int, first_row: int, count: int) -> Posi
 def source_positions(source: int, order: int, first_row: int, count: int) -> Positions:
     """Return positions that also carry the number of their source partition in the epoch.
 
-    They sort by row first, and by source partition among equal rows. An epoch has positions of this
-    kind, or of the other, throughout.
+    They sort by row, then by source partition. All positions of an epoch are of one kind: these, or
+    those of `positions`.
     """
     return (positions(0, order, first_row, count) << SOURCE_BITS) | source
 
 
 def sources_at(pos: Positions) -> Positions:
-    """Return the numbers of the source partitions that positions carry, -1 where they have none.
+    """Return the numbers of the source partitions that positions carry, -1 where there is none.
 
-    Positions of what a timer emits have none.
+    Positions of items that a timer emits carry none.
     """
-    carried = (pos >= 0) & (pos < AFTER_ITEMS)
-    return np.where(carried, pos & MAX_SOURCES, -1)
+    has_source = (pos >= 0) & (pos < AFTER_ITEMS)
+    return np.where(has_source, pos & MAX_SOURCES, -1)
 
 
 def rows_of(batch: pa.RecordBatch) -> list[Any]:
-    """The rows of a batch as Python values: dicts, unless they stand for something else."""
+    """Return the rows of a batch as Python values: dicts, or the values of the batch's row view."""
     view = view_of(batch)
     return rows_as_dicts(batch) if view is None else view.values(batch)
 
 
 def rows_as_dicts(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """The rows of a batch as dicts, each value a Python object."""
+    """Return the rows of a batch as dicts of Python objects."""
     names = batch.schema.names
     if not names:
         return [{} for _ in range(batch.num_rows)]
@@ -126,10 +126,10 @@ def rows_as_dicts(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def as_objects(column: pa.Array) -> list[Any]:
-    """The values of a column as Python objects."""
+    """Return the values of a column as Python objects."""
     kind = column.type
     if pa.types.is_timestamp(kind) and kind.tz == "UTC" and kind.unit == "us":
-        # By numpy they come four times as fast; outside a datetime's years it gives numbers.
+        # numpy is four times as fast; for times outside a datetime's range it returns integers.
         times = column.to_numpy(zero_copy_only=False).tolist()
         if set(map(type, times)) <= {datetime, type(None)}:
             return [None if time is None else time.replace(tzinfo=UTC) for time in times]
@@ -138,7 +138,7 @@ def as_objects(column: pa.Array) -> list[Any]:
 
 
 def as_items(chunk: Chunk) -> Items:
-    """The chunk as plain objects: records become dicts, keyed streams become pairs."""
+    """Return a chunk as Python objects: records become dicts, keyed chunks become pairs."""
     match chunk:
         case Items():
             return chunk
@@ -151,7 +151,7 @@ def as_items(chunk: Chunk) -> Items:
 
 
 def as_pairs(chunk: Chunk, step_id: str) -> Pairs:
-    """The chunk as keys and values, for the keyed step `step_id`.
+    """Return a chunk as keys and values, for the keyed step `step_id`.
 
     Raises:
         StepError: when an item is not a pair, or its key is not a `str`.
@@ -168,7 +168,7 @@ def as_pairs(chunk: Chunk, step_id: str) -> Pairs:
 
 
 def key_texts(keys: pa.Array) -> list[str]:
-    """Keys as Python text."""
+    """Return keys as Python text."""
     if not pa.types.is_dictionary(keys.type):
         texts: list[str] = keys.to_pylist()
         return texts
@@ -176,35 +176,35 @@ def key_texts(keys: pa.Array) -> list[str]:
 
 
 def as_dictionary(keys: pa.Array) -> pa.Array:
-    """Keys as numbers of the keys that there are, each once, and those."""
+    """Return keys as a dictionary-encoded array."""
     return keys if pa.types.is_dictionary(keys.type) else keys.dictionary_encode()
 
 
-def ordered_by(numbers: npt.NDArray[Any], below: int) -> npt.NDArray[np.intp]:
-    """The order that sorts natural numbers less than `below`, ties as they come.
+def radix_order(numbers: npt.NDArray[Any], below: int) -> npt.NDArray[np.intp]:
+    """Return the stable permutation that sorts integers from 0 to `below`, exclusive.
 
-    They are sorted by digits, in linear time.
+    A radix sort finds it in linear time.
 
-    >>> ordered_by(np.array([2, 0, 2, 1]), 3).tolist()
+    >>> radix_order(np.array([2, 0, 2, 1]), 3).tolist()
     [1, 3, 0, 2]
     """
     if below <= _DIGIT:
         return np.argsort(numbers.astype(np.uint16), kind="stable")
     low = np.argsort((numbers % _DIGIT).astype(np.uint16), kind="stable")
-    return low[ordered_by((numbers // _DIGIT)[low], below // _DIGIT + 1)]
+    return low[radix_order((numbers // _DIGIT)[low], below // _DIGIT + 1)]
 
 
 _DIGIT = 1 << 16
 
 
 def take(chunk: Chunk, mask: npt.NDArray[np.bool_]) -> Chunk:
-    """The items of a chunk where `mask` is true."""
+    """Return the items of a chunk where `mask` is true."""
     chosen = np.flatnonzero(mask)
     return chunk if len(chosen) == len(chunk) else reorder(chunk, chosen)
 
 
 def reorder(chunk: Chunk, order: npt.NDArray[np.intp]) -> Chunk:
-    """The items of a chunk at the given indices, in their order."""
+    """Return the items of a chunk at the given indices, in the order of the indices."""
     pos = chunk.pos[order]
     match chunk:
         case Items(items, _):
@@ -219,7 +219,7 @@ def reorder(chunk: Chunk, order: npt.NDArray[np.intp]) -> Chunk:
 
 
 def pick(values: Sequence[Any], order: npt.NDArray[np.intp]) -> list[Any]:
-    """The values at the given indices, at C speed."""
+    """Return the values at the given indices, without a Python loop."""
     indices = order.tolist()
     if len(indices) < 2:
         return [values[index] for index in indices]
@@ -227,9 +227,9 @@ def pick(values: Sequence[Any], order: npt.NDArray[np.intp]) -> list[Any]:
 
 
 def in_order(chunks: list[Chunk]) -> list[Chunk]:
-    """Join chunks of the same shape, and sort the items by position, keeping ties as they come."""
-    joined = _join_alike(chunks)
-    if len(joined) > 1 and not _ascending([chunk.pos for chunk in joined]):
+    """Concatenate adjacent chunks of the same layout, and sort items by position, stably."""
+    joined = _join_adjacent(chunks)
+    if len(joined) > 1 and not _is_ascending([chunk.pos for chunk in joined]):
         joined = [_join_items([as_items(chunk) for chunk in joined])]
     return [_sorted_chunk(chunk) for chunk in joined]
 
@@ -241,10 +241,10 @@ def _sorted_chunk(chunk: Chunk) -> Chunk:
 
 
 def order_of(numbers: Positions) -> npt.NDArray[np.intp]:
-    """The order that sorts numbers, ties as they come.
+    """Return the stable permutation that sorts numbers.
 
-    Each is sorted with its place behind it, in one number where there is room: numpy sorts numbers
-    in a quarter of the time that it takes to find their order.
+    Each number is combined with its index in one int64 where 63 bits are enough: numpy sorts an
+    array in a quarter of the time of an argsort.
 
     >>> order_of(np.array([5, -1, 5, 2])).tolist()
     [1, 3, 0, 2]
@@ -260,16 +260,16 @@ def order_of(numbers: Positions) -> npt.NDArray[np.intp]:
 _BITS = 63
 
 
-def _ascending(runs: list[Positions]) -> bool:
+def _is_ascending(runs: list[Positions]) -> bool:
     runs = [pos for pos in runs if len(pos)]
     return all(int(left.max()) <= int(right.min()) for left, right in itertools.pairwise(runs))
 
 
-def _join_alike(chunks: list[Chunk]) -> list[Chunk]:
+def _join_adjacent(chunks: list[Chunk]) -> list[Chunk]:
     joined: list[Chunk] = []
     run: list[Chunk] = []
     for chunk in chunks:
-        if run and not _alike(run[0], chunk):
+        if run and not _same_layout(run[0], chunk):
             joined.append(_join(run))
             run = []
         run.append(chunk)
@@ -278,7 +278,7 @@ def _join_alike(chunks: list[Chunk]) -> list[Chunk]:
     return joined
 
 
-def _alike(left: Chunk, right: Chunk) -> bool:
+def _same_layout(left: Chunk, right: Chunk) -> bool:
     if type(left) is not type(right):
         return False
     if isinstance(left, (Records, KeyedRecords)) and isinstance(right, (Records, KeyedRecords)):
@@ -314,11 +314,11 @@ def _join_pos(run: Sequence[Chunk]) -> Positions:
 
 
 def join_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Batches of one schema as one batch."""
+    """Return the concatenation of batches of one schema."""
     filled = [batch for batch in batches if batch.num_rows]
     if len(filled) < 2:
         return filled[0] if filled else batches[0]
-    # One batch, or an error: a text column of more than 2 GiB would come back in pieces.
+    # A text column of more than 2 GiB would give several batches, and an error here.
     (joined,) = pa.Table.from_batches(filled).combine_chunks().to_batches()
     return joined
 
@@ -326,16 +326,16 @@ def join_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 def _split_pairs(items: list[Any], pos: Positions, step_id: str) -> Pairs:
     for item in items if not set(map(type, items)) <= {tuple} else ():
         if not isinstance(item, tuple):
-            _refuse_pair(item, step_id)
+            _fail_pair(item, step_id)
     for item in items if not set(map(len, items)) <= {2} else ():
         if len(item) != 2:
-            _refuse_pair(item, step_id)
+            _fail_pair(item, step_id)
     keys = [key for key, _ in items]
     return Pairs(checked_keys(keys, items, step_id), [value for _, value in items], pos)
 
 
 def checked_keys(keys: list[Any], items: Sequence[Any], step_id: str) -> list[str]:
-    """The keys, once each is known to be a `str`.
+    """Return keys after a check that each is a `str`.
 
     Raises:
         StepError: when a key is not a `str`, or text that has no UTF-8 form.
@@ -350,11 +350,11 @@ def checked_keys(keys: list[Any], items: Sequence[Any], step_id: str) -> list[st
                 "make it text in the step that sets it, e.g. op.key_on(..., lambda x: str(x.id))",
                 item=item,
             )
-    # An enum, say, that is a text, may be shown as something else.
+    # A subclass such as a text enum may override `__str__`.
     return [str.__str__(key) for key in keys]
 
 
-def _refuse_pair(item: Any, step_id: str) -> None:
+def _fail_pair(item: Any, step_id: str) -> None:
     raise step_error(
         step_id,
         f"needs (key, value) pairs, got {type(item).__name__}: "
@@ -364,7 +364,7 @@ def _refuse_pair(item: Any, step_id: str) -> None:
 
 
 def key_array(keys: list[str], step_id: str) -> pa.Array:
-    """Keys as an Arrow array.
+    """Return keys as an Arrow array.
 
     Raises:
         StepError: when a key has no UTF-8 form.
@@ -387,6 +387,6 @@ def _check_utf8(key: str, step_id: str, cause: Exception) -> None:
 
 
 def null_mask(array: pa.Array) -> npt.NDArray[np.bool_]:
-    """Where an Arrow array is null."""
+    """Return the mask of nulls of an Arrow array."""
     mask: npt.NDArray[np.bool_] = pc.is_null(array).to_numpy(zero_copy_only=False)
     return mask

@@ -1,8 +1,8 @@
-"""Python values of one plain shape, such as pairs of a time and a number, as columns.
+"""Columns of plain Python values of one shape, such as pairs of a time and a number.
 
-Values that are alike, made of times, numbers, texts and `None` alone, take a tenth of the time that
-a pickle of each would, and half of that of a pickle of all; any of them can be cut out without
-reading the others, and reading them runs no code. All other values are pickled.
+Plain values consist of times, numbers, texts and `None`. If all values have one shape, columns take
+a tenth of the time of a pickle for each value, and half of the time of one pickle for all. A slice
+can be read without the rest, and reading runs no code. All other values are pickled.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from flow.instants import EPOCH
 
 Column: TypeAlias = npt.NDArray[Any]
 Shape: TypeAlias = "int | tuple[str, ...] | None"
-"""What a value is: a tuple of so many, a dict with these keys in this order, or the one itself."""
+"""Shape of a value: the size of a tuple, the keys of a dict in order, or ``None`` for a scalar."""
 Plain: TypeAlias = tuple[Shape, str, tuple[Any, ...]]
-"""Columns as plain data, to be written down: the shape, a letter for each column, their bytes."""
+"""Encoded columns: the shape, a letter for each column, and the bytes of each column."""
 
 _MOST_COLUMNS = 16
 _WIDTHS = {"m": "<i8", "f": "<f8", "i": "<i8", "b": "?", "?": "?"}
 _LETTERS: dict[type, str] = {datetime: "m", float: "f", int: "i", bool: "b", str: "s"}
-_ANY: dict[str, Any] = {
+_PLACEHOLDERS: dict[str, Any] = {
     "m": EPOCH,
     "f": 0.0,
     "i": 0,
     "b": False,
     "s": "",
 }
-"""What a column holds where there is nothing."""
+"""The element of a column in rows whose value is ``None``."""
 
 
 @dataclass(frozen=True, eq=False)
 class PlainColumns:
-    """Values of one shape, in columns.
+    """Columns of values that have one shape.
 
     Attributes:
-        shape: what each of them is.
-        letters: what each column holds: ``m`` times in UTC, as microseconds since 1970, ``f``
-            floats, ``i`` whole numbers of 64 bits, ``b`` truth values, ``s`` texts, and ``?``
-            which values of the next column are there: the others are ``None``.
-        columns: the columns; texts are Python objects.
+        shape: the shape of each value.
+        letters: the type of each column: ``m`` times in UTC, as int64 µs since 1970, ``f`` float64,
+            ``i`` int64, ``b`` bool, ``s`` texts, and ``?`` the mask of values of the next column
+            that are not ``None``.
+        columns: the columns, each of shape (values,); texts are Python objects.
     """
 
     shape: Shape
@@ -58,7 +58,7 @@ class PlainColumns:
 
     @classmethod
     def of(cls, values: Sequence[Any]) -> PlainColumns | None:
-        """Values as columns; ``None`` where they are not alike, or not plain.
+        """Return values as columns; ``None`` if their shapes or types differ, or are not plain.
 
         >>> pairs = [("a", 1.5), ("b", 2.5)]
         >>> PlainColumns.of(pairs).values() == pairs
@@ -73,14 +73,14 @@ class PlainColumns:
             return None
         letters, columns = "", list[Column]()
         for field in fields:
-            letter, absent = _letter_of(field)
+            letter, has_none = _letter_of(field)
             if letter is None:
                 return None
-            if absent:
-                there = [value is not None for value in field]
+            if has_none:
+                is_present = [value is not None for value in field]
                 letters += "?"
-                columns.append(np.array(there, np.bool_))
-                field = [_ANY[letter] if value is None else value for value in field]
+                columns.append(np.array(is_present, np.bool_))
+                field = [_PLACEHOLDERS[letter] if value is None else value for value in field]
             column = _COLUMNS[letter](field)
             if column is None:
                 return None
@@ -90,7 +90,10 @@ class PlainColumns:
 
     @classmethod
     def decoded(cls, plain: Plain) -> PlainColumns:
-        """The columns in plain data made by `encoded`, also as it was when times were ``t``."""
+        """Return the columns in data made by `encoded`.
+
+        In data of earlier versions the letter of times is ``t``.
+        """
         shape, letters, contents = plain
         columns = (
             _READERS[letter](content)
@@ -103,21 +106,22 @@ class PlainColumns:
     def __len__(self) -> int:
         return len(self.columns[0])
 
-    def like(self, other: PlainColumns) -> bool:
-        """Whether others have the same shape, so that both can be joined."""
+    def has_layout_of(self, other: PlainColumns) -> bool:
+        """Return True if both have the same columns, so that they can be concatenated."""
         return (self.shape, self.letters) == (other.shape, other.letters)
 
     def take(self, rows: Ints | Mask | slice) -> PlainColumns:
-        """Some of them, in the order given."""
-        return PlainColumns(self.shape, self.letters, tuple(one[rows] for one in self.columns))
+        """Return the values of some rows, in the order of `rows`."""
+        taken = tuple(column[rows] for column in self.columns)
+        return PlainColumns(self.shape, self.letters, taken)
 
-    def joined(self, others: Sequence[PlainColumns]) -> PlainColumns:
-        """These and others of the same shape, one after the other."""
+    def concatenate(self, others: Sequence[PlainColumns]) -> PlainColumns:
+        """Return the concatenation of these columns and others of the same layout."""
         columns = zip(self.columns, *(other.columns for other in others), strict=True)
         return PlainColumns(self.shape, self.letters, tuple(map(np.concatenate, columns)))
 
     def values(self) -> list[Any]:
-        """The values, made anew."""
+        """Return the values as new Python objects."""
         fields = list(self._fields())
         if self.shape is None:
             return fields[0]
@@ -127,14 +131,14 @@ class PlainColumns:
         return [dict(zip(self.shape, row, strict=True)) for row in rows]
 
     def value(self, row: int) -> Any:
-        """One of the values, made anew."""
-        fields, there = list[Any](), True
+        """Return the value of one row as a new Python object."""
+        fields, is_present = list[Any](), True
         for letter, column in zip(self.letters, self.columns, strict=True):
             if letter == "?":
-                there = bool(column[row])
+                is_present = bool(column[row])
                 continue
-            fields.append(_single(letter, column[row]) if there else None)
-            there = True
+            fields.append(_scalar(letter, column[row]) if is_present else None)
+            is_present = True
         if self.shape is None:
             return fields[0]
         if isinstance(self.shape, int):
@@ -142,20 +146,23 @@ class PlainColumns:
         return dict(zip(self.shape, fields, strict=True))
 
     def _fields(self) -> Iterator[list[Any]]:
-        """What each field of the values holds."""
-        there: list[bool] | None = None
+        """Yield the values of each field as a list, shape (values,)."""
+        mask: list[bool] | None = None
         for letter, column in zip(self.letters, self.columns, strict=True):
             if letter == "?":
-                there = column.tolist()
+                mask = column.tolist()
                 continue
             field = _times(column) if letter == "m" else column.tolist()
-            if there is not None:
-                field = [value if one else None for value, one in zip(field, there, strict=True)]
-                there = None
+            if mask is not None:
+                field = [
+                    value if is_present else None
+                    for value, is_present in zip(field, mask, strict=True)
+                ]
+                mask = None
             yield field
 
     def encoded(self) -> Plain:
-        """The columns as plain data."""
+        """Return the columns as plain data."""
         contents = (
             _bytes_of_texts(column.tolist()) if letter == "s" else column.tobytes()
             for letter, column in zip(self.letters, self.columns, strict=True)
@@ -164,7 +171,7 @@ class PlainColumns:
 
 
 def _fields_of(values: Sequence[Any]) -> tuple[Shape, list[Sequence[Any]] | None]:
-    """The shape of values, and what each of their fields holds; ``None`` for no shape."""
+    """Return the shape of values and the list of each field; ``None`` if shapes differ."""
     kinds = set(map(type, values))
     if kinds == {tuple}:
         (size, *other_sizes) = set(map(len, values))
@@ -180,18 +187,18 @@ def _fields_of(values: Sequence[Any]) -> tuple[Shape, list[Sequence[Any]] | None
 
 
 def _letter_of(field: Sequence[Any]) -> tuple[str | None, bool]:
-    """What a column of a field holds, if it can be one, and whether some values are `None`."""
+    """Return the letter of a field's column, if it can be a column, and True if a value is None."""
     kinds = set(map(type, field))
-    absent = type(None) in kinds
+    has_none = type(None) in kinds
     kinds.discard(type(None))
     if not kinds:
-        return "b", absent  # nothing at all is there
+        return "b", has_none  # All values are None: the type of the column does not matter.
     (kind, *others) = kinds
-    return None if others else _LETTERS.get(kind), absent
+    return None if others else _LETTERS.get(kind), has_none
 
 
 def _column_of_times(field: Sequence[Any]) -> Column | None:
-    if any(map(_fold_of, field)):  # which means nothing in UTC, and would be lost
+    if any(map(_fold_of, field)):  # Microseconds cannot carry `fold`, which would be lost.
         return None
     return microseconds_of(field)
 
@@ -200,10 +207,10 @@ _zone_of, _fold_of = attrgetter("tzinfo"), attrgetter("fold")
 
 
 def microseconds_of(times: Sequence[Any]) -> Ints | None:
-    """Datetimes as microseconds since 1970; ``None`` unless all of them are in `datetime.UTC`.
+    """Return datetimes as int64 µs since 1970; ``None`` unless all of them are in `datetime.UTC`.
 
-    Differences of datetimes are made, and read by Arrow, in a quarter of the time that it takes to
-    read the datetimes.
+    Subtracting the epoch and reading the differences by Arrow takes a quarter of the time that
+    Arrow takes to read datetimes.
     """
     if not all(map(is_, map(_zone_of, times), repeat(UTC))):
         return None
@@ -215,7 +222,7 @@ def microseconds_of(times: Sequence[Any]) -> Ints | None:
 def _column_of_numbers(field: Sequence[Any]) -> Column | None:
     try:
         return np.array(field, np.int64)
-    except OverflowError:  # more than 64 bits
+    except OverflowError:  # A number does not fit in 64 bits.
         return None
 
 
@@ -238,32 +245,35 @@ def _times(column: Column) -> list[datetime]:
     return [EPOCH + since for since in column.view("m8[us]").tolist()]
 
 
-def _single(letter: str, cell: Any) -> Any:
+def _scalar(letter: str, cell: Any) -> Any:
     if letter == "s":
         return cell
     return EPOCH + timedelta(microseconds=int(cell)) if letter == "m" else cell.item()
 
 
 def _bytes_of_texts(texts: list[str]) -> tuple[bytes, bytes]:
-    """How many characters each text has, 32 bits, and all of them; any text Python can hold."""
+    """Return the lengths of texts in characters, int32, and the characters as UTF-8.
+
+    Lone surrogates, which Python texts may contain, pass.
+    """
     lengths = np.fromiter(map(len, texts), "<i4", len(texts))
     return lengths.tobytes(), "".join(texts).encode("utf-8", "surrogatepass")
 
 
-def _texts(written: tuple[bytes, bytes]) -> Column:
-    lengths, content = written
+def _texts(encoded: tuple[bytes, bytes]) -> Column:
+    lengths, content = encoded
     text = content.decode("utf-8", "surrogatepass")
     ends = np.cumsum(np.frombuffer(lengths, "<i4"), dtype=np.int64).tolist()
     return _column_of_texts([text[start:end] for start, end in pairwise([0, *ends])])
 
 
 def _times_of_pickles(content: bytes) -> Column:
-    """Times as they were written at first: ten bytes each, as `datetime` pickles them."""
-    made: Any = datetime
+    """Return times of the earliest format: ten bytes each, as `datetime` pickles them."""
+    from_state: Any = datetime
     starts = range(0, len(content), 10)
-    times = microseconds_of([made(content[start : start + 10], UTC) for start in starts])
+    times = microseconds_of([from_state(content[start : start + 10], UTC) for start in starts])
     return np.zeros(0, np.int64) if times is None else times
 
 
 _READERS: dict[str, Callable[[Any], Column]] = {"s": _texts, "t": _times_of_pickles}
-"""What reads the letters whose bytes are not those of a column."""
+"""Decoders of the letters whose bytes are not those of a numpy column."""

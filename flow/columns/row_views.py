@@ -1,9 +1,9 @@
-"""Row views: records that stand for other Python values than dicts.
+"""Row views: the Python values that records stand for, where these are not dicts.
 
-A step that works on columns may make records that stand for, say, pairs of window metadata and a
-figure. What they stand for is written in the metadata of their Arrow schema, as JSON: the name of a
-kind of view, and its settings. It stays there through shuffles; a user's function, and a sink, find
-the values that the records stand for.
+A step that runs over columns may emit records that stand for, say, pairs of window metadata and a
+result. The metadata of their Arrow schema names the view, as JSON: the kind of view and its
+settings. The metadata passes through shuffles, so that users' functions and sinks receive the
+values that the records stand for.
 """
 
 from __future__ import annotations
@@ -22,38 +22,41 @@ _NAME = b"flow.rows"
 
 
 class RowView(ABC):
-    """What records of one shape stand for."""
+    """Conversion of records of one schema to the Python values that they stand for."""
 
     @abstractmethod
     def values(self, batch: pa.RecordBatch) -> list[Any]:
-        """The value of each row."""
+        """Return the value of each row."""
 
     @abstractmethod
     def columns(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        """The columns in which sinks that write tables lay the values out, by name.
+        """Return the columns that sinks of tables write for the values, by name.
 
-        They are those that `flow.connectors.sink.to_record` would make of each value.
+        They equal the columns that `flow.connectors.sink.to_record` makes of each value.
         """
 
 
 ViewReader: TypeAlias = Callable[[Any], RowView]
-"""Makes a view from its settings, plain JSON."""
+"""Function that returns a view for its settings, plain JSON."""
 
 _readers: dict[str, ViewReader] = {}
 
 
 def register(kind: str, reader: ViewReader) -> None:
-    """Make a kind of view known; whoever makes such records has done so where they are read."""
+    """Register a kind of view in this process.
+
+    A module that makes such records registers their kind in every process that reads them.
+    """
     _readers[kind] = reader
 
 
-def viewed(batch: pa.RecordBatch, kind: str, settings: Any) -> pa.RecordBatch:
-    """Records that stand for what a view says."""
+def with_view(batch: pa.RecordBatch, kind: str, settings: Any) -> pa.RecordBatch:
+    """Return records with a view in the metadata of their schema."""
     return batch.replace_schema_metadata({_NAME: json.dumps([kind, settings]).encode()})
 
 
 def view_of(batch: pa.RecordBatch) -> RowView | None:
-    """The view of records, ``None`` for those that are dicts."""
+    """Return the view of records, ``None`` for records that stand for dicts."""
     metadata = batch.schema.metadata
     return None if not metadata or _NAME not in metadata else _read(metadata[_NAME])
 
@@ -62,5 +65,8 @@ def view_of(batch: pa.RecordBatch) -> RowView | None:
 def _read(description: bytes) -> RowView:
     kind, settings = json.loads(description)
     if kind not in _readers:
-        raise EngineError(f"nothing here knows how to view rows of kind {kind!r}")
+        raise EngineError(
+            f"no row view is registered for kind {kind!r}: "
+            "import the package that makes these records in this process"
+        )
     return _readers[kind](settings)

@@ -1,6 +1,6 @@
 """The in-process engine: every shard of every level in this process, state in dicts, no Spark.
 
-Packets, levels and state are those of the Spark engines, so what runs here runs there.
+Packets, levels and state are those of the Spark engines, so a flow gives the same results there.
 """
 
 from __future__ import annotations
@@ -47,14 +47,19 @@ class Part:
 
 @dataclass
 class EpochResult:
-    """What an epoch gave: the items that reached each output, and what was counted."""
+    """Result of an epoch.
+
+    Attributes:
+        outputs: the items that reached each output, by step, in order of position.
+        stats: the statistics of the epoch.
+    """
 
     outputs: dict[str, list[Any]] = field(default_factory=dict)
     stats: Stats = field(default_factory=Stats)
 
 
 class LocalEngine:
-    """Runs a flow epoch by epoch in this process."""
+    """An engine that runs a flow epoch by epoch in this process."""
 
     def __init__(self, flow: Dataflow, shards: int = DEFAULT_SHARDS) -> None:
         self.plan = compile_flow(flow)
@@ -65,15 +70,15 @@ class LocalEngine:
         """Run one epoch.
 
         Args:
-            parts: what each input reads in it.
-            control: the epoch's system time, and whether the input ends with it.
+            parts: the items that each input reads in the epoch.
+            control: the epoch's parameters.
 
         Raises:
-            StepError: when a step failed; the epoch has then changed nothing.
+            StepError: when a step failed; the state is then that before the epoch.
         """
         with collecting_seldom():
             packets = list(self._read(parts, control))
-            stores = {place: store.copied() for place, store in self._stores.items()}
+            stores = {place: store.copy() for place, store in self._stores.items()}
             for level in range(1, len(self.plan.levels) + 1):
                 packets = self._level(level, packets, control, stores)
             result = self._finish(packets)
@@ -94,7 +99,7 @@ class LocalEngine:
         operator = self.plan.keyed(step_id)
         (level,) = (n for n, names in enumerate(self.plan.levels, 1) if step_id in names)
         shard = int(shard_of(hash_keys(pa.array([key])), self._shards)[0])
-        store = self._stores.get((level, shard), MemoryStore()).copied()
+        store = self._stores.get((level, shard), MemoryStore()).copy()
         states = SegmentedStates(store, step_id, operator.builder, operator.settings)
         step, edges = self.plan.steps[step_id], self.plan.edges_into(step_id)
         moment = step_time(self.plan, step, edges, [], states, control).moment
@@ -188,6 +193,6 @@ def _read_part(
 
 
 def _show(lines: str) -> None:
-    """What inspectors printed, shown even when a later step fails: it may say why."""
+    """Print the lines of inspectors, even when a later step fails: they may show the reason."""
     if lines:
         print(lines)  # noqa: T201  (what op.inspect is for)

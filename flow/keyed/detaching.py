@@ -1,8 +1,8 @@
-"""Items that are their key's state: they leave as they are when they are emitted.
+"""Copies of emitted items that share an object with their key's state.
 
-A function may return its state as an item as well, and change the state with the next value. Items
-travel at the end of an epoch, so the item would change too, as far as the epoch goes. What is
-emitted must not depend on where epochs are cut: such an item is copied.
+A function may return its state as an item, and change the state with the next value. Items travel
+at the end of an epoch, so such an item would change until then, and the output would depend on
+where epochs are cut. The item is therefore copied as it is emitted.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ CONSTANTS = frozenset(
 """Types whose values never change."""
 
 
-def detached(item: Any, state: Any) -> Any:
-    """Return an item, or a copy of it if it is a state, or a tuple that holds the state.
+def detach(item: Any, state: Any) -> Any:
+    """Return an item, or a copy of it if it is the state or a tuple that holds the state.
 
     Args:
-        item: what is emitted.
-        state: what goes on to change. A caller need not ask for one of `CONSTANTS`.
+        item: the item to emit.
+        state: the state, which later values may change. A caller skips the call for a state whose
+            type is in `CONSTANTS`.
 
     >>> seen = [1]
-    >>> item = detached(("a", seen), seen)
+    >>> item = detach(("a", seen), seen)
     >>> seen.append(2)
     >>> item
     ('a', [1])
@@ -42,13 +43,13 @@ def detached(item: Any, state: Any) -> Any:
     return item
 
 
-def detached_from(logic: object, items: Iterable[Any]) -> list[Any]:
-    """Return the items that a logic emits, with copies of those that are attributes of it."""
-    return [item if type(item) in CONSTANTS else _detached(item, logic) for item in items]
+def detach_items(logic: object, items: Iterable[Any]) -> list[Any]:
+    """Return emitted items, with copies of items that are attributes of the logic."""
+    return [item if type(item) in CONSTANTS else _detach_from(item, logic) for item in items]
 
 
-def _detached(item: Any, logic: object) -> Any:
+def _detach_from(item: Any, logic: object) -> Any:
     for state in getattr(logic, "__dict__", {}).values():
         if type(state) not in CONSTANTS:
-            item = detached(item, state)
+            item = detach(item, state)
     return item

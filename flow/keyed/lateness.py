@@ -1,4 +1,4 @@
-"""Lateness of values, rounded so that few counters cover it."""
+"""Rounding of lateness, so that few counters cover all late values."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import numpy as np
 from flow.columns.arrays import Ints
 
 
-def rounded_up(late_by_us: Ints) -> Ints:
+def round_up(late_by_us: Ints) -> Ints:
     """Return durations rounded up to two decimal digits.
 
     Args:
         late_by_us: positive durations, int64 µs, shape (rows,).
 
-    >>> rounded_up(np.array([7, 123, 99_100])).tolist()
+    >>> round_up(np.array([7, 123, 99_100])).tolist()
     [7, 130, 100000]
     """
     digits = np.floor(np.log10(np.maximum(late_by_us, 1).astype(np.float64))).astype(np.int64)

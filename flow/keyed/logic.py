@@ -1,20 +1,20 @@
-"""The contract between the engines and what keeps state per key.
+"""The contract between the engines and the logic that keeps state per key.
 
-A *logic* is an object that lives for one key of one step. The engine builds it when the key's first
-value arrives, or from a snapshot when the flow goes on after a stop, hands it the key's values in
-order, and asks it for a snapshot when an epoch ends. Laws that hold in every engine:
+A *logic* is an object that lives for one key of one step. The engine builds a logic when the key's
+first value arrives, or from a snapshot when the flow resumes. It passes the key's values to the
+logic in order, and takes a snapshot when an epoch ends. Laws that hold in every engine:
 
-- For one key, calls come one at a time, values in source order.
-- In an epoch the calls are: `on_changed` if the step is set otherwise than when the logic was put
-  aside, `on_notify` if it was due, the values, `on_notify` if it has become
+- For one key, calls are sequential, and values come in source order.
+- In an epoch the order of calls is: `on_changed` if the step's settings differ from those that the
+  state was written with, `on_notify` if the key was due, the values, `on_notify` if the key became
   due meanwhile, `on_epoch_end` if one of these was called and the logic is kept, and `on_end` if
-  the input has ended. `notify_at` and `snapshot` are called whenever the engine puts the logic
-  aside. In a batch run each slice of the input is an epoch.
-- A logic built from the last snapshot behaves as the one that made it would have.
-- Time is what the `Moment` says: a logic never asks the machine's clock.
+  the input has ended. The engine calls `notify_at` and `snapshot` whenever it stores the logic. In
+  a batch run each slice of the input is an epoch.
+- A logic restored from the last snapshot behaves as the logic that made the snapshot.
+- The only time is that of the `Moment`: a logic never reads the machine's clock.
 
-Where a key's own values do not say how far its stream has come, a step can have a `Progress`, which
-is measured over all keys.
+A step whose time depends on all keys of its stream can have a `Progress`, which is measured over
+all keys.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ S = TypeVar("S")
 
 
 class Keep(Enum):
-    """Whether a key's logic is kept after a call, or discarded with its state."""
+    """Decision to keep a key's logic after a call, or to discard it with its state."""
 
     KEEP = "keep"
     DISCARD = "discard"
@@ -51,16 +51,16 @@ COUNTED = -1
 
 
 class Counted(NamedTuple):
-    """Something to count, which goes to no stream; emitted as ``(COUNTED, Counted("gap"))``.
+    """A count of a step, which goes to no stream; emitted as ``(COUNTED, Counted("gap"))``.
 
     Attributes:
-        what: what it is counted as, beside ``in``, ``out`` and the like.
-        amount: how much is counted.
-        note: an example in words, logged after the step's name; few of them are shown.
-        late_by_us: for late values, by how much they were late: they are not counted as `what`,
-            their stream does that, and a run says which wait they needed.
-        source: for late values, the number of the source partition that they came from; -1 where
-            that is not known.
+        what: name of the counter, beside ``in``, ``out`` and the like.
+        amount: the number to add to the counter.
+        note: an example in words, logged after the step's name; a run logs few of them.
+        late_by_us: for late values, their lateness in µs, 0 otherwise. The engine does not add late
+            values to the counter `what`, as items of the late stream are counted already; a run
+            reports the wait that would have been enough.
+        source: for late values, the number of their source partition; -1 if unknown.
     """
 
     what: str
@@ -71,11 +71,11 @@ class Counted(NamedTuple):
 
 
 class RejectedValue(FlowError, ValueError):
-    """Raised by a logic to say which value is at fault; the engine adds the step and the key.
+    """An error that names the value at fault, raised by a logic; the engine adds step and key.
 
     Attributes:
         value: the value.
-        problem: what is wrong with it.
+        problem: a description of the problem with the value.
     """
 
     def __init__(self, value: object, problem: str) -> None:
@@ -85,10 +85,10 @@ class RejectedValue(FlowError, ValueError):
 
 
 class FailedCall(FlowError):
-    """Raised by a logic to say which of the functions given to it raised; its cause is what.
+    """An error that names the user's function that raised; ``__cause__`` is its exception.
 
     Attributes:
-        what: the function, as who wrote it knows it.
+        what: the function's name or role, as its author knows it.
     """
 
     def __init__(self, what: str) -> None:
@@ -100,24 +100,24 @@ class KeyLogic(ABC, Generic[W, S]):
     """Base of the kinds of logic.
 
     Attributes:
-        detaches: whether what it emits never changes with its state. Else an item that is an
-            attribute of the logic, or a tuple that holds one, is copied as it is emitted.
+        detaches: True if emitted items never change with the state. Otherwise the engine copies
+            each emitted item that is an attribute of the logic, or a tuple that holds one.
     """
 
     detaches: ClassVar[bool] = False
 
     def on_notify(self, moment: Moment) -> tuple[Iterable[W], Keep]:  # noqa: ARG002
-        """Called when the time asked for by `notify_at` has come."""
+        """Handle the key's timer: the time that `notify_at` returned has come."""
         return (), KEEP
 
     def on_changed(self, before: str, moment: Moment) -> Iterable[W]:  # noqa: ARG002
-        """Called first in the epoch that finds the settings of the step changed.
+        """Handle changed settings of the step, as the first call of the epoch.
 
-        It is called for every key that has state, see `flow.keyed.step.LogicBuilder.settings`;
-        `notify_at` is asked again after it.
+        The engine calls it for every key that has state, see
+        `flow.keyed.step.LogicBuilder.settings`, and calls `notify_at` again afterwards.
 
         Args:
-            before: what the settings were; empty when that is not known.
+            before: the settings that the state was written with; empty if unknown.
             moment: the epoch's system time.
 
         Returns:
@@ -126,9 +126,9 @@ class KeyLogic(ABC, Generic[W, S]):
         return ()
 
     def on_epoch_end(self, moment: Moment) -> Iterable[W]:  # noqa: ARG002
-        """Called last in each epoch in which the logic was called, and was kept.
+        """Handle the end of an epoch in which the logic was called, and kept.
 
-        It comes after a notification that became due meanwhile, and before the snapshot.
+        The call comes after notifications that became due meanwhile, and before the snapshot.
 
         Returns:
             The values to emit.
@@ -136,23 +136,23 @@ class KeyLogic(ABC, Generic[W, S]):
         return ()
 
     def on_end(self, moment: Moment) -> tuple[Iterable[W], Keep]:  # noqa: ARG002
-        """Called when the input has ended and the flow is drained."""
+        """Handle the end of the input, in a flow that is drained."""
         return (), KEEP
 
     def notify_at(self) -> datetime | None:
-        """The system time at which to call `on_notify`; ``None`` for never."""
+        """Return the system time at which to call `on_notify`; ``None`` for never."""
         return None
 
     def notify_at_us(self) -> int:
-        """`notify_at` as microseconds, `NEVER` for never; override one of the two."""
+        """Return `notify_at` in microseconds, `NEVER` for never; override one of the two."""
         at = self.notify_at()
         return NEVER if at is None else datetime_us(at)
 
     @abstractmethod
     def snapshot(self) -> S:
-        """Return a copy of the state, which must not change when the logic goes on.
+        """Return a copy of the state, which later calls of the logic must not change.
 
-        What is returned is pickled, and given to the step's builder when the logic is needed again.
+        The engine pickles the copy, and passes it to the step's builder to restore the logic.
         """
 
 
@@ -161,10 +161,10 @@ class StatefulBatchLogic(KeyLogic[W, S], Generic[V, W, S]):
 
     @abstractmethod
     def on_batch(self, values: list[V], moment: Moment) -> tuple[Iterable[W], Keep]:
-        """Called with all of the key's values in the epoch, in order, at least one.
+        """Process all of the key's values in the epoch: one or more, in order.
 
         Returns:
-            The values to emit, and whether to keep this logic.
+            The values to emit, and `KEEP` or `DISCARD` for this logic.
         """
 
 
@@ -173,78 +173,78 @@ class StatefulLogic(KeyLogic[W, S], Generic[V, W, S]):
 
     @abstractmethod
     def on_item(self, value: V, moment: Moment) -> tuple[Iterable[W], Keep]:
-        """Called with each value in order.
+        """Process one value; values come in order.
 
         Returns:
-            The values to emit, and whether to keep this logic.
+            The values to emit, and `KEEP` or `DISCARD` for this logic.
         """
 
 
 class OneToOneLogic(KeyLogic[Any, Any]):
-    """A logic that emits exactly one value for each, and takes a run of them in one call."""
+    """A logic that emits exactly one value for each, and takes a list of values in one call."""
 
     @abstractmethod
     def on_run(self, values: list[Any], moment: Moment) -> tuple[list[Any], Keep]:
-        """Called with a key's values of one epoch; returns as many."""
+        """Process a key's values of one epoch, and return as many values."""
 
 
 class Progress(ABC):
-    """How to measure how far a stream has come, for all keys of a step together.
+    """The measure of stream progress, for all keys of a step together.
 
-    It is configuration: frozen, and pickled with the flow. A step has one if its builder declares
-    it (`flow.keyed.step.LogicBuilder.progress`). Each *source partition* of the step's input comes
-    as far as the greatest of its values says, and the stream as far as the least of the partitions
-    that have spoken; it never goes back. Then
+    A measure is configuration: frozen, and pickled with the flow. A step's builder declares it
+    (`flow.keyed.step.LogicBuilder.progress`). The progress of a *source partition* is the greatest
+    measure of its values. The progress of the stream is the least of the partitions that have
+    brought a value, and never decreases. In a step with a measure
 
-    - each value reaches its logic as a `Stamped` one;
-    - `Moment.progress_us` says in `on_notify` how far the stream had come: before the epoch's
-      values where it was due before them, after all of them otherwise, as in all other calls;
-    - what `notify_at_us` answers is in the units of `measure`: the logic is called once the
-      stream has come so far, whichever key's value, or the time that passed, has moved it.
+    - the logic receives each value as a `Stamped`;
+    - `Moment.progress_us` in `on_notify` is the stream's progress before the epoch's values if the
+      key was due before them, and after all of them otherwise, as in all other calls;
+    - `notify_at_us` is in the units of `measure`: the logic is called once the stream's progress
+      reaches that time, by any key's value or by the system time that passes.
     """
 
     @property
     @abstractmethod
     def advances(self) -> bool:
-        """Whether the stream also comes further by the system time that passes.
+        """True if stream progress also advances with system time.
 
         The time in which the flow does not run does not count.
         """
 
     @abstractmethod
     def measure(self, value: Any, moment: Moment) -> int | None:
-        """Say how far the stream has come with this value.
+        """Return the progress that one value shows.
 
-        Called once for each value, away from its key's logic, so it must depend on nothing else.
-        It must not raise: what cannot be measured is the logic's to judge.
+        The engine calls it once for each value, in another process than the key's logic, so the
+        result must depend on the arguments alone. It must not raise: the logic decides about values
+        that cannot be measured.
 
         Args:
             value: the value, without the side that it comes from.
             moment: the epoch's system time; where Spark reads a data frame itself, Spark's.
 
         Returns:
-            Microseconds, such as a timestamp less how long to wait for those before it; ``None``
-            when the value says nothing.
+            Microseconds, such as the timestamp less the wait; ``None`` if the value shows none.
         """
 
     def measure_rows(self, rows: pa.RecordBatch, moment: Moment) -> Ints | None:  # noqa: ARG002
-        """Say it of each row of a table, which `measure` would be given as a dict.
+        """Return the progress that each row of a table shows; `measure` takes a row as a dict.
 
         Returns:
-            Microseconds, `NO_PROGRESS` for rows that say nothing; ``None`` when they are to be
-            measured one by one.
+            Microseconds, int64, shape (rows,), `NO_PROGRESS` for rows that show none; ``None`` to
+            have `measure` called for each row.
         """
         return None
 
 
 class Bounded(NamedTuple):
-    """A value as it reaches the logic of a step whose watermarks other partitions may hold.
+    """A value with watermark bounds, for a step whose watermarks source partitions may hold.
 
     Attributes:
         value: the value; ``(side, value)`` where the step reads several streams.
-        others_us: the greatest watermark that other source partitions let the step go by.
-        own_us: the progress of the value's own source partition, this value counted.
-        source: the number of that partition in the epoch; -1 where it has none.
+        others_us: the greatest watermark that the other source partitions allow, in µs.
+        own_us: the progress of the value's own source partition including this value, in µs.
+        source: the number of that partition in the epoch; -1 for a value of no partition.
     """
 
     value: Any
@@ -254,11 +254,11 @@ class Bounded(NamedTuple):
 
 
 class Stamped(NamedTuple):
-    """A value as it reaches the logic of a step that measures progress.
+    """A value with the progress of its stream, for a step that measures progress.
 
     Attributes:
         value: the value; ``(side, value)`` where the step reads several streams.
-        progress_us: how far the stream had come once this value was counted.
+        progress_us: the stream's progress including this value, in µs.
     """
 
     value: Any

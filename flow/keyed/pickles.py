@@ -1,7 +1,7 @@
-"""Pickles of state: reading those of earlier versions, whose classes lay in other modules.
+"""Pickles of state, including pickles of earlier versions whose classes lay in other modules.
 
-A pickle names the module of each class that it holds. A package whose classes have moved says so
-with `module_moved`, and state that was kept before goes on.
+A pickle names the module of each class that it holds. A package whose classes have moved registers
+the move with `register_moved_module`, so that checkpoints of earlier versions can be restored.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing_extensions import override
 _MOVED: dict[str, str] = {}
 
 
-def module_moved(before: str, now: str) -> None:
+def register_moved_module(before: str, now: str) -> None:
     """Read classes that pickles name in module `before` from module `now`."""
     _MOVED[before] = now
 
 
-def module_now(module: str) -> str:
+def current_module(module: str) -> str:
     """Return the name that a module of an earlier version has now.
 
-    >>> module_now("collections")
+    >>> current_module("collections")
     'collections'
     """
     return _MOVED.get(module, module)
@@ -38,11 +38,11 @@ def load_pickle(content: bytes | memoryview) -> Any:
     try:
         return pickle.loads(content)
     except (ImportError, AttributeError):
-        # Rare, so that pickles of this version cost no lookup of names in Python.
+        # The fallback is rare: pickles of this version cost no lookup of names in Python.
         return _Unpickler(io.BytesIO(content)).load()
 
 
 class _Unpickler(pickle.Unpickler):
     @override
     def find_class(self, module_name: str, global_name: str, /) -> Any:
-        return super().find_class(module_now(module_name), global_name)
+        return super().find_class(current_module(module_name), global_name)

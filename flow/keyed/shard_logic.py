@@ -1,13 +1,13 @@
-"""The contract for keyed steps that run many keys at once.
+"""The contract of keyed steps that run over columns: one logic for all keys of a shard.
 
-A `StatefulBatchLogic` lives for one key, and is called for it. Where a step does the same
-arithmetic for every key, it can offer a `ShardLogic` besides: one object that has the state of many
-keys of a shard, takes all their values of an epoch together, and works on columns. Laws:
+A `StatefulBatchLogic` lives for one key. A step that does the same arithmetic for every key can
+also offer a `ShardLogic`: one object with the state of many keys of a shard, which takes all their
+values of an epoch together and works on columns. Laws:
 
-- For each key it gives what the step's logics would give, item for item, in the same order.
-- State that either of the two has written can be read by the other.
-- Keys have *places*: first those of the segments that were loaded, in order, then new ones as they
-  turn up. A place never changes.
+- For each key a `ShardLogic` emits the items that the step's key logic would emit, in that order.
+- Each of the two can restore state that the other has written.
+- A key's *slot* is its row in the shard state: slots first number the keys of the loaded segments,
+  in the order of loading, then new keys in the order of arrival. A slot never changes.
 """
 
 from __future__ import annotations
@@ -28,20 +28,23 @@ from flow.keyed.logic import Counted
 
 
 class ShardRows(NamedTuple):
-    """What has arrived in an epoch, the rows of each key together, in order of position.
+    """Values of one epoch and shard, grouped by key, in order of position within a key.
+
+    All arrays are int64.
 
     Attributes:
-        keys: the keys, each once, as Arrow text.
-        counts: how many rows each key has.
-        order: which of `values` each row is.
-        pos: each row's position in the epoch.
-        values: rows of an Arrow schema, or Python objects.
-        reached_us: for a step that measures progress, how far its stream had come once each row was
-            counted; it grows from row to row of a key.
-        others_us: where source partitions may hold the step's watermarks, the bound by the others
-            than each row's own.
-        own_us: the progress of each row's own source partition, this row counted.
-        sources: the number of that partition in the epoch, -1 for a row of none.
+        keys: the distinct keys, Arrow text, shape (keys,).
+        counts: the number of rows of each key, shape (keys,).
+        order: the index into `values` of each row, shape (rows,).
+        pos: the position of each row in the epoch, shape (rows,).
+        values: the values in order of arrival: rows of an Arrow schema, or Python objects.
+        reached_us: for a step that measures progress, the progress of its stream including each
+            row, in µs, shape (rows,); non-decreasing within a key.
+        others_us: where source partitions may hold the step's watermarks, the bound that partitions
+            other than the row's own set at each row, in µs, shape (rows,).
+        own_us: the progress of each row's own source partition including the row, in µs, shape
+            (rows,).
+        sources: the number of that partition in the epoch, shape (rows,); -1 for a row of none.
     """
 
     keys: pa.Array
@@ -56,16 +59,17 @@ class ShardRows(NamedTuple):
 
 
 class ShardEpoch(NamedTuple):
-    """What an epoch asks of a shard.
+    """Parameters of an epoch for a shard.
 
     Attributes:
-        moment: its system time, and how far the step's stream has come with all of the epoch.
-        before: the same, with how far the stream had come before the epoch's rows.
-        end_of_input: whether nothing will come after it.
-        wanted: which of the step's streams anybody reads, by number; what would go to another need
-            only be counted.
-        changed_from: what the step's settings were when the state was kept, if they are others now
-            (see `flow.keyed.step.LogicBuilder.settings`); all keys are loaded then.
+        moment: the epoch's system time, with the stream progress after all of the epoch's rows.
+        before: the epoch's system time, with the stream progress before the epoch's rows.
+        end_of_input: True if this is the last epoch of the input.
+        wanted: numbers of the step's streams that have a reader; items of other streams need only
+            be counted.
+        changed_from: the settings with which the state was written, if the step's settings differ
+            now (see `flow.keyed.step.LogicBuilder.settings`), else ``None``. All keys are loaded in
+            such an epoch.
     """
 
     moment: Moment
@@ -76,34 +80,33 @@ class ShardEpoch(NamedTuple):
 
 
 @dataclass
-class ShardMade:
-    """What came of a shard's part of an epoch.
+class ShardOutput:
+    """Output of a step in one shard and epoch.
 
     Attributes:
-        chunks: for each of the step's streams, what goes there, in any number of pieces.
-        unwanted: for each of them, how many items besides, that nobody reads.
-        counted: what else is to be counted.
+        chunks: for each of the step's streams, the chunks to emit there.
+        unread: for each of the streams, the number of items that were not made, as no step reads
+            the stream.
+        counted: further counts of the step, such as of late values.
     """
 
     chunks: list[list[Chunk]]
-    unwanted: list[int]
+    unread: list[int]
     counted: list[Counted] = field(default_factory=list)
 
     @classmethod
-    def nothing(cls, ports: int) -> ShardMade:
-        """Nothing for any of so many streams."""
+    def empty(cls, ports: int) -> ShardOutput:
+        """Return an output without items for a number of streams."""
         return cls([[] for _ in range(ports)], [0] * ports)
 
 
 class KeyFailure(Exception):
-    """Raised by a `ShardLogic` to say at which key and value something went wrong.
-
-    What went wrong is its cause, a `RejectedValue` or what a user's function raised.
+    """A failure at one key, raised by a `ShardLogic`.
 
     Attributes:
         key: the key.
-        value: the value; ``None`` when it is not about one.
-        cause: what went wrong.
+        value: the value; ``None`` for a failure that no single value caused.
+        cause: a `RejectedValue`, or the exception that a user's function raised.
     """
 
     def __init__(self, key: str, value: Any, cause: BaseException) -> None:
@@ -113,14 +116,15 @@ class KeyFailure(Exception):
         super().__init__(key, value, cause)
 
 
-class Dumped(NamedTuple):
-    """A segment to be kept.
+class SegmentDump(NamedTuple):
+    """Snapshot of a segment.
 
     Attributes:
-        content: the segment; ``None`` when its keys have nothing to remember.
-        keys: how many keys it holds.
-        due_us: the least time at which one of them is due.
-        held_us: the least watermark that one of them waits for whose watermark is held.
+        content: the segment's bytes; ``None`` if none of its keys has state.
+        keys: the number of keys in the segment.
+        due_us: the least due time of its keys, in µs.
+        held_us: the least watermark that one of its held keys waits for, in µs; `NEVER` if no key
+            is held.
     """
 
     content: bytes | None
@@ -130,44 +134,48 @@ class Dumped(NamedTuple):
 
 
 class ShardLogic(ABC):
-    """The state of keys of one shard, and what to do with their values."""
+    """State of the keys of one shard, and the step's work on their values."""
 
     @abstractmethod
     def load(self, content: bytes) -> int:
-        """Add the keys of a segment; returns how many there are.
+        """Add the keys of a segment, and return their number.
 
-        It is called before `run`, or after it, when a segment is to be laid out anew.
+        The engine calls it before `run`, and after `run` for segments whose keys change places
+        because the number of segments changes.
         """
 
     @abstractmethod
-    def run(self, rows: ShardRows | None, epoch: ShardEpoch) -> ShardMade:
-        """Take an epoch's rows, and do what is due.
+    def run(self, rows: ShardRows | None, epoch: ShardEpoch) -> ShardOutput:
+        """Process an epoch's rows and the timers that are due.
 
         Raises:
-            KeyFailure: when a value cannot be used, or a user's function raised.
+            KeyFailure: when a value is rejected, or a user's function raised.
         """
 
     @abstractmethod
     def keys(self) -> pa.Array:
-        """All keys, by place, as Arrow text."""
+        """Return all keys by slot, as Arrow text, shape (slots,)."""
 
     @abstractmethod
     def changed(self) -> npt.NDArray[np.bool_]:
-        """By place, whether what is remembered of a key may differ from what was loaded."""
+        """Return the mask of slots whose state may differ from the loaded one, shape (slots,)."""
 
     @abstractmethod
-    def dump(self, numbers: Ints, wanted: list[int]) -> list[Dumped]:
-        """The keys, by segment.
+    def dump(self, numbers: Ints, wanted: list[int]) -> list[SegmentDump]:
+        """Return snapshots of segments, in the order of `wanted`.
 
         Args:
-            numbers: each key's segment, by place.
-            wanted: the segments to give.
+            numbers: the segment number of each key by slot, int64, shape (slots,).
+            wanted: the numbers of the segments to return.
         """
 
     @abstractmethod
     def due_us(self) -> int:
-        """The least time at which a key is due; for a step that measures progress, in its units."""
+        """Return the least due time of a key, in µs.
+
+        For a step that measures progress, due times are in the units of the measure.
+        """
 
 
 ShardLogicBuilder: TypeAlias = Callable[[], ShardLogic]
-"""Makes a `ShardLogic` without keys."""
+"""Function that returns a `ShardLogic` without keys."""

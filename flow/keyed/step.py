@@ -23,7 +23,7 @@ class KeyByKey:
     """The lowering of a step that runs key by key.
 
     Attributes:
-        reason: why the step does not run over columns, in words that follow "because".
+        reason: the reason why the step does not run over columns, to be read after "because".
     """
 
     reason: str
@@ -34,10 +34,10 @@ class OverColumns:
     """The lowering of a step that runs all keys of a shard at once.
 
     Attributes:
-        shard_logic: makes the step's `ShardLogic`.
-        fields: the fields of records that the step reads; ``None`` for any of them.
-        record_ports: numbers of the streams on which whole records leave. While one of them is
-            read, the step needs all fields.
+        shard_logic: the function that returns the step's `ShardLogic`.
+        fields: the fields of records that the step reads; ``None`` for all of them.
+        record_ports: numbers of the streams that emit whole records. The step needs all fields
+            while one of these streams has a reader.
     """
 
     shard_logic: ShardLogicBuilder
@@ -48,23 +48,23 @@ class OverColumns:
         """Return the fields that the step needs, ``None`` for all.
 
         Args:
-            wanted: numbers of the streams that are read.
+            wanted: numbers of the streams that have a reader.
         """
         return None if self.record_ports & wanted else self.fields
 
 
 Lowering: TypeAlias = "KeyByKey | OverColumns"
 
-_ASKED_FOR = KeyByKey("`flow.testing.key_by_key` asks for it")
+_REQUESTED = KeyByKey("`flow.testing.key_by_key` asks for it")
 _SWITCH = ContextVar("key_by_key", default=False)
 
 
 @contextmanager
 def key_by_key() -> Iterator[None]:
-    """Run all keyed steps key by key: the switch to hold one path against the other.
+    """Run all keyed steps key by key, to compare the two paths.
 
-    Flows that are compiled inside the block, by any engine, run key by key for good. A `TestDriver`
-    that was made outside it does so for the epochs inside it.
+    Flows that any engine compiles inside the block always run key by key. A `TestDriver` that was
+    made outside the block runs key by key for the epochs inside the block.
     """
     token = _SWITCH.set(True)
     try:
@@ -79,49 +79,48 @@ def runs_key_by_key() -> bool:
 
 
 class LogicBuilder(ABC):
-    """A builder of logics that declares more than how to make them.
+    """A builder of key logic that also declares the capabilities of its step.
 
-    Any function will do as a builder. A class that derives from this one declares the capabilities
-    of its step besides; each has a default that asks for nothing.
+    A builder may be any function. A class that derives from this one can declare capabilities; the
+    default of each is not to have it.
     """
 
     @abstractmethod
     def __call__(self, snapshot: Any) -> KeyLogic[Any, Any]:
-        """Return the logic of a key, from a snapshot, or from ``None`` for a new key."""
+        """Return the logic of a key, restored from a snapshot; ``None`` stands for a new key."""
 
     @property
     def progress(self) -> Progress | None:
-        """The measure of stream progress, for a step that goes by it."""
+        """The measure of stream progress; ``None`` for a step that does not use stream progress."""
         return None
 
     @property
     def holds(self) -> Progress | None:
         """The measure by which source partitions that are behind hold the step's watermarks.
 
-        Where the step's sources have several partitions, each value reaches its logic as a
-        `Bounded` one.
+        If the step's sources have several partitions, the engine wraps each value in a `Bounded`.
         """
         return None
 
     @property
     def follows_inputs(self) -> bool:
-        """True if the step's logics go by `Moment.inputs_us`, and are due by it."""
+        """True if the step's time is the inputs' clock, `Moment.inputs_us`, timers included."""
         return False
 
     @property
     def settings(self) -> str:
-        """The settings that decide when keys are due; kept with the state, empty for none.
+        """The settings that due times depend on, stored with the state; empty for none.
 
-        Where a flow goes on with other settings, every key of the step is called once.
+        If a flow resumes with different settings, every key of the step is called once.
         """
         return ""
 
     def lower(self) -> Lowering:
-        """Return how the step runs over columns, or why it runs key by key."""
+        """Return the lowering to columns, or the reason for running key by key."""
         return KeyByKey(f"{type(self).__name__} has no columnar form")
 
     def snapshots_in(self, content: bytes) -> Iterable[tuple[str, Any, int]]:
-        """Read a segment that the step's `ShardLogic` wrote, for a step that runs key by key now.
+        """Read a segment that the step's `ShardLogic` wrote, for a step that now runs key by key.
 
         Args:
             content: the segment, whose first byte is 2.
@@ -152,15 +151,15 @@ class LogicBuilder(ABC):
 
 @dataclass(frozen=True)
 class Stateful(Operator):
-    """A keyed step: a builder makes the logic of each key.
+    """A keyed step, whose builder makes the logic of each key.
 
-    With `sides` greater than one the step reads that many streams and each value reaches the logic
-    as ``(side, value)``. With more than one stream in `emits`, a logic emits
+    With `sides` greater than one the step reads that many streams, and the logic receives each
+    value as ``(side, value)``. With more than one stream in `emits`, a logic emits
     ``(port number, value)``, or ``(COUNTED, Counted(...))``.
 
     Attributes:
-        builder: makes the logic of a key.
-        kind: name of the operator, for people.
+        builder: the function that returns the logic of a key.
+        kind: name of the operator, for messages.
         sides: number of streams that the step reads.
         emits: names of the streams that the step makes.
     """
@@ -191,10 +190,10 @@ class Stateful(Operator):
         return self.builder.settings if isinstance(self.builder, LogicBuilder) else ""
 
     def lower(self) -> Lowering:
-        """Return how the step runs over columns, or why it runs key by key."""
+        """Return the lowering to columns, or the reason for running key by key."""
         if not isinstance(self.builder, LogicBuilder):
             return KeyByKey(f"{self.kind} calls Python for each key")
-        return _ASKED_FOR if runs_key_by_key() else self.builder.lower()
+        return _REQUESTED if runs_key_by_key() else self.builder.lower()
 
     @property
     @override

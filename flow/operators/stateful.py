@@ -12,7 +12,7 @@ from flow.dataflow import KeyedStream, Stream
 from flow.durations import Duration, duration_us
 from flow.errors import RAISED, FlowBuildError, brief, shorten
 from flow.instants import NEVER, Moment, from_us
-from flow.keyed.detaching import CONSTANTS, detached
+from flow.keyed.detaching import CONSTANTS, detach
 from flow.keyed.logic import (
     DISCARD,
     KEEP,
@@ -277,7 +277,7 @@ class _FlatMapLogic(StatefulLogic[Any, Any, Any]):
     def on_item(self, value: Any, moment: Moment) -> tuple[Iterable[Any], Keep]:  # noqa: ARG002
         self._state, made = _two(self._mapper(self._state, value), "values")
         if type(self._state) not in CONSTANTS:
-            made = [detached(one, self._state) for one in made]
+            made = [detach(one, self._state) for one in made]
         return made, DISCARD if self._state is None else KEEP
 
     def snapshot(self) -> Any:
@@ -301,7 +301,7 @@ class _MapLogic(OneToOneLogic):
                     _two(returned, "value")
                 state, one = returned
                 if type(state) not in CONSTANTS:
-                    one = detached(one, state)
+                    one = detach(one, state)
                 made.append(one)
         except RAISED as error:
             raise RejectedValue(value, f"the mapper raised {brief(error)}") from error

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from flow.keyed.detaching import detached
+from flow.keyed.detaching import detach
 from flow_windowing.aggregates.aggregator import Aggregator, called
 from flow_windowing.contract.arrival import Arrival
 from flow_windowing.contract.logic import EpochWindowLogic
@@ -165,7 +165,7 @@ class Reduce(Aggregator[Any, Any, Any]):
 def result_now(aggregator: Aggregator[Any, Any, Any], state: Any) -> Any:
     """Return the result of a window that goes on, which later values do not change."""
     if not isinstance(aggregator, Named):
-        return detached(called(aggregator, "result", state), state)
+        return detach(called(aggregator, "result", state), state)
     parts = zip(aggregator.names, aggregator.aggregators, state, strict=True)
     return {name: result_now(one, kept) for name, one, kept in parts}
 

@@ -16,7 +16,7 @@ from flow.durations import Duration, duration_us
 from flow.errors import RAISED, FlowBuildError, FlowTypeError, brief, shorten
 from flow.fields import FieldPath, field_path
 from flow.instants import NEVER, Instant, Moment, instant_us
-from flow.keyed.due import held_until
+from flow.keyed.due import held_due_us
 from flow.keyed.logic import Progress
 from flow.operators import RejectedValue
 from flow_windowing.clocks.clock import Clock, ClockLogic, DroppedValue, Reading
@@ -250,7 +250,7 @@ class _KeyLogic(ClockLogic[Any, ClockState]):
         if self._clock.on_idle == "hold":
             due_us = moment.inputs_now_us if watermark_us <= self._base_us else NEVER
         if due_us <= moment.inputs_now_us and watermark_us > self.watermark(moment):
-            return held_until(watermark_us)
+            return held_due_us(watermark_us)
         return due_us
 
     @override

@@ -22,7 +22,7 @@ from typing_extensions import override
 
 from flow.errors import RAISED, shorten
 from flow.instants import NEVER, Moment, from_us
-from flow.keyed.detaching import detached_from
+from flow.keyed.detaching import detach_items
 from flow.keyed.logic import (
     COUNTED,
     DISCARD,
@@ -272,7 +272,7 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
     def _speak(self, window_id: int, made: Iterable[Any]) -> None:
         """Send down what an open window has made; what the window keeps goes on to change."""
         logic = self._windows[window_id]
-        values = made if logic.detaches else detached_from(logic, made)
+        values = made if logic.detaches else detach_items(logic, made)
         self._down(self._windower.metadata(window_id), values)
 
     def _merge(self, original: int, target: int) -> None:

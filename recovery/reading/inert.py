@@ -24,7 +24,7 @@ from zoneinfo import ZoneInfo
 
 from typing_extensions import override
 
-from flow.keyed.pickles import module_now
+from flow.keyed.pickles import current_module
 
 _PLAIN = frozenset(
     {
@@ -185,7 +185,7 @@ class _Unpickler(pickle.Unpickler):
 
     @override
     def find_class(self, module_name: str, global_name: str, /) -> Any:
-        name = module_now(module_name), global_name
+        name = current_module(module_name), global_name
         if name in _PLAIN:
             found = super().find_class(*name)
             return _made(found) if _takes_attributes(found) else found

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from flow.durations import duration_text, duration_us
 from flow.instants import MAX_US, MIN_US, from_us
-from flow.keyed.due import held_at_us
+from flow.keyed.due import held_watermark_us
 from recovery.reading.inert import Inert
 
 Json: TypeAlias = Any
@@ -42,11 +42,11 @@ def command(tool: str, root: str, *rest: object) -> str:
 def due_text(due_us: int) -> str | None:
     """Return a due time as an instant or as the reason of a hold; ``None`` without a timer.
 
-    >>> from flow.keyed.due import held_until
-    >>> due_text(1_500_000), due_text(held_until(0))
+    >>> from flow.keyed.due import held_due_us
+    >>> due_text(1_500_000), due_text(held_due_us(0))
     ('1970-01-01T00:00:01.500000Z', 'held until partitions behind reach 1970-01-01T00:00:00Z')
     """
-    held_us = held_at_us(due_us)
+    held_us = held_watermark_us(due_us)
     if held_us is None:
         return time_text(due_us)
     return f"held until partitions behind reach {time_text(held_us) or 'their end'}"

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from flow.connectors.files.places import explained, locate
 from flow.errors import CheckpointError
 from flow.instants import NEVER, from_us
-from flow.keyed.due import held_at_us
+from flow.keyed.due import held_watermark_us
 from flow_windowing.rules.key_state import DriverState
 from recovery.reading.checkpoint import open_checkpoint
 from recovery.reading.kept_state import KeptKey, KeptState, load_snapshot
@@ -156,7 +156,7 @@ def _rows(
     keys: Iterator[KeptKey], step_id: str, windowing: WindowingStep, shape: _Shape
 ) -> Iterator[Row]:
     for kept in keys:
-        is_due = kept.due_us < NEVER and held_at_us(kept.due_us) is None
+        is_due = kept.due_us < NEVER and held_watermark_us(kept.due_us) is None
         due = from_us(kept.due_us) if is_due else None
         row: Row = {"key": kept.key, "due": due, "snapshot": kept.snapshot}
         snapshot = load_snapshot(kept, step_id)

@@ -69,7 +69,7 @@ def test_some_of_them_are_taken_and_joined(values: list[Any], data: st.DataObjec
     rows = data.draw(st.lists(st.integers(0, len(values) - 1), max_size=6))
     taken = columns.take(np.array(rows, np.int64))
     assert exactly(taken.values()) == exactly([values[row] for row in rows])
-    joined = columns.joined([taken, columns])
+    joined = columns.concatenate([taken, columns])
     assert exactly(joined.values()) == exactly([*values, *(values[row] for row in rows), *values])
 
 
@@ -132,10 +132,10 @@ def test_what_is_no_number_stays_so() -> None:
 
 def test_only_those_of_one_shape_are_alike() -> None:
     pairs = in_columns([(1, 2.0)])
-    assert pairs.like(in_columns([(3, 4.0)]))
-    assert not pairs.like(in_columns([(3, 4)]))
-    assert not in_columns([1]).like(in_columns([(1,)]))
-    assert not in_columns([{"a": 1}]).like(in_columns([{"b": 1}]))
+    assert pairs.has_layout_of(in_columns([(3, 4.0)]))
+    assert not pairs.has_layout_of(in_columns([(3, 4)]))
+    assert not in_columns([1]).has_layout_of(in_columns([(1,)]))
+    assert not in_columns([{"a": 1}]).has_layout_of(in_columns([{"b": 1}]))
 
 
 def test_times_written_as_pickles_of_them_are_still_read() -> None:
@@ -144,4 +144,4 @@ def test_times_written_as_pickles_of_them_are_still_read() -> None:
     amounts = np.array([1.5, -2.0, 0.0])
     columns = PlainColumns.decoded((2, "tf", (content, amounts.tobytes())))
     assert columns.values() == list(zip(times, amounts.tolist(), strict=True))
-    assert columns.like(in_columns([(NOON, 1.0)]))
+    assert columns.has_layout_of(in_columns([(NOON, 1.0)]))

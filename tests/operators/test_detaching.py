@@ -12,7 +12,7 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, Stream
 from flow.instants import Moment
-from flow.keyed.detaching import detached, detached_from
+from flow.keyed.detaching import detach, detach_items
 from flow.keyed.logic import KEEP, Keep, StatefulLogic
 from flow.testing import TestDriver, TestingSink, TestingSource
 
@@ -151,5 +151,5 @@ def test_an_item_that_is_the_state_is_what_it_was_when_it_was_emitted(name: str)
 def test_other_items_are_not_copied() -> None:
     item = [object()]
     logic = Gathering(None)
-    assert detached_from(logic, [item])[0] is item
-    assert detached(item, [item]) is item
+    assert detach_items(logic, [item])[0] is item
+    assert detach(item, [item]) is item

@@ -87,12 +87,12 @@ MISBEHAVIOURS: dict[str, tuple[Any, str]] = {
     ),
     "a bool for keep": (
         ([1], True),
-        "on_item raised TypeError: Misbehaving must say KEEP or DISCARD beside what it emits, "
+        "on_item raised TypeError: Misbehaving must return KEEP or DISCARD beside its values, "
         "got True",
     ),
     "text for keep": (
         ([1], "keep"),
-        "on_item raised TypeError: Misbehaving must say KEEP or DISCARD beside what it emits, "
+        "on_item raised TypeError: Misbehaving must return KEEP or DISCARD beside its values, "
         "got 'keep'",
     ),
 }

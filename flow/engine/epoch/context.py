@@ -1,4 +1,4 @@
-"""What the code of one task knows of its epoch, and what it reports."""
+"""The parameters of an epoch for its tasks, and the statistics that tasks report."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class ReadUpTo(NamedTuple):
     """The clock of an input in an epoch: the running time up to which its source has been read.
 
     Attributes:
-        before_us: the last moment before the epoch's items at which it was read to its end.
-        after_us: the same with them.
+        before_us: the clock before the epoch's items, in µs.
+        after_us: the clock after the epoch's items, in µs.
     """
 
     before_us: int
@@ -29,13 +29,13 @@ SourcePartition: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True)
 class Control:
-    """What reaches every shard of every level in every epoch.
+    """Parameters of an epoch, which reach every shard of every level.
 
     Attributes:
         moment: the epoch's system time.
-        end_of_input: whether the flow is being drained: nothing will come after this epoch.
-        read: the clock of each input; one without an entry has been read up to now.
-        behind: partitions of which more is known to be there than the epoch reads.
+        end_of_input: True if the flow is drained, and this epoch is its last.
+        read: the clock of each input; an input without an entry has been read up to now.
+        behind: partitions that are known to hold more items than the epoch reads.
         many: inputs whose source has several partitions.
         sources: the partitions that the epoch reads, where its positions carry a partition's
             number in this list; ``None`` where they carry none.
@@ -58,7 +58,7 @@ class Control:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the control as JSON, without what is as it mostly is."""
+        """Return the control as JSON, without fields that have their default."""
         found: dict[str, Any] = {
             "now": self.moment.now_us,
             "down": self.moment.downtime_us,
@@ -113,8 +113,8 @@ class LateSource(NamedTuple):
 
     Attributes:
         step_id: the step.
-        came_from: the source partition that brought them, by a name for people.
-        ahead: the one that was furthest ahead in event time then.
+        came_from: the name of the source partition of the values, for messages.
+        ahead: the name of the partition that was furthest ahead in event time.
     """
 
     step_id: str
@@ -124,21 +124,21 @@ class LateSource(NamedTuple):
 
 @dataclass
 class Stats:
-    """What a task counted, summed over tasks on the way to where the flow was started.
+    """Statistics of an epoch, summed over tasks.
 
     Attributes:
-        counts: how often something happened, by (step, what).
-        gauges: how much there is of something in this epoch, by (step, what).
-        due_us: the least system time at which a step wants to be called again.
-        dues: the same for each step that wants to; for a step that goes by its inputs' clock, the
-            system time that this has to reach.
-        reached: how far each source partition has come in event time, less the wait, where several
-            hold a step's watermarks: the least over the steps that it feeds.
-        lateness: how many values were late, by (step, late by how many microseconds).
-        late_from: how many values were late, by (step, source partition), where several partitions
+        counts: counters, by (step, name).
+        gauges: sizes at the end of the epoch, by (step, name).
+        due_us: the least due time of a step, in system time, µs.
+        dues: the due time of each step that has one; for a step on its inputs' clock, the time that
+            this clock has to reach.
+        reached: the progress of each source partition in event time less the wait, in µs, where
+            partitions hold watermarks: the least over the steps that the partition feeds.
+        lateness: the number of late values, by (step, lateness in µs).
+        late_from: the number of late values, by (step, source partition), where several partitions
             feed the step.
-        late_sources: the same with the names of partitions; known where the flow was started.
-        notes: a few examples of what was dropped, in words.
+        late_sources: the number of late values by names of partitions; set in the driver only.
+        notes: a few examples of dropped values, in words.
     """
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -152,17 +152,17 @@ class Stats:
     late_sources: Counter[LateSource] = field(default_factory=Counter)
 
     def reach(self, partition: SourcePartition, reached_us: int) -> None:
-        """Note how far a source partition has come for a step that it feeds."""
+        """Record the progress of a source partition for a step that it feeds."""
         self.reached[partition] = min(self.reached.get(partition, NEVER), reached_us)
 
     def due(self, step_id: str, due_us: int) -> None:
-        """Note when a step wants to be called again."""
+        """Record the due time of a step."""
         if due_us < NEVER:
             self.due_us = min(self.due_us, due_us)
             self.dues[step_id] = min(self.dues.get(step_id, NEVER), due_us)
 
     def add(self, other: Stats) -> None:
-        """Add what another task counted."""
+        """Add the statistics of another task."""
         self.counts.update(other.counts)
         self.gauges.update(other.gauges)
         self.due_us = min(self.due_us, other.due_us)
@@ -175,12 +175,12 @@ class Stats:
         self.notes = (self.notes + other.notes)[:MAX_NOTES]
 
     def note(self, text: str) -> None:
-        """Keep an example, if there are not enough already."""
+        """Record an example, up to `MAX_NOTES`."""
         if len(self.notes) < MAX_NOTES:
             self.notes.append(text)
 
     def encode(self) -> bytes:
-        """The stats as bytes."""
+        """Return the statistics as bytes."""
         tables = [_rows(self.counts), _rows(self.gauges)]
         reached = [[*partition, reached_us] for partition, reached_us in self.reached.items()]
         late = [[*of_step, count] for of_step, count in self.lateness.items()]
@@ -190,7 +190,7 @@ class Stats:
 
     @classmethod
     def decode(cls, payload: bytes) -> Stats:
-        """The stats in bytes made by `encode`."""
+        """Return the statistics in bytes made by `encode`."""
         counts, gauges, due_us, notes, dues, rows, late, came = json.loads(payload)
         reached = {(name, number): reached_us for name, number, reached_us in rows}
         lateness = Counter({(step_id, late_us): count for step_id, late_us, count in late})
@@ -212,13 +212,13 @@ MAX_NOTES = 5
 
 @dataclass
 class TaskContext:
-    """What the steps run by one task share.
+    """Shared context of the steps that one task runs.
 
     Attributes:
         moment: the epoch's system time.
-        stats: what is counted.
-        printed: what inspectors printed.
-        run_id: what this run of the flow is known by, for what workers keep from epoch to epoch.
+        stats: the task's statistics.
+        printed: lines that inspectors printed.
+        run_id: identity of the run, for caches that workers keep across epochs.
         control: the epoch; ``None`` where Spark reads the input and its tasks do not know it.
     """
 

@@ -1,7 +1,7 @@
-"""Failures on their way from a worker to where the flow was started.
+"""Transport of failures from a worker to the driver.
 
-A failure travels as a packet, not as an exception through Spark: no task is retried for an error
-that would come again, Spark logs no stack trace for it, and the user gets the very exception.
+A failure travels as a packet, not as an exception through Spark: Spark does not retry a task for an
+error that would recur, logs no stack trace, and the user receives the original exception.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _OWN = tuple(f"{_HOME / name}{os.sep}" for name in ("flow", "flow_windowing", "r
 
 
 def encode_failure(error: FlowError) -> bytes:
-    """An error and its cause as bytes."""
+    """Return an error and its cause as bytes."""
     cause = error.__cause__
     trace = "" if cause is None else user_trace(cause)
     return pickle.dumps((portable(error), None if cause is None else portable(cause), trace), 5)
 
 
 def decode_failure(payload: bytes) -> FlowError:
-    """The error in bytes made by `encode_failure`, with its cause and a note of where it rose."""
+    """Return the error in bytes made by `encode_failure`, with its cause and the worker's trace."""
     error, cause, trace = pickle.loads(payload)
     if cause is not None:
         if trace:
@@ -39,20 +39,20 @@ def decode_failure(payload: bytes) -> FlowError:
 
 
 def user_trace(error: BaseException) -> str:
-    """The frames of a traceback that are not this project's own, innermost last."""
+    """Return the frames of a traceback outside this project, innermost last."""
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if not frame.filename.startswith(_OWN)]
     return "".join(traceback.format_list(theirs)).rstrip()
 
 
 def naming(step_id: str, error: SourceError) -> SourceError:
-    """A source's error with the step that reads it, which a source does not know."""
+    """Return a source's error with the step that reads the source, which a source does not know."""
     prefix = f"step {step_id!r}: "
     return error if str(error).startswith(prefix) else SourceError(f"{prefix}{error}")
 
 
 def portable(error: ExceptionT) -> ExceptionT | RuntimeError:
-    """The exception itself if it can be pickled and read again, else one that says the same."""
+    """Return an exception that can be pickled: the exception itself, or one with its message."""
     try:
         pickle.loads(pickle.dumps(error, 5))
         str(error)

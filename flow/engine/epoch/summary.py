@@ -1,4 +1,4 @@
-"""What a run did: counts by step, summed as the epochs go by."""
+"""The summary of a run: counts by step, summed over epochs."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from flow.engine.epoch.context import LateSource, Stats
 
 @dataclass
 class Summary:
-    """What a run of a flow did.
+    """Summary of a run of a flow.
 
     Attributes:
         flow_id: the flow's name.
-        engine: which engine ran it.
-        epochs: how many epochs it ran.
-        seconds: how long it took.
-        counts: how often something happened, by (step, what): ``in`` and ``out`` items,
-            ``filtered``, ``late``, ``gap``, ``dropped``, ``invalid``, ``errors``.
-        gauges: how much there was of something in the last epoch, by (step, what): ``keys``,
-            ``state_bytes``, and ``apart_us``, how far the source partitions that feed a step are
-            apart in event time, in microseconds, where some hold its watermarks.
-        stopped: whether it was asked to stop before its input ended.
-        aborted: whether a test's ``ABORT`` ended it.
-        behind: how many items waited behind the last epoch, by input and source partition, for
-            inputs that know it, such as topics of Kafka.
-        lateness: how many values were late, by (step, late by how many microseconds, rounded up).
-        late_sources: how many values were late, by where they came from, where several source
-            partitions feed a step.
+        engine: the name of the engine.
+        epochs: the number of epochs.
+        seconds: the duration of the run.
+        counts: counters, by (step, name): ``in`` and ``out`` items, ``filtered``, ``late``,
+            ``gap``, ``dropped``, ``invalid``, ``errors``.
+        gauges: sizes at the end of the last epoch, by (step, name): ``keys``, ``state_bytes``, and
+            ``apart_us``, the distance in event time of the source partitions that feed a step, in
+            microseconds, where some hold its watermarks.
+        stopped: True if the run was asked to stop before its input ended.
+        aborted: True if a test's ``ABORT`` ended the run.
+        behind: the number of items not read yet after the last epoch, by input and source
+            partition, for inputs that know it, such as topics of Kafka.
+        lateness: the number of late values, by (step, lateness in microseconds, rounded up).
+        late_sources: the number of late values by origin, where several source partitions feed a
+            step.
     """
 
     flow_id: str
@@ -44,7 +44,7 @@ class Summary:
     late_sources: Counter[LateSource] = field(default_factory=Counter)
 
     def add(self, stats: Stats) -> None:
-        """Add what an epoch counted."""
+        """Add the statistics of an epoch."""
         self.epochs += 1
         self.counts.update(stats.counts)
         self.gauges = stats.gauges
@@ -60,5 +60,5 @@ class Summary:
         return {one: count for one, count in self.late_sources.items() if one.step_id == step_id}
 
     def count(self, step_id: str, what: str) -> int:
-        """How often something happened in a step."""
+        """Return a counter of a step."""
         return self.counts[step_id, what]

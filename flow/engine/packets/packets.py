@@ -36,8 +36,8 @@ from flow.columns.chunks import (
     as_pairs,
     in_order,
     key_array,
-    ordered_by,
     pick,
+    radix_order,
     reorder,
 )
 from flow.columns.plain_columns import Plain, PlainColumns
@@ -256,9 +256,9 @@ def _encode_keyed_records(chunk: KeyedRecords, shards: int) -> Iterator[tuple[in
         return
     coded = as_dictionary(chunk.keys)
     codes, shard_of_key = coded.indices.to_numpy(), shard_of(hash_keys(coded.dictionary), shards)
-    keys_in_order = ordered_by(shard_of_key, shards)
+    keys_in_order = radix_order(shard_of_key, shards)
     shard_of_row = shard_of_key[codes]
-    order = ordered_by(shard_of_row, shards)
+    order = radix_order(shard_of_row, shards)
     place_of_key = np.empty(len(keys_in_order), np.int32)
     place_of_key[keys_in_order] = np.arange(len(keys_in_order))
     places, pos = place_of_key[codes[order]], chunk.pos[order]
@@ -290,7 +290,7 @@ def _mostly_differ(keys: pa.Array) -> bool:
 def _encode_each_key(chunk: KeyedRecords, shards: int) -> Iterator[tuple[int, bytes]]:
     """Each shard's rows, each with its key."""
     shard_of_row = shard_of(hash_keys(chunk.keys), shards)
-    rows = ordered_by(shard_of_row, shards)
+    rows = radix_order(shard_of_row, shards)
     order, pos = pa.array(rows), chunk.pos[rows]
     keys, batch = chunk.keys.take(order), chunk.batch.take(order)
     start = 0

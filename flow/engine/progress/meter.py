@@ -49,12 +49,12 @@ class Partition(NamedTuple):
 
     @classmethod
     def of_level(cls, level: int) -> Partition:
-        """What the steps of a level make."""
+        """Return the partition of the items that the steps of a level make."""
         return cls("", level)
 
     @property
     def is_source(self) -> bool:
-        """Whether it was read from a source, and keyed by no step since."""
+        """True if the items come from a source, and no keyed step has processed them."""
         return bool(self.made_by)
 
 
@@ -130,7 +130,7 @@ class Growth:
         self.positions, self.values = positions[kept], values[kept]
 
     def _thinned(self, positions: Positions) -> Positions:
-        """Which marks stay: the first, and the last of each run of positions."""
+        """Return indices of marks to keep: the first, and the last of each run of positions."""
         runs = positions >> self._run_bits
         last = np.append(runs[1:] != runs[:-1], True)[: len(runs)]
         last[:1] = True
@@ -186,7 +186,7 @@ class Meter:
         return Pairs(pairs.keys, list(zip(pairs.values, stamps.tolist(), strict=True)), pairs.pos)
 
     def marks(self) -> Marks:
-        """How far the edge has come with all that was stamped."""
+        """Return the progress of the edge with all stamped items."""
         growth = self._growth
         return Marks(self._edge.dest, self._partition, growth.positions, growth.values)
 

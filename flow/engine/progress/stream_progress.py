@@ -45,7 +45,7 @@ class Sent(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """How far a speaker had come, and when: the running time of the epoch that set it."""
+    """Progress of a speaker, and the running time of the epoch that set it."""
 
     base_us: int
     set_at_us: int
@@ -53,7 +53,7 @@ class Reached(NamedTuple):
 
 @dataclass
 class StepProgress:
-    """What a step remembers of its stream's progress.
+    """State of a step's stream progress between epochs.
 
     Attributes:
         reached: for each speaker that has spoken, how far it has come.
@@ -66,7 +66,7 @@ class StepProgress:
     hold: HoldState = field(default_factory=HoldState)
 
     def encode(self) -> bytes:
-        """What is remembered, as bytes."""
+        """Return the state as bytes."""
         rows = [[*speaker, *reached] for speaker, reached in self.reached.items()]
         hold = self.hold.to_json()
         found = [self.floor_us, rows] if hold is None else [self.floor_us, rows, hold]
@@ -168,7 +168,7 @@ class Timeline:
         ]
 
     def reached(self, dest: int, origin: int, pos: Positions, stamps: Positions) -> Positions:
-        """How far the stream has come with each of the items that one origin sent along an edge."""
+        """Return the stream progress at each item that one origin sent along an edge, in µs."""
         return self.at(self._speakers.get((dest, origin)), pos, stamps)
 
     def at(self, speaker: Speaker | None, pos: Positions, stamps: Positions) -> Positions:
@@ -203,12 +203,12 @@ class Timeline:
         return min(self._moment.inputs_now_us + least_us - self._end_us, NEVER)
 
     def _at(self, reached: Reached, clock_us: int) -> int:
-        """How far a speaker has come by the time that has passed until `clock_us`."""
+        """Return the progress of a speaker, with the time that has passed until `clock_us`."""
         passed_us = clock_us - reached.set_at_us if self._advances else 0
         return reached.base_us + max(0, passed_us)
 
     def _keep(self, track: Track, before: Reached | None) -> Reached:
-        """What a speaker's items have led to, unless time has led further."""
+        """Return the progress of a speaker by its items, unless time has advanced it further."""
         if before is not None and track.end_us <= self._at(before, self._moment.inputs_us):
             return before
         return Reached(track.end_us, self._moment.running_us)

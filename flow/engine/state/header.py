@@ -1,4 +1,4 @@
-"""The header of a shard's state of a step: how it is laid out, and when what is due."""
+"""The header of a step's state in a shard: the due times of its segments, and totals."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from flow.instants import NEVER
 
 FORMAT = 1
 FORMAT_WITH_SETTINGS = 2
-"""The version byte of a header that ends with what the step was set to."""
+"""The version byte of a header that ends with the step's settings."""
 FORMAT_WITH_HELD = 4
-"""The version byte of a header that also says what held keys wait for; 3 is that of packing."""
+"""The version byte of a header that also has the watermarks of held keys; 3 marks packing."""
 _FORMATS = (FORMAT, FORMAT_WITH_SETTINGS, FORMAT_WITH_HELD)
 
 
 @dataclass
 class Header:
-    """How a shard's state of a step is laid out.
+    """Layout and totals of a step's state in a shard.
 
     Attributes:
-        dues: for each segment, the least time at which one of its keys is due.
-        held: for each segment, the least watermark that one of its keys waits for that was due and
-            whose watermark was held; `NEVER` where there is none.
-        keys: how many keys there are.
-        size: how many bytes they weigh.
-        settings: what the step was set to as the due times were worked out, see `Stateful`.
+        dues: the least due time of the keys of each segment, int64 µs, shape (segments,).
+        held: the least watermark that a held key of each segment waits for, int64 µs, shape
+            (segments,); `NEVER` where no key is held.
+        keys: the number of keys.
+        size: the weight of all keys, in bytes.
+        settings: the step's settings that the due times depend on, see `Stateful`.
     """
 
     _FIXED: ClassVar = struct.Struct("<BqqI")
@@ -53,17 +53,17 @@ class Header:
 
     @property
     def segments(self) -> int:
-        """How many segments there are."""
+        """The number of segments."""
         return len(self.dues)
 
     def resize(self, segments: int) -> None:
-        """Go to a number of segments; new ones have no key that is due."""
+        """Change the number of segments; new segments have no due time."""
         new = np.full(max(0, segments - self.segments), NEVER, np.int64)
         self.dues = np.concatenate([self.dues[:segments], new])
         self.held = np.concatenate([self.held[:segments], new])
 
     def encode(self) -> bytes:
-        """The header as bytes."""
+        """Return the header as bytes."""
         has_held = bool((self.held < NEVER).any())
         plain = FORMAT_WITH_SETTINGS if self.settings else FORMAT
         version = FORMAT_WITH_HELD if has_held else plain
@@ -78,7 +78,7 @@ class Header:
 
     @classmethod
     def decode(cls, content: bytes, step_id: str) -> Header:
-        """The header in bytes made by `encode`.
+        """Return the header in bytes made by `encode`, which a store may have extended.
 
         Raises:
             CheckpointError: when the bytes were written in a format this version does not know.
@@ -86,7 +86,7 @@ class Header:
         check_format(content, step_id, _FORMATS)
         _, keys, size, segments = cls._FIXED.unpack_from(content)
         dues = np.frombuffer(content, "<i8", segments, cls._FIXED.size).astype(np.int64)
-        # A store may have put something of its own behind it.
+        # A store may have appended bytes of its own.
         settings = content[cls._before_settings(content) : cls.length_in(content)]
         if content[0] != FORMAT_WITH_HELD:
             return cls(dues, keys, size, settings.decode())
@@ -95,12 +95,12 @@ class Header:
 
     @classmethod
     def segments_in(cls, content: bytes) -> int:
-        """How many segments a header in bytes speaks of."""
+        """Return the number of segments that an encoded header describes."""
         return int(cls._FIXED.unpack_from(content)[3]) if len(content) >= cls._FIXED.size else 0
 
     @classmethod
     def length_in(cls, content: bytes) -> int:
-        """How many of these bytes, the first of which are a header, it takes up."""
+        """Return the length in bytes of the header that these bytes begin with."""
         length = cls._before_settings(content)
         if not cls._has_settings(content):
             return length
@@ -108,7 +108,7 @@ class Header:
 
     @classmethod
     def _before_settings(cls, content: bytes) -> int:
-        """How many bytes of a header come before the text of the settings."""
+        """Return the number of bytes before the text of the settings."""
         columns = 2 if content[:1] == bytes([FORMAT_WITH_HELD]) else 1
         fixed = cls._FIXED.size + 8 * columns * cls.segments_in(content)
         return fixed + cls._LENGTH.size if cls._has_settings(content) else fixed
@@ -129,11 +129,11 @@ def check_format(content: bytes, step_id: str, known: tuple[int, ...] = (FORMAT,
 
 
 def read_header(content: bytes | None, step_id: str, settings: str) -> tuple[Header, str | None]:
-    """The header of a step that is set to `settings`, as it is to be written again.
+    """Return the header of a step with the step's present settings.
 
     Returns:
-        The header, and what the step was set to as it was written, if that was something else;
-        empty where it does not say.
+        The header, and the settings that it was written with if they differ from the present ones,
+        else ``None``; empty settings if the header has none.
     """
     if content is None:
         return Header(Header.empty().dues, settings=settings), None

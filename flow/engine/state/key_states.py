@@ -1,4 +1,4 @@
-"""State of a step that runs key by key: a logic for each key, from and to snapshots."""
+"""State of a step that runs key by key: the logics of its keys, and their snapshots."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from flow.engine.state.step_state import LiveState, StepState, StoredState
 from flow.engine.state.store import StateStore
 from flow.errors import RAISED, said, step_error
 from flow.instants import NEVER
-from flow.keyed.due import DueLimit, held_at_us, held_until
+from flow.keyed.due import DueLimit, held_due_us, held_watermark_us
 from flow.keyed.pickles import load_pickle
 from flow.keyed.step import LogicBuilder
 
@@ -27,45 +27,45 @@ class KeyStates(StepState):
     """The logics of a step's keys in one shard, as the step's run sees them."""
 
     def changed_from(self) -> str | None:
-        """What the step was set to as the state was written, if it is set otherwise now.
+        """Return the settings that the state was written with if they differ from the present ones.
 
-        Empty where the state does not say. In such an epoch every key is to be put again.
+        They are empty if the state has none. In such an epoch every key must be put again.
         """
         return None
 
     @abstractmethod
     def prepare(self, keys: list[str]) -> None:
-        """Say which keys will be touched."""
+        """Load the state of keys, which the methods for one key require."""
 
     @abstractmethod
     def take(self, key: str) -> Any | None:
-        """The logic of a prepared key, ``None`` when it has none."""
+        """Return the logic of a prepared key, ``None`` for a key without state."""
 
     @abstractmethod
     def put(self, key: str, logic: Any, due_us: int) -> None:
-        """Keep the logic of a prepared key, to be called at `due_us`."""
+        """Store the logic of a prepared key, with the due time of its next call."""
 
     @abstractmethod
     def drop(self, key: str) -> None:
-        """Forget a prepared key."""
+        """Remove the state of a prepared key."""
 
     @abstractmethod
     def due(self, limit: DueLimit) -> list[str]:
-        """The keys whose due times have been reached, in order of key; they are prepared."""
+        """Return the keys whose due times are reached, sorted; they are prepared."""
 
     @abstractmethod
     def all(self) -> list[str]:
-        """All keys, in order of key; they are prepared."""
+        """Return all keys, sorted; they are prepared."""
 
 
 class SegmentedStates(StoredState, KeyStates):
     """Key states in a `StateStore`: logics are built from snapshots, and leave as snapshots.
 
     Args:
-        store: where they are kept.
+        store: the store of segments.
         step_id: the step.
-        builder: makes a logic from a snapshot.
-        settings: what the step is set to.
+        builder: the function that returns the logic of a snapshot.
+        settings: the step's settings.
     """
 
     def __init__(
@@ -74,40 +74,40 @@ class SegmentedStates(StoredState, KeyStates):
         super().__init__(store, step_id, settings)
         self._builder = builder
         if self._changed_from is not None:
-            self._header.dues[:] = -NEVER  # whenever they were due, they are looked at now
+            self._header.dues[:] = -NEVER  # All keys are called, whatever their due times.
         self._loaded: dict[int, Segment] = {}
-        self._home: dict[str, Segment] = {}
+        self._segment_of_key: dict[str, Segment] = {}
 
     def changed_from(self) -> str | None:
         return self._changed_from
 
     def prepare(self, keys: list[str]) -> None:
-        new = [key for key in keys if key not in self._home]
+        new = [key for key in keys if key not in self._segment_of_key]
         if not new:
             return
         numbers = segment_of(self._hash(new), self._header.segments).tolist()
         self._load(numbers)
         for key, number in zip(new, numbers, strict=True):
-            self._home[key] = self._loaded[number]
+            self._segment_of_key[key] = self._loaded[number]
 
     def take(self, key: str) -> Any | None:
-        kept = self._home[key].kept.get(key)
+        kept = self._segment_of_key[key].kept.get(key)
         if kept is None:
             return None
         logic = self._builder(load_pickle(kept[0]))
-        if logic is None:  # it would pass for a key without state, and the state would be lost
+        if logic is None:  # The caller would take it for a key without state.
             raise TypeError("the builder returned None")
         return logic
 
     def snapshot(self, key: str) -> Any | None:
         """Return the snapshot of a key, ``None`` when it has no state."""
         self.prepare([key])
-        kept = self._home[key].kept.get(key)
+        kept = self._segment_of_key[key].kept.get(key)
         return None if kept is None else load_pickle(kept[0])
 
     def put(self, key: str, logic: Any, due_us: int) -> None:
         snapshot = self._pickled(key, logic.snapshot())
-        segment = self._home[key]
+        segment = self._segment_of_key[key]
         before = segment.kept.get(key)
         if before == (snapshot, due_us):
             return
@@ -120,7 +120,7 @@ class SegmentedStates(StoredState, KeyStates):
         segment.changed = True
 
     def drop(self, key: str) -> None:
-        segment = self._home[key]
+        segment = self._segment_of_key[key]
         before = segment.kept.pop(key, None)
         if before is not None:
             self._header.keys -= 1
@@ -129,23 +129,23 @@ class SegmentedStates(StoredState, KeyStates):
 
     def due(self, limit: DueLimit) -> list[str]:
         found: list[str] = []
-        reached = limit.reached_by(self._header.dues, self._header.held)
+        reached = limit.reached_segments(self._header.dues, self._header.held)
         numbers = np.flatnonzero(reached).tolist()
         self._load(numbers)
         for number in numbers:
             segment = self._loaded[number]
-            found.extend(key for key, (_, due) in segment.kept.items() if limit.reached(due))
-            self._home.update(dict.fromkeys(segment.kept, segment))
+            found.extend(key for key, (_, due) in segment.kept.items() if limit.includes(due))
+            self._segment_of_key.update(dict.fromkeys(segment.kept, segment))
         return sorted(found)
 
     def all(self) -> list[str]:
         self._load(range(self._header.segments))
         for segment in self._loaded.values():
-            self._home.update(dict.fromkeys(segment.kept, segment))
+            self._segment_of_key.update(dict.fromkeys(segment.kept, segment))
         return sorted(key for segment in self._loaded.values() for key in segment.kept)
 
     def flush(self) -> int:
-        self._fit()
+        self._adapt_layout()
         changed = {number: one for number, one in self._loaded.items() if one.changed}
         contents = {number: segment.encode() for number, segment in changed.items()}
         self._store.write_segments(self._step_id, contents)
@@ -155,7 +155,7 @@ class SegmentedStates(StoredState, KeyStates):
         return self._write_header()
 
     def _load(self, numbers: Iterable[int]) -> None:
-        """Load segments, unless they are."""
+        """Load the segments that are not loaded yet."""
         missing = sorted(set(numbers).difference(self._loaded))
         contents = self._store.read_segments(self._step_id, missing)
         builder = self._builder
@@ -169,7 +169,7 @@ class SegmentedStates(StoredState, KeyStates):
     def _pickled(self, key: str, snapshot: Any) -> bytes:
         try:
             return pickle.dumps(snapshot, 5)
-        except RAISED as error:  # pickle raises whatever a user's __reduce__ does
+        except RAISED as error:  # Pickle passes on any exception of a user's `__reduce__`.
             raise step_error(
                 self._step_id,
                 f"its state cannot be pickled, so it cannot be kept: {said(error)}",
@@ -177,15 +177,15 @@ class SegmentedStates(StoredState, KeyStates):
                 item=snapshot,
             ) from error
 
-    def _fit(self) -> None:
-        """Split or join segments until they weigh about what they should."""
+    def _adapt_layout(self) -> None:
+        """Adapt the number of segments to the weight of all keys."""
         now = self._header.segments
         wanted = segments_for(self._header.size, now)
         if wanted != now:
-            self._relay(now, wanted)
+            self._reassign(now, wanted)
 
-    def _relay(self, before: int, wanted: int) -> None:
-        """Go to `wanted` segments: load those that gain or lose keys, and deal their keys anew."""
+    def _reassign(self, before: int, wanted: int) -> None:
+        """Change the number of segments, and assign the keys of the affected segments again."""
         moved = moved_segments(before, wanted)
         sources = sorted(number for number in moved if number < before)
         self._load(sources)
@@ -204,10 +204,11 @@ class SegmentedStates(StoredState, KeyStates):
 
 
 class LiveStates(LiveState, KeyStates):
-    """Key states in memory, for a batch run: logics stay whole.
+    """Key states in memory, for a batch run, which takes no snapshots.
 
-    Due times lie in a heap, where those that no longer hold stay until they come up, or are more
-    than those that do: finding what is due costs as much as is due.
+    Due times are in a heap. An outdated entry stays in it until it reaches the top, or until
+    outdated entries outnumber valid ones, so that finding due keys costs time in proportion to
+    their number.
     """
 
     def __init__(self) -> None:
@@ -229,7 +230,7 @@ class LiveStates(LiveState, KeyStates):
             self._dues.pop(key, None)
         elif self._dues.get(key) != due_us:
             self._dues[key] = due_us
-            held_us = held_at_us(due_us)
+            held_us = held_watermark_us(due_us)
             if held_us is None:
                 heappush(self._heap, (due_us, key))
             else:
@@ -241,14 +242,14 @@ class LiveStates(LiveState, KeyStates):
         self._dues.pop(key, None)
 
     def due(self, limit: DueLimit) -> list[str]:
-        found = {key for _, key in self._passed(self._heap, limit.time_us, int)}
-        found |= {key for _, key in self._passed(self._held, limit.bound_us, held_until)}
+        found = {key for _, key in self._entries_up_to(self._heap, limit.time_us, int)}
+        found |= {key for _, key in self._entries_up_to(self._held, limit.bound_us, held_due_us)}
         return sorted(found)
 
-    def _passed(
+    def _entries_up_to(
         self, heap: list[tuple[int, str]], limit_us: int, as_due: Callable[[int], int]
     ) -> set[tuple[int, str]]:
-        """What has come up in a heap and still holds; it stays there until its key is put again."""
+        """Return the valid entries up to a limit; they stay in the heap until a later `put`."""
         found: set[tuple[int, str]] = set()
         while heap and heap[0][0] <= limit_us:
             at_us, key = heappop(heap)
@@ -267,14 +268,14 @@ class LiveStates(LiveState, KeyStates):
         return self._heap[0][0] if self._heap else NEVER
 
     def _trim(self) -> None:
-        if len(self._heap) + len(self._held) <= 2 * len(self._dues) + _SPARE:
+        if len(self._heap) + len(self._held) <= 2 * len(self._dues) + _MIN_OUTDATED:
             return
-        held = {key: held_at_us(due_us) for key, due_us in self._dues.items()}
+        held = {key: held_watermark_us(due_us) for key, due_us in self._dues.items()}
         self._heap = [(self._dues[key], key) for key, at in held.items() if at is None]
         self._held = [(at, key) for key, at in held.items() if at is not None]
         heapify(self._heap)
         heapify(self._held)
 
 
-_SPARE = 64
-"""How many due times that no longer hold are not worth removing."""
+_MIN_OUTDATED = 64
+"""The number of outdated heap entries that are not worth removing."""

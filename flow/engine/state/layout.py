@@ -1,7 +1,7 @@
 """The layout of a shard's state of a step: keys in segments, by linear hashing.
 
-Going from n to n + 1 segments takes only one apart (Litwin, *Linear hashing*, 1980), so segments
-stay small as keys come, and are joined again as keys go.
+A step from n to n + 1 segments splits a single segment (Litwin, *Linear hashing*, 1980). Segments
+thus stay small as the number of keys grows, and are merged again as it falls.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from flow.engine.state.header import Header
 from flow.engine.state.segment import Segment, weight
 
 TARGET_BYTES = 16_000
-"""The weight that a segment should have: larger ones are quicker where an epoch touches most keys
-of a shard, smaller ones where it touches few."""
+"""The aimed weight of a segment. Larger segments are faster if an epoch touches most keys of a
+shard, smaller ones if it touches few."""
 
 
 def segments_for(size: int, now: int) -> int:
     """Return the number of segments that state should have.
 
-    As many as give each `TARGET_BYTES`; fewer only once segments weigh less than a quarter of that,
-    so that they do not split and join again and again.
+    The number gives each segment `TARGET_BYTES`. It decreases only once segments weigh less than a
+    quarter of that, so that segments do not split and merge repeatedly.
 
     Args:
         size: weight of all keys, in bytes.
@@ -49,19 +49,19 @@ def moved_segments(before: int, after: int) -> set[int]:
     ([0, 1, 2, 3], [1, 3])
     """
     least = min(before, after)
-    gone_or_new = range(least, max(before, after))
-    return {*gone_or_new, *(parent_of(number, least) for number in gone_or_new)}
+    removed_or_new = range(least, max(before, after))
+    return {*removed_or_new, *(parent_of(number, least) for number in removed_or_new)}
 
 
 def lay_out(
     kept: dict[str, tuple[bytes, int]], step_id: str, settings: str = ""
 ) -> tuple[Header, list[Segment]]:
-    """Lay a shard's keys out in segments, as if they had always been there.
+    """Return the header and segments of a shard's keys.
 
     Args:
-        kept: each key's snapshot, and when it is due.
+        kept: the snapshot and due time of each key.
         step_id: the step, for errors.
-        settings: what the step was set to when that was worked out, if that is known.
+        settings: the step's settings that the due times depend on; empty if unknown.
     """
     size = sum(weight(key, snapshot) for key, (snapshot, _) in kept.items())
     segments = [Segment() for _ in range(max(1, -(-size // TARGET_BYTES)))]

@@ -1,8 +1,8 @@
-"""Segments as Spark keeps them: packed, as moving bytes to and from its state takes longer.
+"""Compression of segments in Spark's state.
 
-Spark hands state to Python at some 40 MB a second; LZ4 takes apart what it has packed at 2 GB a
-second, and what steps keep is less than half the size then. A packed segment is a version byte, the
-length of what is packed, and an LZ4 frame of it; small ones stay as they are.
+Spark passes state to Python at some 40 MB/s. LZ4 decompresses at 2 GB/s, and compresses typical
+state to less than half. A packed segment is a version byte, the length of the content, and an LZ4
+frame; small segments stay uncompressed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 from flow.errors import CheckpointError
 
 FORMAT_PACKED = 3
-"""The version byte of a segment that is packed; what is in it begins with one of its own."""
+"""The version byte of a packed segment; its content begins with another version byte."""
 
 _HEAD = struct.Struct("<BI")
 _SMALL = 256
@@ -22,7 +22,7 @@ _CODEC = pa.Codec("lz4")
 
 
 def pack(content: bytes) -> bytes:
-    """A segment packed, or itself where that would not make it smaller.
+    """Return a segment packed, or unchanged where packing would not make it smaller.
 
     >>> unpack(pack(bytes(1000))) == bytes(1000), len(pack(bytes(1000))) < 100
     (True, True)
@@ -34,11 +34,11 @@ def pack(content: bytes) -> bytes:
 
 
 def unpack(content: bytes, where: str = "the state") -> bytes:
-    """What was packed.
+    """Return the content of a packed segment.
 
     Args:
-        content: what `pack` made.
-        where: what it is, for errors.
+        content: bytes that `pack` returned.
+        where: name of the content, for errors.
 
     Raises:
         CheckpointError: when it cannot be unpacked.

@@ -1,8 +1,8 @@
-"""Seeds: state that a new generation of a checkpoint starts with.
+"""Seeds: the state that a new generation of a checkpoint starts with.
 
-A seed is a directory of Parquet files, whose rows are headers and segments of shards as they are
-kept in state. The tasks of the generation's first epoch read them and send them, as packets, to
-where they belong; an epoch that is run again does it again.
+A seed is a directory of Parquet files, whose rows are encoded headers and segments of shards. The
+tasks of the generation's first epoch read the rows and send them to their shards as packets; a
+replay of that epoch does the same.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ SCHEMA = pa.schema(
 
 
 class Seed(NamedTuple):
-    """A piece of state.
+    """A header or segment of a step's state in a shard.
 
     Attributes:
-        step: the step whose state it is.
-        shard: where it belongs.
-        name: the name under which the step keeps it.
+        step: the step.
+        shard: the shard.
+        name: the name of the step's state.
         number: the segment's number; ``None`` for a header.
-        content: its bytes.
+        content: the bytes of the header or segment.
     """
 
     step: str
@@ -47,28 +47,28 @@ class Seed(NamedTuple):
     content: bytes
 
     def packet(self, seq: int) -> Packet:
-        """The seed as a packet."""
+        """Return the seed as a packet."""
         head = json.dumps([self.step, self.name, self.number]).encode()
         return Packet(SEED, self.shard, 0, seq, head + b"\n" + self.content)
 
     @classmethod
     def of_packet(cls, packet: Packet) -> Seed:
-        """The seed in a packet made by `packet`."""
+        """Return the seed in a packet made by `packet`."""
         head, _, content = packet.payload.partition(b"\n")
         step, name, number = json.loads(head)
         return cls(step, packet.shard, name, number, content)
 
 
 def seed_files(root: str) -> list[str]:
-    """The files of a seed."""
+    """Return the paths of a seed's files, sorted."""
     place = locate(root)
     found = place.filesystem.get_file_info(fs.FileSelector(place.path, allow_not_found=True))
     return sorted(info.path for info in found if info.path.endswith(".parquet"))
 
 
 def read_seeds(root: str, files: Iterable[str]) -> Iterator[Packet]:
-    """The seeds in some files of a seed, as packets."""
-    # It imports pandas: every run would start the later for what few runs do.
+    """Yield the seeds in files as packets."""
+    # The import loads pandas, which would delay the start of every run for the few with a seed.
     import pyarrow.dataset as ds
 
     filesystem = locate(root).filesystem
@@ -84,9 +84,9 @@ def read_seeds(root: str, files: Iterable[str]) -> Iterator[Packet]:
 def put_seeds(
     packets: list[Packet], plan: Plan, level: int, put: Callable[[str, int | None, bytes], None]
 ) -> list[Packet]:
-    """Put the seeds of a level's steps in place; returns the other packets.
+    """Store the seeds of a level's steps, and return the other packets.
 
-    Seeds of steps that the flow has no more are left out.
+    Seeds of steps that are no longer in the flow are discarded.
     """
     here = set(plan.levels[level - 1])
     later = {step_id for names in plan.levels[level:] for step_id in names}

@@ -1,7 +1,7 @@
 """A segment of a step that runs key by key: whole keys, each with its snapshot and due time.
 
-A segment is a version byte and a pickle of ``(keys, snapshots, dues)``; each snapshot is a pickle
-of its own, which is read only when its key is touched.
+A segment is a version byte and a pickle of ``(keys, snapshots, dues)``. Each snapshot is a separate
+pickle, which is read only for a key that an epoch touches.
 """
 
 from __future__ import annotations
@@ -15,44 +15,49 @@ import numpy as np
 
 from flow.engine.state.header import FORMAT, check_format
 from flow.instants import NEVER
-from flow.keyed.due import held_at_us
+from flow.keyed.due import held_watermark_us
 from flow.keyed.pickles import load_pickle
 
 FORMAT_OF_SHARDS = 2
-"""The version byte of a segment whose content is a `ShardLogic`'s own."""
+"""The version byte of a segment in the format of a `ShardLogic`."""
 _OVERHEAD_BYTES = 24
-"""Bytes that a key costs in a segment besides its text and its snapshot."""
+"""Bytes of a key in a segment besides its text and its snapshot."""
 
 SnapshotsIn: TypeAlias = Callable[[bytes], Iterable[tuple[str, Any, int]]]
-"""Reads a segment that a `ShardLogic` wrote, see `flow.keyed.step.LogicBuilder.snapshots_in`."""
+"""Reader of segments of a `ShardLogic`, see `flow.keyed.step.LogicBuilder.snapshots_in`."""
 
 
 @dataclass
 class Segment:
-    """The keys of a segment, each with its snapshot and when it is due."""
+    """The keys of a segment, with the snapshot and due time of each.
+
+    Attributes:
+        kept: the pickled snapshot and the due time, in µs, of each key.
+        changed: True if the segment differs from the stored one.
+    """
 
     kept: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     changed: bool = False
 
     @property
     def size(self) -> int:
-        """About how many bytes the segment weighs."""
+        """The approximate weight of the segment, in bytes."""
         return sum(weight(key, snapshot) for key, (snapshot, _) in self.kept.items())
 
     @property
     def due_us(self) -> int:
-        """The least time at which a key is due that is not held."""
-        dues = (due for _, due in self.kept.values() if held_at_us(due) is None)
+        """The least due time of the keys that are not held, in µs."""
+        dues = (due for _, due in self.kept.values() if held_watermark_us(due) is None)
         return min(dues, default=NEVER)
 
     @property
     def held_us(self) -> int:
-        """The least watermark that a held key waits for."""
-        held = (held_at_us(due) for _, due in self.kept.values())
+        """The least watermark that a held key waits for, in µs."""
+        held = (held_watermark_us(due) for _, due in self.kept.values())
         return min((at for at in held if at is not None), default=NEVER)
 
     def encode(self) -> bytes | None:
-        """The segment as bytes, ``None`` when it is empty."""
+        """Return the segment as bytes, ``None`` when it is empty."""
         if not self.kept:
             return None
         snapshots, dues = zip(*self.kept.values(), strict=True)
@@ -63,12 +68,12 @@ class Segment:
     def decode(
         cls, content: bytes | None, step_id: str, snapshots_in: SnapshotsIn | None = None
     ) -> Segment:
-        """The segment in bytes made by `encode`, or by a `ShardLogic` of the step.
+        """Return the segment in bytes made by `encode`, or by a `ShardLogic` of the step.
 
         Args:
             content: the bytes; ``None`` for an empty segment.
             step_id: the step, for errors.
-            snapshots_in: what finds the keys in a segment that a `ShardLogic` has made.
+            snapshots_in: the reader of segments that a `ShardLogic` has made.
         """
         if content is None:
             return cls()

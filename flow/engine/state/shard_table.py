@@ -1,7 +1,7 @@
-"""The state of a keyed step that runs many keys at once: its `ShardLogic`, and where it is kept.
+"""State of a keyed step that runs over columns: its `ShardLogic`, and the storage of its segments.
 
-Keys lie in segments as those of other steps do (see `flow.engine.state.layout`); the logic itself
-says what a segment holds.
+Keys are assigned to segments as those of other steps (see `flow.engine.state.layout`); the logic
+defines the format of a segment.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ from flow.engine.state.step_state import LiveState, StepState, StoredState
 from flow.engine.state.store import StateStore
 from flow.keyed.due import DueLimit
 from flow.keyed.shard_logic import (
-    Dumped,
+    SegmentDump,
     ShardEpoch,
     ShardLogic,
     ShardLogicBuilder,
-    ShardMade,
+    ShardOutput,
     ShardRows,
 )
 
 
 class ShardTable(StepState):
-    """A `ShardLogic` with its keys, as the engines see it."""
+    """A `ShardLogic` with its keys in one shard."""
 
     @abstractmethod
-    def run(self, rows: ShardRows | None, epoch: ShardEpoch, limit: DueLimit) -> ShardMade:
+    def run(self, rows: ShardRows | None, epoch: ShardEpoch, limit: DueLimit) -> ShardOutput:
         """Run an epoch over the shard.
 
         Args:
-            rows: what has arrived.
-            epoch: what the epoch asks.
-            limit: keys whose due times it has reached have something to do.
+            rows: the values of the epoch; ``None`` when there are none.
+            epoch: parameters of the epoch.
+            limit: the due times that the epoch has reached.
         """
 
 
 class LiveTable(LiveState, ShardTable):
-    """Keys in memory, for a batch run."""
+    """State of all keys in memory, for a batch run."""
 
     def __init__(self, builder: ShardLogicBuilder) -> None:
         super().__init__()
         self._logic = builder()
 
     @override
-    def run(self, rows: ShardRows | None, epoch: ShardEpoch, limit: DueLimit) -> ShardMade:
+    def run(self, rows: ShardRows | None, epoch: ShardEpoch, limit: DueLimit) -> ShardOutput:
         return self._logic.run(rows, epoch)
 
     @override
@@ -61,21 +61,21 @@ class LiveTable(LiveState, ShardTable):
         return self._logic.due_us()
 
 
-class _Segment(NamedTuple):
-    """What a segment was when it was loaded: how many keys, how many bytes."""
+class _SegmentSize(NamedTuple):
+    """Size of a stored segment: number of keys, and bytes."""
 
     keys: int
     size: int
 
 
 class SegmentedTable(StoredState, ShardTable):
-    """Keys in a `StateStore`, of which an epoch loads the segments that it needs.
+    """State in a `StateStore`, of which an epoch loads only the segments that it needs.
 
     Args:
-        store: where they are kept.
+        store: the store of segments.
         step_id: the step.
-        builder: makes the step's `ShardLogic`.
-        settings: what the step is set to.
+        builder: the function that returns the step's `ShardLogic`.
+        settings: the step's settings.
     """
 
     def __init__(
@@ -83,87 +83,89 @@ class SegmentedTable(StoredState, ShardTable):
     ) -> None:
         super().__init__(store, step_id, settings)
         self._builder = builder
-        self._loaded: dict[int, _Segment] = {}
+        self._loaded: dict[int, _SegmentSize] = {}
         self._ran = False
 
     @cached_property
     def _logic(self) -> ShardLogic:
-        """Made when it is needed: in most epochs, most shards have nothing to do."""
+        """The step's logic, built on first use: in most epochs most shards have no work."""
         return self._builder()
 
     @override
-    def run(self, rows: ShardRows | None, epoch: ShardEpoch, limit: DueLimit) -> ShardMade:
+    def run(self, rows: ShardRows | None, epoch: ShardEpoch, limit: DueLimit) -> ShardOutput:
         every = epoch.end_of_input or self._changed_from is not None
-        needed = np.flatnonzero(limit.reached_by(self._header.dues, self._header.held) | every)
+        needed = np.flatnonzero(
+            limit.reached_segments(self._header.dues, self._header.held) | every
+        )
         if rows is not None:
             needed = np.union1d(needed, self._numbers(rows.keys))
         self._load(needed.tolist())
         self._ran = bool(len(needed))
         if not self._ran:
-            return ShardMade.nothing(0)
+            return ShardOutput.empty(0)
         return self._logic.run(rows, epoch._replace(changed_from=self._changed_from))
 
     @override
     def flush(self) -> int:
         if self._ran:
-            self._write(self._dumped())
+            self._write(self._changed_segments())
         return self._write_header()
 
     def _load(self, numbers: Sequence[int]) -> None:
         contents = self._store.read_segments(self._step_id, numbers)
         for number, content in zip(numbers, contents, strict=True):
             if content is None:
-                self._loaded[number] = _Segment(0, 0)
+                self._loaded[number] = _SegmentSize(0, 0)
             else:
                 keys = self._logic.load(content)
-                self._loaded[number] = _Segment(keys, len(content))
+                self._loaded[number] = _SegmentSize(keys, len(content))
 
     def _numbers(self, keys: pa.Array) -> Ints:
         return segment_of(hash_keys(keys), self._header.segments)
 
-    def _dumped(self) -> dict[int, Dumped]:
-        """The segments to write, laid out so that they weigh about what they should."""
+    def _changed_segments(self) -> dict[int, SegmentDump]:
+        """Return the segments to write, after adapting the layout to their weight."""
         numbers = self._numbers(self._logic.keys())
-        # When a step is set otherwise, what has not changed may be due at another time.
+        # Changed settings may change the due times of keys whose state has not changed.
         due_anew = self._changed_from is not None
         changed = np.unique(numbers[self._logic.changed() | due_anew]).tolist()
-        dumped = self._dump(numbers, changed)
+        dumps = self._dump(numbers, changed)
         size = self._header.size + sum(
-            len(one.content or b"") - self._loaded[number].size for number, one in dumped.items()
+            len(one.content or b"") - self._loaded[number].size for number, one in dumps.items()
         )
         now = self._header.segments
         wanted = segments_for(size, now)
         if wanted == now:
-            return dumped
-        moved = self._relaid(now, wanted)
+            return dumps
+        moved = self._resize(now, wanted)
         return self._dump(
             self._numbers(self._logic.keys()),
             sorted(number for number in {*changed, *moved} if number < wanted),
         )
 
-    def _relaid(self, now: int, wanted: int) -> set[int]:
-        """Go from so many segments to so many; returns those that gain or lose keys by it."""
+    def _resize(self, now: int, wanted: int) -> set[int]:
+        """Change the number of segments, and return those that gain or lose keys."""
         touched = moved_segments(now, wanted)
         self._load(sorted(one for one in touched if one < now and one not in self._loaded))
         self._header.resize(wanted)
         self._store.write_segments(self._step_id, dict.fromkeys(range(wanted, now)))
         for number in range(wanted, now):
-            self._account(number, _Segment(0, 0))
+            self._account(number, _SegmentSize(0, 0))
         return touched
 
-    def _dump(self, numbers: Ints, wanted: list[int]) -> dict[int, Dumped]:
+    def _dump(self, numbers: Ints, wanted: list[int]) -> dict[int, SegmentDump]:
         return dict(zip(wanted, self._logic.dump(numbers, wanted), strict=True))
 
-    def _write(self, dumped: dict[int, Dumped]) -> None:
-        contents = {number: one.content for number, one in dumped.items()}
+    def _write(self, dumps: dict[int, SegmentDump]) -> None:
+        contents = {number: one.content for number, one in dumps.items()}
         self._store.write_segments(self._step_id, contents)
-        for number, one in dumped.items():
-            self._account(number, _Segment(one.keys, len(one.content or b"")))
+        for number, one in dumps.items():
+            self._account(number, _SegmentSize(one.keys, len(one.content or b"")))
             self._header.dues[number] = one.due_us
             self._header.held[number] = one.held_us
 
-    def _account(self, number: int, now: _Segment) -> None:
-        before = self._loaded.get(number, _Segment(0, 0))
+    def _account(self, number: int, now: _SegmentSize) -> None:
+        before = self._loaded.get(number, _SegmentSize(0, 0))
         self._header.keys += now.keys - before.keys
         self._header.size += now.size - before.size
         self._loaded[number] = now

@@ -1,4 +1,4 @@
-"""State of a step in one shard, whichever way the step runs."""
+"""State of a step in one shard, common to steps over columns and key by key."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from flow.engine.state.store import PROGRESS_SEGMENT, StateStore
 
 
 class StepState(ABC):
-    """State of a step in one shard, as the engines see it."""
+    """State of a step in one shard."""
 
     @abstractmethod
     def progress(self) -> bytes | None:
-        """Return the progress of the step's stream, which is kept beside the keys."""
+        """Return the encoded stream progress, which is stored beside the keys."""
 
     @abstractmethod
     def keep_progress(self, content: bytes) -> None:
@@ -27,15 +27,15 @@ class StepState(ABC):
 
     @abstractmethod
     def count(self) -> int:
-        """Return the number of keys kept for a later epoch."""
+        """Return the number of keys stored for later epochs."""
 
     @abstractmethod
     def size(self) -> int:
-        """Return the bytes kept for a later epoch."""
+        """Return the bytes stored for later epochs."""
 
 
 class LiveState(StepState):
-    """State in memory, for a batch run: nothing of it is kept for a later epoch."""
+    """State in memory, for a batch run: nothing is stored for later epochs."""
 
     def __init__(self) -> None:
         self._progress: bytes | None = None

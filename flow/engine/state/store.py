@@ -6,38 +6,38 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 PROGRESS_SEGMENT = -1
-"""The number of the segment that holds no keys but the progress of the step's stream."""
+"""The number of the segment that holds the progress of the step's stream in the place of keys."""
 
 
 class StateStore(Protocol):
-    """Where the engine keeps headers and segments of one shard: Spark's state, or a dict."""
+    """Storage of the headers and segments of one shard, such as Spark's state or a dict."""
 
     def read_header(self, step_id: str) -> bytes | None:
-        """A step's header, ``None`` when it has no state."""
+        """Return a step's header, ``None`` for a step without state."""
 
     def write_header(self, step_id: str, content: bytes) -> None:
         """Replace a step's header."""
 
     def read_segments(self, step_id: str, numbers: Sequence[int]) -> list[bytes | None]:
-        """The segments of these numbers, ``None`` for those that are empty."""
+        """Return segments in the order of `numbers`, ``None`` for each that is empty."""
 
     def write_segments(self, step_id: str, contents: Mapping[int, bytes | None]) -> None:
-        """Replace segments, by number; ``None`` removes one."""
+        """Replace segments, by number; ``None`` removes a segment."""
 
 
 class MemoryStore:
-    """A `StateStore` in a dict: what the in-process driver keeps state in."""
+    """A `StateStore` in dicts, for the in-process engine."""
 
     def __init__(self) -> None:
         self._headers: dict[str, bytes] = {}
         self._segments: dict[tuple[str, int], bytes] = {}
 
-    def copied(self) -> MemoryStore:
-        """A store with the same content, which does not change with this one."""
-        copy = MemoryStore()
-        copy._headers.update(self._headers)
-        copy._segments.update(self._segments)
-        return copy
+    def copy(self) -> MemoryStore:
+        """Return an independent copy of the store."""
+        store = MemoryStore()
+        store._headers.update(self._headers)
+        store._segments.update(self._segments)
+        return store
 
     def read_header(self, step_id: str) -> bytes | None:
         return self._headers.get(step_id)

@@ -1,4 +1,4 @@
-"""What has arrived for a keyed step that runs many keys at once: its rows, key by key."""
+"""Batches of rows for a keyed step that runs over columns, grouped by key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flow.columns.chunks import (
     as_pairs,
     join_batches,
     key_array,
-    ordered_by,
+    radix_order,
 )
 from flow.columns.row_views import view_of
 from flow.engine.packets.packets import REACHED, Packet, decode
@@ -27,14 +27,14 @@ from flow.keyed.shard_logic import ShardRows
 def gather_rows(
     edges: tuple[Edge, ...], packets: list[Packet], time: StepTime | None = None
 ) -> ShardRows | None:
-    """The rows in all packets bound for a step, `None` when there are none.
+    """Return the rows of all packets for a step, grouped by key; ``None`` when there are none.
 
-    Rows of one schema stay columns; where there are others, all become Python objects. With several
-    edges each value becomes ``(side, value)``.
+    Rows of one schema stay columns; otherwise all values become Python objects. With several edges
+    each value becomes ``(side, value)``.
 
     Args:
-        edges: the edges that they came along.
-        packets: the packets.
+        edges: the edges that the step reads.
+        packets: the packets of those edges.
         time: the step's time in the epoch.
     """
     ordered = sorted(packets, key=lambda one: (one.origin, one.seq))
@@ -71,7 +71,7 @@ def gather_rows(
 
 
 def _bounded(rows: ShardRows, time: StepTime | None) -> ShardRows:
-    """Rows with what bounds the watermark at each, for a step that does not measure progress."""
+    """Return rows with their watermark bounds, for a step that does not measure progress."""
     if time is None or time.timeline is not None:
         return rows
     bounds = time.bounds(rows.pos)
@@ -81,12 +81,12 @@ def _bounded(rows: ShardRows, time: StepTime | None) -> ShardRows:
 
 
 def _unstamped(chunk: Chunk) -> tuple[Chunk, Ints]:
-    """A chunk that a `Meter` has stamped, without its stamps, and these."""
+    """Return a chunk without the stamps of its `Meter`, and the stamps, int64 µs, shape (rows,)."""
     if isinstance(chunk, KeyedRecords):
         stamps = chunk.batch.column(REACHED).to_numpy()
         return KeyedRecords(chunk.keys, chunk.batch.drop_columns([REACHED]), chunk.pos), stamps
     if not isinstance(chunk, Pairs):
-        raise EngineError(f"{type(chunk).__name__} came without how far their stream had come")
+        raise EngineError(f"items of type {type(chunk).__name__} have no stamps of stream progress")
     values, reached = zip(*chunk.values, strict=True)
     return Pairs(chunk.keys, list(values), chunk.pos), np.array(reached, np.int64)
 
@@ -103,7 +103,7 @@ def _positions(chunks: list[Chunk]) -> Ints:
 
 
 def _coded(columns: list[pa.Array]) -> tuple[pa.Array, Ints]:
-    """The keys, each once, and which of them each row has."""
+    """Return the distinct keys, and the index of each row's key, shape (rows,)."""
     if not any(pa.types.is_dictionary(column.type) for column in columns):
         whole = pa.concat_arrays(columns).dictionary_encode()
         return whole.dictionary, whole.indices.to_numpy().astype(np.int64)
@@ -120,17 +120,17 @@ def _by_key(
     reached: Ints | None,
 ) -> ShardRows:
     counts = np.bincount(codes, minlength=len(keys))
-    if not counts.all():  # a dictionary may hold keys that no row has
+    if not counts.all():  # A dictionary may hold keys without rows.
         used = np.flatnonzero(counts)
         rank = np.cumsum(counts > 0) - 1
         keys, codes, counts = keys.take(pa.array(used)), rank[codes], counts[used]
-    order = ordered_by(codes, len(keys))
+    order = radix_order(codes, len(keys))
     codes, pos = codes[order], pos[order]
     same = codes[1:] == codes[:-1]
     if (same & (pos[1:] < pos[:-1])).any():
         again = np.lexsort((pos, codes))
         order, pos = order[again], pos[again]
     if reached is not None:
-        # What several partitions send can lie at one position, where each knows its own items best.
+        # Items of several partitions can share a position; each is stamped by its own partition.
         reached = running_max(reached[order], np.repeat(np.arange(len(counts)), counts))
     return ShardRows(keys, counts, order, pos, values, reached)

@@ -1,4 +1,4 @@
-"""Stateless steps over chunks: one function an operator, user functions called in tight loops."""
+"""Kernels of stateless steps over chunks: one function for each operator."""
 
 from __future__ import annotations
 
@@ -51,22 +51,22 @@ from flow.operators.stateless import (
     TTLCache,
 )
 
-Made = list[Chunk | None]
-"""What a step made of a chunk: a chunk for each of its ports."""
+StepOutput = list[Chunk | None]
+"""Output of a step for a chunk: a chunk for each of its ports."""
 
 
 @singledispatch
-def run_step(kind: Operator, step_id: str, chunk: Chunk, context: TaskContext) -> Made:  # noqa: ARG001
-    """Run a stateless step on a chunk; returns a chunk for each of the step's ports.
+def run_step(kind: Operator, step_id: str, chunk: Chunk, context: TaskContext) -> StepOutput:  # noqa: ARG001
+    """Run a stateless step on a chunk, and return a chunk for each of the step's ports.
 
     Raises:
-        StepError: when a user's function raised, or returned what it should not.
+        StepError: when a user's function raised, or returned a value of a wrong type.
     """
     raise EngineError(f"step {step_id!r}: {type(kind).__name__} is not a stateless step")
 
 
 @run_step.register
-def _map(kind: Map, step_id: str, chunk: Chunk, context: TaskContext) -> Made:  # noqa: ARG001
+def _map(kind: Map, step_id: str, chunk: Chunk, context: TaskContext) -> StepOutput:  # noqa: ARG001
     if kind.on_value:
         pairs = as_pairs(chunk, step_id)
         values = _call(step_id, "the mapper", kind.mapper, pairs.values, pairs.keys)
@@ -76,7 +76,7 @@ def _map(kind: Map, step_id: str, chunk: Chunk, context: TaskContext) -> Made:  
 
 
 @run_step.register
-def _flat_map(kind: FlatMap, step_id: str, chunk: Chunk, context: TaskContext) -> Made:  # noqa: ARG001
+def _flat_map(kind: FlatMap, step_id: str, chunk: Chunk, context: TaskContext) -> StepOutput:  # noqa: ARG001
     if kind.on_value:
         pairs = as_pairs(chunk, step_id)
         values, counts = _call_flat(step_id, kind.mapper, pairs.values, pairs.keys)
@@ -89,25 +89,25 @@ def _flat_map(kind: FlatMap, step_id: str, chunk: Chunk, context: TaskContext) -
 
 
 @run_step.register
-def _filter(kind: Filter, step_id: str, chunk: Chunk, context: TaskContext) -> Made:
+def _filter(kind: Filter, step_id: str, chunk: Chunk, context: TaskContext) -> StepOutput:
     mask = _decide(kind.predicate, kind.on_value, step_id, chunk)
     context.count(step_id, "filtered", int(len(mask) - mask.sum()))
     return [take(chunk, mask)]
 
 
 @run_step.register
-def _branch(kind: Branch, step_id: str, chunk: Chunk, context: TaskContext) -> Made:  # noqa: ARG001
+def _branch(kind: Branch, step_id: str, chunk: Chunk, context: TaskContext) -> StepOutput:  # noqa: ARG001
     mask = _decide(kind.predicate, False, step_id, chunk)
     return [take(chunk, mask), take(chunk, ~mask)]
 
 
 @run_step.register
-def _merge(kind: Merge, step_id: str, chunk: Chunk, context: TaskContext) -> Made:  # noqa: ARG001
+def _merge(kind: Merge, step_id: str, chunk: Chunk, context: TaskContext) -> StepOutput:  # noqa: ARG001
     return [chunk]
 
 
 @run_step.register
-def _key_on(kind: KeyOn, step_id: str, chunk: Chunk, context: TaskContext) -> Made:  # noqa: ARG001
+def _key_on(kind: KeyOn, step_id: str, chunk: Chunk, context: TaskContext) -> StepOutput:  # noqa: ARG001
     if isinstance(kind.key, str) and isinstance(chunk, Records):
         keys = _column_keys(kind.key, step_id, chunk.batch)
         if keys is not None:
@@ -122,7 +122,7 @@ def _key_on(kind: KeyOn, step_id: str, chunk: Chunk, context: TaskContext) -> Ma
 
 
 @run_step.register
-def _key_rm(kind: KeyRm, step_id: str, chunk: Chunk, context: TaskContext) -> Made:  # noqa: ARG001
+def _key_rm(kind: KeyRm, step_id: str, chunk: Chunk, context: TaskContext) -> StepOutput:  # noqa: ARG001
     if isinstance(chunk, KeyedRecords):
         return [Records(chunk.batch, chunk.pos)]
     pairs = as_pairs(chunk, step_id)
@@ -130,7 +130,7 @@ def _key_rm(kind: KeyRm, step_id: str, chunk: Chunk, context: TaskContext) -> Ma
 
 
 @run_step.register
-def _inspect(kind: Inspect, step_id: str, chunk: Chunk, context: TaskContext) -> Made:
+def _inspect(kind: Inspect, step_id: str, chunk: Chunk, context: TaskContext) -> StepOutput:
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown):
         _call(
@@ -144,7 +144,7 @@ def _inspect(kind: Inspect, step_id: str, chunk: Chunk, context: TaskContext) ->
 
 
 @run_step.register
-def _raises(kind: Raises, step_id: str, chunk: Chunk, context: TaskContext) -> Made:  # noqa: ARG001
+def _raises(kind: Raises, step_id: str, chunk: Chunk, context: TaskContext) -> StepOutput:  # noqa: ARG001
     if len(chunk):
         raise step_error(
             step_id,
@@ -155,14 +155,14 @@ def _raises(kind: Raises, step_id: str, chunk: Chunk, context: TaskContext) -> M
 
 
 @run_step.register
-def _try_map(kind: TryMap, step_id: str, chunk: Chunk, context: TaskContext) -> Made:
+def _try_map(kind: TryMap, step_id: str, chunk: Chunk, context: TaskContext) -> StepOutput:
     plain = as_items(chunk)
     made: list[Any] = []
     failed = np.zeros(len(plain), np.bool_)
     for index, item in enumerate(plain.items):
         try:
             made.append(kind.mapper(item))
-        except Exception as error:  # the very purpose of the step
+        except Exception as error:  # `try_map` exists to catch any exception.
             failed[index] = True
             made.append(ItemError(item, step_id, portable(error)))
         except RAISED as error:
@@ -173,11 +173,11 @@ def _try_map(kind: TryMap, step_id: str, chunk: Chunk, context: TaskContext) -> 
 
 
 _caches: dict[tuple[str, str], TTLCache[Any, Any]] = {}
-"""The caches of this worker, by (run, step), kept from epoch to epoch."""
+"""The caches of this worker, by (run, step); they outlive epochs."""
 
 
 @run_step.register
-def _enrich(kind: EnrichCached, step_id: str, chunk: Chunk, context: TaskContext) -> Made:
+def _enrich(kind: EnrichCached, step_id: str, chunk: Chunk, context: TaskContext) -> StepOutput:
     plain = as_items(chunk)
     cache = _cache_of(kind, step_id, context.run_id)
     cache.now_us = context.moment.now_us
@@ -198,7 +198,7 @@ def _call(
     inputs: list[Any],
     keys: list[str] | None = None,
 ) -> list[Any]:
-    """Call a user's function on each input, and name the input on which it raised."""
+    """Call a user's function on each input; an error names the input on which it raised."""
     remaining = iter(inputs)
     try:
         outputs = list(builtins.map(function, remaining))
@@ -247,7 +247,7 @@ def _raised(
 def _decide(
     predicate: Callable[[Any], bool], on_value: bool, step_id: str, chunk: Chunk
 ) -> npt.NDArray[np.bool_]:
-    """What the predicate says of each item of a chunk."""
+    """Return the mask of a chunk's items for which the predicate returns True."""
     keys: list[str] | None = None
     if on_value and isinstance(chunk, KeyedRecords):
         inputs = rows_of(chunk.batch)
@@ -256,21 +256,23 @@ def _decide(
         inputs, keys = pairs.values, pairs.keys
     else:
         inputs = as_items(chunk).items
-    said = _call(step_id, "the predicate", predicate, inputs, keys)
-    if not set(map(type, said)) <= {bool, np.bool_}:
-        at = next(at for at, answer in enumerate(said) if not isinstance(answer, (bool, np.bool_)))
+    answers = _call(step_id, "the predicate", predicate, inputs, keys)
+    if not set(map(type, answers)) <= {bool, np.bool_}:
+        at = next(
+            at for at, answer in enumerate(answers) if not isinstance(answer, (bool, np.bool_))
+        )
         raise step_error(
             step_id,
-            f"the predicate must return True or False, got {type(said[at]).__name__} "
-            f"{shorten(said[at])}",
+            f"the predicate must return True or False, got {type(answers[at]).__name__} "
+            f"{shorten(answers[at])}",
             item=inputs[at],
             key=None if keys is None else keys[at],
         )
-    return np.array(said, np.bool_)
+    return np.array(answers, np.bool_)
 
 
 def _column_keys(path: str, step_id: str, batch: pa.RecordBatch) -> pa.Array | None:
-    """The key column, or ``None`` when the path is not that of a text column."""
+    """Return the key column, ``None`` when the path is not that of a text column."""
     if path not in batch.schema.names or view_of(batch) is not None:
         return None
     column = batch.column(path)

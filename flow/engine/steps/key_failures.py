@@ -1,4 +1,4 @@
-"""Errors of keyed steps: which call, of which key, raised what."""
+"""Errors of keyed steps, which name the call, the key and the exception."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def cause_of(error: BaseException) -> BaseException | None:
 
 
 def raised(what: str, error: BaseException) -> str:
-    """Say which call raised which exception."""
+    """Return the words for a call that raised an exception."""
     if isinstance(error, FailedCall) and error.__cause__ is not None:
         return f"{error.what} raised {brief(error.__cause__)}"
     return f"{what} raised {brief(error)}"

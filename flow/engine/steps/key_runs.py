@@ -54,7 +54,7 @@ def _merged(key: str, runs: list[Run]) -> Run:
 def _rising(values: list[Stamped]) -> list[Stamped]:
     """Return a key's values with progress that never falls.
 
-    What several partitions send can lie at one position, where each knows its own items best.
+    Items of several partitions can share a position; each is stamped by its own partition.
     """
     progress = itertools.accumulate((value.progress_us for value in values), max)
     return [Stamped(one.value, reached) for one, reached in zip(values, progress, strict=True)]

@@ -1,4 +1,4 @@
-"""A keyed step key by key: in one shard and one epoch, the logics of its keys are called."""
+"""A keyed step that runs key by key, in one shard and one epoch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flow.engine.state.key_states import KeyStates
 from flow.engine.steps.key_failures import cause_of, raised
 from flow.errors import RAISED, FlowError, StepError, shorten, step_error
 from flow.instants import NEVER
-from flow.keyed.detaching import detached_from
+from flow.keyed.detaching import detach_items
 from flow.keyed.logic import (
     COUNTED,
     DISCARD,
@@ -27,14 +27,14 @@ from flow.keyed.logic import (
     StatefulBatchLogic,
     StatefulLogic,
 )
-from flow.keyed.shard_logic import ShardMade
+from flow.keyed.shard_logic import ShardOutput
 
 Logic = Any
 
 
 @dataclass
 class Emitted:
-    """Values that the logics of a step emitted, with the position of what caused each."""
+    """Emitted values of a step, each with the position of the item or timer that caused it."""
 
     keys: list[str] = field(default_factory=list)
     values: list[Any] = field(default_factory=list)
@@ -46,20 +46,20 @@ class Emitted:
         self.values += values
         self.pos += pos
 
-    def by_port(self, ports: int) -> ShardMade:
-        """Return a chunk for each port, and what is to be counted.
+    def by_port(self, ports: int) -> ShardOutput:
+        """Return a chunk for each port, and further counts.
 
         With several ports, values are ``(port, value)``.
         """
         pos = np.array(self.pos, np.int64)
         if ports == 1:
-            return ShardMade([[Pairs(self.keys, self.values, pos)]], [0])
+            return ShardOutput([[Pairs(self.keys, self.values, pos)]], [0])
         which = np.array([port for port, _ in self.values], np.int64)
         chunks = [
             [self._port(pos, np.flatnonzero(which == port).tolist())] for port in range(ports)
         ]
         counted = [self.values[at][1] for at in np.flatnonzero(which == COUNTED).tolist()]
-        return ShardMade(chunks, [0] * ports, counted)
+        return ShardOutput(chunks, [0] * ports, counted)
 
     def _port(self, pos: Any, chosen: list[int]) -> Chunk:
         keys = [self.keys[at] for at in chosen]
@@ -84,8 +84,8 @@ class KeyedRun:
         self._emitted = Emitted()
 
     def run(self, runs: dict[str, Run], end_of_input: bool) -> Emitted:
-        """Call what is due, then hand in the values, then, at the end of input, end every key."""
-        self._tell_changed()
+        """Call due timers, process the values, and at the end of input end every key."""
+        self._notify_changed()
         due = self._states.due(self._due_before)
         self._states.prepare(list(runs))
         for key in due:
@@ -101,27 +101,27 @@ class KeyedRun:
                 self._end(key)
         return self._emitted
 
-    def _tell_changed(self) -> None:
-        """Let every key know, once, that the step is set otherwise than when it was kept."""
+    def _notify_changed(self) -> None:
+        """Call `on_changed` of every key if the step's settings differ from those of the state."""
         before = self._states.changed_from()
         if before is None:
             return
         for key in self._states.all():
             logic = self._take(key)
             if logic is not None:
-                values = self._said("on_changed", key, logic.on_changed, before, self._before)
+                values = self._emitted_by("on_changed", key, logic.on_changed, before, self._before)
                 self._emitted.add(key, values, [BEFORE_ITEMS] * len(values))
                 self._put(key, logic, self._due(key, logic))
 
-    def _said(self, what: str, key: str, method: Callable[..., Any], *args: Any) -> list[Any]:
-        """What a logic emits when it is told something."""
+    def _emitted_by(self, what: str, key: str, method: Callable[..., Any], *args: Any) -> list[Any]:
+        """Return the values that a call without a decision to keep the logic emits."""
         try:
             return list(method(*args))
         except RAISED as error:
             raise self._failed(what, error, key) from cause_of(error)
 
     def _notify_reached(self, touched: set[str]) -> None:
-        """Notify the keys that became due by the items of others."""
+        """Notify keys that became due because items of other keys advanced the time."""
         for key in self._states.due(self._due_after):
             if key not in touched:
                 logic = self._take(key)
@@ -136,20 +136,20 @@ class KeyedRun:
         if run is not None:
             logic = self._feed(key, logic, run)
         due_us = NEVER if logic is None else self._due(key, logic)
-        if logic is not None and self._due_after.reached(due_us):
+        if logic is not None and self._due_after.includes(due_us):
             logic = self._notify(key, logic, AFTER_ITEMS)
             due_us = NEVER if logic is None else self._due(key, logic)
         self._end_epoch(key, logic, due_us)
 
     def _end_epoch(self, key: str, logic: Logic | None, due_us: int) -> None:
-        """Tell a logic that wants to know, and keep what is left of it."""
+        """Call `on_epoch_end` where a logic overrides it, and store the logic."""
         if logic is not None and type(logic).on_epoch_end is not StatefulLogic.on_epoch_end:
-            values = self._said("on_epoch_end", key, logic.on_epoch_end, self._moment)
+            values = self._emitted_by("on_epoch_end", key, logic.on_epoch_end, self._moment)
             self._emitted.add(key, values, [AFTER_ITEMS] * len(values))
             due_us = self._due(key, logic)
-        self._keep(key, logic, due_us)
+        self._store(key, logic, due_us)
 
-    def _keep(self, key: str, logic: Logic | None, due_us: int) -> None:
+    def _store(self, key: str, logic: Logic | None, due_us: int) -> None:
         if logic is None:
             self._states.drop(key)
         else:
@@ -184,12 +184,12 @@ class KeyedRun:
                     logic = self._build(key)
                 made, keep = logic.on_item(value, moment)
                 if not logic.detaches:
-                    made = detached_from(logic, made)
+                    made = detach_items(logic, made)
                 before = len(values)
                 values += made
                 pos += [at] * (len(values) - before)
                 if keep is not KEEP:
-                    logic = self._checked(keep, logic)
+                    logic = self._decided(keep, logic)
         except StepError:
             raise
         except RAISED as error:
@@ -206,28 +206,28 @@ class KeyedRun:
         if logic is None:
             return
         logic = self._call(key, logic, "on_end", AT_END, logic.on_end, self._moment)
-        self._keep(key, logic, NEVER if logic is None else self._due(key, logic))
+        self._store(key, logic, NEVER if logic is None else self._due(key, logic))
 
     def _call(
         self, key: str, logic: Logic, what: str, pos: int, method: Callable[..., Any], *args: Any
     ) -> Logic | None:
         try:
             made, keep = method(*args)
-            values = list(made) if logic.detaches else detached_from(logic, made)
+            values = list(made) if logic.detaches else detach_items(logic, made)
             self._emitted.add(key, values, [pos] * len(values))
-            return logic if keep is KEEP else self._checked(keep, logic)
+            return logic if keep is KEEP else self._decided(keep, logic)
         except StepError:
             raise
         except RAISED as error:
             raise self._failed(what, error, key, *args[:-1]) from cause_of(error)
 
-    def _checked(self, keep: Any, logic: Logic) -> Logic | None:
+    def _decided(self, keep: Any, logic: Logic) -> Logic | None:
         if keep is DISCARD:
             return None
         if keep is KEEP:
             return logic
         raise TypeError(
-            f"{type(logic).__name__} must say KEEP or DISCARD beside what it emits, "
+            f"{type(logic).__name__} must return KEEP or DISCARD beside its values, "
             f"got {shorten(keep)}"
         )
 
@@ -237,10 +237,10 @@ class KeyedRun:
         except RAISED as error:
             problem = raised("its builder", error)
             raise step_error(self._step_id, problem, key=key, has_item=False) from error
-        return self._known(key, logic)
+        return self._checked_logic(key, logic)
 
     def _take(self, key: str) -> Logic | None:
-        """The logic of a key that has state."""
+        """Return the logic of a key, restored from its state; ``None`` for a key without state."""
         try:
             logic = self._states.take(key)
         except FlowError:
@@ -248,10 +248,10 @@ class KeyedRun:
         except RAISED as error:
             problem = raised("making its logic from a snapshot", error)
             raise step_error(self._step_id, problem, key=key, has_item=False) from error
-        return None if logic is None else self._known(key, logic)
+        return None if logic is None else self._checked_logic(key, logic)
 
-    def _known(self, key: str, logic: Logic) -> Logic:
-        """The logic, once it is known to be of a kind that the engine can call."""
+    def _checked_logic(self, key: str, logic: Logic) -> Logic:
+        """Return a logic after a check that the engine can call it."""
         if not isinstance(logic, (StatefulLogic, StatefulBatchLogic, OneToOneLogic)):
             raise step_error(
                 self._step_id,
@@ -282,12 +282,12 @@ class KeyedRun:
         if isinstance(error, RejectedValue):
             return step_error(self._step_id, error.problem, key=key, item=error.value)
         problem = raised(what, error)
-        shown = _plain(item[0]) if item else None
+        shown = _without_stamps(item[0]) if item else None
         return step_error(self._step_id, problem, key=key, item=shown, has_item=bool(item))
 
 
-def _plain(item: Any) -> Any:
-    """What a logic was given, as the user knows it: without stamps."""
+def _without_stamps(item: Any) -> Any:
+    """Return a value, or a list of values, without the engine's stamps and bounds."""
     if type(item) is list:
-        return [_plain(value) for value in item]
+        return [_without_stamps(value) for value in item]
     return item.value if isinstance(item, (Stamped, Bounded)) else item

@@ -1,4 +1,4 @@
-"""A keyed step in one shard and one epoch: one path, whether it runs key by key or over columns."""
+"""A keyed step in one shard and one epoch, key by key or over columns."""
 
 from __future__ import annotations
 
@@ -18,12 +18,17 @@ from flow.engine.steps.key_runs import gather
 from flow.engine.steps.keyed import KeyedRun
 from flow.errors import RAISED, FlowError, step_error
 from flow.keyed.logic import Counted, FailedCall
-from flow.keyed.shard_logic import KeyFailure, ShardEpoch, ShardMade
+from flow.keyed.shard_logic import KeyFailure, ShardEpoch, ShardOutput
 
 
 @dataclass
 class Arrived:
-    """Packets that have arrived for a step: its items, and the progress of their streams."""
+    """Packets for a step in one epoch.
+
+    Attributes:
+        items: packets of values.
+        marks: packets of stream progress.
+    """
 
     items: list[Packet] = field(default_factory=list)
     marks: list[Packet] = field(default_factory=list)
@@ -40,10 +45,10 @@ class KeyedStep:
     Attributes:
         plan: the compiled flow.
         step: the step.
-        arrived: what has arrived for it.
-        state: its state in the shard.
-        control: the epoch.
-        context: takes what is counted.
+        arrived: the packets for the step.
+        state: the step's state in the shard.
+        control: the epoch's parameters.
+        context: the context that takes counts.
     """
 
     plan: Plan
@@ -54,7 +59,7 @@ class KeyedStep:
     context: TaskContext
 
     def run(self) -> list[tuple[StreamId, Chunk]]:
-        """Run the step, write its state, and return what goes down each of its streams."""
+        """Run the step, write its state, and return the chunks of each of its streams."""
         step_id, edges = self.step.step_id, self.plan.edges_into(self.step.step_id)
         time = step_time(self.plan, self.step, edges, self.arrived.marks, self.state, self.control)
         if isinstance(self.state, ShardTable):
@@ -64,12 +69,12 @@ class KeyedStep:
         self._report(time, due_us)
         self._count(made.counted)
         downs = self.step.downs
-        for down, unwanted in zip(downs, made.unwanted, strict=False):
-            self.context.count(step_id, counted_as(self.step, down), unwanted)
+        for down, unread in zip(downs, made.unread, strict=False):
+            self.context.count(step_id, counted_as(self.step, down), unread)
         pairs = zip(downs, made.chunks, strict=False)
         return [(down, chunk) for down, chunks in pairs for chunk in chunks]
 
-    def _key_by_key(self, states: KeyStates, time: StepTime) -> tuple[ShardMade, int]:
+    def _key_by_key(self, states: KeyStates, time: StepTime) -> tuple[ShardOutput, int]:
         step_id, items = self.step.step_id, self.arrived.items
         runs = gather(self.plan.edges_into(step_id), items, time) if items else {}
         self.context.count(step_id, "in", sum(len(run.values) for run in runs.values()))
@@ -77,7 +82,7 @@ class KeyedStep:
         emitted = keyed.run(runs, self.control.end_of_input)
         return emitted.by_port(len(self.step.downs)), states.flush()
 
-    def _over_columns(self, table: ShardTable, time: StepTime) -> tuple[ShardMade, int]:
+    def _over_columns(self, table: ShardTable, time: StepTime) -> tuple[ShardOutput, int]:
         step_id, items = self.step.step_id, self.arrived.items
         rows = gather_rows(self.plan.edges_into(step_id), items, time) if items else None
         self.context.count(step_id, "in", 0 if rows is None else len(rows.pos))
@@ -89,14 +94,16 @@ class KeyedStep:
             return table.run(rows, epoch, time.due_after), table.flush()
         except KeyFailure as failure:
             raise failed_at(step_id, failure) from cause_of(failure.cause)
-        except RAISED as error:  # such as a state that pickle refuses, or a result that raises
+        except (
+            RAISED
+        ) as error:  # Such as state that cannot be pickled, or an aggregate that raises.
             if isinstance(error, FlowError) and not isinstance(error, FailedCall):
                 raise
             problem = raised("working out or keeping its results", error)
             raise step_error(step_id, problem, has_item=False) from cause_of(error)
 
     def _report(self, time: StepTime, least_us: int) -> None:
-        """Report the state's size, when the step is due, and the progress of its partitions."""
+        """Report the state's size, the step's due time, and the progress of its partitions."""
         step_id, stats = self.step.step_id, self.context.stats
         stats.due(step_id, time.due_us(least_us))
         if time.hold is not None:

@@ -1,6 +1,7 @@
 """One level of a plan in one shard: the steps that run there, and the stateless steps after them.
 
-The engines differ in who brings the packets and who keeps the state; what happens between is this.
+The engines differ in the transport of packets and the storage of state; this module is common to
+all.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from flow.errors import EngineError, FlowError
 from flow.keyed.step import Stateful
 
 LEVEL_BITS = 24
-"""A level's origins stand above those of the tasks of stage 0, and of the levels before it, so that
-what has the same position comes in the order in which it was made."""
+"""Bits below the level in an origin. Origins of a level are greater than those of stage 0 and of
+earlier levels, so that items of equal position stay in the order in which they were made."""
 
 
 StatesOf: TypeAlias = Callable[[Step], "KeyStates | ShardTable"]
-"""Gives the state of a keyed step in the shard at hand."""
+"""Function that returns the state of a keyed step in the shard that runs."""
 
 
 def run_level(
@@ -41,7 +42,7 @@ def run_level(
     slice_number: int = 0,
     control: Control | None = None,
 ) -> Iterator[Packet]:
-    """Run a level over one shard's packets of an epoch; what it makes leaves as packets.
+    """Run a level over one shard's packets of an epoch, and yield the packets of its output.
 
     Args:
         plan: the compiled flow.
@@ -70,8 +71,8 @@ def run_level(
             here[edge.step_id].add(packet)
     yield from passing
     if control is None:
-        if here:  # without the time nothing can be done with them, and they must not be lost
-            error = EngineError(f"an epoch brought items to level {level}, but not its system time")
+        if here:  # The items cannot be processed without a time, and must not be lost.
+            error = EngineError(f"an epoch sent items to level {level} without its system time")
             yield Packet(ERROR, shard, shard, 0, encode_failure(error))
         return
     run = _LevelRun(plan, level, shards, shard, control, stats)
@@ -81,7 +82,7 @@ def run_level(
 
 
 def _edge_of(plan: Plan, packet: Packet) -> Edge | None:
-    """The edge that a packet travels along, or speaks of."""
+    """Return the edge of a packet of items or of progress, ``None`` for other packets."""
     if packet.dest >= 0:
         return plan.edges[packet.dest]
     return plan.edges[Marks.dest_in(packet.payload)] if packet.dest == PROGRESS else None

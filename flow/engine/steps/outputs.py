@@ -1,4 +1,4 @@
-"""The end of the chain: packets bound for outputs are unpacked in the workers and written there."""
+"""Writing to sinks, in the workers, from the packets of outputs."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from flow.operators.edges import Output
 
 @dataclass(frozen=True)
 class Writing:
-    """One task's writing.
+    """Identity of the part of an epoch's output that one task writes.
 
     Attributes:
-        run_id: what the checkpoint is known by.
+        run_id: the identity of the checkpoint.
         epoch: the epoch's number.
         partition: the number of the Spark partition.
-        left_out: edges whose sinks are written elsewhere, as Spark data frames.
-        rewinds: how often the checkpoint has been set back.
+        left_out: numbers of edges whose sinks Spark writes as data frames.
+        rewinds: the number of times that the checkpoint has been rewound.
     """
 
     run_id: str
@@ -39,12 +39,12 @@ class Writing:
     rewinds: int = 0
 
     def context(self, step_id: str) -> WriteContext:
-        """Which piece of an output that is."""
+        """Return the context of a sink's write."""
         return WriteContext(step_id, self.epoch, self.partition, self.run_id, self.rewinds)
 
 
 def sink_of(plan: Plan, edge: Edge) -> Sink[Any]:
-    """The sink at the end of an output's edge."""
+    """Return the sink of an output's edge."""
     operator = plan.steps[edge.step_id].operator
     if not isinstance(operator, Output):
         raise EngineError(f"step {edge.step_id!r} is not an output")
@@ -52,11 +52,11 @@ def sink_of(plan: Plan, edge: Edge) -> Sink[Any]:
 
 
 class OutputTask:
-    """Keeps what is bound for sinks until a task has made all of it, and writes it then.
+    """Buffer of packets for sinks, which a task writes once all of them are there.
 
     Args:
         plan: the compiled flow.
-        writing: which piece this is.
+        writing: the identity of the task's part.
     """
 
     def __init__(self, plan: Plan, writing: Writing) -> None:
@@ -66,7 +66,7 @@ class OutputTask:
         self._failed = False
 
     def keep(self, packets: Iterable[Packet]) -> Iterator[Packet]:
-        """Keep packets that are bound for sinks; yields all others."""
+        """Buffer the packets for sinks, and yield all others."""
         for packet in packets:
             if packet.dest >= 0 and packet.dest not in self._writing.left_out:
                 self._kept.setdefault(packet.dest, []).append(packet)
@@ -75,7 +75,7 @@ class OutputTask:
                 yield packet
 
     def write(self) -> Iterator[Packet]:
-        """Write what was kept, unless the task has failed; yields each sink's message."""
+        """Write the buffered packets unless the task has failed, and yield each sink's message."""
         kept, self._kept = self._kept, {}
         for dest, bound in sorted(kept.items()):
             if not self._failed:
@@ -83,16 +83,16 @@ class OutputTask:
 
     @property
     def is_done(self) -> bool:
-        """Whether all that was kept is written."""
+        """True if no packet is buffered."""
         return not self._kept
 
 
 def write_outputs(plan: Plan, writing: Writing, packets: Iterable[Packet]) -> Iterator[Packet]:
-    """Write what is bound for sinks; yields a packet with each sink's message, and all others.
+    """Write the packets for sinks; yield a packet with each sink's message, and all other packets.
 
     Args:
         plan: the compiled flow.
-        writing: which piece this is.
+        writing: the identity of the task's part.
         packets: all packets of the Spark partition.
     """
     task = OutputTask(plan, writing)
@@ -117,12 +117,12 @@ def _write(plan: Plan, edge: Edge, writing: Writing, packets: list[Packet]) -> P
 
 
 def unpacked(packets: list[Packet], lays_out: bool = False) -> Iterator[Written]:
-    """The items in packets of one output, slice by slice, each slice in order of position.
+    """Yield the items of one output, by slice, and in order of position within a slice.
 
     Args:
         packets: the packets.
-        lays_out: whether items that are records with a key may come as one batch with the key in a
-            column, instead of as objects.
+        lays_out: True if keyed records may come as one batch with the key in a column, instead of
+            as objects.
     """
     by_slice: dict[int, list[Packet]] = {}
     for packet in packets:
@@ -141,7 +141,7 @@ def _written(chunk: Chunk, lays_out: bool) -> Written:
 
 
 def laid_out(chunk: Records | KeyedRecords) -> pa.RecordBatch:
-    """The columns that `flow.connectors.sink.to_record` would make of each item."""
+    """Return the columns that equal `flow.connectors.sink.to_record` of each item."""
     batch, view = chunk.batch, view_of(chunk.batch)
     named = dict(zip(batch.schema.names, batch.columns, strict=True))
     found = {"key": chunk.keys} if isinstance(chunk, KeyedRecords) else {}

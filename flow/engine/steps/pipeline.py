@@ -1,4 +1,4 @@
-"""A pipeline: the stateless steps between two shuffles, fused, and the packets that leave them."""
+"""A pipeline: the fused stateless steps between two shuffles, and the packets that they make."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ from flow.engine.steps.kernels import run_step
 from flow.keyed.step import OverColumns, Stateful
 
 SLICE_BITS = 24
-"""How many packets an origin can make in a slice: the slice's number stands above these bits."""
+"""Bits below the slice's number in a packet's `seq`: they number the packets of an origin."""
 
 
 class Pipeline:
-    """Pushes chunks through the stateless steps of a plan, and packs what arrives at edges.
+    """Stateless steps of a plan in one task, and the packing of chunks that reach edges.
 
-    One pipeline serves one task (in stage 0) or one shard of a level. All that it sends belongs to
-    one source partition.
+    One pipeline serves one task of stage 0, or one shard of a level. All its output belongs to one
+    source partition.
+
+    Attributes:
+        waiting_items: the number of items that are buffered at edges.
     """
 
     def __init__(
@@ -49,12 +52,12 @@ class Pipeline:
         self._context = context
         self._meters: dict[int, Meter | None] = {}
         self._hold_meters: dict[int, HoldMeter | None] = {}
-        self._waiting: dict[int, list[Chunk]] = {}
-        self._made = 0
+        self._buffered: dict[int, list[Chunk]] = {}
+        self._packet_count = 0
         self.waiting_items = 0
 
     def push(self, stream: StreamId, chunk: Chunk) -> None:
-        """Send a chunk down a stream, through every step it meets, up to the edges."""
+        """Run a chunk through the steps that follow a stream, up to the edges."""
         todo: list[tuple[StreamId, Chunk]] = [(stream, chunk)]
         while todo:
             stream, chunk = todo.pop()
@@ -63,34 +66,34 @@ class Pipeline:
             arrived: list[tuple[StreamId, Chunk]] = []
             for hop in self._plan.hops_of(stream):
                 if isinstance(hop, Edge):
-                    self._wait(hop, chunk)
+                    self._buffer(hop, chunk)
                 else:
                     arrived.extend(self._run(hop, chunk))
             todo.extend(reversed(arrived))
 
     def flush(self, slice_number: int = 0) -> Iterator[Packet]:
-        """The packets of all that has arrived at edges since the last flush.
+        """Yield the packets of chunks that reached edges since the last flush.
 
-        Of what a level makes, what is to be measured stays: it has to be measured in order of
-        position, and each step of the level starts at the first again.
+        A level's chunks that need measuring stay until `finish`: they are measured in order of
+        position, and each step of the level starts at the first position again.
         """
-        waiting, self._waiting = self._waiting, {}
+        waiting, self._buffered = self._buffered, {}
         for dest, chunks in waiting.items():
             edge = self._plan.edges[dest]
             if self._partition.is_source or not self._is_measured(edge):
-                yield from self._packed(edge, chunks, slice_number)
+                yield from self._pack(edge, chunks, slice_number)
             else:
-                self._waiting[dest] = chunks
+                self._buffered[dest] = chunks
         self.waiting_items = 0
 
     def finish(self, slice_number: int = 0) -> Iterator[Packet]:
-        """The packets of all that is left, and of how far the streams have come that are measured.
+        """Yield the packets of all buffered chunks, and the progress of measured streams.
 
-        Nothing can be pushed afterwards.
+        No chunk may be pushed afterwards.
         """
-        waiting, self._waiting, self.waiting_items = self._waiting, {}, 0
+        waiting, self._buffered, self.waiting_items = self._buffered, {}, 0
         for dest, chunks in waiting.items():
-            yield from self._packed(self._plan.edges[dest], chunks, slice_number)
+            yield from self._pack(self._plan.edges[dest], chunks, slice_number)
         found = [meter.marks() for meter in self._meters.values() if meter is not None]
         for hold_meter in self._hold_meters.values():
             found += [] if hold_meter is None else hold_meter.marks()
@@ -100,7 +103,7 @@ class Pipeline:
                 yield self._packet(PROGRESS, shard, slice_number, payload)
 
     def report(self) -> Iterator[Packet]:
-        """The packets of what was counted and printed; the counts start afresh."""
+        """Yield the packets of counts and of printed lines; the lines are cleared."""
         if self._context.printed:
             lines = "\n".join(self._context.printed).encode()
             yield Packet(PRINTED, self._shard, self._origin, 0, lines)
@@ -114,13 +117,13 @@ class Pipeline:
         self._context.count(step.step_id, "out", sum(len(one) for _, one in sent))
         return sent
 
-    def _wait(self, edge: Edge, chunk: Chunk) -> None:
+    def _buffer(self, edge: Edge, chunk: Chunk) -> None:
         if edge.kind is EdgeKind.OUTPUT:
             self._context.count(edge.step_id, "in", len(chunk))
-        self._waiting.setdefault(edge.dest, []).append(chunk)
+        self._buffered.setdefault(edge.dest, []).append(chunk)
         self.waiting_items += len(chunk)
 
-    def _packed(self, edge: Edge, chunks: list[Chunk], slice_number: int) -> Iterator[Packet]:
+    def _pack(self, edge: Edge, chunks: list[Chunk], slice_number: int) -> Iterator[Packet]:
         meter, hold_meter = self._meter(edge), self._hold_meter(edge)
         for chunk in in_order(chunks):
             if hold_meter is not None:
@@ -130,20 +133,20 @@ class Pipeline:
                 yield self._packet(edge.dest, shard, slice_number, payload)
 
     def _packet(self, dest: int, shard: int, slice_number: int, payload: bytes) -> Packet:
-        seq = (slice_number << SLICE_BITS) | self._made
-        self._made += 1
+        seq = (slice_number << SLICE_BITS) | self._packet_count
+        self._packet_count += 1
         return Packet(dest, shard, self._origin, seq, payload)
 
     def _is_measured(self, edge: Edge) -> bool:
         return self._meter(edge) is not None or self._hold_meter(edge) is not None
 
     def _hold_meter(self, edge: Edge) -> HoldMeter | None:
-        """What measures how far source partitions come, if these hold the edge's step."""
+        """Return the meter of source partitions that may hold the edge's step, if there is one."""
         if edge.dest not in self._hold_meters:
-            self._hold_meters[edge.dest] = self._made_hold_meter(edge)
+            self._hold_meters[edge.dest] = self._new_hold_meter(edge)
         return self._hold_meters[edge.dest]
 
-    def _made_hold_meter(self, edge: Edge) -> HoldMeter | None:
+    def _new_hold_meter(self, edge: Edge) -> HoldMeter | None:
         context, operator = self._context, self._plan.steps[edge.step_id].operator
         many = None if context.control is None else context.control.many
         if not isinstance(operator, Stateful) or operator.holds is None:
@@ -161,12 +164,12 @@ class Pipeline:
         return control.sources or ()
 
     def _meter(self, edge: Edge) -> Meter | None:
-        """What measures an edge's items, if the step that reads them wants it."""
+        """Return the meter of an edge whose reader measures progress, if it does."""
         if edge.dest not in self._meters:
-            self._meters[edge.dest] = self._made_meter(edge)
+            self._meters[edge.dest] = self._new_meter(edge)
         return self._meters[edge.dest]
 
-    def _made_meter(self, edge: Edge) -> Meter | None:
+    def _new_meter(self, edge: Edge) -> Meter | None:
         operator = self._plan.steps[edge.step_id].operator
         if not isinstance(operator, Stateful) or operator.progress is None:
             return None

@@ -1,4 +1,4 @@
-"""Stage 0: reading splits of a source, the stateless steps after it, and packets out."""
+"""Stage 0: tasks that read splits of a source and run the stateless steps after it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from flow.instants import Moment
 from flow.operators.edges import Input
 
 FLUSH_ITEMS = 262_144
-"""How many items wait in a task before they leave as packets."""
+"""The number of items that a task buffers before it sends them as packets."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class Reading:
 
     Attributes:
         step_id: the input.
-        split: what to read of its source.
-        origin: the task's number among those of the epoch; orders what has the same position.
-        slice_number: which slice of a batch run this is; 0 when streaming.
-        source: the number of its source partition in the epoch, where positions carry that.
+        split: the part of the source to read.
+        origin: the number of the task in the epoch, which orders items of equal position.
+        slice_number: the slice of a batch run, from 0; 0 when streaming.
+        source: the number of the source partition in the epoch, where positions carry it.
     """
 
     step_id: str
@@ -51,12 +51,12 @@ class Reading:
 
 
 def share(number: int, count: int, total: int) -> slice:
-    """The number-th of `count` nearly equal runs of `total` things."""
+    """Return the slice of part `number` of `total` elements in `count` nearly equal parts."""
     return slice(number * total // count, (number + 1) * total // count)
 
 
 def read_split(plan: Plan, shards: int, reading: Reading, control: Control) -> Iterator[Packet]:
-    """Read a split, run the stateless steps, and yield packets; a failure is a packet too."""
+    """Read a split, run the stateless steps, and yield packets; a failure becomes a packet."""
     context = TaskContext(control.moment, run_id=plan.plan_id, control=control)
     shard = shard_of_partition(plan, reading.step_id, reading.split.partition, shards)
     partition = Partition(reading.step_id, reading.split.partition)
@@ -78,9 +78,9 @@ def read_split(plan: Plan, shards: int, reading: Reading, control: Control) -> I
 
 
 def shard_of_partition(plan: Plan, step_id: str, partition: int, shards: int) -> int:
-    """The shard through which a source partition's items go to outputs without being keyed.
+    """Return the shard by which unkeyed items of a source partition reach outputs.
 
-    It is the same for all splits and slices of the partition, so that they leave in order.
+    All splits and slices of the partition have the same shard, so that items leave in order.
     """
     return (plan.inputs.index(step_id) + partition) % shards
 
@@ -98,10 +98,10 @@ def read_batches(
 
     Args:
         plan: the flow.
-        shards: how many slices the key space has.
+        shards: the number of shards.
         step_id: the input.
-        origin: the task's number among those of the epoch.
-        order: the place of these rows among those of other tasks.
+        origin: the number of the task in the epoch.
+        order: the rank of these rows among those of other tasks.
         batches: the rows.
         now_us: the system time.
     """
@@ -128,7 +128,7 @@ def read_batches(
 def _guarded(
     source: Source[object], reading: Reading, fields: frozenset[str] | None
 ) -> Iterator[Batch]:
-    """The batches of a split; what a source raises that is no error of ours becomes one."""
+    """Yield the batches of a split; any other exception of a source becomes a `StepError`."""
     split = reading.split
     try:
         yield from source.read(split) if fields is None else source.read_fields(split, fields)
@@ -154,7 +154,7 @@ def _chunks(
         pos = reading.positions(row, count)
         row += count
         if isinstance(batch, Invalid):
-            _meet_invalid(source, batch.inputs, step.step_id, context)
+            _handle_invalid(source, batch.inputs, step.step_id, context)
             if source.on_invalid == "errors":
                 yield step.downs[1], Items(list(batch.inputs), pos)
             continue
@@ -165,7 +165,7 @@ def _chunks(
         )
 
 
-def _meet_invalid(
+def _handle_invalid(
     source: Source[object], inputs: list[BadInput], step_id: str, context: TaskContext
 ) -> None:
     if not inputs:

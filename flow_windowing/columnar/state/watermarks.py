@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from flow.columns.arrays import Ints, Mask, running_max
 from flow.instants import NEVER, Moment
-from flow.keyed.due import held_until
+from flow.keyed.due import held_due_us
 from flow.keyed.logic import RejectedValue
 from flow_windowing.clocks.clock import Clock, DroppedValue, SystemClock
 from flow_windowing.clocks.event_clock import EventClock
@@ -294,7 +294,7 @@ class EventRule(WatermarkRule):
         if moment.bound_us >= NEVER:
             return due_us
         is_held = (due_us <= moment.inputs_now_us) & (close_us > self.now(clocks, moment))
-        return np.where(is_held, close_us + held_until(0), due_us)
+        return np.where(is_held, close_us + held_due_us(0), due_us)
 
 
 class StreamRule(EventRule):

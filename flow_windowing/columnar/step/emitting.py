@@ -12,7 +12,7 @@ from flow.columns.arrays import Ints, distinct, ranges
 from flow.columns.chunks import Chunk, KeyedRecords, Pairs
 from flow.instants import MIN_US, NEVER
 from flow.keyed.logic import Counted
-from flow.keyed.shard_logic import ShardEpoch, ShardMade
+from flow.keyed.shard_logic import ShardEpoch, ShardOutput
 from flow_windowing.columnar.state.open_windows import OpenWindows
 from flow_windowing.columnar.windows.plan import WindowPlan
 from flow_windowing.columnar.windows.updates import Update
@@ -61,7 +61,7 @@ class Emitter:
     """
 
     def __init__(self, plan: WindowPlan, epoch: ShardEpoch) -> None:
-        self.made = ShardMade.nothing(len(PORTS))
+        self.made = ShardOutput.empty(len(PORTS))
         self._plan = plan
         self._wanted = epoch.wanted
         self._late: list[tuple[LateRows, Callable[[int], Any]]] = []
@@ -88,7 +88,7 @@ class Emitter:
         if len(rows.rows) and LATE in self._wanted:
             self._late.append((rows, one))
         else:
-            self.made.unwanted[LATE] += len(rows.rows)
+            self.made.unread[LATE] += len(rows.rows)
 
     def send_late(self, keys: pa.Array, pos_of_slot: Ints) -> None:
         """Send what was noted, each key's values as they came."""
@@ -126,7 +126,7 @@ class Emitter:
             updates = [*self._standing(windows, rows, closed_at_us), *taken_back]
             self.updated(updates, keys, pos_of_slot)
         if CLOSED not in self._wanted:
-            self.made.unwanted[CLOSED] += len(rows)
+            self.made.unread[CLOSED] += len(rows)
         elif len(rows):
             closed = self._update(windows, rows, closed_at_us, [])
             batch = self._records(_METADATA, closed)
@@ -146,7 +146,7 @@ class Emitter:
         Each lot is in turn already; of what has the same turn, an earlier lot's goes first.
         """
         if DOWN not in self._wanted:
-            self.made.unwanted[DOWN] += sum(len(update.ids) for update in updates)
+            self.made.unread[DOWN] += sum(len(update.ids) for update in updates)
             return
         mixed = [update.slots for update in updates if update.is_retraction is not None]
         if mixed:

@@ -27,7 +27,14 @@ from flow.columns.arrays import (
 from flow.columns.chunks import AFTER_ITEMS, AT_END, BEFORE_ITEMS
 from flow.instants import NEVER, Moment
 from flow.keyed.due import split_dues
-from flow.keyed.shard_logic import Dumped, KeyFailure, ShardEpoch, ShardLogic, ShardMade, ShardRows
+from flow.keyed.shard_logic import (
+    KeyFailure,
+    SegmentDump,
+    ShardEpoch,
+    ShardLogic,
+    ShardOutput,
+    ShardRows,
+)
 from flow_windowing.columnar.aggregates.accumulators import FailedRow
 from flow_windowing.columnar.state.shard_state import ShardState
 from flow_windowing.columnar.state.watermarks import (
@@ -80,7 +87,7 @@ class ShardWindows(ShardLogic):
         return self._changed
 
     @override
-    def run(self, rows: ShardRows | None, epoch: ShardEpoch) -> ShardMade:
+    def run(self, rows: ShardRows | None, epoch: ShardEpoch) -> ShardOutput:
         self._add_loaded()
         self._epoch = epoch
         self._emitter = Emitter(self._plan, epoch)
@@ -98,7 +105,7 @@ class ShardWindows(ShardLogic):
         return self._emitter.made
 
     @override
-    def dump(self, numbers: Ints, wanted: list[int]) -> list[Dumped]:
+    def dump(self, numbers: Ints, wanted: list[int]) -> list[SegmentDump]:
         self._add_loaded()
         due_us = self._due_us()
         return write_segments(self._plan, self._state, due_us, numbers, wanted)

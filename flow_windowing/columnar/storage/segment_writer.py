@@ -10,7 +10,7 @@ import pyarrow as pa
 from flow.columns.arrays import Ints
 from flow.instants import NEVER
 from flow.keyed.due import split_dues
-from flow.keyed.shard_logic import Dumped
+from flow.keyed.shard_logic import SegmentDump
 from flow_windowing.columnar.state.shard_state import ShardState
 from flow_windowing.columnar.state.spans import Spans
 from flow_windowing.columnar.storage.segments import (
@@ -29,7 +29,7 @@ from flow_windowing.rules.watermark import NO_WATERMARK
 
 def write_segments(
     plan: WindowPlan, state: ShardState, due_us: Ints, segments: Ints, wanted: list[int]
-) -> list[Dumped]:
+) -> list[SegmentDump]:
     """Write keys to segments.
 
     Args:
@@ -92,10 +92,10 @@ class _SegmentWriter:
         self._values = buffered.values
         self._columns = to_plain_columns(buffered.values)
 
-    def segment(self, begin: int, end: int) -> Dumped:
+    def segment(self, begin: int, end: int) -> SegmentDump:
         """Return the segment of the slots from `begin` to `end`, exclusive."""
         if begin == end:
-            return Dumped(None, 0, NEVER)
+            return SegmentDump(None, 0, NEVER)
         keys, short_keys = slice(begin * 8, end * 8), slice(begin * 4, end * 4)
         first, last = self._window_ends[begin], self._window_ends[end]
         windows = slice(first * 8, last * 8)
@@ -128,7 +128,7 @@ class _SegmentWriter:
             held_watermark_us=self._held[keys],
         )
         due_us, held_us = self._due_us[begin:end].min(), self._held_due_us[begin:end].min()
-        return Dumped(content.encode(), end - begin, int(due_us), int(held_us))
+        return SegmentDump(content.encode(), end - begin, int(due_us), int(held_us))
 
     def _encode_values(self, begin: int, end: int) -> EncodedValues:
         if begin == end:

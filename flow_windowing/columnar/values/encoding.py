@@ -72,10 +72,10 @@ def to_plain_columns(values: Sequence[Any]) -> PlainColumns | None:
     if not plain or len(plain) < len(parts):
         return None
     first, *others = plain
-    if not all(map(first.like, others)):  # Together they may still be of one shape.
+    if not all(map(first.has_layout_of, others)):  # Together they may still be of one shape.
         return PlainColumns.of(decode_lazy(values))
     order = np.concatenate([np.array(indices, np.int64) for _, indices in parts])
-    return first.joined(others).take(np.argsort(order, kind="stable"))
+    return first.concatenate(others).take(np.argsort(order, kind="stable"))
 
 
 def lazy_values(content: EncodedValues) -> list[Any]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.columns.arrays import Ints
-from flow.columns.row_views import RowView, register, viewed
+from flow.columns.row_views import RowView, register, with_view
 from flow.instants import MAX_US, MIN_US, from_us
 from flow_windowing.columnar.state.spans import MergedIds
 from flow_windowing.contract.metadata import WindowMetadata
@@ -117,7 +117,7 @@ class WindowView(RowView):
             columns[_TIMESTAMP] = _clip(timestamps_us)
         columns.update((f"figure {at}", column) for at, column in enumerate(results))
         batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-        return viewed(batch, KIND, self.settings())
+        return with_view(batch, KIND, self.settings())
 
 
 register(KIND, WindowView.read)

@@ -24,7 +24,7 @@ from flow.engine.state.segment import Segment
 from flow.engine.state.store import MemoryStore
 from flow.errors import StepError
 from flow.instants import NEVER
-from flow.keyed.due import DueLimit, held_until
+from flow.keyed.due import DueLimit, held_due_us
 
 
 @dataclass
@@ -197,7 +197,7 @@ def test_steps_have_state_apart() -> None:
 def test_a_copied_store_does_not_change_with_the_first() -> None:
     store = MemoryStore()
     fill(store, ["a"], "before")
-    copy = store.copied()
+    copy = store.copy()
     fill(store, ["a", "b"], "after")
     kept = states(copy)
     assert kept.all() == ["a"]
@@ -476,7 +476,7 @@ def test_a_held_key_is_due_when_the_bound_reaches_what_it_waits_for() -> None:
     store, live = MemoryStore(), LiveStates()
     for one in (states(store), live):
         one.prepare(["held", "plain"])
-        one.put("held", Text(""), held_until(40))
+        one.put("held", Text(""), held_due_us(40))
         one.put("plain", Text(""), 20)
         assert one.flush() == 20
     for one in (states(store), live):

@@ -47,7 +47,7 @@ def test_items_without_their_epochs_time_are_an_error_and_not_lost() -> None:
     assert made.dest == ERROR
     error = decode_failure(made.payload)
     assert isinstance(error, EngineError)
-    assert str(error) == "an epoch brought items to level 1, but not its system time"
+    assert str(error) == "an epoch sent items to level 1 without its system time"
 
 
 def test_a_packet_for_further_on_passes_untouched() -> None:

@@ -254,7 +254,7 @@ def test_values_that_miss_many_windows_take_no_room_where_nobody_asks_for_them()
     logic.run(epoch_of(1, START_US), asked())
     two_days_us = 2 * 86_400_000_000
     late = epoch_of(10_000, START_US - two_days_us)
-    unwanted: list[int] = []
-    room = room_for(lambda: unwanted.extend(logic.run(late, asked(DOWN)).unwanted))
-    assert unwanted[LATE] == 10_000
+    unread: list[int] = []
+    room = room_for(lambda: unread.extend(logic.run(late, asked(DOWN)).unread))
+    assert unread[LATE] == 10_000
     assert room < 40 * MEGABYTE

@@ -16,7 +16,7 @@ from flow import Dataflow
 from flow.columns.chunks import KeyedRecords, Pairs, as_pairs
 from flow.errors import StepError
 from flow.instants import Moment
-from flow.keyed.shard_logic import ShardEpoch, ShardLogic, ShardMade, ShardRows
+from flow.keyed.shard_logic import ShardEpoch, ShardLogic, ShardOutput, ShardRows
 from flow.keyed.step import OverColumns
 from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
 from flow_windowing import (
@@ -262,7 +262,7 @@ def logic_that_emits(emit: Any) -> ShardLogic:
     return lowering.shard_logic()
 
 
-def run(logic: ShardLogic, **seconds: list[int]) -> ShardMade:
+def run(logic: ShardLogic, **seconds: list[int]) -> ShardOutput:
     """An epoch of values of some keys."""
     values = records([(key, second) for key, of_key in seconds.items() for second in of_key])
     order = np.arange(values.num_rows)
@@ -272,7 +272,7 @@ def run(logic: ShardLogic, **seconds: list[int]) -> ShardMade:
     return logic.run(rows, ShardEpoch(moment, moment, False, WANTED))
 
 
-def counted(made: ShardMade) -> list[tuple[int, Any]]:
+def counted(made: ShardOutput) -> list[tuple[int, Any]]:
     """What one key has emitted: the session, and its count."""
     return [
         ((window.window_id - START_US) // 1_000_000, value)
