@@ -87,7 +87,7 @@ def _planned(checkpoint: KeptCheckpoint, changed: list[Rewritten], done: bool) -
         path=checkpoint.root,
         places=tuple(dict.fromkeys(place for one in changed for place in one.places)),
         files=tuple(one.file for one in changed),
-        backup=f"relocated-{datetime.now(UTC):%Y%m%dT%H%M%SZ}",
+        backup=f"relocated-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}",
         done=done,
     )
 

@@ -149,7 +149,7 @@ def _planned(checkpoint: KeptCheckpoint, epoch: int, done: bool) -> Rewind:
             *((IDENTITY,) if undone or restores_steps else ()),
         ),
         restores_steps=restores_steps,
-        backup=f"rewound-{datetime.now(UTC):%Y%m%dT%H%M%SZ}",
+        backup=f"rewound-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}",
         done=done,
     )
 

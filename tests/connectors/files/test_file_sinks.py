@@ -372,9 +372,9 @@ def test_nothing_shows_the_password_of_a_uri() -> None:
         "JsonLinesSink(path='s3://bucket/out', if_exists='error')",
         "ParquetSink(path='s3://bucket/out', if_exists='error', schema=None)",
         "TextSource(path='s3://bucket/out', on_invalid='fail', bytes_per_epoch=67108864, "
-        "follow=False, order='sequence')",
+        "follow=False, order='sequence', late_files='7d')",
         "ParquetSource(path=('s3://bucket/out',), columns=None, rows_per_epoch=1000000, "
-        "follow=False, order='sequence')",
+        "follow=False, order='sequence', late_files='7d')",
         "s3://bucket/out",
     ]
     with pytest.raises(SinkError) as raised, places.explained(SinkError, f"{uri} is closed"):

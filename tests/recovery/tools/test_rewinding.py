@@ -131,7 +131,7 @@ def test_what_is_removed_is_kept_with_a_note_on_how_to_undo_it(
 ) -> None:
     before = tree(copied)
     found = rewind(copied, 1, yes=True, spark=spark)
-    assert re.fullmatch(r"rewound-\d{8}T\d{6}Z", found.backup)
+    assert re.fullmatch(r"rewound-\d{8}T\d{6}\.\d{6}Z", found.backup)
     backup = copied / found.backup
     assert (backup / "spark/offsets/3").read_bytes() == before["spark/offsets/3"]
     assert not (copied / "spark/offsets/3").exists()
