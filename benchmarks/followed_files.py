@@ -24,8 +24,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from flow.connectors.files.listing import LATE_US, LEAST_FILES, SHARE, FileList
-from flow.connectors.files.places import Found, find_files
+from flow.connectors.files.reading.file_list import LATE_US, LEAST_FILES, SHARE, FileList
+from flow.connectors.files.reading.globs import ListedFile, find_files
 from flow.connectors.source import MemoryLog
 from flow.durations import duration_us
 from flow.engine.checkpoint.source_log import PAGE_BYTES
@@ -47,12 +47,14 @@ class Ticks:
         self.many = 0
         self.hours = 0
 
-    def __call__(self, **_: Any) -> list[Found]:
+    def __call__(self, **_: Any) -> list[ListedFile]:
         """Return the newest files."""
         numbers = range(self.number, self.number + self.many)
         self.number += self.many
         return [
-            Found("", f"/data/in/{number:012d}.jsonl", 1_000, _written_us(number, self) * 1_000)
+            ListedFile(
+                "", f"/data/in/{number:012d}.jsonl", 1_000, _written_us(number, self) * 1_000
+            )
             for number in numbers
         ]
 

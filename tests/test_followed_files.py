@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 
 import flow.operators as op
 from flow import Dataflow, run
-from flow.connectors.files import JsonLinesSink, TextSource, listing
+from flow.connectors.files import JsonLinesSink, TextSource
+from flow.connectors.files.reading import file_list
 from flow.engine.feed import kept_offsets
 from recovery import RecoveryConfig, rewind, status, verify
 
@@ -29,7 +30,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def compact_at_once(set_to: Callable[[Any, str, int], object]) -> None:
-    set_to(listing, "LEAST_FILES", 2)
+    set_to(file_list, "LEAST_FILES", 2)
     set_to(kept_offsets, "RELEASE_EPOCHS", 1)
 
 

@@ -196,6 +196,9 @@ NOT_IMPORTED = {
     "files": ("kafka", "sql"),
     "kafka": ("files", "sql"),
     "sql": ("files", "kafka"),
+    "files.places": ("files.reading", "files.writing"),
+    "files.reading": ("files.writing",),
+    "files.writing": ("files.reading",),
     "kafka.reading": ("kafka.writing", "kafka.source", "kafka.sink", "kafka.dead_letters"),
     "kafka.writing": ("kafka.reading", "kafka.source", "kafka.sink", "kafka.dead_letters"),
 }

@@ -21,9 +21,7 @@ EVERY_SECONDS = 0.005
 PUT_DOWN_SECONDS = 0.5
 
 OURS = (
-    ("sink", "flow/connectors/files/column"),
-    ("sink", "flow/connectors/files/epoch_directory"),
-    ("sink", "flow/connectors/files/directory_sink"),
+    ("sink", "flow/connectors/files/writing/"),
     ("sink", "flow/connectors/sink"),
     ("sink", "flow/engine/outputs"),
     ("sink", "flow/engine/epochs"),

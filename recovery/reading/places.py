@@ -20,7 +20,7 @@ from recovery.reading.problems import FileProblem
 from recovery.reading.rendering import command
 
 if TYPE_CHECKING:
-    from flow.connectors.files.places import Place
+    from flow.connectors.files.places.place import Place
     from recovery.reading.files import CheckpointFiles
 
 Json: TypeAlias = Any
@@ -102,7 +102,7 @@ class Here:
 
     @cached_property
     def _place(self) -> Place:
-        from flow.connectors.files.places import locate
+        from flow.connectors.files.places.place import locate
 
         return locate(self.files.root)
 

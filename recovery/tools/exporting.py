@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from flow.connectors.files.places import explained, locate
+from flow.connectors.files.places.failures import raise_as
+from flow.connectors.files.places.place import locate
 from flow.errors import CheckpointError
 from flow.instants import NEVER, from_us
 from flow.keyed.due import held_watermark_us
@@ -186,7 +187,7 @@ def _json(value: Any) -> str:
 def _write(rows: Iterator[Row], schema: pa.Schema, file: str) -> int:
     """Write rows in batches, and return their number."""
     count = 0
-    with explained(CheckpointError, f"{file} cannot be written"):
+    with raise_as(CheckpointError, f"{file} cannot be written"):
         place = locate(file)
         with pq.ParquetWriter(place.path, schema, filesystem=place.filesystem) as writer:
             while batch := list(islice(rows, BATCH_ROWS)):

@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from flow.connectors.files.places import explained, locate
+from flow.connectors.files.places.failures import raise_as
+from flow.connectors.files.places.place import locate
 from flow.engine.state.segment import FORMAT_OF_SHARDS
 from flow.errors import CheckpointError
 from flow_windowing.columnar.storage.segments import SegmentContent
@@ -30,7 +31,7 @@ def read_states(file: str | os.PathLike[str], *, trust: bool = False) -> dict[st
         CheckpointError: when the file cannot be read, has no such columns, or is not trusted.
     """
     where = os.fspath(file)
-    with explained(CheckpointError, f"{where} cannot be read"):
+    with raise_as(CheckpointError, f"{where} cannot be read"):
         place = locate(where)
         table = pq.read_table(place.path, filesystem=place.filesystem)
     names = table.column_names

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from flow.columns.chunks import key_array
-from flow.connectors.files.places import locate
+from flow.connectors.files.places.place import locate
 from flow.engine.packets.shards import hash_keys, shard_of
 from flow.engine.state.layout import lay_out
 from flow.engine.state.seeding import SCHEMA, Seed

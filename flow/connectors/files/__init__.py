@@ -1,13 +1,13 @@
-"""Files: Parquet, JSON lines, CSV and plain text, on this machine or in an object store."""
+"""Sources and sinks of files: Parquet, JSON lines, CSV and text, local or in an object store."""
 
 from __future__ import annotations
 
-from flow.connectors.files.column_sinks import CsvSink, ParquetSink
-from flow.connectors.files.csv_lines import CsvSource
-from flow.connectors.files.json_lines import JsonLinesSource
-from flow.connectors.files.line_sinks import JsonLinesSink, TextSink
-from flow.connectors.files.parquet_source import ParquetSource
-from flow.connectors.files.text_lines import TextSource
+from flow.connectors.files.reading.csv_lines import CsvSource
+from flow.connectors.files.reading.json_lines import JsonLinesSource
+from flow.connectors.files.reading.parquet_source import ParquetSource
+from flow.connectors.files.reading.text_lines import TextSource
+from flow.connectors.files.writing.column_sinks import CsvSink, ParquetSink
+from flow.connectors.files.writing.line_sinks import JsonLinesSink, TextSink
 
 __all__ = [
     "CsvSink",

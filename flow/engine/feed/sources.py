@@ -9,7 +9,7 @@ from urllib.parse import quote
 from pyspark.sql import DataFrame
 
 from flow.connectors.dataframe import DataFrameSource
-from flow.connectors.files.parquet_source import WrittenDownFrame
+from flow.connectors.files.reading.parquet_source import WrittenDownFrame
 from flow.connectors.source import Planner, Source, SourceLog
 from flow.dataflow import Step
 from flow.engine.checkpoint.storage import Storage

@@ -1,0 +1,1 @@
+"""Places of files: paths and URIs, credentials in them, and errors of file systems."""

@@ -1,0 +1,268 @@
+"""List of the files that a source reads, in reading order, stored in the source's log."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from flow.connectors.files.places.place import Place, display_name, file_identity
+from flow.connectors.files.reading.file import File
+from flow.connectors.files.reading.file_summary import FileSummary
+from flow.connectors.files.reading.globs import ListedFile
+from flow.connectors.files.reading.seen_files import CHUNK, Mask, digest_of
+from flow.connectors.source import SourceLog
+from flow.durations import duration_text, duration_us
+from flow.errors import FlowBuildError, printable, shorten
+
+logger = logging.getLogger("flow")
+
+_LATE = (
+    "%d file%s not read, such as %s: not newer than files of that directory that were read, "
+    "removed and forgotten (late_files=%s), so it may be one of them, put back; late files in this "
+    "run: %d. To have a file read, give it a new modification time (touch)"
+)
+_SINCE = "%d file%s new since the run before, such as %s: read after those that were there"
+
+LEAST_WAIT = 1.0
+"""Seconds between two listings, at least."""
+BUSY_SHARE = 10
+"""Listings take at most 1/`BUSY_SHARE` of the time: slow listings are less frequent."""
+LATE_FILES = "7d"
+"""Age, relative to the newest file, up to which a file may appear; as Spark's `maxFileAge`."""
+LATE_US = duration_us(LATE_FILES)
+LEAST_FILES = 1_000
+"""Finished files, at least, that cause the log to be compacted."""
+SHARE = 32
+"""A compaction needs finished files of at least 1/`SHARE` of all.
+
+A summary is written as a whole, so a file is written about `SHARE` times in the long run.
+"""
+
+
+def check_late_files(value: object) -> None:
+    """Check the `late_files` argument of a source.
+
+    Raises:
+        FlowBuildError: the value is not a duration, or is negative.
+    """
+    if duration_us(value, "late_files") < 0:  # type: ignore[arg-type]  # a user's argument
+        raise FlowBuildError(f"late_files must not be negative, got {shorten(value)}")
+
+
+class FileList:
+    """Files of a source, in reading order, numbered from 0.
+
+    The list is stored in the source's log, so files keep their numbers in later runs. A bounded
+    source lists its files once, as a run starts, ordered by path; a run that continues from a
+    checkpoint appends new files, and logs their number. A source that follows appends the new
+    files of each listing, ordered by modification time and path. An empty file is appended once it
+    has content.
+
+    Files to which no offset can refer any more (see `release`) are reduced to their names, in the
+    summary of the log. `SeenFiles` describes how names expire.
+
+    Attributes:
+        first: number of the first file that is listed in full.
+
+    Args:
+        log: the log.
+        find: lists the files that exist now; takes `was_there`, see `globs.find_files`.
+        follow: True if files may still appear.
+        fixed: True if continued runs read the files of the first run only.
+        late_us: age, relative to the newest file, up to which a file may appear; in µs.
+        clock: monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self,
+        log: SourceLog,
+        find: Callable[..., list[ListedFile]],
+        *,
+        follow: bool,
+        fixed: bool = False,
+        late_us: int = LATE_US,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log = log
+        self._find = find
+        self._follow = follow
+        self._fixed = fixed
+        self._late_us = late_us
+        self._clock = clock
+        self._first_needed = 0
+        self._now_us: int | None = None
+        self._present: Mask | None = None
+        self._newest_ns = 0
+        self._late_digests: set[bytes] = set()
+        is_first = not self._load()
+        self._next_listing = clock()
+        if follow:
+            self.refresh()
+        elif is_first or not fixed:
+            self._list_once(is_first)
+
+    def __len__(self) -> int:
+        return self.first + len(self._files)
+
+    def __getitem__(self, number: int) -> File:
+        return self._files[number - self.first]
+
+    @property
+    def late(self) -> int:
+        """Number of late files, which are not read, in this run."""
+        return len(self._late_digests)
+
+    def refresh(self) -> bool:
+        """List the files if a listing is due; return True if so."""
+        started = self._clock()
+        if not self._follow or started < self._next_listing:
+            return False
+        new = self._new_files(self._find())
+        elapsed = self._clock() - started
+        self._next_listing = self._clock() + max(LEAST_WAIT, elapsed * (BUSY_SHARE - 1))
+        if any(file.size for file in new):
+            self._append(sorted(new, key=lambda file: (file.mtime, file.path)))
+        self._compact_if_due()
+        return True
+
+    def release(self, number: int, now_us: int) -> None:
+        """Allow compaction of the files before a number.
+
+        Args:
+            number: number of the first file that an offset may still refer to.
+            now_us: system time, in microseconds since the Unix epoch.
+        """
+        self._first_needed, self._now_us = max(self._first_needed, number), now_us
+        self._compact_if_due()
+
+    def _load(self) -> bool:
+        """Read the log; return True if it is not empty."""
+        content = self._log.summary()
+        summary = FileSummary() if content is None else FileSummary.decode(content)
+        self.first, self._seen = summary.first, summary.seen
+        self._files = [File(store, path, size) for store, path, size, _ in summary.files]
+        self._mtimes = [mtime for *_, mtime in summary.files]
+        entries = self._log.entries()
+        for entry in entries:
+            files = [File.from_json(file) for file in entry["files"]]
+            self._files += files
+            # Entries of the first format have no modification times.
+            self._mtimes += entry.get("mtimes", [0] * len(files))
+        self._recent = {digest_of(file.store, file.path) for file in self._files}
+        return content is not None or bool(entries)
+
+    def _list_once(self, is_first: bool) -> None:
+        new = self._new_files(self._find() if is_first else self._find(was_there=self._was_there))
+        if not is_first:
+            new = self._without_other_names(new)
+        filled = sum(file.size > 0 for file in new)
+        if filled and not is_first:
+            are = "s are" if filled > 1 else " is"
+            logger.warning(_SINCE, filled, are, printable(display_name(*new[0][:2])))
+        if filled or is_first:
+            self._append(sorted(new, key=lambda file: (file.path, file.store)))
+
+    def _new_files(self, listed: list[ListedFile]) -> list[ListedFile]:
+        """Return the new files of a listing, report the late ones, and note the known ones."""
+        present = np.zeros(len(self._seen), np.bool_)
+        new, late = [], []
+        for start in range(0, len(listed), CHUNK):
+            chunk = listed[start : start + CHUNK]
+            digests = [digest_of(file.store, file.path) for file in chunk]
+            rows = self._seen.find(digests)
+            present[rows[rows >= 0]] = True
+            for index in np.flatnonzero(rows < 0).tolist():
+                file, digest = chunk[index], digests[index]
+                if digest in self._recent:
+                    continue
+                if not self._seen.is_late(file.store, file.path, file.mtime):
+                    new.append(file)
+                elif file.size:
+                    late.append((file, digest))
+        self._present = present
+        self._newest_ns = max((file.mtime for file in listed), default=0)
+        self._report(late)
+        return new
+
+    def _without_other_names(self, listed: list[ListedFile]) -> list[ListedFile]:
+        """Return files without those that are known by another name, such as a link."""
+        digests = [digest_of(*file_identity(file.store, file.path)) for file in listed]
+        known = {digest_of(*file_identity(file.store, file.path)) for file in self._files}
+        rows = self._seen.find(digests)
+        return [
+            file
+            for file, digest, row in zip(listed, digests, rows, strict=True)
+            if row < 0 and digest not in known
+        ]
+
+    def _was_there(self, place: Place) -> bool:
+        """Return True if a file at a place, or below it, is or was in the list."""
+        below = place.path.rstrip("/") + "/"
+        return self._seen.has_below(place.store, place.path) or any(
+            file.store == place.store and f"{file.path}/".startswith(below) for file in self._files
+        )
+
+    def _report(self, late: list[tuple[ListedFile, bytes]]) -> None:
+        """Log late files, each once a run."""
+        new = [(file, digest) for file, digest in late if digest not in self._late_digests]
+        if not new:
+            return
+        self._late_digests.update(digest for _, digest in new)
+        example = printable(display_name(*new[0][0][:2]))
+        allowed = duration_text(self._late_us)
+        are = "s are" if len(new) > 1 else " is"
+        logger.warning(_LATE, len(new), are, example, allowed, self.late)
+
+    def _append(self, listed: list[ListedFile]) -> None:
+        filled = [file for file in listed if file.size]
+        files = [File(file.store, file.path, file.size) for file in filled]
+        mtimes = [file.mtime for file in filled]
+        self._log.append({"files": [file.to_json() for file in files], "mtimes": mtimes})
+        self._files += files
+        self._mtimes += mtimes
+        self._recent.update(digest_of(file.store, file.path) for file in files)
+
+    def _compact_if_due(self) -> None:
+        """Replace the log by a summary if enough files are finished."""
+        finished = min(self._first_needed, len(self)) - self.first
+        least = max(LEAST_FILES, (len(self._seen) + len(self._files)) // SHARE)
+        if finished < least or self._fixed:
+            return
+        summary = self._summary(finished)
+        self._log.compact(summary.encode())
+        self._recent.difference_update(
+            digest_of(file.store, file.path) for file in self._files[:finished]
+        )
+        self.first, self._seen = summary.first, summary.seen
+        del self._files[:finished], self._mtimes[:finished]
+        # The rows of the table have changed: the mask is invalid until the next listing.
+        self._present = None
+
+    def _summary(self, finished: int) -> FileSummary:
+        """Return the summary of the list.
+
+        Args:
+            finished: number of the files listed in full that the summary reduces to names.
+        """
+        seen = self._seen.copy()
+        if self._present is not None and self._now_us is not None:
+            newest_us = max(self._newest_ns, seen.newest_ns, max(self._mtimes)) // 1_000
+            # A file with a modification time in the future must not expire all others.
+            until_us = min(newest_us, self._now_us)
+            seen.expire(max(0, until_us - self._late_us) * 1_000, self._present)
+            seen.fill_mtimes(until_us * 1_000)
+        seen.add(self._names(finished))
+        rest = zip(self._files[finished:], self._mtimes[finished:], strict=True)
+        files = [(file.store, file.path, file.size, mtime) for file, mtime in rest]
+        return FileSummary(self.first + finished, seen, files)
+
+    def _names(self, count: int) -> Iterator[tuple[str, str, int]]:
+        """Yield the names of the first files listed in full, and of the targets of links."""
+        for file, mtime in zip(self._files[:count], self._mtimes[:count], strict=True):
+            for store, path in dict.fromkeys(
+                [(file.store, file.path), file_identity(file.store, file.path)]
+            ):
+                yield store, path, mtime

@@ -1,0 +1,1 @@
+"""Writing of files: directories of epochs, and the sinks by format."""

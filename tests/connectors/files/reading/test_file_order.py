@@ -1,0 +1,604 @@
+"""Files one after another, or side by side: what each epoch reads, leaves behind, and has read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+import flow.operators as op
+from flow import Dataflow, StopFlag, run
+from flow.connectors.files import (
+    CsvSource,
+    JsonLinesSource,
+    ParquetSource,
+    TextSource,
+)
+from flow.connectors.files.reading import parallel_planning
+from flow.connectors.files.reading.file import File
+from flow.connectors.files.reading.file_list import FileList
+from flow.connectors.files.reading.globs import ListedFile
+from flow.connectors.files.reading.parallel_planning import ParallelPlanner, file_planner
+from flow.connectors.files.reading.pieces import Cuts
+from flow.connectors.files.reading.planning import (
+    FILE_ORDERS,
+    FileOrder,
+    FilePlanner,
+    ListingTimes,
+)
+from flow.connectors.source import Batch, Json, MemoryLog, Slice, Source
+from flow.errors import FlowBuildError, SourceError
+from flow.leveling import Leveling
+from flow.testing import TestingSink, run_source
+from recovery import RecoveryConfig
+from tests.support.reading_files import JsonLog, parquet, write
+from tests.support.sampling import sampled
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Lengths(Cuts):
+    """Files whose paths are numbers: of these lengths, in units."""
+
+    of: Sequence[int]
+    whole: frozenset[int] = frozenset()
+    least_split: int = 1
+    least_piece: int = 1
+    asked: list[int] = field(default_factory=list)
+
+    def length(self, file: File) -> int:
+        self.asked.append(int(file.path))
+        return self.of[int(file.path)]
+
+    def near(self, file: File, ideal: int, least: int, most: int) -> int:
+        return self.length(file) if int(file.path) in self.whole else ideal
+
+
+class Case:
+    """Planners over files that are on no disk: the first so many of `lengths` have appeared."""
+
+    def __init__(
+        self,
+        order: FileOrder,
+        lengths: Sequence[int] | Lengths,
+        per_epoch: int,
+        appeared: int | None = None,
+        **options: Any,
+    ) -> None:
+        self.cuts = lengths if isinstance(lengths, Lengths) else Lengths(lengths)
+        self.appeared = len(self.cuts.of) if appeared is None else appeared
+        self.order = order
+        self.log = JsonLog()
+        self.clock = Clock()
+        self.options = {"parallelism": 1, "follow": False, "per_epoch": per_epoch, **options}
+        self.planner = self.new_planner()
+
+    def new_planner(self) -> FilePlanner:
+        def find(**_: Any) -> list[ListedFile]:
+            return [ListedFile("", f"{n:06}", 1, 0) for n in range(self.appeared)]
+
+        files = FileList(self.log, find, follow=self.options["follow"], clock=self.clock)
+        return file_planner(self.order, files, self.cuts, name="the files", **self.options)
+
+
+def slices(planner: FilePlanner, start: Json = None) -> Iterator[tuple[Json, Slice]]:
+    """The slices from an offset on, each with the offset before it, as JSON."""
+    while (planned := planner.next(start)) is not None:
+        assert not planner.finished(start)
+        yield start, planned
+        start = json.loads(json.dumps(planned.end))
+    assert planner.finished(start)
+
+
+def units(planned: Slice) -> dict[int, list[tuple[int, int, int]]]:
+    """Pieces of a slice as (file, start, end), by source partition, in order of the splits."""
+    found: dict[int, list[tuple[int, int, int]]] = {}
+    for split in sorted(planned.splits, key=lambda one: (one.partition, one.order)):
+        pieces = [(int(one["file"][1]), one["start"], one["end"]) for one in split.what]
+        found.setdefault(split.partition, []).extend(pieces)
+    for partition in found:
+        orders = [one.order for one in planned.splits if one.partition == partition]
+        assert orders == list(range(len(orders)))
+    return found
+
+
+def begun(planned: Slice) -> dict[int, int]:
+    """Units that a slice reads, by file."""
+    return {part: sum(end - at for _, at, end in read) for part, read in units(planned).items()}
+
+
+# --- every unit once, in order, from any offset on -----------------------------------------------
+
+
+lengths = st.lists(st.integers(0, 40), min_size=1, max_size=9)
+paces = st.lists(st.integers(0, 50), min_size=9, max_size=9)
+
+
+@given(lengths, st.integers(1, 60), st.integers(1, 6), st.sets(st.integers(0, 8)), st.data())
+def test_in_sequence_each_unit_is_read_once_file_after_file(
+    of: list[int], per_epoch: int, parallelism: int, whole: set[int], data: st.DataObject
+) -> None:
+    case = Case("sequence", Lengths(of, frozenset(whole)), per_epoch, parallelism=parallelism)
+    done = list(slices(case.planner))
+    everything = [(n, at) for n, length in enumerate(of) for at in range(length)]
+    read, ends = [], []
+    for _, planned in done:
+        (pieces,) = units(planned).values()
+        read += [(n, at) for n, start, end in pieces for at in range(start, end)]
+        ends.append(len(read))
+        assert planned.behind == ({0} if len(read) < len(everything) else ())
+    assert read == everything
+    if done:
+        number = data.draw(st.integers(0, len(done) - 1))
+        rest = list(slices(case.new_planner(), done[number][0]))
+        assert rest == done[number:]
+
+
+@given(
+    lengths,
+    st.integers(1, 60),
+    st.integers(1, 6),
+    st.sets(st.integers(0, 8)),
+    st.integers(1, 20),
+    st.integers(1, 9),
+    paces,
+    st.data(),
+)
+@sampled(300, by_default=75)
+def test_in_parallel_each_unit_is_read_once_and_each_file_in_order(
+    of: list[int],
+    per_epoch: int,
+    parallelism: int,
+    whole: set[int],
+    least_piece: int,
+    most_open: int,
+    paces: list[int],
+    data: st.DataObject,
+) -> None:
+    cuts = Lengths(of, frozenset(whole), least_piece=least_piece)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parallel_planning, "MOST_OPEN", most_open)
+        case = Case("parallel", cuts, per_epoch, parallelism=parallelism)
+        at, starts = dict.fromkeys(range(len(of)), 0), []
+        for start, planned in slices(case.planner):
+            starts.append((start, dict(at)))
+            read_in_parallel(planned, at)
+            sizes = begun(planned)
+            assert len(sizes) <= max(parallelism, per_epoch // least_piece)
+            assert sum(sizes.values()) <= per_epoch or whole & sizes.keys()
+            assert len(planned.end["open"]) <= most_open
+            left = {n for n, length in enumerate(of) if at[n] < length}
+            # A file without units is known to be one once it has been looked at.
+            assert left <= set(planned.behind) <= left | {n for n in at if not of[n]}
+            assert left or not planned.behind
+            # A file of pace 0 brings nothing to any window, so nothing is known of it.
+            case.planner.hear({n: at[n] * paces[n] for n in at if at[n] and paces[n]})
+        assert at == dict(enumerate(of))
+        if starts:
+            start, at = data.draw(st.sampled_from(starts))
+            for _, planned in slices(case.new_planner(), start):
+                read_in_parallel(planned, at)
+            assert at == dict(enumerate(of))
+
+
+def read_in_parallel(planned: Slice, at: dict[int, int]) -> None:
+    """Read a slice: each piece begins where the one before it in its file has ended."""
+    for partition, pieces in units(planned).items():
+        for number, start, end in pieces:
+            assert (number, start) == (partition, at[number])
+            assert start < end
+            at[number] = end
+
+
+# --- in parallel: what an epoch reads ------------------------------------------------------------
+
+
+def test_files_side_by_side_share_an_epoch() -> None:
+    case = Case("parallel", [100, 300], 40)
+    case.cuts.least_piece = 10
+    planned = case.planner.next(None)
+    assert planned is not None
+    assert begun(planned) == {0: 10, 1: 30}
+    assert planned.end == {"started": 2, "open": [[0, 10], [1, 30]]}
+    assert list(planned.behind) == [0, 1]
+
+
+def test_a_file_is_cut_for_the_tasks_that_have_no_file_of_their_own() -> None:
+    planned = Case("parallel", [40, 40], 80, parallelism=4).planner.next(None)
+    assert planned is not None
+    assert [(one.partition, one.order) for one in planned.splits] == [
+        (0, 0),
+        (0, 1),
+        (1, 0),
+        (1, 1),
+    ]
+
+
+#  event time      0         50       100
+#  dense file 0    ▓▓▓▓▓░░░░░░░░░░░░░░░░░   a unit is 1 of time
+#  sparse file 1   ▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓   a unit is 100 of time: waits for the dense one
+def test_the_file_furthest_behind_in_event_time_is_read_first() -> None:
+    case = Case("parallel", [1_000, 1_000], 20)
+    planner, start, planned = case.planner, None, None
+    for _ in range(2):
+        planned = planner.next(start)
+        assert planned is not None
+        assert begun(planned) == {0: 10, 1: 10}
+        start = planned.end
+        at = dict(start["open"])
+        planner.hear({0: at[0], 1: at[1] * 100})
+    planned = planner.next(start)
+    assert planned is not None
+    assert begun(planned) == {0: 20}
+
+
+def test_where_an_epoch_has_not_room_for_all_files_they_take_turns() -> None:
+    case = Case("parallel", Lengths([30] * 4, least_piece=10), 20)
+    read = [sorted(begun(planned)) for _, planned in slices(case.planner)]
+    assert read == [[0, 1], [2, 3]] * 3
+
+
+def test_a_file_that_has_brought_nothing_goes_before_those_that_have() -> None:
+    case = Case("parallel", Lengths([100] * 4, least_piece=10), 20)
+    case.planner.hear({0: -3, 1: -5, 3: 9})
+    start = {"started": 4, "open": [[0, 10], [1, 10], [2, 10], [3, 10]]}
+    planned = case.planner.next(start)
+    assert planned is not None
+    # File 2 is at the beginning of time, and file 1 before the others.
+    assert sorted(begun(planned)) == [1, 2]
+
+
+def test_files_that_cannot_be_cut_are_read_whole_and_no_more_of_them_than_fill_an_epoch() -> None:
+    case = Case("parallel", Lengths([30] * 10, whole=frozenset(range(10))), 50)
+    assert [begun(planned) for _, planned in slices(case.planner)] == [
+        {n: 30, n + 1: 30} for n in range(0, 10, 2)
+    ]
+
+
+def test_a_file_that_cannot_be_cut_leaves_less_of_an_epoch_for_the_others() -> None:
+    planned = Case("parallel", Lengths([30, 100], whole=frozenset([0])), 40).planner.next(None)
+    assert planned is not None
+    assert begun(planned) == {0: 30, 1: 10}
+
+
+def test_an_epoch_reads_no_more_files_than_it_may_have_splits() -> None:
+    case = Case("parallel", [1] * 2_500, 9_999)
+    assert [len(planned.splits) for _, planned in slices(case.planner)] == [1_000, 1_000, 500]
+
+
+def test_a_bounded_number_of_files_is_open_and_the_others_are_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(parallel_planning, "MOST_OPEN", 2)
+    planned = Case("parallel", [10] * 5, 8).planner.next(None)
+    assert planned is not None
+    assert begun(planned) == {0: 4, 1: 4}
+    assert list(planned.behind) == [0, 1, 2, 3, 4]
+
+
+def test_many_files_without_units_do_not_hide_those_after_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(parallel_planning, "MOST_OPEN", 2)
+    case = Case("parallel", [0, 0, 0, 0, 7, 0, 0, 0], 10)
+    ((_, planned),) = slices(case.planner)
+    assert begun(planned) == {4: 7}
+    assert (planned.end, planned.behind) == ({"started": 8, "open": []}, ())
+
+
+def test_offset_and_planning_go_by_the_open_files_and_not_by_all_there_have_been() -> None:
+    count = 2_000
+    case = Case("parallel", [100_000, *[1] * count], 10, appeared=1, follow=True)
+    start = None
+    for number in range(count):
+        case.appeared = number + 2
+        case.clock.now += 1
+        planned = case.planner.next(start)
+        assert planned is not None
+        start = planned.end
+    assert start["started"] == count + 1
+    assert [number for number, _ in start["open"]] == [0]
+    case.cuts.asked.clear()
+    planned = case.new_planner().next(start)
+    assert planned is not None
+    assert set(case.cuts.asked) == {0}
+    assert list(planned.behind) == [0]
+
+
+def test_files_that_are_finished_leave_nothing_in_memory() -> None:
+    case = Case("parallel", [9] * 50, 8)
+    most = 0
+    for _, planned in slices(case.planner):
+        case.planner.hear({n: 100 - n for n in range(planned.end["started"])})
+        most = max(most, *(len(known) for known in vars(leveling_of(case)).values()))
+    assert most > 2
+    assert [len(known) for known in vars(leveling_of(case)).values()] == [0, 0, 0]
+
+
+def leveling_of(case: Case) -> Leveling[int]:
+    assert isinstance(case.planner, ParallelPlanner)
+    return case.planner._leveling
+
+
+# --- up to when all is read ----------------------------------------------------------------------
+
+S = 1_000_000
+
+
+@pytest.mark.parametrize("order", FILE_ORDERS)
+def test_a_bounded_source_has_read_up_to_now_when_nothing_is_left(order: FileOrder) -> None:
+    case = Case(order, [10, 10], 15, parallelism=2)
+    answers = [
+        case.planner.read_until_us(now * S, bool(planned.behind))
+        for now, (_, planned) in enumerate(slices(case.planner), 1)
+    ]
+    assert answers == [None, 2 * S]
+
+
+#  seconds          0.5   1     1.5   2     2.5   3     3.5
+#  files there      -     0-1   0-2   0-2   0-2   0-2   0-3
+#  listed           no    yes   no    yes   no    yes   no
+#  reads            -     0-1   -     2     -     -     -
+#  all read up to   -     1     1     2     2     3     3
+@pytest.mark.parametrize("order", FILE_ORDERS)
+def test_the_time_of_the_last_listing_counts_and_not_that_of_a_plan_without_one(
+    order: FileOrder,
+) -> None:
+    case = Case(order, [5] * 9, 100, appeared=0, follow=True)
+    asked = Asker(case)
+    # The listing of the planner's start belongs to no time that the planner knows.
+    assert asked.at(0.5, appeared=0) == (None, None)
+    assert asked.at(1.0, appeared=2) == ([0, 1], 1.0)
+    assert asked.at(1.5, appeared=3) == (None, 1.0)
+    assert asked.at(2.0, appeared=3) == ([2], 2.0)
+    assert asked.at(2.5, appeared=3) == (None, 2.0)
+    assert asked.at(3.0, appeared=3) == (None, 3.0)
+    assert asked.at(3.5, appeared=4) == (None, 3.0)
+
+
+#  seconds                1      2      3      4      5      6
+#  files known            0      0-1    0-2    0-2    0-2    0-2
+#  sequence reads half    0      0      1      1      2      2
+#  all read up to         -      1      1      2      2      6
+#  parallel reads half    0      1      2      0      1      2
+#  all read up to         -      -      -      1      2      6
+@pytest.mark.parametrize("order", FILE_ORDERS)
+def test_with_a_backlog_the_time_is_that_of_the_newest_listing_all_of_which_is_read(
+    order: FileOrder,
+) -> None:
+    case = Case(order, Lengths([10] * 3, least_piece=5), 5, appeared=0, follow=True)
+    asked = Asker(case)
+    if order == "sequence":
+        expected = [([0], None), ([0], 1), ([1], 1), ([1], 2), ([2], 2), ([2], 6)]
+    else:
+        # A file that has just appeared goes before those of which something is read.
+        expected = [([0], None), ([1], None), ([2], None), ([0], 1), ([1], 2), ([2], 6)]
+    assert [asked.at(now, min(now, 3)) for now in range(1, 7)] == expected
+
+
+class Asker:
+    """Asks a planner for slices and times, as an engine does."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self._start: Json = None
+
+    def at(self, seconds: float, appeared: int) -> tuple[list[int] | None, float | None]:
+        """Return the files that are read next, and the time up to which all is read then."""
+        case = self._case
+        case.appeared = appeared
+        case.clock.now = 100 + seconds
+        planned = case.planner.next(self._start)
+        if planned is not None:
+            self._start = planned.end
+        behind = planned is not None and bool(planned.behind)
+        until_us = case.planner.read_until_us(round(seconds * S), behind)
+        read = (
+            None
+            if planned is None
+            else sorted({number for pieces in units(planned).values() for number, *_ in pieces})
+        )
+        return read, None if until_us is None else until_us / S
+
+
+def test_few_listings_are_remembered() -> None:
+    times = ListingTimes()
+    for now_us in range(1_000):
+        times.add(now_us, 5)
+    assert len(times._listings) == 1
+    for now_us in range(1_000, 2_000):
+        times.add(now_us, now_us)
+        assert times.read_until_us(now_us - 2) == max(999, now_us - 2)
+    assert len(times._listings) == 3
+
+
+def test_a_listing_at_the_same_time_as_one_before_it_says_more() -> None:
+    times = ListingTimes()
+    times.add(7, 1)
+    assert times.read_until_us(1) == 7
+    times.add(7, 2)
+    assert times.read_until_us(1) is None
+    assert times.read_until_us(2) == 7
+
+
+# --- names, and another order on a checkpoint ----------------------------------------------------
+
+
+def test_a_partition_has_the_name_of_its_files(tmp_path: Path) -> None:
+    write(tmp_path / "a.txt", "a\n")
+    write(tmp_path / "b.txt", "b\n")
+    in_sequence = TextSource(tmp_path).planner(MemoryLog(), 1)
+    assert in_sequence.name_of(0) == str(tmp_path)
+    side_by_side = TextSource(tmp_path, order="parallel").planner(MemoryLog(), 1)
+    assert side_by_side.name_of(1) == f"{tmp_path}/b.txt"
+    assert side_by_side.name_of(2) == "partition 2"
+
+
+def test_the_name_of_a_partition_does_not_hold_a_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [ListedFile("s3://bucket", "bucket/a.txt", 1, 0)]
+    monkeypatch.setattr(
+        "flow.connectors.files.reading.file_source.find_files", lambda paths, required: found
+    )
+    path = ["s3://me:secret@bucket/*.txt", "old/"]
+    assert TextSource(path).planner(MemoryLog(), 1).name_of(0) == "s3://bucket/*.txt, old/"
+    side_by_side = TextSource(path, order="parallel").planner(MemoryLog(), 1)
+    assert side_by_side.name_of(0) == "s3://bucket/a.txt"
+
+
+@pytest.mark.parametrize(("before", "now"), [("sequence", "parallel"), ("parallel", "sequence")])
+@pytest.mark.parametrize("question", ["next", "finished", "lag"])
+def test_another_order_on_a_checkpoint_is_refused_with_the_ways_out(
+    before: FileOrder, now: FileOrder, question: str
+) -> None:
+    planned = Case(before, [10, 10], 5).planner.next(None)
+    assert planned is not None
+    message = (
+        rf"read with order='{before}', but the source has order='{now}': .* Set order='{before}' "
+        r"again, or .* RecoveryConfig\(path, reset_steps=\[\.\.\.\]\), or use a recovery path"
+    )
+    with pytest.raises(SourceError, match=message):
+        getattr(Case(now, [10, 10], 5).planner, question)(planned.end)
+
+
+def test_an_offset_in_parallel_beyond_the_list_is_an_error() -> None:
+    with pytest.raises(SourceError, match=r"go on at file number 4, but its list .* holds 2"):
+        Case("parallel", [1, 1], 5).planner.next({"started": 3, "open": []})
+
+
+def test_the_offset_in_sequence_is_what_it_has_always_been() -> None:
+    ends = [planned.end for _, planned in slices(Case("sequence", [10, 10], 15).planner)]
+    assert ends == [{"file": 1, "at": 5}, {"file": 2, "at": 0}]
+
+
+def test_lag_in_parallel_counts_finished_files() -> None:
+    planner = Case("parallel", [9] * 4, 5).planner
+    assert planner.lag(None) == "0 of 4 files"
+    assert planner.lag({"started": 3, "open": [[1, 5]]}) == "2 of 4 files"
+
+
+# --- all kinds of files --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [TextSource, JsonLinesSource, CsvSource, ParquetSource])
+def test_another_word_for_the_order_is_an_error(kind: Any) -> None:
+    with pytest.raises(FlowBuildError, match="order must be 'sequence' or 'parallel', got 'x'"):
+        kind("a", order="x")
+
+
+def devices(home: Path, kind: str) -> tuple[Source[Any], list[list[Any]]]:
+    """Three files of different lengths side by side, and the items of each."""
+    numbers = [list(range(0, 40)), list(range(100, 105)), list(range(200, 290))]
+    if kind == "parquet":
+        for name, some in zip("abc", numbers, strict=True):
+            parquet(home / f"{name}.parquet", some[0], some[-1] + 1, 7)
+        source: Source[Any] = ParquetSource(
+            home, columns=["n"], rows_per_epoch=20, order="parallel"
+        )
+        return source, [[{"n": n} for n in some] for some in numbers]
+    rows = {"text": "{}\n", "json": '{{"n": {}}}\n', "csv": "{}\n"}[kind]
+    for name, some in zip("abc", numbers, strict=True):
+        head = "n\n" if kind == "csv" else ""
+        write(home / f"{name}.{kind}", head + "".join(rows.format(n) for n in some))
+    options: dict[str, Any] = {"bytes_per_epoch": 50, "order": "parallel"}
+    if kind == "text":
+        return TextSource(home, **options), [[str(n) for n in some] for some in numbers]
+    schema = {"n": pa.int64()}
+    maker = JsonLinesSource if kind == "json" else CsvSource
+    return maker(home, schema=schema, **options), [[{"n": n} for n in some] for some in numbers]
+
+
+@pytest.mark.parametrize("parallelism", [1, 3, 8])
+@pytest.mark.parametrize("kind", ["text", "json", "csv", "parquet"])
+def test_files_of_each_kind_are_partitions_side_by_side(
+    tmp_path: Path, kind: str, parallelism: int
+) -> None:
+    source, expected = devices(tmp_path, kind)
+    planner = source.planner(JsonLog(), parallelism)
+    found: list[list[Any]] = [[], [], []]
+    start, together = None, set()
+    while (planned := planner.next(start)) is not None:
+        for split in planned.splits:
+            for batch in source.read(split):
+                found[split.partition] += plain(batch)
+        together.add(frozenset(split.partition for split in planned.splits))
+        start = json.loads(json.dumps(planned.end))
+    assert found == expected
+    assert max(map(len, together)) == min(3, parallelism)
+
+
+def plain(batch: Batch) -> list[Any]:
+    """The items of a batch."""
+    assert isinstance(batch, (list, pa.RecordBatch))
+    return batch if isinstance(batch, list) else batch.to_pylist()
+
+
+@pytest.mark.parametrize("kind", ["text", "json", "csv", "parquet"])
+def test_files_side_by_side_are_read_to_their_ends_by_a_batch(tmp_path: Path, kind: str) -> None:
+    source, expected = devices(tmp_path, kind)
+    items = run_source(source)
+    assert [[one for one in items if one in some] for some in expected] == expected
+    assert len(items) == sum(map(len, expected))
+    # Side by side: the second file is begun before the first has ended.
+    assert items.index(expected[1][0]) < items.index(expected[0][-1])
+
+
+# --- on Spark ------------------------------------------------------------------------------------
+
+
+def numbered(count: int | None, value: int) -> tuple[int, tuple[int, int]]:
+    return (count or 0) + 1, (value, (count or 0) + 1)
+
+
+#  epoch     0     1  stop │ 2 …
+#  file a    ▓▓    ▓▓      │ ▓▓▓▓▓▓▓▓
+#  file b    ▓▓    ▓▓      │ ▓▓
+@pytest.mark.spark
+def test_a_backlog_side_by_side_goes_on_after_a_stop_where_each_file_was_left(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for name, count in (("a", 60), ("b", 20)):
+        lines = (json.dumps({"device": name, "n": n}) for n in range(count))
+        write(tmp_path / f"in/{name}.jsonl", "".join(f"{line}\n" for line in lines))
+    out: list[Any] = []
+    flow = Dataflow("devices")
+    source = JsonLinesSource(tmp_path / "in", bytes_per_epoch=300, order="parallel")
+    keyed = op.key_on("by_device", op.input("in", flow, source), "device")
+    numbers = op.map_value("n", keyed, lambda value: value["n"])
+    op.output("out", op.stateful_map("count", numbers, numbered), TestingSink(out))
+    options: dict[str, Any] = {
+        "spark": spark,
+        "recovery": RecoveryConfig(str(tmp_path / "checkpoint")),
+        "shards": 2,
+        "partitions": 1,
+    }
+    stop = StopFlag()
+    summary = run(
+        flow, stop=stop, on_epoch=lambda epoch, *_: stop.ask() if epoch == 1 else None, **options
+    )
+    assert (summary.stopped, summary.epochs) == (True, 2)
+    halfway = {name: [n for key, (n, _) in out if key == name] for name in "ab"}
+    assert all(len(numbers) > 0 for numbers in halfway.values())
+    assert len(out) < 80
+
+    assert run(flow, **options).stopped is False
+    for name, count in (("a", 60), ("b", 20)):
+        # Each value once and in order, with state that goes on over the stop.
+        assert [pair for key, pair in out if key == name] == [(n, n + 1) for n in range(count)]

@@ -1,0 +1,375 @@
+"""Which files a source reads, in which order, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from flow.connectors.files import (
+    CsvSource,
+    JsonLinesSource,
+    ParquetSource,
+    TextSource,
+)
+from flow.connectors.files.reading.file_list import FileList
+from flow.connectors.files.reading.globs import ListedFile, find_files
+from flow.connectors.files.reading.parquet_source import WrittenDownFrame
+from flow.connectors.source import MemoryLog
+from flow.errors import FlowBuildError, FlowTypeError, SourceError
+from tests.support.reading_files import (
+    JsonLog,
+    items,
+    parquet,
+    run,
+    write,
+)
+
+# --- which files ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name in ("b.txt", "a.txt", "x/c.txt", "x/y/d.txt", "x/e.log", "B.txt"):
+        write(tmp_path / name, f"{name}\n")
+    for name in ("_h.txt", ".h.txt", "_x/h.txt", "x/.y/h.txt", "x/_SUCCESS"):
+        write(tmp_path / name, "hidden\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (".", ["B.txt", "a.txt", "b.txt", "x/c.txt", "x/e.log", "x/y/d.txt"]),
+        ("a.txt", ["a.txt"]),
+        ("_h.txt", ["hidden"]),
+        ("*.txt", ["B.txt", "a.txt", "b.txt"]),
+        ("[ab].txt", ["a.txt", "b.txt"]),
+        ("?.txt", ["B.txt", "a.txt", "b.txt"]),
+        ("**/*.txt", ["B.txt", "a.txt", "b.txt", "x/c.txt", "x/y/d.txt"]),
+        ("x/**", ["x/c.txt", "x/e.log", "x/y/d.txt"]),
+        ("*/y/*", ["x/y/d.txt"]),
+        ("**/**/d.txt", ["x/y/d.txt"]),
+        ("*", ["B.txt", "a.txt", "b.txt", "x/c.txt", "x/e.log", "x/y/d.txt"]),
+        ("_*", ["hidden", "hidden"]),
+        ("x/", ["x/c.txt", "x/e.log", "x/y/d.txt"]),
+    ],
+)
+def test_a_path_stands_for_files_in_order_of_their_paths(
+    tree: Path, path: str, expected: list[str]
+) -> None:
+    assert items(TextSource(f"{tree}/{path}")) == expected
+    for scheme in ("file://", "file:"):
+        assert items(TextSource(f"{scheme}{tree}/{path.replace('?', '*')}")) == expected
+
+
+def test_a_list_of_paths_is_read_in_order_of_path_and_each_file_once(tree: Path) -> None:
+    source = TextSource([tree / "b.txt", str(tree / "x"), tree / "*.txt"])
+    assert items(source) == ["B.txt", "a.txt", "b.txt", "x/c.txt", "x/e.log", "x/y/d.txt"]
+
+
+def test_a_relative_path_is_read_from_the_working_directory(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tree)
+    planned = TextSource("x/*.txt").planner(JsonLog(), 1).next(None)
+    assert planned is not None
+    monkeypatch.chdir("/")
+    assert list(TextSource("x/*.txt").read(planned.splits[0])) == [["x/c.txt"]]
+
+
+def test_a_file_with_wildcards_in_its_name_is_itself(tmp_path: Path) -> None:
+    path = write(tmp_path / "a[1].txt", "x\n")
+    assert items(TextSource(path)) == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("no.txt", r"no file matches '.*/no\.txt': looked for .*/no\.txt, which does not exist"),
+        ("*.csv", r"no file matches '.*/\*\.csv': looked for \*\.csv in .*; names that start"),
+        ("no/*.csv", r"no file matches '.*': looked for \*\.csv in .*/no, which does not exist"),
+        ("_x", r"no file matches .*: looked for any file in .*/_x; names that start with '_'"),
+    ],
+)
+def test_a_path_without_files_is_an_error_that_says_what_was_looked_for(
+    tree: Path, path: str, message: str
+) -> None:
+    (tree / "_x/h.txt").rename(tree / "_x/_h.txt")
+    with pytest.raises(SourceError, match=message):
+        TextSource([tree / "a.txt", tree / path]).planner(JsonLog(), 1)
+
+
+def test_an_unknown_kind_of_uri_is_an_error_that_names_it_without_its_password() -> None:
+    with pytest.raises(SourceError, match=r"^nope://host/x cannot be listed: .*nope://host/x$"):
+        TextSource("nope://me:secret@host/x").planner(JsonLog(), 1)
+
+
+def test_files_without_content_are_no_files_to_read_but_no_error(tmp_path: Path) -> None:
+    write(tmp_path / "a.txt", "")
+    assert items(TextSource(tmp_path)) == []
+
+
+@pytest.mark.parametrize("change", ["grows", "shrinks", "vanishes"])
+@pytest.mark.parametrize("kind", [TextSource, ParquetSource])
+def test_a_file_that_changes_after_it_was_listed_is_an_error_that_names_it(
+    tmp_path: Path, change: str, kind: Any
+) -> None:
+    path = parquet(tmp_path / "a.dat", 0, 100, 10)
+    source = kind(path)
+    planned = source.planner(JsonLog(), 1).next(None)
+    size = path.stat().st_size
+    if change == "vanishes":
+        path.unlink()
+    else:
+        content = path.read_bytes()
+        write(path, content + b"x" if change == "grows" else content[:-1])
+    message = {
+        "grows": rf"a\.dat has changed .* it had {size} bytes and now has {size + 1}",
+        "shrinks": rf"a\.dat has changed .* it had {size} bytes and now has {size - 1}",
+        "vanishes": rf"a\.dat has vanished since it was listed \({size} bytes then\)",
+    }
+    with pytest.raises(SourceError, match=message[change]):
+        list(source.read(planned.splits[0]))
+
+
+# --- the list of a bounded source, and one that grows --------------------------------------------
+
+
+def test_a_bounded_source_that_goes_on_reads_new_files_after_those_that_were_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path / "b.txt", "b\n")
+    log = JsonLog()
+    first = run(TextSource(tmp_path), log=log)
+    assert first.items == ["b"]
+    assert run(TextSource(tmp_path), log=log, start=first.ends[-1]).items == []
+    (entry,) = log.entries()
+    assert (entry["files"], caplog.messages) == ([["", f"{tmp_path}/b.txt", 2]], [])
+    assert entry["mtimes"] == [(tmp_path / "b.txt").stat().st_mtime_ns]
+    write(tmp_path / "a.txt", "a\n")
+    assert run(TextSource(tmp_path), log=log).items == ["b", "a"]
+    assert run(TextSource(tmp_path), log=log, start=first.ends[-1]).items == ["a"]
+    assert caplog.messages == [
+        f"1 file is new since the run before, such as {tmp_path}/a.txt: "
+        "read after those that were there"
+    ]
+
+
+def test_a_file_is_not_new_because_it_is_reached_by_another_name(tmp_path: Path) -> None:
+    write(tmp_path / "data/a.txt", "a\n")
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    log = JsonLog()
+    first = run(TextSource(tmp_path / "data"), log=log)
+    assert run(TextSource(tmp_path / "link"), log=log, start=first.ends[-1]).items == []
+    write(tmp_path / "data/b.txt", "b\n")
+    assert run(TextSource(tmp_path / "link"), log=log, start=first.ends[-1]).items == ["b"]
+
+
+def test_the_copy_of_a_static_data_frame_does_not_grow(tmp_path: Path) -> None:
+    log = JsonLog()
+    pq.write_table(pa.table({"n": [1]}), tmp_path / "a.parquet")
+    first = run(WrittenDownFrame(tmp_path), log=log)
+    pq.write_table(pa.table({"n": [2]}), tmp_path / "b.parquet")
+    assert run(WrittenDownFrame(tmp_path), log=log, start=first.ends[-1]).items == []
+
+
+def test_an_offset_beyond_the_list_is_an_error(tmp_path: Path) -> None:
+    write(tmp_path / "a.txt", "a\n")
+    planner = TextSource(tmp_path).planner(JsonLog(), 1)
+    with pytest.raises(SourceError, match=r"go on at file number 8, but its list .* holds 1"):
+        planner.next({"file": 7, "at": 0})
+
+
+@dataclass
+class Clock:
+    now: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    defaults = FileList.__init__.__kwdefaults__
+    monkeypatch.setattr(FileList.__init__, "__kwdefaults__", {**defaults, "clock": clock})
+    return clock
+
+
+def test_following_reads_new_files_in_the_order_in_which_they_were_written(
+    tmp_path: Path, clock: Clock
+) -> None:
+    log = JsonLog()
+    source = TextSource(tmp_path, follow=True)
+    assert not source.bounded
+    planner = source.planner(log, 1)
+    assert planner.next(None) is None
+    os.utime(write(tmp_path / "a.txt", "a\n"), (2000, 2000))
+    os.utime(write(tmp_path / "b.txt", "b\n"), (1000, 1000))
+    os.utime(write(tmp_path / "c.txt", "c\n"), (1000, 1000))
+    clock.now += 0.9
+    assert planner.next(None) is None
+    clock.now += 0.1
+    planned = planner.next(None)
+    assert planned is not None
+    assert [list(source.read(split)) for split in planned.splits] == [[["b"], ["c"], ["a"]]]
+    assert not planner.finished(planned.end)
+    write(tmp_path / "0.txt", "0\n")
+    clock.now += 1
+    later = planner.next(planned.end)
+    assert later is not None
+    assert [list(source.read(split)) for split in later.splits] == [[["0"]]]
+    assert run(source, log=log).items == ["b", "c", "a", "0"]
+    assert run(source, log=log, start=planned.end).items == ["0"]
+
+
+def test_following_takes_a_file_once_it_has_content_and_never_again(
+    tmp_path: Path, clock: Clock
+) -> None:
+    source = TextSource(tmp_path, follow=True)
+    write(tmp_path / "a.txt", "")
+    log = JsonLog()
+    planner = source.planner(log, 1)
+    assert planner.next(None) is None
+    assert log.entries() == []
+    write(tmp_path / "a.txt", "a\n")
+    clock.now += 1
+    planned = planner.next(None)
+    assert planned is not None
+    write(tmp_path / "a.txt", "a\nb\n")
+    clock.now += 1
+    assert planner.next(planned.end) is None
+
+
+def test_following_a_directory_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="which does not exist"):
+        TextSource(tmp_path / "no", follow=True).planner(JsonLog(), 1)
+
+
+def test_a_slow_listing_is_made_less_often(tmp_path: Path) -> None:
+    clock, listings = Clock(), []
+
+    def find() -> list[ListedFile]:
+        listings.append(clock.now)
+        clock.now += 2.0
+        return []
+
+    files = FileList(MemoryLog(), find, follow=True, clock=clock)
+    for _ in range(60):
+        files.refresh()
+        clock.now += 1
+    assert listings == [100.0, 120.0, 140.0, 160.0]
+
+
+def test_lag_counts_files(tmp_path: Path) -> None:
+    for number in range(4):
+        write(tmp_path / f"{number}.txt", "x\n")
+    planner = TextSource(tmp_path).planner(JsonLog(), 1)
+    assert planner.lag(None) == "0 of 4 files"
+    assert planner.lag({"file": 1, "at": 1}) == "1 of 4 files"
+
+
+def test_listing_needs_no_more_than_the_directories_of_a_glob(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tree / "secret").mkdir()
+    (tree / "secret").chmod(0)
+    try:
+        found = find_files([f"{tree}/*.txt"], required=True)
+    finally:
+        (tree / "secret").chmod(0o700)
+    assert [Path(file.path).name for file in sorted(found)] == ["B.txt", "a.txt", "b.txt"]
+
+
+# --- arguments -----------------------------------------------------------------------------------
+
+
+def test_sources_compare_by_value_and_can_be_hashed() -> None:
+    one = JsonLinesSource(["a", Path("b")], schema={"n": pa.int64()})
+    other = JsonLinesSource(("a", "b"), schema=pa.schema({"n": pa.int64()}))
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one != JsonLinesSource(["a", "b"], schema={"n": pa.int32()})
+    assert repr(TextSource("a")) == (
+        "TextSource(path='a', on_invalid='fail', bytes_per_epoch=67108864, follow=False, "
+        "order='sequence', late_files='7d')"
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: TextSource(5), FlowTypeError, "path must be text or a pathlib.Path, got int 5"),
+        (lambda: TextSource(""), FlowBuildError, "path must name a file or a directory, got ''"),
+        (lambda: TextSource([]), FlowBuildError, "path must name at least one file"),
+        (
+            lambda: TextSource("a", bytes_per_epoch=0),
+            FlowBuildError,
+            "a whole number of at least 1, got 0",
+        ),
+        (
+            lambda: TextSource("a", bytes_per_epoch="1"),
+            FlowTypeError,
+            "bytes_per_epoch must be a whole number of at least 1, got '1'",
+        ),
+        (lambda: TextSource("a", follow=1), FlowTypeError, "follow must be True or False, got int"),
+        (
+            lambda: TextSource("a", on_invalid="ignore"),
+            FlowBuildError,
+            "on_invalid must be 'fail', 'drop' or 'errors', got 'ignore'",
+        ),
+        (
+            lambda: ParquetSource("a", rows_per_epoch=0),
+            FlowBuildError,
+            "a whole number of at least 1, got 0",
+        ),
+        (lambda: ParquetSource("a", columns="n"), FlowTypeError, "columns must be a list of names"),
+        (lambda: ParquetSource("a", columns=[]), FlowBuildError, "columns must name at least one"),
+        (
+            lambda: JsonLinesSource("a", schema={"n": "int"}),
+            FlowTypeError,
+            r"schema must map names to pyarrow types, .* got 'n': 'int'",
+        ),
+        (lambda: JsonLinesSource("a", schema=[]), FlowTypeError, "schema must be a pyarrow.Schema"),
+        (lambda: JsonLinesSource("a", schema={}), FlowBuildError, "schema must have columns"),
+        (
+            lambda: JsonLinesSource("a", schema={"n": pa.duration("s")}),
+            FlowBuildError,
+            r"column 'n' cannot be read from JSON as duration\[s\]",
+        ),
+        (
+            lambda: JsonLinesSource("a", schema={"n": pa.list_(pa.time64("us"))}),
+            FlowBuildError,
+            r"column 'n' cannot be read from JSON as list<item: time64\[us\]>",
+        ),
+        (
+            lambda: CsvSource("a", schema={"n": pa.list_(pa.int64())}),
+            FlowBuildError,
+            "column 'n' cannot be read from CSV as list",
+        ),
+        (lambda: CsvSource("a", delimiter=",,"), FlowBuildError, "delimiter must be one ASCII"),
+        (lambda: CsvSource("a", delimiter=5), FlowTypeError, "delimiter must be text, got int 5"),
+        (lambda: CsvSource("a", header=False), FlowBuildError, "header=False needs a schema"),
+        (lambda: CsvSource("a", header=[]), FlowBuildError, "header must name at least one column"),
+        (lambda: CsvSource("a", header=["a", "a"]), FlowBuildError, "names more than once column"),
+        (lambda: CsvSource("a", header="a,b"), FlowTypeError, "header must be a list of texts"),
+        (
+            lambda: CsvSource("a", header=["a"], schema={"b": pa.string()}),
+            FlowBuildError,
+            "header does not name column 'b'",
+        ),
+        (lambda: CsvSource("a", null_values="NA"), FlowTypeError, "null_values must be a list of"),
+        (lambda: CsvSource("a", multiline=None), FlowTypeError, "multiline must be True or False"),
+    ],
+)
+def test_arguments_are_checked_when_the_source_is_made(
+    make: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        make()

@@ -1,0 +1,423 @@
+"""The list of files while its log is compacted: what is read, what is late, and what is refused."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flow.connectors.files import TextSource
+from flow.connectors.files.reading import file_list
+from flow.connectors.files.reading.file_list import FileList
+from flow.connectors.source import Json, Planner
+from flow.errors import DurationError, FlowBuildError, SourceError
+from tests.support.reading_files import WORKED, JsonLog, run, write
+
+DAY = 86_400
+NOW_US = 100 * DAY * 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def compacted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_list, "LEAST_FILES", 1)
+    monkeypatch.setattr(file_list, "LEAST_WAIT", 0.0)
+    monkeypatch.setattr(file_list, "BUSY_SHARE", 1)
+
+
+@dataclass
+class Follower:
+    """Reads a directory as an engine does, and goes on after a stop."""
+
+    home: Path
+    options: dict[str, Any] = field(default_factory=dict)
+    follow: bool = True
+    log: JsonLog = field(default_factory=JsonLog)
+    offset: Json = None
+    planner: Planner | None = None
+    lines: list[str] = field(default_factory=list)
+
+    def put(self, name: str, day: float) -> None:
+        path = write(self.home / name, f"{name}\n")
+        os.utime(path, (day * DAY, day * DAY))
+
+    def start(self) -> Planner:
+        source = TextSource(self.home, follow=self.follow, **self.options)
+        self.planner = source.planner(self.log, 1)
+        return self.planner
+
+    def read(self) -> list[str]:
+        """Read what is there, and release what was read before."""
+        source = TextSource(self.home, follow=self.follow, **self.options)
+        planner = self.planner or self.start()
+        before = len(self.lines)
+        while (planned := planner.next(self.offset)) is not None:
+            splits = sorted(planned.splits, key=lambda split: split.partition)
+            self.lines += [line for one in splits for part in source.read(one) for line in part]
+            self.offset = planned.end
+        if self.offset is not None:
+            planner.release(self.offset, NOW_US)
+        return self.lines[before:]
+
+
+@pytest.fixture(params=["sequence", "parallel"])
+def follower(request: pytest.FixtureRequest, tmp_path: Path) -> Follower:
+    (tmp_path / "in").mkdir()
+    return Follower(tmp_path / "in", {"order": request.param})
+
+
+def test_a_compacted_list_goes_on_with_the_same_numbers(follower: Follower) -> None:
+    for number in range(5):
+        follower.put(f"{number}", day=number)
+        assert follower.read() == [f"{number}"]
+    assert follower.log.summary() is not None
+    assert follower.log.entries() == []
+    planner = follower.start()
+    assert planner.next(follower.offset) is None
+    assert planner.lag(follower.offset) == "5 of 5 files"
+    follower.put("5", day=5)
+    assert follower.read() == ["5"]
+    assert follower.offset in ({"file": 6, "at": 0}, {"started": 6, "open": []})
+
+
+def test_files_that_an_offset_needs_stay_in_the_list(tmp_path: Path) -> None:
+    for number in range(4):
+        write(tmp_path / f"{number}", f"{number}\n")
+    log = JsonLog()
+    source = TextSource(tmp_path, bytes_per_epoch=2)
+    first = run(source, log=log)
+    source.planner(log, 1).release(first.ends[1], NOW_US)
+    assert log.summary() is not None
+    for kept in (1, 2, 3):
+        assert run(source, log=log, start=first.ends[kept]).items == first.items[kept + 1 :]
+    message = r"file number 2, but its list of files begins at number 3: no epoch that was kept"
+    with pytest.raises(SourceError, match=message):
+        source.planner(log, 1).next({"file": 1, "at": 0})
+    with pytest.raises(SourceError, match="go on at file number 1, but"):
+        source.planner(log, 1).next(None)
+
+
+def test_open_files_stay_in_the_list_and_keep_their_names(tmp_path: Path) -> None:
+    for name, lines in {"0": 1, "1": 9, "2": 1}.items():
+        write(tmp_path / name, f"{name}\n" * lines)
+    log = JsonLog()
+    planner = TextSource(tmp_path, order="parallel", follow=True).planner(log, 1)
+    planner.release({"started": 3, "open": [[1, 4]]}, NOW_US)
+    assert log.summary() is not None
+    again = TextSource(tmp_path, order="parallel", follow=True).planner(log, 1)
+    planned = again.next({"started": 3, "open": [[1, 4]]})
+    assert planned is not None
+    assert [split.what[0]["file"] for split in planned.splits] == [["", f"{tmp_path}/1", 18]]
+    assert [again.name_of(n) for n in (0, 1)] == ["partition 0", f"{tmp_path}/1"]
+    with pytest.raises(SourceError, match="begins at number 2"):
+        again.next({"started": 3, "open": [[0, 1]]})
+
+
+def test_files_that_are_there_are_remembered_however_old_they_are(follower: Follower) -> None:
+    follower.put("old", day=1)
+    assert follower.read() == ["old"]
+    for day in (50, 60):
+        follower.put(f"{day}", day=day)
+        assert follower.read() == [f"{day}"]
+    follower.put("as old", day=1)
+    assert follower.read() == ["as old"]
+    follower.start()
+    assert follower.read() == []
+
+
+def test_a_file_that_comes_back_after_it_was_forgotten_is_reported_and_not_read(
+    follower: Follower, caplog: pytest.LogCaptureFixture
+) -> None:
+    #  day   1        20              30           40
+    #        old      new, old gone   -            old put back
+    for name, day in (("old", 1), ("new", 20), ("newer", 30), ("newest", 40)):
+        follower.put(name, day)
+        assert follower.read() == [name]
+        (follower.home / "old").unlink(missing_ok=True)
+    assert caplog.messages == []
+    follower.put("old", day=1)
+    follower.put("never seen", day=0.5)
+    follower.put("in time", day=1.5)
+    assert follower.read() == ["in time"]
+    (said,) = caplog.records
+    assert said.levelno == logging.WARNING
+    assert re.fullmatch(
+        rf"2 files are not read, such as {follower.home}/(never seen|old): not newer than files of "
+        r"that directory that were read, removed and forgotten \(late_files=7d\), so it may be one "
+        r"of them, put back; late files in this run: 2\. To have a file read, give it a new "
+        r"modification time \(touch\)",
+        said.getMessage(),
+    )
+    planner = follower.planner
+    assert planner is not None
+    assert planner.lag(follower.offset) == "5 of 5 files, 2 too late"
+    assert follower.read() == []
+    assert len(caplog.records) == 1, "each is reported once a run"
+    os.utime(follower.home / "never seen", (41 * DAY, 41 * DAY))
+    assert follower.read() == ["never seen"]
+    follower.start()
+    assert follower.read() == []
+    assert "1 file is not read, such as" in caplog.messages[-1]
+
+
+def test_how_late_a_file_may_come_is_an_argument(follower: Follower) -> None:
+    follower.options["late_files"] = "30d"
+    for name, day in (("old", 1), ("new", 20), ("newer", 31), ("newest", 40)):
+        follower.put(name, day)
+        assert follower.read() == [name]
+        (follower.home / "old").unlink(missing_ok=True)
+        if day < 40:
+            follower.put("old", day=1)
+            assert follower.read() == []
+            (follower.home / "old").unlink()
+
+
+def test_a_file_from_the_future_has_no_other_forgotten(follower: Follower) -> None:
+    for name, day in (("a", 99), ("future", 5_000), ("b", 99.1), ("c", 99.2)):
+        follower.put(name, day)
+        assert follower.read() == [name]
+        (follower.home / "a").unlink(missing_ok=True)
+    follower.put("a", day=99)
+    assert follower.read() == []
+    follower.put("d", day=98)
+    assert follower.read() == ["d"]
+
+
+def test_a_directory_that_is_empty_for_a_while_is_not_read_again(
+    follower: Follower, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As that of a disk that is not mounted."""
+    for name, day in (("a", 1), ("b", 2), ("c", 30)):
+        follower.put(name, day)
+        assert follower.read() == [name]
+    shutil.move(follower.home, follower.home.with_name("away"))
+    follower.home.mkdir()
+    for name in ("while away", "and another"):
+        follower.put(name, day=40)
+        assert follower.read() == [name]
+    shutil.copytree(follower.home.with_name("away"), follower.home, dirs_exist_ok=True)
+    assert follower.read() == []
+    assert "3 files are not read" in caplog.text
+
+
+def test_an_old_list_goes_on_and_is_compacted(
+    follower: Follower, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As the first format has it: an entry for each listing, without times of modification."""
+    for number in range(4):
+        follower.put(f"{number}", day=number + 1)
+        follower.log.append({"files": [["", f"{follower.home}/{number}", 2]]})
+    in_sequence = follower.options["order"] == "sequence"
+    follower.offset = {"file": 2, "at": 1} if in_sequence else {"started": 3, "open": [[2, 1]]}
+    (follower.home / "0").unlink()
+    assert follower.read() == ["3"]
+    follower.start()
+    follower.put("4", day=20)
+    assert follower.read() == ["4"]
+    assert follower.log.summary() is not None
+    follower.put("0", day=1)
+    assert follower.read() == []
+    assert caplog.messages == []
+    (follower.home / "0").unlink()
+    for name, day in (("5", 30), ("6", 40)):
+        follower.put(name, day)
+        assert follower.read() == [name]
+    follower.put("0", day=1)
+    assert follower.read() == []
+    assert "1 file is not read" in caplog.text
+
+
+def test_a_bounded_source_that_goes_on_compacts_its_list(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    follower = Follower(tmp_path / "in", follow=False)
+    for name, day in (("old", 1), ("b", 20), ("a", 30), ("c", 40)):
+        follower.put(name, day)
+        follower.start()
+        assert follower.read() == [name]
+        (follower.home / "old").unlink(missing_ok=True)
+    caplog.clear()
+    follower.put("old", day=1)
+    follower.start()
+    assert follower.read() == []
+    assert "1 file is not read, such as" in caplog.text
+
+
+def test_a_compacted_file_is_not_new_because_it_is_reached_by_another_name(tmp_path: Path) -> None:
+    write(tmp_path / "data/a.txt", "a\n")
+    write(tmp_path / "elsewhere.txt", "b\n")
+    (tmp_path / "data/b.txt").symlink_to(tmp_path / "elsewhere.txt")
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    log = JsonLog()
+    source = TextSource(tmp_path / "data")
+    first = run(source, log=log)
+    source.planner(log, 1).release(first.ends[-1], NOW_US)
+    assert (log.summary() is not None, log.entries()) == (True, [])
+    for other in ("link", "data", "elsewhere.txt"):
+        assert run(TextSource(tmp_path / other), log=log, start=first.ends[-1]).items == []
+    write(tmp_path / "data/c.txt", "c\n")
+    assert run(TextSource(tmp_path / "link"), log=log, start=first.ends[-1]).items == ["c"]
+
+
+# --- what was read is gone ---
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+@pytest.mark.parametrize("path", ["in", "in/a.txt", "in/*.txt", "in/**/*.txt", "link/*.txt"])
+@pytest.mark.parametrize("gone", ["directory", "files"])
+def test_a_bounded_source_goes_on_where_all_that_it_read_is_gone(
+    tmp_path: Path, compacted: bool, path: str, gone: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    home = tmp_path / "in"
+    (tmp_path / "link").symlink_to(home)
+    write(home / "a.txt", "a\n")
+    write(tmp_path / "other.txt", "other\n")
+    log = JsonLog()
+    source = TextSource([tmp_path / path, tmp_path / "other.txt"])
+    first = run(source, log=log)
+    if compacted:
+        source.planner(log, 1).release(first.ends[-1], NOW_US)
+        assert log.summary() is not None
+    shutil.rmtree(home) if gone == "directory" else (home / "a.txt").unlink()
+    assert run(source, log=log, start=first.ends[-1]).items == []
+    assert caplog.messages == [
+        f"no file matches '{tmp_path / path}' any more: files that an earlier run listed there "
+        "are not read again"
+    ]
+    write(home / "a.txt", "a\n")
+    write(home / "b.txt", "b\n")
+    expected = [] if path.endswith("a.txt") else ["b"]
+    assert run(source, log=log, start=first.ends[-1]).items == expected
+
+
+def test_a_directory_that_is_gone_before_all_was_read_is_an_error(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write(tmp_path / "in" / name, f"{name}\n")
+    log = JsonLog()
+    source = TextSource(tmp_path / "in", bytes_per_epoch=2)
+    first = run(source, log=log)
+    shutil.rmtree(tmp_path / "in")
+    with pytest.raises(SourceError, match="in/b has vanished since it was listed"):
+        run(source, log=log, start=first.ends[0])
+
+
+def test_a_directory_that_was_never_there_is_an_error(tmp_path: Path) -> None:
+    write(tmp_path / "in/a", "a\n")
+    log = JsonLog()
+    first = run(TextSource(tmp_path / "in"), log=log)
+    for path in ("i", "in/b", "in/sub", "in2/*"):
+        with pytest.raises(SourceError, match="no file matches"):
+            run(TextSource(tmp_path / path), log=log, start=first.ends[-1])
+
+
+# --- each file is read once, whatever happens ---
+
+STEPS = st.lists(
+    st.sampled_from(["add", "remove", "restart", "read", "rest", "crash", "put back"]), max_size=40
+)
+
+
+class Dies(Exception):
+    """The process dies here."""
+
+
+class DyingLog(JsonLog):
+    """A log of which a compaction dies, after it or before it."""
+
+    dies: str = ""
+
+    def compact(self, summary: bytes) -> None:
+        if self.dies == "before":
+            raise Dies
+        super().compact(summary)
+        if self.dies:
+            raise Dies
+
+
+@WORKED
+@given(STEPS, st.booleans(), st.sampled_from(["sequence", "parallel"]), st.integers(1, 4))
+def test_each_file_is_read_once_whatever_comes_and_goes(
+    tmp_path_factory: pytest.TempPathFactory,
+    steps: list[str],
+    follow: bool,
+    order: str,
+    least: int,
+) -> None:
+    file_list.LEAST_FILES = least
+    home = tmp_path_factory.mktemp("files")
+    log = DyingLog()
+    follower = Follower(home, {"order": order}, follow, log)
+    follower.put("first", day=1)
+    added, removed, day = ["first"], [], 1
+    follower.read()
+    for number, step in enumerate([*steps, "read", "restart", "read"]):
+        day += 3
+        there = set(follower.lines) - set(removed)
+        match step:
+            case "add":
+                follower.put(f"{number}", day)
+                added.append(f"{number}")
+            case "remove" if there:
+                removed.append(min(there))
+                (home / removed[-1]).unlink()
+            case "put back" if removed:
+                name = removed.pop()
+                follower.put(name, 1 if name == "first" else 3 * int(name) + 4)
+            case "restart":
+                follower.start()
+            case "crash":
+                log.dies = "before" if number % 2 else "after"
+                with suppress(Dies):
+                    follower.read()
+                log.dies = ""
+                follower.start()
+            case "read":
+                if not follow:
+                    follower.start()
+                follower.read()
+    assert sorted(follower.lines) == sorted(added)
+
+
+# --- arguments ---
+
+
+@pytest.mark.parametrize("value", ["-1d", "a week", 7])
+def test_how_late_files_may_come_is_checked(value: Any) -> None:
+    with pytest.raises((FlowBuildError, DurationError), match="late_files"):
+        TextSource("in", late_files=value)
+
+
+def test_nothing_is_forgotten_where_files_may_come_however_late(follower: Follower) -> None:
+    from datetime import timedelta
+
+    follower.options["late_files"] = timedelta.max
+    for name, day in (("a", 1), ("b", 50), ("c", 60), ("d", 70)):
+        follower.put(name, day)
+        assert follower.read() == [name]
+        (follower.home / name).unlink()
+    follower.put("a", day=1)
+    follower.put("e", day=1)
+    assert follower.read() == ["e"]
+
+
+def test_the_copy_of_a_data_frame_is_listed_in_full(tmp_path: Path) -> None:
+    """What a checkpoint keeps of it may be moved, and is then told where it is."""
+    path = write(tmp_path / "a", "a\n")
+
+    def find(**_: Any) -> list[Any]:
+        from flow.connectors.files.reading.globs import find_files
+
+        return find_files([str(path)], required=True)
+
+    log = JsonLog()
+    files = FileList(log, find, follow=False, fixed=True)
+    files.release(1, NOW_US)
+    assert (log.summary(), len(log.entries())) == (None, 1)

@@ -1,0 +1,149 @@
+"""Names of files that were read: remembered, forgotten once gone and old, late after that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flow.connectors.files.reading import file_summary, seen_files
+from flow.connectors.files.reading.file_summary import FileSummary
+from flow.connectors.files.reading.seen_files import SeenFiles, digest_of
+from flow.errors import SourceError
+
+
+def seen_of(*names: tuple[str, int], store: str = "") -> SeenFiles:
+    seen = SeenFiles()
+    seen.add((store, path, mtime) for path, mtime in names)
+    return seen
+
+
+def expire(seen: SeenFiles, before_ns: int, *present: str) -> None:
+    mask = np.zeros(len(seen), np.bool_)
+    rows = seen.find([digest_of("", path) for path in present])
+    mask[rows[rows >= 0]] = True
+    seen.expire(before_ns, mask)
+
+
+def has(seen: SeenFiles, *paths: str) -> list[bool]:
+    return [bool(row >= 0) for row in seen.find([digest_of("", path) for path in paths])]
+
+
+def test_a_name_is_found_by_store_and_path_alone() -> None:
+    seen = seen_of(("bucket/in/a", 5), ("bucket/in/b", 6), store="s3://bucket")
+    seen.add([("s3a://bucket", "bucket/in/a", 9), ("", "/in/a", 7)])
+    assert len(seen) == 3
+    assert has(seen, "/in/a", "bucket/in/a", "/in/b") == [True, False, False]
+    assert list(seen.find([digest_of("s3a://bucket", "bucket/in/b")]) >= 0) == [True]
+
+
+def test_a_set_of_names_that_is_empty_finds_none() -> None:
+    assert has(SeenFiles(), "/in/a") == [False]
+    assert has(seen_of(("/in/a", 1))) == []
+    seen = SeenFiles()
+    seen.add([])
+    assert len(seen) == 0
+
+
+def test_names_that_share_half_of_a_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    digests = {"/in/a": b"\7" * 15 + b"a", "/in/b": b"\7" * 15 + b"b", "/in/c": b"\7" * 15 + b"c"}
+    monkeypatch.setattr(seen_files, "digest_of", lambda _, path: digests[path])
+    seen = seen_of(("/in/a", 1), ("/in/b", 1))
+    assert list(seen.find(list(digests.values())) >= 0) == [True, True, False]
+
+
+def test_names_are_forgotten_only_once_their_files_are_gone_and_old() -> None:
+    seen = seen_of(("/in/gone", 10), ("/in/there", 10), ("/in/gone-lately", 30))
+    expire(seen, 30, "/in/there")
+    assert has(seen, "/in/gone", "/in/there", "/in/gone-lately") == [False, True, True]
+
+
+def test_a_file_is_late_where_a_newer_one_was_forgotten() -> None:
+    #  mtime     10        20        30
+    #  /in       old       mid                both gone: the mark of /in is 20
+    #  /in/sub             file               there: no mark
+    seen = seen_of(("/in/old", 10), ("/in/mid", 20), ("/in/sub/file", 20))
+    assert not seen.is_late("", "/in/new", 1)
+    expire(seen, 30, "/in/sub/file")
+    assert [seen.is_late("", "/in/new", mtime) for mtime in (1, 20, 21)] == [True, True, False]
+    assert not seen.is_late("", "/in/sub/new", 1)
+    assert not seen.is_late("", "/in/new", 0), "where a store has no modification times"
+    expire(seen, 30)
+    assert seen.is_late("", "/in/sub/new", 20)
+    assert len(seen) == 0
+
+
+def test_a_mark_never_goes_back() -> None:
+    seen = seen_of(("/in/a", 20))
+    expire(seen, 30)
+    seen.add([("", "/in/b", 10)])
+    expire(seen, 30)
+    assert seen.is_late("", "/in/c", 20)
+
+
+def test_directories_beyond_the_most_marks_share_one_with_those_beside_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(seen_files, "MOST_MARKS", 3)
+    seen = seen_of(*((f"/in/day={day}/a", 10 + day) for day in range(3)), ("/other/a", 5))
+    expire(seen, 100)
+    late = {path: seen.is_late("", path, 12) for path in ("/in/day=1/b", "/in/day=9/b", "/in/b")}
+    assert late == {"/in/day=1/b": True, "/in/day=9/b": True, "/in/b": True}
+    assert not seen.is_late("", "/in/day=1/b", 13)
+    assert [seen.is_late("", "/other/b", mtime) for mtime in (5, 6)] == [True, False]
+    assert not seen.is_late("", "/inn/b", 1)
+
+
+def test_a_mark_shared_up_to_the_root_is_one() -> None:
+    marks = {f" /{number}": number for number in range(10)}
+    before = seen_files.MOST_MARKS
+    seen_files.MOST_MARKS = 0
+    try:
+        assert seen_files._bounded(marks) == {" \0": 9}
+    finally:
+        seen_files.MOST_MARKS = before
+
+
+def test_a_place_is_known_by_files_below_it_that_are_remembered_or_were_forgotten() -> None:
+    seen = seen_of(("/in/day=1/a", 10), ("/data/b", 10))
+    expire(seen, 30, "/data/b")
+    known = {path: seen.has_below("", path) for path in ("/in", "/in/day=1", "/data", "/data/b")}
+    assert known == dict.fromkeys(known, True)
+    others = {path: seen.has_below("", path) for path in ("/i", "/in/day=2", "/data/c", "/dat")}
+    assert others == dict.fromkeys(others, False)
+    assert seen.has_below("", "/")
+
+
+def test_a_summary_is_read_back_as_it_was() -> None:
+    seen = seen_of(("/in/a", 10), ("/in/b", 20), ("/other/c", 40))
+    expire(seen, 15)
+    files = [("", "/in/d", 3, 50), ("s3://b", "b/e", 4, 60)]
+    read = FileSummary.decode(FileSummary(7, seen, files).encode())
+    assert (read.first, list(read.files)) == (7, files)
+    assert has(read.seen, "/in/a", "/in/b", "/other/c") == [False, True, True]
+    assert read.seen.is_late("", "/in/x", 10)
+    assert not read.seen.is_late("", "/other/x", 10)
+    assert read.seen.newest_ns == 40
+    assert FileSummary.decode(FileSummary().encode()).files == []
+
+
+def test_a_summary_of_a_newer_format_or_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for content in (b"", b"nothing", FileSummary().encode()[:90]):
+        with pytest.raises(SourceError, match=r"cannot be read: .*; put the checkpoint back"):
+            FileSummary.decode(content)
+    monkeypatch.setattr(file_summary, "VERSION", 2)
+    newer = FileSummary().encode()
+    monkeypatch.setattr(file_summary, "VERSION", 1)
+    with pytest.raises(SourceError, match=r"format 2, this version reads 1: run the version"):
+        FileSummary.decode(newer)
+
+
+def test_a_copy_changes_by_itself() -> None:
+    seen: Any = seen_of(("/in/a", 10))
+    copy = seen.copy()
+    copy.add([("", "/in/b", 20)])
+    expire(copy, 15)
+    assert has(seen, "/in/a", "/in/b") == [True, False]
+    assert not seen.is_late("", "/in/c", 1)
+    assert copy.is_late("", "/in/c", 1)
