@@ -42,7 +42,7 @@ from flow_windowing.contract.metadata import LateReason, LateValue, Retracted, W
 from flow_windowing.object.config import WindowingConfig
 from flow_windowing.rules.key_state import DriverState, Kept
 from flow_windowing.rules.lateness import counted_late
-from flow_windowing.rules.settings import held_back
+from flow_windowing.rules.settings import owes_updates
 from flow_windowing.rules.streams import CLOSED, DOWN, LATE
 from flow_windowing.rules.timestamps import timestamp_of
 from flow_windowing.rules.waiting import Waiting, WaitQueue
@@ -107,7 +107,7 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
     @override
     def on_changed(self, before: str, moment: Moment) -> Iterable[tuple[int, Any]]:
         self._moment = moment
-        if held_back(before, self._config.emit):
+        if owes_updates(before, self._config.emit):
             for window_id in sorted(self._windows):
                 self._say(window_id)
         return self._emitted()
