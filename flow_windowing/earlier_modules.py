@@ -1,4 +1,4 @@
-"""Modules of earlier versions, as pickles in their checkpoints name them, and what they are now."""
+"""Aliases of modules of earlier versions, which pickles in their checkpoints name."""
 
 from flow.keyed.pickles import register_moved_module
 
@@ -24,5 +24,5 @@ _MOVED = {
 for _before, _now in _MOVED.items():
     register_moved_module(f"flow_windowing.{_before}", f"flow_windowing.{_now}")
 
-# Its classes lie in several modules now, and are public names of the package.
+# The classes of this module moved to several modules, and are public names of the package.
 register_moved_module("flow_windowing.kept_aggregates", "flow_windowing")

@@ -1,4 +1,4 @@
-"""The logic of windows of a join, key by key."""
+"""The window logic of a join on the object path."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from flow_windowing.contract.arrival import Arrival
 from flow_windowing.contract.logic import WindowLogic
 
 Sides: TypeAlias = list[list[Entry]]
-"""Of each side, its values in order of turn; empty where nothing came."""
+"""The entries of each side, sorted by their order key; empty for a side without a value."""
 
 
 @dataclass(frozen=True)
 class JoinBuilder:
-    """Makes the logic of a window of a join that keeps all values, or emits before the close."""
+    """Builder of window logics for joins that hold all values, or emit before the close."""
 
     KEPT_AS: ClassVar[str] = "_JoinBuilder"
 
@@ -31,12 +31,12 @@ class JoinBuilder:
     ordered: bool
 
     def __call__(self, state: Sides | None) -> JoinLogic:
-        """Make the logic of a window, from a snapshot if there is one."""
+        """Return the logic of a window, from a snapshot or, for a new window, from ``None``."""
         return JoinLogic(self, [[] for _ in range(self.sides)] if state is None else state)
 
 
 class JoinLogic(WindowLogic[tuple[int, Any], tuple[Any, ...], Sides]):
-    """Values of each side in one window; one at most, but for ``"product"``."""
+    """The values of each side in one window; at most one a side unless all are inserted."""
 
     detaches = True
 
@@ -48,13 +48,13 @@ class JoinLogic(WindowLogic[tuple[int, Any], tuple[Any, ...], Sides]):
 
     @override
     def on_value(self, value: tuple[int, Any]) -> Iterable[tuple[Any, ...]]:
-        raise NotImplementedError("values come with their arrival")
+        raise NotImplementedError("call on_value_at: a join needs the arrival of each value")
 
     @override
     def on_value_at(self, value: tuple[int, Any], at: Arrival) -> Iterable[tuple[Any, ...]]:
         side, plain = value
-        turn = (at.timestamp_us if self._config.ordered else 0, at.number)
-        self._insert(self.sides[side], (turn, plain))
+        order = (at.timestamp_us if self._config.ordered else 0, at.number)
+        self._insert(self.sides[side], (order, plain))
         if self._config.emit_mode == "running":
             return self._rows()
         if self._config.emit_mode == "complete" and all(self.sides):
@@ -65,7 +65,7 @@ class JoinLogic(WindowLogic[tuple[int, Any], tuple[Any, ...], Sides]):
 
     @override
     def on_merge(self, original: JoinLogic) -> Iterable[tuple[Any, ...]]:
-        """Nothing is emitted: the value that made the two windows one comes next."""
+        """Merge without output: the value that merges the two windows is added next."""
         for values, others in zip(self.sides, original.sides, strict=True):
             for entry in others:
                 self._insert(values, entry)
@@ -82,16 +82,16 @@ class JoinLogic(WindowLogic[tuple[int, Any], tuple[Any, ...], Sides]):
     def _insert(self, values: list[Entry], entry: Entry) -> None:
         match self._config.insert_mode:
             case "first":
-                values[:] = [min(*values, entry, key=_turn_of)] if values else [entry]
+                values[:] = [min(*values, entry, key=_order_of)] if values else [entry]
             case "last":
-                values[:] = [max(*values, entry, key=_turn_of)] if values else [entry]
+                values[:] = [max(*values, entry, key=_order_of)] if values else [entry]
             case "product":
-                bisect.insort(values, entry, key=_turn_of)
+                bisect.insort(values, entry, key=_order_of)
 
     def _rows(self) -> list[tuple[Any, ...]]:
         choices = [[plain for _, plain in values] or [None] for values in self.sides]
         return list(itertools.product(*choices))
 
 
-def _turn_of(entry: Entry) -> OrderKey:
+def _order_of(entry: Entry) -> OrderKey:
     return entry[0]

@@ -1,4 +1,4 @@
-"""Joining several keyed streams on their key, window by window."""
+"""The join of several keyed streams on their key within windows."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ def join_window(
     ordered: bool = True,
     timestamp: Timestamp | None = None,
 ) -> WindowOut[Any, tuple[Any, ...]]:
-    """Join streams on their key into tuples, one place a side, within each window.
+    """Join the values of each window by key into tuples, with one entry for each side.
 
-    Clock and windower see the plain values of all sides; a late value says which side it came from.
+    Clock and windower get the plain values of all sides; a late value has the number of its side.
 
     Args:
         step_id: the step's id, unique in the flow.
-        clock: the sense of time.
-        windower: how values are cut into windows.
+        clock: the clock, such as an `EventClock`.
+        windower: the windower, such as a `TumblingWindower`.
         sides: two or more keyed streams.
-        insert_mode: what a side keeps when it has several values: the ``"first"``, the ``"last"``,
-            or, for ``"product"``, all of them, to make every combination.
+        insert_mode: the values of a side that take part: the ``"first"``, the ``"last"``, or, for
+            ``"product"``, all, in every combination.
         emit_mode: when to emit: ``"final"``, as the window closes, with ``None`` for a side without
-            a value; ``"complete"``, once every side has one, and the window starts over;
-            ``"running"``, at every value, all that there is then.
-        ordered: whether values enter windows in timestamp order, as the watermark passes them, and
-            first and last go by timestamp; ``False``: in arrival order, at once.
-        timestamp: which time ``WindowMetadata.timestamp`` says; see `fold_window`.
+            a value; ``"complete"``, once every side has a value, after which the window starts
+            over; ``"running"``, after every value, with ``None`` for a side without a value.
+        ordered: ``True``: values enter windows in timestamp order, as the watermark passes them,
+            and first and last are by timestamp; ``False``: in order of arrival, at once.
+        timestamp: the time in ``WindowMetadata.timestamp``; see `fold_window`.
 
     Raises:
-        FlowBuildError, FlowTypeError: when an argument is not fit; it says which.
+        FlowBuildError, FlowTypeError: when an argument is invalid.
 
     Example:
         >>> import flow.operators as op

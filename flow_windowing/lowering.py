@@ -46,7 +46,7 @@ from flow_windowing.windowers.counts import CountWindower
 from flow_windowing.windowers.sessions import SessionWindower
 from flow_windowing.windowers.windower import Windower
 
-_MOST_AT_ONCE = 64
+_GREATEST_OVERLAP = 64
 """Greatest number of overlapping count windows of a value that run over columns: beyond it, the
 pairs of value and window take too much memory."""
 
@@ -155,9 +155,9 @@ def windowing_of(windower: Windower[Any]) -> Windowing | KeyByKey:
     if type(windower) is SessionWindower:
         return SessionWindows(windower)
     if type(windower) is CountWindower:
-        if windower.count <= _MOST_AT_ONCE * windower.step_count:
+        if windower.count <= _GREATEST_OVERLAP * windower.step_count:
             return CountWindows(windower)
-        return KeyByKey(f"each value is in more than {_MOST_AT_ONCE} count windows")
+        return KeyByKey(f"each value is in more than {_GREATEST_OVERLAP} count windows")
     return KeyByKey(f"{type(windower).__name__} has no columnar form")
 
 
@@ -171,7 +171,7 @@ def fields_of(config: WindowingConfig, plan: WindowPlan) -> frozenset[str] | Non
     for aggregator in plan.aggregators:
         if not reads_a_field(aggregator):
             return None
-        field = getattr(aggregator, "field", None)
+        field = aggregator.field_read
         paths |= {field} if isinstance(field, str) else set()
     return frozenset().union(*(field_path(path).record_fields for path in paths))
 

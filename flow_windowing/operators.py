@@ -1,4 +1,4 @@
-"""Windowing operators: what to do with the values of a window. Use as ``import flow_windowing``."""
+"""Windowing operators, which aggregate the values of windows. Use as ``import flow_windowing``."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ def window(
     *,
     timestamp: Timestamp | None = None,
 ) -> WindowOut[V, W]:
-    """Run a logic of one's own for each window of each key.
+    """Run a custom `WindowLogic` for each window of each key.
 
     Args:
         step_id: the step's id, unique in the flow.
         up: the keyed stream to read.
-        clock: the sense of time.
-        windower: how values are cut into windows.
+        clock: the clock, such as an `EventClock`.
+        windower: the windower, such as a `TumblingWindower`.
         builder: called with a window's snapshot, or ``None`` for a new window; returns its logic.
-        ordered: whether values enter windows in timestamp order, as the watermark passes them;
-            ``False``: in arrival order, at once.
-        timestamp: which time ``WindowMetadata.timestamp`` says, for sinks that want one: the
-            window's ``"open"`` or ``"close"``, or ``"last"``, the greatest in it.
+        ordered: ``True``: values enter windows in timestamp order, as the watermark passes them;
+            ``False``: in order of arrival, at once.
+        timestamp: the time in ``WindowMetadata.timestamp``, for sinks that need one: the window's
+            ``"open"`` or ``"close"`` time, or ``"last"``, its greatest timestamp.
 
     Example:
         >>> from flow.testing import run_once
@@ -89,31 +89,31 @@ def fold_window(
     emit: Emit = "close",
     timestamp: Timestamp | None = None,
 ) -> WindowOut[V, S]:
-    """Fold the values of each window into one.
+    """Fold the values of each window into one value.
 
     Args:
         step_id: the step's id, unique in the flow.
         up: the keyed stream to read.
-        clock: the sense of time.
-        windower: how values are cut into windows.
-        builder: makes the value to start from.
-        folder: called with what there is and the next value; returns what there is then.
-        merger: called with the folds of two windows that become one, that of the window that opens
-            earlier first; returns the fold of both. Needed for windowers that merge windows,
-            `SessionWindower`, alone.
-        ordered: whether values are folded in timestamp order, as the watermark passes them;
-            ``False``: in arrival order, at once. Sessions that merge do not keep the order of
+        clock: the clock, such as an `EventClock`.
+        windower: the windower, such as a `TumblingWindower`.
+        builder: returns the initial value.
+        folder: called with the current fold and the next value; returns the new fold.
+        merger: called with the folds of two windows that merge, the earlier window's first; returns
+            the fold of both. Required for windowers that merge windows, such as
+            `SessionWindower`.
+        ordered: ``True``: values are folded in timestamp order, as the watermark passes them;
+            ``False``: in order of arrival, at once. Sessions that merge do not keep the order of
             arrival: the merger combines two folds, and the value that joins the sessions is folded
             last. Session values 10, 20, 11, 21, 15 with a gap of 5 fold as 10, 11, 20, 21, 15.
         emit: ``"close"``: once, when the window closes; ``"update"``: after every value, and not
             when it closes; ``"epoch"``: once in each epoch in which the window has changed, and
-            when it closes. When a session becomes part of another after it has emitted, `Retracted`
-            follows.
-        timestamp: which time ``WindowMetadata.timestamp`` says, for sinks that want one: the
-            window's ``"open"`` or ``"close"``, or ``"last"``, the greatest in it.
+            when it closes. A session that merges into another after it has emitted also emits
+            `Retracted`.
+        timestamp: the time in ``WindowMetadata.timestamp``, for sinks that need one: the window's
+            ``"open"`` or ``"close"`` time, or ``"last"``, its greatest timestamp.
 
     Raises:
-        FlowBuildError, FlowTypeError: when an argument is not fit; it says which.
+        FlowBuildError, FlowTypeError: when an argument is invalid.
 
     Example:
         >>> from flow.testing import run_once
@@ -130,10 +130,10 @@ def fold_window(
     check_callable(step_id, "folder", folder)
     if merger is not None:
         check_callable(step_id, "merger", merger)
-    elif getattr(windower, "merges", False):
+    elif getattr(windower, "merges", False):  # Its type is checked later.
         raise FlowBuildError(
-            f"step {shorten(step_id)}: merger is needed: {type(windower).__name__} makes one "
-            "window of two, and only you know what the two hold together"
+            f"step {shorten(step_id)}: merger is needed, as {type(windower).__name__} merges "
+            "windows: pass a function that returns the fold of two folds"
         )
     fold = Fold(builder, folder, merger, copies=emit != "close")
     return fold_with(step_id, up, clock, windower, fold, ordered, emit, timestamp)
@@ -150,20 +150,20 @@ def reduce_window(
     emit: Emit = "close",
     timestamp: Timestamp | None = None,
 ) -> WindowOut[V, V]:
-    """Combine the values of each window two by two into one.
+    """Reduce the values of each window to one value, two at a time.
 
     Args:
         step_id: the step's id, unique in the flow.
         up: the keyed stream to read.
-        clock: the sense of time.
-        windower: how values are cut into windows.
-        reducer: called with what there is and the next value, or with the results of two windows
-            that become one, that of the window that opens earlier first; returns what there is
-            then, and changes neither: a value may be in several windows.
-        ordered: whether values are combined in timestamp order; see `fold_window`, also for the
+        clock: the clock, such as an `EventClock`.
+        windower: the windower, such as a `TumblingWindower`.
+        reducer: called with the current result and the next value, or with the results of two
+            windows that merge, the earlier window's first; returns the new result. It must not
+            change its arguments: a value may be in several windows.
+        ordered: ``True``: values are combined in timestamp order; see `fold_window`, also for the
             order in sessions that merge.
         emit: when windows emit; see `fold_window`.
-        timestamp: which time the metadata says; see `fold_window`.
+        timestamp: the time in the metadata; see `fold_window`.
 
     Example:
         >>> from flow.testing import run_once
@@ -191,18 +191,18 @@ def collect_window(
     emit: Emit = "close",
     timestamp: Timestamp | None = None,
 ) -> WindowOut[Any, Any]:
-    """Gather the values of each window.
+    """Collect the values of each window.
 
     Args:
         step_id: the step's id, unique in the flow.
         up: the keyed stream to read.
-        clock: the sense of time.
-        windower: how values are cut into windows.
+        clock: the clock, such as an `EventClock`.
+        windower: the windower, such as a `TumblingWindower`.
         into: `list`, `set`, or `dict`, for which values are ``(key, value)`` pairs and the last
             value of a key stays.
-        ordered: whether values enter windows in timestamp order; see `fold_window`.
+        ordered: ``True``: values enter windows in timestamp order; see `fold_window`.
         emit: when windows emit; see `fold_window`.
-        timestamp: which time the metadata says; see `fold_window`.
+        timestamp: the time in the metadata; see `fold_window`.
 
     Example:
         >>> from flow.testing import run_once
@@ -215,12 +215,12 @@ def collect_window(
         [('a', [10, 20])]
     """
     chosen: object = into
-    gatherer = COLLECTORS.get(chosen) if isinstance(chosen, type) else None
-    if gatherer is None:
+    collector = COLLECTORS.get(chosen) if isinstance(chosen, type) else None
+    if collector is None:
         raise FlowBuildError(
             f"step {shorten(step_id)}: into must be list, set or dict, got {shorten(into)}"
         )
-    return fold_with(step_id, up, clock, windower, gatherer, ordered, emit, timestamp)
+    return fold_with(step_id, up, clock, windower, collector, ordered, emit, timestamp)
 
 
 def count_window(
@@ -238,11 +238,11 @@ def count_window(
     Args:
         step_id: the step's id, unique in the flow; the keying before it is ``<step_id>.key``.
         up: the stream to read, without keys.
-        clock: the sense of time.
-        windower: how values are cut into windows.
-        key: a function of the item, or a field's path, that gives its key.
+        clock: the clock, such as an `EventClock`.
+        windower: the windower, such as a `TumblingWindower`.
+        key: a function that returns an item's key, or the path of the field with the key.
         emit: when windows emit; see `fold_window`.
-        timestamp: which time the metadata says; see `fold_window`.
+        timestamp: the time in the metadata; see `fold_window`.
 
     Example:
         >>> from flow.testing import run_once
@@ -268,16 +268,16 @@ def max_window(
     emit: Emit = "close",
     timestamp: Timestamp | None = None,
 ) -> WindowOut[V, V]:
-    """The greatest value of each window, the first of equals.
+    """Emit the greatest value of each window, the first of equal values.
 
     Args:
         step_id: the step's id, unique in the flow.
         up: the keyed stream to read.
-        clock: the sense of time.
-        windower: how values are cut into windows.
-        by: what of a value to compare; by default the value itself.
+        clock: the clock, such as an `EventClock`.
+        windower: the windower, such as a `TumblingWindower`.
+        by: returns the part of a value to compare; by default values are compared.
         emit: when windows emit; see `fold_window`.
-        timestamp: which time the metadata says; see `fold_window`.
+        timestamp: the time in the metadata; see `fold_window`.
 
     Example:
         >>> from flow.testing import run_once
@@ -304,7 +304,7 @@ def min_window(
     emit: Emit = "close",
     timestamp: Timestamp | None = None,
 ) -> WindowOut[V, V]:
-    """The least value of each window, the first of equals; see `max_window` for the arguments.
+    """Emit the least value of each window, the first of equals; see `max_window` for arguments.
 
     >>> from flow.testing import run_once
     >>> from flow_windowing import SystemClock, TumblingWindower
@@ -330,16 +330,16 @@ def sum_window(
     emit: Emit = "close",
     timestamp: Timestamp | None = None,
 ) -> WindowOut[V, Any]:
-    """The sum of each window.
+    """Emit the sum of each window.
 
     Args:
         step_id: the step's id, unique in the flow.
         up: the keyed stream to read.
-        clock: the sense of time.
-        windower: how values are cut into windows.
-        of: what of a value to add up: a field's path, a function, or by default the value itself.
+        clock: the clock, such as an `EventClock`.
+        windower: the windower, such as a `TumblingWindower`.
+        of: the part of a value to add: a field's path, a function, or by default the value itself.
         emit: when windows emit; see `fold_window`.
-        timestamp: which time the metadata says; see `fold_window`.
+        timestamp: the time in the metadata; see `fold_window`.
 
     Example:
         >>> from flow.testing import run_once
@@ -349,8 +349,8 @@ def sum_window(
         >>> [value for _, (_, value) in out]
         [4]
     """
-    figure = _figure_of(step_id, Sum, of)
-    return fold_with(step_id, up, clock, windower, figure, False, emit, timestamp)
+    aggregator = _aggregator_of(step_id, Sum, of)
+    return fold_with(step_id, up, clock, windower, aggregator, False, emit, timestamp)
 
 
 def mean_window(
@@ -363,7 +363,7 @@ def mean_window(
     emit: Emit = "close",
     timestamp: Timestamp | None = None,
 ) -> WindowOut[V, Any]:
-    """The mean of each window, ``None`` of nothing; see `sum_window` for the arguments.
+    """Emit the mean of each window, ``None`` without numbers; see `sum_window` for arguments.
 
     >>> from flow.testing import run_once
     >>> from flow_windowing import SystemClock, TumblingWindower
@@ -372,8 +372,8 @@ def mean_window(
     >>> [value for _, (_, value) in out]
     [1.5]
     """
-    figure = _figure_of(step_id, Mean, of)
-    return fold_with(step_id, up, clock, windower, figure, False, emit, timestamp)
+    aggregator = _aggregator_of(step_id, Mean, of)
+    return fold_with(step_id, up, clock, windower, aggregator, False, emit, timestamp)
 
 
 def aggregate_window(
@@ -386,21 +386,21 @@ def aggregate_window(
     timestamp: Timestamp | None = None,
     **aggregates: Aggregator[V, Any, Any],
 ) -> WindowOut[V, dict[str, Any]]:
-    """Work out several figures of each window, as a dict by name.
+    """Compute several aggregates of each window, emitted as a dict by name.
 
     Args:
         step_id: the step's id, unique in the flow.
         up: the keyed stream to read.
-        clock: the sense of time.
-        windower: how values are cut into windows.
-        ordered: whether values enter windows in timestamp order, as the watermark passes them. Only
-            `Collect`, `CollectUnique` and aggregators of one's own can tell.
+        clock: the clock, such as an `EventClock`.
+        windower: the windower, such as a `TumblingWindower`.
+        ordered: ``True``: values enter windows in timestamp order, as the watermark passes them. It
+            affects only `Collect`, `CollectUnique` and custom aggregators.
         emit: when windows emit; see `fold_window`.
-        timestamp: which time the metadata says; see `fold_window`.
-        aggregates: the figures by name, such as ``total=Sum("amount")``.
+        timestamp: the time in the metadata; see `fold_window`.
+        aggregates: the aggregates by name, such as ``total=Sum("amount")``.
 
     Raises:
-        FlowBuildError, FlowTypeError: when an argument is not fit; it says which.
+        FlowBuildError, FlowTypeError: when an argument is invalid.
 
     Example:
         >>> from flow.testing import run_once
@@ -418,7 +418,8 @@ def aggregate_window(
         _check_not_aggregator(step_id, name, given)
     if not aggregates:
         raise FlowBuildError(
-            f'step {shorten(step_id)}: name at least one aggregate, e.g. total=Sum("amount")'
+            f"step {shorten(step_id)}: aggregate_window needs at least one aggregate, "
+            'e.g. total=Sum("amount")'
         )
     for name, one in aggregates.items():
         check_aggregator(step_id, name, one)
@@ -438,15 +439,16 @@ def check_aggregator(step_id: str, name: str, aggregator: object) -> None:
     """Raise a `FlowTypeError` that names step and aggregate unless it is an `Aggregator`."""
     if isinstance(aggregator, Aggregator):
         return
-    hint = "()" if isinstance(aggregator, type) and issubclass(aggregator, Aggregator) else ""
-    said = f": write {aggregator.__name__}()" if hint and isinstance(aggregator, type) else ""
+    example = ""
+    if isinstance(aggregator, type) and issubclass(aggregator, Aggregator):
+        example = f": write {aggregator.__name__}()"
     raise FlowTypeError(
         f"step {shorten(step_id)}: {name} must be an Aggregator such as Sum('amount'), "
-        f"got {type(aggregator).__name__} {shorten(aggregator)}{said}"
+        f"got {type(aggregator).__name__} {shorten(aggregator)}{example}"
     )
 
 
-def _figure_of(
+def _aggregator_of(
     step_id: str, make: Callable[[Field], Aggregator[Any, Any, Any]], of: Field
 ) -> Aggregator[Any, Any, Any]:
     try:

@@ -1,4 +1,4 @@
-"""Adding a windowing step to a flow, and the streams that it makes."""
+"""Windowing steps in a flow, and their streams."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class WindowOut(NamedTuple, Generic[V, W]):
     """The streams of a windowing operator.
 
     Attributes:
-        down: ``(key, (WindowMetadata, value))``: what the windows emit.
-        late: ``(key, LateValue)``: values that missed a window.
-        closed: ``(key, WindowMetadata)``: once for each window, as it closes.
+        down: ``(key, (WindowMetadata, value))``: the values that windows emit.
+        late: ``(key, LateValue)``: the values that missed a window.
+        closed: ``(key, WindowMetadata)``: each window, as it closes.
     """
 
     down: KeyedStream[tuple[WindowMetadata, W]]
@@ -52,7 +52,7 @@ def fold_with(
     emit: Emit,
     timestamp: Timestamp | None,
 ) -> WindowOut[Any, Any]:
-    """Add a windowing step that emits what an aggregator makes of each window."""
+    """Add a windowing step that emits an aggregate of each window."""
     check_choice(f"step {shorten(step_id)}: emit", emit, EMITS)
     builder = FoldingBuilder(aggregator, emit)
     return add_window(step_id, (up,), clock, windower, builder, ordered, emit, timestamp)

@@ -96,6 +96,11 @@ class Aggregator(ABC, Generic[V, S, R]):
     def result(self, state: S) -> R:
         """Return the result. Called once as a window closes, or more often to emit updates."""
 
+    @property
+    def field_read(self) -> Field:
+        """The part of each value that is aggregated; ``None`` for the value itself."""
+        return None
+
     def empty_result(self) -> R | None:
         """Return the result of a window without values; by default, that of `initialize`."""
         return self.result(self.initialize())
@@ -211,6 +216,11 @@ class FieldAggregator(Aggregator[Any, S, R]):
     by_arrival: ClassVar[bool] = True
 
     field: Field = None
+
+    @property
+    @override
+    def field_read(self) -> Field:
+        return self.field
 
     def __post_init__(self) -> None:
         name, field = type(self).__name__, self.field

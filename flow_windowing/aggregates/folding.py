@@ -90,13 +90,13 @@ class FoldingLogic(EpochWindowLogic[Any, Any, tuple[Any]]):
 
 @dataclass(frozen=True)
 class Fold(Aggregator[Any, Any, Any]):
-    """What `fold_window` is given, as an aggregator.
+    """The aggregator of `fold_window`.
 
     Attributes:
-        builder: makes the value to start from.
-        folder: called with what there is and the next value.
-        merger: called with what two windows have, where windows may become one.
-        copies: whether what is emitted must not change when the window goes on.
+        builder: returns the initial value.
+        folder: called with the current fold and the next value; returns the new fold.
+        merger: called with the folds of two windows that merge; ``None`` if none merge.
+        copies: True if results are copied, as the state changes after they are emitted.
     """
 
     HARMLESS: ClassVar[frozenset[str]] = frozenset({"copies"})
@@ -123,7 +123,7 @@ class Fold(Aggregator[Any, Any, Any]):
     @override
     def merge(self, state: Any, other: Any) -> Any:
         if self.merger is None:
-            raise NotImplementedError("windows became one, and there is no merger")
+            raise NotImplementedError("merging windows needs a merger, got None")
         return self.merger(state, other)
 
     @override
@@ -133,7 +133,7 @@ class Fold(Aggregator[Any, Any, Any]):
 
 @dataclass(frozen=True)
 class Reduce(Aggregator[Any, Any, Any]):
-    """What `reduce_window` is given, as an aggregator; the state is a tuple, empty at first."""
+    """The aggregator of `reduce_window`; the state is a tuple, empty at first."""
 
     HARMLESS: ClassVar[frozenset[str]] = frozenset({"copies"})
     FUNCTIONS: ClassVar[Mapping[str, str]] = {

@@ -1,7 +1,7 @@
-"""Clocks: what is the timestamp of a value, and what is the watermark now?
+"""The contract of clocks, which return timestamps of values and the watermark.
 
-A `Clock` is configuration; the `ClockLogic` it builds runs for one key and owns the state. Inside,
-time is a whole number of microseconds since the Unix epoch.
+A `Clock` is configuration; it builds a `ClockLogic` for each key, which owns the key's state. Times
+in a logic are ints: microseconds since the Unix epoch.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ S = TypeVar("S")
 
 
 class Reading(NamedTuple):
-    """What a clock says of a value.
+    """The timestamp of a value, and the watermark after it.
 
     Attributes:
-        timestamp_us: the value's time.
-        watermark_us: the watermark once the value has been considered.
-        refused: why the value may enter no window, whatever its time; ``None`` when it may.
+        timestamp_us: the timestamp.
+        watermark_us: the watermark after the value.
+        refused: the reason for which the value enters no window; ``None`` if it may enter windows.
     """
 
     timestamp_us: int
@@ -37,57 +37,55 @@ class Reading(NamedTuple):
 
 
 class DroppedValue(Exception):
-    """Raised by a clock to leave a value out, counted but in no stream."""
+    """Raised by a clock to drop a value, which is counted and goes to no stream."""
 
 
 class ClockLogic(ABC, Generic[V, S]):
-    """A sense of time for one key.
+    """The clock of one key.
 
-    Laws: the watermark never goes back, and a timestamp depends on nothing but the value and the
-    moment.
+    Laws: the watermark never decreases; a timestamp depends only on the value and the moment.
     """
 
     @abstractmethod
     def on_item(self, value: V, moment: Moment) -> Reading:
-        """Called with each value, in arrival order.
+        """Return the timestamp of a value and the watermark after it; called in order of arrival.
 
         Raises:
-            RejectedValue: when the value has no timestamp that can be read: the flow stops.
-            DroppedValue: when it is to be left out instead.
+            RejectedValue: when the value has no readable timestamp; the flow stops.
+            DroppedValue: when such a value is dropped instead.
         """
 
     @abstractmethod
     def watermark(self, moment: Moment) -> int:
-        """The watermark now, in microseconds since the Unix epoch."""
+        """Return the watermark at a moment, in microseconds since the Unix epoch."""
 
     @abstractmethod
     def due_us(self, watermark_us: int, moment: Moment) -> int:
-        """The system time at which the watermark gets to `watermark_us` if no value comes.
+        """Return the system time at which the watermark reaches `watermark_us` if no value arrives.
 
-        In microseconds; `NEVER` when system time does not move the watermark.
+        In microseconds; `NEVER` if system time does not advance the watermark.
         """
 
     def forget_us(self, moment: Moment) -> int:  # noqa: ARG002
-        """The system time from which the key may be forgotten if no value comes; or `NEVER`.
+        """Return the system time at which the key's state expires if no value arrives, or `NEVER`.
 
-        Asked when the key has no open window and nothing waits.
+        Called when the key has no open window and no buffered value.
         """
         return NEVER
 
     def settle(self, moment: Moment) -> None:
-        """Called once an epoch's values of the key have been considered, and what is due is done.
+        """Advance the state to the end of an epoch, after its values and due windows.
 
-        Values are considered at ``moment.before``, up to which the sources have been read to their
-        ends; this is the moment that the epoch itself has come to.
+        The clock reads the epoch's values at ``moment.before``; `moment` is the epoch's end.
         """
 
     @abstractmethod
     def snapshot(self) -> S | None:
-        """A copy of the state; ``None`` when there is nothing to remember."""
+        """Return a copy of the state, ``None`` for the state of a new key."""
 
 
 class Clock(Named, ABC, Generic[V, S]):
-    """A kind of time, as configuration."""
+    """Configuration of timestamps and watermarks."""
 
     WRONG_ARGUMENTS: ClassVar[Mapping[str, str]] = {
         "wait": "use wait_for_system_duration=, how long the clock waits for values out of order",
@@ -103,13 +101,14 @@ class Clock(Named, ABC, Generic[V, S]):
 
     @abstractmethod
     def build(self, state: S | None) -> ClockLogic[V, S]:
-        """Make the logic of one key, from a snapshot if there is one."""
+        """Return the logic of one key, from a snapshot or, for a new key, from ``None``."""
 
     @property
     def progress(self) -> Progress | None:
-        """How to measure the progress of the whole stream, for a clock that follows that.
+        """The measure of stream progress, for a clock whose watermark is that of the stream.
 
-        Its logics find it in ``moment.progress_us``, and `ClockLogic.due_us` answers in its terms.
+        Logics read the progress from ``moment.progress_us``; `ClockLogic.due_us` returns the
+        progress to reach.
         """
         return None
 
@@ -117,8 +116,8 @@ class Clock(Named, ABC, Generic[V, S]):
     def holds(self) -> Progress | None:
         """The measure by which source partitions that are behind hold the watermark.
 
-        Its logics find the bound in ``moment.bound_us``. ``None`` for a clock that they do not
-        hold, as system time.
+        Logics read the bound from ``moment.bound_us``. ``None`` for a clock that no partition
+        holds, such as system time.
         """
         return None
 
@@ -130,7 +129,7 @@ class Clock(Named, ABC, Generic[V, S]):
 
 @dataclass(frozen=True)
 class SystemClock(Clock[Any, None]):
-    """System time: a value's timestamp, and the watermark, is when it came. Nothing is ever late.
+    """System time: timestamp and watermark are the time of arrival, so no value is late.
 
     >>> SystemClock()
     SystemClock()

@@ -1,4 +1,4 @@
-"""The event clock: values carry their own time, and the watermark follows the greatest."""
+"""The event clock: values carry timestamps, and the watermark follows the greatest."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ from flow_windowing.rules.watermark import (
 V = TypeVar("V")
 
 FOREVER_US = 1 << 61
-"""A wait longer than any calendar: the watermark never moves."""
+"""The greatest wait, longer than any calendar: the watermark never advances."""
 
 OnIdle: TypeAlias = Literal["advance", "hold"]
-"""Whether the watermark advances by its inputs' clock while no value comes, or stands still."""
+"""``"advance"``: the watermark follows the inputs' clock without values; ``"hold"``: it stops."""
 OnInvalid: TypeAlias = Literal["fail", "drop"]
-"""Whether a value without a timestamp stops the flow, or is left out and counted."""
+"""The handling of a value without a timestamp: the flow stops, or the value is dropped."""
 Scope: TypeAlias = Literal["key", "stream"]
-"""Whether each key has a watermark, or the step has one for all keys."""
+"""The scope of a watermark: each key has one, or the step has one for all keys."""
 
 ClockState: TypeAlias = tuple[int, ...]
 """The watermark's base and the running time at which it was set; with `forget_after` also the
-running time at which the last value came; while other partitions hold the watermark also what it is
-taken for."""
+running time of the last value; while other partitions hold the watermark also the watermark last
+used."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class EventClock(Clock[V, ClockState]):
     while values wait, as in a slow epoch or a backlog. The time for which the flow was not running
     does not count.
 
-    A source partition that is behind (more of it is known to be there than the epoch reads) holds
+    A source partition that is behind (it is known to have more items than the epoch reads) holds
     the watermark at the partition's own progress, its greatest timestamp less the wait. So values
     of several inputs or partitions that are read at different paces are not late.
 
@@ -74,7 +74,7 @@ class EventClock(Clock[V, ClockState]):
             clock. For event time that advances more slowly than system time, as in a simulation.
         max_ahead: how far a timestamp may be ahead of system time. One further ahead does not move
             the watermark, and its value goes to the late stream as `LateReason.TOO_FAR_AHEAD`.
-        on_invalid: ``"drop"``: a value that has no timestamp is left out and counted, instead of
+        on_invalid: ``"drop"``: a value without a timestamp is dropped and counted, instead of
             stopping the flow.
         scope: ``"stream"``: one watermark for all keys of the step, the least over the source
             partitions that have brought a value or are behind, so that a silent key closes its
@@ -84,7 +84,7 @@ class EventClock(Clock[V, ClockState]):
             default two integers a key are kept for ever.
 
     Raises:
-        FlowTypeError, FlowBuildError, DurationError: when an argument is not fit.
+        FlowTypeError, FlowBuildError, DurationError: when an argument is invalid.
 
     >>> EventClock("at", "5m")
     EventClock(ts_getter='at', wait_for_system_duration='5m')
@@ -109,9 +109,9 @@ class EventClock(Clock[V, ClockState]):
         check_choice("EventClock: scope", self.scope, ("key", "stream"))
         _ = self.wait_us, self.max_ahead_us
         if self.forget_after_us == 0:
-            # What is forgotten while time stands still would depend on where epochs are cut.
+            # State that expires while time stands still would depend on where epochs are cut.
             raise FlowBuildError(
-                f"EventClock: forget_after must be more than nothing, got {self.forget_after!r}"
+                f"EventClock: forget_after must be positive, got {self.forget_after!r}"
             )
         if self.scope == "stream" and self.forget_after is not None:
             raise FlowBuildError(
@@ -169,11 +169,11 @@ class EventClock(Clock[V, ClockState]):
         return True
 
     def timestamp_us(self, value: V) -> int:
-        """The timestamp of a value, in microseconds since the Unix epoch.
+        """Return the timestamp of a value, in microseconds since the Unix epoch.
 
         Raises:
-            RejectedValue: when it has none that can be read, and `on_invalid` is ``"fail"``.
-            DroppedValue: when `on_invalid` is ``"drop"``.
+            RejectedValue: when the value has no readable timestamp, and `on_invalid` is ``"fail"``.
+            DroppedValue: when the value has none, and `on_invalid` is ``"drop"``.
         """
         getter = self.ts_getter
         try:
@@ -191,21 +191,21 @@ class EventClock(Clock[V, ClockState]):
 
 
 class _KeyLogic(ClockLogic[Any, ClockState]):
-    """A watermark for each key.
+    """The clock of a key with its own watermark.
 
-    Invariants: `_set_at_us` and `_heard_us` are running time. `_led_us` is what the values of the
-    epoch in hand have led to, which becomes the base as the epoch ends. `_taken_us` is what the
-    watermark was taken for when it was last held; the base may be further.
+    Invariants: `_set_at_us` and `_last_value_us` are running time. `_candidate_us` is the greatest
+    candidate of the current epoch's values, which may become the base as the epoch ends. `_held_us`
+    is the watermark last used while partitions held it; the base may be greater.
     """
 
-    __slots__ = ("_base_us", "_clock", "_heard_us", "_led_us", "_set_at_us", "_taken_us")
+    __slots__ = ("_base_us", "_candidate_us", "_clock", "_held_us", "_last_value_us", "_set_at_us")
 
     def __init__(self, clock: EventClock[Any], state: ClockState | None) -> None:
         self._clock = clock
         self._base_us, self._set_at_us, *more = state or (NO_WATERMARK, 0)
-        self._heard_us = more[0] if more else self._set_at_us
-        self._taken_us = more[1] if len(more) > 1 else NO_WATERMARK
-        self._led_us = NO_WATERMARK
+        self._last_value_us = more[0] if more else self._set_at_us
+        self._held_us = more[1] if len(more) > 1 else NO_WATERMARK
+        self._candidate_us = NO_WATERMARK
 
     @override
     def on_item(self, value: Any, moment: Moment) -> Reading:
@@ -215,16 +215,16 @@ class _KeyLogic(ClockLogic[Any, ClockState]):
         if timestamp_us - moment.now_us > clock.max_ahead_us:
             refused, candidate_us = LateReason.TOO_FAR_AHEAD, NO_WATERMARK
         else:
-            self._heard_us = moment.running_us
+            self._last_value_us = moment.running_us
         if moment.held_since_us >= NEVER:
-            self._led_us = max(self._led_us, candidate_us)
+            self._candidate_us = max(self._candidate_us, candidate_us)
             return Reading(timestamp_us, self._own_us(moment), refused)
-        # What was taken before this value counts, though the value's partition may hold it back.
+        # The floor is the watermark before this value, whose own partition may hold it back.
         floor_us = self._floor_us(moment)
-        self._led_us = max(self._led_us, candidate_us)
+        self._candidate_us = max(self._candidate_us, candidate_us)
         bound_us = min(moment.bound_us, max(moment.progress_us, candidate_us))
-        self._taken_us = held(ONE_KEY, self._own_us(moment), bound_us, floor_us)
-        return Reading(timestamp_us, self._taken_us, refused)
+        self._held_us = held(ONE_KEY, self._own_us(moment), bound_us, floor_us)
+        return Reading(timestamp_us, self._held_us, refused)
 
     @override
     def watermark(self, moment: Moment) -> int:
@@ -236,11 +236,11 @@ class _KeyLogic(ClockLogic[Any, ClockState]):
     @override
     def settle(self, moment: Moment) -> None:
         watermark_us = self.watermark(moment)
-        if self._led_us > self._passed_us(moment.inputs_us):
-            self._base_us, self._set_at_us = self._led_us, moment.running_us
-        self._led_us = NO_WATERMARK
+        if self._candidate_us > self._passed_us(moment.inputs_us):
+            self._base_us, self._set_at_us = self._candidate_us, moment.running_us
+        self._candidate_us = NO_WATERMARK
         is_held = moment.bound_us < NEVER
-        self._taken_us = max(watermark_us, LEAST_TAKEN) if is_held else NO_WATERMARK
+        self._held_us = max(watermark_us, LEAST_TAKEN) if is_held else NO_WATERMARK
 
     @override
     def due_us(self, watermark_us: int, moment: Moment) -> int:
@@ -258,39 +258,39 @@ class _KeyLogic(ClockLogic[Any, ClockState]):
         after_us = self._clock.forget_after_us
         if after_us is None:
             return NEVER
-        # Silence is counted from when the watermark has had the time to pass the last value.
+        # Silence is measured from the time at which the watermark can have passed the last value.
         after_us += self._clock.wait_us
-        return expires_at(ONE_KEY, self._heard_us, after_us, moment.downtime_us)
+        return expires_at(ONE_KEY, self._last_value_us, after_us, moment.downtime_us)
 
     @override
     def snapshot(self) -> ClockState | None:
         if self._base_us == NO_WATERMARK:
             return None
-        if self._taken_us != NO_WATERMARK:
-            return self._base_us, self._set_at_us, self._heard_us, self._taken_us
+        if self._held_us != NO_WATERMARK:
+            return self._base_us, self._set_at_us, self._last_value_us, self._held_us
         if self._clock.forget_after_us is None:
             return self._base_us, self._set_at_us
-        return self._base_us, self._set_at_us, self._heard_us
+        return self._base_us, self._set_at_us, self._last_value_us
 
     def _own_us(self, moment: Moment) -> int:
-        """The watermark that the key's own values and the time passed have led to."""
-        return max(self._passed_us(moment.inputs_us), self._led_us)
+        """Return the watermark without the bound of other source partitions."""
+        return max(self._passed_us(moment.inputs_us), self._candidate_us)
 
     def _passed_us(self, clock_us: int) -> int:
-        """Return the base with what the inputs' clock has added to it."""
+        """Return the base, advanced to the inputs' clock."""
         if self._clock.on_idle == "hold":
             return self._base_us
         return advanced(ONE_KEY, self._base_us, self._set_at_us, clock_us)
 
     def _floor_us(self, moment: Moment) -> int:
-        """Return what the watermark was taken for, below which a hold does not bring it."""
+        """Return the watermark used so far, below which a hold does not lower it."""
         since_us = moment.held_since_us
         free_us = self._passed_us(since_us)
-        return floor(ONE_KEY, self._taken_us, self._set_at_us, free_us, since_us)
+        return floor(ONE_KEY, self._held_us, self._set_at_us, free_us, since_us)
 
 
 class _StreamLogic(ClockLogic[Any, ClockState]):
-    """One watermark for all keys, which the engine keeps: it is the stream's progress."""
+    """The clock of a key whose watermark is the stream progress, which the engine measures."""
 
     __slots__ = ("_clock",)
 
@@ -320,7 +320,7 @@ class _StreamLogic(ClockLogic[Any, ClockState]):
 
 @dataclass(frozen=True)
 class _EventProgress(Progress):
-    """How far a stream has come by an event clock."""
+    """The stream progress by an event clock: the greatest timestamp less the wait."""
 
     clock: EventClock[Any]
 
@@ -333,7 +333,7 @@ class _EventProgress(Progress):
     def measure(self, value: Any, moment: Moment) -> int | None:
         try:
             timestamp_us = self.clock.timestamp_us(value)
-        except (RejectedValue, DroppedValue):  # the step itself meets it, and knows what to do
+        except (RejectedValue, DroppedValue):  # the step itself handles the value
             return None
         if timestamp_us - moment.now_us > self.clock.max_ahead_us:
             return None

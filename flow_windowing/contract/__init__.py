@@ -1,1 +1,1 @@
-"""The contract of windows: what users implement, and what windows and late values say."""
+"""The contract of windows: logics that users implement, metadata and late values."""

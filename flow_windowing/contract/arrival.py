@@ -1,4 +1,4 @@
-"""The arrival of a value: its time and its place among the values of its key."""
+"""The arrival of a value: its timestamp and its numbers among the values of its key."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""The contract for what happens inside one window of one key."""
+"""The contract of window logics."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ S = TypeVar("S")
 
 
 class WindowLogic(ABC, Generic[V, W, S]):
-    """What happens inside one window of one key: the contract for `window`.
+    """The logic of one window of one key, for `window`.
 
     Attributes:
-        detaches: whether what it emits never changes with its state. Else a value that is an
-            attribute of the logic, or a tuple that holds one, is copied as it is emitted.
-        speaks_each_epoch: whether it also emits at the end of each epoch that changed its window.
+        detaches: True if emitted values never change with the state. With False, an emitted value
+            that is an attribute of the logic, or a tuple that holds one, is copied.
+        speaks_each_epoch: True if the logic also emits at the end of each epoch that changed its
+            window.
     """
 
     detaches: ClassVar[bool] = False
@@ -29,49 +30,53 @@ class WindowLogic(ABC, Generic[V, W, S]):
 
     @abstractmethod
     def on_value(self, value: V) -> Iterable[W]:
-        """Called with each value that enters the window; returns what to emit at once."""
+        """Add a value to the window; returns values to emit at once."""
 
     def on_value_at(self, value: V, at: Arrival) -> Iterable[W]:  # noqa: ARG002
-        """Called in the place of `on_value`: override it where a value's time or turn matters."""
+        """Add a value with its arrival; override in the place of `on_value` to use the arrival."""
         return self.on_value(value)
 
     def on_fill(self, values: list[tuple[V, Arrival]]) -> Iterable[W]:
-        """Called first for a window that opens over values seen before, with all it holds then."""
+        """Add the values of a window that opens over earlier values; returns values to emit."""
         return [one for value, at in values for one in self.on_value_at(value, at)]
 
     def on_merge(self, original: Self) -> Iterable[W]:
-        """Called when another window becomes part of this one, with that window's logic.
+        """Merge the logic of another window into this one; returns values to emit.
 
-        Must be written for windowers that merge windows, such as sessions.
+        Required for windowers that merge windows, such as sessions.
         """
         raise NotImplementedError(f"{type(self).__name__} cannot merge windows: write on_merge")
 
     @abstractmethod
     def on_close(self) -> Iterable[W]:
-        """Called once when the window closes; returns what to emit last."""
+        """Return the last values to emit. Called once, as the window closes."""
 
     @abstractmethod
     def snapshot(self) -> S:
-        """Return a copy of the state, which must not change when the logic goes on."""
+        """Return a copy of the state, which later calls must not change."""
 
 
 class EpochWindowLogic(WindowLogic[V, W, S]):
-    """A logic that also says something at the end of each epoch in which its window changed."""
+    """A logic that also emits at the end of each epoch in which its window changed."""
 
     speaks_each_epoch = True
 
     @abstractmethod
     def on_epoch_end(self) -> Iterable[W]:
-        """Called once at the end of an epoch in which the window changed, if it is still open."""
+        """Return values to emit at the end of an epoch that changed the open window."""
 
 
 class Calling:
-    """A call of a user's logic: what it raises says which method of which class that was.
+    """A context for a call of a user's logic: names class and method in errors of the call.
 
     Args:
         logic: the logic.
         method: the name of the method.
-        value: the value that it is called with, if it is one.
+        value: the value that the method is called with, if any.
+
+    Raises:
+        RejectedValue: when a call with a value raised.
+        FailedCall: when a call without a value raised.
     """
 
     __slots__ = ("_logic", "_method", "_value")
@@ -87,7 +92,7 @@ class Calling:
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if not isinstance(error, RAISED) or isinstance(error, (RejectedValue, FailedCall)):
             return
-        what = f"{type(self._logic).__name__}.{self._method}"
+        name = f"{type(self._logic).__name__}.{self._method}"
         if self._value:
-            raise RejectedValue(self._value[0], f"{what} raised {brief(error)}") from error
-        raise FailedCall(what) from error
+            raise RejectedValue(self._value[0], f"{name} raised {brief(error)}") from error
+        raise FailedCall(name) from error

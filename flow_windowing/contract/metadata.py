@@ -1,4 +1,4 @@
-"""What a window says of itself, and what a late value says of what it missed."""
+"""Metadata of windows, late values and retractions: the values on the streams of a step."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class WindowMetadata:
-    """A window: which it is, and from when to when. Windows are ordered by open time.
+    """The id and the bounds of a window. Windows are ordered by open time.
 
     Attributes:
-        window_id: its number; what it counts is the windower's business.
-        open_time: when it opens, UTC; inclusive.
-        close_time: when it closes, UTC; exclusive, but for windows whose bounds are values' times.
-        merged_ids: the ids of all windows that have ever become part of it.
-        timestamp: the time of what the window emits, when the operator was asked for one; two
-            windows that differ in it alone are equal.
+        window_id: the id, unique among a key's windows; its meaning depends on the windower.
+        open_time: the open time, UTC; inclusive.
+        close_time: the close time, UTC; exclusive, except for windows whose bounds are timestamps
+            of values, such as sessions.
+        merged_ids: the ids of all windows that were merged into this one.
+        timestamp: the time of the emitted value, if the operator sets `timestamp`; windows that
+            differ only in it are equal.
 
     >>> from datetime import UTC
     >>> days = [datetime(2024, 1, day, tzinfo=UTC) for day in (1, 2, 3)]
@@ -40,11 +41,11 @@ class WindowMetadata:
     def of_us(
         cls, window_id: int, open_us: int, close_us: int, merged_ids: frozenset[int] = frozenset()
     ) -> WindowMetadata:
-        """Make one from microseconds since the Unix epoch, held to what a datetime can say."""
+        """Return metadata with bounds in µs since the Unix epoch, clipped to datetime's range."""
         return cls(window_id, from_us(open_us), from_us(close_us), merged_ids)
 
     def as_record(self) -> dict[str, Any]:
-        """The columns in which sinks that write tables lay it out: a timestamp if there is one."""
+        """Return the metadata as columns, for sinks that write tables."""
         record: dict[str, Any] = {
             "window_id": self.window_id,
             "open_time": self.open_time,
@@ -54,12 +55,12 @@ class WindowMetadata:
         return record if self.timestamp is None else {**record, "timestamp": self.timestamp}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """How it is pickled, at every shuffle: a dataclass with slots would take twice as long."""
+        """Pickle as a call of the class, twice as fast as the default of a dataclass with slots."""
         parts = self.window_id, self.open_time, self.close_time, self.merged_ids, self.timestamp
         return WindowMetadata, parts
 
     def __repr__(self) -> str:
-        """What could be typed to make it, without what it says by default; ids are in order."""
+        """Return an expression that evaluates to the metadata, without defaults; ids are sorted."""
         shown = [f"{self.window_id}", f"{self.open_time!r}", f"{self.close_time!r}"]
         if self.merged_ids:
             ids = ", ".join(map(str, sorted(self.merged_ids)))
@@ -85,11 +86,11 @@ class WindowMetadata:
 
 
 class LateReason(Enum):
-    """Why a value entered no window, or missed one.
+    """The reason for which a value entered no window, or missed one.
 
     Attributes:
-        LATE: it came after its time.
-        GAP: the windower has no window where it falls.
+        LATE: the value arrived after its windows had closed, or behind the watermark.
+        GAP: the windower has no window for its timestamp.
         TOO_FAR_AHEAD: its timestamp is further ahead of system time than the clock allows.
     """
 
@@ -100,18 +101,17 @@ class LateReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LateValue(Generic[V]):
-    """A value that missed one or more windows. It leaves once, whatever the number of windows.
+    """A value that missed one or more windows; emitted once, whatever the number of windows.
 
     Attributes:
         value: the value.
-        timestamp: its time by the step's clock, UTC.
-        watermark: the watermark when the value came, UTC, or, of a buffered value, when it was its
-            turn to enter; ``None`` when there was none yet.
-        late_by: how far the value was behind the watermark; zero when it was not.
-        windows: all windows that the value missed, in order of opening; empty when no window can
-            be named.
-        reason: why the value missed them.
-        side: in a join, the number of the stream that the value came from.
+        timestamp: the timestamp by the step's clock, UTC.
+        watermark: the watermark as the value arrived, UTC, or, for a buffered value, as it left the
+            buffer; ``None`` before the first watermark.
+        late_by: the watermark less the timestamp, at least zero.
+        windows: all windows that the value missed, sorted by open time; empty if none is known.
+        reason: the reason.
+        side: in a join, the number of the value's stream.
     """
 
     value: V
@@ -124,11 +124,11 @@ class LateValue(Generic[V]):
 
     @property
     def window(self) -> WindowMetadata | None:
-        """The first of `windows`; ``None`` when no window can be named."""
+        """The first of `windows`; ``None`` if there is none."""
         return self.windows[0] if self.windows else None
 
     def as_record(self) -> dict[str, Any]:
-        """Lay the late value out in columns, for sinks that write tables.
+        """Return the late value as columns, for sinks that write tables.
 
         ``window`` is the first window that the value missed, ``window_ids`` has the ids of all.
         """
@@ -144,7 +144,7 @@ class LateValue(Generic[V]):
         }
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """As `WindowMetadata.__reduce__`."""
+        """Pickle as `WindowMetadata` does."""
         parts = self.value, self.timestamp, self.watermark, self.late_by, self.windows
         return LateValue, (*parts, self.reason, self.side)
 
@@ -158,7 +158,7 @@ class LateValue(Generic[V]):
         reason: LateReason = LateReason.LATE,
         side: int | None = None,
     ) -> LateValue[V]:
-        """Make one from microseconds since the Unix epoch."""
+        """Return a late value with times in µs since the Unix epoch."""
         timestamp = from_us(timestamp_us)
         if watermark_us < MIN_US:
             return cls(value, timestamp, None, timedelta(0), windows, reason, side)
@@ -169,10 +169,10 @@ class LateValue(Generic[V]):
 
 @dataclass(frozen=True, slots=True)
 class Retracted(Generic[V]):
-    """Takes back what a window has emitted: the window has become part of another.
+    """A retraction of a value that a window emitted before it was merged into another window.
 
     Attributes:
-        value: what the window had emitted last.
+        value: the last value that the window emitted.
     """
 
     value: V

@@ -1,1 +1,1 @@
-"""The path key by key: one driver a key."""
+"""The object path: one driver for each key of a windowing step."""

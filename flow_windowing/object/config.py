@@ -15,7 +15,7 @@ from flow_windowing.rules.timestamps import Timestamp
 from flow_windowing.windowers.windower import Windower
 
 WindowBuilder: TypeAlias = Callable[[Any], WindowLogic[Any, Any, Any]]
-"""Makes the logic of a window, from a snapshot, or from ``None`` for a new window."""
+"""A function that returns the logic of a window from a snapshot, ``None`` for a new window."""
 
 
 @dataclass(frozen=True)
@@ -23,17 +23,17 @@ class WindowingConfig:
     """Configuration of a windowing step.
 
     Attributes:
-        clock: the sense of time.
-        windower: how values are cut into windows.
-        builder: makes the logic of a window.
-        ordered: True if values enter windows in order of time.
+        clock: the clock.
+        windower: the windower.
+        builder: returns the logic of a window.
+        ordered: True if values enter windows in timestamp order.
         sides: number of streams that the step reads; with more than one, values are
             ``(side, value)``.
-        emit: when windows emit.
-        timestamp: which timestamp metadata carries.
+        emit: the setting of when windows emit.
+        timestamp: the timestamp that metadata carries; ``None`` for none.
 
     Raises:
-        FlowTypeError: when clock or windower are none.
+        FlowTypeError: when `clock` is no `Clock` or `windower` no `Windower`.
     """
 
     HARMLESS: ClassVar[frozenset[str]] = frozenset({"ordered", "emit", "timestamp"})
@@ -62,7 +62,7 @@ class WindowingConfig:
 
     @cached_property
     def settings(self) -> str:
-        """The settings that decide when windows close and emit, as text."""
+        """The settings that determine when windows close and emit, as text."""
         return settings_of(self.emit, self.clock, self.windower)
 
     @cached_property

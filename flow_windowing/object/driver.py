@@ -1,10 +1,10 @@
-"""The window driver: one key's clock, windower, waiting values and window logics, working together.
+"""The window driver: clock, windower, buffered values and window logics of one key.
 
-For each value, in arrival order: the clock gives its timestamp and moves the watermark; the value
-is late, or waits until the watermark passes it (`ordered`), or enters its windows at once; windows
-that the watermark has passed close. Each value is dealt with wholly before the next, and what waits
-enters one by one as if the watermark moved past each alone, so that cutting the input into epochs
-differently changes nothing.
+For each value, in order of arrival: the clock returns its timestamp and advances the watermark; the
+value is late, or is buffered until the watermark passes it (`ordered`), or enters its windows at
+once; windows that the watermark has passed close. A value is processed completely before the next
+one, and buffered values enter one by one as if the watermark passed each alone. So results do not
+depend on how the input is cut into epochs.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from flow_windowing.contract.logic import Calling, EpochWindowLogic, WindowLogic
 from flow_windowing.contract.metadata import LateReason, LateValue, Retracted, WindowMetadata
 from flow_windowing.object.config import WindowingConfig
 from flow_windowing.rules.key_state import DriverState, Kept
-from flow_windowing.rules.lateness import counted_late
-from flow_windowing.rules.settings import held_back
+from flow_windowing.rules.lateness import counted_late, is_behind
+from flow_windowing.rules.settings import owes_updates
 from flow_windowing.rules.streams import CLOSED, DOWN, LATE
 from flow_windowing.rules.timestamps import timestamp_of
 from flow_windowing.rules.waiting import Waiting, WaitQueue
@@ -52,29 +52,38 @@ _NEW_KEY = DriverState(None, None, None, 0, 0, {}, (), {}, {})
 
 
 class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
-    """The logic of one key of a windowing step; emits (port, value)."""
+    """The logic of one key of a windowing step; emits ``(port, value)``.
+
+    Invariants: `_retained` is sorted by timestamp, then entry number. `_emitted` has the last
+    emission of each open window that may have to be retracted.
+    """
 
     detaches = True
 
     def __init__(self, config: WindowingConfig, snapshot: DriverState | None) -> None:
         state = snapshot or _NEW_KEY
         self._config = config
-        self._late_at_once = config.windower.grace_us is None
+        self._is_late_at_once = config.windower.grace_us is None
         self._keep_us = config.windower.keep_us
         self._clock = config.clock.build(state.clock)
         self._windower = config.windower.build(state.windower)
-        self._waiting = WaitQueue(state.waiting)
+        self._buffer = WaitQueue(state.waiting)
         self._arrived, self._entered = state.arrived, state.entered
-        self._windows = {number: config.builder(one) for number, one in state.windows.items()}
-        self._kept = list(state.kept)
+        self._windows = {
+            window_id: config.builder(window) for window_id, window in state.windows.items()
+        }
+        self._retained = list(state.kept)
         self._latest = dict(state.latest)
-        self._shown = {one: last or self._as_it_is(one) for one, last in state.shown.items()}
+        self._emitted = {
+            window_id: emission or self._current_emission(window_id)
+            for window_id, emission in state.shown.items()
+        }
         self._changed: dict[int, None] = {}
         self._counts: Counter[str] = Counter()
         self._source = -1
-        self._lateness: list[tuple[int, int]] = []
+        self._late_by: list[tuple[int, int]] = []
         self._note = ""
-        self._out: list[tuple[int, Any]] = []
+        self._output: list[tuple[int, Any]] = []
         self._moment = Moment(0)
 
     @override
@@ -83,72 +92,72 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         before = moment.before
         for value in values:
             if isinstance(value, Bounded):
-                plain, others_us, own_us, self._source = value
-                self._take(plain, replace(before, bound_us=others_us, progress_us=own_us))
+                plain, bound_us, progress_us, self._source = value
+                self._add_value(plain, replace(before, bound_us=bound_us, progress_us=progress_us))
             elif isinstance(value, Stamped):
-                self._take(value.value, replace(before, progress_us=value.progress_us))
+                self._add_value(value.value, replace(before, progress_us=value.progress_us))
             else:
-                self._take(value, before)
+                self._add_value(value, before)
         self._source = -1
         self._clock.settle(moment)
         if self._config.clock.progress is not None:
             self._advance(self._clock.watermark(moment))
-        return self._emitted(), self._keep()
+        return self._take_output(), self._disposition()
 
     @override
     def on_notify(self, moment: Moment) -> tuple[Iterable[tuple[int, Any]], Keep]:
         self._moment = moment
         if self._advance(self._clock.watermark(moment)):
             self._clock.settle(moment)
-        if not self._holds_values() and self._clock.forget_us(moment) <= moment.inputs_now_us:
-            return self._emitted(), DISCARD
-        return self._emitted(), self._keep()
+        if not self._has_values() and self._clock.forget_us(moment) <= moment.inputs_now_us:
+            return self._take_output(), DISCARD
+        return self._take_output(), self._disposition()
 
     @override
     def on_changed(self, before: str, moment: Moment) -> Iterable[tuple[int, Any]]:
         self._moment = moment
-        if held_back(before, self._config.emit):
+        if owes_updates(before, self._config.emit):
             for window_id in sorted(self._windows):
-                self._say(window_id)
-        return self._emitted()
+                self._emit_result(window_id)
+        return self._take_output()
 
     @override
     def on_epoch_end(self, moment: Moment) -> Iterable[tuple[int, Any]]:
         self._moment = moment
         changed, self._changed = self._changed, {}
         for window_id in changed:
-            self._say(window_id)
-        return self._emitted()
+            self._emit_result(window_id)
+        return self._take_output()
 
     @override
     def on_end(self, moment: Moment) -> tuple[Iterable[tuple[int, Any]], Keep]:
         self._moment = moment
         self._advance(NEVER)
-        return self._emitted(), self._keep()
+        return self._take_output(), self._disposition()
 
     @override
     def notify_at_us(self) -> int:
-        due_us = min(self._windower.next_close_us(), self._waiting.next_us(), self._expires_us())
+        due_us = min(self._windower.next_close_us(), self._buffer.next_us(), self._expires_us())
         if due_us < NEVER:
             return self._clock.due_us(due_us, self._moment)
-        return NEVER if self._holds_values() else self._clock.forget_us(self._moment)
+        return NEVER if self._has_values() else self._clock.forget_us(self._moment)
 
     @override
     def snapshot(self) -> DriverState:
         return DriverState(
             self._clock.snapshot(),
             self._windower.snapshot(),
-            self._waiting.snapshot() if self._waiting else None,
+            self._buffer.snapshot() if self._buffer else None,
             self._arrived,
             self._entered,
             {number: logic.snapshot() for number, logic in self._windows.items()},
-            tuple(self._kept),
-            dict(self._shown),
+            tuple(self._retained),
+            dict(self._emitted),
             dict(self._latest),
         )
 
-    def _take(self, value: Any, moment: Moment) -> None:
-        """Deal with a value that has just come."""
+    def _add_value(self, value: Any, moment: Moment) -> None:
+        """Process a value as it arrives."""
         plain = value if self._config.sides == 1 else value[1]
         try:
             timestamp_us, watermark_us, refused = self._clock.on_item(plain, moment)
@@ -159,89 +168,103 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         number, self._arrived = self._arrived, self._arrived + 1
         if refused is not None:
             self._counts[refused.value] += 1
-            self._late(value, timestamp_us, watermark_us, (), refused)
-        elif timestamp_us < watermark_us and self._late_at_once:
-            self._late(value, timestamp_us, watermark_us, self._windower.missed_by(timestamp_us))
+            self._emit_late(value, timestamp_us, watermark_us, (), refused)
+        elif self._is_late_at_once and is_behind(timestamp_us, watermark_us):
+            self._emit_late(
+                value, timestamp_us, watermark_us, self._windower.missed_by(timestamp_us)
+            )
         elif self._config.ordered and timestamp_us > watermark_us:
-            self._waiting.push(Waiting(timestamp_us, number, value))
+            self._buffer.push(Waiting(timestamp_us, number, value))
         else:
-            # Another key may have moved the watermark: all that it has passed was here before.
+            # Another key may have advanced the stream's watermark: the buffered values that it
+            # passed arrived earlier, and enter first.
             self._release(watermark_us)
             self._enter(value, timestamp_us, number, watermark_us)
         self._advance(watermark_us)
 
     def _advance(self, watermark_us: int) -> bool:
-        """Let values enter that the watermark has passed, and close windows; True if any did."""
+        """Enter buffered values, close windows and evict retained values that the watermark passed.
+
+        Returns:
+            True if a value entered or a window closed.
+        """
         released, closed = self._release(watermark_us), self._close_passed(watermark_us)
         if self._expires_us() <= watermark_us:
             least_us = watermark_us - (self._keep_us or 0)
-            del self._kept[: bisect.bisect_left(self._kept, least_us, key=_timestamp_of)]
-        if not self._holds_values():
-            # Here and not as the epoch ends, so that numbers do not tell where epochs were cut.
+            del self._retained[: bisect.bisect_left(self._retained, least_us, key=_timestamp_of)]
+        if not self._has_values():
+            # At once, not at the end of the epoch: numbers must not depend on where epochs are cut.
             self._arrived = self._entered = 0
         return released or closed
 
     def _release(self, watermark_us: int) -> bool:
-        """Let waiting values that the watermark has passed enter, each as if it had just done so.
+        """Enter buffered values that the watermark has passed; returns True if there is one.
 
-        What waited was on time when it came, however far the watermark has moved since.
+        Each value enters at a watermark equal to its timestamp: a buffered value was on time as it
+        arrived, and is not late for windows that the watermark has passed since.
         """
         released = False
-        while self._waiting and self._waiting.next_us() <= watermark_us:
+        while self._buffer and self._buffer.next_us() <= watermark_us:
             released = True
-            timestamp_us, number, value = self._waiting.pop()
+            timestamp_us, number, value = self._buffer.pop()
             self._enter(value, timestamp_us, number, timestamp_us)
         return released
 
     def _enter(self, value: Any, timestamp_us: int, number: int, watermark_us: int) -> None:
-        """Let a value enter the windows that are open at this watermark."""
+        """Add a value to the windows that are open at a watermark."""
         self._close_passed(watermark_us)
         opened = self._windower.open_for(timestamp_us, watermark_us)
         for original, target in self._windower.merged():
             self._merge(original, target)
         at = Arrival(timestamp_us, number, self._entered)
         self._entered += 1
-        filled = {one.window_id for one in opened.filled}
-        for one in opened.filled:
-            self._fill(one, Kept(timestamp_us, at, value))
+        for filled in opened.filled:
+            self._fill(filled, Kept(timestamp_us, at, value))
+        filled_ids = {filled.window_id for filled in opened.filled}
         for window_id in opened.ids:
-            if window_id not in filled:
-                logic = self._logic(window_id)
+            if window_id not in filled_ids:
+                logic = self._logic_of(window_id)
                 with Calling(logic, "on_value", value):
-                    self._touched(window_id, timestamp_us, logic.on_value_at(value, at))
-        self._miss(opened, value, timestamp_us, watermark_us)
+                    self._record_change(window_id, timestamp_us, logic.on_value_at(value, at))
+        self._emit_rejected(opened, value, timestamp_us, watermark_us)
         if self._keep_us is not None:
-            bisect.insort(self._kept, Kept(timestamp_us, at, value), key=_turn_of)
+            bisect.insort(self._retained, Kept(timestamp_us, at, value), key=_entry_order)
         self._close_passed(watermark_us)
 
-    def _miss(self, opened: Opened, value: Any, timestamp_us: int, watermark_us: int) -> None:
+    def _emit_rejected(
+        self, opened: Opened, value: Any, timestamp_us: int, watermark_us: int
+    ) -> None:
         if opened.missed:
-            self._late(value, timestamp_us, watermark_us, opened.missed)
+            self._emit_late(value, timestamp_us, watermark_us, opened.missed)
         elif not opened.ids:
             self._counts[LateReason.GAP.value] += 1
-            self._late(value, timestamp_us, watermark_us, (), LateReason.GAP)
+            self._emit_late(value, timestamp_us, watermark_us, (), LateReason.GAP)
 
     def _fill(self, filled: Filled, newest: Kept) -> None:
-        """Open a window over values seen before, and the newest, if it belongs there."""
-        first = bisect.bisect_left(self._kept, filled.first_us, key=_timestamp_of)
-        last = bisect.bisect_right(self._kept, filled.last_us, key=_timestamp_of)
-        values = self._kept[first:last]
+        """Open a window over retained values, and the newest value if the window holds it."""
+        first = bisect.bisect_left(self._retained, filled.first_us, key=_timestamp_of)
+        last = bisect.bisect_right(self._retained, filled.last_us, key=_timestamp_of)
+        values = self._retained[first:last]
         if filled.first_us <= newest.timestamp_us <= filled.last_us:
             values.append(newest)
-        values.sort(key=lambda kept: kept.at.entered)
-        logic, latest_us = self._logic(filled.window_id), max(kept.timestamp_us for kept in values)
+        values.sort(key=lambda retained: retained.at.entered)
+        logic, latest_us = self._logic_of(filled.window_id), max(one.timestamp_us for one in values)
         with Calling(logic, "on_fill"):
-            made = logic.on_fill([(kept.value, kept.at) for kept in values])
-            self._touched(filled.window_id, latest_us, made)
+            made = logic.on_fill([(one.value, one.at) for one in values])
+            self._record_change(filled.window_id, latest_us, made)
 
-    def _logic(self, window_id: int) -> WindowLogic[Any, Any, Any]:
+    def _logic_of(self, window_id: int) -> WindowLogic[Any, Any, Any]:
         logic = self._windows.get(window_id)
         if logic is None:
-            logic = self._windows[window_id] = self._built()
+            logic = self._windows[window_id] = self._build_logic()
         return logic
 
-    def _built(self) -> WindowLogic[Any, Any, Any]:
-        """The logic of a new window."""
+    def _build_logic(self) -> WindowLogic[Any, Any, Any]:
+        """Return the logic of a new window.
+
+        Raises:
+            FailedCall: when the builder raised or returned another object.
+        """
         try:
             logic: object = self._config.builder(None)
         except (RejectedValue, FailedCall):
@@ -249,42 +272,43 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         except RAISED as error:
             raise FailedCall("the builder") from error
         if not isinstance(logic, WindowLogic):
-            wrong = TypeError(f"it made {shorten(logic)}, which is no WindowLogic")
+            wrong = TypeError(f"a builder must return a WindowLogic, got {shorten(logic)}")
             raise FailedCall("the builder") from wrong
         return logic
 
-    def _touched(self, window_id: int, timestamp_us: int, made: Iterable[Any]) -> None:
-        """Note that a window has changed, and send down what it made of it."""
+    def _record_change(self, window_id: int, timestamp_us: int, values: Iterable[Any]) -> None:
+        """Record that a value changed a window, and emit what its logic returned."""
         if self._config.timestamp == "last":
             self._latest[window_id] = max(self._latest.get(window_id, -NEVER), timestamp_us)
         if self._config.emit == "epoch" or self._windows[window_id].speaks_each_epoch:
             self._changed[window_id] = None
-        if made:
-            self._speak(window_id, made)
+        if values:
+            self._emit_from(window_id, values)
 
-    def _say(self, window_id: int) -> None:
-        """Let an open window emit what it has come to, if it is one that can."""
+    def _emit_result(self, window_id: int) -> None:
+        """Emit the current result of an open window, if its logic has one before the close."""
         logic = self._windows[window_id]
         if isinstance(logic, EpochWindowLogic):
             with Calling(logic, "on_epoch_end"):
-                self._speak(window_id, logic.on_epoch_end())
+                self._emit_from(window_id, logic.on_epoch_end())
 
-    def _speak(self, window_id: int, made: Iterable[Any]) -> None:
-        """Send down what an open window has made; what the window keeps goes on to change."""
+    def _emit_from(self, window_id: int, values: Iterable[Any]) -> None:
+        """Emit values of an open window; values that are part of its changing state are copied."""
         logic = self._windows[window_id]
-        values = made if logic.detaches else detach_items(logic, made)
-        self._down(self._windower.metadata(window_id), values)
+        if not logic.detaches:
+            values = detach_items(logic, values)
+        self._emit(self._windower.metadata(window_id), values)
 
     def _merge(self, original: int, target: int) -> None:
-        consumed = self._windows.pop(original)
+        merged = self._windows.pop(original)
         latest_us = self._latest.pop(original, -NEVER)
         self._changed.pop(original, None)
-        if original in self._shown:
-            metadata, value = self._shown.pop(original)
-            self._out.append((DOWN, (metadata, Retracted(value))))
-        logic = self._logic(target)
+        if original in self._emitted:
+            metadata, value = self._emitted.pop(original)
+            self._output.append((DOWN, (metadata, Retracted(value))))
+        logic = self._logic_of(target)
         with Calling(logic, "on_merge"):
-            self._touched(target, latest_us, logic.on_merge(consumed))
+            self._record_change(target, latest_us, logic.on_merge(merged))
 
     def _close_passed(self, watermark_us: int) -> bool:
         if self._windower.next_close_us() > watermark_us:
@@ -297,12 +321,12 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         logic = self._windows.pop(metadata.window_id)
         self._changed.pop(metadata.window_id, None)
         with Calling(logic, "on_close"):
-            self._down(metadata, logic.on_close())
-        self._out.append((CLOSED, self._dated(metadata)))
-        self._shown.pop(metadata.window_id, None)
+            self._emit(metadata, logic.on_close())
+        self._output.append((CLOSED, self._with_timestamp(metadata)))
+        self._emitted.pop(metadata.window_id, None)
         self._latest.pop(metadata.window_id, None)
 
-    def _late(
+    def _emit_late(
         self,
         value: Any,
         timestamp_us: int,
@@ -310,31 +334,34 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         missed: Sequence[WindowMetadata],
         reason: LateReason = LateReason.LATE,
     ) -> None:
-        """Emit a late value, once for all windows that it missed."""
+        """Emit an item of the late stream, one for all windows that the value missed."""
         side, plain = (None, value) if self._config.sides == 1 else value
         windows = tuple(sorted(missed))
         late = LateValue.of_us(plain, timestamp_us, watermark_us, windows, reason, side)
-        self._out.append((LATE, late))
+        self._output.append((LATE, late))
         if reason is LateReason.LATE and watermark_us > timestamp_us:
-            self._lateness.append((watermark_us - timestamp_us, self._source))
+            self._late_by.append((watermark_us - timestamp_us, self._source))
 
-    def _down(self, metadata: WindowMetadata, values: Iterable[Any]) -> None:
-        dated = self._dated(metadata)
+    def _emit(self, metadata: WindowMetadata, values: Iterable[Any]) -> None:
+        metadata = self._with_timestamp(metadata)
         for value in values:
-            self._out.append((DOWN, (dated, value)))
+            self._output.append((DOWN, (metadata, value)))
             if self._config.retracts:
-                self._shown[metadata.window_id] = (dated, value)
+                self._emitted[metadata.window_id] = (metadata, value)
 
-    def _as_it_is(self, window_id: int) -> tuple[WindowMetadata, Any]:
-        """What an open window would emit now."""
+    def _current_emission(self, window_id: int) -> tuple[WindowMetadata, Any]:
+        """Return what an open window would emit now, for a snapshot that does not store it."""
         logic = self._windows[window_id]
         if not isinstance(logic, EpochWindowLogic):
-            raise TypeError(f"what a {type(logic).__name__} has emitted has to be remembered")
+            raise TypeError(
+                f"the snapshot of a window that may be retracted must hold its last emission: "
+                f"{type(logic).__name__} cannot emit it again, as it is no EpochWindowLogic"
+            )
         (value,) = logic.on_epoch_end()
-        return self._dated(self._windower.metadata(window_id)), value
+        return self._with_timestamp(self._windower.metadata(window_id)), value
 
-    def _dated(self, metadata: WindowMetadata) -> WindowMetadata:
-        """Return the metadata with the timestamp that was asked for."""
+    def _with_timestamp(self, metadata: WindowMetadata) -> WindowMetadata:
+        """Return the metadata with the timestamp that the step is configured to set."""
         choice = self._config.timestamp
         if choice is None:
             return metadata
@@ -347,38 +374,37 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         return replace(metadata, timestamp=timestamp_of(choice, opens, closes, last_time))
 
     def _expires_us(self) -> int:
-        """The watermark at which the first of the values kept is not needed any more."""
-        if not self._kept or self._keep_us is None:
+        """Return the watermark at which the first retained value is evicted."""
+        if not self._retained or self._keep_us is None:
             return NEVER
-        return self._kept[0].timestamp_us + self._keep_us + 1
+        return self._retained[0].timestamp_us + self._keep_us + 1
 
-    def _holds_values(self) -> bool:
-        return bool(self._windows or self._waiting or self._kept)
+    def _has_values(self) -> bool:
+        return bool(self._windows or self._buffer or self._retained)
 
-    def _keep(self) -> Keep:
-        """Whether the key has anything to remember."""
-        if self._holds_values():
+    def _disposition(self) -> Keep:
+        """Return whether the engine keeps the key's state after a call."""
+        if self._has_values():
             return KEEP
-        remembers = self._clock.snapshot() is not None or self._windower.snapshot() is not None
-        return KEEP if remembers else DISCARD
+        has_state = self._clock.snapshot() is not None or self._windower.snapshot() is not None
+        return KEEP if has_state else DISCARD
 
-    def _emitted(self) -> list[tuple[int, Any]]:
-        out, self._out = self._out, []
-        if self._counts:
-            note = self._note
-            for what, amount in self._counts.items():
-                said = f"dropped a value: {note}" if what == "dropped" else ""
-                out.append((COUNTED, Counted(what, amount, said)))
-            self._counts.clear()
-        if self._lateness:
-            late_by_us, sources = np.array(self._lateness, np.int64).T
-            out += ((COUNTED, one) for one in counted_late(late_by_us, sources))
-            self._lateness.clear()
-        return out
+    def _take_output(self) -> list[tuple[int, Any]]:
+        """Return the collected output, followed by the counts of values that left the step."""
+        output, self._output = self._output, []
+        for name, amount in self._counts.items():
+            note = f"dropped a value: {self._note}" if name == "dropped" else ""
+            output.append((COUNTED, Counted(name, amount, note)))
+        self._counts.clear()
+        if self._late_by:
+            late_by_us, sources = np.array(self._late_by, np.int64).T
+            output += ((COUNTED, counted) for counted in counted_late(late_by_us, sources))
+            self._late_by.clear()
+        return output
 
 
 _timestamp_of = attrgetter("timestamp_us")
 
 
-def _turn_of(kept: Kept) -> tuple[int, int]:
-    return kept.timestamp_us, kept.at.entered
+def _entry_order(retained: Kept) -> tuple[int, int]:
+    return retained.timestamp_us, retained.at.entered

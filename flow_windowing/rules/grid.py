@@ -1,6 +1,6 @@
-"""The grid of aligned windows: which windows hold a timestamp, their bounds, and when they close.
+"""The grid of aligned windows: windows of a timestamp, bounds and closes.
 
-One arithmetic for both paths: timestamps and window ids are integers, or int64 arrays of them.
+Both paths use the same arithmetic: timestamps and window ids are integers, or int64 arrays of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Grid:
             leave gaps where it is greater.
         align_us: open of window 0.
         closed_right: True if a window holds its close and not its open.
-        grace_us: how long past its close a window stays open.
+        grace_us: the time past its close for which a window stays open.
 
     >>> hours = Grid(length_us=60, offset_us=30, align_us=0, closed_right=False, grace_us=5)
     >>> hours.first_at(33), hours.last_at(33), hours.bounds_us(1), hours.closed_at_us(1)

@@ -1,4 +1,4 @@
-"""State of one key of a windowing step between epochs, as snapshots hold it on both paths."""
+"""State of one key of a windowing step between epochs: the snapshot of both paths."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from flow_windowing.rules.waiting import WaitState
 
 
 class Kept(NamedTuple):
-    """A value kept for windows that open over it later."""
+    """A retained value, for windows that open over it later.
+
+    Attributes:
+        timestamp_us: the timestamp.
+        at: the arrival.
+        value: the value.
+    """
 
     timestamp_us: int
     at: Arrival
@@ -18,19 +24,20 @@ class Kept(NamedTuple):
 
 
 class DriverState(NamedTuple):
-    """A key's state between epochs.
+    """The state of a key between epochs.
 
     Attributes:
-        clock: what the clock remembers.
-        windower: what the windower remembers.
-        waiting: the values that wait.
-        arrived: how many values have come since the key last had nothing to remember them by.
-        entered: how many of them have entered windows.
-        windows: a snapshot of each open window's logic, by id.
-        kept: the values kept for windows that open over them later, in order of time.
-        shown: what each open window has emitted last, where it may have to be taken back; ``None``
-            for what it has come to.
-        latest: the greatest timestamp in each open window, where it is asked for.
+        clock: the snapshot of the clock.
+        windower: the snapshot of the windower.
+        waiting: the buffered values.
+        arrived: the number of values that arrived since the key last had no value in state: the
+            arrival number of the next value.
+        entered: the number of these values that entered windows.
+        windows: the snapshot of each open window's logic, by window id.
+        kept: the retained values, sorted by timestamp, then entry number.
+        shown: the last emission of each open window that may have to be retracted, by window id;
+            ``None`` for the window's current result.
+        latest: the greatest timestamp in each open window, by window id, if metadata carries it.
     """
 
     clock: Any

@@ -1,25 +1,59 @@
-"""Counts of late values, by how late they were and the source partition they came from."""
+"""Lateness: late values and closed windows, and the counts of late values.
+
+`is_behind` and `has_closed` are the one rule of both paths: they take integers, or int64 arrays.
+All times are µs since the Unix epoch.
+"""
 
 from __future__ import annotations
 
+from typing import overload
+
 import numpy as np
 
-from flow.columns.arrays import Ints
+from flow.columns.arrays import Ints, Mask
 from flow.keyed.lateness import round_up
 from flow.keyed.logic import Counted
 
 
-def counted_late(late_by_us: Ints, sources: Ints | None = None) -> list[Counted]:
-    """Return what to count of late values.
+@overload
+def is_behind(timestamp_us: int, watermark_us: int) -> bool: ...
+@overload
+def is_behind(timestamp_us: Ints, watermark_us: Ints) -> Mask: ...
+def is_behind(timestamp_us: int | Ints, watermark_us: int | Ints) -> bool | Mask:
+    """Return True if a value is behind the watermark; without grace, such a value is late.
+
+    A value with a timestamp equal to the watermark is on time.
+    """
+    return timestamp_us < watermark_us
+
+
+@overload
+def has_closed(closed_at_us: int, watermark_us: int) -> bool: ...
+@overload
+def has_closed(closed_at_us: Ints, watermark_us: Ints) -> Mask: ...
+def has_closed(closed_at_us: int | Ints, watermark_us: int | Ints) -> bool | Mask:
+    """Return True if a window has closed; a value for such a window is late even with grace.
 
     Args:
-        late_by_us: by how much each was behind the watermark, int64 µs, more than none.
-        sources: the number of the source partition that each came from, -1 where it is not known.
+        closed_at_us: the least watermark at which the window is closed, grace included.
+        watermark_us: the watermark.
     """
-    came_from = np.full(len(late_by_us), -1) if sources is None else sources
-    each = np.stack([round_up(late_by_us), came_from])
-    (late, numbers), counts = np.unique(each, axis=1, return_counts=True)
+    return closed_at_us <= watermark_us
+
+
+def counted_late(late_by_us: Ints, sources: Ints | None = None) -> list[Counted]:
+    """Return the counts of late values by lateness, rounded up, and source partition.
+
+    Args:
+        late_by_us: the watermark less the timestamp of each value, int64 µs, positive.
+        sources: the number of the source partition of each value, -1 where it is not known.
+    """
+    known = np.full(len(late_by_us), -1) if sources is None else sources
+    pairs = np.stack([round_up(late_by_us), known])
+    (late, numbers), counts = np.unique(pairs, axis=1, return_counts=True)
     return [
-        Counted("late_by", count, late_by_us=one, source=number)
-        for one, number, count in zip(late.tolist(), numbers.tolist(), counts.tolist(), strict=True)
+        Counted("late_by", count, late_by_us=lateness_us, source=number)
+        for lateness_us, number, count in zip(
+            late.tolist(), numbers.tolist(), counts.tolist(), strict=True
+        )
     ]

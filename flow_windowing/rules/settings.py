@@ -1,8 +1,8 @@
-"""What a windowing step is set to, as text that is kept with its state.
+"""Settings of a windowing step, as text that is stored with its state.
 
-Clock and windower decide at which system time a window closes, and a flow may go on with other
-settings than it has kept windows with. The text tells one setting from another: where it has
-changed, keys are looked at once, whenever they were due.
+Clock and windower decide at which system time a window closes, and `emit` when results leave. A
+flow may restart with other settings than its state was written with; the due times in the state are
+then out of date. The engine compares the texts and, if they differ, runs all keys once.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from typing import Literal, TypeAlias
 Emit: TypeAlias = Literal["close", "epoch", "update"]
 """When a window emits: as it closes; also once an epoch if it changed; or after every value."""
 
+_PLAIN = (str, bool, int, float, timedelta, type(None))
+
 
 def settings_of(emit: Emit, clock: object, windower: object) -> str:
-    """When windows emit, and the plain values of a clock and a windower, as text.
+    """Return the time of emission and the plain values of clock and windower as JSON.
 
     >>> from flow_windowing import SystemClock, SessionWindower
     >>> settings_of("close", SystemClock(), SessionWindower("5m"))
@@ -26,22 +28,22 @@ def settings_of(emit: Emit, clock: object, windower: object) -> str:
     return json.dumps([emit, _plain_values(clock), _plain_values(windower)])
 
 
-def held_back(before: str | None, emit: Emit) -> bool:
-    """Whether open windows have not emitted yet what they would not emit as they close any more.
+def owes_updates(before: str | None, emit: Emit) -> bool:
+    """Return True if restored windows owe an update: `emit` changed from "close" to "update".
+
+    Such windows have emitted nothing yet, and with "update" emit nothing as they close.
 
     Args:
-        before: the settings that they were kept with, if these have changed and are known.
-        emit: when windows emit now.
+        before: the settings that the state was written with; empty or ``None`` if they are unknown
+            or have not changed.
+        emit: the current setting.
     """
     return bool(before) and emit == "update" and json.loads(before or "")[0] == "close"
 
 
 def _plain_values(config: object) -> dict[str, str]:
-    """The values in a clock or a windower that can be told apart; functions cannot."""
+    """Return the fields of a clock or windower with comparable values; functions have none."""
     if not is_dataclass(config):
         return {}
     values = ((one.name, getattr(config, one.name)) for one in fields(config))
     return {name: str(value) for name, value in values if isinstance(value, _PLAIN)}
-
-
-_PLAIN = (str, bool, int, float, timedelta, type(None))

@@ -1,4 +1,4 @@
-"""Streams of a windowing step: their names, and their numbers as ports."""
+"""The streams of a windowing step: names and port numbers."""
 
 PORTS = ("down", "late", "closed")
 DOWN, LATE, CLOSED = range(len(PORTS))

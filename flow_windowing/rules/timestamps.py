@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal, TypeAlias, TypeVar
 
 Timestamp: TypeAlias = Literal["open", "close", "last"]
-"""The time of what a window emits: when it opens, when it closes, the greatest in it."""
+"""The time of a window that metadata carries: its open, its close, its greatest timestamp."""
 
 T = TypeVar("T")
 
@@ -17,11 +17,11 @@ def timestamp_of(
     """Return the timestamp of a window, or of many in columns.
 
     Args:
-        choice: which of its times; ``None`` for no timestamp.
-        open_time: when the window opens.
-        close_time: when the window closes.
-        last_time: gives the greatest timestamp in the window, or the close where a window that was
-            open before timestamps were asked for does not know it.
+        choice: the time to return; ``None`` for no timestamp.
+        open_time: the open time.
+        close_time: the close time.
+        last_time: returns the greatest timestamp in the window, or the close time of a window that
+            opened before the step recorded timestamps.
     """
     match choice:
         case "open":

@@ -1,10 +1,10 @@
-"""The wait queue: values that wait, in order of time, until the watermark passes them.
+"""The buffer of one key: values, in timestamp order, until the watermark passes them.
 
-Values that came lately are in a heap. What a snapshot finds there in numbers it sorts, cuts into
-blocks and pickles; a block is read again only when the watermark reaches it. Sorted runs of blocks
-are merged with ones of their own size, as in a log-structured merge tree (O'Neil et al. 1996), so
-that a value is pickled a logarithmic number of times however many epochs it waits. What is left is
-that a snapshot holds all blocks, as bytes, each time.
+New values are in a heap. A snapshot that finds many sorts them, cuts them into blocks and pickles
+the blocks; a block is read again only when the watermark reaches it. A sorted run of blocks is
+merged with runs of its own size, as in a log-structured merge tree (O'Neil et al. 1996), so that a
+value is pickled a logarithmic number of times, however many epochs it is buffered for. Each
+snapshot still holds the bytes of all blocks.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from flow.instants import NEVER
 from flow.keyed.pickles import load_pickle
 
 BLOCK_VALUES = 256
-"""How many values a block holds: what has to be read when the watermark moves a little."""
+"""The number of values in a block: the least that is read as the watermark advances."""
+
 LIVE_VALUES = 64
-"""How many values a snapshot keeps as they are."""
+"""The greatest number of values that a snapshot holds without pickling them."""
 
 
 class Waiting(NamedTuple):
-    """A value that waits.
+    """A buffered value.
 
     Attributes:
-        timestamp_us: its time.
-        number: its number in order of arrival: values with the same time keep it.
-        value: the value, which is never compared: no two have the same number.
+        timestamp_us: the timestamp.
+        number: the arrival number, which orders values with equal timestamps.
+        value: the value; never compared, as no two values have the same number.
     """
 
     timestamp_us: int
@@ -37,12 +38,12 @@ class Waiting(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Values in order of time, pickled.
+    """Buffered values, sorted by timestamp and arrival number, and pickled.
 
     Attributes:
-        first: time and number of the first of them.
-        size: how many there are.
-        content: a pickle of a list of tuples.
+        first: timestamp and arrival number of the first value.
+        size: the number of values.
+        content: the pickle of a list of tuples.
     """
 
     first: tuple[int, int]
@@ -51,13 +52,14 @@ class Block(NamedTuple):
 
 
 Run: TypeAlias = list[Block]
-"""Blocks in order of time, one after the other."""
+"""Blocks that do not overlap, sorted by `Block.first`."""
 
 WaitState: TypeAlias = tuple[list[Waiting], list[Run]]
+"""The values of the heap, and the runs of blocks."""
 
 
 class WaitQueue:
-    """Values in order of time. Invariant: blocks hold what a snapshot found, the heap the rest."""
+    """The buffered values of a key, in timestamp order, then order of arrival."""
 
     __slots__ = ("_heap", "_runs")
 
@@ -75,49 +77,49 @@ class WaitQueue:
         heapq.heappush(self._heap, waiting)
 
     def next_us(self) -> int:
-        """The least timestamp; `NEVER` when nothing waits."""
+        """Return the least timestamp, `NEVER` for an empty buffer."""
         least = self._heap[0].timestamp_us if self._heap else NEVER
         return min(least, min((run[0].first[0] for run in self._runs), default=NEVER))
 
     def pop(self) -> Waiting:
-        """Take the first value in order of time.
+        """Remove and return the first value.
 
         Raises:
-            IndexError: when nothing waits.
+            IndexError: when the buffer is empty.
         """
         while self._runs:
             run = min(self._runs, key=_first_of)
             if self._heap and self._heap[0][:2] < _first_of(run):
                 break
-            for waiting in _unpickled(run.pop(0)):
+            for waiting in _decode(run.pop(0)):
                 heapq.heappush(self._heap, waiting)
-            self._runs = [one for one in self._runs if one]
+            self._runs = [rest for rest in self._runs if rest]
         return heapq.heappop(self._heap)
 
     def snapshot(self) -> WaitState:
-        """What waits, as data."""
+        """Return the buffered values; a heap with too many is turned into blocks first."""
         if len(self._heap) > LIVE_VALUES:
-            self._settle()
+            self._flush()
         return list(self._heap), [list(run) for run in self._runs]
 
-    def _settle(self) -> None:
-        """Turn what is in the heap into blocks, merged with runs that are not much longer."""
+    def _flush(self) -> None:
+        """Turn the heap into a run of blocks, merged with runs at most twice as long."""
         values, self._heap = self._heap, []
         while self._runs and sum(block.size for block in self._runs[-1]) <= 2 * len(values):
-            values += [one for block in self._runs.pop() for one in _unpickled(block)]
-        values.sort(key=lambda one: one[:2])
+            values += [value for block in self._runs.pop() for value in _decode(block)]
+        values.sort(key=lambda waiting: waiting[:2])
         starts = range(0, len(values), BLOCK_VALUES)
-        self._runs.append([_pickled(values[at : at + BLOCK_VALUES]) for at in starts])
+        self._runs.append([_encode(values[at : at + BLOCK_VALUES]) for at in starts])
 
 
 def _first_of(run: Run) -> tuple[int, int]:
     return run[0].first
 
 
-def _pickled(values: list[Waiting]) -> Block:
+def _encode(values: list[Waiting]) -> Block:
     content = pickle.dumps([tuple(one) for one in values], 5)
     return Block(values[0][:2], len(values), content)
 
 
-def _unpickled(block: Block) -> list[Waiting]:
+def _decode(block: Block) -> list[Waiting]:
     return [Waiting(*one) for one in load_pickle(block.content)]

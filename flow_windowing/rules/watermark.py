@@ -1,8 +1,8 @@
 """Watermark arithmetic of an event clock: one rule for one key and for many keys in columns.
 
 A key's watermark has a *base*, which its values set, and advances with the inputs' clock since
-then. Source partitions that are behind *hold* it: they bound what the watermark is taken for, and
-not what the key remembers. What a watermark was taken for once is never taken back.
+then. Source partitions that are behind *hold* it: they bound the watermark that is used, not the
+base in the key's state. The watermark that is used never decreases.
 
 Each function takes integers with `ONE_KEY`, or int64 arrays of shape (keys,) with `COLUMNS`. All
 are µs; a key without a base, or that was never held, has `NO_WATERMARK` in its place.
@@ -62,13 +62,13 @@ def advanced(of: Arithmetic[N], base_us: N, set_at_us: N, clock_us: int) -> N:
 
 
 def floor(of: Arithmetic[N], taken_us: N, set_at_us: N, free_us: N, held_since_us: int) -> N:
-    """Return the watermark that was taken before, below which a hold does not bring it.
+    """Return the watermark used so far, below which a hold does not lower it.
 
     Args:
         of: the kind of numbers.
-        taken_us: what each watermark was taken for when it was last held.
+        taken_us: the watermark of each key that was used when it was last held.
         set_at_us: the inputs' clock as each base was set.
-        free_us: each watermark as the hold began, as nothing held it until then.
+        free_us: each watermark as the hold began, when nothing held it.
         held_since_us: the inputs' clock as the hold began.
     """
     is_set_during_hold = (taken_us != NO_WATERMARK) & (set_at_us >= held_since_us)
@@ -76,24 +76,24 @@ def floor(of: Arithmetic[N], taken_us: N, set_at_us: N, free_us: N, held_since_u
 
 
 def held(of: Arithmetic[N], own_us: N, bound_us: Any, floor_us: N) -> N:
-    """Return the watermarks that held keys are taken for.
+    """Return the watermarks used for held keys.
 
     Args:
         of: the kind of numbers.
-        own_us: the watermarks that the keys' own values and the time passed have led to.
+        own_us: the watermarks without the bound of other source partitions.
         bound_us: the greatest watermark that other source partitions allow.
-        floor_us: what `floor` returned.
+        floor_us: the result of `floor`.
     """
     return of.greater(floor_us, of.lesser(own_us, bound_us))
 
 
-def expires_at(of: Arithmetic[N], heard_us: N, after_us: int, downtime_us: int) -> N:
+def expires_at(of: Arithmetic[N], last_value_us: N, after_us: int, downtime_us: int) -> N:
     """Return the system time at which the clock of a silent key expires.
 
     Args:
         of: the kind of numbers.
-        heard_us: the running time of each key's last value.
-        after_us: the wait, and how long a key may be silent after it.
-        downtime_us: how long the flow was not running.
+        last_value_us: the running time of each key's last value.
+        after_us: the time from a key's last value to its expiry, the clock's wait included.
+        downtime_us: the total time that the flow was not running.
     """
-    return of.lesser(heard_us + (after_us + downtime_us), NEVER)
+    return of.lesser(last_value_us + (after_us + downtime_us), NEVER)

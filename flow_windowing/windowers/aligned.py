@@ -1,4 +1,4 @@
-"""Tumbling and sliding windows: one length, opening at every multiple of an offset."""
+"""Tumbling and sliding windows: windows of one length on a grid."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from flow_windowing.windowers.windower import (
 )
 
 Closed: TypeAlias = Literal["left", "right"]
-"""Which bound belongs to a window: ``"left"`` is [open, close), ``"right"`` is (open, close]."""
+"""The bound that belongs to a window: ``"left"`` is [open, close), ``"right"`` is (open, close]."""
 
 
 @dataclass(frozen=True)
@@ -37,16 +37,16 @@ class SlidingWindower(Windower[list[int]]):
     before it.
 
     Args:
-        length: how long each window is.
-        offset: how long after one window the next one opens.
-        align_to: where window 0 opens, an aware datetime.
+        length: the length of each window.
+        offset: the time between the opens of consecutive windows.
+        align_to: the open time of window 0, an aware datetime.
         closed: ``"right"``: a window holds its close, and not its open; it closes once the
             watermark is past its close.
-        grace: how long past its close a window stays open for values behind the watermark; by
-            default a value behind the watermark is late, whatever its window.
+        grace: the time past its close for which a window stays open for values behind the
+            watermark; by default a value behind the watermark is late, whatever its window.
 
     Raises:
-        FlowBuildError, FlowTypeError, DurationError: when an argument is not fit; it says which.
+        FlowBuildError, FlowTypeError, DurationError: when an argument is invalid.
 
     >>> SlidingWindower(length="1h", offset="15m").offset_us
     900000000
@@ -97,20 +97,20 @@ class SlidingWindower(Windower[list[int]]):
 
 @dataclass(frozen=True)
 class TumblingWindower(Windower[list[int]]):
-    """Windows of one length, one after the other: each value is in one.
+    """Windows of one length, one after the other: each value is in exactly one.
 
     A window's id is its index, counted from `align_to`, negative before it.
 
     Args:
-        length: how long each window is.
-        align_to: where window 0 opens, an aware datetime.
+        length: the length of each window.
+        align_to: the open time of window 0, an aware datetime.
         closed: ``"right"``: a window holds its close, and not its open; it closes once the
             watermark is past its close.
-        grace: how long past its close a window stays open for values behind the watermark; by
-            default a value behind the watermark is late, whatever its window.
+        grace: the time past its close for which a window stays open for values behind the
+            watermark; by default a value behind the watermark is late, whatever its window.
 
     Raises:
-        FlowBuildError, FlowTypeError, DurationError: when an argument is not fit; it says which.
+        FlowBuildError, FlowTypeError, DurationError: when an argument is invalid.
 
     >>> TumblingWindower(length="1h").length_us
     3600000000

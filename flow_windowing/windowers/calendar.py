@@ -1,4 +1,4 @@
-"""Calendar windows: local days, weeks, months and years, as long as the calendar makes them."""
+"""Calendar windows: local days, weeks, months and years in a time zone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from flow.instants import MAX_US, MIN_US, from_us
 from flow_windowing.windowers.windower import IndexedLogic, Windower, WindowerLogic, grace_us
 
 CalendarUnit: TypeAlias = Literal["day", "week", "month", "year"]
-"""What a calendar window is made of."""
+"""The unit of a calendar window."""
 Weekday: TypeAlias = Literal[
     "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"
 ]
@@ -33,12 +33,12 @@ _DAY_US = 86_400_000_000
 _FIRST_US = MIN_US + 2 * _DAY_US
 _LAST_US = MAX_US - 2 * _DAY_US
 # Eleven years of days, in less than two megabytes: enough for most backlogs.
-_KEPT = 4096
+_CACHE_SIZE = 4096
 
 
 @dataclass(frozen=True)
 class CalendarWindower(Windower[list[int]]):
-    """Local days, weeks, months or years in a time zone, one after the other: each value is in one.
+    """Local days, weeks, months or years in a time zone, one after the other.
 
     A window's id counts whole units since the one that holds 1970-01-01 of the local calendar,
     floor-divided by `every`; it is negative before that. So a day's id is its number of days since
@@ -47,28 +47,27 @@ class CalendarWindower(Windower[list[int]]):
     A window opens at the first instant at which local clocks show midnight of its first day, or
     later, and closes when the next one opens. So, when the clocks change:
 
-    - A day is 23 or 25 hours long, or whatever it is.
+    - A day may be 23 or 25 hours long, or have another length.
     - Where the clocks skip midnight the day opens at the instant of the change; where midnight
       comes twice, at the first.
-    - Where the clocks go back over midnight, the new day stays open: what local clocks show as the
-      end of the old day again belongs to the new one.
-    - A day that a zone leaves out (2011-12-30 in Pacific/Apia) is an empty window, which no value
-      falls into.
+    - Where the clocks go back over midnight, the new day stays open: the repeated end of the old
+      day belongs to the new day.
+    - A day that a zone leaves out (2011-12-30 in Pacific/Apia) is a window that holds no instant.
 
-    The zone's rules are those of the machine's time zone data; where it has none, of the package
-    ``tzdata``. A rule that an update changes moves the bounds of windows that are open.
+    The zone's rules are those of the machine's time zone data; without such data, of the package
+    ``tzdata``. An update that changes a rule moves the bounds of open windows.
 
     Args:
         unit: ``"day"``, ``"week"``, ``"month"`` or ``"year"``.
         tz: the name of an IANA time zone, or a `tzinfo` such as a `zoneinfo.ZoneInfo` or a
-            `pendulum` time zone. Windowers compare what they were given: a name is no `tzinfo`.
-        every: how many units each window has; 3 months are quarters.
-        week_starts: the day on which weeks start, in lower case; other units do not look at it.
-        grace: how long past its close a window stays open for values behind the watermark; by
-            default a value behind the watermark is late, whatever its window.
+            `pendulum` time zone. A windower with a name and one with the equal `tzinfo` differ.
+        every: the number of units in each window; 3 months are quarters.
+        week_starts: the first day of a week, in lower case; only used with ``"week"``.
+        grace: the time past its close for which a window stays open for values behind the
+            watermark; by default a value behind the watermark is late, whatever its window.
 
     Raises:
-        FlowBuildError, FlowTypeError, DurationError: when an argument is not fit; it says which.
+        FlowBuildError, FlowTypeError, DurationError: when an argument is invalid.
 
     >>> from datetime import date
     >>> number = (date(2024, 10, 27) - date(1970, 1, 1)).days
@@ -93,7 +92,7 @@ class CalendarWindower(Windower[list[int]]):
 
     @cached_property
     def calendar(self) -> Calendar:
-        """Where the windows are."""
+        """The calendar that determines the bounds of windows."""
         return Calendar(_counting(self.unit, self.week_starts), _zone(self.tz), self.every)
 
     @cached_property
@@ -106,14 +105,14 @@ class CalendarWindower(Windower[list[int]]):
         return CalendarLogic(self.calendar, self.grace_us, state)
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but the calendar, whose cache cannot be pickled; it is made again when needed."""
+        """Return all fields but the calendar, which is built again: its cache cannot be pickled."""
         return {name: value for name, value in vars(self).items() if name != "calendar"}
 
 
 class CalendarLogic(IndexedLogic):
     """The calendar windows of one key.
 
-    Values mostly fall where the last one did, so the bounds of that window are at hand.
+    Consecutive values are mostly in the same window, so the bounds of the last one are cached.
     """
 
     __slots__ = ("_calendar", "_close_us", "_grace_us", "_ids", "_open_us")
@@ -143,19 +142,19 @@ class CalendarLogic(IndexedLogic):
 
 
 class Calendar:
-    """The units of a local calendar, `every` of them at a time, and the instants they start at.
+    """Periods of `every` units of a local calendar, by index, and the instants at which they start.
 
     Starts never decrease with the index. Instants may lie outside the years 1 to 9999: there the
-    offset from UTC is the nearest one that the zone can tell.
+    offset from UTC is the nearest one that the zone has.
 
     Args:
         counting: the unit.
-        zone: the time zone. All that is asked of it is what local clocks show at an instant, as
-            not every tzinfo answers the opposite question where the clocks change.
-        every: how many units are taken together.
+        zone: the time zone. Only conversions from UTC to local time are used: not every tzinfo
+            converts the other way where the clocks change.
+        every: the number of units in a period.
 
     Attributes:
-        start_us: from index to instant, in microseconds since the Unix epoch.
+        start_us: returns the start of a period, in microseconds since the Unix epoch.
     """
 
     __slots__ = ("_counting", "_every", "_least_index", "_zone", "start_us")
@@ -165,12 +164,12 @@ class Calendar:
         self._zone = zone
         self._every = every
         # Shared by the logics of all keys that one windower builds.
-        self.start_us: Callable[[int], int] = lru_cache(_KEPT)(self._find_start_us)
-        self._least_index = lru_cache(_KEPT)(self._find_least_index)
+        self.start_us: Callable[[int], int] = lru_cache(_CACHE_SIZE)(self._find_start_us)
+        self._least_index = lru_cache(_CACHE_SIZE)(self._find_least_index)
 
     def index_at(self, timestamp_us: int) -> int:
-        """The last index that starts at an instant or before it."""
-        # What local clocks show is looked up once a day, as it costs far more than the rest.
+        """Return the last index that starts at or before an instant."""
+        # The local time is looked up once a day, as the lookup costs far more than the rest.
         index = self._least_index(timestamp_us // _DAY_US)
         while self.start_us(index + 1) <= timestamp_us:
             index += 1
@@ -180,30 +179,30 @@ class Calendar:
         return day_start_us(self._zone, self._counting.first_day(index * self._every))
 
     def _find_least_index(self, utc_day: int) -> int:
-        """The index of the local day at the start of a UTC day: none in that day is less.
+        """Return the index of the local day at the start of a UTC day, the least index in that day.
 
-        It may have ended by then, where the clocks have gone back over midnight.
+        The period may have ended already where the clocks have gone back over midnight.
         """
         local_day = local_us(self._zone, utc_day * _DAY_US) // _DAY_US
         return self._counting.unit_of(local_day) // self._every
 
 
 def local_us(zone: tzinfo, instant_us: int) -> int:
-    """What local clocks show at an instant, in microseconds since they showed 1970-01-01 00:00."""
+    """Return the local time of an instant, in microseconds since local 1970-01-01 00:00."""
     utc = from_us(min(max(instant_us, _FIRST_US), _LAST_US))
     local = utc.astimezone(zone)
     return instant_us + (local.replace(tzinfo=None) - utc.replace(tzinfo=None)) // _MICRO
 
 
 def day_start_us(zone: tzinfo, day: int) -> int:
-    """The first instant at which local clocks show a day or a later one.
+    """Return the first instant at which local clocks show a day or a later one.
 
     Args:
         zone: the time zone.
         day: days since 1970-01-01.
     """
     midnight_us = day * _DAY_US
-    # No offset is as much as a day, so these are before and after it, whatever the zone.
+    # Offsets are less than a day, so these instants are before and after the midnight.
     earliest, latest = midnight_us - _DAY_US, midnight_us + _DAY_US
     shifts = {local_us(zone, instant_us) - instant_us for instant_us in (earliest, latest)}
     for shift_us in sorted(shifts, reverse=True):
@@ -215,11 +214,11 @@ def day_start_us(zone: tzinfo, day: int) -> int:
 
 
 class Counting(NamedTuple):
-    """How a unit is counted. Days are days since 1970-01-01, and unit 0 holds that day.
+    """The numbering of a calendar unit. Days count from 1970-01-01, and unit 0 holds that day.
 
     Attributes:
-        unit_of: the unit that holds a day.
-        first_day: the first day of a unit.
+        unit_of: returns the unit that holds a day.
+        first_day: returns the first day of a unit.
     """
 
     unit_of: Callable[[int], int]
@@ -255,7 +254,7 @@ _MONTHS_TO_1970 = 1970 * 12 - 2
 
 
 def first_day_of_month(month: int) -> int:
-    """The first day of a month, in days since 1970-01-01; months are counted from that one.
+    """Return the first day of a month, in days since 1970-01-01; month 0 is January 1970.
 
     >>> first_day_of_month(1), first_day_of_month(-1)
     (31, -31)
@@ -268,7 +267,7 @@ def first_day_of_month(month: int) -> int:
 
 
 def month_of(day: int) -> int:
-    """The month that holds a day, both counted from 1970-01-01.
+    """Return the month that holds a day, both counted from 1970-01-01.
 
     >>> month_of(30), month_of(31), month_of(-1)
     (0, 1, -1)
@@ -282,7 +281,7 @@ def month_of(day: int) -> int:
 
 
 def _zone(tz: object) -> tzinfo:
-    """Read a `tz` argument."""
+    """Return the time zone of a `tz` argument."""
     if isinstance(tz, str):
         return _named_zone(tz)
     if not isinstance(tz, tzinfo):
@@ -294,7 +293,7 @@ def _zone(tz: object) -> tzinfo:
         local_us(tz, 0)
     except Exception as error:  # a user's tzinfo may raise anything
         raise FlowBuildError(
-            "CalendarWindower: tz must tell the local time at every instant, "
+            "CalendarWindower: tz must have a local time at every instant, "
             f"but {shorten(tz)} raised {type(error).__name__}: {first_line(error)}"
         ) from error
     return tz
@@ -303,7 +302,7 @@ def _zone(tz: object) -> tzinfo:
 def _named_zone(name: str) -> tzinfo:
     try:
         return pendulum.timezone(name)
-    # A name is looked up as a path: OSError for a folder, say, ValueError for what is not a zone.
+    # A name is looked up as a path: a folder raises OSError, a file that is no zone ValueError.
     except (OSError, ValueError) as error:
         raise FlowBuildError(
             "CalendarWindower: tz must be the name of an IANA time zone, such as 'Europe/Paris', "

@@ -1,4 +1,4 @@
-"""Count windows: so many values each, whatever their times."""
+"""Count windows: windows of a number of values, regardless of time."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from flow_windowing.contract.metadata import WindowMetadata
 from flow_windowing.windowers.windower import Opened, Windower, WindowerLogic
 
 CountState: TypeAlias = tuple[int, dict[int, tuple[int, int]]]
-"""How many values there were, and the least and greatest timestamp in each open window."""
+"""The number of values, and the least and greatest timestamp in each open window, by id."""
 
 
 @dataclass(frozen=True)
 class CountWindower(Windower[CountState]):
-    """Windows of a number of values, one opening every so many values.
+    """Windows of `count` values; one opens every `step` values.
 
     Values are counted as they enter windows: in timestamp order where the operator is ordered, else
     in order of arrival. No value is late, as a count window has no end in time: a value behind the
@@ -30,13 +30,13 @@ class CountWindower(Windower[CountState]):
     a value in a gap goes to the late stream as `LateReason.GAP`.
 
     Args:
-        count: how many values a window holds.
-        step: after how many values the next window opens; by default after `count`.
-        partial: whether windows that are not full when the input ends are emitted then. By default
-            they stay open, for a later run to fill.
+        count: the number of values in a window.
+        step: the number of values after which the next window opens; by default `count`.
+        partial: ``True``: windows that are not full close when the input ends. By default they stay
+            open, and a later run fills them.
 
     Raises:
-        FlowBuildError, FlowTypeError: when an argument is not fit; it says which.
+        FlowBuildError, FlowTypeError: when an argument is invalid.
 
     >>> CountWindower(count=4, step=2).step_count
     2
@@ -56,13 +56,13 @@ class CountWindower(Windower[CountState]):
 
     @property
     def step_count(self) -> int:
-        """After how many values the next window opens."""
+        """The number of values after which the next window opens."""
         return self.count if self.step is None else self.step
 
     @property
     @override
     def grace_us(self) -> int:
-        """0: the watermark closes no count window, so a value behind it enters at once."""
+        """0: no watermark closes a count window, so a value behind the watermark enters at once."""
         return 0
 
     @override
@@ -71,7 +71,7 @@ class CountWindower(Windower[CountState]):
 
 
 class _CountLogic(WindowerLogic[CountState]):
-    """Window i holds the values from number i * step on. Full windows close after each value."""
+    """The windows of one key: window i holds `count` values from number i * step on."""
 
     __slots__ = ("_bounds", "_count", "_full", "_partial", "_seen", "_step")
 
@@ -87,7 +87,7 @@ class _CountLogic(WindowerLogic[CountState]):
     def open_for(self, timestamp_us: int, watermark_us: int) -> Opened:
         number, self._seen = self._seen, self._seen + 1
         first = max(0, (number - self._count) // self._step + 1)
-        # One that is not open, and does not begin with this value, has closed unfilled.
+        # A window that is not open and does not begin with this value closed before it was full.
         ids = [
             window_id
             for window_id in range(first, number // self._step + 1)
@@ -114,7 +114,7 @@ class _CountLogic(WindowerLogic[CountState]):
         self._full = None
         if watermark_us >= NEVER and self._partial and self._bounds:
             closing = sorted(self._bounds)
-            # None of them opens again: counting goes on where the next window begins.
+            # Closed windows never open again, so counting goes on where the next window begins.
             self._seen = (closing[-1] + 1) * self._step
         closed = [self.metadata(window_id) for window_id in closing]
         for window_id in closing:

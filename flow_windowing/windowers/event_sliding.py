@@ -1,4 +1,4 @@
-"""Event-sliding windows: a window for every value, of what came just before it.
+"""Event-sliding windows: a window for every value, over the values just before it.
 
 The windows are those of Kafka Streams' `SlidingWindows`
 (https://cwiki.apache.org/confluence/display/KAFKA/KIP-450).
@@ -28,27 +28,28 @@ from flow_windowing.windowers.windower import (
 )
 
 EventSlidingState: TypeAlias = tuple[list[int], list[int]]
-"""The closes of the open windows, and the timestamps seen that right windows may still need."""
+"""The closes of the open windows, and the timestamps that right windows may still need."""
 
 
 @dataclass(frozen=True)
 class EventSlidingWindower(Windower[EventSlidingState]):
     """For every distinct timestamp t a window [t - length, t], both bounds inclusive.
 
-    With `emit_right` there is also a window [t + resolution, t + resolution + length] for every t
-    after which it holds a value, so that every different combination of values at most `length`
-    apart is some window's. A window's id is its close, in microseconds. It closes when the
-    watermark is past its close.
+    With `emit_right` there is also a window [t + resolution, t + resolution + length] for every t,
+    if that window holds a value, so that every combination of values at most `length` apart has a
+    window. A window's id is its close, in microseconds. It closes when the watermark is past its
+    close.
 
     Args:
-        length: how far back a window reaches.
-        emit_right: whether there are the windows that begin just after each timestamp.
-        resolution: the least step between two timestamps, by which a right window begins after one.
-        grace: how long past its close a window stays open for values behind the watermark; by
-            default a value behind the watermark is late, whatever its window.
+        length: the length of a window.
+        emit_right: ``True`` adds the windows that begin just after each timestamp.
+        resolution: the least difference of two timestamps; a right window opens this time after a
+            timestamp.
+        grace: the time past its close for which a window stays open for values behind the
+            watermark; by default a value behind the watermark is late, whatever its window.
 
     Raises:
-        FlowBuildError, FlowTypeError, DurationError: when an argument is not fit; it says which.
+        FlowBuildError, FlowTypeError, DurationError: when an argument is invalid.
 
     >>> EventSlidingWindower(length="10s").length_us
     10000000
@@ -91,7 +92,7 @@ class EventSlidingWindower(Windower[EventSlidingState]):
 
 
 class _EventSlidingLogic(WindowerLogic[EventSlidingState]):
-    """Invariants: both lists are sorted; `_seen` is kept for right windows alone."""
+    """The windows of one key. Invariants: both lists are sorted; only right windows use `_seen`."""
 
     __slots__ = ("_closes", "_config", "_grace_us", "_length_us", "_seen")
 
@@ -146,7 +147,7 @@ class _EventSlidingLogic(WindowerLogic[EventSlidingState]):
         return (list(self._closes), list(self._seen)) if self._closes or self._seen else None
 
     def _windows_of(self, timestamp_us: int) -> Iterator[int]:
-        """The closes of the windows there must be because of this timestamp."""
+        """Return the closes of the windows that a timestamp calls for."""
         yield timestamp_us
         if not self._config.emit_right:
             return
@@ -163,6 +164,6 @@ class _EventSlidingLogic(WindowerLogic[EventSlidingState]):
 
 
 def _holds(ordered: list[int], least: int, greatest: int) -> bool:
-    """Whether a sorted list has a number between two bounds, both inclusive."""
+    """Return True if a sorted list has a number between two bounds, both inclusive."""
     at = bisect_left(ordered, least)
     return at < len(ordered) and ordered[at] <= greatest

@@ -1,4 +1,4 @@
-"""Session windows: values that follow one another closely, and the silence that ends them."""
+"""Session windows: runs of values at most a gap apart."""
 
 from __future__ import annotations
 
@@ -16,32 +16,33 @@ from flow.durations import Duration
 from flow.errors import FlowBuildError
 from flow.instants import NEVER
 from flow_windowing.contract.metadata import WindowMetadata
+from flow_windowing.rules.lateness import has_closed
 from flow_windowing.windowers.windower import Opened, Windower, WindowerLogic, grace_us, natural_us
 
 SessionState: TypeAlias = list[tuple[int, int, int, tuple[int, ...]]]
-"""Of each open session: its id, its first and last timestamp, and the ids merged into it."""
+"""Each open session, sorted by time: id, first and last timestamp, merged ids."""
 
 
 @dataclass(frozen=True)
 class SessionWindower(Windower[SessionState]):
-    """Windows that last as long as values keep coming, each at most a gap after another.
+    """Windows of values that are each at most a gap apart from the next.
 
-    A value near enough to a session joins it; one near enough to two makes them one. A session's
-    bounds are its first and last timestamp, both inclusive. Its id is the timestamp, in
-    microseconds, of the value that opened it; merged sessions keep the id of the one that opens
-    earlier, and name the other's in `WindowMetadata.merged_ids`. A session closes when the
-    watermark is more than the gap past its last timestamp.
+    A value within the gap of a session joins it; a value within the gap of two sessions merges
+    them. A session's bounds are its first and last timestamp, both inclusive. Its id is the
+    timestamp, in microseconds, of the value that opened it. A merged session keeps the id of the
+    session that opens earlier, and lists the other id in `WindowMetadata.merged_ids`. A session
+    closes when the watermark is more than the gap past its last timestamp.
 
     Args:
-        gap: how far apart two values of a session may be.
-        inclusive: whether values exactly a gap apart belong together, as in Kafka Streams; with
+        gap: the greatest distance between two consecutive values of a session.
+        inclusive: ``True``: values exactly a gap apart belong together, as in Kafka Streams. With
             ``False`` they do not, as in Spark, and a session closes as soon as the watermark is a
             gap past its last timestamp.
-        grace: how long past its close a session stays open for values behind the watermark; by
-            default a value behind the watermark is late.
+        grace: the time past its close for which a session stays open for values behind the
+            watermark; by default a value behind the watermark is late.
 
     Raises:
-        FlowBuildError, FlowTypeError, DurationError: when an argument is not fit; it says which.
+        FlowBuildError, FlowTypeError, DurationError: when an argument is invalid.
 
     >>> SessionWindower(gap="30m").gap_us
     1800000000
@@ -58,7 +59,7 @@ class SessionWindower(Windower[SessionState]):
         check_flag("SessionWindower: inclusive", self.inclusive)
         if self.gap_us == 0 and not self.inclusive:
             raise FlowBuildError(
-                "SessionWindower: gap must be more than nothing when inclusive=False: "
+                "SessionWindower: gap must be positive when inclusive=False: "
                 f"no two values could belong together, got {self.gap!r}"
             )
 
@@ -95,10 +96,10 @@ class _Session:
 
 
 class _SessionLogic(WindowerLogic[SessionState]):
-    """The open sessions, in order of time.
+    """The open sessions of one key, sorted by time.
 
-    Invariants: sessions do not touch, and are more than `_reach_us` apart: what is near enough to
-    be joined, inclusive. So a value joins at most two, and closes come in order.
+    Invariant: sessions are more than `_reach_us` apart, the greatest distance at which a value
+    joins a session. So a value joins at most two sessions, and sessions close in order.
     """
 
     __slots__ = ("_by_id", "_closing_us", "_merged", "_reach_us", "_sessions")
@@ -160,7 +161,7 @@ class _SessionLogic(WindowerLogic[SessionState]):
         ] or None
 
     def _near(self, timestamp_us: int) -> list[_Session]:
-        """The sessions that a value joins: the last that opens before it, and the one after."""
+        """Return the sessions that a value joins: at most the one before it and the one after."""
         after = bisect_right(self._sessions, timestamp_us, key=attrgetter("first_us"))
         return [
             session
@@ -169,7 +170,7 @@ class _SessionLogic(WindowerLogic[SessionState]):
         ]
 
     def _open(self, timestamp_us: int, watermark_us: int) -> Opened:
-        if timestamp_us + self._closing_us <= watermark_us:
+        if has_closed(timestamp_us + self._closing_us, watermark_us):
             return Opened((), self.missed_by(timestamp_us))
         session = _Session(timestamp_us, timestamp_us, timestamp_us)
         at = bisect_right(self._sessions, timestamp_us, key=attrgetter("first_us"))

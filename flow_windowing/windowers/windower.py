@@ -1,7 +1,7 @@
-"""Windowers: which windows is a value in, and when do they close?
+"""The contract of windowers, which assign values to windows and close windows.
 
-A `Windower` is configuration; the `WindowerLogic` it builds runs for one key and owns the state.
-Inside, time is a whole number of microseconds since the Unix epoch.
+A `Windower` is configuration; it builds a `WindowerLogic` for each key, which owns the key's state.
+Times in a logic are ints: microseconds since the Unix epoch.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ from flow.errors import FlowBuildError, FlowTypeError, TimestampError, shorten
 from flow.instants import NEVER, datetime_us
 from flow.wrong_names import Named
 from flow_windowing.contract.metadata import WindowMetadata
+from flow_windowing.rules.lateness import has_closed
 
 S = TypeVar("S")
 
 LONGEST_US = 1 << 60
-"""A duration several times as long as the calendar: longer ones are held to it.
+"""The greatest duration, several times as long as the calendar; longer ones are reduced to it.
 
-So sums of a timestamp and up to three durations are less than `NEVER`, and whatever stays open for
-ever, such as with ``grace=timedelta.max``, still closes when the input ends.
+So a timestamp plus up to three durations is less than `NEVER`, and a window that no watermark
+closes, such as with ``grace=timedelta.max``, still closes when the input ends.
 """
 
 
 class Filled(NamedTuple):
-    """A window that has just opened over a span in which values have been seen before.
+    """A new window that holds earlier values.
 
     Attributes:
-        window_id: the window.
-        first_us: the least timestamp of what it holds from the start.
-        last_us: the greatest, inclusive.
+        window_id: the id of the window.
+        first_us: the least timestamp of the values that the window holds from the start, inclusive.
+        last_us: the greatest timestamp of these values, inclusive.
     """
 
     window_id: int
@@ -45,13 +46,13 @@ class Filled(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """Where a value falls. With nothing in any of its fields, it falls into a gap.
+    """The windows of a value. A value for which all fields are empty is in a gap.
 
     Attributes:
         ids: the open windows that the value enters.
-        missed: the windows it would have entered, had they not closed already.
-        filled: windows, among `ids` or not, that begin with values seen before; only for windowers
-            with `Windower.keep_us`.
+        missed: the closed windows that the value is late for.
+        filled: new windows, among `ids` or not, that hold earlier values; only for windowers with
+            `Windower.keep_us`.
     """
 
     ids: Sequence[int]
@@ -62,49 +63,49 @@ class Opened(NamedTuple):
 class WindowerLogic(ABC, Generic[S]):
     """The windows of one key.
 
-    Laws: a window that was reported closed never opens again; an id names one window for ever.
+    Laws: a window that `close_for` returned never opens again; an id is never used for two windows.
     """
 
     @abstractmethod
     def open_for(self, timestamp_us: int, watermark_us: int) -> Opened:
-        """Called with each value that is not late: open the windows it is in.
+        """Open the windows of a value, except those that the watermark has closed.
 
-        But for those that have closed already by this watermark.
+        Called with each value that is not late at once.
         """
 
     @abstractmethod
     def missed_by(self, timestamp_us: int) -> Sequence[WindowMetadata]:
-        """The windows that a late timestamp would have been in; none is opened."""
+        """Return the windows that a late timestamp belongs to; opens none of them."""
 
     @abstractmethod
     def metadata(self, window_id: int) -> WindowMetadata:
-        """What is known of an open window."""
+        """Return the metadata of an open window."""
 
     def merged(self) -> Sequence[tuple[int, int]]:
-        """The merges since the last call, in order: (id that is no more, id that it is part of)."""
+        """Return the merges since the last call, in order: ``(merged id, id that remains)``."""
         return ()
 
     @abstractmethod
     def close_for(self, watermark_us: int) -> Sequence[WindowMetadata]:
-        """Close the windows that the watermark has passed, and forget them; in order of closing.
+        """Close the windows that the watermark has passed, and return them in order of closing.
 
-        Called when the watermark gets to `next_close_us`, and with `NEVER` when the input ends.
+        Called when the watermark reaches `next_close_us`, and with `NEVER` when the input ends.
         """
 
     @abstractmethod
     def next_close_us(self) -> int:
-        """The least watermark at which `close_for` has something to do; `NEVER` if there is none.
+        """Return the least watermark at which `close_for` has an effect; `NEVER` if there is none.
 
-        Asked after every value: it must be cheap.
+        Called after every value, so it must be cheap.
         """
 
     @abstractmethod
     def snapshot(self) -> S | None:
-        """A copy of the state; ``None`` when there is nothing to remember."""
+        """Return a copy of the state, ``None`` for the state of a new key."""
 
 
 class Windower(Named, ABC, Generic[S]):
-    """A way to cut a key's values into windows, as configuration."""
+    """Configuration of the windows of a key's values."""
 
     WRONG_ARGUMENTS: ClassVar[Mapping[str, str]] = {
         "size": "use length=, how long a window is",
@@ -125,7 +126,7 @@ class Windower(Named, ABC, Generic[S]):
 
     @property
     def grace_us(self) -> int | None:
-        """How long past its close a window stays open for values behind the watermark.
+        """The time past its close for which a window stays open for values behind the watermark.
 
         In microseconds. ``None``: a value behind the watermark is late, whatever its window.
         """
@@ -133,27 +134,27 @@ class Windower(Named, ABC, Generic[S]):
 
     @property
     def merges(self) -> bool:
-        """Whether its windows may become one, as sessions do."""
+        """True if windows may merge, as sessions do."""
         return False
 
     @property
     def keep_us(self) -> int | None:
-        """How far behind the watermark values are kept for windows that open over them later.
+        """The time behind the watermark for which values are retained for windows that open later.
 
-        In microseconds. ``None``: not at all.
+        In microseconds. ``None``: values are not retained.
         """
         return None
 
     @abstractmethod
     def build(self, state: S | None) -> WindowerLogic[S]:
-        """Make the logic of one key, from a snapshot if there is one."""
+        """Return the logic of one key, from a snapshot or, for a new key, from ``None``."""
 
 
 class IndexedLogic(WindowerLogic[list[int]]):
-    """Windows with bounds that follow from their index; the state is the indices that are open.
+    """Windows whose bounds follow from their index; the state is the indices of open windows.
 
-    Closes increase with the index. Invariant: `_in_order` is `_open` in order, so that closing a
-    window does not look at those that stay open, of which there may be thousands.
+    A window with a greater index closes later. Invariant: `_in_order` is `_open`, sorted, so that
+    closing a window does not visit the windows that stay open, which may be thousands.
     """
 
     __slots__ = ("_in_order", "_next_close_us", "_open")
@@ -165,15 +166,15 @@ class IndexedLogic(WindowerLogic[list[int]]):
 
     @abstractmethod
     def ids_at(self, timestamp_us: int) -> Sequence[int]:
-        """The indices of the windows that a timestamp is in."""
+        """Return the indices of the windows that hold a timestamp."""
 
     @abstractmethod
     def bounds_us(self, window_id: int) -> tuple[int, int]:
-        """When a window opens and closes."""
+        """Return the open and the close time of a window."""
 
     @abstractmethod
     def closed_at_us(self, window_id: int) -> int:
-        """The watermark at which a window closes, grace included."""
+        """Return the least watermark at which a window is closed, grace included."""
 
     @override
     def open_for(self, timestamp_us: int, watermark_us: int) -> Opened:
@@ -183,13 +184,13 @@ class IndexedLogic(WindowerLogic[list[int]]):
                 ids.append(window_id)
                 continue
             closed_at_us = self.closed_at_us(window_id)
-            if closed_at_us > watermark_us:
-                self._open.add(window_id)
-                insort(self._in_order, window_id)
-                self._next_close_us = min(self._next_close_us, closed_at_us)
-                ids.append(window_id)
-            else:
+            if has_closed(closed_at_us, watermark_us):
                 missed.append(self.metadata(window_id))
+                continue
+            self._open.add(window_id)
+            insort(self._in_order, window_id)
+            self._next_close_us = min(self._next_close_us, closed_at_us)
+            ids.append(window_id)
         return Opened(ids, missed)
 
     @override
@@ -222,15 +223,15 @@ class IndexedLogic(WindowerLogic[list[int]]):
 
 
 def positive_us(value: Duration, what: str) -> int:
-    """Read a duration that must be more than nothing; `what` is windower and parameter."""
+    """Return a duration that must be positive, in microseconds; `what` names it in errors."""
     micros = duration_us(value, what)
     if micros <= 0:
-        raise FlowBuildError(f"{what} must be more than nothing, got {value!r}")
+        raise FlowBuildError(f"{what} must be positive, got {value!r}")
     return min(micros, LONGEST_US)
 
 
 def natural_us(value: Duration, what: str) -> int:
-    """Read a duration that must not be negative; `what` is windower and parameter."""
+    """Return a duration that must not be negative, in microseconds; `what` names it in errors."""
     micros = duration_us(value, what)
     if micros < 0:
         raise FlowBuildError(f"{what} must not be negative, got {value!r}")
@@ -238,12 +239,12 @@ def natural_us(value: Duration, what: str) -> int:
 
 
 def grace_us(grace: Duration | None, name: str) -> int | None:
-    """Read a `grace` argument of the windower `name`."""
+    """Return the `grace` argument of the windower `name`, in microseconds."""
     return None if grace is None else natural_us(grace, f"{name}: grace")
 
 
 def align_us(align_to: object, name: str) -> int:
-    """Read an `align_to` argument of the windower `name`."""
+    """Return the `align_to` argument of the windower `name`, in microseconds."""
     if not isinstance(align_to, datetime):
         raise FlowTypeError(f"{name}: align_to must be an aware datetime, got {shorten(align_to)}")
     try:

@@ -48,7 +48,7 @@ FORM_OF_KIND: dict[str, type[NumberAccumulators]] = {
 def has_columns(aggregator: Aggregator[Any, Any, Any]) -> bool:
     """Return True if columns of numbers can hold the aggregate of records with number fields."""
     kind = type(aggregator)
-    field = getattr(aggregator, "field", None)
+    field = aggregator.field_read
     return (kind is Count and field is None) or (
         (kind is Count or kind in _FORMS) and isinstance(field, str)
     )
@@ -94,7 +94,7 @@ def form_for(
         counts_all = aggregator.field is None
         return Counts if counts_all or isinstance(values, pa.RecordBatch) else None
     forms = _FORMS.get(type(aggregator))
-    field = getattr(aggregator, "field", None)
+    field = aggregator.field_read
     if forms is None or not isinstance(field, str) or not isinstance(values, pa.RecordBatch):
         return None
     column = field_path(field).column_in(values)

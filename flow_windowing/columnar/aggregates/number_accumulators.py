@@ -234,7 +234,7 @@ class NumberAccumulators(Accumulators):
 
     def _numbers(self, groups: Groups, *kinds: str) -> FieldNumbers:
         """Return the numbers of the aggregator's field, of one of these numpy kinds."""
-        numbers = field_numbers(groups, getattr(self._aggregator, "field", None))
+        numbers = field_numbers(groups, self._aggregator.field_read)
         if numbers.values.dtype.kind not in kinds:
             raise UnfitForColumns
         return numbers

@@ -44,7 +44,7 @@ class Counts(NumberAccumulators):
 
     @override
     def _reduce(self, rows: Ints, groups: Groups) -> tuple[Ints, list[Column]]:
-        field = getattr(self._aggregator, "field", None)
+        field = self._aggregator.field_read
         if field is None:
             return rows, [groups.counts]
         batch = groups.values

@@ -1,4 +1,4 @@
-"""What the windows of a shard send down its streams: figures of windows that close, late values."""
+"""The output of a shard: results and metadata of windows, retractions and late values."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _METADATA = WindowView(None)
 
 
 class LateRows(NamedTuple):
-    """Values that miss windows, in columns: a row is an item on the late stream.
+    """Late values in columns; each row becomes one item of the late stream.
 
     Attributes:
-        rows: which of the values at hand each is.
-        slots: the slot of its key.
-        times_us: its timestamp.
-        numbers: its number in order of arrival.
-        watermark_us: the watermark when it came.
-        ids: the first window that it misses.
-        counts: how many from there on; 0 where none can be named.
-        reason: why it misses them.
+        rows: the index of each row's value in its batch of rows.
+        slots: the slot of each row's key.
+        times_us: the timestamps, int64 µs.
+        numbers: the arrival numbers.
+        watermark_us: the watermark of the key as each row arrived or left the buffer.
+        ids: the first window that each row misses.
+        counts: the number of windows with consecutive ids that it misses; 0 if none is known.
+        reason: the reason, the same for all rows.
     """
 
     rows: Ints
@@ -54,10 +54,10 @@ class LateRows(NamedTuple):
 
 
 class Emitter:
-    """Gathers what a shard's part of an epoch makes.
+    """The collector of a shard's output in one epoch.
 
     Attributes:
-        made: what there is so far.
+        made: the output so far.
     """
 
     def __init__(self, plan: WindowPlan, epoch: ShardEpoch) -> None:
@@ -65,46 +65,46 @@ class Emitter:
         self._plan = plan
         self._wanted = epoch.wanted
         self._late: list[tuple[LateRows, Callable[[int], Any]]] = []
-        self._taken_back: list[Update] = []
+        self._retractions: list[Update] = []
 
-    def count(self, what: str, amount: int, note: str = "") -> None:
-        """Count something that goes to no stream."""
+    def count(self, name: str, amount: int, note: str = "") -> None:
+        """Count values that go to no stream."""
         if amount:
-            self.made.counted.append(Counted(what, amount, note))
+            self.made.counted.append(Counted(name, amount, note))
 
-    def late(self, rows: LateRows, one: Callable[[int], Any], sources: Ints | None = None) -> None:
-        """Note values that miss windows, to be sent by `send_late`.
+    def add_late(
+        self, late: LateRows, value_of: Callable[[int], Any], sources: Ints | None = None
+    ) -> None:
+        """Count late values and collect them for `emit_late`.
 
         Args:
-            rows: the values.
-            one: gives a row's value.
-            sources: the number of the source partition of each, where that is known.
+            late: the late values.
+            value_of: returns the value of a row as a Python object.
+            sources: the number of each row's source partition, where it is known.
         """
-        if rows.reason is LateReason.LATE and len(rows.rows):
-            late_by_us = rows.watermark_us - rows.times_us
-            behind = late_by_us > 0
-            came_from = None if sources is None else sources[behind]
-            self.made.counted += counted_late(late_by_us[behind], came_from)
-        if len(rows.rows) and LATE in self._wanted:
-            self._late.append((rows, one))
+        if late.reason is LateReason.LATE and len(late.rows):
+            late_by_us = late.watermark_us - late.times_us
+            is_behind = late_by_us > 0
+            sources = None if sources is None else sources[is_behind]
+            self.made.counted += counted_late(late_by_us[is_behind], sources)
+        if len(late.rows) and LATE in self._wanted:
+            self._late.append((late, value_of))
         else:
-            self.made.unread[LATE] += len(rows.rows)
+            self.made.unread[LATE] += len(late.rows)
 
-    def send_late(self, keys: pa.Array, pos_of_slot: Ints) -> None:
-        """Send what was noted, each key's values as they came."""
-        noted, self._late = self._late, []
-        if not noted:
+    def emit_late(self, keys: pa.Array, pos_of_slot: Ints) -> None:
+        """Emit the collected late values, those of each key in order of arrival."""
+        collected, self._late = self._late, []
+        if not collected:
             return
-        lots = [lot for lot, _ in noted]
-        slots = np.concatenate([lot.slots for lot in lots])
-        numbers = np.concatenate([lot.numbers for lot in lots])
-        values = [value for lot, one in noted for value in self._late_values(lot, one)]
-        order = np.lexsort((numbers, slots))
-        names = keys.take(pa.array(slots[order])).to_pylist()
-        in_order = [values[at] for at in order.tolist()]
-        self.made.chunks[LATE].append(Pairs(names, in_order, pos_of_slot[slots[order]]))
+        slots = np.concatenate([late.slots for late, _ in collected])
+        numbers = np.concatenate([late.numbers for late, _ in collected])
+        values = [
+            value for late, value_of in collected for value in self._values_of(late, value_of)
+        ]
+        self._emit_sorted(LATE, values, slots, numbers, keys, pos_of_slot)
 
-    def close(
+    def emit_closed(
         self,
         windows: OpenWindows,
         rows: Ints,
@@ -112,169 +112,184 @@ class Emitter:
         keys: pa.Array,
         pos_of_slot: Ints,
     ) -> None:
-        """Send that windows have closed, and their figures, unless these have been sent before.
+        """Emit the metadata of windows that close, and results that no update has emitted.
 
         Args:
             windows: the open windows.
-            rows: the rows of those that close, in order of slot and closing.
-            closed_at_us: the watermark at which each closes.
+            rows: the rows of the windows that close, sorted by slot and watermark of the close.
+            closed_at_us: the watermark at which each window closes.
             keys: the key of each slot.
-            pos_of_slot: where in the epoch what a slot sends belongs.
+            pos_of_slot: the position in the epoch of what each slot emits.
         """
         if self._plan.emit != "update":
-            taken_back, self._taken_back = self._taken_back, []
-            updates = [*self._standing(windows, rows, closed_at_us), *taken_back]
-            self.updated(updates, keys, pos_of_slot)
+            retractions, self._retractions = self._retractions, []
+            updates = [*self._results_of(windows, rows, closed_at_us), *retractions]
+            self.emit_updates(updates, keys, pos_of_slot)
         if CLOSED not in self._wanted:
             self.made.unread[CLOSED] += len(rows)
         elif len(rows):
             closed = self._update(windows, rows, closed_at_us, [])
             batch = self._records(_METADATA, closed)
-            self._send(CLOSED, KeyedRecords(_names(closed, keys), batch, pos_of_slot[closed.slots]))
+            names = _keys_of(closed, keys)
+            self._append(CLOSED, KeyedRecords(names, batch, pos_of_slot[closed.slots]))
 
-    def down(self, windows: OpenWindows, rows: Ints, keys: pa.Array, pos_of_slot: Ints) -> None:
-        """Send the figures of windows, in the order given."""
-        self.updated(self._standing(windows, rows, np.arange(len(rows))), keys, pos_of_slot)
+    def emit_results(
+        self, windows: OpenWindows, rows: Ints, keys: pa.Array, pos_of_slot: Ints
+    ) -> None:
+        """Emit the results of the windows in the given rows, in the given order."""
+        updates = self._results_of(windows, rows, np.arange(len(rows)))
+        self.emit_updates(updates, keys, pos_of_slot)
 
-    def take_back(self, updates: list[Update]) -> None:
-        """Note what sessions take back, to be sent among what closes, in turn of the watermark."""
-        self._taken_back += updates
+    def add_retractions(self, updates: list[Update]) -> None:
+        """Collect retractions for `emit_closed`, which orders them and results by watermark."""
+        self._retractions += updates
 
-    def updated(self, updates: list[Update], keys: pa.Array, pos_of_slot: Ints) -> None:
-        """Send what windows have come to, and take back what they had: each key's in turn.
+    def emit_updates(self, updates: list[Update], keys: pa.Array, pos_of_slot: Ints) -> None:
+        """Emit results and retractions, those of each key sorted by `Update.order`.
 
-        Each lot is in turn already; of what has the same turn, an earlier lot's goes first.
+        Each update is sorted by order already; of rows with equal order, those of an earlier update
+        come first. Only keys with retractions need rows of several updates merged.
         """
         if DOWN not in self._wanted:
             self.made.unread[DOWN] += sum(len(update.ids) for update in updates)
             return
-        mixed = [update.slots for update in updates if update.is_retraction is not None]
-        if mixed:
-            among = np.zeros(len(pos_of_slot), np.bool_)
-            among[np.concatenate(mixed)] = True
-            by_turn = [update.take(np.flatnonzero(among[update.slots])) for update in updates]
-            self._send_in_turn(by_turn, keys, pos_of_slot)
-            updates = [update.take(np.flatnonzero(~among[update.slots])) for update in updates]
+        retracting = [update.slots for update in updates if update.is_retraction is not None]
+        if retracting:
+            retracts = np.zeros(len(pos_of_slot), np.bool_)
+            retracts[np.concatenate(retracting)] = True
+            merged = [update.take(np.flatnonzero(retracts[update.slots])) for update in updates]
+            items = [item for update in merged for item in self._items(update)]
+            slots = np.concatenate([update.slots for update in merged])
+            order = np.concatenate([update.order for update in merged])
+            self._emit_sorted(DOWN, items, slots, order, keys, pos_of_slot)
+            updates = [update.take(np.flatnonzero(~retracts[update.slots])) for update in updates]
         for update in updates:
             if len(update.ids):
-                self._send_figures(update, keys, pos_of_slot)
+                self._emit_update(update, keys, pos_of_slot)
 
-    def _standing(self, windows: OpenWindows, rows: Ints, turns: Ints) -> list[Update]:
-        """What some windows have come to, if that is to be sent."""
+    def _results_of(self, windows: OpenWindows, rows: Ints, order: Ints) -> list[Update]:
+        """Return the current results of windows; results are not computed if nobody reads them."""
         if not len(rows):
             return []
-        figures: list[pa.Array | list[Any]] = []
+        results: list[pa.Array | list[Any]] = []
         if DOWN in self._wanted:
-            figures = [figure.results(rows) for figure in windows.accumulators]
-        return [self._update(windows, rows, turns, figures)]
+            results = [column.results(rows) for column in windows.accumulators]
+        return [self._update(windows, rows, order, results)]
 
     def _update(
-        self, windows: OpenWindows, rows: Ints, turns: Ints, figures: list[pa.Array | list[Any]]
+        self, windows: OpenWindows, rows: Ints, order: Ints, results: list[pa.Array | list[Any]]
     ) -> Update:
         windowing, spans = self._plan.windowing, windows.spans
-        merged = None
+        merged_ids = None
         if windowing.kind == "sessions" and spans is not None:
-            merged = spans.merged_ids[rows]
+            merged_ids = spans.merged_ids[rows]
         return Update(
-            turns,
+            order,
             windows.slots[rows],
             windows.ids[rows],
             windowing.bounds_us(windows, rows),
             windows.latest_us[rows],
-            figures,
-            merged,
+            results,
+            merged_ids,
         )
 
-    def _send_figures(self, update: Update, keys: pa.Array, pos_of_slot: Ints) -> None:
-        names, pos = _names(update, keys), pos_of_slot[update.slots]
-        if all(isinstance(one, pa.Array) for one in update.results):
+    def _emit_update(self, update: Update, keys: pa.Array, pos_of_slot: Ints) -> None:
+        names, pos = _keys_of(update, keys), pos_of_slot[update.slots]
+        if all(isinstance(column, pa.Array) for column in update.results):
             batch = self._records(WindowView(self._plan.result_columns), update)
-            self._send(DOWN, KeyedRecords(names, batch, pos))
+            self._append(DOWN, KeyedRecords(names, batch, pos))
         else:
-            self._send(DOWN, Pairs(names.to_pylist(), self._items(update), pos))
+            self._append(DOWN, Pairs(names.to_pylist(), self._items(update), pos))
 
-    def _send_in_turn(self, updates: list[Update], keys: pa.Array, pos_of_slot: Ints) -> None:
-        slots = np.concatenate([update.slots for update in updates])
-        turns = np.concatenate([update.order for update in updates])
-        items = [item for update in updates for item in self._items(update)]
-        order = np.lexsort((turns, slots))
-        names = keys.take(pa.array(slots[order])).to_pylist()
-        in_order = [items[at] for at in order.tolist()]
-        self._send(DOWN, Pairs(names, in_order, pos_of_slot[slots[order]]))
+    def _emit_sorted(
+        self,
+        port: int,
+        values: list[Any],
+        slots: Ints,
+        order: Ints,
+        keys: pa.Array,
+        pos_of_slot: Ints,
+    ) -> None:
+        """Emit Python objects, sorted by slot and order; the sort is stable."""
+        by_slot = np.lexsort((order, slots))
+        slots = slots[by_slot]
+        names = keys.take(pa.array(slots)).to_pylist()
+        in_order = [values[row] for row in by_slot.tolist()]
+        self._append(port, Pairs(names, in_order, pos_of_slot[slots]))
 
     def _items(self, update: Update) -> list[Any]:
-        """The metadata and value of each window."""
+        """Return ``(WindowMetadata, value)`` of each row."""
         metadata = metadata_of(self._records(_METADATA, update))
         values = self._values(update.results)
         if update.is_retraction is not None:
-            back = update.is_retraction.tolist()
             values = [
-                Retracted(value) if of_value else value
-                for value, of_value in zip(values, back, strict=True)
+                Retracted(value) if is_retraction else value
+                for value, is_retraction in zip(values, update.is_retraction.tolist(), strict=True)
             ]
         return list(zip(metadata, values, strict=True))
 
     def _records(self, view: WindowView, update: Update) -> pa.RecordBatch:
-        """Records that stand for windows, with their figures where the view has them."""
+        """Return records of windows, with their results if the view has columns for them."""
         timestamps_us = self._plan.timestamps_us(update.bounds_us, update.latest_us)
-        figures = () if view.results is None else update.results
-        return view.records(update.ids, update.bounds_us, timestamps_us, figures, update.merged_ids)
+        results = () if view.results is None else update.results
+        return view.records(update.ids, update.bounds_us, timestamps_us, results, update.merged_ids)
 
-    def _send(self, port: int, chunk: Chunk) -> None:
+    def _append(self, port: int, chunk: Chunk) -> None:
         self.made.chunks[port].append(chunk)
 
-    def _values(self, figures: list[pa.Array | list[Any]]) -> list[Any]:
-        """The value of each window, of figures of which some are objects."""
+    def _values(self, results: list[pa.Array | list[Any]]) -> list[Any]:
+        """Return the value of each window as a Python object."""
+        result_columns = self._plan.result_columns
         columns = [
-            _objects(figure, column)
-            for figure, column in zip(self._plan.result_columns, figures, strict=True)
+            _objects(result, column) for result, column in zip(result_columns, results, strict=True)
         ]
-        if self._plan.result_columns[0].name is None:
+        if result_columns[0].name is None:
             return columns[0]
-        names = [figure.name for figure in self._plan.result_columns]
+        names = [result.name for result in result_columns]
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
-    def _late_values(self, lot: LateRows, one: Callable[[int], Any]) -> list[LateValue[Any]]:
-        values = [one(row) for row in lot.rows.tolist()]
+    def _values_of(self, late: LateRows, value_of: Callable[[int], Any]) -> list[LateValue[Any]]:
+        """Return the items of the late stream."""
+        values = [value_of(row) for row in late.rows.tolist()]
         sides: list[int | None] = [None] * len(values)
         if self._plan.sides > 1:
             sides, values = [side for side, _ in values], [value for _, value in values]
-        times = zip(lot.times_us.tolist(), lot.watermark_us.tolist(), strict=True)
+        times = zip(late.times_us.tolist(), late.watermark_us.tolist(), strict=True)
         return [
             LateValue.of_us(
                 value,
                 time_us,
                 watermark_us if watermark_us > -NEVER else MIN_US - 1,
-                missed,
-                lot.reason,
+                windows,
+                late.reason,
                 side,
             )
-            for value, side, (time_us, watermark_us), missed in zip(
-                values, sides, times, self._missed(lot), strict=True
+            for value, side, (time_us, watermark_us), windows in zip(
+                values, sides, times, self._missed_windows(late), strict=True
             )
         ]
 
-    def _missed(self, lot: LateRows) -> list[tuple[WindowMetadata, ...]]:
+    def _missed_windows(self, late: LateRows) -> list[tuple[WindowMetadata, ...]]:
         """Return the windows that each value misses; values share the metadata of a window."""
-        ids = distinct(ranges(lot.ids, lot.counts))
+        ids = distinct(ranges(late.ids, late.counts))
         if not len(ids):
-            return [()] * len(lot.rows)
+            return [()] * len(late.rows)
         windows = tuple(window_metadata(ids, self._plan.windowing.missed_bounds_us(ids)))
-        # The ids of a value follow one another, and so does their metadata.
-        first = np.searchsorted(ids, lot.ids)
-        ends = first + lot.counts
+        # The ids that a value misses are consecutive, so they are a slice of the sorted ids.
+        first = np.searchsorted(ids, late.ids)
+        ends = first + late.counts
         return [windows[a:b] for a, b in zip(first.tolist(), ends.tolist(), strict=True)]
 
 
-def _names(update: Update, keys: pa.Array) -> pa.Array:
-    """The keys of windows."""
+def _keys_of(update: Update, keys: pa.Array) -> pa.Array:
     return keys.take(pa.array(update.slots))
 
 
-def _objects(figure: ResultColumn, column: pa.Array | list[Any]) -> list[Any]:
+def _objects(result: ResultColumn, column: pa.Array | list[Any]) -> list[Any]:
+    """Return results as Python objects, with the empty value in the place of nulls."""
     if isinstance(column, list):
         return column
     values: list[Any] = column.to_pylist()
-    if figure.empty_value is None or not column.null_count:
+    if result.empty_value is None or not column.null_count:
         return values
-    return [figure.empty_value if value is None else value for value in values]
+    return [result.empty_value if value is None else value for value in values]

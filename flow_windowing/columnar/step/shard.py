@@ -1,9 +1,9 @@
-"""The windows of all keys of a shard: what `WindowDriver` does for one key, for many at once.
+"""The windowing step of all keys of a shard, over columns: many keys of `WindowDriver` at once.
 
-An epoch is dealt with in three strokes. First the watermarks go to where the time that has passed
-has brought them, and windows close. Then the epoch's values come in, key by key in order of
-arrival, and the watermarks go to where they lead. Last, if the input ends, everything closes. In
-each stroke what waits and has been passed enters its windows, before those close.
+An epoch has three phases. First watermarks advance by the time that has passed, and windows close.
+Then the epoch's values arrive, each key's in order of arrival, and watermarks advance with them.
+Last, if the input ends, all windows close. In each phase buffered values that the watermark has
+passed enter their windows before windows close.
 """
 
 from __future__ import annotations
@@ -16,14 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import override
 
-from flow.columns.arrays import (
-    Ints,
-    Mask,
-    order_by,
-    ranges,
-    run_starts,
-    starts_of,
-)
+from flow.columns.arrays import Ints, Mask, order_by, ranges, run_starts, starts_of
 from flow.columns.chunks import AFTER_ITEMS, AT_END, BEFORE_ITEMS
 from flow.instants import NEVER, Moment
 from flow.keyed.due import split_dues
@@ -57,11 +50,13 @@ from flow_windowing.columnar.values.records import (
 from flow_windowing.columnar.windows.plan import WindowPlan
 from flow_windowing.columnar.windows.row_batch import EnteringRows, RowBatch
 from flow_windowing.contract.metadata import LateReason
-from flow_windowing.rules.settings import held_back
+from flow_windowing.rules.lateness import has_closed, is_behind
+from flow_windowing.rules.settings import owes_updates
+from flow_windowing.rules.watermark import COLUMNS, expires_at
 
 
 class ShardWindows(ShardLogic):
-    """The clocks, open windows and waiting values of many keys."""
+    """The clocks, open windows and buffered values of the keys of a shard."""
 
     def __init__(self, plan: WindowPlan) -> None:
         self._plan = plan
@@ -91,14 +86,14 @@ class ShardWindows(ShardLogic):
         self._add_loaded()
         self._epoch = epoch
         self._emitter = Emitter(self._plan, epoch)
-        if held_back(epoch.changed_from, self._plan.emit):
-            self._catch_up()
-        self._pass_time(epoch.before, BEFORE_ITEMS)
+        if owes_updates(epoch.changed_from, self._plan.emit):
+            self._emit_owed_updates()
+        self._advance_to(epoch.before, BEFORE_ITEMS)
         if rows is not None:
-            self._take(rows)
+            self._add_rows(rows)
         if epoch.moment != epoch.before:
-            self._pass_time(epoch.moment, AFTER_ITEMS)
-        self._end_epoch()
+            self._advance_to(epoch.moment, AFTER_ITEMS)
+        self._emit_changed()
         if epoch.end_of_input:
             count = self._state.count
             self._advance(np.full(count, NEVER), np.full(count, AT_END))
@@ -115,234 +110,254 @@ class ShardWindows(ShardLogic):
         return int(split_dues(self._due_us())[0].min(initial=NEVER))
 
     def _add_loaded(self) -> None:
-        """Take in, all at once, what was loaded."""
+        """Add the keys of all loaded segments to the state, in one concatenation."""
         if self._loaded:
             state = build_shard_state(self._plan, self._loaded)
             self._loaded = []
             self._state = self._state.concat(state)
             self._changed = np.concatenate([self._changed, np.zeros(state.count, np.bool_)])
 
-    def _end_epoch(self) -> None:
-        """Emit what has changed and is still open, in the order in which it changed."""
-        state, changed = self._state, self._state.windows.first_changes
-        if changed is None:
+    def _emit_changed(self) -> None:
+        """Emit results of open windows that changed in the epoch, in order of first change."""
+        changes = self._state.windows.first_changes
+        if changes is None:
             return
-        rows = np.flatnonzero(changed < NEVER)
-        rows = rows[order_by(state.windows.slots[rows], changed[rows])]
-        state.windows.first_changes = None
-        if self._windowing.may_merge:
-            state.windows.ensure_emitted()[rows] = True
-        self._emitter.down(state.windows, rows, state.keys, np.full(state.count, AFTER_ITEMS))
+        rows = np.flatnonzero(changes < NEVER)
+        rows = rows[order_by(self._state.windows.slots[rows], changes[rows])]
+        self._state.windows.first_changes = None
+        self._emit_open(rows, AFTER_ITEMS)
 
-    def _catch_up(self) -> None:
-        """Emit what open windows have come to while they were to emit as they close."""
+    def _emit_owed_updates(self) -> None:
+        """Emit results of all open windows, which so far were to emit only as they close."""
+        self._emit_open(np.arange(len(self._state.windows)), BEFORE_ITEMS)
+
+    def _emit_open(self, rows: Ints, pos: int) -> None:
+        """Emit results of open windows, with position `pos` in the epoch."""
         state = self._state
-        rows = np.arange(len(state.windows))
         if self._windowing.may_merge:
             state.windows.ensure_emitted()[rows] = True
-        self._emitter.down(state.windows, rows, state.keys, np.full(state.count, BEFORE_ITEMS))
+        self._emitter.emit_results(state.windows, rows, state.keys, np.full(state.count, pos))
 
-    def _pass_time(self, moment: Moment, pos: int) -> None:
-        """Advance watermarks to a moment and close windows; what that emits has position `pos`."""
+    def _advance_to(self, moment: Moment, pos: int) -> None:
+        """Advance watermarks to a moment and close windows; the output has position `pos`."""
         state = self._state
         if not state.count:
             return
         watermark_us = self._rule.now(state.clocks, moment)
         touched = self._advance(watermark_us, np.full(state.count, pos))
         self._rule.record_holds(self._state.clocks, touched, moment)
-        self._forget(moment)
+        self._expire_keys(moment)
 
-    def _forget(self, moment: Moment) -> None:
-        """Forget keys that have been silent for long enough: they start afresh."""
-        after_us = self._rule.forget_after_us
-        if after_us >= NEVER:
+    def _expire_keys(self, moment: Moment) -> None:
+        """Reset keys without values that have been silent for longer than the clock allows."""
+        if self._rule.forget_after_us >= NEVER:
             return
         state = self._state
-        silent = state.clocks.last_value_us + after_us <= moment.inputs_us
-        gone = np.flatnonzero(silent & ~state.has_values())
-        if len(gone):
-            state.reset_keys(gone)
-            self._changed[gone] = True
+        is_silent = self._expires_us(moment) <= moment.inputs_now_us
+        expired = np.flatnonzero(is_silent & ~state.has_values())
+        if len(expired):
+            state.reset_keys(expired)
+            self._changed[expired] = True
 
-    def _take(self, rows: ShardRows) -> None:
-        """Let an epoch's rows come in."""
-        one = value_reader(rows.values)
-        times = self._times(rows, one)
+    def _expires_us(self, moment: Moment) -> Ints:
+        """Return the system time at which each slot's clock expires."""
+        last_us, after_us = self._state.clocks.last_value_us, self._rule.forget_after_us
+        return expires_at(COLUMNS, last_us, after_us, moment.downtime_us)
+
+    def _add_rows(self, rows: ShardRows) -> None:
+        """Add an epoch's rows, sorted by slot; rows without a timestamp are dropped."""
+        value_of = value_reader(rows.values)
+        times = self._times(rows, value_of)
         slots = self._slots_of(rows.keys)
         self._changed[slots] = True
         pos_of_slot = np.full(self._state.count, AFTER_ITEMS)
         pos_of_slot[slots] = rows.pos[np.cumsum(rows.counts) - 1]
         by_slot = np.argsort(slots)
-        counts = rows.counts[by_slot]
+        slots, counts = slots[by_slot], rows.counts[by_slot]
         chosen = ranges(starts_of(rows.counts)[by_slot], counts)
-        order = rows.order[chosen]
-        stamps = [None if one is None else one[chosen] for one in rows[5:]]
-        slots = slots[by_slot]
         if times.dropped is not None:
-            left = ~times.dropped[order]
+            is_dropped = times.dropped[rows.order[chosen]]
             note = f"dropped a value: {times.note}"
-            self._emitter.count("dropped", int((~left).sum()), note)
+            self._emitter.count("dropped", int(is_dropped.sum()), note)
             run_of_row = np.repeat(np.arange(len(counts)), counts)
-            counts = np.bincount(run_of_row[left], minlength=len(counts))
-            order = order[left]
-            stamps = [None if one is None else one[left] for one in stamps]
+            counts = np.bincount(run_of_row[~is_dropped], minlength=len(counts))
             slots, counts = slots[counts > 0], counts[counts > 0]
-        if len(order):
-            times_us = times.us[order]
-            arrived = _Arrived(rows.values, one, order, slots, counts, times_us, *stamps)
-            self._arrive(arrived, pos_of_slot)
-        self._forget(self._epoch.moment)
+            chosen = chosen[~is_dropped]
+        if len(chosen):
+            order = rows.order[chosen]
+            measures = [None if column is None else column[chosen] for column in rows[5:]]
+            arriving = _ArrivingRows(
+                rows.values, value_of, order, slots, counts, times.us[order], *measures
+            )
+            self._process(arriving, pos_of_slot)
+        self._expire_keys(self._epoch.moment)
         self._state.reset_arrivals()
 
-    def _times(self, rows: ShardRows, one: Callable[[int], Any]) -> Timestamps:
-        """The timestamps of rows."""
-        values, plain = rows.values, one
+    def _times(self, rows: ShardRows, value_of: Callable[[int], Any]) -> Timestamps:
+        """Return the timestamps of values.
+
+        Raises:
+            KeyFailure: when a value has no timestamp and the clock rejects such values.
+        """
+        values = rows.values
         if self._plan.sides > 1:
             values = [value for _, value in values]
-            plain = values.__getitem__
+            value_of = values.__getitem__
         try:
-            return self._rule.times(values, self._epoch.moment, plain)
+            return self._rule.times(values, self._epoch.moment, value_of)
         except UnreadableTime as error:
-            at = int(np.flatnonzero(rows.order == error.row)[0])
-            run = int(np.searchsorted(np.cumsum(rows.counts), at, "right"))
+            row = int(np.flatnonzero(rows.order == error.row)[0])
+            run = int(np.searchsorted(np.cumsum(rows.counts), row, "right"))
             key = rows.keys[run].as_py()
-            raise KeyFailure(key, plain(error.row), error.rejected) from error.rejected
+            raise KeyFailure(key, value_of(error.row), error.rejected) from error.rejected
 
-    def _arrive(self, arrived: _Arrived, pos_of_slot: Ints) -> None:
+    def _process(self, arriving: _ArrivingRows, pos_of_slot: Ints) -> None:
+        """Advance the clocks of the keys with rows, and enter or buffer the rows on time."""
         state, rule, moment = self._state, self._rule, self._epoch.moment
-        slots, counts = arrived.slots, arrived.counts
+        slots, counts, times_us = arriving.slots, arriving.counts, arriving.times_us
         starts = starts_of(counts)
         run_of_row = np.repeat(np.arange(len(counts)), counts)
         slot_of_row = slots[run_of_row]
-        times_us = arrived.times_us
         refused = rule.too_far_ahead(times_us, moment)
         time_rows = ClockRows(
             run_of_row,
             times_us,
             starts,
-            arrived.reached_us,
-            arrived.others_us,
-            arrived.own_us,
+            arriving.progress_us,
+            arriving.bound_us,
+            arriving.own_progress_us,
         )
         before = self._epoch.before
         watermark_us, candidate_us = rule.advanced(
             time_rows, state.clocks.take(slots), refused, before
         )
         after_us = watermark_us[starts + counts - 1]
-        numbers = state.arrival_counts[slot_of_row] + ranges(
-            np.zeros(len(counts), np.int64), counts
-        )
+        numbers = state.arrival_counts[slot_of_row] + _numbers_in_runs(counts)
         state.arrival_counts[slots] += counts
-        reached_us = rule.now(state.clocks, before)
-        reached_us[slots] = after_us
-        heard = np.ones(len(slots), np.bool_)
+        watermark_of_slot = rule.now(state.clocks, before)
+        watermark_of_slot[slots] = after_us
+        is_accepted = np.ones(len(slots), np.bool_)
         if refused is not None:
-            heard = np.add.reduceat(~refused, starts) > 0
-        rule.end_epoch(state.clocks, KeyProgress(slots, candidate_us, after_us, heard), moment)
-        entering = EnteringRows(arrived.order, slot_of_row, times_us, numbers, watermark_us)
-        entering = self._without_late(entering, refused, arrived)
+            is_accepted = np.add.reduceat(~refused, starts) > 0
+        rule.end_epoch(
+            state.clocks, KeyProgress(slots, candidate_us, after_us, is_accepted), moment
+        )
+        entering = EnteringRows(arriving.order, slot_of_row, times_us, numbers, watermark_us)
+        entering = self._reject(entering, refused, arriving)
         if self._plan.waits:
-            entering = self._wait(entering, arrived, reached_us, pos_of_slot)
-        self._enter(entering, arrived.values, arrived.one, pos_of_slot, arrived.sources_of)
-        self._advance(reached_us, pos_of_slot)
+            entering = self._buffer(entering, arriving, watermark_of_slot, pos_of_slot)
+        self._enter(entering, arriving.values, arriving.value_of, pos_of_slot, arriving.sources_of)
+        self._advance(watermark_of_slot, pos_of_slot)
 
-    def _without_late(
-        self, entering: EnteringRows, refused: Mask | None, arrived: _Arrived
+    def _reject(
+        self, entering: EnteringRows, refused: Mask | None, arriving: _ArrivingRows
     ) -> EnteringRows:
-        """Those that may enter windows; the others are late."""
+        """Emit rows that are too far ahead or late at once; returns the others."""
         if refused is not None:
-            out = entering.take(refused)
-            self._emitter.count(LateReason.TOO_FAR_AHEAD.value, len(out.rows))
-            self._miss_all(out, LateReason.TOO_FAR_AHEAD, arrived.one)
+            ahead = entering.take(refused)
+            self._emitter.count(LateReason.TOO_FAR_AHEAD.value, len(ahead.rows))
+            self._add_without_windows(ahead, LateReason.TOO_FAR_AHEAD, arriving.value_of)
             entering = entering.take(~refused)
         if not self._windowing.is_late_at_once:
             return entering
-        late = entering.times_us < entering.watermark_us
-        if not late.any():
+        is_late = is_behind(entering.times_us, entering.watermark_us)
+        if not is_late.any():
             return entering
-        rows = entering.take(late)
-        first, counts = self._windowing.missed_by(rows.times_us)
-        missed = LateRows(*rows, first, counts, LateReason.LATE)
-        self._emitter.late(missed, arrived.one, arrived.sources_of(rows.rows))
-        return entering.take(~late)
+        late = entering.take(is_late)
+        late_rows = LateRows(*late, *self._windowing.missed_by(late.times_us), LateReason.LATE)
+        self._emitter.add_late(late_rows, arriving.value_of, arriving.sources_of(late.rows))
+        return entering.take(~is_late)
 
-    def _miss_all(self, rows: EnteringRows, reason: LateReason, one: Callable[[int], Any]) -> None:
-        """Values that enter no window, of which none can be named."""
-        nothing = np.zeros(len(rows.rows), np.int64)
-        self._emitter.late(LateRows(*rows, nothing, nothing, reason), one)
+    def _add_without_windows(
+        self, rows: EnteringRows, reason: LateReason, value_of: Callable[[int], Any]
+    ) -> None:
+        """Collect items of the late stream that name no missed window."""
+        zeros = np.zeros(len(rows.rows), np.int64)
+        self._emitter.add_late(LateRows(*rows, zeros, zeros, reason), value_of)
 
-    def _wait(
-        self, entering: EnteringRows, arrived: _Arrived, watermark_us: Ints, pos_of_slot: Ints
+    def _buffer(
+        self, entering: EnteringRows, arriving: _ArrivingRows, watermark_us: Ints, pos_of_slot: Ints
     ) -> EnteringRows:
-        """Let values wait, and those that have waited enter that the watermark has passed.
+        """Buffer rows, and enter buffered values that the watermark has passed.
 
         Returns:
-            The values that need not wait, as they come after all of these: in order of time.
+            The rows that need no buffer, as they enter after these values; sorted by the watermark
+            at which they enter.
         """
         buffered = self._state.buffered
-        # A value behind the watermark, in a count window, enters at once: at the watermark then.
+        # In a count window a value behind the watermark enters at once, at the current watermark.
         enters_us = np.maximum(entering.times_us, entering.watermark_us)
         entering = entering._replace(watermark_us=enters_us)
-        at_once = buffered.skips_buffer(entering.slots, enters_us, watermark_us)
-        stays = entering.take(~at_once)
-        values = arrived.objects(stays.rows)
-        new = BufferedValues(stays.slots, stays.times_us, stays.numbers, values, stays.watermark_us)
-        self._state.buffered = buffered.merge(new)
+        skips = buffered.skips_buffer(entering.slots, enters_us, watermark_us)
+        new = entering.take(~skips)
+        values = object_reader(arriving.values)(new.rows)
+        self._state.buffered = buffered.merge(
+            BufferedValues(new.slots, new.times_us, new.numbers, values, new.watermark_us)
+        )
         self._release(watermark_us, pos_of_slot)
-        enters = entering.take(at_once)
-        return enters.take(order_by(enters.slots, enters.watermark_us))
+        direct = entering.take(skips)
+        return direct.take(order_by(direct.slots, direct.watermark_us))
 
     def _advance(self, watermark_us: Ints, pos_of_slot: Ints) -> list[Ints]:
-        """Bring each slot's watermark here: what waits enters, and windows close.
+        """Advance each slot's watermark: enter buffered values that it passes, and close windows.
 
         Returns:
-            The slots whose windows have closed or got values, some of them more than once.
+            The slots with windows that closed or buffered values that entered; may repeat.
         """
         released = self._release(watermark_us, pos_of_slot)
         state = self._state
-        self._emitter.send_late(state.keys, pos_of_slot)
+        self._emitter.emit_late(state.keys, pos_of_slot)
         windows = state.windows
         closed_at_us = self._windowing.closed_at_us(state)
-        closing = closed_at_us <= watermark_us[windows.slots]
-        rows = np.flatnonzero(closing)
-        self._emitter.close(windows, rows, closed_at_us[rows], state.keys, pos_of_slot)
+        is_closing = has_closed(closed_at_us, watermark_us[windows.slots])
+        rows = np.flatnonzero(is_closing)
+        self._emitter.emit_closed(windows, rows, closed_at_us[rows], state.keys, pos_of_slot)
         if not len(rows):
             return released
         closed = windows.slots[rows]
         self._changed[closed] = True
         state.counted_values = self._windowing.counted_after(state, rows)
-        state.windows = windows.take(~closing)
+        state.windows = windows.take(~is_closing)
         return [*released, closed]
 
     def _release(self, watermark_us: Ints, pos_of_slot: Ints) -> list[Ints]:
-        """Let enter what waits and has been passed; returns the slots of these values."""
+        """Enter buffered values that the watermark has passed; returns the slots of the values."""
         state = self._state
-        passed = state.buffered.times_us <= watermark_us[state.buffered.slots]
-        if not passed.any():
+        is_passed = state.buffered.times_us <= watermark_us[state.buffered.slots]
+        if not is_passed.any():
             return []
-        out, state.buffered = state.buffered.release(passed)
-        self._changed[out.slots] = True
-        rows = np.arange(len(out))
-        entering = EnteringRows(rows, out.slots, out.times_us, out.numbers, out.enters_us)
-        values = fields_as_records(out.values, self._plan.fields)
-        self._enter(entering, values, out.values.__getitem__, pos_of_slot)
-        return [out.slots]
+        released, state.buffered = state.buffered.release(is_passed)
+        self._changed[released.slots] = True
+        entering = EnteringRows(
+            np.arange(len(released)),
+            released.slots,
+            released.times_us,
+            released.numbers,
+            released.enters_us,
+        )
+        values = fields_as_records(released.values, self._plan.fields)
+        self._enter(entering, values, released.values.__getitem__, pos_of_slot)
+        return [released.slots]
 
     def _enter(
         self,
         entering: EnteringRows,
         values: Values,
-        one: Callable[[int], Any],
+        value_of: Callable[[int], Any],
         pos_of_slot: Ints,
         sources_of: Callable[[Ints], Ints | None] = lambda _: None,
     ) -> None:
-        """Let values enter the windows that are open when they come."""
-        entered = self._entered_numbers(entering.slots)
+        """Add rows to the windows that are open as each row enters, and emit rejected rows.
+
+        Raises:
+            KeyFailure: when a user's function raised.
+        """
+        entry_numbers = self._entry_numbers(entering.slots)
         state, plan = self._state, self._plan
         if plan.emit == "epoch":
             state.windows.track_changes()
         batch = RowBatch(
-            entering, values, entered, plan.keeps_latest, not plan.waits, plan.emit, []
+            entering, values, entry_numbers, plan.keeps_latest, not plan.waits, plan.emit, []
         )
         try:
             rejected = self._windowing.enter(state, batch)
@@ -351,41 +366,40 @@ class ShardWindows(ShardLogic):
             cause = error.__cause__
             if cause is None:
                 raise
-            raise KeyFailure(state.keys[slot].as_py(), one(error.row), cause) from cause
+            raise KeyFailure(state.keys[slot].as_py(), value_of(error.row), cause) from cause
         if plan.emit == "update":
-            self._emitter.updated(batch.updates, state.keys, pos_of_slot)
+            self._emitter.emit_updates(batch.updates, state.keys, pos_of_slot)
         else:
-            self._emitter.take_back(batch.updates)
+            self._emitter.add_retractions(batch.updates)
         self._emitter.count(LateReason.GAP.value, len(rejected.in_gap))
-        self._miss_all(entering.take(rejected.in_gap), LateReason.GAP, one)
+        self._add_without_windows(entering.take(rejected.in_gap), LateReason.GAP, value_of)
         late = entering.take(rejected.late)
-        missed = LateRows(*late, rejected.ids, rejected.counts, LateReason.LATE)
+        late_rows = LateRows(*late, rejected.ids, rejected.counts, LateReason.LATE)
         if len(late.rows):
-            self._emitter.late(missed, one, sources_of(late.rows))
+            self._emitter.add_late(late_rows, value_of, sources_of(late.rows))
 
-    def _entered_numbers(self, slots: Ints) -> Ints:
-        """The number of each value in the order in which its key's values enter windows."""
+    def _entry_numbers(self, slots: Ints) -> Ints:
+        """Return the entry number of each row; arbitrary numbers if the plan uses none."""
         if not self._plan.counts_arrivals:
             return slots
         state = self._state
         starts = run_starts(slots)
         counts = np.diff(starts, append=len(slots))
-        numbers = state.entry_counts[slots] + ranges(np.zeros(len(counts), np.int64), counts)
+        numbers = state.entry_counts[slots] + _numbers_in_runs(counts)
         state.entry_counts[slots[starts]] += counts
         return numbers
 
     def _slots_of(self, keys: pa.Array) -> Ints:
-        """The slot of each key; keys that have none get one."""
+        """Return the slot of each key; new keys are added to the state."""
         state = self._state
         keys = keys.cast(pa.large_string())
         if not state.count:
-            new = np.arange(len(keys))
-            slots = new
+            slots = new = np.arange(len(keys))
         else:
             found = pc.index_in(keys, value_set=state.keys)
-            unknown = found.is_null().to_numpy(zero_copy_only=False)
+            is_new = found.is_null().to_numpy(zero_copy_only=False)
             slots = found.fill_null(0).to_numpy().astype(np.int64)
-            new = np.flatnonzero(unknown)
+            new = np.flatnonzero(is_new)
             slots[new] = state.count + np.arange(len(new))
         if len(new):
             self._state = state.concat(
@@ -395,7 +409,7 @@ class ShardWindows(ShardLogic):
         return slots
 
     def _due_us(self) -> Ints:
-        """When each slot is due."""
+        """Return the due time of each slot, encoded as `WatermarkRule.due_us` returns it."""
         state, moment = self._state, self._epoch.moment
         next_us = state.buffered.next_us(state.count)
         if len(state.windows):
@@ -404,34 +418,46 @@ class ShardWindows(ShardLogic):
             close_us = self._windowing.closed_at_us(state)[first]
             next_us[slots] = np.minimum(next_us[slots], close_us)
         due_us = self._rule.due_us(next_us, state.clocks, moment)
-        after_us = self._rule.forget_after_us
-        if after_us >= NEVER:
+        if self._rule.forget_after_us >= NEVER:
             return due_us
-        forgotten_us = np.minimum(state.clocks.last_value_us + after_us + moment.downtime_us, NEVER)
-        return np.where(state.has_values(), due_us, forgotten_us)
+        return np.where(state.has_values(), due_us, self._expires_us(moment))
 
 
-class _Arrived(NamedTuple):
-    """An epoch's rows, key after key in order of slot, those without a timestamp left out."""
+class _ArrivingRows(NamedTuple):
+    """The rows of an epoch with a timestamp, sorted by slot, those of a key in order of arrival.
+
+    Attributes:
+        values: the values that `order` refers to.
+        value_of: returns a value as a Python object.
+        order: the index of each row's value.
+        slots: the slots of the keys with rows, ascending.
+        counts: the number of rows of each of these keys.
+        times_us: the timestamp of each row.
+        progress_us: as `ClockRows.progress_us`.
+        bound_us: as `ClockRows.bound_us`.
+        own_progress_us: as `ClockRows.own_progress_us`.
+        sources: the number of each row's source partition in the epoch, where it is known.
+    """
 
     values: Values
-    one: Callable[[int], Any]
+    value_of: Callable[[int], Any]
     order: Ints
     slots: Ints
     counts: Ints
     times_us: Ints
-    reached_us: Ints | None
-    others_us: Ints | None
-    own_us: Ints | None
+    progress_us: Ints | None
+    bound_us: Ints | None
+    own_progress_us: Ints | None
     sources: Ints | None
 
     def sources_of(self, rows: Ints) -> Ints | None:
-        """Return the number of the source partition of values, where these are known."""
+        """Return the number of the source partition of values, given by index."""
         if self.sources is None:
             return None
         by_value = np.argsort(self.order)
         return self.sources[by_value[np.searchsorted(self.order, rows, sorter=by_value)]]
 
-    def objects(self, rows: Ints) -> list[Any]:
-        """Values as Python objects."""
-        return object_reader(self.values)(rows)
+
+def _numbers_in_runs(counts: Ints) -> Ints:
+    """Return the number of each row in its run, from 0."""
+    return ranges(np.zeros(len(counts), np.int64), counts)

@@ -14,6 +14,7 @@ from flow_windowing.columnar.windows.panes import add_by_pane
 from flow_windowing.columnar.windows.row_batch import RejectedRows, RowBatch, WindowGroups
 from flow_windowing.columnar.windows.window_ranges import WindowRanges, grouped_chunks
 from flow_windowing.columnar.windows.windowing import Windowing
+from flow_windowing.rules.lateness import has_closed
 
 
 class IndexedWindows(Windowing):
@@ -38,7 +39,7 @@ class IndexedWindows(Windowing):
 
         This implementation is for ranges of one window.
         """
-        return (self.closes_of(first) <= watermark_us).astype(np.int64)
+        return has_closed(self.closes_of(first), watermark_us).astype(np.int64)
 
     @override
     def missed_by(self, times_us: Ints) -> tuple[Ints, Ints]:

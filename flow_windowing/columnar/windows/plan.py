@@ -58,7 +58,7 @@ class WindowPlan:
         """
         if not all(has_columns(one) for one in self.aggregators):
             return ()
-        read = (getattr(one, "field", None) for one in self.aggregators)
+        read = (one.field_read for one in self.aggregators)
         fields = {field for field in read if isinstance(field, str)}
         return () if any("." in field for field in fields) else tuple(sorted(fields))
 

@@ -267,5 +267,5 @@ def test_a_builder_that_makes_no_logic_is_told() -> None:
     error = failure_of(lambda up: win.window("windows", up, CLOCK, MINUTE, lambda _state: 7))
     first = str(error).splitlines()[0]
     assert first == (
-        "step 'windows': the builder raised TypeError: it made 7, which is no WindowLogic"
+        "step 'windows': the builder raised TypeError: a builder must return a WindowLogic, got 7"
     )

@@ -31,7 +31,7 @@ CLOCKS = [
     (("at", "5s"), {"scope": "step"}, FlowBuildError, "scope must be 'key' or 'stream'"),
     (("at", "5s"), {"forget_after": 1}, DurationError, "forget_after must be a duration, got int"),
     (("at", "5s"), {"forget_after": "-1s"}, FlowBuildError, "forget_after must not be negative"),
-    (("at", "5s"), {"forget_after": "0s"}, FlowBuildError, "must be more than nothing, got '0s'"),
+    (("at", "5s"), {"forget_after": "0s"}, FlowBuildError, "must be positive, got '0s'"),
     (
         ("at", "5s"),
         {"forget_after": "1d", "scope": "stream"},
@@ -77,7 +77,7 @@ WINDOWERS: list[tuple[type, str, Any, type[Exception], str]] = [
     *((one, name, 3, DurationError, "must be a duration, got int 3") for one, name in DURATIONS),
     *((one, name, "x", DurationError, "'x' is not a duration") for one, name in DURATIONS),
     *(
-        (one, name, value, FlowBuildError, f"must be more than nothing, got '{value}'")
+        (one, name, value, FlowBuildError, f"must be positive, got '{value}'")
         for one, name in POSITIVE
         for value in ("0s", "-1h")
     ),
@@ -122,7 +122,7 @@ def test_of_a_windower(
 
 
 def test_no_two_values_could_be_in_a_session_without_a_gap_that_leaves_it_out() -> None:
-    with pytest.raises(FlowBuildError, match="gap must be more than nothing when inclusive=False"):
+    with pytest.raises(FlowBuildError, match="gap must be positive when inclusive=False"):
         win.SessionWindower("0s", inclusive=False)
 
 
@@ -211,7 +211,9 @@ def test_a_key_that_is_no_function_is_refused_by_the_step_that_keys() -> None:
 
 def test_nothing_to_aggregate_is_refused() -> None:
     clock, hours = win.SystemClock(), win.TumblingWindower("1h")
-    with pytest.raises(FlowBuildError, match="step 'w': name at least one aggregate"):
+    with pytest.raises(
+        FlowBuildError, match="step 'w': aggregate_window needs at least one aggregate"
+    ):
         win.aggregate_window("w", a_stream(), clock, hours)
 
 

@@ -485,7 +485,7 @@ class NoZone(tzinfo):
         (
             {"tz": NoZone()},
             FlowBuildError,
-            "CalendarWindower: tz must tell the local time at every instant, "
+            "CalendarWindower: tz must have a local time at every instant, "
             "but NoZone() raised NotImplementedError: ",
         ),
         (

@@ -85,8 +85,8 @@ def test_the_ends_of_the_calendar_have_windows(timestamp: int) -> None:
 @pytest.mark.parametrize(
     ("arguments", "kind", "message"),
     [
-        ({"length": "0s"}, FlowBuildError, "length must be more than nothing, got '0s'"),
-        ({"length": "-1h"}, FlowBuildError, "length must be more than nothing, got '-1h'"),
+        ({"length": "0s"}, FlowBuildError, "length must be positive, got '0s'"),
+        ({"length": "-1h"}, FlowBuildError, "length must be positive, got '-1h'"),
         ({"length": "an hour"}, DurationError, "TumblingWindower: length 'an hour' is not a"),
         ({"length": "1h", "align_to": "now"}, FlowTypeError, "align_to must be an aware datetime"),
         (

@@ -22,6 +22,7 @@ from flow_windowing.columnar.windows.sessions.history import (
     SessionHistory,
     SessionRef,
 )
+from flow_windowing.rules.lateness import is_behind
 from flow_windowing.windowers.sessions import SessionState, SessionWindower
 
 
@@ -87,8 +88,8 @@ def assign_sessions(
     of_clusters = cluster_sessions(clusters, windows, spans, entering, reach_us)
     is_single = of_clusters.is_single
     if late_if_behind:
-        is_behind = entering.times_us < entering.watermark_us
-        is_single[clusters.of_value[is_behind]] = False
+        may_be_late = is_behind(entering.times_us, entering.watermark_us)
+        is_single[clusters.of_value[may_be_late]] = False
     is_direct = is_single[clusters.of_value]
     ids = of_clusters.ids[clusters.of_value]
     is_accepted = np.ones(len(ids), np.bool_)
