@@ -21,7 +21,6 @@ FUNCTION_LINES = 60
 """Lines of a function without its docstring."""
 
 LONG_MODULES: Mapping[str, int] = {
-    "flow.engine.feed.feed": 574,
     "flow.operators.stateless": 518,
 }
 """Modules that are longer, with the lines of today: remove each once it is shorter."""

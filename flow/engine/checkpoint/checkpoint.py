@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 
 from flow.engine.checkpoint.admission import Admission, Recovery
 from flow.engine.checkpoint.storage import Storage
-from flow.engine.local import DEFAULT_SHARDS
+from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.plan.plan import Plan
 from flow.errors import CheckpointError
 

@@ -11,24 +11,23 @@ rests.
 
 from __future__ import annotations
 
-import json
 import logging
-import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
 
-from flow.columns.chunks import MAX_SOURCES, MAX_SPLITS
-from flow.connectors.source import Json, Planner, Slice, Split
+from flow.columns.chunks import MAX_SOURCES
+from flow.connectors.source import Json, Planner, Slice
 from flow.engine.epoch.context import Control, ReadUpTo, SourcePartition, Stats
-from flow.engine.epoch.failures import naming
 from flow.engine.epoch.lateness import late_sources, source_name
-from flow.engine.feed.kept_offsets import Releases
+from flow.engine.feed.offsets import EpochOffset, Origin, newest_name
+from flow.engine.feed.planner_calls import REST_SECONDS, ask, check_slice
+from flow.engine.feed.retained_offsets import Releases
+from flow.engine.feed.stop import FeedEnd
+from flow.engine.feed.system_time import SystemTime, wall_time
 from flow.engine.plan.plan import Plan
 from flow.engine.steps.reading import Reading
-from flow.errors import FlowError, SourceError, StepError, brief, shorten
+from flow.errors import SourceError
 from flow.instants import NEVER, NO_PROGRESS, Moment
 
 _LEFT_OUT = (
@@ -36,106 +35,7 @@ _LEFT_OUT = (
     "which starts afresh: that is left out"
 )
 HEARTBEAT_US = 10_000_000
-REST_SECONDS = 0.05
-"""How long the feed waits before it asks its sources again."""
-
-Answer = TypeVar("Answer")
-
 logger = logging.getLogger("flow")
-
-SystemTime: TypeAlias = Callable[[], int]
-"""Gives the system time in microseconds; the only place where the machine's clock is read."""
-
-
-def wall_time() -> int:
-    """The machine's clock."""
-    return time.time_ns() // 1000
-
-
-@dataclass(frozen=True)
-class FixedTime:
-    """A system time that stands still, but for what sources advance it by; for tests."""
-
-    now_us: int
-
-    def __call__(self) -> int:
-        return self.now_us
-
-
-@dataclass(frozen=True)
-class EpochOffset:
-    """Where an epoch ends, and all that is needed to run it again.
-
-    Attributes:
-        control: its system time, and whether the input ends with it; ``None`` before the first.
-        at: the offset that each input has reached, by step.
-        read: what it reads.
-        seed: the directory of the state that it puts in place.
-        again: what sets it apart from the one before where nothing else does. The clock may stand
-            still, or be set back; and of a source that has come no further Spark asks nothing.
-    """
-
-    control: Control | None = None
-    at: Mapping[str, Json] = field(default_factory=dict)
-    read: tuple[tuple[str, Split], ...] = ()
-    seed: str | None = None
-    again: bool = False
-
-    def to_json(self) -> Json:
-        """The offset as JSON."""
-        if self.control is None:
-            return {"v": 1}
-        offset = {
-            "v": 1,
-            **self.control.to_json(),
-            "at": dict(self.at),
-            "read": [[step, one.what, one.partition, one.order] for step, one in self.read],
-        }
-        if self.again:
-            offset["again"] = True
-        return offset if self.seed is None else {**offset, "seed": self.seed}
-
-    @classmethod
-    def from_json(cls, offset: Json) -> EpochOffset:
-        """The offset in JSON made by `to_json`."""
-        if "now" not in offset:
-            return cls()
-        control = Control.from_json(offset)
-        read = tuple((step, Split(what, part, order)) for step, what, part, order in offset["read"])
-        return cls(control, offset["at"], read, offset.get("seed"), offset.get("again", False))
-
-    def readings(self) -> list[Reading]:
-        """The tasks that read the epoch's input, in order of input, partition and place."""
-        sources = None if self.control is None else self.control.sources
-        numbers = {partition: number for number, partition in enumerate(sources or ())}
-        return [
-            Reading(step, split, origin, source=numbers.get((step, split.partition)))
-            for origin, (step, split) in enumerate(self.read)
-        ]
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where a later generation of a checkpoint starts from.
-
-    Attributes:
-        start: where the generation before had come.
-        begun: the epoch that it had begun and not finished: it is run again.
-        seed: the directory of its state.
-    """
-
-    start: EpochOffset
-    begun: EpochOffset | None
-    seed: str
-
-
-class FeedEnd:
-    """How a run ends: events that the feed sets, and the run waits for."""
-
-    def __init__(self) -> None:
-        self.done = threading.Event()
-        self.stop_asked = threading.Event()
-        self.closed = threading.Event()
 
 
 @dataclass
@@ -261,7 +161,7 @@ class Feed:
             if step_id in self.planners and self.kept_as.get(step_id, step_id) in epoch.at:
                 wanted.append(reading)
                 continue
-            name = _newest_name(step_id, epoch.at)
+            name = newest_name(step_id, epoch.at)
             if name not in self._left_out:
                 logger.warning(_LEFT_OUT, step_id)
             self._left_out[name] = start.at.get(name)
@@ -301,7 +201,7 @@ class Feed:
             return
         self._released = self.last
         for name, oldest in self.releases.due().items():
-            _asked(name, partial(_release, self.planners[name], now_us), oldest)
+            ask(name, partial(_release, self.planners[name], now_us), oldest)
 
     def _slices(self, start: EpochOffset, now_us: int) -> dict[str, Slice]:
         self._put_off = self._ahead(start)
@@ -319,12 +219,12 @@ class Feed:
             planner = self.planners[name]
             reached = {n: us for (of, n), us in self.reached.items() if of == name}
             if reached:
-                _asked(name, planner.hear, reached)
-            planned = _asked(name, planner.next, self._offset(start, name))
+                ask(name, planner.hear, reached)
+            planned = ask(name, planner.next, self._offset(start, name))
             if planned is not None:
-                slices[name] = _checked(name, planned)
+                slices[name] = check_slice(name, planned)
                 continue
-            until_us = _asked(name, partial(_read_until, planner, None, now_us), None)
+            until_us = ask(name, partial(_read_until, planner, None, now_us), None)
             if until_us is not None:
                 self._polled[name] = min(until_us, now_us) - (self._downtime_us or 0)
         return slices
@@ -364,7 +264,7 @@ class Feed:
         if self.foreign:
             return False
         return all(
-            _asked(name, planner.finished, self._offset(start, name))
+            ask(name, planner.finished, self._offset(start, name))
             for name, planner in self.planners.items()
         )
 
@@ -419,7 +319,7 @@ class Feed:
             elif planned is not None:
                 # What comes after time was moved in a test had not come before.
                 before_us = now_us - down_us if planned.advance_us else before_us
-                until_us = _asked(name, partial(_read_until, planner, planned, now_us), None)
+                until_us = ask(name, partial(_read_until, planner, planned, now_us), None)
                 read_us = before_us if until_us is None else min(until_us, now_us) - down_us
                 after_us = max(before_us, read_us)
             clocks[name] = ReadUpTo(before_us, after_us)
@@ -512,39 +412,6 @@ class Feed:
         return start
 
 
-class StopFlag:
-    """Lets another thread, or a signal, ask a run to stop between two epochs."""
-
-    def __init__(self) -> None:
-        self._feeds: list[Feed] = []
-        self.asked = threading.Event()
-
-    def ask(self) -> None:
-        """Ask the run to finish the epoch in hand and stop."""
-        self.asked.set()
-        for feed in self._feeds:
-            feed.end.stop_asked.set()
-
-    def watch(self, feed: Feed) -> None:
-        """Let a feed know when the run is asked to stop."""
-        self._feeds.append(feed)
-        if self.asked.is_set():
-            feed.end.stop_asked.set()
-
-
-def _asked(step_id: str, question: Callable[[Json], Answer], offset: Json) -> Answer:
-    """What a planner answers; what it raises that is no error of ours becomes one."""
-    try:
-        return question(offset)
-    except SourceError as error:
-        raise naming(step_id, error) from error.__cause__
-    except FlowError:
-        raise
-    except (Exception, SystemExit, GeneratorExit) as error:
-        problem = f"planning what to read raised {brief(error)}"
-        raise StepError(step_id, problem) from error
-
-
 def _read_until(planner: Planner, planned: Slice | None, now_us: int, _: Json) -> int | None:
     """Return the system time up to which a source is read, once its slice is read."""
     return planner.read_until_us(now_us, planned is not None and bool(planned.behind))
@@ -553,40 +420,3 @@ def _read_until(planner: Planner, planned: Slice | None, now_us: int, _: Json) -
 def _release(planner: Planner, now_us: int, oldest: Json) -> None:
     """Tell a planner the oldest offset that a run may still go on from."""
     planner.release(oldest, now_us)
-
-
-def _newest_name(step_id: str, names: Iterable[str]) -> str:
-    """The name that an input keeps its offset under: its id, or what the last reset made of it."""
-    start = json.dumps([step_id])[:-1] + ","
-    reset = {json.loads(one)[1]: one for one in names if one.startswith(start)}
-    return reset[max(reset)] if reset else step_id
-
-
-def _checked(step_id: str, planned: Slice) -> Slice:
-    if any(not 0 <= split.order < MAX_SPLITS for split in planned.splits):
-        raise SourceError(
-            f"step {step_id!r}: a slice may have at most {MAX_SPLITS} splits a partition"
-        )
-    for what, value in (("offset", planned.end), *(("split", one.what) for one in planned.splits)):
-        try:
-            json.dumps(value)
-        except (TypeError, ValueError, RecursionError) as error:
-            problem = f"its source's {what} must be JSON, got {shorten(value)}: {error}"
-            raise StepError(step_id, problem) from error
-    return planned
-
-
-def plan_everything(planners: Mapping[str, Planner]) -> dict[str, list[Slice]]:
-    """Return all slices of bounded sources, one after the other, by input: what a batch reads."""
-    slices: dict[str, list[Slice]] = {}
-    for step_id, planner in planners.items():
-        offset: Any = None
-        slices[step_id] = []
-        while not _asked(step_id, planner.finished, offset):
-            planned = _asked(step_id, planner.next, offset)
-            if planned is None:  # nothing now, but more to come: a bounded source ends by itself
-                time.sleep(REST_SECONDS)
-                continue
-            slices[step_id].append(_checked(step_id, planned))
-            offset = planned.end
-    return slices

@@ -21,17 +21,20 @@ from flow.engine.epoch.context import Control, SourcePartition, Stats
 from flow.engine.epoch.lateness import late_sources, source_name
 from flow.engine.epoch.summary import Summary
 from flow.engine.feed.batch_plan import BatchPlan, batch_plan
-from flow.engine.feed.feed import SystemTime, plan_everything, wall_time
+from flow.engine.feed.planner_calls import plan_everything
 from flow.engine.feed.sources import is_foreign, planner_of, source_of
-from flow.engine.local import DEFAULT_SHARDS
+from flow.engine.feed.system_time import SystemTime, wall_time
 from flow.engine.packets.packets import CONTROL, PACKET_DDL, Packet
+from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.plan.plan import Plan
 from flow.engine.spark.epochs import EpochOutputs
 from flow.engine.spark.foreign import foreign_packets
 from flow.engine.spark.rows import Layout
 from flow.engine.spark.session.failures import spark_problem
 from flow.engine.spark.session.jvm import jvm_needed
-from flow.engine.spark.session.session import SPARK_LOG, disks_of, query_conf
+from flow.engine.spark.session.query_conf import query_conf
+from flow.engine.spark.session.session import disks_of
+from flow.engine.spark.session.spark_log import SPARK_LOG
 from flow.engine.spark.shipping import ShippedPlan
 from flow.engine.spark.task_writing import TaskWriting, write_partition
 from flow.engine.state.key_states import KeyStates

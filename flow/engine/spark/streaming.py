@@ -21,12 +21,16 @@ from flow.engine.checkpoint.checkpoint import NAME as CHECKPOINT_NAME
 from flow.engine.checkpoint.checkpoint import Checkpoint
 from flow.engine.checkpoint.lock import CheckpointLock
 from flow.engine.checkpoint.storage import Storage
+from flow.engine.checkpoint.upkeep import Upkeep
 from flow.engine.checkpoint.watch import CheckpointWatch
 from flow.engine.epoch.context import Stats
 from flow.engine.epoch.summary import Summary
-from flow.engine.feed.feed import EpochOffset, Feed, Origin, StopFlag, SystemTime, wall_time
-from flow.engine.feed.kept_offsets import Releases, oldest_offsets
+from flow.engine.feed.feed import Feed
+from flow.engine.feed.offsets import EpochOffset, Origin
+from flow.engine.feed.retained_offsets import Releases, oldest_offsets
 from flow.engine.feed.sources import is_foreign, keep_static_frames, planners_of
+from flow.engine.feed.stop import StopFlag
+from flow.engine.feed.system_time import SystemTime, wall_time
 from flow.engine.packets.packets import PACKET_DDL
 from flow.engine.plan.plan import Plan
 from flow.engine.spark.epochs import EpochOutputs
@@ -37,11 +41,12 @@ from flow.engine.spark.level_processor import LevelProcessor
 from flow.engine.spark.rows import Layout
 from flow.engine.spark.session.failures import JVM_ERRORS, full_disk_problem, spark_problem
 from flow.engine.spark.session.jvm import SESSION_STOPPED, is_stopped, jvm_needed
-from flow.engine.spark.session.session import SPARK_LOG, disks_of, query_conf
+from flow.engine.spark.session.query_conf import query_conf
+from flow.engine.spark.session.session import disks_of
+from flow.engine.spark.session.spark_log import SPARK_LOG
 from flow.engine.spark.shipping import ShippedPlan
 from flow.engine.spark.task_writing import TaskWriting, write_partition
 from flow.engine.spark.ticker import FeedServer, TickReading
-from flow.engine.spark.upkeep import Upkeep
 from flow.engine.temporary import temporary_directory
 from flow.errors import CheckpointError, EngineError, FlowError, first_line, printable
 
@@ -165,7 +170,7 @@ class StreamingRun:
             plan=self.plan,
         )
         self._feed = feed
-        self.stop.watch(feed)
+        self.stop.watch(feed.end)
         server = FeedServer(feed, parallelism)
         query = None
         try:

@@ -25,7 +25,8 @@ from pyspark.sql.datasource import DataSource
 
 from flow.connectors.source import Json
 from flow.engine.epoch.context import Control
-from flow.engine.feed.feed import EpochOffset, Feed
+from flow.engine.feed.feed import Feed
+from flow.engine.feed.offsets import EpochOffset
 from flow.engine.packets.packets import CONTROL, PACKET_DDL, Packet
 from flow.engine.spark.rows import Layout
 from flow.engine.spark.shipping import ShippedPlan

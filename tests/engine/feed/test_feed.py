@@ -19,13 +19,10 @@ from flow import Dataflow, SourceError, StepError
 from flow.connectors.source import Json, Planner, Slice, Split
 from flow.engine.epoch.context import Control
 from flow.engine.feed.batch_plan import batch_plan
-from flow.engine.feed.feed import (
-    HEARTBEAT_US,
-    EpochOffset,
-    Feed,
-    FixedTime,
-    plan_everything,
-)
+from flow.engine.feed.feed import HEARTBEAT_US, Feed
+from flow.engine.feed.offsets import EpochOffset
+from flow.engine.feed.planner_calls import plan_everything
+from flow.engine.feed.system_time import FixedTime
 from flow.engine.plan.plan import compile_flow
 from flow.engine.steps.reading import Reading
 from flow.instants import Moment

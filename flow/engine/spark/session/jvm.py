@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from flow.engine.spark.session.failures import JVM_ERRORS
-from flow.engine.spark.session.session import SPARK_LOG
+from flow.engine.spark.session.spark_log import SPARK_LOG
 from flow.errors import CheckpointError, EngineError, FlowError
 
 SESSION_STOPPED = (

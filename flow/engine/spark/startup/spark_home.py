@@ -26,7 +26,11 @@ from typing import Any
 import pyspark
 from pyspark import SparkContext
 
-from flow.engine.spark.session.jvm_files import SUBMIT_OPTIONS
+from flow.engine.spark.startup.environment import (
+    SUBMIT_OPTIONS,
+    environment,
+    submit_options,
+)
 from flow.engine.temporary import new_directory
 from flow.errors import EnvironmentProblem
 
@@ -127,22 +131,12 @@ def _end_java() -> None:
             raise EnvironmentProblem(problem) from error
 
 
-@contextlib.contextmanager
-def _started_from(home: Path, java_options: str = "") -> Iterator[None]:
-    """Let a JVM that is started now have that home, and these options beside the user's own."""
-    wanted = {_HOME: str(home)}
+def _started_from(home: Path, java_options: str = "") -> contextlib.AbstractContextManager[None]:
+    """Start JVMs of a ``with`` block from a home, with options after the user's own."""
+    values = {_HOME: str(home)}
     if java_options:
-        options = (os.environ.get(SUBMIT_OPTIONS), java_options)
-        wanted[SUBMIT_OPTIONS] = " ".join(filter(None, options))
-    before = {name: os.environ.pop(name, None) for name in wanted}
-    os.environ.update(wanted)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            del os.environ[name]
-            if value is not None:
-                os.environ[name] = value
+        values |= submit_options(os.environ.get(SUBMIT_OPTIONS), java_options)
+    return environment(values)
 
 
 def _temporary_home() -> Path | None:
