@@ -1,4 +1,4 @@
-"""Upkeep of Spark's state store: what bounds the files of a checkpoint.
+"""Upkeep of Spark's state store, which bounds the files of a checkpoint.
 
 Each epoch writes a file of changes for each partition of a level. Spark's maintenance thread
 uploads a snapshot of the state now and then, and deletes the files that no kept epoch needs. It
@@ -20,11 +20,11 @@ from pyspark.sql import DataFrame
 from flow.engine.checkpoint.storage import Storage
 
 MAX_CHANGES = 20
-"""Epochs after the newest snapshot from which on a run makes a snapshot in its first epoch: twice
-Spark's own least number, so that it is left alone by runs that maintenance has kept up with."""
+"""Epochs after the newest snapshot after which a run makes a snapshot in its first epoch: twice
+Spark's own minimum, so that runs with regular maintenance make none."""
 
 _IN_TASKS = "spark.sql.streaming.stateStore.unloadOnCommit"
-"""Has a task do maintenance for the store that it has committed to, and close it."""
+"""Setting with which a task maintains and closes a store after its commit."""
 
 _VERSION = re.compile(r"(\d+)(?:_[^.]*)?\.(zip|changelog)")
 
@@ -44,11 +44,11 @@ class Upkeep:
 
     @property
     def conf(self) -> dict[str, str]:
-        """Settings that the query starts with."""
+        """Spark configuration for the start of the query."""
         return {_IN_TASKS: "true"} if self._in_tasks else {}
 
-    def planned(self, frame: DataFrame) -> None:
-        """Have the epochs after the first leave maintenance to Spark's thread again.
+    def end_first_epoch(self, frame: DataFrame) -> None:
+        """Return maintenance to Spark's thread after the first epoch.
 
         Args:
             frame: rows of an epoch that Spark has planned. Its session is the one that the query

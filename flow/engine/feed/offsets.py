@@ -13,15 +13,15 @@ from flow.engine.steps.reading import Reading
 
 @dataclass(frozen=True)
 class EpochOffset:
-    """Where an epoch ends, and all that is needed to run it again.
+    """End of an epoch, with everything that a replay needs.
 
     Attributes:
-        control: its system time, and whether the input ends with it; ``None`` before the first.
-        at: the offset that each input has reached, by step.
-        read: what it reads.
-        seed: the directory of the state that it puts in place.
-        again: what sets it apart from the one before where nothing else does. The clock may stand
-            still, or be set back; and of a source that has come no further Spark asks nothing.
+        control: system time, and True if the input ends; ``None`` before the first epoch.
+        at: offset of each input after the epoch, by the input's name in offsets.
+        read: splits that the epoch reads, each with its input's step id.
+        seed: directory of the state that the epoch restores; ``None`` if it restores none.
+        again: distinguishes the offset from an otherwise equal one before it. The clock may stand
+            still or be set back, and Spark plans no epoch if a source's offset is unchanged.
     """
 
     control: Control | None = None
@@ -31,7 +31,7 @@ class EpochOffset:
     again: bool = False
 
     def to_json(self) -> Json:
-        """The offset as JSON."""
+        """Return the offset as JSON."""
         if self.control is None:
             return {"v": 1}
         offset = {
@@ -46,7 +46,7 @@ class EpochOffset:
 
     @classmethod
     def from_json(cls, offset: Json) -> EpochOffset:
-        """The offset in JSON made by `to_json`."""
+        """Return the offset in JSON made by `to_json`."""
         if "now" not in offset:
             return cls()
         control = Control.from_json(offset)
@@ -54,7 +54,7 @@ class EpochOffset:
         return cls(control, offset["at"], read, offset.get("seed"), offset.get("again", False))
 
     def readings(self) -> list[Reading]:
-        """The tasks that read the epoch's input, in order of input, partition and place."""
+        """Return the tasks that read the epoch's input, ordered by input, partition and split."""
         sources = None if self.control is None else self.control.sources
         numbers = {partition: number for number, partition in enumerate(sources or ())}
         return [
@@ -65,12 +65,12 @@ class EpochOffset:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a later generation of a checkpoint starts from.
+    """Start of a later generation of a checkpoint.
 
     Attributes:
-        start: where the generation before had come.
-        begun: the epoch that it had begun and not finished: it is run again.
-        seed: the directory of its state.
+        start: last offset of the generation before.
+        begun: interrupted epoch of the generation before, to be replayed, if any.
+        seed: directory of the state of the generation before.
     """
 
     start: EpochOffset
@@ -79,7 +79,7 @@ class Origin:
 
 
 def newest_name(step_id: str, names: Iterable[str]) -> str:
-    """The name that an input keeps its offset under: its id, or what the last reset made of it."""
+    """Return the name of an input's offset: the step id, or the name since its last reset."""
     start = json.dumps([step_id])[:-1] + ","
     reset = {json.loads(one)[1]: one for one in names if one.startswith(start)}
     return reset[max(reset)] if reset else step_id

@@ -19,7 +19,11 @@ Answer = TypeVar("Answer")
 
 
 def ask(step_id: str, question: Callable[[Json], Answer], offset: Json) -> Answer:
-    """What a planner answers; what it raises that is no error of ours becomes one."""
+    """Call a planner with an offset.
+
+    Raises:
+        FlowError: when the planner fails; the error names the step.
+    """
     try:
         return question(offset)
     except SourceError as error:
@@ -52,14 +56,14 @@ def check_slice(step_id: str, planned: Slice) -> Slice:
 
 
 def plan_everything(planners: Mapping[str, Planner]) -> dict[str, list[Slice]]:
-    """Return all slices of bounded sources, one after the other, by input: what a batch reads."""
+    """Return all slices of bounded sources, in order, by input."""
     slices: dict[str, list[Slice]] = {}
     for step_id, planner in planners.items():
         offset: Any = None
         slices[step_id] = []
         while not ask(step_id, planner.finished, offset):
             planned = ask(step_id, planner.next, offset)
-            if planned is None:  # nothing now, but more to come: a bounded source ends by itself
+            if planned is None:  # no data now: a bounded source ends by itself
                 time.sleep(REST_SECONDS)
                 continue
             slices[step_id].append(check_slice(step_id, planned))

@@ -6,7 +6,13 @@ import threading
 
 
 class FeedEnd:
-    """How a run ends: events that the feed sets, and the run waits for."""
+    """Events at the end of a run.
+
+    Attributes:
+        done: the feed plans no further epoch.
+        stop_asked: the user has asked the run to stop.
+        closed: the run has stopped.
+    """
 
     def __init__(self) -> None:
         self.done = threading.Event()
@@ -15,20 +21,20 @@ class FeedEnd:
 
 
 class StopFlag:
-    """Lets another thread, or a signal, ask a run to stop between two epochs."""
+    """Flag with which another thread, or a signal handler, stops a run between two epochs."""
 
     def __init__(self) -> None:
         self._ends: list[FeedEnd] = []
         self.asked = threading.Event()
 
     def ask(self) -> None:
-        """Ask the run to finish the epoch in hand and stop."""
+        """Ask the run to finish the current epoch and stop."""
         self.asked.set()
         for end in self._ends:
             end.stop_asked.set()
 
     def watch(self, end: FeedEnd) -> None:
-        """Let a feed know when the run is asked to stop."""
+        """Register the events of a run, which `ask` stops."""
         self._ends.append(end)
         if self.asked.is_set():
             end.stop_asked.set()

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 SystemTime: TypeAlias = Callable[[], int]
-"""Gives the system time in microseconds; the only place where the machine's clock is read."""
+"""A function that returns the system time in µs: the only access to the machine's clock."""
 
 
 def wall_time() -> int:
-    """The machine's clock."""
+    """Return the time of the machine's clock, in µs since 1970."""
     return time.time_ns() // 1000
 
 
 @dataclass(frozen=True)
 class FixedTime:
-    """A system time that stands still, but for what sources advance it by; for tests."""
+    """System time of a test, which only a source's `advance_us` moves."""
 
     now_us: int
 

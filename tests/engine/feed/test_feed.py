@@ -130,7 +130,7 @@ def test_an_input_that_was_reset_in_an_epoch_in_hand_is_left_where_its_last_name
     feed = resting(kept_as={"in": '["in", 3]'})
     feed.next(before)
     assert feed.readings(before, hand) == []
-    assert feed._left_out == {newest: 1}
+    assert feed._skipped_offsets == {newest: 1}
 
 
 def test_a_source_that_wants_too_many_places_in_a_partition_is_refused() -> None:
