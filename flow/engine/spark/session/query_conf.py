@@ -66,14 +66,14 @@ def query_conf(
     only_packets: bool = False,
     extra: Mapping[str, str] | None = None,
 ) -> Iterator[None]:
-    """Set what a flow's query needs, and put back what there was.
+    """Set the configuration of a flow's query, and restore the old one at the end.
 
     Args:
         spark: the session.
-        partitions: how many partitions each level has.
-        kept_epochs: how many epochs are kept; as the session has it when left out.
-        local: whether the checkpoint that is written is on a file system of this machine.
-        only_packets: whether all rows that Spark meets are packets.
+        partitions: number of partitions of each level.
+        kept_epochs: number of retained epochs; ``None`` for the session's setting.
+        local: True if the checkpoint is on a file system of this machine.
+        only_packets: True if all rows that Spark processes are packets.
         extra: settings of this query alone.
     """
     wanted = {**QUERY_CONF, "spark.sql.shuffle.partitions": str(partitions), **(extra or {})}
@@ -90,7 +90,7 @@ def query_conf(
         with _large_plans(spark):
             yield
     finally:
-        # Where the JVM has ended there is nothing to put back, and what failed is to be seen.
+        # If the JVM has ended, the original failure must stay visible.
         with contextlib.suppress(*JVM_ERRORS):
             _put_back(spark, before)
 
@@ -105,7 +105,7 @@ def _put_back(spark: SparkSession, before: Mapping[str, str | None]) -> None:
 
 @contextlib.contextmanager
 def _large_plans(spark: SparkSession) -> Iterator[None]:
-    """Let a flow be large, with a table that its functions look things up in, say.
+    """Allow large flows, such as functions with a lookup table.
 
     Beyond a megabyte PySpark broadcasts what a Python source is made of, and what runs such sources
     in Spark's streams does not read broadcasts.

@@ -89,7 +89,7 @@ _LOCAL_CONF: Mapping[str, str] = {
 
 _PACKAGES = ("flow", "flow_windowing", "recovery")
 _IN_WORKERS = ("flow_windowing.columnar.windows.plan", "flow_windowing.columnar.step.shard")
-"""What is imported in workers alone, if anything of its package is in use."""
+"""Modules that only workers import, if their package is in use."""
 
 _STATE_SERVER = (
     "org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkStateServer"
@@ -101,7 +101,7 @@ LOG_LEVELS = ("ALL", "TRACE", "DEBUG", "INFO", *_QUIET_LEVELS)
 
 @dataclass(frozen=True)
 class SparkSettings:
-    """What to make a session from, when there is none.
+    """Settings of a new session.
 
     Attributes:
         master: the master URL, such as ``local[4]`` or ``spark://host:7077``; all cores of this
@@ -127,10 +127,10 @@ class SparkSettings:
 
 
 def make_session(name: str, settings: SparkSettings) -> SparkSession:
-    """Get the session there is, or make one that keeps its noise to a file.
+    """Return the active session, or start a session whose output goes to a file.
 
     Raises:
-        EnvironmentProblem: when there is no fitting Java.
+        EnvironmentProblem: when Java is missing or too old.
         EngineError: when Spark does not start.
     """
     if SparkContext._active_spark_context is not None:
@@ -155,7 +155,7 @@ def make_session(name: str, settings: SparkSettings) -> SparkSession:
 
 
 def disks_of(spark: SparkSession, checkpoint: str | None = None) -> RunDisks:
-    """The directories that a run on a session writes to beside its outputs.
+    """Return the directories that a run on a session writes to beside its outputs.
 
     Args:
         spark: the session.
@@ -169,7 +169,7 @@ def disks_of(spark: SparkSession, checkpoint: str | None = None) -> RunDisks:
 
 
 def _start(name: str, settings: SparkSettings) -> SparkSession:
-    """Make the session, and start a JVM for it where there is none."""
+    """Create the session, and start a JVM unless one runs."""
     starting = starts_jvm()
     directory = directory_for_jvm() if starting else None
     builder = SparkSession.builder.appName(name).master(settings.master or "local[*]")
@@ -186,10 +186,10 @@ def _start(name: str, settings: SparkSettings) -> SparkSession:
 
 
 def _quiet_state_server(spark: SparkSession) -> None:
-    """Let Spark say nothing of each key that is asked for and is not in its state.
+    """Silence Spark's log of reads of missing keys.
 
-    A shard without keys has no header, which is asked for in each epoch: a line for each such shard
-    and step in each epoch made the log grow by gigabytes in a month.
+    Each epoch reads the header of each shard and step, also of shards without keys. A line for each
+    missing header made the log grow by gigabytes in a month.
     """
     jvm: Any = spark._jvm
     log4j = jvm.org.apache.logging.log4j
@@ -197,14 +197,14 @@ def _quiet_state_server(spark: SparkSession) -> None:
 
 
 def _quiet_accumulators(spark: SparkSession) -> None:
-    """Let PySpark's accumulators, of which flows use none, print no trace when a worker dies."""
+    """Silence the traces of PySpark's accumulators, unused by flows, when a worker dies."""
     server: Any = getattr(spark.sparkContext, "_accumulatorServer", None)
     if server is not None:
         server.handle_error = lambda *_: None
 
 
 def _send_code(spark: SparkSession, settings: SparkSettings) -> None:
-    """Send what a cluster's workers must import, unless they run on this machine's own packages."""
+    """Send packages to the workers of a cluster; local workers import the installed ones."""
     for file in settings.py_files:
         if not Path(file).is_file():
             raise FlowBuildError(f"py_files: there is no file {file!r}")
@@ -214,7 +214,7 @@ def _send_code(spark: SparkSession, settings: SparkSettings) -> None:
 
 
 def _zip_packages() -> Path:
-    """The packages of this project as one zip file."""
+    """Write the packages of this project to a zip file."""
     home = Path(__file__).resolve().parents[4]
     path = new_directory("code-") / "flow_packages.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -229,7 +229,7 @@ def _is_local(settings: SparkSettings) -> bool:
 
 
 def _conf(settings: SparkSettings, unix_sockets: bool) -> dict[str, str]:
-    """What a new session is made with; workers come from our daemon where that is at hand."""
+    """Return the configuration of a new session; a local one forks workers from our daemon."""
     if not _is_local(settings):
         return {**_QUIET_CONF, **settings.conf}
     daemon = {
@@ -260,7 +260,7 @@ def _cores(settings: SparkSettings) -> int:
 
 
 def _own_modules() -> list[str]:
-    """The modules of this project that are in use here, and those that workers use besides."""
+    """Return the loaded modules of this project, and those that only workers load."""
     used = {
         name for name in sys.modules if name.split(".")[0] in _PACKAGES and "__main__" not in name
     }

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from flow.engine.temporary import ProcessDirectory, process_directory
 
 _LOOKED_AT_BYTES = 4 << 20
-"""How much of the end of Spark's log is searched for the cause of a failure."""
+"""Most bytes at the end of Spark's log that are searched for the cause of a failure."""
 
 
 class SparkLog:
@@ -55,7 +55,7 @@ class SparkLog:
         return ""
 
     def keep(self) -> None:
-        """Let it stay, as if an error spoke of it."""
+        """Retain the log for some days, as if an error named it."""
         if self._directory is not None:
             self._directory.keep_log()
 
@@ -65,7 +65,7 @@ SPARK_LOG = SparkLog()
 
 @contextlib.contextmanager
 def output_to(spark_log: SparkLog) -> Iterator[None]:
-    """Let processes that are started now write to a file for as long as they live.
+    """Redirect the output of processes started in a ``with`` block to a file.
 
     The JVM inherits these streams, and with it all that it and its Python workers print.
     """

@@ -1,4 +1,4 @@
-"""Where Spark is started from: the installed PySpark, less what makes it slow to start.
+"""Spark home for a quick start: links to the installed PySpark without its zip.
 
 Spark has its Python processes import PySpark from ``python/lib/pyspark.zip`` in its home. Python
 keeps no compiled form of what it imports from a zip, so that each process compiles PySpark anew,
@@ -43,10 +43,10 @@ _PATIENCE_SECONDS = 120
 
 @contextlib.contextmanager
 def quick_spark_home() -> Iterator[None]:
-    """Let a JVM that is started now have a home that it and Python processes start quickly from.
+    """Start JVMs of a ``with`` block from a home without the zip, with an archive if prepared.
 
-    Nothing changes where the user names a home, and where Python processes would not find PySpark
-    without the zip.
+    Nothing changes if the user sets a home, or if Python processes would not find PySpark without
+    the zip.
     """
     if _HOME in os.environ or not _found_by_others(_installed()):
         yield
@@ -159,7 +159,7 @@ def _link(home: Path) -> None:
 
 
 def _is_prepared(home: Path) -> bool:
-    """Whether a home has an archive, whole, and leads to what is installed now.
+    """Return True if a home has a complete archive and links to the installed PySpark.
 
     Java leaves an archive alone that is none, but does not start from one that was cut off.
     """
@@ -176,7 +176,7 @@ def _installed() -> Path:
 
 
 def _found_by_others(installed: Path) -> bool:
-    """Whether other processes of this Python import a whole PySpark from where it is installed."""
+    """Return True if other processes of this Python import PySpark from its installation."""
     paths = sysconfig.get_paths()
     known = [paths["purelib"], paths["platlib"], *site.getsitepackages()]
     if site.ENABLE_USER_SITE:
