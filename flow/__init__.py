@@ -5,7 +5,7 @@ Start with `Dataflow`, the operators in `flow.operators`, and `run`.
 
 from flow.dataflow import Dataflow, KeyedStream, Step, Stream
 from flow.durations import Duration
-from flow.engine.feed.feed import StopFlag
+from flow.engine.feed.stop import StopFlag
 from flow.errors import (
     CheckpointError,
     EngineError,

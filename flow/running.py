@@ -13,7 +13,9 @@ from flow.dataflow import Dataflow
 from flow.durations import Duration, duration_us
 from flow.engine.checkpoint.admission import Recovery
 from flow.engine.epoch.context import Stats
-from flow.engine.feed.feed import Feed, FixedTime, StopFlag, SystemTime, wall_time
+from flow.engine.feed.feed import Feed
+from flow.engine.feed.stop import StopFlag
+from flow.engine.feed.system_time import FixedTime, SystemTime, wall_time
 from flow.engine.plan.plan import Plan, compile_flow
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.instants import Instant, instant_us

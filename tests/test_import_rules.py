@@ -63,13 +63,6 @@ ROOM_CIRCLES: tuple[tuple[str, ...], ...] = (
         "flow.connectors.kafka.reading",
         "flow.connectors.kafka.writing",
     ),
-    (
-        "flow.engine.checkpoint",
-        "flow.engine.feed",
-        "flow.engine.spark",
-        "flow.engine.spark.session",
-        "flow.engine.spark.startup",
-    ),
 )
 """Today's circles between rooms: the aim is none. A circle may lose rooms, and gain none."""
 

@@ -1,6 +1,6 @@
 """A daemon for Spark's Python workers that looks, many times a second, at what each is doing.
 
-Spark starts it in place of `flow.engine.spark.startup.daemon` when ``spark.python.daemon.module``
+Spark starts it in place of `flow.engine.spark.daemon` when ``spark.python.daemon.module``
 says so, and forks the workers from it. The engine is not changed and not asked: a
 timer interrupts each worker, and the stack it is interrupted in says what the time is spent for
 (`sampling`).
@@ -14,7 +14,7 @@ from typing import Any
 from pyspark import daemon
 
 from benchmarks.windows.sampling import FOLDER_VARIABLE, Sampler
-from flow.engine.spark.startup.daemon import prepare
+from flow.engine.spark.daemon import prepare
 
 _worker = daemon.worker
 

@@ -23,7 +23,7 @@ from flow.cli.loading import load_flow
 from flow.cli.output import print_error, print_message
 from flow.dataflow import Dataflow
 from flow.durations import duration_us
-from flow.engine.feed.feed import StopFlag
+from flow.engine.feed.stop import StopFlag
 from flow.errors import DurationError, FlowBuildError, FlowError, UnusedStepWarning
 from flow.reports.failure_text import describe_failure, users_trace
 from flow.reports.progress import Progress

@@ -18,7 +18,7 @@ from flow.dataflow import Dataflow, Step
 from flow.engine.epoch.context import Control, Stats, TaskContext
 from flow.engine.epoch.failures import decode_failure
 from flow.engine.packets.packets import ERROR, PRINTED, STATS, Packet, sorted_chunks
-from flow.engine.packets.shards import hash_keys, shard_of
+from flow.engine.packets.shards import DEFAULT_SHARDS, hash_keys, shard_of
 from flow.engine.plan.plan import Plan, compile_flow
 from flow.engine.progress.meter import Partition
 from flow.engine.progress.step_time import step_time
@@ -33,8 +33,6 @@ from flow.errors import FlowBuildError
 from flow.garbage import collecting_seldom
 from flow.instants import Moment
 from flow.operators.edges import Input
-
-DEFAULT_SHARDS = 16
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ if sys.platform != "win32":
 
 LOG, ENDED, KEEP, SPARK = "spark.log", "ended.log", "keep", "spark"
 KEPT_DAYS = 7
-"""For how long a log that an error named outlives its process, from its last line on."""
+"""Days after its last line for which a log named by an error is retained."""
 _NAME = re.compile(r"flow-\d+-\w{8}", re.ASCII)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
@@ -100,7 +100,7 @@ class ProcessDirectory:
         return path
 
     def keep_log(self) -> None:
-        """Let the log outlive this process, for `KEPT_DAYS` after its last line."""
+        """Retain the log after this process ends, for `KEPT_DAYS` after its last line."""
         with contextlib.suppress(OSError):
             if self.log.exists():  # else somebody has tidied up, and there is nothing to keep
                 (self.path / KEEP).touch()
@@ -166,9 +166,9 @@ def new_directory(prefix: str) -> Path:
 
 
 def remove_leftovers(base: Path) -> None:
-    """Remove what processes of this user that are gone have left in a directory.
+    """Remove the directories of this user's ended processes below a directory.
 
-    What cannot be removed stays; whatever vanishes meanwhile, another start has removed.
+    A file that cannot be removed stays; another start may remove files at the same time.
     """
     if sys.platform == "win32":
         return
@@ -249,7 +249,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def _remove_files(path: Path, but: Collection[str]) -> None:
-    """Remove what is in a directory, but for some names; links are removed, not followed."""
+    """Remove the content of a directory, except some names; links are not followed."""
     with os.scandir(path) as entries:
         found = [entry for entry in entries if entry.name not in but]
     for entry in found:

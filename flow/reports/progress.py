@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 from flow.dataflow import Dataflow
 from flow.engine.epoch.context import Stats
-from flow.engine.feed.feed import Feed, SystemTime, wall_time
+from flow.engine.feed.feed import Feed
+from flow.engine.feed.system_time import SystemTime, wall_time
 from flow.errors import printable
 from flow.instants import from_us
 from flow.operators.edges import Input

@@ -12,7 +12,8 @@ import pyarrow as pa
 from flow.dataflow import Dataflow
 from flow.durations import Duration, duration_us
 from flow.engine.epoch.context import Control, ReadUpTo, SourcePartition, Stats
-from flow.engine.local import DEFAULT_SHARDS, EpochResult, LocalEngine, Part
+from flow.engine.local import EpochResult, LocalEngine, Part
+from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.errors import FlowBuildError, shorten
 from flow.instants import Instant, Moment, instant_us
 from flow.keyed.step import LogicBuilder

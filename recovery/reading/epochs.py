@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from flow.engine.feed.feed import EpochOffset
+from flow.engine.feed.offsets import EpochOffset
 from flow.instants import NEVER, Moment
 
 Json: TypeAlias = Any

@@ -124,7 +124,7 @@ class KeptState:
         shard: int | None = None,
         number: int | None = None,
     ) -> Iterator[tuple[str, int, int, bytes]]:
-        from flow.engine.spark.session.session import query_conf
+        from flow.engine.spark.session.query_conf import query_conf
 
         checkpoint = self.checkpoint
         layout = checkpoint.layout

@@ -74,7 +74,7 @@ def _seed(
     from flow.engine.checkpoint.checkpoint import NAME, Identity
     from flow.engine.checkpoint.lock import CheckpointLock
     from flow.engine.checkpoint.storage import Storage
-    from flow.engine.local import DEFAULT_SHARDS
+    from flow.engine.packets.shards import DEFAULT_SHARDS
     from flow.engine.spark.session.session import SparkSettings, make_session
     from recovery.tools.relayout import check_seeds, seeds_of, write_seeds
 

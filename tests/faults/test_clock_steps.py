@@ -13,7 +13,8 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, run
 from flow.connectors.source import Json, Planner, Slice
-from flow.engine.feed.feed import EpochOffset, Feed
+from flow.engine.feed.feed import Feed
+from flow.engine.feed.offsets import EpochOffset
 from flow.instants import Moment, instant_us
 from flow.operators import KEEP, StatefulLogic
 from flow.testing import EOF, TestingSink, TestingSource

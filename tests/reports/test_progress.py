@@ -16,7 +16,8 @@ import flow.running
 from flow import Dataflow
 from flow.engine.epoch.context import Control, LateSource, Stats
 from flow.engine.epoch.summary import Summary
-from flow.engine.feed.feed import EpochOffset, Feed
+from flow.engine.feed.feed import Feed
+from flow.engine.feed.offsets import EpochOffset
 from flow.engine.plan.plan import compile_flow
 from flow.errors import EngineError, SourceError, StepError
 from flow.instants import Moment, instant_us

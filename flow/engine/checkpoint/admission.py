@@ -1,4 +1,4 @@
-"""How a run goes on from a checkpoint: what it and a flow's recovery settings agree on."""
+"""Admission of a flow to a checkpoint, by the flow's recovery settings."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ Json: TypeAlias = Any
 
 @dataclass(frozen=True)
 class Admission:
-    """What a run starts with.
+    """Result of an admission.
 
     Attributes:
-        kept: what to keep in the checkpoint, to be handed in when the next run asks.
-        names: the names under which steps keep their state and inputs their offsets, where these
-            are not the steps' ids.
-        dropped: the names of state that no step has any more.
-        said: what the user is told.
+        kept: JSON that the checkpoint stores and passes to the next admission.
+        names: names of steps in state and of inputs in offsets, by step id, where the two differ.
+        dropped: names of state whose step was removed.
+        said: warnings for the user.
     """
 
     kept: Json = None
@@ -33,7 +32,7 @@ class Admission:
 
 
 class Recovery(Protocol):
-    """Where a flow keeps what it needs to go on after a stop; see `recovery.RecoveryConfig`."""
+    """Recovery settings of a flow; see `recovery.RecoveryConfig`."""
 
     @property
     def path(self) -> str:
@@ -41,22 +40,22 @@ class Recovery(Protocol):
 
     @property
     def keep_epochs(self) -> int:
-        """How many finished epochs the checkpoint can be set back by."""
+        """Number of finished epochs that the checkpoint retains for a rewind."""
 
     def check(self, spark: SparkSession) -> None:
-        """Make sure, before anything is changed, that a checkpoint's newest files are whole.
+        """Check that a checkpoint's newest files are complete, before a run changes any.
 
         Raises:
-            CheckpointError: when they are not.
+            CheckpointError: when a file is missing or damaged.
         """
 
     def admit(self, kept: Json, plan: Plan, dropping: Sequence[str] = ()) -> Admission:
-        """Let a flow go on from a checkpoint, or start on a new one: `kept` is ``None`` then.
+        """Check that a flow fits a checkpoint.
 
         Args:
-            kept: what an earlier `Admission.kept` was.
+            kept: `Admission.kept` of the run before; ``None`` for a new checkpoint.
             plan: the flow.
-            dropping: names whose state is to go, and may be there still.
+            dropping: names of state whose removal may not have finished.
 
         Raises:
             CheckpointError: when the checkpoint's state does not fit the flow.

@@ -1,16 +1,16 @@
-"""A flow's checkpoint directory: whose it is, how it is laid out, and how a run starts from it.
+"""A flow's checkpoint directory: its identity, its layout and the start of a run on it.
 
-    <path>/flow.json      the identity: flow, run id, layout, fingerprint; replaced at once
-    <path>/lock.json      who runs on it now; in ``lock-<token>.json``, when it last said so
-    <path>/change.json    what a tool is about to change, while it does
+    <path>/flow.json      the identity: flow, run id, layout, fingerprint; replaced atomically
+    <path>/lock.json      the run that holds it; ``lock-<token>.json`` its last renewal
+    <path>/change.json    a tool's changes, while it makes them
     <path>/spark          Spark's own checkpoint: offsets, commits and state; ``spark-<n>`` in a
                           later generation
     <path>/seed-<n>       the state that generation n starts with
-    <path>/sources/…      what sources remember, such as the files they have seen
-    <path>/inputs/…       static data frames, written down
+    <path>/sources/…      logs of sources, such as the files that they have read
+    <path>/inputs/…       static data frames as files
 
-State that moves to another layout starts a new *generation*: a Spark checkpoint of its own, whose
-first epoch puts the seed in place, and goes on where the last one ended.
+A change of layout starts a new *generation*: a Spark checkpoint of its own, whose first epoch
+restores the seed and continues at the last offset of the generation before.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 
 from flow.engine.checkpoint.admission import Admission, Recovery
 from flow.engine.checkpoint.storage import Storage
-from flow.engine.local import DEFAULT_SHARDS
+from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.plan.plan import Plan
 from flow.errors import CheckpointError
 
@@ -31,29 +31,29 @@ Json: TypeAlias = Any
 VERSION = 2
 NAME = "flow.json"
 CHANGE = "change.json"
-"""The journal of a tool: what it is about to change, and the command that finishes it."""
+"""Journal of a tool: its changes, and the command that finishes them."""
 
 logger = logging.getLogger("flow")
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What a checkpoint says of itself.
+    """Identity of a checkpoint: content of `flow.json`.
 
     Attributes:
         flow_id: the flow's name.
-        run_id: what sinks know the checkpoint by: differs between fresh starts.
-        shards: how many slices the key space has.
-        partitions: how many partitions each level has.
-        generation: how often its state has moved to another layout.
+        run_id: id of the checkpoint in sinks; every new checkpoint has another.
+        shards: number of shards of the key space.
+        partitions: number of partitions of each level.
+        generation: number of changes of layout.
         first_epoch: the number of the generation's first epoch.
         start: the offset that the generation starts from, as JSON; ``None`` for a fresh start.
-        begun: the offset of an epoch that the generation before had begun and not finished.
-        recovery: what the flow's recovery settings keep: its fingerprint.
-        dropping: the names of state that is being dropped.
-        rewinds: how often it has been set back.
-        earlier: what `recovery` was until it changed, each with the last epoch it was good for, in
-            order: what setting the checkpoint back to such an epoch brings back.
+        begun: offset of the interrupted epoch of the generation before, as JSON.
+        recovery: JSON that the flow's recovery settings store: its fingerprint.
+        dropping: names of state to be removed.
+        rewinds: number of rewinds.
+        earlier: former values of `recovery`, each with the last epoch (inclusive) that it is valid
+            for, ordered by epoch; a rewind to such an epoch restores the value.
     """
 
     flow_id: str
@@ -71,16 +71,16 @@ class Identity:
 
     @property
     def spark(self) -> str:
-        """The directory of Spark's own checkpoint."""
+        """Directory of Spark's own checkpoint."""
         return f"spark-{self.generation}" if self.generation else "spark"
 
     @property
     def seed(self) -> str:
-        """The directory of the state that the generation starts with."""
+        """Directory of the state that the generation starts with."""
         return f"seed-{self.generation}"
 
     def to_json(self) -> Json:
-        """The identity as JSON."""
+        """Return the identity as JSON."""
         return {
             "version": VERSION,
             **self.__dict__,
@@ -89,12 +89,12 @@ class Identity:
         }
 
     def admitting(self, recovery: Json, dropping: tuple[str, ...], epochs: list[int]) -> Identity:
-        """The identity as a run goes on with it.
+        """Return the identity for the next run.
 
         Args:
-            recovery: what the flow's recovery settings keep from now on.
-            dropping: the names of state that is being dropped from now on.
-            epochs: the epochs that are done and kept.
+            recovery: JSON that the flow's recovery settings store from now on.
+            dropping: names of state to be removed from now on.
+            epochs: committed epochs that the checkpoint retains, sorted.
         """
         earlier = [one for one in self.earlier if epochs and one[0] >= epochs[0]]
         known = earlier[-1][0] if earlier else -1
@@ -103,7 +103,7 @@ class Identity:
         return replace(self, recovery=recovery, dropping=dropping, earlier=tuple(earlier))
 
     def set_back(self, epoch: int) -> Identity:
-        """The identity as it was at the end of an epoch, when what came after it is undone."""
+        """Return the identity after a rewind to the end of an epoch."""
         now = replace(self, rewinds=self.rewinds + 1)
         was = next((one for until, one in self.earlier if until >= epoch), None)
         if was is None:
@@ -113,10 +113,10 @@ class Identity:
 
     @classmethod
     def from_json(cls, content: Json, root: str) -> Identity:
-        """The identity in JSON made by `to_json`.
+        """Return the identity in JSON made by `to_json`.
 
         Raises:
-            CheckpointError: when it is not one, or was written in a newer format.
+            CheckpointError: when the content is no identity, or has a newer format.
         """
         where = f"{root}/{NAME}"
         try:
@@ -137,7 +137,7 @@ class Identity:
 
 
 def read_identity(storage: Storage) -> Identity:
-    """Read who a checkpoint is.
+    """Read the identity of a checkpoint.
 
     Raises:
         CheckpointError: when the directory is not a checkpoint, or was written in a newer format.
@@ -148,10 +148,10 @@ def read_identity(storage: Storage) -> Identity:
 
 
 def check_settled(storage: Storage) -> None:
-    """Refuse a checkpoint of which a tool has changed a part and was cut off.
+    """Refuse a checkpoint that an interrupted tool has changed in part.
 
     Raises:
-        CheckpointError: with the command that does the rest.
+        CheckpointError: with the command that finishes the change.
     """
     if storage.exists(CHANGE):
         raise CheckpointError(
@@ -166,9 +166,9 @@ class Checkpoint:
 
     Attributes:
         storage: its directory.
-        identity: what it says of itself.
-        resuming: whether there has been a run before.
-        said: what the user is to be told.
+        identity: its identity.
+        resuming: True if an earlier run has made it.
+        said: warnings for the user.
     """
 
     storage: Storage
@@ -186,15 +186,15 @@ class Checkpoint:
         shards: int | None,
         partitions: int | None,
     ) -> Checkpoint:
-        """Open a checkpoint for a run, or make it.
+        """Open a checkpoint for a run, or create it.
 
         Args:
             storage: its directory.
             plan: the flow.
-            recovery: what decides whether the flow may go on from it.
-            cores: how many tasks can run at a time.
-            shards: how many slices of the key space are asked for.
-            partitions: how many partitions a level are asked for.
+            recovery: settings that check the flow against the checkpoint.
+            cores: number of tasks that run at a time.
+            shards: requested number of shards; ``None`` for the default.
+            partitions: requested number of partitions of a level; ``None`` for the default.
 
         Raises:
             CheckpointError: when it is another flow's, or does not fit the flow as it is now.
@@ -204,7 +204,7 @@ class Checkpoint:
         if resuming:
             identity = read_identity(storage)
             _check_flow(identity, plan, storage.root)
-            _say_layout(identity, shards, partitions, storage.root)
+            _warn_of_layout(identity, shards, partitions, storage.root)
         else:
             _check_empty(storage)
             dealt = partitions or min(cores, 32)
@@ -222,20 +222,20 @@ class Checkpoint:
         return cls(storage, admitted, resuming, admission.said)
 
     def fitted(self, plan: Plan) -> Plan:
-        """The plan, with where its steps keep their state here."""
+        """Return the plan with the names of its steps' state in this checkpoint."""
         kept = self.identity.recovery or {}
         names = kept.get("names", {}) if isinstance(kept, dict) else {}
         return replace(plan, kept_as=dict(names), dropped=self.identity.dropping)
 
     def committed(self) -> None:
-        """Called after each epoch: what was to be dropped is gone now."""
+        """Clear the names of removed state; called after each epoch."""
         if self.identity.dropping:
             self.identity = replace(self.identity, dropping=())
             self.storage.write(NAME, self.identity.to_json())
 
 
 def _epochs(storage: Storage, identity: Identity, log: str) -> list[int]:
-    """The epochs that are in one of Spark's logs, in order."""
+    """Return the epochs in one of Spark's logs, sorted."""
     names = storage.names(f"{identity.spark}/{log}")
     return sorted(identity.first_epoch + int(name) for name in names if name.isdecimal())
 
@@ -249,7 +249,7 @@ def _check_flow(identity: Identity, plan: Plan, root: str) -> None:
 
 
 def _check_empty(storage: Storage) -> None:
-    """Refuse a directory that has a Spark checkpoint, but not what says whose it is."""
+    """Refuse a directory that has a Spark checkpoint and no identity."""
     if storage.names("spark/offsets"):
         raise CheckpointError(
             f"{storage.root} has a Spark checkpoint but no {NAME}: put that file back from a "
@@ -257,8 +257,10 @@ def _check_empty(storage: Storage) -> None:
         )
 
 
-def _say_layout(identity: Identity, shards: int | None, partitions: int | None, root: str) -> None:
-    """Say so when a checkpoint keeps another layout than is asked for."""
+def _warn_of_layout(
+    identity: Identity, shards: int | None, partitions: int | None, root: str
+) -> None:
+    """Log a warning if a checkpoint has another layout than requested."""
     asked_for = {"shards": (shards, identity.shards)}
     asked_for["partitions"] = (partitions, identity.partitions)
     for name, (asked, kept) in asked_for.items():

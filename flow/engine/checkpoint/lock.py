@@ -1,13 +1,13 @@
 """The lock of a checkpoint: one run at a time.
 
-The lock is a small file that says who holds it. It is taken over when its holder is known to be
-gone: a process of this machine that does not exist any more, or one of another machine that has not
-renewed it for `STALE_SECONDS`.
+The lock is a small file that names its holder. Another run takes the lock over if the holder is
+gone: a process of this machine that has ended, or a process of another machine that has not renewed
+the lock for `STALE_SECONDS`.
 
-A holder renews it in a file of its own, so that one that wakes up when others have taken the lock
-over writes nothing into it. No file system promises to replace or remove a file only if it is still
-what was read: who takes a lock over, or gives its own back, and is held up for minutes right after
-its last look, does it to whoever has come meanwhile.
+A holder renews the lock in a file of its own, so that a suspended holder does not overwrite the
+claim of its successor. No file system replaces or removes a file on the condition that its content
+is unchanged: a process that is suspended for minutes between its last read and the write of a
+claim, or the removal of its own, overwrites or removes the claim of another run.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ NAME = "lock.json"
 RENEW_SECONDS = 30.0
 STALE_SECONDS = 300.0
 SETTLE_SECONDS = 0.2
-"""How long to wait, after taking a lock over, for others who do the same."""
+"""Time after a takeover in which competing claims become visible."""
 
 logger = logging.getLogger("flow")
 
 
 class CheckpointLock:
-    """Held while a run writes to a checkpoint; use it in a ``with`` block.
+    """Lock of a run on its checkpoint; use it in a ``with`` block.
 
     Args:
         storage: the checkpoint's directory.
@@ -57,18 +57,18 @@ class CheckpointLock:
         }
         self._released = threading.Event()
         self._renewing = threading.Thread(target=self._renew, name="flow-lock", daemon=True)
-        self._seen = time.time()
-        self._taken_by: Json = None
+        self._read_at = time.time()
+        self._successor: Json = None
 
     def __enter__(self) -> CheckpointLock:
         """Take the lock.
 
         Raises:
-            CheckpointError: when another run holds it; it says which.
+            CheckpointError: when another run holds the lock; the error names the run.
         """
         if not self._storage.create(NAME, self._claim()):
             self._take_over()
-        self._seen = time.time()
+        self._read_at = time.time()
         self._renewing.start()
         return self
 
@@ -82,14 +82,14 @@ class CheckpointLock:
             self._storage.remove(NAME)
 
     def check(self) -> None:
-        """See that nobody has taken the lock over, from what was read not long ago.
+        """Check, from a read at most a minute old, that no run has taken the lock over.
 
         Raises:
-            CheckpointError: when somebody has: this process was not heard of for too long.
+            CheckpointError: when another run has, as this process had not renewed it.
         """
-        if abs(time.time() - self._seen) > 2 * RENEW_SECONDS:  # it may have been suspended
-            self._look()
-        holder = self._taken_by
+        if abs(time.time() - self._read_at) > 2 * RENEW_SECONDS:  # it may have been suspended
+            self._read_claim()
+        holder = self._successor
         if holder is not None:
             raise CheckpointError(
                 f"{self._storage.root} was taken over by process {holder.get('pid')} on "
@@ -98,10 +98,10 @@ class CheckpointLock:
             )
 
     def check_there(self) -> None:
-        """See that the lock's file is there, as it may not be while another run takes it over.
+        """Check that the lock's file exists; a takeover may replace it meanwhile.
 
         Raises:
-            CheckpointError: when it was removed, or somebody has taken the lock over.
+            CheckpointError: when the file was removed, or another run has taken the lock over.
         """
         if self._storage.exists(NAME):
             return
@@ -112,11 +112,11 @@ class CheckpointLock:
                 "could have started on the checkpoint, so this one has stopped; make sure that "
                 "none has, and run the flow again"
             )
-        self._look()
+        self._read_claim()
         self.check()
 
     def _take_over(self) -> None:
-        """Take the lock from whoever is gone; of several who try, the last to write has it."""
+        """Take the lock from a holder that is gone; of competing runs the last writer has it."""
         holder = self._holder()
         if holder is not None:
             self._refuse_living(holder)
@@ -139,7 +139,7 @@ class CheckpointLock:
             )
 
     def _holder(self) -> Json:
-        """Who holds the lock; ``None`` when nobody does, or nobody can tell."""
+        """Return the claim in the lock; ``None`` if the file is missing or unreadable."""
         try:
             holder = self._storage.read(NAME)
         except CheckpointError:
@@ -150,24 +150,24 @@ class CheckpointLock:
         return {**self._me, "renewed": time.time()}
 
     def _renew(self) -> None:
-        """Say now and then that this process is still there, until another has the lock."""
-        while self._taken_by is None and not self._released.wait(RENEW_SECONDS):
+        """Renew the lock every `RENEW_SECONDS`, until released or taken over."""
+        while self._successor is None and not self._released.wait(RENEW_SECONDS):
             try:
-                # To write would make the directory anew where it has been removed.
+                # A write would recreate a removed directory.
                 if self._storage.exists(NAME):
                     self._storage.write(_renewal_of(self._me), {"renewed": time.time()})
-                self._look()
-            except JVM_ERRORS as error:  # where the JVM has ended, the run says so itself
+                self._read_claim()
+            except JVM_ERRORS as error:  # the run itself reports the end of the JVM
                 logger.debug("the lock could not be renewed: %s", first_line(error))
             except FlowError as error:
                 logger.warning("the lock could not be renewed: %s", first_line(error))
 
-    def _look(self) -> None:
-        """See who has the lock now."""
+    def _read_claim(self) -> None:
+        """Read the lock, and note a claim of another run."""
         holder = self._holder()
-        self._seen = time.time()
+        self._read_at = time.time()
         if holder is not None and holder.get("token") != self._me["token"]:
-            self._taken_by = holder
+            self._successor = holder
 
     def _is_gone(self, holder: Json) -> bool:
         if holder.get("host") != socket.gethostname():
@@ -179,14 +179,14 @@ class CheckpointLock:
         return started is not None and started != holder.get("started")
 
     def _last_heard_of(self, holder: Json) -> float:
-        """When a holder has last said that it is there: where it renews the lock, or in it."""
+        """Return the time of a holder's last renewal, or of its claim."""
         with contextlib.suppress(CheckpointError, KeyError, TypeError):
             return float(self._storage.read(_renewal_of(holder))["renewed"])
         return float(holder.get("renewed", 0))
 
 
 def _renewal_of(holder: Json) -> str:
-    """The name of the file in which a holder renews its lock."""
+    """Return the name of the file in which a holder renews its lock."""
     return f"lock-{holder.get('token')}.json"
 
 
@@ -197,19 +197,19 @@ def _exists(pid: int) -> bool:
         return False
     except PermissionError:
         return True
-    # One that was killed keeps its number until its parent asks how it ended, which may be never.
+    # A killed process stays a zombie until its parent reads its exit status.
     stat = _stat_of(pid)
     return stat is None or stat[0] not in ("Z", "X")
 
 
 def _start_of(pid: int) -> str | None:
-    """When a process started, where the system tells: a number may be given to another process."""
+    """Return the start time of a process, if known: process ids are reused."""
     stat = _stat_of(pid)
     return None if stat is None else stat[19]
 
 
 def _stat_of(pid: int) -> list[str] | None:
-    """What the system tells of a process, from its state on; ``None`` where it does not."""
+    """Return the fields of ``/proc/<pid>/stat`` from the state on; ``None`` if unreadable."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text("utf-8")
     except OSError:

@@ -1,18 +1,18 @@
-"""The log of a source, stored beside a checkpoint.
+"""Log of a source in a checkpoint.
 
 A directory of *pages*, each with some entries, named by the number of the first::
 
-    000000000.json        an entry alone, as the first format has it
-    000000017.page.json   {"version": 1, "entries": [...]}: entry 17 and those that follow
-    000000217.summary     what stands for all entries before number 217
+    000000000.json        a single entry, in the first format
+    000000017.page.json   {"version": 1, "entries": [...]}: entries from number 17 on
+    000000217.summary     replacement of all entries before number 217
 
-An entry goes into the newest page, which is written anew, until the page is full; so a run reads
-a few pages instead of a file for each entry. The summary with the greatest number counts, and
+A new entry rewrites the newest page until the page is full, so that a run reads a few pages instead
+of a file for each entry. The summary with the greatest number counts, and
 pages below that number do not: a process that dies between writing a summary and removing what
 the summary replaces leaves a log that reads the same.
 
-The last page that a summary replaces stays until the next summary: a version that knows the first
-format alone then refuses the log, and does not take it for an empty one.
+The last page that a summary replaces stays until the next summary: a version that reads only the
+first format then refuses the log, instead of reading an empty log.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 PAGE_BYTES = 64 << 10
-"""A page of so many bytes is full."""
+"""Bytes of a full page."""
 
 _NAME = re.compile(r"(\d{9,})(\.json|\.page\.json|\.summary)")
 _SUMMARY = ".summary"
@@ -57,12 +57,12 @@ class LogFile:
 
 @dataclass(frozen=True)
 class LogFiles:
-    """The files of a log, by what they are for.
+    """Files of a log by role.
 
     Attributes:
-        summary: the summary that counts, if there is one.
+        summary: the summary with the greatest number; ``None`` if there is none.
         pages: the pages after it, in order.
-        replaced: older summaries, and pages that the summary stands for, in order.
+        replaced: older summaries, and pages that the summary replaces, in order.
     """
 
     summary: LogFile | None
@@ -141,7 +141,7 @@ def missing_page(number: int) -> str:
 class StoredLog:
     """A `SourceLog` in a directory of a checkpoint.
 
-    Nothing of it stays in memory but the newest page.
+    Only the newest page stays in memory.
 
     Args:
         storage: the checkpoint's files.
@@ -221,7 +221,7 @@ class StoredLog:
                 self._storage.remove(f"{self._name}/{one.name}")
 
     def _counted(self) -> int:
-        """Return how many entries were ever appended."""
+        """Return the number of all appended entries, replaced ones included."""
         if self._count is None:
             self.entries()
         return self._count or 0

@@ -1,4 +1,4 @@
-"""Small files beside a checkpoint, on any file system that Hadoop knows."""
+"""Small files of a checkpoint, on any file system of Hadoop."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ from flow.engine.spark.session.disks import tells_of_a_full_disk
 from flow.errors import CheckpointError, first_line
 
 CHUNK = 1 << 20
-"""Bytes that a call to the JVM carries, at most: it makes text of them, several times as long."""
+"""Most bytes in a call to the JVM, which encodes them as a text several times as long."""
 _UNFINISHED = re.compile(r"\..*\.tmp")
 
 
 class Storage:
-    """Reads and writes small files below one directory, each whole or not at all.
+    """Atomic reads and writes of small files below a directory.
 
-    It goes through Spark's own manager of checkpoint files, which knows how to put a file in its
-    place at once on each kind of file system. On a local one that is not the manager that a query's
-    own files go through: that one leaves a file that is there as it is, and does not say so.
+    Spark's `CheckpointFileManager` replaces files atomically on each kind of file system. A query
+    on a local file system uses another manager, which silently leaves an existing file unchanged.
 
     Args:
         spark: the session whose Hadoop configuration is used.
@@ -38,7 +37,7 @@ class Storage:
         jvm: Any = spark._jvm
         self._jvm = jvm
         self._is_made = False
-        # Relative paths are this process's, whose directory the JVM need not share.
+        # Relative paths refer to the working directory of this process, not of the JVM.
         self.root = root.rstrip("/") if ":" in root else os.path.abspath(root)
         conf = spark._jsc.hadoopConfiguration()
         managers = jvm.org.apache.spark.sql.execution.streaming.checkpointing
@@ -48,18 +47,18 @@ class Storage:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is on a file system of this machine."""
+        """True if the directory is on a file system of this machine."""
         return str(self._fs.getScheme()) == "file"
 
     def exists(self, name: str) -> bool:
-        """Whether there is a file or directory of this name."""
+        """Return True if a file or directory of this name exists."""
         return bool(self._fs.exists(self._path(name)))
 
     def names(self, name: str) -> list[str]:
-        """The names in a directory, sorted; none when there is no such directory.
+        """Return the names in a directory, sorted; empty if the directory does not exist.
 
-        Spark writes a file as ``.<name>.<uuid>.tmp`` and renames it. What a process that died has
-        left under such a name is no part of a checkpoint.
+        Spark writes a file as ``.<name>.<uuid>.tmp`` and renames it. A temporary file of a process
+        that has died is no part of a checkpoint.
         """
         path = self._path(name)
         if not self._fs.exists(path):
@@ -97,9 +96,9 @@ class Storage:
             raise CheckpointError(problem) from error
 
     def read_checked(self, name: str) -> bytes:
-        """Read a file, perhaps a large one, whose content itself says whether it is whole.
+        """Read a file, possibly a large one, whose content has a checksum of its own.
 
-        On this machine it is read past Hadoop and its checksum: the JVM hands 20 MB a second over.
+        A local file is read without Hadoop: the JVM transfers only 20 MB a second.
 
         Raises:
             CheckpointError: when it cannot be read.
@@ -111,24 +110,24 @@ class Storage:
             return file.read()
 
     def write(self, name: str, content: Json) -> None:
-        """Write a JSON file in the place of what there was.
+        """Write or replace a JSON file.
 
         Raises:
-            CheckpointError: when it cannot be written; what there was is still there.
+            CheckpointError: when it cannot be written; the old file is unchanged.
         """
         self.write_bytes(name, _as_bytes(content))
 
     def write_bytes(self, name: str, data: bytes) -> None:
-        """Write a file in the place of what there was.
+        """Write or replace a file.
 
         Raises:
-            CheckpointError: when it cannot be written; what there was is still there.
+            CheckpointError: when it cannot be written; the old file is unchanged.
         """
         with _explained("written", self._path(name).toString()):
             self._put(name, data, overwrite=True)
 
     def create(self, name: str, content: Json) -> bool:
-        """Write a JSON file unless there is one of that name; returns whether it was written.
+        """Write a JSON file unless it exists; return True if it was written.
 
         Raises:
             CheckpointError: when it cannot be written.
@@ -150,7 +149,7 @@ class Storage:
             self._fs.delete(self._path(name), True)
 
     def move(self, name: str, target: str) -> None:
-        """Move a file or directory, making the directories above the target.
+        """Move a file or directory, and create the directories above the target.
 
         Raises:
             CheckpointError: when it cannot be moved.
@@ -169,8 +168,8 @@ class Storage:
         path = self._path(name)
         self._make_private()
         self._files.mkdirs(path.getParent())
-        # A new checksum comes after the file: without this, a kill in between would leave the old
-        # one beside the new file, which could not be read any more.
+        # Hadoop writes the checksum after the file. A kill in between would leave the old checksum
+        # beside the new file, which would then be unreadable.
         self._fs.delete(self._path(_checksum_name(name)), False)
         stream = self._files.createAtomic(path, overwrite)
         try:
@@ -182,11 +181,11 @@ class Storage:
             raise
 
     def log(self, name: str) -> StoredLog:
-        """The log of this name."""
+        """Return the log of a source in a directory."""
         return StoredLog(self, name)
 
     def _make_private(self) -> None:
-        """Make the directory, if it is not there, so that its owner alone can enter it."""
+        """Create the directory, unless it exists, with access for its owner only."""
         if self._is_made:
             return
         if not self._fs.exists(self._path("")):
@@ -205,7 +204,7 @@ def _as_bytes(content: Json) -> bytes:
 
 
 def _chunks_of(stream: Any) -> Iterator[bytes]:
-    """Read one of Java's streams to its end, so that no call carries more than a chunk."""
+    """Read a Java stream to its end, at most a chunk in each call."""
     size = CHUNK
     while size == CHUNK:
         chunk = bytes(stream.readNBytes(CHUNK))
@@ -214,14 +213,14 @@ def _chunks_of(stream: Any) -> Iterator[bytes]:
 
 
 def _checksum_name(name: str) -> str:
-    """Where Hadoop keeps the checksum of a file on a local disk."""
+    """Return the name of Hadoop's checksum of a file on a local disk."""
     folder, slash, last = name.rpartition("/")
     return f"{folder}{slash}.{last}.crc"
 
 
 @contextlib.contextmanager
 def _explained(what: str, where: str) -> Iterator[None]:
-    """Turn what Hadoop raises into an error that says where and why."""
+    """Raise a `CheckpointError` with path and reason for any exception of Hadoop."""
     try:
         yield
     except Exception as error:
@@ -229,9 +228,9 @@ def _explained(what: str, where: str) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """What an exception says, in a line; of one of Java's, what Java says."""
+    """Return the message of an exception, or of the Java exception in it, in a line."""
     java = error.java_exception.toString() if isinstance(error, Py4JJavaError) else None
-    said = first_line(error) if java is None else str(java).splitlines()[0]
-    if tells_of_a_full_disk(said):
-        return f"{said}; make room there and run the flow again"
-    return said
+    message = first_line(error) if java is None else str(java).splitlines()[0]
+    if tells_of_a_full_disk(message):
+        return f"{message}; make room there and run the flow again"
+    return message

@@ -1,7 +1,7 @@
-"""Watches that a checkpoint stays where it is while a run uses it.
+"""Watch over the files of a checkpoint during a run.
 
-Spark makes directories anew when it writes to them, and keeps state in memory: without this a run
-whose checkpoint was removed would go on to its end, and leave one that nothing can start from.
+Spark recreates directories when it writes to them, and keeps state in memory: without the watch, a
+run whose checkpoint was removed would continue to its end and leave an unusable checkpoint.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from flow.engine.checkpoint.lock import SETTLE_SECONDS, CheckpointLock
 from flow.engine.checkpoint.storage import Storage
 from flow.errors import CheckpointError
 
-LOOK_SECONDS = 2.0
-"""How often to look while an epoch runs, or none."""
+CHECK_SECONDS = 2.0
+"""Seconds between two checks while the run waits for an epoch."""
 _SPARKS_NAME = "metadata"
-"""A file that Spark writes when a query first starts on a checkpoint, and never again."""
+"""A file that Spark writes only when a query first starts on a checkpoint."""
 
 
 class CheckpointWatch:
-    """Finds out that files of a checkpoint have been removed.
+    """Check for removed files of a checkpoint.
 
     Args:
         storage: the checkpoint's directory.
@@ -33,38 +33,38 @@ class CheckpointWatch:
         self._spark = spark
         self._lock = lock
         self._is_local = storage.is_local
-        self._looked = time.monotonic()
+        self._checked_at = time.monotonic()
 
-    def look_now_and_then(self) -> None:
-        """Check a checkpoint on this machine if it was not checked for `LOOK_SECONDS`.
+    def check_regularly(self) -> None:
+        """Check a checkpoint on this machine if it was not checked for `CHECK_SECONDS`.
 
         Raises:
             CheckpointError: see `check`.
         """
-        if self._is_local and time.monotonic() - self._looked > LOOK_SECONDS:
+        if self._is_local and time.monotonic() - self._checked_at > CHECK_SECONDS:
             self.check()
 
     def check(self, last_epoch: int | None = None) -> None:
-        """Check that the checkpoint is there.
+        """Check that the checkpoint exists.
 
         Args:
-            last_epoch: the last epoch of the query that has been logged as done, if one has been.
+            last_epoch: the last committed epoch of the query; ``None`` before the first.
 
         Raises:
-            CheckpointError: when it was removed, or a part of it.
+            CheckpointError: when it was removed in whole or in part.
         """
-        self._looked = time.monotonic()
+        self._checked_at = time.monotonic()
         names = [NAME, f"{self._spark}/{_SPARKS_NAME}"]
         if last_epoch is not None:
             names.append(f"{self._spark}/commits/{last_epoch}")
         for name in names:
-            if not self._is_there(name):
+            if not self._exists(name):
                 raise CheckpointError(self._problem(name))
         if self._lock is not None:
             self._lock.check_there()
 
-    def _is_there(self, name: str) -> bool:
-        """Return True if a file is there, now or once whoever replaces it has done so."""
+    def _exists(self, name: str) -> bool:
+        """Return True if a file exists, now or after a replacement in progress."""
         if self._storage.exists(name):
             return True
         time.sleep(SETTLE_SECONDS)

@@ -1,1 +1,1 @@
-"""The feed: decides what each epoch reads, and at which system time."""
+"""The feed: the plan of each epoch, its system time and its input."""

@@ -1,8 +1,8 @@
-"""The plan of a batch run: which slice reads what, and what is behind after each.
+"""The plan of a batch run: the splits of each slice, and the partitions behind after it.
 
-The slices of all inputs are laid side by side. An input with fewer of them is spread over the whole
-run, as inputs of one run mostly cover one span of time: so none is far ahead of the others, and
-what is held back for them stays small.
+Slices of all inputs run side by side. An input with fewer slices is spread over the whole run, as
+the inputs of a run mostly cover the same span of time: so no input is far ahead of the others, and
+few values are buffered for them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from flow.errors import FlowBuildError
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """What a batch run reads.
+    """Plan of a batch run.
 
     Attributes:
         readings: the tasks of stage 0, in order of input and slice.
@@ -33,9 +33,9 @@ class BatchPlan:
     last: Control
 
     def control(self, slice_number: int) -> Control:
-        """Return the control of a slice; what comes after all of them has the last.
+        """Return the control of a slice; a number after the last slice has the last control.
 
-        A run that Spark alone reads for has one slice.
+        A run whose inputs are all read by Spark has one slice.
         """
         return self.controls[slice_number] if slice_number < len(self.controls) else self.last
 
@@ -46,7 +46,7 @@ def batch_plan(plan: Plan, slices: Mapping[str, Sequence[Slice]], last: Control)
     Args:
         plan: the compiled flow.
         slices: the slices of each input that Python reads.
-        last: the control after all of them.
+        last: the control after all slices.
     """
     count = max([1, *(len(found) for found in slices.values())])
     read = {
@@ -97,7 +97,7 @@ def _readings(
 def _behind(
     slices: Mapping[str, Sequence[Slice]], placed: Mapping[str, list[int]], number: int
 ) -> frozenset[SourcePartition]:
-    """Return the partitions of which more is to come after a slice."""
+    """Return the partitions that later slices read, too."""
     found: set[SourcePartition] = set()
     for name, planned in slices.items():
         for at, one in zip(placed[name], planned, strict=True):

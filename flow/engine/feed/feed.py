@@ -1,168 +1,67 @@
-"""The feed: decides what each epoch is: its system time, and what it reads of each source.
+"""The feed: the planner of epochs, in the process that starts the flow.
 
-The feed lives where the flow was started. What it decides is an offset, plain JSON, which Spark
-logs before the epoch runs; an epoch that is run again is read back from there, so it has the same
-system time and the same input.
+The plan of an epoch is an offset: its system time and the splits that it reads, as JSON. Spark logs
+the offset before the epoch runs. A replay reads the offset from the log, so it has the same system
+time and the same input.
 
-An epoch starts when a source has something new, when a step is due, or, so that a crash loses
-little of the time that counts as running, after `HEARTBEAT_US` without one. Otherwise the flow
-rests.
+An epoch starts when a source has new data, when a step's timer is due, or `HEARTBEAT_US` after the
+last epoch. The heartbeat bounds the running time that a crash loses. Otherwise no epoch starts.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
 
-from flow.columns.chunks import MAX_SOURCES, MAX_SPLITS
-from flow.connectors.source import Json, Planner, Slice, Split
+from flow.columns.chunks import MAX_SOURCES
+from flow.connectors.source import Json, Planner, Slice
 from flow.engine.epoch.context import Control, ReadUpTo, SourcePartition, Stats
-from flow.engine.epoch.failures import naming
 from flow.engine.epoch.lateness import late_sources, source_name
-from flow.engine.feed.kept_offsets import Releases
+from flow.engine.feed.offsets import EpochOffset, Origin, newest_name
+from flow.engine.feed.planner_calls import REST_SECONDS, ask, check_slice
+from flow.engine.feed.retained_offsets import Releases
+from flow.engine.feed.stop import FeedEnd
+from flow.engine.feed.system_time import SystemTime, wall_time
 from flow.engine.plan.plan import Plan
 from flow.engine.steps.reading import Reading
-from flow.errors import FlowError, SourceError, StepError, brief, shorten
+from flow.errors import SourceError
 from flow.instants import NEVER, NO_PROGRESS, Moment
 
-_LEFT_OUT = (
-    "the epoch that was in hand when the flow stopped read input %r, which it has no more, or "
-    "which starts afresh: that is left out"
+_SKIPPED_INPUT = (
+    "input %r was removed or reset: skipping its records in the epoch that was interrupted when "
+    "the flow stopped"
 )
 HEARTBEAT_US = 10_000_000
-REST_SECONDS = 0.05
-"""How long the feed waits before it asks its sources again."""
-
-Answer = TypeVar("Answer")
-
 logger = logging.getLogger("flow")
-
-SystemTime: TypeAlias = Callable[[], int]
-"""Gives the system time in microseconds; the only place where the machine's clock is read."""
-
-
-def wall_time() -> int:
-    """The machine's clock."""
-    return time.time_ns() // 1000
-
-
-@dataclass(frozen=True)
-class FixedTime:
-    """A system time that stands still, but for what sources advance it by; for tests."""
-
-    now_us: int
-
-    def __call__(self) -> int:
-        return self.now_us
-
-
-@dataclass(frozen=True)
-class EpochOffset:
-    """Where an epoch ends, and all that is needed to run it again.
-
-    Attributes:
-        control: its system time, and whether the input ends with it; ``None`` before the first.
-        at: the offset that each input has reached, by step.
-        read: what it reads.
-        seed: the directory of the state that it puts in place.
-        again: what sets it apart from the one before where nothing else does. The clock may stand
-            still, or be set back; and of a source that has come no further Spark asks nothing.
-    """
-
-    control: Control | None = None
-    at: Mapping[str, Json] = field(default_factory=dict)
-    read: tuple[tuple[str, Split], ...] = ()
-    seed: str | None = None
-    again: bool = False
-
-    def to_json(self) -> Json:
-        """The offset as JSON."""
-        if self.control is None:
-            return {"v": 1}
-        offset = {
-            "v": 1,
-            **self.control.to_json(),
-            "at": dict(self.at),
-            "read": [[step, one.what, one.partition, one.order] for step, one in self.read],
-        }
-        if self.again:
-            offset["again"] = True
-        return offset if self.seed is None else {**offset, "seed": self.seed}
-
-    @classmethod
-    def from_json(cls, offset: Json) -> EpochOffset:
-        """The offset in JSON made by `to_json`."""
-        if "now" not in offset:
-            return cls()
-        control = Control.from_json(offset)
-        read = tuple((step, Split(what, part, order)) for step, what, part, order in offset["read"])
-        return cls(control, offset["at"], read, offset.get("seed"), offset.get("again", False))
-
-    def readings(self) -> list[Reading]:
-        """The tasks that read the epoch's input, in order of input, partition and place."""
-        sources = None if self.control is None else self.control.sources
-        numbers = {partition: number for number, partition in enumerate(sources or ())}
-        return [
-            Reading(step, split, origin, source=numbers.get((step, split.partition)))
-            for origin, (step, split) in enumerate(self.read)
-        ]
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where a later generation of a checkpoint starts from.
-
-    Attributes:
-        start: where the generation before had come.
-        begun: the epoch that it had begun and not finished: it is run again.
-        seed: the directory of its state.
-    """
-
-    start: EpochOffset
-    begun: EpochOffset | None
-    seed: str
-
-
-class FeedEnd:
-    """How a run ends: events that the feed sets, and the run waits for."""
-
-    def __init__(self) -> None:
-        self.done = threading.Event()
-        self.stop_asked = threading.Event()
-        self.closed = threading.Event()
 
 
 @dataclass
 class Feed:
-    """Plans the epochs of one run.
+    """Planner of the epochs of a run.
 
     Attributes:
         planners: a planner for each input that Python reads.
         system_time: the clock.
-        drain: whether to end the input once all sources are finished.
-        only_available: whether to finish as soon as no source has anything new.
-        foreign: whether there are sources that Spark itself reads.
-        end_now: whether those have been read, and this pass is there to end the input.
-        kept_as: the names under which inputs keep their offsets, where these are not their ids.
-        origin: where a later generation of a checkpoint starts from.
-        end: how the run ends.
-        releases: says which offsets no run goes on from any more.
+        drain: True to end the input once all sources are finished.
+        only_available: True to finish as soon as no source has new data.
+        foreign: True if Spark itself reads some sources.
+        end_now: True in a second pass, which ends the input after Spark has read its sources.
+        kept_as: names of inputs in offsets, by step id, where the two differ.
+        origin: start of a later generation of a checkpoint; ``None`` for the first generation.
+        end: events at the end of the run.
+        releases: oldest offsets that the checkpoint retains.
         plan: the compiled flow.
-        due_us: the least system time at which a step is due that goes by system time.
-        dues: when each step is due that goes by its inputs' clock, as system time.
-        reached: how far each source partition has come in event time, as the last epoch has found.
-        frame_read: whether what Spark reads itself was read to its end in the last epoch.
-        foreign_busy: whether sources that Spark itself reads have come further in the last epoch.
-        aborted: whether the run must die in the epoch in hand.
-        last: the epoch decided last.
-        lag: how far behind each input is, in words.
-        behind: how many items wait behind it, by input and source partition, where that is known.
+        due_us: earliest timer of the steps that follow system time, as system time.
+        dues: earliest timer of each step that follows its inputs' clock, as system time.
+        reached: event time of each source partition after the last epoch, in µs.
+        frame_read: returns True if the last epoch read all available rows of Spark's sources.
+        foreign_busy: True if the last epoch advanced the offsets of Spark's sources.
+        aborted: True if a test's ABORT ends the run in the current epoch.
+        last: the last planned epoch.
+        lag: description of each input's lag.
+        behind: number of unread items by input and source partition, where known.
     """
 
     planners: Mapping[str, Planner]
@@ -189,24 +88,24 @@ class Feed:
     _advanced_us: int = 0
     _last_us: int = 0
     _ended: bool = False
-    _left_out: dict[str, Json] = field(default_factory=dict)
+    _skipped_offsets: dict[str, Json] = field(default_factory=dict)
     _polled: dict[str, int] = field(default_factory=dict)
     _came_us: dict[str, int] = field(default_factory=dict)
-    _put_off: frozenset[str] = frozenset()
+    _postponed: frozenset[str] = frozenset()
     _released: EpochOffset | None = None
 
     def next(self, start: EpochOffset) -> EpochOffset:
-        """Decide the next epoch; called between epochs, when the one up to `start` is committed.
+        """Plan the next epoch, after the epoch that ends at `start` is committed.
 
         Returns:
-            Where the next epoch ends, or `start` itself when there is none now.
+            The offset at the end of the next epoch; `start` itself if no epoch is needed now.
         """
         if start.control is None and self.origin is not None:
             return self._seeding(self.origin)
         self._begin(start)
         if self.end.stop_asked.is_set() or self._ended or self.aborted:
             return self._rest_for_good(start)
-        # Before the sources are asked: all that had arrived by then is in the epoch or left behind.
+        # The clock is read before the sources: data that arrived by then is in the epoch or behind.
         now_us = self._now()
         self._release(now_us)
         slices = self._slices(start, now_us)
@@ -220,9 +119,9 @@ class Feed:
         return start
 
     def note(self, stats: Stats) -> None:
-        """Note when steps are due, and how far partitions have come, as an epoch has found.
+        """Store the timers of steps and the progress of partitions that an epoch reports.
 
-        How far those that feed a step are apart becomes a gauge of the step.
+        The distance in event time between the partitions that feed a step is a gauge of the step.
         """
         timed = () if self.plan is None else self.plan.timed
         for step_id in timed:
@@ -250,27 +149,27 @@ class Feed:
                 self._came_us[name] = us - before[name]
 
     def readings(self, start: EpochOffset, epoch: EpochOffset) -> list[Reading]:
-        """The tasks that read an epoch's input, from where it starts.
+        """Return the tasks that read an epoch's input.
 
-        An epoch that an earlier run had begun may read an input that the flow has no more, or that
-        starts afresh: that is left out, and such an input stays where it was before the epoch.
+        An epoch interrupted in an earlier run may read an input that was removed or reset since.
+        Its splits are skipped, and its offset stays as before the epoch.
         """
-        wanted = []
+        readings = []
         for reading in epoch.readings():
             step_id = reading.step_id
             if step_id in self.planners and self.kept_as.get(step_id, step_id) in epoch.at:
-                wanted.append(reading)
+                readings.append(reading)
                 continue
-            name = _newest_name(step_id, epoch.at)
-            if name not in self._left_out:
-                logger.warning(_LEFT_OUT, step_id)
-            self._left_out[name] = start.at.get(name)
-        return wanted
+            name = newest_name(step_id, epoch.at)
+            if name not in self._skipped_offsets:
+                logger.warning(_SKIPPED_INPUT, step_id)
+            self._skipped_offsets[name] = start.at.get(name)
+        return readings
 
     def _seeding(self, origin: Origin) -> EpochOffset:
-        """The first epoch of a later generation puts the state in place.
+        """Return the first epoch of a later generation, which restores the state.
 
-        It runs the epoch again that the one before had begun, or reads nothing.
+        It replays the epoch that was interrupted in the generation before, or reads no input.
         """
         if origin.begun is not None:
             self.last = replace(origin.begun, seed=origin.seed)
@@ -279,7 +178,7 @@ class Feed:
         return replace(self._epoch(origin.start, {}, self._now()), seed=origin.seed)
 
     def _begin(self, start: EpochOffset) -> None:
-        """Once a run: what time the flow has been down, and whether to read what there is now."""
+        """Compute the downtime before this run, and fix the ends of sources; once a run."""
         if self._downtime_us is not None:
             return
         self._downtime_us = 0
@@ -296,45 +195,46 @@ class Feed:
         return max(self._last_us, self.system_time() + self._advanced_us)
 
     def _release(self, now_us: int) -> None:
-        """Let planners remove what no kept offset needs; once an epoch."""
+        """Have planners remove records that no retained offset needs; once an epoch."""
         if self.releases is None or self.last is self._released:
             return
         self._released = self.last
         for name, oldest in self.releases.due().items():
-            _asked(name, partial(_release, self.planners[name], now_us), oldest)
+            ask(name, partial(_release, self.planners[name], now_us), oldest)
 
     def _slices(self, start: EpochOffset, now_us: int) -> dict[str, Slice]:
-        self._put_off = self._ahead(start)
-        asked = [name for name in self.planners if name not in self._put_off]
-        slices = self._asked_for(asked, start, now_us)
-        if not slices and self._put_off:
-            put_off, self._put_off = self._put_off, frozenset()
-            slices = self._asked_for(put_off, start, now_us)
+        self._postponed = self._ahead(start)
+        names = [name for name in self.planners if name not in self._postponed]
+        slices = self._next_slices(names, start, now_us)
+        if not slices and self._postponed:
+            postponed, self._postponed = self._postponed, frozenset()
+            slices = self._next_slices(postponed, start, now_us)
         return slices
 
-    def _asked_for(self, names: Iterable[str], start: EpochOffset, now_us: int) -> dict[str, Slice]:
-        """Return the slices that the planners of some inputs have."""
+    def _next_slices(
+        self, names: Iterable[str], start: EpochOffset, now_us: int
+    ) -> dict[str, Slice]:
+        """Return the next slices of some inputs; inputs without new data have none."""
         slices: dict[str, Slice] = {}
         for name in names:
             planner = self.planners[name]
             reached = {n: us for (of, n), us in self.reached.items() if of == name}
             if reached:
-                _asked(name, planner.hear, reached)
-            planned = _asked(name, planner.next, self._offset(start, name))
+                ask(name, planner.hear, reached)
+            planned = ask(name, planner.next, self._offset(start, name))
             if planned is not None:
-                slices[name] = _checked(name, planned)
+                slices[name] = check_slice(name, planned)
                 continue
-            until_us = _asked(name, partial(_read_until, planner, None, now_us), None)
+            until_us = ask(name, partial(_read_until, planner, None, now_us), None)
             if until_us is not None:
                 self._polled[name] = min(until_us, now_us) - (self._downtime_us or 0)
         return slices
 
     def _ahead(self, start: EpochOffset) -> frozenset[str]:
-        """Return the inputs that an epoch leaves aside, as others are further behind.
+        """Return the inputs that an epoch does not read because other inputs are far behind.
 
-        Of the inputs that feed one step, those are that are further ahead of the one furthest
-        behind than this one came forward when it was last read: what is held back for it stays
-        small.
+        Of the inputs of a step, an input is postponed if its lead over the last input exceeds the
+        last input's progress in the epoch that read it. This bounds buffered values.
         """
         if self.plan is None or start.control is None:
             return frozenset()
@@ -351,7 +251,7 @@ class Feed:
         return frozenset(found)
 
     def _reached_by_input(self, behind: Iterable[SourcePartition]) -> dict[str, int]:
-        """Return how far each input has come whose partitions are behind, all of them known."""
+        """Return the event time of each input of which all partitions behind have progress."""
         found: dict[str, int] = {}
         for name, number in behind:
             us = self.reached.get((name, number), NO_PROGRESS)
@@ -360,21 +260,21 @@ class Feed:
 
     def _exhausted(self, start: EpochOffset) -> bool:
         if self.only_available:
-            return not self._to_go_on()
+            return not self._may_have_more()
         if self.foreign:
             return False
         return all(
-            _asked(name, planner.finished, self._offset(start, name))
+            ask(name, planner.finished, self._offset(start, name))
             for name, planner in self.planners.items()
         )
 
-    def _to_go_on(self) -> bool:
-        """Whether a run of what is available may have something to read still."""
+    def _may_have_more(self) -> bool:
+        """Return True if a run of the available data may have unread data."""
         doubted = any(planner.in_doubt() for planner in self.planners.values())
         return doubted or (self.foreign and self.foreign_busy)
 
     def _finish(self, start: EpochOffset, now_us: int) -> EpochOffset:
-        """End the input, unless it has been ended, or the windows are to stay open."""
+        """End the input, unless it has ended or windows stay open (``drain=False``)."""
         drained = start.control is not None and start.control.end_of_input
         if self.foreign and not self.end_now:
             return self._rest_for_good(start)
@@ -384,13 +284,13 @@ class Feed:
         return self._epoch(start, {}, now_us, end_of_input=True)
 
     def _tick_wanted(self, start: EpochOffset, now_us: int) -> bool:
-        if self.foreign and (not self.only_available or self._to_go_on()):
+        if self.foreign and (not self.only_available or self._may_have_more()):
             return True
         if now_us >= min(self.due_us, self._last_us + HEARTBEAT_US):
             return True
         if start.control is None or self.plan is None:
             return False
-        # Without a slice, what was behind has been caught up with, or is in doubt.
+        # No slice is left: inputs that were behind have caught up, or are in doubt.
         behind = {name for name, _ in start.control.behind if name in self.planners}
         if behind and not any(self.planners[name].in_doubt() for name in behind):
             return True
@@ -417,9 +317,9 @@ class Feed:
                 if self.frame_read() and start.control is not None:
                     before_us = after_us = max(last_us, start.control.moment.running_us)
             elif planned is not None:
-                # What comes after time was moved in a test had not come before.
+                # A test that advances time adds its items after the advance.
                 before_us = now_us - down_us if planned.advance_us else before_us
-                until_us = _asked(name, partial(_read_until, planner, planned, now_us), None)
+                until_us = ask(name, partial(_read_until, planner, planned, now_us), None)
                 read_us = before_us if until_us is None else min(until_us, now_us) - down_us
                 after_us = max(before_us, read_us)
             clocks[name] = ReadUpTo(before_us, after_us)
@@ -435,11 +335,11 @@ class Feed:
     def _behind(
         self, start: EpochOffset, slices: Mapping[str, Slice]
     ) -> frozenset[SourcePartition]:
-        """Return the partitions of which more is known to be there than the slices read."""
+        """Return the partitions with known data beyond the slices."""
         before = frozenset() if start.control is None else start.control.behind
         behind = {(name, one) for name, planned in slices.items() for one in planned.behind}
         for name, planner in self.planners.items():
-            if name not in slices and (name in self._put_off or planner.in_doubt()):
+            if name not in slices and (name in self._postponed or planner.in_doubt()):
                 behind |= {partition for partition in before if partition[0] == name}
         frames = () if self.plan is None else self.plan.frames
         if frames and not self.frame_read():
@@ -469,7 +369,8 @@ class Feed:
             sources = self.plan.sources_of(read)
             if len(sources) > MAX_SOURCES:
                 raise SourceError(
-                    f"an epoch may read at most {MAX_SOURCES} source partitions, got {len(sources)}"
+                    f"an epoch may read at most {MAX_SOURCES} source partitions, got "
+                    f"{len(sources)}: read fewer partitions in one flow"
                 )
         return Control(moment, end_of_input, clocks, behind, many, sources)
 
@@ -480,14 +381,18 @@ class Feed:
         now_us: int,
         end_of_input: bool = False,
     ) -> EpochOffset:
-        moved_us = max((one.advance_us for one in slices.values()), default=0)
-        self._advanced_us += moved_us
-        self._last_us = max(self._last_us, now_us) + moved_us
+        advance_us = max((one.advance_us for one in slices.values()), default=0)
+        self._advanced_us += advance_us
+        self._last_us = max(self._last_us, now_us) + advance_us
         self.aborted = any(one.abort for one in slices.values())
         self.due_us, self.dues = NEVER, {}
         ends = {self.kept_as.get(name, name): one.end for name, one in slices.items()}
-        before = {name: offset for name, offset in start.at.items() if name not in self._left_out}
-        stays = {name: offset for name, offset in self._left_out.items() if offset is not None}
+        before = {
+            name: offset for name, offset in start.at.items() if name not in self._skipped_offsets
+        }
+        stays = {
+            name: offset for name, offset in self._skipped_offsets.items() if offset is not None
+        }
         at = {**before, **stays, **ends}
         read = tuple((step_id, split) for step_id, one in slices.items() for split in one.splits)
         control = self._control(start, slices, self._last_us, end_of_input)
@@ -499,50 +404,18 @@ class Feed:
         return self.last
 
     def _offset(self, offset: EpochOffset, step_id: str) -> Json:
-        """How far an input has come."""
+        """Return the offset of an input."""
         return offset.at.get(self.kept_as.get(step_id, step_id))
 
     def _rest_for_good(self, start: EpochOffset) -> EpochOffset:
-        """Between two epochs, with nothing to come: the run may stop now.
+        """Signal that no epoch follows, and return the offset unchanged.
 
-        Sources that Spark reads would go on making epochs, so with them there is no answer.
+        Sources that Spark reads would start further epochs, so with them the call waits until the
+        run has stopped.
         """
         self.end.done.set()
         self.end.closed.wait(None if self.foreign else REST_SECONDS)
         return start
-
-
-class StopFlag:
-    """Lets another thread, or a signal, ask a run to stop between two epochs."""
-
-    def __init__(self) -> None:
-        self._feeds: list[Feed] = []
-        self.asked = threading.Event()
-
-    def ask(self) -> None:
-        """Ask the run to finish the epoch in hand and stop."""
-        self.asked.set()
-        for feed in self._feeds:
-            feed.end.stop_asked.set()
-
-    def watch(self, feed: Feed) -> None:
-        """Let a feed know when the run is asked to stop."""
-        self._feeds.append(feed)
-        if self.asked.is_set():
-            feed.end.stop_asked.set()
-
-
-def _asked(step_id: str, question: Callable[[Json], Answer], offset: Json) -> Answer:
-    """What a planner answers; what it raises that is no error of ours becomes one."""
-    try:
-        return question(offset)
-    except SourceError as error:
-        raise naming(step_id, error) from error.__cause__
-    except FlowError:
-        raise
-    except (Exception, SystemExit, GeneratorExit) as error:
-        problem = f"planning what to read raised {brief(error)}"
-        raise StepError(step_id, problem) from error
 
 
 def _read_until(planner: Planner, planned: Slice | None, now_us: int, _: Json) -> int | None:
@@ -551,42 +424,5 @@ def _read_until(planner: Planner, planned: Slice | None, now_us: int, _: Json) -
 
 
 def _release(planner: Planner, now_us: int, oldest: Json) -> None:
-    """Tell a planner the oldest offset that a run may still go on from."""
+    """Pass a planner the oldest offset from which a run can continue."""
     planner.release(oldest, now_us)
-
-
-def _newest_name(step_id: str, names: Iterable[str]) -> str:
-    """The name that an input keeps its offset under: its id, or what the last reset made of it."""
-    start = json.dumps([step_id])[:-1] + ","
-    reset = {json.loads(one)[1]: one for one in names if one.startswith(start)}
-    return reset[max(reset)] if reset else step_id
-
-
-def _checked(step_id: str, planned: Slice) -> Slice:
-    if any(not 0 <= split.order < MAX_SPLITS for split in planned.splits):
-        raise SourceError(
-            f"step {step_id!r}: a slice may have at most {MAX_SPLITS} splits a partition"
-        )
-    for what, value in (("offset", planned.end), *(("split", one.what) for one in planned.splits)):
-        try:
-            json.dumps(value)
-        except (TypeError, ValueError, RecursionError) as error:
-            problem = f"its source's {what} must be JSON, got {shorten(value)}: {error}"
-            raise StepError(step_id, problem) from error
-    return planned
-
-
-def plan_everything(planners: Mapping[str, Planner]) -> dict[str, list[Slice]]:
-    """Return all slices of bounded sources, one after the other, by input: what a batch reads."""
-    slices: dict[str, list[Slice]] = {}
-    for step_id, planner in planners.items():
-        offset: Any = None
-        slices[step_id] = []
-        while not _asked(step_id, planner.finished, offset):
-            planned = _asked(step_id, planner.next, offset)
-            if planned is None:  # nothing now, but more to come: a bounded source ends by itself
-                time.sleep(REST_SECONDS)
-                continue
-            slices[step_id].append(_checked(step_id, planned))
-            offset = planned.end
-    return slices

@@ -1,4 +1,4 @@
-"""The sources of a plan, and their planners for a run."""
+"""Sources of a plan, and their planners for a run."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from flow.operators.edges import Input
 
 
 def source_of(step: Step) -> Source[Any]:
-    """The source that an input reads."""
+    """Return the source of an input."""
     if not isinstance(step.operator, Input):
         raise EngineError(f"step {step.step_id!r} is not an input")
     return step.operator.source
 
 
 def is_foreign(step: Step) -> bool:
-    """Whether Spark itself reads an input's source."""
+    """Return True if Spark itself reads an input's source."""
     return isinstance(source_of(step), DataFrameSource)
 
 
 def keep_static_frames(plan: Plan, storage: Storage) -> Plan:
-    """Write static data frames below the checkpoint, so that every epoch can be read again.
+    """Write static data frames below the checkpoint, so that every epoch can be replayed.
 
     Returns:
         The plan with their inputs reading the files instead.
 
     Raises:
-        SourceError: when Spark cannot read one, or write it, with its reason.
+        SourceError: when Spark cannot read or write a frame; the error gives Spark's reason.
     """
     steps = dict(plan.steps)
     for step_id in plan.inputs:
@@ -62,7 +62,7 @@ def _keep(step_id: str, frame: DataFrame, path: str) -> None:
 
 
 def planner_of(step: Step, log: SourceLog, parallelism: int) -> Planner:
-    """The planner of an input's source, for one run.
+    """Return the planner of an input's source for a run.
 
     Raises:
         FlowError: when the source cannot be planned; what it raised is the cause.
@@ -79,7 +79,7 @@ def planner_of(step: Step, log: SourceLog, parallelism: int) -> Planner:
 
 
 def planners_of(plan: Plan, storage: Storage, parallelism: int) -> dict[str, Planner]:
-    """A planner for each input that Python reads."""
+    """Return a planner for each input that Python reads."""
     return {
         step_id: planner_of(step, storage.log(f"sources/{_file_of(plan, step_id)}"), parallelism)
         for step_id, step in plan.steps.items()
@@ -88,5 +88,5 @@ def planners_of(plan: Plan, storage: Storage, parallelism: int) -> dict[str, Pla
 
 
 def _file_of(plan: Plan, step_id: str) -> str:
-    """The name of what an input keeps, as a file's."""
+    """Return an input's name in the checkpoint, quoted for a file name."""
     return quote(plan.kept_name(step_id), safe="")

@@ -17,6 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+DEFAULT_SHARDS = 16
+"""Shards of a new checkpoint, unless it has more partitions."""
+
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 Text: TypeAlias = npt.NDArray[np.uint8]
 Places: TypeAlias = npt.NDArray[np.int64]

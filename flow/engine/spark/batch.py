@@ -1,7 +1,7 @@
 """The batch engine: bounded inputs through the same stages as one Spark job, without a state store.
 
-The input is planned whole, slice after slice; each shard of a level takes the slices in order, with
-its keys' logics in memory, and is drained at the end. System time stands still.
+All slices are planned before the job. Each shard of a level processes the slices in order, with its
+state in memory, and drains at the end of input. System time is constant.
 """
 
 from __future__ import annotations
@@ -21,17 +21,20 @@ from flow.engine.epoch.context import Control, SourcePartition, Stats
 from flow.engine.epoch.lateness import late_sources, source_name
 from flow.engine.epoch.summary import Summary
 from flow.engine.feed.batch_plan import BatchPlan, batch_plan
-from flow.engine.feed.feed import SystemTime, plan_everything, wall_time
+from flow.engine.feed.planner_calls import plan_everything
 from flow.engine.feed.sources import is_foreign, planner_of, source_of
-from flow.engine.local import DEFAULT_SHARDS
+from flow.engine.feed.system_time import SystemTime, wall_time
 from flow.engine.packets.packets import CONTROL, PACKET_DDL, Packet
+from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.plan.plan import Plan
 from flow.engine.spark.epochs import EpochOutputs
 from flow.engine.spark.foreign import foreign_packets
 from flow.engine.spark.rows import Layout
 from flow.engine.spark.session.failures import spark_problem
 from flow.engine.spark.session.jvm import jvm_needed
-from flow.engine.spark.session.session import SPARK_LOG, disks_of, query_conf
+from flow.engine.spark.session.query_conf import query_conf
+from flow.engine.spark.session.session import disks_of
+from flow.engine.spark.session.spark_log import SPARK_LOG
 from flow.engine.spark.shipping import ShippedPlan
 from flow.engine.spark.task_writing import TaskWriting, write_partition
 from flow.engine.state.key_states import KeyStates
@@ -47,13 +50,13 @@ from flow.instants import Moment
 
 @dataclass(frozen=True)
 class BatchSettings:
-    """How to run a batch.
+    """Settings of a batch run.
 
     Attributes:
-        drain: whether to end the input at the end.
-        system_time: the clock; asked once.
-        shards: how many slices the key space has.
-        partitions: how many partitions each level has.
+        drain: True to end the input after the last slice.
+        system_time: the clock, read once.
+        shards: number of shards of the key space; ``None`` for the default.
+        partitions: number of partitions of each level; ``None`` for one a core.
     """
 
     drain: bool = True
@@ -104,8 +107,8 @@ def run_batch(
     except FlowError:
         raise
     except Exception as error:
-        said = spark_problem(error, disks, lambda: SPARK_LOG.written_since(logged))
-        problem = f"the Spark job failed: {said} (Spark's log: {SPARK_LOG})"
+        cause = spark_problem(error, disks, lambda: SPARK_LOG.written_since(logged))
+        problem = f"the Spark job failed: {cause} (Spark's log: {SPARK_LOG})"
         raise EngineError(problem) from error
     finally:
         outputs.close()
@@ -113,7 +116,7 @@ def run_batch(
 
 
 def _only_packets(plan: Plan, writing: TaskWriting) -> bool:
-    """Whether Spark itself works on no rows but packets."""
+    """Return True if all rows that Spark itself processes are packets."""
     foreign = any(is_foreign(plan.steps[step_id]) for step_id in plan.inputs)
     return not foreign and not writing.left_out
 
@@ -176,7 +179,7 @@ def _read(
 def _planned(
     plan: Plan, cores: int, control: Control
 ) -> tuple[BatchPlan, dict[SourcePartition, str]]:
-    """Return what the batch reads, and the names of its source partitions."""
+    """Return the plan of the batch, and the names of its source partitions."""
     planners: dict[str, Planner] = {}
     try:
         for step_id in plan.inputs:
@@ -211,7 +214,7 @@ def _read_partition(
 
 
 _LAST = (1 << 62) - 1
-"""The sequence number of controls, which come after all slices."""
+"""Sequence number of control packets, after those of all slices."""
 
 
 def _level_partition(
@@ -242,7 +245,7 @@ def _run_shard(
     shard: int,
     packets: Iterator[Packet],
 ) -> Iterator[Packet]:
-    """Slice after slice, then, at the control packet, the end of input."""
+    """Run a shard of a level: slices in order, then the end of input at the control packet."""
     states: dict[str, KeyStates | ShardTable] = {}
 
     def states_of(step: Step) -> KeyStates | ShardTable:

@@ -1,4 +1,4 @@
-"""Where the flow was started: an epoch's outputs are committed, and what it counted handed on."""
+"""The driver's side of an epoch: commits of sinks, and the counts of the epoch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from flow.engine.steps.outputs import sink_of
 from flow.errors import FlowBuildError, FlowError, SinkError, StepError, first_line
 
 _REFUSED = re.compile(rf"^{SinkError.__module__}\.{SinkError.__name__}: (.*)", re.MULTILINE)
-"""In what Spark says of a worker: that an item does not fit the data frame of a sink."""
+"""Message of a `SinkError` of a worker, in Spark's error: an item does not fit the data frame."""
 
 EpochHook = Callable[[int, Stats], None]
 """Called with each epoch's number and counts once its outputs are written."""
@@ -36,14 +36,14 @@ EpochHook = Callable[[int, Stats], None]
 
 @dataclass
 class EpochOutputs:
-    """Has epochs write their outputs, commits these, and hands on what was counted.
+    """Outputs of a run's epochs: opened, written and committed.
 
     Attributes:
         plan: the compiled flow, with its sinks as they were given.
-        layout: where Spark puts packets.
-        run_id: what the checkpoint is known by.
+        layout: shards and partitions of the flow.
+        run_id: id of the checkpoint in sinks.
         on_written: called with an epoch's number before its outputs are committed.
-        on_epoch: called after.
+        on_epoch: called after the commit with the epoch's number and counts.
     """
 
     plan: Plan
@@ -53,7 +53,7 @@ class EpochOutputs:
     on_epoch: EpochHook
 
     def open(self, resuming: bool) -> None:
-        """Open the sinks; when one of them refuses, those already open are closed again.
+        """Open the sinks; if a sink fails to open, close the sinks opened before.
 
         Raises:
             FlowError: when two outputs would write over each other, or a sink cannot be opened.
@@ -88,14 +88,14 @@ class EpochOutputs:
             sink_of(self.plan, edge).close()
 
     def left_out(self) -> frozenset[int]:
-        """The edges whose sinks take Spark data frames: no task writes them."""
+        """Return the edges whose sinks take Spark data frames: no task writes them."""
         return frozenset(edge.dest for edge in self._frames())
 
     def write(self, frame: DataFrame, epoch: int) -> None:
-        """Run an epoch: everything it computes and writes is done here, in one pass.
+        """Compute an epoch and write its outputs in one Spark job, then commit them.
 
         Args:
-            frame: what the last stage sends when it has written the outputs (`task_writing`).
+            frame: packets of the last stage, which writes the outputs (`task_writing`).
             epoch: the epoch's number.
 
         Raises:
@@ -124,7 +124,7 @@ class EpochOutputs:
         stats = Stats()
         messages: dict[int, list[Any]] = {edge.dest: [] for edge in self.plan.outputs}
         ordered = sorted(packets, key=lambda one: (one.origin, one.seq))
-        for packet in ordered:  # first, so that what led to a failure is seen
+        for packet in ordered:  # before any failure is raised
             if packet.dest == PRINTED:
                 print(packet.payload.decode())  # noqa: T201  (what op.inspect is for)
         for packet in ordered:
@@ -143,7 +143,7 @@ class EpochOutputs:
             self._guarded(edge, what, partial(_commit_to, epoch=epoch, messages=written))
 
     def _guarded(self, edge: Edge, what: str, call: Callable[[Sink[Any]], None]) -> None:
-        """Call a sink; what it raises that is no error of ours becomes one that names the step."""
+        """Call a sink; an exception of the sink becomes a `StepError` that names the step."""
         try:
             call(sink_of(self.plan, edge))
         except FlowError:
@@ -177,7 +177,7 @@ def _collected(frame: DataFrame) -> list[Packet]:
 
 
 def _arrow_schema(schema: StructType | str) -> pa.Schema:
-    """A data frame's schema as Arrow's; only where the flow was started can Spark read its text."""
+    """Return a data frame's schema as Arrow's; only the driver can parse its text form."""
     kind: Any = schema if isinstance(schema, StructType) else StructType.fromDDL(schema)
     return to_arrow_schema(kind, timezone="UTC")
 

@@ -1,4 +1,4 @@
-"""Stage 0 for data frames: rows that Spark itself has read become packets."""
+"""Stage 0 of data frames: packets of rows that Spark itself has read."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from flow.engine.steps.reading import read_batches
 from flow.errors import EngineError
 
 _ORIGINS = 1 << 16
-"""Origins of data frames' tasks start here, each input's after those of the one before."""
+"""Origins of each data frame's tasks: the first input starts here, each with a range as long."""
 
 
 def foreign_packets(
     plan: Plan, step_id: str, number: int, shipped: ShippedPlan, layout: Layout
 ) -> DataFrame:
-    """The packets of a data frame that Spark reads, without the columns that nobody reads."""
+    """Return the packets of a data frame, with only the columns that the flow reads."""
     source = source_of(plan.steps[step_id])
     if not isinstance(source, DataFrameSource) or source.frame is None:
         raise EngineError(f"step {step_id!r} has no data frame")
     names = source.frame.columns
     fields = plan.fields_read.get(step_id)
     read = [at for at, name in enumerate(names) if fields is None or name in fields]
-    # Numbered, since PySpark takes a column with a dot in its name for a field of another one.
+    # Columns are numbered, as PySpark reads a dot in a name as a field of another column.
     numbered = source.frame.toDF(*(f"c{at}" for at in range(len(names))))
     now = F.unix_micros(F.current_timestamp())
     kept = [names[at] for at in read]
@@ -61,7 +61,7 @@ def _read_partition(
 
 
 def _is_streaming(plan: Plan, step_id: str) -> bool:
-    """Whether rows come of a stream, whose partitions go side by side, not one after another."""
+    """Return True for a stream, whose partitions are concurrent, not in sequence."""
     source = source_of(plan.steps[step_id])
     return isinstance(source, DataFrameSource) and source.streaming
 
@@ -84,11 +84,11 @@ def _foreign_task(
 
 
 def _named(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
-    """A batch without the time before its columns, under the names that they have.
+    """Return a batch without its time column, with the frame's own column names.
 
-    Times, which Spark hands over in its session's time zone, are in UTC, as from any other source.
+    Timestamps, which Spark passes in its session's time zone, become UTC, as from other sources.
     """
-    if not names:  # of a batch without columns nobody would know how many rows it has
+    if not names:  # a batch without columns has no number of rows
         return batch
     columns = batch.select(range(1, batch.num_columns))
     fields = [

@@ -1,7 +1,8 @@
-"""State that a streaming data frame keeps by itself, for which a flow has no place.
+"""Stateful streaming data frames, which a flow refuses.
 
-Spark would count it among the state of the flow's own levels, by place alone, so that the next run
-finds a checkpoint of another form than it knows; and the end of the input does not reach it.
+Spark numbers stateful operators by position only. A stateful data frame would shift the numbers of
+the flow's levels, so that a later run could not restore its state, nor could the end of input
+drain it.
 """
 
 from __future__ import annotations
@@ -16,38 +17,38 @@ from flow.engine.feed.sources import source_of
 from flow.engine.plan.plan import Plan
 from flow.errors import FlowBuildError
 
-_OF_ONES_OWN = "op.stateful_map or op.stateful"
+_STATEFUL_STEP = "op.stateful_map or op.stateful"
 _DISTINCT = ("distinct or dropDuplicates", "op.stateful_flat_map, whose state is what it has seen")
-_KEEPING = {
+_STATEFUL = {
     "Aggregate": ("an aggregation", "flow_windowing.aggregate_window or op.stateful_map"),
     "Distinct": _DISTINCT,
     "Deduplicate": _DISTINCT,
     "DeduplicateWithinWatermark": ("dropDuplicatesWithinWatermark", _DISTINCT[1]),
     "Join": ("a join of two streams", "flow_windowing.join_window or op.join"),
     "GlobalLimit": ("limit", "op.stateful_flat_map, whose state is a count"),
-    "FlatMapGroupsWithState": ("mapGroupsWithState", _OF_ONES_OWN),
-    "FlatMapGroupsInPandasWithState": ("applyInPandasWithState", _OF_ONES_OWN),
-    "TransformWithState": ("transformWithState", _OF_ONES_OWN),
-    "TransformWithStateInPySpark": ("transformWithState", _OF_ONES_OWN),
+    "FlatMapGroupsWithState": ("mapGroupsWithState", _STATEFUL_STEP),
+    "FlatMapGroupsInPandasWithState": ("applyInPandasWithState", _STATEFUL_STEP),
+    "TransformWithState": ("transformWithState", _STATEFUL_STEP),
+    "TransformWithStateInPySpark": ("transformWithState", _STATEFUL_STEP),
 }
-"""Those of Spark's logical operators that keep state on a stream, by their classes: what they are
-to who writes them, and what does the same in a flow. They are what Spark's own check of streaming
-plans, its `UnsupportedOperationChecker`, takes for stateful, and two that it does not name: a
-Distinct becomes an aggregation, and a limit counts."""
+"""Spark's stateful logical operators by class: the user's name and the replacement in a flow.
+
+These are the operators that Spark's `UnsupportedOperationChecker` treats as stateful, and two more:
+a Distinct becomes an aggregation, and a limit counts."""
 
 
 def refuse_stateful_frames(plan: Plan) -> None:
-    """See that no streaming data frame that a flow reads keeps state.
+    """Check that no streaming data frame of a flow is stateful.
 
     Raises:
-        FlowBuildError: when one does, with the step that reads it and what to do instead.
+        FlowBuildError: when a frame is stateful; the error names the step and a replacement.
     """
     for step_id in plan.inputs:
         source = source_of(plan.steps[step_id])
         if not isinstance(source, DataFrameSource) or source.frame is None:
             continue
         for operator in _stateful(source.frame):
-            what, instead = _KEEPING[operator]
+            what, instead = _STATEFUL[operator]
             raise FlowBuildError(
                 f"step {step_id!r}: its streaming data frame keeps state of its own, for {what} "
                 f"(Spark's {operator}), which a flow can neither go on from nor end. Do that in "
@@ -57,21 +58,21 @@ def refuse_stateful_frames(plan: Plan) -> None:
 
 
 def _stateful(frame: DataFrame) -> Iterator[str]:
-    """The operators of a data frame that keep state, by their classes, outermost first."""
+    """Yield the classes of a data frame's stateful operators, outermost first."""
     jvm_frame: Any = frame._jdf
     for node in _streaming(jvm_frame.queryExecution().analyzed()):
         operator = str(node.getClass().getSimpleName())
-        if operator in _KEEPING and (operator != "Join" or len(_streams_into(node)) > 1):
+        if operator in _STATEFUL and (operator != "Join" or len(_streams_into(node)) > 1):
             yield operator
 
 
 def _streaming(root: Any) -> Iterator[Any]:
-    """The operators that a stream goes through; of what is static nothing is kept."""
-    waiting = [root] if root.isStreaming() else []
-    while waiting:
-        node = waiting.pop()
+    """Yield the streaming operators of a plan; static ones keep no state."""
+    pending = [root] if root.isStreaming() else []
+    while pending:
+        node = pending.pop()
         yield node
-        waiting += reversed(_streams_into(node))
+        pending += reversed(_streams_into(node))
 
 
 def _streams_into(node: Any) -> list[Any]:

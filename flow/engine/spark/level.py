@@ -1,7 +1,7 @@
-"""A level over Spark's rows: packets come and leave as rows, and state is Spark's.
+"""A level of a plan in a Spark task: packets as rows, state in Spark's state store.
 
-The last level's tasks also write what it makes for sinks, so that it need not go through the JVM to
-another Python process. An epoch calls every shard of a partition, so the last of them is known.
+Tasks of the last level also write outputs, which spares a transfer of items through the JVM to
+another Python process. An epoch calls every shard of a partition, so a task knows its last shard.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class SparkLevel:
 
     Args:
         shipped: the plan.
-        layout: where Spark puts packets.
-        number: which level it is.
-        run_id: what the checkpoint is known by.
-        writing: for the last level, how its tasks write the outputs.
+        layout: shards and partitions of the flow.
+        number: number of the level, from 1.
+        run_id: id of the checkpoint in sinks.
+        writing: writing of outputs by the last level's tasks; ``None`` for other levels.
         checkpoint: path or URI of the checkpoint.
     """
 
@@ -56,44 +56,46 @@ class SparkLevel:
         self._writing = writing
         self._checkpoint = checkpoint
         self._outputs: OutputTask | None = None
-        self._to_come = 0
+        self._shards_left = 0
 
     def open(self, headers: Any, segments: Any) -> None:
-        """Take the state variables of the task."""
+        """Set the state variables of the task."""
         names, folder = self._shipped.plan().kept_as, worker_folder(self._run_id)
         disks = RunDisks(self._checkpoint, local_folders())
         self._store = SparkStore(headers, segments, names, folder, disks)
         if self._writing is not None:
             writing, layout = self._writing.of_task(), self._layout
             self._outputs = OutputTask(self._shipped.plan(), writing)
-            self._to_come = len(range(writing.partition, layout.shards, layout.partitions))
+            self._shards_left = len(range(writing.partition, layout.shards, layout.partitions))
 
     def close(self) -> None:
-        """Make sure that nothing was left unwritten.
+        """Check that all outputs were written.
 
         Raises:
-            EngineError: when it was, as a shard was not called.
+            EngineError: when Spark has not called every shard of the partition.
         """
         if self._outputs is not None and not self._outputs.is_done:
-            raise EngineError(f"an epoch did not call {self._to_come} of the shards of a partition")
+            raise EngineError(
+                f"an epoch did not call {self._shards_left} of the shards of a partition"
+            )
 
     def run(self, group: int, rows: Iterator[Row]) -> Iterator[Row]:
-        """Run the level on the packets of a shard, which Spark knows by its grouping key."""
-        for dest, shard, origin, seq, payload in self._written(self._made(group, rows)):
+        """Run the level on the packets of a shard, given by its grouping key."""
+        for dest, shard, origin, seq, payload in self._written_out(self._packets(group, rows)):
             yield _PACKET_ROW(dest, self._layout.group_of(shard), origin, seq, payload)
-        self._store.check()  # a step's error may hide that it came of lost state
+        self._store.check()  # lost state may have caused a step's error
 
-    def _written(self, made: Iterable[Packet]) -> Iterable[Packet]:
-        """What leaves the task of what a shard has made."""
+    def _written_out(self, packets: Iterable[Packet]) -> Iterable[Packet]:
+        """Write the outputs among a shard's packets, and yield the packets for other tasks."""
         if self._outputs is None:
-            yield from made
+            yield from packets
             return
-        yield from self._outputs.keep(made)
-        self._to_come -= 1
-        if not self._to_come:
+        yield from self._outputs.keep(packets)
+        self._shards_left -= 1
+        if not self._shards_left:
             yield from self._outputs.write()
 
-    def _made(self, group: int, rows: Iterator[Row]) -> Iterator[Packet]:
+    def _packets(self, group: int, rows: Iterator[Row]) -> Iterator[Packet]:
         shard = self._layout.shard_of(group)
         plan = self._shipped.plan()
         self._store.enter(shard)

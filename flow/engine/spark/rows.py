@@ -1,4 +1,4 @@
-"""Packets as rows of Spark, and where Spark puts them."""
+"""Packets as rows of Spark, and their distribution over partitions."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from flow.engine.packets.shards import group_ids
 
 @dataclass(frozen=True)
 class Layout:
-    """How a flow is laid out over Spark: part of a checkpoint for life.
+    """Layout of a flow over Spark, fixed for a checkpoint's generation.
 
     Attributes:
-        shards: how many slices the key space has.
-        partitions: how many partitions each level has.
-        levels: how many levels there are.
+        shards: number of shards of the key space.
+        partitions: number of partitions of each level.
+        levels: number of levels.
     """
 
     shards: int
@@ -26,19 +26,19 @@ class Layout:
     levels: int
 
     def group_of(self, shard: int) -> int:
-        """The grouping key that stands for a shard in rows."""
+        """Return the grouping key of a shard in rows."""
         return group_ids(self.shards, self.partitions)[shard]
 
     def shard_of(self, group: int) -> int:
-        """The shard that a grouping key stands for."""
+        """Return the shard of a grouping key."""
         return group_ids(self.shards, self.partitions).index(group)
 
     def to_batches(self, packets: Iterable[Packet]) -> Iterator[pa.RecordBatch]:
-        """Packets as Arrow batches of rows."""
+        """Yield packets as Arrow batches of rows."""
         return to_batches(packet._replace(shard=self.group_of(packet.shard)) for packet in packets)
 
     def from_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Packet]:
-        """The packets in Arrow batches of rows."""
+        """Yield the packets in Arrow batches of rows."""
         for batch in batches:
             for packet in from_batch(batch):
                 yield packet._replace(shard=self.shard_of(packet.shard))

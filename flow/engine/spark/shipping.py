@@ -1,4 +1,4 @@
-"""A plan on its way to workers: pickled once with its functions, read once in each process."""
+"""A plan for workers: pickled once with its functions, loaded once in each process."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from flow.errors import FlowBuildError, shorten
 from flow.garbage import collect_seldom
 
 cloudpickle: Any = untyped_cloudpickle
-_read: dict[str, Plan] = {}
-_KEPT_PLANS = 4
+_loaded_plans: dict[str, Plan] = {}
+_MAX_LOADED_PLANS = 4
 
 
 @dataclass(frozen=True)
 class ShippedPlan:
-    """A plan as bytes, with what a worker needs to read it.
+    """A pickled plan, with the search path that a worker needs to load it.
 
     Attributes:
         plan_id: the plan's id.
         content: the plan, pickled by value where it was written in the main script.
-        search_path: where modules are found here; a worker looks there too.
+        search_path: `sys.path` of the driver, which workers append to theirs.
     """
 
     plan_id: str
@@ -36,7 +36,7 @@ class ShippedPlan:
         """Pickle a plan.
 
         Raises:
-            FlowBuildError: when a step holds something that cannot be pickled; it names the step.
+            FlowBuildError: when a step cannot be pickled; the error names the step.
         """
         for step in plan.steps.values():
             try:
@@ -50,37 +50,37 @@ class ShippedPlan:
         return cls(plan.plan_id, content, tuple(path for path in sys.path if path))
 
     def plan(self) -> Plan:
-        """The plan, read at most once in each process: a worker's, which then works for it."""
-        plan = _read.get(self.plan_id)
+        """Return the plan, loaded at most once in a worker's process."""
+        plan = _loaded_plans.get(self.plan_id)
         if plan is None:
             sys.path.extend(path for path in self.search_path if path not in sys.path)
             collect_seldom()
             plan, classes = cloudpickle.loads(self.content)
             _put_in_main(classes)
-            while len(_read) >= _KEPT_PLANS:
-                del _read[next(iter(_read))]
-            _read[self.plan_id] = plan
+            while len(_loaded_plans) >= _MAX_LOADED_PLANS:
+                del _loaded_plans[next(iter(_loaded_plans))]
+            _loaded_plans[self.plan_id] = plan
         return plan
 
 
 def _main_classes() -> dict[str, type]:
-    """The classes of the main script: values of theirs are pickled by the name ``__main__``."""
+    """Return the classes of the main script, whose instances are pickled as ``__main__``'s."""
     main = sys.modules["__main__"]
     return {
         name: value
         for name, value in vars(main).items()
-        if isinstance(value, type) and value.__module__ == "__main__" and _travels(value)
+        if isinstance(value, type) and value.__module__ == "__main__" and _can_be_pickled(value)
     }
 
 
-def _travels(value: Any) -> bool:
+def _can_be_pickled(value: Any) -> bool:
     try:
         cloudpickle.dumps(value)
-    except Exception:  # a class that cannot travel is not needed by what can
+    except Exception:  # nothing that can be pickled needs such a class
         return False
     return True
 
 
 def _put_in_main(classes: dict[str, type]) -> None:
-    """Let pickle find the main script's classes; a class defined anew takes the old one's place."""
+    """Make the main script's classes visible to pickle; new definitions replace old ones."""
     vars(sys.modules["__main__"]).update(classes)

@@ -1,10 +1,10 @@
-"""Many calls of Spark's state at a time.
+"""Pipelined calls of Spark's state.
 
-PySpark's `MapState` sends a request to the JVM and waits for the answer, one key at a time, and
-most of that time goes by in waiting. The JVM answers requests in their order, so here they are sent
-ahead of the answers: that takes half the time for each call, and a quarter for small ones.
+PySpark's `MapState` sends a request for each key and waits for its answer. The JVM answers requests
+in order, so `StateCalls` sends requests ahead of the answers: a call takes half the time, a small
+one a quarter.
 
-It speaks PySpark 4.3's own protocol through the parts of its client, see
+The module speaks PySpark 4.3's own protocol through the parts of its client, see
 `pyspark.sql.streaming.map_state_client`; another minor version may need another way.
 """
 
@@ -21,17 +21,17 @@ from flow.errors import EngineError
 Key: TypeAlias = tuple[Any, ...]
 
 AHEAD = 32
-"""How many requests may wait for their answers.
+"""Maximum number of requests without an answer.
 
-Answers to so many writes, a few bytes each, lie in the socket's buffer until they are read, and so
-do as many requests to read: neither side then waits for the other to read before it writes.
+The answers to 32 writes, a few bytes each, fit into the socket's buffer, and so do 32 read
+requests: so neither side blocks in a write until the other reads.
 """
 _PROTOCOL = 0
 _HEAD = struct.Struct("!ii")
 
 
 class StateCalls:
-    """Reads and writes many keys of a `MapState` whose value is one column."""
+    """Pipelined access to a `MapState` whose value is one column."""
 
     def __init__(self, state: Any) -> None:
         client = state._mapStateClient
@@ -41,7 +41,7 @@ class StateCalls:
         self._name: str = state._stateName
 
     def get(self, keys: Iterable[Key]) -> list[Any | None]:
-        """The values of keys, in their order; ``None`` for those that have none."""
+        """Return the values of keys, in order; ``None`` for a missing key."""
         answers = self._answers(self._getting(key) for key in keys)
         return [self._client._deserialize_from_bytes(one)[0] if one else None for one in answers]
 
@@ -66,9 +66,9 @@ class StateCalls:
         return bytes(self._client._serialize_to_bytes(self._key_schema, key))
 
     def _answers(self, calls: Iterable[Any]) -> list[bytes]:
-        """Send calls, some of them ahead; returns the value in the answer to each.
+        """Send calls, up to `AHEAD` before their answers; return the values in the answers.
 
-        Whatever goes wrong, no answer is left for the next call to take for its own.
+        All answers are read also after a failure, so that none remains for a later call.
         """
         found: list[bytes] = []
         sent = 0

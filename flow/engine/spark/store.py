@@ -1,4 +1,4 @@
-"""Headers and segments of the shard at hand in Spark's state."""
+"""Headers and segments of the current shard in Spark's state."""
 
 from __future__ import annotations
 
@@ -18,21 +18,20 @@ from flow.engine.state.store import PROGRESS_SEGMENT
 
 
 @dataclass(slots=True)
-class _Kept:
-    """What Spark's state holds of a step, as far as it is known.
+class _StepEntry:
+    """Known header of a step in Spark's state.
 
     Attributes:
-        header: the header, without a stamp; ``None`` when there is none yet.
-        stamp: what names the worker's copy of the segments that were written last; empty where
-            there is none.
+        header: the header without stamp; ``None`` if the step has no state.
+        stamp: name of the worker's copy of the segments written last; empty without a copy.
     """
 
     header: bytes | None
     stamp: bytes
 
     @classmethod
-    def of(cls, content: bytes | None) -> _Kept:
-        """What a header in Spark's state says."""
+    def of(cls, content: bytes | None) -> _StepEntry:
+        """Split a header in Spark's state into header and stamp."""
         length = 0 if content is None else Header.length_in(content)
         if content is None or len(content) != length + STAMP_BYTES:
             return cls(content, b"")
@@ -40,23 +39,22 @@ class _Kept:
 
     @property
     def segments(self) -> int:
-        """How many segments there are."""
+        """Number of segments of the shard."""
         return 1 if self.header is None else Header.segments_in(self.header)
 
 
 class SparkStore:
-    """A `StateStore` in Spark's state, where a step may keep its state under another name.
+    """A `StateStore` in Spark's state; a step's name in state may differ from its id.
 
-    A header may have the stamp of a copy behind it, see
-    `flow.engine.spark.startup.local_copies`. It goes there with the segments of
-    which that is a copy, and goes away with whatever is written after them.
+    The stamp of a worker's copy may follow a header, see `flow.engine.spark.startup.local_copies`.
+    A write of segments sets or removes the stamp.
 
     Args:
         headers: a `MapState`, step to header.
         segments: a `MapState`, step and number to segment, which is kept packed.
-        names: the names that steps keep their state under, where these are not their ids.
-        folder: where the worker may keep copies; ``None`` for nowhere.
-        disks: where Spark writes the state.
+        names: names of steps in state, by step id, where the two differ.
+        folder: folder of the worker's copies; ``None`` for no copies.
+        disks: disks to which Spark writes the state.
     """
 
     def __init__(
@@ -76,27 +74,27 @@ class SparkStore:
         self.enter(0)
 
     def enter(self, shard: int) -> None:
-        """Turn to a shard, which is the one that Spark has called."""
+        """Set the current shard, which Spark has called."""
         self._shard = shard
-        self._known: dict[str, _Kept] = {}
+        self._known: dict[str, _StepEntry] = {}
 
     def check(self) -> None:
-        """Make sure that all calls have reached Spark's state.
+        """Check that all calls have reached Spark's state.
 
         Raises:
-            StateLost: when one has not, whatever its caller has made of that.
+            StateLost: when a call has failed, even if its caller has handled the error.
         """
         if self._lost is not None:
             raise self._lost
 
     def read_header(self, step_id: str) -> bytes | None:
-        return self._kept(self._names.get(step_id, step_id)).header
+        return self._entry(self._names.get(step_id, step_id)).header
 
     def write_header(self, step_id: str, content: bytes) -> None:
         name = self._names.get(step_id, step_id)
-        kept = self._kept(name)
-        kept.header = content
-        self._update_header(name, content + kept.stamp)
+        entry = self._entry(name)
+        entry.header = content
+        self._update_header(name, content + entry.stamp)
 
     def read_segments(self, step_id: str, numbers: Sequence[int]) -> list[bytes | None]:
         name = self._names.get(step_id, step_id)
@@ -117,55 +115,55 @@ class SparkStore:
             self._stamp(name, packed)
 
     def put(self, name: str, number: int | None, content: bytes) -> None:
-        """Put a segment in place, or with no number a header, under the name it is kept by."""
+        """Write a segment by its name in state; a header if `number` is ``None``."""
         if number is None:
-            header = _Kept.of(content).header
-            self._known[name] = _Kept(header, b"")
+            header = _StepEntry.of(content).header
+            self._known[name] = _StepEntry(header, b"")
             self._update_header(name, header)
         else:
             with self._reaching():
                 self._segments.put([((name, number), pack(content))])
 
     def drop(self, name: str) -> None:
-        """Remove all that is kept under a name."""
-        header = self._kept(name).header
+        """Remove the header and all segments of a name."""
+        header = self._entry(name).header
         if header is None:
             return
         numbers = (PROGRESS_SEGMENT, *range(Header.decode(header, name).segments))
         with self._reaching():
             self._segments.put(((name, number), None) for number in numbers)
             self._headers.removeKey((name,))
-        self._known[name] = _Kept(None, b"")
+        self._known[name] = _StepEntry(None, b"")
 
-    def _kept(self, name: str) -> _Kept:
-        """What is known of a step's state, which is read when it is asked for first."""
+    def _entry(self, name: str) -> _StepEntry:
+        """Return a step's entry; the first call for a shard reads the header."""
         if name not in self._known:
             with self._reaching():
                 found = self._headers.getValue((name,))
-            self._known[name] = _Kept.of(None if found is None else bytes(found[0]))
+            self._known[name] = _StepEntry.of(None if found is None else bytes(found[0]))
         return self._known[name]
 
     def _copied(self, name: str, count: int) -> dict[int, bytes]:
-        """What the worker has a copy of, where so many segments are worth looking."""
+        """Return the segments in the worker's copy, if reading it pays for `count` segments."""
         if self._folder is None:
             return {}
-        kept = self._kept(name)
-        if not kept.stamp or not pays(count, kept.segments):
+        entry = self._entry(name)
+        if not entry.stamp or not pays(count, entry.segments):
             return {}
-        return LocalCopies(self._folder, name, self._shard).find(kept.stamp)
+        return LocalCopies(self._folder, name, self._shard).find(entry.stamp)
 
     def _stamp(self, name: str, packed: Mapping[int, bytes | None]) -> None:
-        """Keep a copy of what was written, if that pays, and let the header name it, or none."""
-        kept = self._kept(name)
-        before, kept.stamp = kept.stamp, b""
+        """Copy the written segments if that pays, and update the header's stamp."""
+        entry = self._entry(name)
+        before, entry.stamp = entry.stamp, b""
         if self._folder is not None:
             copies = LocalCopies(self._folder, name, self._shard)
-            if pays(len(packed), kept.segments):
-                kept.stamp = copies.keep(packed)
+            if pays(len(packed), entry.segments):
+                entry.stamp = copies.keep(packed)
             elif before:
                 copies.drop()
-        if kept.stamp != before and kept.header is not None:
-            self._update_header(name, kept.header + kept.stamp)
+        if entry.stamp != before and entry.header is not None:
+            self._update_header(name, entry.header + entry.stamp)
 
     def _update_header(self, name: str, content: bytes | None) -> None:
         with self._reaching():
@@ -173,7 +171,7 @@ class SparkStore:
 
     @contextlib.contextmanager
     def _reaching(self) -> Iterator[None]:
-        """Explain a connection to Spark's state that has ended: often a disk is full."""
+        """Raise `StateLost` if the connection to Spark's state ends: often a disk is full."""
         try:
             yield
         except (EOFError, ConnectionError) as error:

@@ -21,12 +21,16 @@ from flow.engine.checkpoint.checkpoint import NAME as CHECKPOINT_NAME
 from flow.engine.checkpoint.checkpoint import Checkpoint
 from flow.engine.checkpoint.lock import CheckpointLock
 from flow.engine.checkpoint.storage import Storage
+from flow.engine.checkpoint.upkeep import Upkeep
 from flow.engine.checkpoint.watch import CheckpointWatch
 from flow.engine.epoch.context import Stats
 from flow.engine.epoch.summary import Summary
-from flow.engine.feed.feed import EpochOffset, Feed, Origin, StopFlag, SystemTime, wall_time
-from flow.engine.feed.kept_offsets import Releases, oldest_offsets
+from flow.engine.feed.feed import Feed
+from flow.engine.feed.offsets import EpochOffset, Origin
+from flow.engine.feed.retained_offsets import Releases, oldest_offsets
 from flow.engine.feed.sources import is_foreign, keep_static_frames, planners_of
+from flow.engine.feed.stop import StopFlag
+from flow.engine.feed.system_time import SystemTime, wall_time
 from flow.engine.packets.packets import PACKET_DDL
 from flow.engine.plan.plan import Plan
 from flow.engine.spark.epochs import EpochOutputs
@@ -37,33 +41,34 @@ from flow.engine.spark.level_processor import LevelProcessor
 from flow.engine.spark.rows import Layout
 from flow.engine.spark.session.failures import JVM_ERRORS, full_disk_problem, spark_problem
 from flow.engine.spark.session.jvm import SESSION_STOPPED, is_stopped, jvm_needed
-from flow.engine.spark.session.session import SPARK_LOG, disks_of, query_conf
+from flow.engine.spark.session.query_conf import query_conf
+from flow.engine.spark.session.session import disks_of
+from flow.engine.spark.session.spark_log import SPARK_LOG
 from flow.engine.spark.shipping import ShippedPlan
 from flow.engine.spark.task_writing import TaskWriting, write_partition
 from flow.engine.spark.ticker import FeedServer, TickReading
-from flow.engine.spark.upkeep import Upkeep
 from flow.engine.temporary import temporary_directory
 from flow.errors import CheckpointError, EngineError, FlowError, first_line, printable
 
 DEFAULT_KEPT_EPOCHS = 100
 _SOURCE_NAMES = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
-_LINES_BEFORE = 3
-"""In what Spark logs of an epoch: its version, some settings, and the offset of the feed."""
+_LINES_BEFORE_SOURCES = 3
+"""Lines of Spark's offset log before those of its own sources: version, settings, the feed's."""
 logger = logging.getLogger("flow")
 
 
 @dataclass(frozen=True)
 class StreamingSettings:
-    """How to run a streaming query.
+    """Settings of a streaming run.
 
     Attributes:
-        recovery: where state and offsets are kept; a temporary directory when left out.
-        trigger: at what interval epochs start, Spark's text form; as soon as possible if ``None``.
-        only_available: whether to stop once no source has anything new.
-        drain: whether to end the input when all sources have ended.
+        recovery: recovery settings; ``None`` for a temporary checkpoint.
+        trigger: interval between starts of epochs, in Spark's text form; ``None`` for no pause.
+        only_available: True to stop once no source has new data.
+        drain: True to end the input when all sources have ended.
         system_time: the clock.
-        shards: how many slices the key space has; kept for the checkpoint's life.
-        partitions: how many partitions each level has; kept for the checkpoint's life.
+        shards: number of shards of a new checkpoint.
+        partitions: number of partitions of each level of a new checkpoint.
     """
 
     recovery: Recovery | None = None
@@ -133,7 +138,7 @@ class StreamingRun:
             self.plan,
             self._layout,
             identity.run_id,
-            self._check_going_on,
+            self._check_before_commit,
             self._count,
         )
         outputs.open(checkpoint.resuming)
@@ -165,7 +170,7 @@ class StreamingRun:
             plan=self.plan,
         )
         self._feed = feed
-        self.stop.watch(feed)
+        self.stop.watch(feed.end)
         server = FeedServer(feed, parallelism)
         query = None
         try:
@@ -206,7 +211,7 @@ class StreamingRun:
 
         def write(frame: DataFrame, epoch: int) -> None:
             try:
-                upkeep.planned(frame)
+                upkeep.end_first_epoch(frame)
                 outputs.write(frame, first_epoch + epoch)
             except BaseException as error:
                 self._failure = error
@@ -228,7 +233,7 @@ class StreamingRun:
             return writer.outputMode("append").start()
 
     def _chain(self, ticker: str, named: bool, left_out: frozenset[int]) -> DataFrame:
-        """All sources in one, then level after level; the last of these stages writes outputs."""
+        """Return the union of sources through all levels; the last stage writes outputs."""
         identity, last = self._checkpoint.identity, self._layout.levels
         writing = TaskWriting(
             identity.run_id, left_out, identity.first_epoch, rewinds=identity.rewinds
@@ -261,7 +266,7 @@ class StreamingRun:
         stopped_by_spark = False
         try:
             while query.isActive and not feed.end.done.wait(0.2):
-                self._check_ground()
+                self._check_session_and_files()
             stopped_by_spark = not query.isActive
             self._stop_query(query, server)
         except JVM_ERRORS:
@@ -278,29 +283,29 @@ class StreamingRun:
         if failure is not None or error is not None:
             raise self._explained(failure or error) from failure or error
         if stopped_by_spark and not self._ends_by_itself() and not feed.end.done.is_set():
-            self._check_ground()
+            self._check_session_and_files()
             raise EngineError(
                 "the streaming query was stopped by query.stop() or the like before its inputs "
                 "had ended: let run() return first, or ask it to (stop=StopFlag())"
             )
 
-    def _check_ground(self) -> None:
-        """Make sure that the session and the checkpoint are still there.
+    def _check_session_and_files(self) -> None:
+        """Check that the session and the checkpoint exist.
 
         Raises:
             EngineError: when the session was stopped.
-            CheckpointError: when the checkpoint was removed, or a part of it.
+            CheckpointError: when the checkpoint was removed in whole or in part.
         """
         if is_stopped(self.spark):
             raise EngineError(SESSION_STOPPED)
-        self._watch.look_now_and_then()
+        self._watch.check_regularly()
 
     def _ends_by_itself(self) -> bool:
-        """Whether Spark ends the query when it has read what there is."""
+        """Return True if Spark ends the query after the available data."""
         return self.settings.only_available and bool(self._foreign())
 
     def _explained(self, error: BaseException | None) -> FlowError:
-        """The error that says why the query failed: first of all because something is gone."""
+        """Return the error of a failed query; a removed session or checkpoint comes first."""
         if is_stopped(self.spark):
             return EngineError(SESSION_STOPPED)
         try:
@@ -311,19 +316,19 @@ class StreamingRun:
         return EngineError(f"the streaming query failed: {problem} (Spark's log: {SPARK_LOG})")
 
     def _logged_since(self) -> str:
-        """What Spark has logged since the run began, where it was started here."""
+        """Return Spark's log of this run, if this process has started Spark."""
         return SPARK_LOG.written_since(self._logged)
 
     def _stop_query(self, query: StreamingQuery, server: FeedServer) -> None:
-        """Stop between epochs: the feed's answer is held back until the stop is under way."""
+        """Stop between epochs: the feed answers only after the stop has begun."""
         stopping = threading.Thread(target=_stop, args=(query,), name="flow-stop", daemon=True)
         stopping.start()
         stopping.join(0.05)
         server.release()
         stopping.join()
 
-    def _check_going_on(self, epoch: int) -> None:
-        """Called before the outputs of an epoch are committed."""
+    def _check_before_commit(self, epoch: int) -> None:
+        """Check lock and checkpoint before an epoch's outputs are committed."""
         if self._lock is not None:
             self._lock.check()
         number = epoch - self._checkpoint.identity.first_epoch
@@ -343,26 +348,26 @@ class StreamingRun:
         self.on_epoch(epoch, stats, feed)
 
     def _foreign_moved(self, epoch: int) -> bool:
-        """Whether an epoch has read anything of what Spark reads itself, be it without rows."""
+        """Return True if an epoch advanced the offsets of Spark's sources, even without rows."""
         return self._foreign_offsets(epoch) != self._foreign_offsets(epoch - 1)
 
     def _foreign_offsets(self, epoch: int) -> list[bytes]:
-        """Where these sources were after an epoch, as Spark logs it, a line for each."""
+        """Return the offset of each of Spark's sources after an epoch, as Spark logs it."""
         identity, storage = self._checkpoint.identity, self._checkpoint.storage
         name = f"{identity.spark}/offsets/{epoch - identity.first_epoch}"
         there = storage.exists(name)
-        lines = storage.read_bytes(name).splitlines()[_LINES_BEFORE:] if there else []
+        lines = storage.read_bytes(name).splitlines()[_LINES_BEFORE_SOURCES:] if there else []
         return [line for line in lines if line != b"-"]
 
     def _foreign(self) -> list[str]:
-        """The inputs that Spark itself reads."""
+        """Return the inputs that Spark itself reads."""
         return [step_id for step_id in self.plan.inputs if is_foreign(self.plan.steps[step_id])]
 
     def _spark_checkpoint(self) -> str:
         return f"{self._checkpoint.storage.root}/{self._checkpoint.identity.spark}"
 
     def _origin(self) -> Origin | None:
-        """Where a later generation starts from."""
+        """Return the start of a later generation; ``None`` for the first."""
         identity = self._checkpoint.identity
         if not identity.generation:
             return None
@@ -377,7 +382,7 @@ class StreamingRun:
 
 @contextlib.contextmanager
 def _quiet_callbacks() -> Iterator[None]:
-    """Py4J logs what a callback raises, with its trace; the run raises it itself, more clearly."""
+    """Silence Py4J's log of exceptions in callbacks, which the run itself raises."""
     logger = logging.getLogger("py4j.clientserver")
     before = logger.level
     logger.setLevel(logging.CRITICAL + 1)
@@ -390,15 +395,15 @@ def _quiet_callbacks() -> Iterator[None]:
 def _stop(query: StreamingQuery) -> None:
     try:
         query.stop()
-    except JVM_ERRORS as error:  # as where the JVM has ended, and the query with it
+    except JVM_ERRORS as error:  # the JVM has ended, and the query with it
         logger.debug("the query could not be stopped: %s", first_line(error))
 
 
 def _is_read_to_its_end(query: StreamingQuery) -> bool:
-    """Return True if the last epoch left nothing behind of what Spark reads itself.
+    """Return True if the last epoch read all available rows of Spark's sources.
 
-    Some of Spark's sources report how far they could be read. Of the others, an epoch with rows
-    counts as one that left something behind.
+    Some of Spark's sources report their latest offset. For other sources, an epoch with rows counts
+    as incomplete.
     """
     progress = query.lastProgress
     if progress is None:
@@ -408,4 +413,4 @@ def _is_read_to_its_end(query: StreamingQuery) -> bool:
 
 
 class Aborted(Exception):
-    """A test's ABORT: the run dies here as if it were killed."""
+    """A test's ABORT, which ends a run like a kill."""

@@ -1,4 +1,4 @@
-"""What a task of Spark's writes: which partition, of which epoch."""
+"""Writing of outputs in Spark tasks: partition and epoch of a task."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _MICRO_BATCH = "streaming.sql.batchId"
 
 @dataclass(frozen=True)
 class TaskWriting:
-    """How the tasks of a run's last stage write its outputs.
+    """Writing of a run's outputs by the tasks of the last stage.
 
     Attributes:
-        run_id: what the checkpoint is known by.
-        left_out: edges whose sinks are written elsewhere, as Spark data frames.
+        run_id: id of the checkpoint in sinks.
+        left_out: edges whose sinks take Spark data frames, which no task writes.
         first_epoch: the number of the query's first epoch.
-        is_batch: whether that is the only one.
-        rewinds: how often the checkpoint has been set back.
+        is_batch: True if the first epoch is the only one.
+        rewinds: number of rewinds of the checkpoint.
     """
 
     run_id: str
@@ -36,10 +36,12 @@ class TaskWriting:
     rewinds: int = 0
 
     def of_task(self) -> Writing:
-        """What the task writes that this is called in."""
+        """Return the writing of the current task."""
         task = SparkTask.get()
         if task is None:
-            raise EngineError("outputs are written by tasks of Spark, and this is none")
+            raise EngineError(
+                "outputs are written by Spark tasks only: no Spark task runs in this thread"
+            )
         number = 0 if self.is_batch else int(task.getLocalProperty(_MICRO_BATCH) or -1)
         if number < 0:
             raise EngineError("Spark did not tell a task which epoch it belongs to")
@@ -53,6 +55,6 @@ def write_partition(
     writing: TaskWriting,
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """Write the outputs in a partition of packets, as a task of its own."""
+    """Write the outputs of a partition of packets in a flow without levels."""
     packets = layout.from_batches(batches)
     return layout.to_batches(write_outputs(shipped.plan(), writing.of_task(), packets))

@@ -1,8 +1,8 @@
 """The ticker: the feed as a Spark source.
 
-Spark asks for offsets, and for an epoch's tasks, in a Python process of its own, which asks here,
-where the flow was started, over a local connection (`flow.engine.spark.ticker_source`); what an
-epoch reads is read, and packed, by Spark's tasks.
+Spark asks for offsets and for an epoch's tasks in a Python process of its own. That process asks
+the feed in the driver's process over a local connection (`flow.engine.spark.ticker_source`). Spark
+tasks read and pack the input.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from pyspark.sql.datasource import DataSource
 
 from flow.connectors.source import Json
 from flow.engine.epoch.context import Control
-from flow.engine.feed.feed import EpochOffset, Feed
+from flow.engine.feed.feed import Feed
+from flow.engine.feed.offsets import EpochOffset
 from flow.engine.packets.packets import CONTROL, PACKET_DDL, Packet
 from flow.engine.spark.rows import Layout
 from flow.engine.spark.shipping import ShippedPlan
@@ -34,15 +35,15 @@ from flow.engine.state.seeding import read_seeds, seed_files
 from flow.engine.steps.reading import Reading, read_split, share
 
 _PATIENCE_SECONDS = 5.0
-"""How long a thread is waited for that may be in a source's own code."""
+"""Longest wait for a thread that may run a source's own code."""
 
 
 class FeedServer:
-    """Answers the ticker's questions from the feed, each asker in a thread of its own.
+    """Server of the feed for tickers, with a thread for each connection.
 
     Args:
-        feed: where offsets come from.
-        tasks: how many tasks an epoch has at the most.
+        feed: planner of epochs.
+        tasks: maximum number of tasks of an epoch.
     """
 
     def __init__(self, feed: Feed, tasks: int) -> None:
@@ -57,7 +58,7 @@ class FeedServer:
         self._accepting.start()
 
     def source(self, name: str, reading: TickReading) -> type[DataSource]:
-        """The Spark source that asks here, under a name of its own."""
+        """Return a Spark source with a name, connected to this server."""
         first_offset = dict(EpochOffset().to_json())
         ticker = Ticker(
             name, PACKET_DDL, self._port, self._key, first_offset, pickle.dumps(reading)
@@ -65,13 +66,13 @@ class FeedServer:
         return ticker_source(ticker)
 
     def release(self) -> None:
-        """Take no more askers, and let go of whoever waits for an answer."""
+        """Accept no more connections, and end all waits for an answer."""
         self._feed.end.closed.set()
-        _shut(self._listener)  # on its own, closing it would let the thread wait in it for ever
+        _shut(self._listener)  # close alone does not wake the thread in accept
         self._listener.close()
 
     def close(self) -> None:
-        """Stop answering; called when nothing asks any more."""
+        """Stop answering; called after the query has stopped."""
         self.release()
         self._accepting.join(_PATIENCE_SECONDS)
         answering = dict(self._answering)
@@ -131,14 +132,14 @@ class FeedServer:
 
 
 def _shut(connection: socket.socket) -> None:
-    """Let go of whoever waits in a socket."""
+    """Shut a socket down, which wakes the threads that wait in it."""
     with contextlib.suppress(OSError):  # it is closed, or its other end is
         connection.shutdown(socket.SHUT_RDWR)
 
 
 @dataclass(frozen=True)
 class TickTask:
-    """What one task of stage 0 does: tell every shard the time, and read splits."""
+    """A task of stage 0: sends the time to every shard, restores seeds and reads splits."""
 
     control: Control
     tells_time: bool
@@ -147,17 +148,17 @@ class TickTask:
     seed_files: tuple[str, ...] = ()
 
     def encode(self) -> str:
-        """The task as text."""
+        """Return the task as text."""
         return base64.b64encode(pickle.dumps(self)).decode()
 
 
 def tasks_of(epoch: EpochOffset, readings: Sequence[Reading], most: int) -> list[TickTask]:
-    """The tasks of an epoch.
+    """Return the tasks of an epoch.
 
     Args:
-        epoch: the offset that it ends with.
-        readings: what it reads.
-        most: how many tasks there are at the most.
+        epoch: offset at the end of the epoch.
+        readings: its readings.
+        most: maximum number of tasks.
     """
     if epoch.control is None:
         return []
@@ -178,18 +179,18 @@ def tasks_of(epoch: EpochOffset, readings: Sequence[Reading], most: int) -> list
 
 @dataclass(frozen=True)
 class TickReading:
-    """What one task of stage 0 needs to know of the flow.
+    """The flow, as a task of stage 0 needs it.
 
     Attributes:
         shipped: the plan.
-        layout: how it is laid out over Spark.
+        layout: shards and partitions of the flow.
     """
 
     shipped: ShippedPlan
     layout: Layout
 
     def read(self, task: bytes) -> Iterator[pa.RecordBatch]:
-        """The rows of a pickled `TickTask`."""
+        """Yield the rows of a pickled `TickTask`."""
         return self.layout.to_batches(self._packets(pickle.loads(task)))
 
     def _packets(self, task: TickTask) -> Iterator[Packet]:

@@ -1,8 +1,8 @@
-"""The ticker as a Spark source: it asks the feed, where the flow was started.
+"""The ticker as a Spark source, which asks the feed in the driver's process.
 
-Before a query's first epoch Spark starts a new Python process for its source, and waits for that.
-So the source travels with its code, and imports nothing of this project where it only asks: what
-the answers mean is known to those who read them, in Spark's tasks.
+Before a query's first epoch, Spark starts a new Python process for its source and waits. So the
+source is pickled by value and imports nothing of this project there: only Spark's tasks decode the
+answers.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ HOST = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Ticker:
-    """What the source works with.
+    """Settings of the source.
 
     Attributes:
-        name: what the source is called.
+        name: name of the source.
         schema: the schema of its rows.
-        port: where the feed answers.
-        key: what opens it.
+        port: port of the feed's server.
+        key: authentication key of the connection.
         first_offset: the offset before the first epoch.
-        reader: a pickle of what reads a task: its ``read`` takes the task's bytes.
+        reader: pickle of a reader, whose ``read`` takes the bytes of a task.
     """
 
     name: str
@@ -93,7 +93,7 @@ class TickerReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def ticker_source(ticker: Ticker) -> type[DataSource]:
-    """A Spark data source, made for one run: a class, because that is what Spark takes."""
+    """Return the data source class of a run; Spark takes a class."""
 
     class TickerSource(DataSource):
         @classmethod

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 import flow.operators as op
 from flow import Dataflow, run
 from flow.engine import temporary
-from flow.engine.spark.session.session import SparkLog
+from flow.engine.spark.session.spark_log import SparkLog
 from flow.engine.temporary import ProcessDirectory, process_directory, remove_leftovers
 from flow.testing import TestingSink, TestingSource
 from recovery import RecoveryConfig

@@ -19,13 +19,10 @@ from flow import Dataflow, SourceError, StepError
 from flow.connectors.source import Json, Planner, Slice, Split
 from flow.engine.epoch.context import Control
 from flow.engine.feed.batch_plan import batch_plan
-from flow.engine.feed.feed import (
-    HEARTBEAT_US,
-    EpochOffset,
-    Feed,
-    FixedTime,
-    plan_everything,
-)
+from flow.engine.feed.feed import HEARTBEAT_US, Feed
+from flow.engine.feed.offsets import EpochOffset
+from flow.engine.feed.planner_calls import plan_everything
+from flow.engine.feed.system_time import FixedTime
 from flow.engine.plan.plan import compile_flow
 from flow.engine.steps.reading import Reading
 from flow.instants import Moment
@@ -133,7 +130,7 @@ def test_an_input_that_was_reset_in_an_epoch_in_hand_is_left_where_its_last_name
     feed = resting(kept_as={"in": '["in", 3]'})
     feed.next(before)
     assert feed.readings(before, hand) == []
-    assert feed._left_out == {newest: 1}
+    assert feed._skipped_offsets == {newest: 1}
 
 
 def test_a_source_that_wants_too_many_places_in_a_partition_is_refused() -> None:

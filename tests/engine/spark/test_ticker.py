@@ -20,7 +20,9 @@ import pytest
 
 from flow.connectors.source import Split
 from flow.engine.epoch.context import Control
-from flow.engine.feed.feed import EpochOffset, Feed, FeedEnd
+from flow.engine.feed.feed import Feed
+from flow.engine.feed.offsets import EpochOffset
+from flow.engine.feed.stop import FeedEnd
 from flow.engine.spark.rows import Layout
 from flow.engine.spark.shipping import ShippedPlan
 from flow.engine.spark.ticker import FeedServer, TickReading, TickTask, tasks_of

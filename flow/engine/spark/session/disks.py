@@ -16,9 +16,9 @@ from itertools import pairwise
 NO_SPACE = "No space left on device"
 _FULL = (NO_SPACE, "Disk quota exceeded")
 _LITTLE_BYTES = 1 << 20
-"""A disk with less free space than this does not take what an epoch writes."""
+"""Free bytes below which a disk cannot hold the files of an epoch."""
 _MUCH_MORE = 16
-"""A disk with so many times the free space of another one is not the full one of the two."""
+"""Ratio of free space above which the disk with more space is not the full one."""
 _FILE = "file:"
 
 
@@ -40,14 +40,14 @@ class RunDisks:
     local: tuple[str, ...] = ()
 
     def full(self) -> tuple[str, ...]:
-        """The directories whose file system is full, as far as it is one of this machine."""
+        """Return the local directories whose file system is full."""
         return tuple(one for one in self._all() if _free_bytes(one) < _LITTLE_BYTES)
 
     def explain(self, messages: Iterable[str] = ()) -> str:
-        """Say in one line which disk is full and what to do.
+        """Return one line that names the full disk and gives advice.
 
         Args:
-            messages: texts that came with the failure, and may name a file on the full disk.
+            messages: messages of the failure, which may name a file on the full disk.
         """
         suspects = self._named(messages) or self.full() or self._least_free()
         if len(suspects) == 1:
@@ -71,7 +71,7 @@ class RunDisks:
         return "make room there, or set spark.local.dir to another disk, and run the flow again"
 
     def _named(self, messages: Iterable[str]) -> tuple[str, ...]:
-        """The directories that lines about a full disk name."""
+        """Return the directories named in lines about a full disk."""
         named: set[str] = set()
         for text in messages:
             # A trace in Spark's log has its first line, with the file, before the exception.
@@ -82,7 +82,7 @@ class RunDisks:
         return tuple(one for one in self._all() if one in named)
 
     def _least_free(self) -> tuple[str, ...]:
-        """The directories with little free space beside the others; all where none stands out."""
+        """Return the directories with far less free space than the others; all if none has."""
         free = {one: _free_bytes(one) for one in self._all()}
         least = min(free.values(), default=0)
         if least == float("inf"):
@@ -91,14 +91,14 @@ class RunDisks:
 
 
 def _path(directory: str) -> str:
-    """The path of a local directory that may be given as a URI."""
+    """Return the path of a local directory given as a path or a URI."""
     if not directory.startswith(_FILE):
         return directory
     return "/" + directory[len(_FILE) :].lstrip("/")
 
 
 def _free_bytes(directory: str) -> float:
-    """Free space of a directory's file system, for whoever runs this; infinite if unknown."""
+    """Return the free bytes of a directory's file system for this user; infinite if unknown."""
     path = _path(directory)
     if ":" in path.partition("/")[0]:  # a URI of another file system
         return float("inf")

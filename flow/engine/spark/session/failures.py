@@ -1,4 +1,4 @@
-"""What a failure of Spark's own says, in a line, without what Spark and Py4J wrap it in."""
+"""Causes of Spark's failures in a line, without the wrappers of Spark and Py4J."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from flow.engine.spark.session.disks import NO_SPACE, RunDisks, tells_of_a_full_
 from flow.errors import first_line
 
 JVM_ERRORS = (Py4JError, ConnectionError)
-"""What calls into a JVM that has ended raise; but such errors may come of something else, too."""
+"""Exceptions of calls into a JVM that has ended; they may have other causes."""
 _WORKER = "Error from python worker:\n"
 _END = "\n"
 _RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)+(\S.*)")
-"""What stands at the end of a trace of Python's."""
+"""The exception at the end of a Python traceback."""
 _LOST = re.compile(
     r"\b(StateLost|EOFError|BrokenPipeError|ConnectionResetError|EOFException|SocketException)\b"
     r"|Broken pipe|Connection reset|RocksDBException"
 )
-"""In what is said where the other end of a socket has ended, or state could not be kept."""
+"""Signs of a closed socket or of lost state."""
 _STATE_LOST = "StateLost:"
 _WRAPPERS = (
     "An error occurred while calling ",
@@ -31,7 +31,7 @@ _WRAPPERS = (
 
 
 class StateLost(Exception):
-    """Spark's state server has closed the connection; why, Spark's log alone says, if anything.
+    """Spark's state server has closed the connection; only Spark's log may give the reason.
 
     It is no `FlowError`, as Spark must fail the task: it could not commit the state.
     """
@@ -42,14 +42,14 @@ def spark_problem(
     disks: RunDisks | None = None,
     logged: Callable[[], str] = str,
 ) -> str:
-    """What went wrong: what Python said in a worker, a full disk, or what the outermost cause says.
+    """Return the cause of a failure: a worker's error, a full disk, or the outermost cause.
 
-    The innermost causes say too little: that a stream has ended, where a worker has died.
+    The innermost causes say too little: if a worker has died, that a stream has ended.
 
     Args:
         error: the failure.
-        disks: where the run writes; without them the disk that is full is not named.
-        logged: returns what Spark has logged during the run, as far as that is known.
+        disks: disks of the run; ``None`` if the full disk need not be named.
+        logged: returns Spark's log of the run, as far as known.
     """
     messages = list(_messages(error))
     for message in messages:
@@ -69,7 +69,7 @@ def spark_problem(
 def full_disk_problem(
     error: BaseException | None, disks: RunDisks, logged: Callable[[], str]
 ) -> str | None:
-    """Which disk is full, if that is what went wrong; see `spark_problem`."""
+    """Return the full disk that caused a failure, if one did; see `spark_problem`."""
     return _full_disk(list(_messages(error)), disks, logged)
 
 
@@ -93,7 +93,7 @@ def _raised_by_python(line: str) -> str:
 
 
 def _no_worker(said: str) -> str:
-    """What Python said where Spark could not start a worker, and what to do."""
+    """Return Python's error if Spark could not start a worker, with advice."""
     problem = f"Spark could not start its Python workers: {said.strip().partition(_END)[0]}"
     if "No module named" not in problem:
         return problem
@@ -115,4 +115,4 @@ def _messages(error: BaseException | None) -> Iterator[str]:
 
 
 _DEEPEST = 20
-"""How many causes are looked at: some are causes of themselves."""
+"""Maximum depth of causes: some are causes of themselves."""

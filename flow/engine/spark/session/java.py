@@ -1,4 +1,4 @@
-"""Whether there is a Java that Spark can run on; asked before anything else is tried."""
+"""Check for a Java that Spark can run on, before the session starts."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _HOW = (
 
 
 def check_java() -> None:
-    """Make sure that there is a Java of at least `LEAST_VERSION`.
+    """Check that a Java of at least `LEAST_VERSION` is installed.
 
     Raises:
-        EnvironmentProblem: when there is none, or it is too old, with the way to get one.
+        EnvironmentProblem: when Java is missing or too old; the error says how to install it.
     """
     java = _find()
     if java is None:
@@ -37,7 +37,7 @@ def check_java() -> None:
 
 
 def java_major(text: str) -> int | None:
-    """The major version in what ``java -version`` prints.
+    """Return the major version in the output of ``java -version``.
 
     >>> java_major('openjdk version "17.0.15" 2025-04-15'), java_major('java version "1.8.0_392"')
     (17, 8)

@@ -1,4 +1,4 @@
-"""Spark's JVM and the session in it, which may end while a flow runs on them."""
+"""End of Spark's JVM, or of its session, during a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from flow.engine.spark.session.failures import JVM_ERRORS
-from flow.engine.spark.session.session import SPARK_LOG
+from flow.engine.spark.session.spark_log import SPARK_LOG
 from flow.errors import CheckpointError, EngineError, FlowError
 
 SESSION_STOPPED = (
@@ -23,12 +23,12 @@ SESSION_STOPPED = (
 
 @contextlib.contextmanager
 def jvm_needed(spark: SparkSession) -> Iterator[None]:
-    """Say so when Spark's JVM or the session has ended: what is raised then speaks of neither.
+    """Replace errors that come of the end of Spark's JVM or of its session.
 
     Raises:
-        EngineError: when something failed because of that.
+        EngineError: when the JVM or the session has ended.
     """
-    with _untold():
+    with _quiet_py4j():
         try:
             yield
         except Exception as error:
@@ -53,8 +53,8 @@ def is_stopped(spark: SparkSession) -> bool:
 
 
 @contextlib.contextmanager
-def _untold() -> Iterator[None]:
-    """Leave out what Py4J logs of each call that fails, with its trace, at the root of all logs."""
+def _quiet_py4j() -> Iterator[None]:
+    """Suppress Py4J's log of failed calls at the root logger."""
     root = logging.getLogger()
     root.addFilter(_not_of_py4j)
     try:
@@ -68,7 +68,7 @@ def _not_of_py4j(record: logging.LogRecord) -> bool:
 
 
 def _is_of_the_jvm(error: BaseException | None) -> bool:
-    """Whether an error, or what led to it, may come of a JVM that has ended."""
+    """Return True if an error, or a cause of it, may come of a JVM that has ended."""
     while error is not None:
         if isinstance(error, JVM_ERRORS):
             return True
@@ -77,7 +77,7 @@ def _is_of_the_jvm(error: BaseException | None) -> bool:
 
 
 def _is_of_spark(error: BaseException) -> bool:
-    """Whether an error may come of a session that was stopped: not what a step or a sink raised."""
+    """Return True if an error may come of a stopped session, not of a step or a sink."""
     if not isinstance(error, FlowError) or isinstance(error, (EngineError, CheckpointError)):
         return True
     cause = error.__cause__

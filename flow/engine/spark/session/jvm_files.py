@@ -17,9 +17,13 @@ from typing import Any
 
 from pyspark import SparkContext, java_gateway
 
+from flow.engine.spark.startup.environment import (
+    SUBMIT_OPTIONS,
+    environment,
+    submit_options,
+)
 from flow.engine.temporary import ProcessDirectory, process_directory
 
-SUBMIT_OPTIONS = "SPARK_SUBMIT_OPTS"
 _TEMPORARY = "java.io.tmpdir"
 _JAVA_OPTIONS = (SUBMIT_OPTIONS, "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _LONGEST_FOR_SOCKETS = 104 - len("/.00000000-0000-0000-0000-000000000000.sock\0")
@@ -56,19 +60,16 @@ def started_in(directory: ProcessDirectory | None) -> Iterator[None]:
     if directory is None:
         yield
         return
-    before = os.environ.get(SUBMIT_OPTIONS)
     path = str(directory.spark).replace("\\", "\\\\").replace('"', '\\"')
-    os.environ[SUBMIT_OPTIONS] = " ".join(filter(None, [f'"-D{_TEMPORARY}={path}"', before]))
+    options = submit_options(f'"-D{_TEMPORARY}={path}"', os.environ.get(SUBMIT_OPTIONS))
     # While it starts a JVM, PySpark has a directory for the JVM to answer in.
     gateway: Any = java_gateway
     gateway.tempfile = _TempfileIn(directory.spark)
     try:
-        yield
+        with environment(options):
+            yield
     finally:
         gateway.tempfile = tempfile
-        os.environ.pop(SUBMIT_OPTIONS)
-        if before is not None:
-            os.environ[SUBMIT_OPTIONS] = before
 
 
 def leave_to_jvm(directory: ProcessDirectory | None) -> None:

@@ -1,8 +1,4 @@
-"""The Spark session: a local one made for flows, or one that exists, set up for a query.
-
-What a checkpoint keeps for life is set before its first epoch: the RocksDB state store, changelog
-checkpointing, checkpoint format 2, and bounded memory.
-"""
+"""The Spark session of a run: the existing one, or a local one made for flows."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ import os
 import re
 import sys
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +16,6 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from flow.engine.spark.session.disks import RunDisks
-from flow.engine.spark.session.failures import JVM_ERRORS
 from flow.engine.spark.session.java import check_java
 from flow.engine.spark.session.jvm_files import (
     directory_for_jvm,
@@ -29,49 +24,12 @@ from flow.engine.spark.session.jvm_files import (
     started_in,
     starts_jvm,
 )
+from flow.engine.spark.session.query_conf import ONE_DAEMON
+from flow.engine.spark.session.spark_log import SPARK_LOG, output_to
 from flow.engine.spark.startup.early_workers import start_workers_early
 from flow.engine.spark.startup.spark_home import quick_spark_home
-from flow.engine.spark.upkeep import UPKEEP_CONF
-from flow.engine.temporary import ProcessDirectory, new_directory, process_directory
+from flow.engine.temporary import new_directory
 from flow.errors import EngineError, FlowBuildError, first_line, shorten
-
-_ONE_DAEMON: Mapping[str, str] = {
-    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
-}
-"""Where it is true, tasks that keep no state are given an environment variable that those that do
-are not, and Spark has workers with different environments come from different processes."""
-
-QUERY_CONF: Mapping[str, str] = {
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
-    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
-    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
-    **UPKEEP_CONF,
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-    **_ONE_DAEMON,
-    "spark.sql.streaming.numRecentProgressUpdates": "20",
-    "spark.sql.adaptive.enabled": "false",
-}
-"""What a flow's query needs; set on the session for the time in which the query starts."""
-
-_ON_THIS_MACHINE: Mapping[str, str] = {
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing."
-        "FileSystemBasedCheckpointFileManager"
-    ),
-}
-"""For a checkpoint on a local file system, where a rename is atomic in either of Spark's managers,
-and the other one starts three processes for each file."""
-
-_FEW_ROWS: Mapping[str, str] = {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-"""For packets, of which there are few: code to turn rows into others, which Spark generates anew in
-each task, takes longer than it saves."""
-
-_BROADCAST_BEYOND = "spark.broadcast.UDFCompressionThreshold"
-_NEVER_BROADCAST = 2**31 - 1
 
 _QUIET_CONF: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
@@ -131,7 +89,7 @@ _LOCAL_CONF: Mapping[str, str] = {
 
 _PACKAGES = ("flow", "flow_windowing", "recovery")
 _IN_WORKERS = ("flow_windowing.columnar.windows.plan", "flow_windowing.columnar.step.shard")
-"""What is imported in workers alone, if anything of its package is in use."""
+"""Modules that only workers import, if their package is in use."""
 
 _STATE_SERVER = (
     "org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkStateServer"
@@ -143,7 +101,7 @@ LOG_LEVELS = ("ALL", "TRACE", "DEBUG", "INFO", *_QUIET_LEVELS)
 
 @dataclass(frozen=True)
 class SparkSettings:
-    """What to make a session from, when there is none.
+    """Settings of a new session.
 
     Attributes:
         master: the master URL, such as ``local[4]`` or ``spark://host:7077``; all cores of this
@@ -168,65 +126,11 @@ class SparkSettings:
                 raise FlowBuildError(f"Spark configuration is text to text, got {shorten(pair)}")
 
 
-_LOOKED_AT_BYTES = 4 << 20
-"""How much of the end of Spark's log is searched for the cause of a failure."""
-
-
-class SparkLog:
-    """File for the output of Spark's JVM, if this process has started it.
-
-    It may hold what the flow reads, so it lies in the process's private directory. It is removed
-    with that directory, unless an error spoke of it or it was asked to be chatty: then it stays for
-    some days (`flow.engine.temporary.KEPT_DAYS`).
-    """
-
-    def __init__(self) -> None:
-        self._directory: ProcessDirectory | None = None
-
-    def __str__(self) -> str:
-        """The path, for an error that sends its reader there."""
-        if self._directory is None:
-            return "where the session that was there writes it"
-        self._directory.keep_log()
-        return str(self._directory.log)
-
-    def opened(self) -> int:
-        """Return the log's descriptor, which a JVM inherits with the lock that it holds."""
-        self._directory = process_directory()
-        return self._directory.log_descriptor
-
-    def size(self) -> int:
-        """Return its length in bytes; 0 where Spark was not started here."""
-        if self._directory is None:
-            return 0
-        with contextlib.suppress(OSError):
-            return self._directory.log.stat().st_size
-        return 0
-
-    def written_since(self, position: int) -> str:
-        """Return what was written after a position, a length in bytes; at most the last of it."""
-        size = self.size()
-        if self._directory is None or size <= position:
-            return ""
-        with contextlib.suppress(OSError), self._directory.log.open("rb") as file:
-            file.seek(max(position, size - _LOOKED_AT_BYTES))
-            return file.read().decode("utf-8", "replace")
-        return ""
-
-    def keep(self) -> None:
-        """Let it stay, as if an error spoke of it."""
-        if self._directory is not None:
-            self._directory.keep_log()
-
-
-SPARK_LOG = SparkLog()
-
-
 def make_session(name: str, settings: SparkSettings) -> SparkSession:
-    """Get the session there is, or make one that keeps its noise to a file.
+    """Return the active session, or start a session whose output goes to a file.
 
     Raises:
-        EnvironmentProblem: when there is no fitting Java.
+        EnvironmentProblem: when Java is missing or too old.
         EngineError: when Spark does not start.
     """
     if SparkContext._active_spark_context is not None:
@@ -251,7 +155,7 @@ def make_session(name: str, settings: SparkSettings) -> SparkSession:
 
 
 def disks_of(spark: SparkSession, checkpoint: str | None = None) -> RunDisks:
-    """The directories that a run on a session writes to beside its outputs.
+    """Return the directories that a run on a session writes to beside its outputs.
 
     Args:
         spark: the session.
@@ -265,7 +169,7 @@ def disks_of(spark: SparkSession, checkpoint: str | None = None) -> RunDisks:
 
 
 def _start(name: str, settings: SparkSettings) -> SparkSession:
-    """Make the session, and start a JVM for it where there is none."""
+    """Create the session, and start a JVM unless one runs."""
     starting = starts_jvm()
     directory = directory_for_jvm() if starting else None
     builder = SparkSession.builder.appName(name).master(settings.master or "local[*]")
@@ -275,17 +179,17 @@ def _start(name: str, settings: SparkSettings) -> SparkSession:
         return builder.getOrCreate()
     own_python = _is_local(settings) and os.environ["PYSPARK_PYTHON"] == sys.executable
     quick_home = quick_spark_home() if own_python else contextlib.nullcontext()
-    with _output_to(SPARK_LOG), quick_home, started_in(directory):
+    with output_to(SPARK_LOG), quick_home, started_in(directory):
         spark = builder.getOrCreate()
     leave_to_jvm(directory)
     return spark
 
 
 def _quiet_state_server(spark: SparkSession) -> None:
-    """Let Spark say nothing of each key that is asked for and is not in its state.
+    """Silence Spark's log of reads of missing keys.
 
-    A shard without keys has no header, which is asked for in each epoch: a line for each such shard
-    and step in each epoch made the log grow by gigabytes in a month.
+    Each epoch reads the header of each shard and step, also of shards without keys. A line for each
+    missing header made the log grow by gigabytes in a month.
     """
     jvm: Any = spark._jvm
     log4j = jvm.org.apache.logging.log4j
@@ -293,14 +197,14 @@ def _quiet_state_server(spark: SparkSession) -> None:
 
 
 def _quiet_accumulators(spark: SparkSession) -> None:
-    """Let PySpark's accumulators, of which flows use none, print no trace when a worker dies."""
+    """Silence the traces of PySpark's accumulators, unused by flows, when a worker dies."""
     server: Any = getattr(spark.sparkContext, "_accumulatorServer", None)
     if server is not None:
         server.handle_error = lambda *_: None
 
 
 def _send_code(spark: SparkSession, settings: SparkSettings) -> None:
-    """Send what a cluster's workers must import, unless they run on this machine's own packages."""
+    """Send packages to the workers of a cluster; local workers import the installed ones."""
     for file in settings.py_files:
         if not Path(file).is_file():
             raise FlowBuildError(f"py_files: there is no file {file!r}")
@@ -310,7 +214,7 @@ def _send_code(spark: SparkSession, settings: SparkSettings) -> None:
 
 
 def _zip_packages() -> Path:
-    """The packages of this project as one zip file."""
+    """Write the packages of this project to a zip file."""
     home = Path(__file__).resolve().parents[4]
     path = new_directory("code-") / "flow_packages.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -325,16 +229,16 @@ def _is_local(settings: SparkSettings) -> bool:
 
 
 def _conf(settings: SparkSettings, unix_sockets: bool) -> dict[str, str]:
-    """What a new session is made with; workers come from our daemon where that is at hand."""
+    """Return the configuration of a new session; a local one forks workers from our daemon."""
     if not _is_local(settings):
         return {**_QUIET_CONF, **settings.conf}
     daemon = {
         "spark.python.unix.domain.socket.enabled": str(unix_sockets).lower(),
-        "spark.python.daemon.module": "flow.engine.spark.startup.daemon",
+        "spark.python.daemon.module": "flow.engine.spark.daemon",
         "spark.executorEnv.FLOW_PRELOAD": ",".join(_own_modules()),
     }
     java = {"spark.driver.extraJavaOptions": _java_options(_cores(settings))}
-    return {**_QUIET_CONF, **_LOCAL_CONF, **java, **_ONE_DAEMON, **daemon, **settings.conf}
+    return {**_QUIET_CONF, **_LOCAL_CONF, **java, **ONE_DAEMON, **daemon, **settings.conf}
 
 
 def _java_options(cores: int) -> str:
@@ -356,94 +260,8 @@ def _cores(settings: SparkSettings) -> int:
 
 
 def _own_modules() -> list[str]:
-    """The modules of this project that are in use here, and those that workers use besides."""
+    """Return the loaded modules of this project, and those that only workers load."""
     used = {
         name for name in sys.modules if name.split(".")[0] in _PACKAGES and "__main__" not in name
     }
     return sorted(used.union(name for name in _IN_WORKERS if name.split(".")[0] in used))
-
-
-@contextlib.contextmanager
-def query_conf(
-    spark: SparkSession,
-    partitions: int,
-    kept_epochs: int | None = None,
-    local: bool = False,
-    only_packets: bool = False,
-    extra: Mapping[str, str] | None = None,
-) -> Iterator[None]:
-    """Set what a flow's query needs, and put back what there was.
-
-    Args:
-        spark: the session.
-        partitions: how many partitions each level has.
-        kept_epochs: how many epochs are kept; as the session has it when left out.
-        local: whether the checkpoint that is written is on a file system of this machine.
-        only_packets: whether all rows that Spark meets are packets.
-        extra: settings of this query alone.
-    """
-    wanted = {**QUERY_CONF, "spark.sql.shuffle.partitions": str(partitions), **(extra or {})}
-    if local:
-        wanted.update(_ON_THIS_MACHINE)
-    if only_packets:
-        wanted.update(_FEW_ROWS)
-    if kept_epochs is not None:
-        wanted["spark.sql.streaming.minBatchesToRetain"] = str(kept_epochs)
-    before = {name: spark.conf.get(name, None) for name in wanted}
-    for name, value in wanted.items():
-        spark.conf.set(name, value)
-    try:
-        with _large_plans(spark):
-            yield
-    finally:
-        # Where the JVM has ended there is nothing to put back, and what failed is to be seen.
-        with contextlib.suppress(*JVM_ERRORS):
-            _put_back(spark, before)
-
-
-def _put_back(spark: SparkSession, before: Mapping[str, str | None]) -> None:
-    for name, old in before.items():
-        if old is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, old)
-
-
-@contextlib.contextmanager
-def _large_plans(spark: SparkSession) -> Iterator[None]:
-    """Let a flow be large, with a table that its functions look things up in, say.
-
-    Beyond a megabyte PySpark broadcasts what a Python source is made of, and what runs such sources
-    in Spark's streams does not read broadcasts.
-    """
-    conf = spark._jsc.sc().conf()
-    before = conf.get(_BROADCAST_BEYOND, "")
-    conf.set(_BROADCAST_BEYOND, str(_NEVER_BROADCAST))
-    try:
-        yield
-    finally:
-        with contextlib.suppress(*JVM_ERRORS):
-            if before:
-                conf.set(_BROADCAST_BEYOND, before)
-            else:
-                conf.remove(_BROADCAST_BEYOND)
-
-
-@contextlib.contextmanager
-def _output_to(spark_log: SparkLog) -> Iterator[None]:
-    """Let processes that are started now write to a file for as long as they live.
-
-    The JVM inherits these streams, and with it all that it and its Python workers print.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    kept = os.dup(1), os.dup(2)
-    log = spark_log.opened()
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    try:
-        yield
-    finally:
-        for saved, number in zip(kept, (1, 2), strict=True):
-            os.dup2(saved, number)
-            os.close(saved)

@@ -1,7 +1,7 @@
 """Python workers that are ready early.
 
 Spark starts the process that its Python workers are forked from
-(`flow.engine.spark.startup.daemon`) when the first task needs one, and that process then
+(`flow.engine.spark.daemon`) when the first task needs one, and that process then
 imports for a second or two, while an epoch waits. A small task that runs as soon as there is a
 session has it start while the flow gets ready.
 """

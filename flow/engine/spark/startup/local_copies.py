@@ -30,22 +30,22 @@ _NUMBER = struct.Struct("<I")
 
 
 def worker_folder(run_id: str) -> Path | None:
-    """Where the worker at hand keeps what it need not keep for ever; ``None`` where Spark says not.
+    """Return the folder of a run's copies on this worker; ``None`` without local folders of Spark.
 
     Args:
-        run_id: what the checkpoint is known by.
+        run_id: id of the checkpoint in sinks.
     """
     folders = local_folders()
     return Path(folders[0], "flow-segments", run_id) if folders else None
 
 
 def local_folders() -> tuple[str, ...]:
-    """Spark's folders for temporary files on the machine of the worker at hand."""
+    """Return Spark's folders for temporary files on this worker's machine."""
     return tuple(filter(None, os.environ.get("SPARK_LOCAL_DIRS", "").split(",")))
 
 
 def pays(count: int, segments: int) -> bool:
-    """Whether so many of a shard's segments are enough for a copy to pay: a quarter, of many.
+    """Return True if a copy of `count` segments pays: at least 8, and a quarter of the shard's.
 
     >>> pays(20, 60), pays(20, 100), pays(2, 2)
     (True, False, False)
@@ -69,9 +69,9 @@ class LocalCopies:
         self._folder = folder / str(shard) / blake2b(name.encode(), digest_size=12).hexdigest()
 
     def keep(self, contents: Mapping[int, bytes | None]) -> bytes:
-        """Let a copy of these segments take the place of the one before; returns its stamp.
+        """Replace the copy by a copy of these segments, and return its stamp.
 
-        No stamp, and no copy, where the disk does not take it or there is nothing to keep.
+        The stamp is empty, and no copy exists, if the write fails or all segments are removed.
         """
         self.drop()
         there = {number: content for number, content in contents.items() if content is not None}
@@ -90,7 +90,7 @@ class LocalCopies:
         return stamp
 
     def find(self, stamp: bytes) -> dict[int, bytes]:
-        """The segments in the copy with this stamp, by number; none where it cannot be read."""
+        """Return the segments in the copy with a stamp, by number; empty if unreadable."""
         try:
             content = self._file(stamp).read_bytes()
         except OSError:

@@ -1,4 +1,4 @@
-"""Where Spark is started from: the installed PySpark, less what makes it slow to start.
+"""Spark home for a quick start: links to the installed PySpark without its zip.
 
 Spark has its Python processes import PySpark from ``python/lib/pyspark.zip`` in its home. Python
 keeps no compiled form of what it imports from a zip, so that each process compiles PySpark anew,
@@ -26,7 +26,11 @@ from typing import Any
 import pyspark
 from pyspark import SparkContext
 
-from flow.engine.spark.session.jvm_files import SUBMIT_OPTIONS
+from flow.engine.spark.startup.environment import (
+    SUBMIT_OPTIONS,
+    environment,
+    submit_options,
+)
 from flow.engine.temporary import new_directory
 from flow.errors import EnvironmentProblem
 
@@ -39,10 +43,10 @@ _PATIENCE_SECONDS = 120
 
 @contextlib.contextmanager
 def quick_spark_home() -> Iterator[None]:
-    """Let a JVM that is started now have a home that it and Python processes start quickly from.
+    """Start JVMs of a ``with`` block from a home without the zip, with an archive if prepared.
 
-    Nothing changes where the user names a home, and where Python processes would not find PySpark
-    without the zip.
+    Nothing changes if the user sets a home, or if Python processes would not find PySpark without
+    the zip.
     """
     if _HOME in os.environ or not _found_by_others(_installed()):
         yield
@@ -127,22 +131,12 @@ def _end_java() -> None:
             raise EnvironmentProblem(problem) from error
 
 
-@contextlib.contextmanager
-def _started_from(home: Path, java_options: str = "") -> Iterator[None]:
-    """Let a JVM that is started now have that home, and these options beside the user's own."""
-    wanted = {_HOME: str(home)}
+def _started_from(home: Path, java_options: str = "") -> contextlib.AbstractContextManager[None]:
+    """Start JVMs of a ``with`` block from a home, with options after the user's own."""
+    values = {_HOME: str(home)}
     if java_options:
-        options = (os.environ.get(SUBMIT_OPTIONS), java_options)
-        wanted[SUBMIT_OPTIONS] = " ".join(filter(None, options))
-    before = {name: os.environ.pop(name, None) for name in wanted}
-    os.environ.update(wanted)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            del os.environ[name]
-            if value is not None:
-                os.environ[name] = value
+        values |= submit_options(os.environ.get(SUBMIT_OPTIONS), java_options)
+    return environment(values)
 
 
 def _temporary_home() -> Path | None:
@@ -165,7 +159,7 @@ def _link(home: Path) -> None:
 
 
 def _is_prepared(home: Path) -> bool:
-    """Whether a home has an archive, whole, and leads to what is installed now.
+    """Return True if a home has a complete archive and links to the installed PySpark.
 
     Java leaves an archive alone that is none, but does not start from one that was cut off.
     """
@@ -182,7 +176,7 @@ def _installed() -> Path:
 
 
 def _found_by_others(installed: Path) -> bool:
-    """Whether other processes of this Python import a whole PySpark from where it is installed."""
+    """Return True if other processes of this Python import PySpark from its installation."""
     paths = sysconfig.get_paths()
     known = [paths["purelib"], paths["platlib"], *site.getsitepackages()]
     if site.ENABLE_USER_SITE:

@@ -17,7 +17,9 @@ from flow.connectors.kafka import KafkaSource, cluster
 from flow.connectors.kafka.cluster import Ends, TopicPartition, Unreachable
 from flow.connectors.kafka.reading.planner import KafkaPlanner, Reach, _cut
 from flow.connectors.source import MemoryLog
-from flow.engine.feed.feed import EpochOffset, Feed, FixedTime
+from flow.engine.feed.feed import Feed
+from flow.engine.feed.offsets import EpochOffset
+from flow.engine.feed.system_time import FixedTime
 from flow.errors import SourceError
 
 

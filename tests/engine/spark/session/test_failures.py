@@ -41,7 +41,7 @@ ABORTED = "Job aborted due to stage failure: Task 0 in stage 5.0 failed 1 times"
 
 NO_WORKER = (
     "Error from python worker:\n  python: Error while finding module specification for "
-    "'flow.engine.spark.startup.daemon' (ModuleNotFoundError: No module named 'flow')"
+    "'flow.engine.spark.daemon' (ModuleNotFoundError: No module named 'flow')"
 )
 
 
@@ -81,7 +81,7 @@ def chain(*messages: str | None) -> Java | None:
                 f"{ABORTED}: org.apache.spark.SparkException: \n{NO_WORKER}\nPYTHONPATH was:\n",
             ),
             "Spark could not start its Python workers: python: Error while finding module "
-            "specification for 'flow.engine.spark.startup.daemon' (ModuleNotFoundError: No module "
+            "specification for 'flow.engine.spark.daemon' (ModuleNotFoundError: No module "
             "named 'flow'). "
             "Install this package where they run, or put the folder that it is in on PYTHONPATH "
             "before Spark starts",

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 import flow.operators as op
 from flow import Dataflow, run
 from flow.connectors.dataframe import DataFrameSink, DataFrameSource
-from flow.engine.spark.session.session import QUERY_CONF, query_conf
+from flow.engine.spark.session.query_conf import QUERY_CONF, query_conf
 from flow.testing import TestingSink, TestingSource
 
 pytestmark = pytest.mark.spark

@@ -1,4 +1,4 @@
-"""Offsets that a run may still go on from: those of the epochs that a checkpoint keeps."""
+"""Offsets of the epochs that a checkpoint retains, from which a run can continue."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from flow.engine.checkpoint.storage import Storage
 
 RELEASE_EPOCHS = 50
-"""Epochs between two looks at what the checkpoint keeps."""
+"""Epochs between two reads of the oldest retained epoch."""
 _OWN_OFFSET = 2
-"""Line of the flow's own offset in what Spark logs of an epoch, after the version and settings."""
+"""Line of the feed's offset in Spark's offset log, after the version and the settings."""
 
 
 def oldest_offsets(storage: Storage, identity: Identity) -> Mapping[str, Json]:
-    """Return the offset of each input in the oldest epoch that a checkpoint keeps.
+    """Return the offset of each input in the oldest epoch that a checkpoint retains.
 
-    `rewind` sets a checkpoint back to an epoch whose log is there, and Spark removes the logs of
-    the oldest epochs first: nothing goes on from an offset before these.
+    `rewind` needs the log of its target epoch, and Spark removes the logs of the oldest epochs
+    first: so no run continues from an earlier offset.
 
     Returns:
-        Offsets by the name under which an input keeps them; none where that is not known.
+        Offsets by the input's name in offsets; empty if unknown.
     """
     logs = f"{identity.spark}/offsets"
     epochs = [int(name) for name in storage.names(logs) if name.isdecimal()]
@@ -37,30 +37,30 @@ def oldest_offsets(storage: Storage, identity: Identity) -> Mapping[str, Json]:
         line = storage.read_bytes(f"{logs}/{min(epochs)}").splitlines()[_OWN_OFFSET]
         return dict(json.loads(line[line.index(b"{") :]).get("at", {}))
     except (CheckpointError, ValueError, IndexError, AttributeError, TypeError):
-        return {}  # Spark has just removed it, or it was damaged: a later look will do
+        return {}  # the file was just removed, or is damaged: a later call reads another
 
 
 @dataclass
 class Releases:
-    """Tells planners, now and then, the oldest offsets that the checkpoint keeps.
+    """Schedule on which planners receive the oldest retained offsets.
 
     Attributes:
-        oldest: returns these offsets, by the names under which inputs keep them.
+        oldest: returns these offsets by the inputs' names in offsets.
         planners: the planner of each input.
-        kept_as: the names under which inputs keep their offsets, where these are not their ids.
+        kept_as: names of inputs in offsets, by step id, where the two differ.
     """
 
     oldest: Callable[[], Mapping[str, Json]]
     planners: Mapping[str, Planner]
     kept_as: Mapping[str, str]
-    _wait: int = 0
+    _epochs_left: int = 0
 
     def due(self) -> Mapping[str, Json]:
-        """Return the oldest offset of each input if it is time to say so; called once an epoch."""
-        self._wait -= 1
-        if self._wait > 0:
+        """Return the oldest offset of each input every `RELEASE_EPOCHS` calls, else none."""
+        self._epochs_left -= 1
+        if self._epochs_left > 0:
             return {}
-        self._wait = RELEASE_EPOCHS
+        self._epochs_left = RELEASE_EPOCHS
         oldest = self.oldest()
         kept = {
             step_id: oldest.get(self.kept_as.get(step_id, step_id)) for step_id in self.planners

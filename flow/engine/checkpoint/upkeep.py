@@ -1,8 +1,9 @@
-"""Upkeep of Spark's state store: what bounds the files of a checkpoint.
+"""Upkeep of Spark's state store, which bounds the files of a checkpoint.
 
 Each epoch writes a file of changes for each partition of a level. Spark's maintenance thread
 uploads a snapshot of the state now and then, and deletes the files that no kept epoch needs. It
-does so once every `INTERVAL` of a run, and never in a run that ends before.
+does so in intervals (`flow.engine.spark.session.query_conf.MAINTENANCE_INTERVAL`), and never in a
+run that is shorter.
 
 So a checkpoint that short runs work on would grow with every run, and each start would read all
 changes since the checkpoint was made. A run that finds many of them has its first epoch do the
@@ -18,19 +19,12 @@ from pyspark.sql import DataFrame
 
 from flow.engine.checkpoint.storage import Storage
 
-INTERVAL = "10s"
-"""Shorter than Spark's minute, in which epochs of a quarter of a second write 240 versions. Turns
-cost processor time: every 15 s they took 2.6 % of what the JVM did with small epochs, and with one
-every 5 s it took a tenth more than with one a minute."""
-
 MAX_CHANGES = 20
-"""Epochs after the newest snapshot from which on a run makes a snapshot in its first epoch: twice
-Spark's own least number, so that it is left alone by runs that maintenance has kept up with."""
-
-UPKEEP_CONF = {"spark.sql.streaming.stateStore.maintenanceInterval": INTERVAL}
+"""Epochs after the newest snapshot after which a run makes a snapshot in its first epoch: twice
+Spark's own minimum, so that runs with regular maintenance make none."""
 
 _IN_TASKS = "spark.sql.streaming.stateStore.unloadOnCommit"
-"""Has a task do maintenance for the store that it has committed to, and close it."""
+"""Setting with which a task maintains and closes a store after its commit."""
 
 _VERSION = re.compile(r"(\d+)(?:_[^.]*)?\.(zip|changelog)")
 
@@ -50,11 +44,11 @@ class Upkeep:
 
     @property
     def conf(self) -> dict[str, str]:
-        """Settings that the query starts with."""
+        """Spark configuration for the start of the query."""
         return {_IN_TASKS: "true"} if self._in_tasks else {}
 
-    def planned(self, frame: DataFrame) -> None:
-        """Have the epochs after the first leave maintenance to Spark's thread again.
+    def end_first_epoch(self, frame: DataFrame) -> None:
+        """Return maintenance to Spark's thread after the first epoch.
 
         Args:
             frame: rows of an epoch that Spark has planned. Its session is the one that the query

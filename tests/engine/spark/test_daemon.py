@@ -21,8 +21,8 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, run
 from flow.connectors.sink import Sink, WriteContext, Written
+from flow.engine.spark.daemon import PRELOAD
 from flow.engine.spark.session.session import SparkSettings, make_session
-from flow.engine.spark.startup.daemon import PRELOAD
 from flow.engine.spark.startup.early_workers import JOB_GROUP, start_workers_early
 from flow.testing import TestingSource
 
@@ -78,7 +78,7 @@ def say_what_is_imported(folder: str) -> None:
     """Run a flow in workers that nobody else has used; print what is preloaded, and what is not."""
     spark = make_session("daemon", SparkSettings("local[2]"))
     asked = str(spark.sparkContext.getConf().get(f"spark.executorEnv.{PRELOAD}"))
-    code = "import sys, flow.engine.spark.startup.daemon as d; d.prepare(); print(*sys.modules)"
+    code = "import sys, flow.engine.spark.daemon as d; d.prepare(); print(*sys.modules)"
     environment = {**os.environ, PRELOAD: asked}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

@@ -10,10 +10,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 import flow.operators as op
 from flow import Dataflow, run
+from flow.engine.checkpoint import upkeep
 from flow.engine.checkpoint.storage import Storage
-from flow.engine.spark import upkeep
-from flow.engine.spark.session.session import SPARK_LOG
-from flow.engine.spark.upkeep import MAX_CHANGES, Upkeep, changes_since_snapshot
+from flow.engine.checkpoint.upkeep import MAX_CHANGES, Upkeep, changes_since_snapshot
+from flow.engine.spark.session.spark_log import SPARK_LOG
 from flow.testing import TestingSink, TestingSource
 from recovery import RecoveryConfig
 

@@ -1,0 +1,85 @@
+"""Offsets of epochs: plain JSON, which Spark logs before an epoch runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from flow.connectors.source import Json, Split
+from flow.engine.epoch.context import Control
+from flow.engine.steps.reading import Reading
+
+
+@dataclass(frozen=True)
+class EpochOffset:
+    """End of an epoch, with everything that a replay needs.
+
+    Attributes:
+        control: system time, and True if the input ends; ``None`` before the first epoch.
+        at: offset of each input after the epoch, by the input's name in offsets.
+        read: splits that the epoch reads, each with its input's step id.
+        seed: directory of the state that the epoch restores; ``None`` if it restores none.
+        again: distinguishes the offset from an otherwise equal one before it. The clock may stand
+            still or be set back, and Spark plans no epoch if a source's offset is unchanged.
+    """
+
+    control: Control | None = None
+    at: Mapping[str, Json] = field(default_factory=dict)
+    read: tuple[tuple[str, Split], ...] = ()
+    seed: str | None = None
+    again: bool = False
+
+    def to_json(self) -> Json:
+        """Return the offset as JSON."""
+        if self.control is None:
+            return {"v": 1}
+        offset = {
+            "v": 1,
+            **self.control.to_json(),
+            "at": dict(self.at),
+            "read": [[step, one.what, one.partition, one.order] for step, one in self.read],
+        }
+        if self.again:
+            offset["again"] = True
+        return offset if self.seed is None else {**offset, "seed": self.seed}
+
+    @classmethod
+    def from_json(cls, offset: Json) -> EpochOffset:
+        """Return the offset in JSON made by `to_json`."""
+        if "now" not in offset:
+            return cls()
+        control = Control.from_json(offset)
+        read = tuple((step, Split(what, part, order)) for step, what, part, order in offset["read"])
+        return cls(control, offset["at"], read, offset.get("seed"), offset.get("again", False))
+
+    def readings(self) -> list[Reading]:
+        """Return the tasks that read the epoch's input, ordered by input, partition and split."""
+        sources = None if self.control is None else self.control.sources
+        numbers = {partition: number for number, partition in enumerate(sources or ())}
+        return [
+            Reading(step, split, origin, source=numbers.get((step, split.partition)))
+            for origin, (step, split) in enumerate(self.read)
+        ]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Start of a later generation of a checkpoint.
+
+    Attributes:
+        start: last offset of the generation before.
+        begun: interrupted epoch of the generation before, to be replayed, if any.
+        seed: directory of the state of the generation before.
+    """
+
+    start: EpochOffset
+    begun: EpochOffset | None
+    seed: str
+
+
+def newest_name(step_id: str, names: Iterable[str]) -> str:
+    """Return the name of an input's offset: the step id, or the name since its last reset."""
+    start = json.dumps([step_id])[:-1] + ","
+    reset = {json.loads(one)[1]: one for one in names if one.startswith(start)}
+    return reset[max(reset)] if reset else step_id

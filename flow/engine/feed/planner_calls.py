@@ -1,0 +1,71 @@
+"""Calls of planners, whose errors become errors that name the step."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from flow.columns.chunks import MAX_SPLITS
+from flow.connectors.source import Json, Planner, Slice
+from flow.engine.epoch.failures import naming
+from flow.errors import FlowError, SourceError, StepError, brief, shorten
+
+REST_SECONDS = 0.05
+"""Pause before sources that had nothing new are asked again."""
+
+Answer = TypeVar("Answer")
+
+
+def ask(step_id: str, question: Callable[[Json], Answer], offset: Json) -> Answer:
+    """Call a planner with an offset.
+
+    Raises:
+        FlowError: when the planner fails; the error names the step.
+    """
+    try:
+        return question(offset)
+    except SourceError as error:
+        raise naming(step_id, error) from error.__cause__
+    except FlowError:
+        raise
+    except (Exception, SystemExit, GeneratorExit) as error:
+        problem = f"planning what to read raised {brief(error)}"
+        raise StepError(step_id, problem) from error
+
+
+def check_slice(step_id: str, planned: Slice) -> Slice:
+    """Return a slice whose positions and offsets fit a checkpoint.
+
+    Raises:
+        SourceError: when a partition has too many splits.
+        StepError: when an offset or a split is not JSON.
+    """
+    if any(not 0 <= split.order < MAX_SPLITS for split in planned.splits):
+        raise SourceError(
+            f"step {step_id!r}: a slice may have at most {MAX_SPLITS} splits a partition"
+        )
+    for what, value in (("offset", planned.end), *(("split", one.what) for one in planned.splits)):
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError, RecursionError) as error:
+            problem = f"its source's {what} must be JSON, got {shorten(value)}: {error}"
+            raise StepError(step_id, problem) from error
+    return planned
+
+
+def plan_everything(planners: Mapping[str, Planner]) -> dict[str, list[Slice]]:
+    """Return all slices of bounded sources, in order, by input."""
+    slices: dict[str, list[Slice]] = {}
+    for step_id, planner in planners.items():
+        offset: Any = None
+        slices[step_id] = []
+        while not ask(step_id, planner.finished, offset):
+            planned = ask(step_id, planner.next, offset)
+            if planned is None:  # no data now: a bounded source ends by itself
+                time.sleep(REST_SECONDS)
+                continue
+            slices[step_id].append(check_slice(step_id, planned))
+            offset = planned.end
+    return slices
