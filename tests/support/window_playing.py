@@ -75,9 +75,7 @@ def _note(played: Played, driver: TestDriver) -> None:
     """Note what has come out since the last epoch."""
     received: Items = {}
     for port in PORTS:
-        items = driver.received(f"to_{port}")
-        received[port] = list(items)
-        items.clear()
+        received[port] = driver.take(f"to_{port}")
     played.epochs.append(received)
     if played.keys is not None:
         played.keys.append(driver.stats.gauges["w", "keys"])

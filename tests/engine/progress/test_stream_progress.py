@@ -50,10 +50,7 @@ def by_key(items: Iterable[Any]) -> dict[str, list[Any]]:
 
 def received(t: TestDriver) -> dict[str, list[Any]]:
     """What each key has emitted since this was last asked."""
-    items = t.received("out")
-    taken = by_key(items)
-    items.clear()
-    return taken
+    return by_key(t.take("out"))
 
 
 def parts(*of_partitions: Sequence[Any], key: str = "") -> dict[str, list[Part]]:

@@ -190,7 +190,7 @@ def test_a_task_that_does_not_know_its_epoch_writes_nothing(
 
 
 def test_outputs_are_written_in_tasks_only() -> None:
-    with pytest.raises(EngineError, match="this is none"):
+    with pytest.raises(EngineError, match="no Spark task runs in this thread"):
         TaskWriting("run", frozenset()).of_task()
 
 

@@ -79,10 +79,8 @@ def records(epoch: list[tuple[str, int]]) -> pa.RecordBatch:
 def emitted(t: TestDriver, *seconds: int) -> list[tuple[int, int]]:
     """What an epoch of values of one key emits: what opened when, and the sum of what it has."""
     t.send("in", records([("a", second) for second in seconds]))
-    down = t.received("down")
-    new = [((one.open_time - START).seconds, value["total"]) for _, (one, value) in down]
-    down.clear()
-    return new
+    down = t.take("down")
+    return [((one.open_time - START).seconds, value["total"]) for _, (one, value) in down]
 
 
 moments = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 40))

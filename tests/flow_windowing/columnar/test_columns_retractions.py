@@ -60,10 +60,8 @@ FIGURES = {
 def said(t: TestDriver, *seconds: int) -> list[tuple[int, Any]]:
     """What an epoch of values of one key emits: the session, and the sum of what it has."""
     t.send("in", records([("a", second) for second in seconds]))
-    down = t.received("down")
-    new = [((one.window_id - START_US) // 1_000_000, _total(value)) for _, (one, value) in down]
-    down.clear()
-    return new
+    down = t.take("down")
+    return [((one.window_id - START_US) // 1_000_000, _total(value)) for _, (one, value) in down]
 
 
 def _total(value: Any) -> Any:

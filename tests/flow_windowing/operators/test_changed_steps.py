@@ -196,7 +196,7 @@ class CountingStore(MemoryStore):
         self._headers, self._segments = kept._headers, kept._segments
         self.read = 0
 
-    def copied(self) -> CountingStore:
+    def copy(self) -> CountingStore:
         return self
 
     def read_segments(self, step_id: str, numbers: Sequence[int]) -> list[bytes | None]:

@@ -30,10 +30,8 @@ def driver(windower: Any, emit: Any, clock: Any = PATIENT, ordered: bool = False
 
 def emitted(t: TestDriver) -> list[Any]:
     """What was emitted since the last call: what opened when, in seconds, and what it held."""
-    down = t.received("down")
-    new = [((one.open_time - EPOCH) // timedelta(seconds=1), value) for _, (one, value) in down]
-    down.clear()
-    return new
+    down = t.take("down")
+    return [((one.open_time - EPOCH) // timedelta(seconds=1), value) for _, (one, value) in down]
 
 
 def send(t: TestDriver, *seconds: float) -> list[Any]:

@@ -151,14 +151,14 @@ def test_one_more_value_of_a_product_costs_little_more_however_many_there_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looked_at = 0
-    turn_of = flow_windowing.join_logic._turn_of
+    turn_of = flow_windowing.join_logic._order_of
 
     def counting(entry: Any) -> Any:
         nonlocal looked_at
         looked_at += 1
         return turn_of(entry)
 
-    monkeypatch.setattr(flow_windowing.join_logic, "_turn_of", counting)
+    monkeypatch.setattr(flow_windowing.join_logic, "_order_of", counting)
     with TestDriver(joining(TumblingWindower("1h"), insert_mode="product")) as t:
         t.send("s0", [("k", (second, "a")) for second in range(2000)])
         t.end()
