@@ -1,4 +1,4 @@
-"""What every operator function does first: check what it was given and add the step."""
+"""First part of every operator function: check the arguments and add the step."""
 
 from __future__ import annotations
 

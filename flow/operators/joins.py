@@ -16,7 +16,7 @@ from flow.keyed.step import Stateful
 from flow.operators.building import add_step
 
 InsertMode: TypeAlias = Literal["first", "last", "product"]
-"""What a side keeps when it has several values: the first, the last, or all of them."""
+"""Values that a side keeps of several: the first, the last, or all of them."""
 
 EmitMode: TypeAlias = Literal["complete", "final", "running"]
 """When a join emits: once every side has a value (and starts over), at the end, at each value."""
@@ -27,7 +27,7 @@ EMIT_MODES = ("complete", "final", "running")
 
 @dataclass
 class JoinState:
-    """What each side has so far: a list of values a side, empty where nothing came."""
+    """Values of each side so far: a list a side, empty where nothing came."""
 
     sides: list[list[Any]] = field(default_factory=list)
 
@@ -46,7 +46,7 @@ class JoinState:
 
     @property
     def complete(self) -> bool:
-        """Whether every side has a value."""
+        """Return True if every side has a value."""
         return all(self.sides)
 
     def rows(self) -> list[tuple[Any, ...]]:

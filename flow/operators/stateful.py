@@ -251,7 +251,7 @@ class Lesser:
 
 
 def _is_greater(left: Any, right: Any) -> bool:
-    """Whether the one is greater; what is not a number is greater than any."""
+    """Return True if the one is greater; NaN is greater than any number."""
     return bool(left > right) or bool(left != left and right == right)
 
 

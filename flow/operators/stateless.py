@@ -426,7 +426,7 @@ _FORGOTTEN_AT_ONCE = 2
 
 
 class TTLCache(Generic[DK, DV]):
-    """What a getter returned, kept for a time; handed to the mapper of `enrich_cached`.
+    """Cache of what a getter returned, with a time to live; the mapper of `enrich_cached` gets it.
 
     Answers stand in the order in which they were given, so that those that are too old come first.
     Each new one lets go of two of these: what is kept shrinks as fast as it grew, and no look-up
@@ -440,7 +440,7 @@ class TTLCache(Generic[DK, DV]):
         self.now_us = 0
 
     def get(self, key: DK) -> DV:
-        """What the getter says of `key`, asked again when its last answer is too old."""
+        """Return the getter's answer for `key`, which is asked for again once it is too old."""
         known = self._known.get(key)
         if known is None or self._is_old(known):
             known = (self.now_us, self._getter(key))
@@ -499,7 +499,7 @@ def enrich_cached(
 
 @dataclass(frozen=True)
 class _UnlessNone:
-    """What a mapper returns, as nought or one item."""
+    """A mapper whose result is no item or one."""
 
     mapper: Callable[[Any], Any]
 

@@ -238,7 +238,7 @@ class SqliteDatabase(Database):
 
 
 def _identity_of(file: str) -> tuple[int, int] | None:
-    """What tells a file from another one of the same name; ``None`` where there is none."""
+    """Return the identity of a file among others of the same name; ``None`` without a file."""
     try:
         found = os.stat(file)
     except FileNotFoundError:

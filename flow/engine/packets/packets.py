@@ -277,11 +277,11 @@ def _encode_keyed_records(chunk: KeyedRecords, shards: int) -> Iterator[tuple[in
 
 
 _SAMPLE = 16_384
-"""How many rows are looked at to see whether their keys differ."""
+"""Rows that are sampled to see if their keys differ."""
 
 
 def _mostly_differ(keys: pa.Array) -> bool:
-    """Whether the first of many keys differ, three in four of them."""
+    """Return True if at least three in four of the first keys differ."""
     if pa.types.is_dictionary(keys.type) or len(keys) < 2 * _SAMPLE:
         return False
     return 4 * len(keys[:_SAMPLE].unique()) > 3 * _SAMPLE

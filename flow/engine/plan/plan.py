@@ -23,7 +23,7 @@ from flow.operators.stateless import Inspect, KeyOn, Raises, Redistribute
 
 
 class EdgeKind(Enum):
-    """How the items of an edge are dealt out."""
+    """Distribution of the items of an edge."""
 
     KEYED = "keyed"
     SPREAD = "spread"
@@ -54,12 +54,12 @@ class Edge:
 
 
 Hop: TypeAlias = "Step | Edge"
-"""Where a stream's items go next: a step that runs on the spot, or an edge."""
+"""Next place of a stream's items: a step of the same pipeline, or an edge."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What the engines run.
+    """Compiled form of a flow, which the engines run.
 
     Attributes:
         flow_id: the flow's name.
@@ -155,7 +155,7 @@ class Plan:
         return self.kept_as.get(step_id, step_id)
 
     def hops_of(self, stream: StreamId) -> tuple[Hop, ...]:
-        """Where the items of a stream go."""
+        """Return the places to which the items of a stream go."""
         return (self.hops or {}).get(stream, ())
 
     def edges_into(self, step_id: str) -> tuple[Edge, ...]:
@@ -295,7 +295,7 @@ def find_feeds(plan: Plan) -> Plan:
 
 
 def _fields_read_by(plan: Plan, hop: Hop) -> frozenset[str] | None:
-    """Which fields of an input's records a step after it reads; ``None`` for who knows which."""
+    """Return the fields of an input's records that the next step reads; ``None`` for unknown."""
     if isinstance(hop, Edge) or not isinstance(hop.operator, KeyOn):
         return None
     key, edges = hop.operator.key, plan.hops_of(hop.downs[0])

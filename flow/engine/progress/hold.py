@@ -33,7 +33,7 @@ QUIET_US = 60_000_000
 
 
 class Brought(NamedTuple):
-    """What a partition has brought to a step.
+    """Values that a partition has brought to a step.
 
     Attributes:
         reached_us: the greatest measure of its items.
@@ -46,7 +46,7 @@ class Brought(NamedTuple):
 
 @dataclass
 class HoldState:
-    """What a step remembers of the hold on its watermarks between epochs.
+    """State of the hold on the watermarks of a step, between epochs.
 
     Attributes:
         brought: what each source partition that is behind has brought.
@@ -130,7 +130,7 @@ class Hold:
 
     @property
     def progress(self) -> dict[SourcePartition, int]:
-        """How far each partition that has brought something has come, in microseconds."""
+        """The progress of each partition that has brought a value, in microseconds."""
         ends = {one: self._tracks[number].end_us for one, number in self._numbers.items()}
         return {one: end_us for one, end_us in ends.items() if end_us > NO_PROGRESS}
 

@@ -37,7 +37,7 @@ class KeepsProgress(Protocol):
 
 
 class Bounds(NamedTuple):
-    """What bounds the watermark at items; int64, shape (items,).
+    """Bounds of the watermark at items; int64, shape (items,).
 
     Attributes:
         others_us: the bound by other partitions than the item's own.

@@ -1,4 +1,4 @@
-"""How far a step's whole stream has come, at each item of an epoch: the same in every shard.
+"""Progress of a step's whole stream at each item of an epoch: the same in every shard.
 
 Each source partition, of each of the step's streams, has come as far as the greatest measure of its
 items so far; the stream has come as far as the least of the partitions that have spoken. Rules:
@@ -74,7 +74,7 @@ class StepProgress:
 
     @classmethod
     def decode(cls, content: bytes | None, step_id: str) -> StepProgress:
-        """What is remembered in bytes made by `encode`.
+        """Read the progress in bytes made by `encode`.
 
         Raises:
             CheckpointError: when they were written in a format this version does not know.
@@ -106,7 +106,7 @@ class _SpeakerTrack(Track):
 
 
 class Timeline:
-    """How far a step's stream comes in an epoch.
+    """Progress of a step's stream within an epoch.
 
     Args:
         progress: how it is measured.
@@ -172,7 +172,7 @@ class Timeline:
         return self.at(self._speakers.get((dest, origin)), pos, stamps)
 
     def at(self, speaker: Speaker | None, pos: Positions, stamps: Positions) -> Positions:
-        """How far the stream has come once items of one speaker have been counted.
+        """Return the progress of the stream once items of one speaker are counted.
 
         Before it has spoken for the first time, its items find the stream where the epoch did.
 

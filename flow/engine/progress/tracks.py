@@ -1,4 +1,4 @@
-"""How far things come within an epoch, position by position: step functions that never fall."""
+"""Progress within an epoch, position by position: step functions that never fall."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ QUERY_CONF: Mapping[str, str] = {
     "spark.sql.streaming.numRecentProgressUpdates": "20",
     "spark.sql.adaptive.enabled": "false",
 }
-"""What a flow's query needs; set on the session for the time in which the query starts."""
+"""Settings of a flow's query; set on the session while the query starts."""
 
 _ON_THIS_MACHINE: Mapping[str, str] = {
     "spark.sql.streaming.checkpointFileManagerClass": (

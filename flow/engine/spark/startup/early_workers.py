@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 JOB_GROUP = "flow-workers"
-"""What Spark calls the job that does it."""
+"""Name of the job in Spark."""
 
 
 def start_workers_early(spark: SparkSession) -> threading.Thread:
