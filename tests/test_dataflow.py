@@ -239,8 +239,8 @@ def test_an_input_is_added_to_a_dataflow() -> None:
 
 def test_an_input_needs_a_source() -> None:
     flow = Dataflow("departures")
-    with pytest.raises(FlowTypeError, match=r"step 'in': source must be a Source, got list \[1\]"):
-        op.input("in", flow, [1])  # type: ignore[arg-type]
+    with pytest.raises(FlowTypeError, match=r"step 'in': source must be a Source, got int 1"):
+        op.input("in", flow, 1)  # type: ignore[arg-type]
 
 
 def test_an_output_needs_a_sink() -> None:

@@ -18,7 +18,7 @@ import flow.operators as op
 from flow import Dataflow, run
 from flow.connectors.files import JsonLinesSink, TextSource
 from flow.connectors.files.reading import file_list
-from flow.engine.feed import kept_offsets
+from flow.engine.feed import retained_offsets
 from recovery import RecoveryConfig, rewind, status, verify
 
 pytestmark = pytest.mark.spark
@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[1]
 
 def compact_at_once(set_to: Callable[[Any, str, int], object]) -> None:
     set_to(file_list, "LEAST_FILES", 2)
-    set_to(kept_offsets, "RELEASE_EPOCHS", 1)
+    set_to(retained_offsets, "RELEASE_EPOCHS", 1)
 
 
 def numbered(count: int | None, line: str) -> tuple[int, dict[str, Any]]:

@@ -72,13 +72,13 @@ def test_only_the_first_epoch_does_maintenance_in_its_tasks_where_it_is_overdue(
 def settings_of_epochs(monkeypatch: pytest.MonkeyPatch, name: str) -> list[Any]:
     """What a setting is as each epoch's rows come, in the session that Spark plans epochs in."""
     found: list[Any] = []
-    planned = Upkeep.planned
+    end_first_epoch = Upkeep.end_first_epoch
 
     def record(self: Upkeep, frame: DataFrame) -> None:
         found.append(frame.sparkSession.conf.get(name))
-        planned(self, frame)
+        end_first_epoch(self, frame)
 
-    monkeypatch.setattr(Upkeep, "planned", record)
+    monkeypatch.setattr(Upkeep, "end_first_epoch", record)
     return found
 
 

@@ -28,7 +28,7 @@ from flow.testing import TestingSource
 
 pytestmark = pytest.mark.spark
 
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[3]
 PACKAGES = ("flow", "flow_windowing", "recovery", "pyspark", "google")
 
 
@@ -92,7 +92,7 @@ def say_what_is_imported(folder: str) -> None:
 
 @pytest.mark.slow
 def test_a_worker_imports_nothing_when_its_first_task_comes(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.engine.spark.startup.test_daemon", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.engine.spark.test_daemon", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     said = json.loads(done.stdout)
     assert said["later"] == []
