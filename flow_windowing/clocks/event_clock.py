@@ -195,10 +195,14 @@ class _KeyLogic(ClockLogic[Any, ClockState]):
 
     Invariants: `_set_at_us` and `_last_value_us` are running time. `_candidate_us` is the greatest
     candidate of the current epoch's values, which may become the base as the epoch ends. `_held_us`
-    is the watermark last used while partitions held it; the base may be greater.
+    is the watermark last used while partitions held it; the base may be greater. `_advanced_us` is
+    the base advanced to the moment `_advanced_at`, which all values of an epoch share.
     """
 
-    __slots__ = ("_base_us", "_candidate_us", "_clock", "_held_us", "_last_value_us", "_set_at_us")
+    __slots__ = (
+        *("_advanced_at", "_advanced_us", "_base_us", "_candidate_us"),
+        *("_clock", "_held_us", "_last_value_us", "_set_at_us"),
+    )
 
     def __init__(self, clock: EventClock[Any], state: ClockState | None) -> None:
         self._clock = clock
@@ -206,6 +210,8 @@ class _KeyLogic(ClockLogic[Any, ClockState]):
         self._last_value_us = more[0] if more else self._set_at_us
         self._held_us = more[1] if len(more) > 1 else NO_WATERMARK
         self._candidate_us = NO_WATERMARK
+        self._advanced_at: Moment | None = None
+        self._advanced_us = NO_WATERMARK
 
     @override
     def on_item(self, value: Any, moment: Moment) -> Reading:
@@ -238,6 +244,7 @@ class _KeyLogic(ClockLogic[Any, ClockState]):
         watermark_us = self.watermark(moment)
         if self._candidate_us > self._passed_us(moment.inputs_us):
             self._base_us, self._set_at_us = self._candidate_us, moment.running_us
+            self._advanced_at = None
         self._candidate_us = NO_WATERMARK
         is_held = moment.bound_us < NEVER
         self._held_us = max(watermark_us, LEAST_TAKEN) if is_held else NO_WATERMARK
@@ -274,7 +281,9 @@ class _KeyLogic(ClockLogic[Any, ClockState]):
 
     def _own_us(self, moment: Moment) -> int:
         """Return the watermark without the bound of other source partitions."""
-        return max(self._passed_us(moment.inputs_us), self._candidate_us)
+        if moment is not self._advanced_at:
+            self._advanced_at, self._advanced_us = moment, self._passed_us(moment.inputs_us)
+        return max(self._advanced_us, self._candidate_us)
 
     def _passed_us(self, clock_us: int) -> int:
         """Return the base, advanced to the inputs' clock."""
