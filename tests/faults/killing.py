@@ -137,7 +137,8 @@ class Killer:
         child.process.wait(120)
         if ended:
             if child.process.returncode:
-                raise AssertionError(f"a run failed by itself:\n{child.output}")
+                code = child.process.returncode
+                raise AssertionError(f"a run ended with {code} by itself:\n{child.output}")
             return None
         redone = shop.logged("offsets") > shop.logged("commits")
         return Kill(victims, shop.phase(begun), redone)
@@ -150,7 +151,7 @@ class Killer:
         if "\ndone after " in child.output:
             return None
         if code and "KeyboardInterrupt" not in child.output:  # which came after its last epoch
-            raise AssertionError(f"a run failed by itself:\n{child.output}")
+            raise AssertionError(f"a run ended with {code} by itself:\n{child.output}")
         return Kill(None, Phase.BETWEEN, False)
 
     def _let_epochs_pass(self, shop: Shop, child: Child) -> None:

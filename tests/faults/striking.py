@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -19,12 +20,14 @@ class Whom(Enum):
         ALL: that process and the JVM at once; what the JVM has started sees that it has gone.
         SELF: the process that the fault strikes in: of a worker, the worker alone.
         RAISE: nobody, an exception is raised.
+        WAIT: nobody, the epoch takes a minute longer.
     """
 
     DRIVER = "driver"
     ALL = "all"
     SELF = "self"
     RAISE = "raise"
+    WAIT = "wait"
 
 
 class Struck(Exception):
@@ -74,9 +77,13 @@ def _raise(fault: Fault) -> None:
     raise Struck(f"{fault.point} {fault.at}")
 
 
+WAIT_SECONDS = 60.0
+
+
 _DO: dict[Whom, Callable[[Fault], Any]] = {
     Whom.DRIVER: lambda fault: os.kill(fault.driver, signal.SIGKILL),
     Whom.ALL: lambda fault: os.killpg(fault.driver, signal.SIGKILL),
     Whom.SELF: lambda fault: os.kill(os.getpid(), signal.SIGKILL),
     Whom.RAISE: _raise,
+    Whom.WAIT: lambda _: time.sleep(WAIT_SECONDS),
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from tests.faults.conftest import SMALL
 from tests.faults.shop import write_inputs
+from tests.faults.striking import Whom
 from tests.support.faults import Child, Shop, Victims
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(900)]
@@ -47,8 +47,9 @@ def has_begun(child: Child, folder: Path) -> bool:
 
 
 def interrupt_twice(child: Child) -> None:
+    """Interrupt a run whose epoch takes long, and once more while it still does."""
     child.process.send_signal(signal.SIGINT)
-    time.sleep(0.05)
+    assert child.wait_for(lambda: "a second Ctrl-C stops at once" in child.output)
     child.process.send_signal(signal.SIGINT)
     assert child.process.wait(60) == 130, child.output
 
@@ -65,7 +66,6 @@ def killing(victims: Victims) -> Callable[[Child], None]:
         pytest.param(killing(Victims.EVERYTHING), False, id="everything"),
         pytest.param(killing(Victims.DRIVER), True, id="driver as it starts"),
         pytest.param(killing(Victims.EVERYTHING), True, id="everything as it starts"),
-        pytest.param(interrupt_twice, False, id="two signals"),
     ],
 )
 def test_the_next_start_removes_what_a_run_that_was_killed_has_left(
@@ -85,6 +85,22 @@ def test_the_next_start_removes_what_a_run_that_was_killed_has_left(
         lambda: has_begun(killed, tmpdir_of_runs) if starting else 1 in killed.epochs
     )
     end(killed)
+    assert_next_start_removes_what_is_left_of(killed, shop, tmpdir_of_runs, watched)
+
+
+def test_the_next_start_removes_what_a_run_that_was_told_twice_to_stop_has_left(
+    new_shop: Callable[[str], Shop], tmpdir_of_runs: Path, watched: Watch
+) -> None:
+    shop = new_shop("shop")
+    told = watched(shop.start_struck("level 1", at=20, whom=Whom.WAIT))
+    assert told.wait_for(lambda: (shop.home / "struck-0").exists())
+    interrupt_twice(told)
+    assert_next_start_removes_what_is_left_of(told, shop, tmpdir_of_runs, watched)
+
+
+def assert_next_start_removes_what_is_left_of(
+    killed: Child, shop: Shop, tmpdir_of_runs: Path, watched: Watch
+) -> None:
     killed.process.wait(60)
     killed.vanish()
     assert [path.name.split("-")[1] for path in tmpdir_of_runs.iterdir()] == [

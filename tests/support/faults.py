@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ from tests.faults.shop import Size, make_flow
 from tests.faults.striking import NO_FAULT, Fault, Whom
 
 PROJECT = Path(__file__).parents[2]
+TOKEN = "FLOW_TEST_CHILD"
 LEVELS = 2
 SHARDS, PARTITIONS = 8, 2
 STANDING = "2024-06-01T00:00:00Z"
@@ -226,10 +228,15 @@ def assert_same(got: Results, wanted: Results) -> None:
 
 @dataclass
 class Child:
-    """A run in a process of its own, which leads a session: all that it starts belongs there."""
+    """A run in a process of its own, which leads a session: all that it starts belongs there.
+
+    The number of a session is given to another one, soon where many processes start, so what
+    belongs to this one carries a token in its environment as well.
+    """
 
     process: subprocess.Popen[str]
     log: Path
+    token: str
 
     @classmethod
     def start(
@@ -237,18 +244,19 @@ class Child:
     ) -> Child:
         """Start a command of the project; what it prints goes to a file in the folder."""
         log = folder / f"run-{len(list(folder.glob('run-*.log'))):03d}.log"
+        token = uuid.uuid4().hex
         with log.open("w") as out:
             process = subprocess.Popen(
                 command,
                 cwd=folder,
-                env={**os.environ, "PYTHONPATH": str(PROJECT), **(environment or {})},
+                env={**os.environ, "PYTHONPATH": str(PROJECT), TOKEN: token, **(environment or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 text=True,
                 start_new_session=True,
             )
-        return cls(process, log)
+        return cls(process, log, token)
 
     @property
     def output(self) -> str:
@@ -294,10 +302,15 @@ class Child:
         for stat in Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError):
                 state, _, _, session = stat.read_text().rpartition(")")[2].split()[:4]
-                if int(session) == self.process.pid and state not in "ZX":
+                if int(session) == self.process.pid and state not in "ZX" and self._has(stat):
                     line = (stat.parent / "cmdline").read_bytes().replace(b"\0", b" ").decode()
                     found[int(stat.parent.name)] = line
         return found
+
+    def _has(self, stat: Path) -> bool:
+        """Whether a process carries this child's token, or is ending and has no memory any more."""
+        environment = (stat.parent / "environ").read_bytes()
+        return not environment or self.token.encode() in environment
 
     def jvm(self) -> int | None:
         """Spark's process; one that it is just starting looks like it for a moment."""
@@ -310,7 +323,10 @@ class Child:
 
     def kill(self, victims: Victims) -> None:
         """Kill some of its processes, so that they have no time to do anything about it."""
-        members = {self.process.pid: ""} if victims is Victims.DRIVER else self.members()
+        if victims is Victims.DRIVER:
+            self.process.kill()  # which knows whether it has ended, and its number is another's
+            return
+        members = self.members()
         for pid, line in sorted(members.items()):
             if _is_victim(victims, pid == self.process.pid, _is_jvm(line)):
                 with contextlib.suppress(ProcessLookupError):

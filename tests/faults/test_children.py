@@ -1,0 +1,37 @@
+"""What is killed is the child's own, also where its numbers have been given to other processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.faults import Child, Victims
+
+SLEEPS = [sys.executable, "-c", "import subprocess; subprocess.run(['sleep', '100'])"]
+
+
+def test_all_that_a_child_has_started_is_killed_with_it(tmp_path: Path) -> None:
+    child = Child.start(SLEEPS, tmp_path)
+    child.wait_for(lambda: len(child.members()) == 2)
+    assert sorted(line.split()[0] for line in child.members().values()) == sorted(
+        [sys.executable, "sleep"]
+    )
+    child.kill(Victims.EVERYTHING)
+    child.die()
+    assert child.members() == {}
+
+
+def test_a_session_with_the_number_of_one_that_has_ended_is_left_alone(tmp_path: Path) -> None:
+    other = subprocess.Popen(["sleep", "100"], start_new_session=True)
+    try:
+        ended = Child(other, tmp_path / "log", "the token of a child that has ended")
+        assert ended.members() == {}
+        ended.kill(Victims.EVERYTHING)
+        assert ended.vanish() < 1
+        assert other.poll() is None
+        os.kill(other.pid, 0)
+    finally:
+        other.kill()
+        other.wait()
