@@ -1,4 +1,4 @@
-"""What the list of followed files costs after a month: seconds to start, bytes on disk, memory.
+"""The cost of the list of followed files after a month: seconds to start, bytes on disk, memory.
 
 Run with ``python benchmarks/followed_files.py [--files N ...] [--listed N]``. For each number of
 files the list of a source that found them one by one, and read them, is made and stored as a

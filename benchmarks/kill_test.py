@@ -53,7 +53,7 @@ DRAINED = ("--now", STANDING)
 
 @dataclass(frozen=True)
 class Golden:
-    """What a run that nobody kills writes and keeps: with its windows open, and drained."""
+    """Results and state of a run that nobody kills: with its windows open, and drained."""
 
     opened: tuple[Results, State]
     drained: tuple[Results, State]
@@ -141,7 +141,7 @@ class Hunt:
 
 
 def left_alone(home: Path, size: Size, spark: SparkSession) -> Golden:
-    """What a run that nobody kills writes and keeps."""
+    """Run a flow that nobody kills, and return its results and state."""
     shop = _new_shop(home, size)
     found = []
     for options in (OPEN, DRAINED):
@@ -163,7 +163,7 @@ def assert_same_state(got: State, wanted: State) -> None:
 
 
 def _keys(state: State) -> dict[str, int]:
-    """How many keys each step keeps."""
+    """Return the number of keys that each step keeps."""
     return dict(Counter(step for step, key in state if key))
 
 

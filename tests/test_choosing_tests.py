@@ -16,7 +16,7 @@ from tests.support.sampling import sampled
 
 
 def tried(**options: int) -> int:
-    """How many examples a property with so many is tried with."""
+    """Return the number of examples that a property is tried with."""
     tries: list[int] = []
 
     @sampled(40, **options)

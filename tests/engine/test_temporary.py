@@ -85,7 +85,7 @@ def mode(path: Path) -> int:
 
 
 def left_by_the_dead(base: Path, name: str = "flow-123-abcd_123") -> Path:
-    """What a process that is gone has left: a log that nobody has locked, and files."""
+    """Make the directory of a process that is gone: a log without a lock, and files."""
     path = base / name
     (path / "spark" / "blockmgr").mkdir(parents=True)
     (path / "spark" / "blockmgr" / "block").write_text("a block")

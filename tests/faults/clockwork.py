@@ -81,7 +81,7 @@ def add_one(total: int | None, _value: Any) -> tuple[int, int]:
 
 
 def is_round(item: Any) -> bool:
-    """Whether a total is to be written."""
+    """Return True if a total is to be written."""
     return bool(item[1] % 100 == 0)
 
 

@@ -47,7 +47,7 @@ class Tool(Enum):
 
 
 class ToolPhase(Enum):
-    """What a tool was at when it was killed, as the checkpoint's files tell.
+    """Phase of a tool when it was killed, as the checkpoint's files tell it.
 
     Attributes:
         STARTING: it held no lock; `Tool.VERIFY` takes none.
@@ -69,7 +69,7 @@ class ToolKill:
     phase: ToolPhase
 
     def __str__(self) -> str:
-        """Which tool was killed, who of it, and at what."""
+        """The killed tool, the processes of it that were killed, and its phase."""
         return f"{self.tool.value}, {self.victims.value}, {self.phase.value}"
 
 
@@ -84,7 +84,7 @@ class Tally:
 
     @property
     def count(self) -> int:
-        """How many kills there have been, of runs and of tools."""
+        """The number of kills so far, of runs and of tools."""
         return len(self.kills) + len(self.tool_kills)
 
     def lines(self) -> list[str]:
@@ -118,7 +118,7 @@ class Killer:
     start_seconds: float = 8.0
     epoch_seconds: float = 1.0
     gentle: bool = False
-    """Whether runs are only asked to stop, for tools to be killed between them."""
+    """True if runs are only asked to stop, so that kills fall on tools alone."""
 
     def kill(self, shop: Shop, child: Child) -> Kill | None:
         """Kill a run some time; what was killed, or nothing if it came to its end before."""

@@ -1,4 +1,4 @@
-"""What is killed is the child's own, also where its numbers have been given to other processes."""
+"""Kills reach a child's own processes only, even when other processes have its numbers."""
 
 from __future__ import annotations
 

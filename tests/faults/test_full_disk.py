@@ -83,7 +83,7 @@ def test_an_output_on_a_full_disk_is_an_error_that_says_where_and_the_run_goes_o
 
 @pytest.fixture(scope="module")
 def grown(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """What comes of the growing flow when it is left alone."""
+    """The results of the growing flow when it is left alone."""
     home = tmp_path_factory.mktemp("grown")
     run_growing(home / "checkpoint", home / "out", spark=spark)
     return written(home / "out")

@@ -1,4 +1,4 @@
-"""What a run stands on is taken away: its checkpoint, an output, the Spark session."""
+"""Runs whose checkpoint, output or Spark session is taken away."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from tests.support.footprint import Footprint, footprint, growth
 
 EPOCHS = int(os.environ.get("FLOW_STEADY_EPOCHS", "5000"))
 SECONDS = 600 + 3 * EPOCHS
-"""What the long run may take: some eight times what it does on two cores that are its own."""
+"""Seconds that the long run may take: eight times what it takes on two idle cores."""
 
 EVERY_SECONDS = 5
 WARM_UP = 0.4
@@ -50,7 +50,7 @@ MOST_GROWTH = {
     "jvm: threads": 5,
     "jvm: descriptors": 10,
 }
-"""What each figure may grow by in 1 000 epochs, by the line that fits it best. Heap, and files of
+"""Greatest growth of each figure in 1 000 epochs, by the line that fits it best. Heap, and files of
 shuffles that are over, rise for some minutes and fall as the whole heap is collected."""
 
 

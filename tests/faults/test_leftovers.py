@@ -42,7 +42,7 @@ def directory_of(child: Child, folder: Path) -> Path | None:
 
 
 def has_begun(child: Child, folder: Path) -> bool:
-    """Whether its JVM is there."""
+    """Return True once the JVM of the run is there."""
     return any(folder.glob(f"flow-{child.process.pid}-*/spark/*"))
 
 

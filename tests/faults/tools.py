@@ -17,9 +17,9 @@ from tests.faults.killing import WEIGHTS, Tally, Tool, ToolKill, ToolPhase
 from tests.support.faults import Child, Shop, Victims
 
 SHARE = 0.5
-"""How often a tool is used, between two runs or after another tool."""
+"""Chance that a tool is used between two runs, or after another tool."""
 KILLED = 0.7
-"""How often a tool that is used is killed."""
+"""Share of the tools in use that are killed."""
 OFTEN = {Tool.VERIFY: 1, Tool.REWIND: 4, Tool.RESCALE: 3, Tool.RELOCATE: 3}
 PLACES = ("checkpoint", "moved")
 
@@ -159,7 +159,7 @@ def _check(tool: Tool, child: Child) -> None:
 
 
 def _top(checkpoint: Path) -> dict[str, int]:
-    """What lies at the top of a checkpoint, but for locks, with its time of change.
+    """Return the entries at the top of a checkpoint, except locks, with their time of change.
 
     Each tool that changes anything first makes something there, and no run does later than its
     first epoch: the JVM of one that was killed may still be at work below.

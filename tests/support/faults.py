@@ -99,7 +99,7 @@ class Shop:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """What the checkpoint says of itself; nothing before a run has made it."""
+        """Return the identity of the checkpoint; empty before a run has made it."""
         file = self.checkpoint / "flow.json"
         found: Mapping[str, Any] = json.loads(file.read_text()) if file.exists() else {}
         return found
@@ -142,7 +142,7 @@ class Shop:
         )
 
     def state(self, spark: SparkSession) -> dict[tuple[str, str], Any]:
-        """What is kept of each (step, key) as the last epoch left it.
+        """Return the state of each (step, key) after the last epoch.
 
         How far a step's stream has come is kept by each shard, and comes by the key "".
         """
@@ -308,7 +308,7 @@ class Child:
         return found
 
     def _has(self, stat: Path) -> bool:
-        """Whether a process carries this child's token, or is ending and has no memory any more."""
+        """Return True if a process carries this child's token, or is ending without memory."""
         environment = (stat.parent / "environ").read_bytes()
         return not environment or self.token.encode() in environment
 

@@ -1,4 +1,4 @@
-"""What a run takes of the machine: memory, threads, descriptors and files, and how these grow."""
+"""The footprint of a run: memory, threads, descriptors and files, and their growth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a test can ask of a `TestDriver` besides the items of outputs."""
+"""State, watermarks and counts that a test can ask a `TestDriver` for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is for the user alone: Spark's log, and checkpoints."""
+"""Files for the user alone: Spark's log, and checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run does to keep a checkpoint small: Spark's maintenance, and what runs before it left."""
+"""Upkeep of a checkpoint: Spark's maintenance, also of what earlier runs have left."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_only_the_first_epoch_does_maintenance_in_its_tasks_where_it_is_overdue(
 
 
 def settings_of_epochs(monkeypatch: pytest.MonkeyPatch, name: str) -> list[Any]:
-    """What a setting is as each epoch's rows come, in the session that Spark plans epochs in."""
+    """Return the list that a setting of the planning session is added to in each epoch."""
     found: list[Any] = []
     end_first_epoch = Upkeep.end_first_epoch
 

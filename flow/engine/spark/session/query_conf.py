@@ -16,8 +16,9 @@ from flow.engine.spark.session.failures import JVM_ERRORS
 ONE_DAEMON: Mapping[str, str] = {
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
 }
-"""Where it is true, tasks that keep no state are given an environment variable that those that do
-are not, and Spark has workers with different environments come from different processes."""
+"""Setting under which all Python workers are forked from one process. If it is true, tasks with
+state have one environment variable less than others, and Spark starts a process for each
+environment."""
 
 MAINTENANCE_INTERVAL = "10s"
 """Shorter than Spark's minute, in which epochs of a quarter of a second write 240 versions. Turns

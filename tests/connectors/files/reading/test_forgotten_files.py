@@ -409,7 +409,7 @@ def test_nothing_is_forgotten_where_files_may_come_however_late(follower: Follow
 
 
 def test_the_copy_of_a_data_frame_is_listed_in_full(tmp_path: Path) -> None:
-    """What a checkpoint keeps of it may be moved, and is then told where it is."""
+    """The list of files in a checkpoint survives a move of the checkpoint."""
     path = write(tmp_path / "a", "a\n")
 
     def find(**_: Any) -> list[Any]:

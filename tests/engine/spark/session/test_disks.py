@@ -1,4 +1,4 @@
-"""Which disk of a run is full, as far as messages and file systems tell."""
+"""The full disk of a run, as messages and file systems tell it."""
 
 from __future__ import annotations
 

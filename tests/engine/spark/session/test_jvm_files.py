@@ -1,4 +1,4 @@
-"""Where a JVM that is started has its temporary files, and who removes them."""
+"""Temporary files of a JVM that a process starts: their place, and their removal."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ print(json.dumps({
 
 
 def session(tmpdir: Path, conf: dict[str, str] | None = None, **variables: str) -> Any:
-    """What a session in a process of its own says, once it has gone with its JVM."""
+    """Return the output of a session in a process of its own, once both are gone."""
     tmpdir.mkdir(parents=True)
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", START, json.dumps(conf or {})],

@@ -1,4 +1,4 @@
-"""What the JVM of a local session is started with, so that it takes no more memory with time."""
+"""Options of the JVM of a local session, with which its memory stays bounded."""
 
 from __future__ import annotations
 
