@@ -17,6 +17,7 @@ from flow.engine.spark.rows import Layout
 from flow.engine.spark.session.disks import RunDisks
 from flow.engine.spark.shipping import ShippedPlan
 from flow.engine.spark.startup.local_copies import local_folders, worker_folder
+from flow.engine.spark.startup.switch import has_speedups
 from flow.engine.spark.store import SparkStore
 from flow.engine.spark.task_writing import TaskWriting
 from flow.engine.state.key_states import KeyStates
@@ -60,7 +61,8 @@ class SparkLevel:
 
     def open(self, headers: Any, segments: Any) -> None:
         """Set the state variables of the task."""
-        names, folder = self._shipped.plan().kept_as, worker_folder(self._run_id)
+        names = self._shipped.plan().kept_as
+        folder = worker_folder(self._run_id) if has_speedups() else None
         disks = RunDisks(self._checkpoint, local_folders())
         self._store = SparkStore(headers, segments, names, folder, disks)
         if self._writing is not None:

@@ -1,24 +1,30 @@
-"""Pipelined calls of Spark's state.
+"""Calls of Spark's state for many keys: pipelined, or one by one by PySpark's public calls.
 
 PySpark's `MapState` sends a request for each key and waits for its answer. The JVM answers requests
-in order, so `StateCalls` sends requests ahead of the answers: a call takes half the time, a small
-one a quarter.
-
-The module speaks PySpark 4.3's own protocol through the parts of its client, see
-`pyspark.sql.streaming.map_state_client`; another minor version may need another way.
+in order, so `PipelinedCalls` sends requests ahead of the answers: a call takes half the time, a
+small one a quarter. It speaks PySpark's own protocol through the parts of its client, see
+`pyspark.sql.streaming.map_state_client`, of the versions in `PIPELINED` alone; with any other
+version, `PublicCalls` makes the calls that PySpark documents.
 """
 
 from __future__ import annotations
 
+import contextlib
 import struct
-from collections.abc import Iterable
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol, TypeAlias
 
+import pyspark
 import pyspark.sql.streaming.proto.StateMessage_pb2 as messages
+from pyspark.errors import PySparkException
 
+from flow.engine.spark.startup.switch import has_speedups
 from flow.errors import EngineError
 
 Key: TypeAlias = tuple[Any, ...]
+
+PIPELINED = frozenset({("4", "3")})
+"""Versions of PySpark, major and minor, whose protocol `PipelinedCalls` speaks."""
 
 AHEAD = 32
 """Maximum number of requests without an answer.
@@ -30,7 +36,54 @@ _PROTOCOL = 0
 _HEAD = struct.Struct("!ii")
 
 
-class StateCalls:
+class StateCalls(Protocol):
+    """Access to many keys of a `MapState` whose value is one column."""
+
+    def get(self, keys: Iterable[Key]) -> list[Any | None]:
+        """Return the values of keys, in order; ``None`` for a missing key."""
+
+    def put(self, values: Iterable[tuple[Key, Any | None]]) -> None:
+        """Replace the values of keys; ``None`` removes a key."""
+
+
+def state_calls(state: Any) -> StateCalls:
+    """Return the calls that fit the installed PySpark, and `FLOW_SPEEDUPS`."""
+    is_known = tuple(pyspark.__version__.split(".")[:2]) in PIPELINED
+    return PipelinedCalls(state) if is_known and has_speedups() else PublicCalls(state)
+
+
+class PublicCalls:
+    """One public call of PySpark's `MapState` for each key."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+
+    def get(self, keys: Iterable[Key]) -> list[Any | None]:
+        """Return the values of keys, in order; ``None`` for a missing key."""
+        with _named_failure():
+            found = [self._state.getValue(key) for key in keys]
+        return [None if row is None else row[0] for row in found]
+
+    def put(self, values: Iterable[tuple[Key, Any | None]]) -> None:
+        """Replace the values of keys; ``None`` removes a key."""
+        for key, value in values:
+            with _named_failure():
+                if value is None:
+                    self._state.removeKey(key)
+                else:
+                    self._state.updateValue(key, (value,))
+
+
+@contextlib.contextmanager
+def _named_failure() -> Iterator[None]:
+    """Raise an `EngineError` where Spark answers that a call failed."""
+    try:
+        yield
+    except PySparkException as error:
+        raise EngineError(f"Spark's state could not be reached: {error}") from error
+
+
+class PipelinedCalls:
     """Pipelined access to a `MapState` whose value is one column."""
 
     def __init__(self, state: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from flow.engine.spark.session.disks import NO_SPACE, RunDisks
 from flow.engine.spark.session.failures import StateLost
 from flow.engine.spark.startup.local_copies import STAMP_BYTES, LocalCopies, pays
-from flow.engine.spark.state_calls import StateCalls
+from flow.engine.spark.state_calls import state_calls
 from flow.engine.state.header import Header
 from flow.engine.state.packed import pack, unpack
 from flow.engine.state.store import PROGRESS_SEGMENT
@@ -66,7 +66,7 @@ class SparkStore:
         disks: RunDisks | None = None,
     ) -> None:
         self._headers = headers
-        self._segments = StateCalls(segments)
+        self._segments = state_calls(segments)
         self._names = names
         self._folder = folder
         self._disks = disks or RunDisks()

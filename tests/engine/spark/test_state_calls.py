@@ -15,8 +15,14 @@ from pyspark.sql.streaming.stateful_processor import MapState
 from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient
 from pyspark.sql.types import StructType
 
-from flow.engine.spark.state_calls import AHEAD, StateCalls
-from flow.errors import EngineError
+from flow.engine.spark.state_calls import (
+    AHEAD,
+    PipelinedCalls,
+    PublicCalls,
+    StateCalls,
+    state_calls,
+)
+from flow.errors import EngineError, EnvironmentProblem
 
 PICKLER = CPickleSerializer()
 
@@ -71,14 +77,45 @@ def server(tmp_path: Any) -> Server:
 
 
 @pytest.fixture
-def calls(server: Server, tmp_path: Any) -> Iterator[StateCalls]:
+def state(server: Server, tmp_path: Any) -> Iterator[MapState]:
     key = StructType().add("step", "string").add("number", "integer")
     client = StatefulProcessorApiClient(f"{tmp_path}/state", StructType())
     value = StructType().add("content", "binary")
-    yield StateCalls(MapState(MapStateClient(client, key, value), "segments"))
+    yield MapState(MapStateClient(client, key, value), "segments")
     client.sockfile.close()
     client._client_socket.close()
     server.join(10)
+
+
+@pytest.fixture(params=[PipelinedCalls, PublicCalls])
+def calls(request: pytest.FixtureRequest, state: MapState) -> StateCalls:
+    made: StateCalls = request.param(state)
+    return made
+
+
+def test_calls_are_pipelined_with_the_pyspark_of_today(state: MapState) -> None:
+    assert isinstance(state_calls(state), PipelinedCalls)
+
+
+@pytest.mark.parametrize("version", ["4.2.1", "4.4.0", "5.0.0.dev1"])
+def test_another_pyspark_gets_its_public_calls(
+    state: MapState, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyspark.__version__", version)
+    assert isinstance(state_calls(state), PublicCalls)
+
+
+def test_the_switch_chooses_public_calls(state: MapState, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLOW_SPEEDUPS", "off")
+    assert isinstance(state_calls(state), PublicCalls)
+
+
+def test_a_switch_that_is_neither_on_nor_off_is_refused(
+    state: MapState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLOW_SPEEDUPS", "no")
+    with pytest.raises(EnvironmentProblem, match="FLOW_SPEEDUPS must be 'on' or 'off', got 'no'"):
+        state_calls(state)
 
 
 @pytest.mark.parametrize("count", [0, 1, AHEAD - 1, AHEAD, AHEAD + 1, 10 * AHEAD + 7])
@@ -113,7 +150,9 @@ def test_a_call_that_fails_is_an_error_and_the_next_calls_get_their_own_answers(
     server.refused = {("step", 5)}
     with pytest.raises(EngineError, match="no room"):
         calls.put((("step", number), b"%d" % number) for number in range(100))
-    assert calls.get([("step", 1), ("step", 6)]) == [b"1", b"6"]
+    # Calls that are sent ahead of the answer that fails are made.
+    later = b"6" if isinstance(calls, PipelinedCalls) else None
+    assert calls.get([("step", 1), ("step", 6)]) == [b"1", later]
 
 
 def test_answers_are_not_left_behind_where_what_is_written_cannot_be_made(

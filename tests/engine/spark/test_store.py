@@ -74,7 +74,7 @@ class Shard:
 
 @pytest.fixture(autouse=True)
 def calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_store, "StateCalls", lambda state: state)
+    monkeypatch.setattr(spark_store, "state_calls", lambda state: state)
 
 
 def header_of(segments: int, keys: int = 7) -> bytes:

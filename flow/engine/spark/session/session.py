@@ -28,6 +28,7 @@ from flow.engine.spark.session.query_conf import ONE_DAEMON
 from flow.engine.spark.session.spark_log import SPARK_LOG, output_to
 from flow.engine.spark.startup.early_workers import start_workers_early
 from flow.engine.spark.startup.spark_home import quick_spark_home
+from flow.engine.spark.startup.switch import has_speedups
 from flow.engine.temporary import new_directory
 from flow.errors import EngineError, FlowBuildError, first_line, shorten
 
@@ -149,7 +150,7 @@ def make_session(name: str, settings: SparkSettings) -> SparkSession:
         SPARK_LOG.keep()
     _quiet_accumulators(spark)
     _send_code(spark, settings)
-    if _is_local(settings):
+    if _is_local(settings) and has_speedups():
         start_workers_early(spark)
     return spark
 
@@ -178,7 +179,8 @@ def _start(name: str, settings: SparkSettings) -> SparkSession:
     if not starting:
         return builder.getOrCreate()
     own_python = _is_local(settings) and os.environ["PYSPARK_PYTHON"] == sys.executable
-    quick_home = quick_spark_home() if own_python else contextlib.nullcontext()
+    is_quick = own_python and has_speedups()
+    quick_home = quick_spark_home() if is_quick else contextlib.nullcontext()
     with output_to(SPARK_LOG), quick_home, started_in(directory):
         spark = builder.getOrCreate()
     leave_to_jvm(directory)
@@ -232,11 +234,10 @@ def _conf(settings: SparkSettings, unix_sockets: bool) -> dict[str, str]:
     """Return the configuration of a new session; a local one forks workers from our daemon."""
     if not _is_local(settings):
         return {**_QUIET_CONF, **settings.conf}
-    daemon = {
-        "spark.python.unix.domain.socket.enabled": str(unix_sockets).lower(),
-        "spark.python.daemon.module": "flow.engine.spark.daemon",
-        "spark.executorEnv.FLOW_PRELOAD": ",".join(_own_modules()),
-    }
+    daemon = {"spark.python.unix.domain.socket.enabled": str(unix_sockets).lower()}
+    if has_speedups():
+        daemon["spark.python.daemon.module"] = "flow.engine.spark.daemon"
+        daemon["spark.executorEnv.FLOW_PRELOAD"] = ",".join(_own_modules())
     java = {"spark.driver.extraJavaOptions": _java_options(_cores(settings))}
     return {**_QUIET_CONF, **_LOCAL_CONF, **java, **ONE_DAEMON, **daemon, **settings.conf}
 

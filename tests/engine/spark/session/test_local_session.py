@@ -50,3 +50,11 @@ def test_the_history_for_sparks_page_is_short_unless_asked_for() -> None:
     assert session._conf(SparkSettings(), True)["spark.ui.retainedJobs"] == "50"
     asked = SparkSettings(conf={"spark.ui.retainedJobs": "1000"})
     assert session._conf(asked, True)["spark.ui.retainedJobs"] == "1000"
+
+
+@pytest.mark.parametrize(("switch", "is_ours"), [("on", True), ("off", False)])
+def test_workers_come_from_our_daemon_unless_speedups_are_off(
+    switch: str, is_ours: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLOW_SPEEDUPS", switch)
+    assert ("spark.python.daemon.module" in session._conf(SparkSettings(), True)) == is_ours

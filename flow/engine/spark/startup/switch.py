@@ -1,0 +1,27 @@
+"""The switch of the optional speed-ups: results are the same with and without them.
+
+They are the folder that Spark starts from and its archive of classes, Python workers that start
+early from a process of their own, copies of state on a worker's disk, and pipelined calls of
+Spark's state. The environment variable ``FLOW_SPEEDUPS=off``, set before Spark starts, leaves them
+out: to tell if one of them is the cause of a problem.
+"""
+
+from __future__ import annotations
+
+import os
+
+from flow.errors import EnvironmentProblem
+
+VARIABLE = "FLOW_SPEEDUPS"
+
+
+def has_speedups() -> bool:
+    """Return True unless the optional speed-ups are switched off.
+
+    Raises:
+        EnvironmentProblem: when the variable is neither ``on`` nor ``off``.
+    """
+    value = os.environ.get(VARIABLE, "on")
+    if value not in ("on", "off"):
+        raise EnvironmentProblem(f"{VARIABLE} must be 'on' or 'off', got {value!r}")
+    return value == "on"

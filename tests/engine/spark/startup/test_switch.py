@@ -1,0 +1,58 @@
+"""The switch of the optional speed-ups: a flow gives the same with and without them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flow.operators as op
+import flow_windowing as win
+from flow import Dataflow, KeyedStream, run
+from flow.testing import EOF, TestingSink, TestingSource
+from recovery import RecoveryConfig
+
+ROOT = Path(__file__).resolve().parents[4]
+VALUES = [(f"key {n % 50}", {"at": n, "n": n}) for n in range(400)]
+
+
+def totals(directory: Path) -> dict[str, Any]:
+    """Run a flow twice on one checkpoint; return its output."""
+    out: list[Any] = []
+    for items in ([*VALUES[:200], EOF()], [*VALUES[:200], EOF(), *VALUES[200:]]):
+        flow = Dataflow("totals")
+        stream: KeyedStream[Any] = op.input("in", flow, TestingSource(items, batch_size=100))
+        minutes = win.TumblingWindower("1m")
+        figures = win.sum_window("sums", stream, win.EventClock("at", "5s"), minutes, of="n")
+        summed = op.map_value("sum", figures.down, lambda pair: pair[1])
+        op.output("out", summed, TestingSink(out))
+        run(flow, recovery=RecoveryConfig(directory / "checkpoint"), master="local[2]")
+    return {"out": sorted(out)}
+
+
+@pytest.mark.spark
+def test_a_flow_gives_the_same_without_speedups(tmp_path: Path) -> None:
+    found = {}
+    for switch in ("on", "off"):
+        done = subprocess.run(
+            [sys.executable, "-m", __name__, str(tmp_path / switch)],
+            cwd=ROOT,
+            env={**os.environ, "FLOW_SPEEDUPS": switch},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found[switch] = json.loads(done.stdout)
+    assert len(found["on"]["out"]) == 350
+    assert found["on"] == found["off"]
+
+
+if __name__ == "__main__":
+    from tests.engine.spark.startup import test_switch
+
+    sys.stdout.write(json.dumps(test_switch.totals(Path(sys.argv[1]))))
