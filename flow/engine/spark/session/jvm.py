@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from py4j.clientserver import FinalizerWorker
 from pyspark.sql import SparkSession
 
 from flow.engine.spark.session.failures import JVM_ERRORS
@@ -54,8 +56,13 @@ def is_stopped(spark: SparkSession) -> bool:
 
 @contextlib.contextmanager
 def _quiet_py4j() -> Iterator[None]:
-    """Suppress Py4J's log of failed calls at the root logger."""
+    """Suppress Py4J's log of failed calls at the root logger.
+
+    Py4J's own thread, which tells the JVM of objects that Python has released, outlives a run. Its
+    log stays suppressed, as no user can act on it.
+    """
     root = logging.getLogger()
+    root.addFilter(_not_of_finalizers)
     root.addFilter(_not_of_py4j)
     try:
         yield
@@ -65,6 +72,10 @@ def _quiet_py4j() -> Iterator[None]:
 
 def _not_of_py4j(record: logging.LogRecord) -> bool:
     return Path(record.pathname).parent.name != "py4j"
+
+
+def _not_of_finalizers(_: logging.LogRecord) -> bool:
+    return not isinstance(threading.current_thread(), FinalizerWorker)
 
 
 def _is_of_the_jvm(error: BaseException | None) -> bool:

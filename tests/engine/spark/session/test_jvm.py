@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
+from collections import deque
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from py4j.clientserver import FinalizerWorker
 from py4j.protocol import Py4JError, Py4JNetworkError
 
 from flow.engine.spark.session.jvm import SESSION_STOPPED, is_stopped, jvm_needed
@@ -96,6 +100,19 @@ def test_what_a_step_raised_before_the_session_was_stopped_stays_as_it_is() -> N
     with pytest.raises(StepError) as caught, jvm_needed(a_spark(answers=True, stopped=True)):
         raise error
     assert caught.value is error
+
+
+def test_the_thread_that_releases_java_objects_logs_nothing_after_a_run(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with jvm_needed(a_spark(answers=True)):
+        pass
+    releasing = FinalizerWorker(deque())
+    releasing.run = partial(logging.error, "while sending")  # type: ignore[method-assign]
+    releasing.start()
+    releasing.join()
+    logging.error("by the user's own thread")
+    assert [record.message for record in caplog.records] == ["by the user's own thread"]
 
 
 def test_a_context_that_python_has_let_go_of_is_stopped() -> None:
