@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import pyarrow as pa
-from typing_extensions import override
+from typing_extensions import TypeVar, override
 
 from flow.checks import check_choice
 from flow.columns.arrays import Ints
@@ -32,7 +32,7 @@ from flow_windowing.rules.watermark import (
     held,
 )
 
-V = TypeVar("V")
+V = TypeVar("V", default=Any)
 
 FOREVER_US = 1 << 61
 """The greatest wait, longer than any calendar: the watermark never advances."""
@@ -94,7 +94,7 @@ class EventClock(Clock[V, ClockState]):
         {"wait_for_system_duration", "on_idle", "max_ahead", "on_invalid", "forget_after"}
     )
 
-    ts_getter: Callable[[V], Instant] | str
+    ts_getter: Callable[[V], Instant] | Callable[[Any], Instant] | str
     wait_for_system_duration: Duration
     on_idle: OnIdle = "advance"
     max_ahead: Duration | None = None
