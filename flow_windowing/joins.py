@@ -15,7 +15,7 @@ from flow_windowing.clocks.clock import Clock
 from flow_windowing.contract.logic import WindowLogic
 from flow_windowing.join_logic import JoinBuilder
 from flow_windowing.rules.timestamps import Timestamp
-from flow_windowing.window_step import WindowOut, add_window
+from flow_windowing.window_step import WindowOut, add_window, check_ordered
 from flow_windowing.windowers.windower import Windower
 
 
@@ -26,7 +26,7 @@ def join_window(
     *sides: KeyedStream[Any],
     insert_mode: InsertMode = "last",
     emit_mode: EmitMode = "final",
-    ordered: bool = True,
+    ordered: bool | None = None,
     timestamp: Timestamp | None = None,
 ) -> WindowOut[Any, tuple[Any, ...]]:
     """Join the values of each window by key into tuples, with one entry for each side.
@@ -43,8 +43,8 @@ def join_window(
         emit_mode: when to emit: ``"final"``, as the window closes, with ``None`` for a side without
             a value; ``"complete"``, once every side has a value, after which the window starts
             over; ``"running"``, after every value, with ``None`` for a side without a value.
-        ordered: ``True``: values enter windows in timestamp order, as the watermark passes them,
-            and first and last are by timestamp; ``False``: in order of arrival, at once.
+        ordered: as in `window`. By default values enter in timestamp order, and first and last are
+            by timestamp; with ``False`` by arrival.
         timestamp: the time in ``WindowMetadata.timestamp``; see `fold_window`.
 
     Raises:
@@ -67,10 +67,12 @@ def join_window(
         raise FlowBuildError(
             f"step {shorten(step_id)}: a join needs two or more streams, got {len(sides)}"
         )
+    check_ordered(step_id, ordered)
+    by_timestamp = ordered is not False
     builder: Callable[[Any], WindowLogic[Any, Any, Any]]
     if emit_mode == "final" and insert_mode != "product":
-        one_each = OneOfEachSide(len(sides), insert_mode, ordered)
+        one_each = OneOfEachSide(len(sides), insert_mode, by_timestamp)
         builder = FoldingBuilder(one_each, "close")
     else:
-        builder = JoinBuilder(len(sides), insert_mode, emit_mode, ordered)
-    return add_window(step_id, sides, clock, windower, builder, ordered, timestamp=timestamp)
+        builder = JoinBuilder(len(sides), insert_mode, emit_mode, by_timestamp)
+    return add_window(step_id, sides, clock, windower, builder, by_timestamp, timestamp=timestamp)

@@ -33,7 +33,7 @@ def window(
     clock: Clock[V, Any],
     windower: Windower[Any],
     builder: Callable[[S | None], WindowLogic[V, W, S]],
-    ordered: bool = True,
+    ordered: bool | None = None,
     *,
     timestamp: Timestamp | None = None,
 ) -> WindowOut[V, W]:
@@ -45,8 +45,10 @@ def window(
         clock: the clock, such as an `EventClock`.
         windower: the windower, such as a `TumblingWindower`.
         builder: called with a window's snapshot, or ``None`` for a new window; returns its logic.
-        ordered: ``True``: values enter windows in timestamp order, as the watermark passes them;
-            ``False``: in order of arrival, at once.
+        ordered: ``True``: values enter windows in timestamp order, as the watermark passes them,
+            equal timestamps in order of arrival; ``False``: in order of arrival, at once. By
+            default, in every operator, ``True`` if what the step computes may depend on that order,
+            as custom logic, a fold and a list do, and ``False`` if not, as for a sum.
         timestamp: the time in ``WindowMetadata.timestamp``, for sinks that need one: the window's
             ``"open"`` or ``"close"`` time, or ``"last"``, its greatest timestamp.
 
@@ -84,7 +86,7 @@ def fold_window(
     builder: Callable[[], S],
     folder: Callable[[S, V], S],
     merger: Callable[[S, S], S] | None = None,
-    ordered: bool = True,
+    ordered: bool | None = None,
     *,
     emit: Emit = "close",
     timestamp: Timestamp | None = None,
@@ -101,10 +103,10 @@ def fold_window(
         merger: called with the folds of two windows that merge, the earlier window's first; returns
             the fold of both. Required for windowers that merge windows, such as
             `SessionWindower`.
-        ordered: ``True``: values are folded in timestamp order, as the watermark passes them;
-            ``False``: in order of arrival, at once. Sessions that merge do not keep the order of
-            arrival: the merger combines two folds, and the value that joins the sessions is folded
-            last. Session values 10, 20, 11, 21, 15 with a gap of 5 fold as 10, 11, 20, 21, 15.
+        ordered: as in `window`. Sessions that merge do not keep the order of arrival: the merger
+            combines two folds, and the value that joins the sessions is folded last. With
+            ``ordered=False`` session values 10, 20, 11, 21, 15 with a gap of 5 fold as 10, 11, 20,
+            21, 15.
         emit: ``"close"``: once, when the window closes; ``"update"``: after every value, and not
             when it closes; ``"epoch"``: once in each epoch in which the window has changed, and
             when it closes. A session that merges into another after it has emitted also emits
@@ -145,7 +147,7 @@ def reduce_window(
     clock: Clock[V, Any],
     windower: Windower[Any],
     reducer: Callable[[V, V], V],
-    ordered: bool = True,
+    ordered: bool | None = None,
     *,
     emit: Emit = "close",
     timestamp: Timestamp | None = None,
@@ -160,8 +162,7 @@ def reduce_window(
         reducer: called with the current result and the next value, or with the results of two
             windows that merge, the earlier window's first; returns the new result. It must not
             change its arguments: a value may be in several windows.
-        ordered: ``True``: values are combined in timestamp order; see `fold_window`, also for the
-            order in sessions that merge.
+        ordered: as in `window`; see `fold_window` for the order in sessions that merge.
         emit: when windows emit; see `fold_window`.
         timestamp: the time in the metadata; see `fold_window`.
 
@@ -186,7 +187,7 @@ def collect_window(
     clock: Clock[Any, Any],
     windower: Windower[Any],
     into: type[list[Any]] | type[set[Any]] | type[dict[Any, Any]] = list,
-    ordered: bool = True,
+    ordered: bool | None = None,
     *,
     emit: Emit = "close",
     timestamp: Timestamp | None = None,
@@ -200,7 +201,7 @@ def collect_window(
         windower: the windower, such as a `TumblingWindower`.
         into: `list`, `set`, or `dict`, for which values are ``(key, value)`` pairs and the last
             value of a key stays.
-        ordered: ``True``: values enter windows in timestamp order; see `fold_window`.
+        ordered: as in `window`.
         emit: when windows emit; see `fold_window`.
         timestamp: the time in the metadata; see `fold_window`.
 
@@ -255,7 +256,7 @@ def count_window(
         [('a', 2), ('b', 1)]
     """
     keyed = key_on(f"{step_id}.key", up, key)
-    return fold_with(step_id, keyed, clock, windower, Count(), False, emit, timestamp)
+    return fold_with(step_id, keyed, clock, windower, Count(), None, emit, timestamp)
 
 
 def max_window(
@@ -350,7 +351,7 @@ def sum_window(
         [4]
     """
     aggregator = _aggregator_of(step_id, Sum, of)
-    return fold_with(step_id, up, clock, windower, aggregator, False, emit, timestamp)
+    return fold_with(step_id, up, clock, windower, aggregator, None, emit, timestamp)
 
 
 def mean_window(
@@ -373,7 +374,7 @@ def mean_window(
     [1.5]
     """
     aggregator = _aggregator_of(step_id, Mean, of)
-    return fold_with(step_id, up, clock, windower, aggregator, False, emit, timestamp)
+    return fold_with(step_id, up, clock, windower, aggregator, None, emit, timestamp)
 
 
 def aggregate_window(
@@ -381,7 +382,7 @@ def aggregate_window(
     up: KeyedStream[V],
     clock: Clock[V, Any],
     windower: Windower[Any],
-    ordered: bool = False,
+    ordered: bool | None = None,
     emit: Emit = "close",
     timestamp: Timestamp | None = None,
     **aggregates: Aggregator[V, Any, Any],
@@ -393,8 +394,8 @@ def aggregate_window(
         up: the keyed stream to read.
         clock: the clock, such as an `EventClock`.
         windower: the windower, such as a `TumblingWindower`.
-        ordered: ``True``: values enter windows in timestamp order, as the watermark passes them. It
-            affects only `Collect`, `CollectUnique` and custom aggregators.
+        ordered: as in `window`. The default is ``True`` if an aggregate depends on the order, such
+            as `Collect` and `CollectUnique`, else ``False``; see `Aggregator.depends_on_order`.
         emit: when windows emit; see `fold_window`.
         timestamp: the time in the metadata; see `fold_window`.
         aggregates: the aggregates by name, such as ``total=Sum("amount")``.

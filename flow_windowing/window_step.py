@@ -48,7 +48,7 @@ def fold_with(
     clock: Clock[Any, Any],
     windower: Windower[Any],
     aggregator: Aggregator[Any, Any, Any],
-    ordered: bool,
+    ordered: bool | None,
     emit: Emit,
     timestamp: Timestamp | None,
 ) -> WindowOut[Any, Any]:
@@ -64,17 +64,30 @@ def add_window(
     clock: Clock[Any, Any],
     windower: Windower[Any],
     builder: Callable[[Any], WindowLogic[Any, Any, Any]],
-    ordered: bool,
+    ordered: bool | None,
     emit: Emit = "close",
     timestamp: Timestamp | None = None,
 ) -> WindowOut[Any, Any]:
     """Add a windowing step."""
     if timestamp is not None:
         check_choice(f"step {shorten(step_id)}: timestamp", timestamp, TIMESTAMPS)
-    check_flag(f"step {shorten(step_id)}: ordered", ordered)
+    check_ordered(step_id, ordered)
+    if ordered is None:
+        ordered = depends_on_order(builder)
     try:
         driver = DriverBuilder(clock, windower, builder, ordered, len(ups), emit, timestamp)
     except FlowTypeError as error:
         raise FlowTypeError(f"step {shorten(step_id)}: {error}") from None
     operator = Stateful(driver, "window", sides=len(ups), emits=PORTS)
     return WindowOut(*add_step(step_id, operator, *ups))
+
+
+def check_ordered(step_id: str, ordered: object) -> None:
+    """Raise a `FlowTypeError` unless `ordered` is True, False or ``None``."""
+    if ordered is not None:
+        check_flag(f"step {shorten(step_id)}: ordered", ordered)
+
+
+def depends_on_order(builder: Callable[[Any], WindowLogic[Any, Any, Any]]) -> bool:
+    """Return True if results of a window may depend on the order in which values enter it."""
+    return not isinstance(builder, FoldingBuilder) or builder.aggregator.depends_on_order

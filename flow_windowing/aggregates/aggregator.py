@@ -97,6 +97,15 @@ class Aggregator(ABC, Generic[V, S, R]):
         """Return the result. Called once as a window closes, or more often to emit updates."""
 
     @property
+    def depends_on_order(self) -> bool:
+        """True if the result depends on the order in which values enter a window.
+
+        Then `ordered` is true by default. A result that depends on `Arrival.timestamp_us` or
+        `Arrival.number` alone, such as the earliest value, does not depend on that order.
+        """
+        return False
+
+    @property
     def field_read(self) -> Field:
         """The part of each value that is aggregated; ``None`` for the value itself."""
         return None

@@ -23,8 +23,8 @@ _entry_number = itemgetter(0)
 class Collect(FieldAggregator[list[tuple[int, Any]], list[Any]]):
     """All values, in a list, in the order in which they entered the window.
 
-    With ``ordered=True`` that is the order of timestamps, otherwise the order of arrival, also in
-    merged windows. Without values the result is ``[]``. Memory: every value.
+    By default that is the order of timestamps, with ``ordered=False`` the order of arrival, also
+    in merged windows. Without values the result is ``[]``. Memory: every value.
 
     Args:
         field: a field's path, a function of the value, or ``None`` for the value itself.
@@ -33,6 +33,11 @@ class Collect(FieldAggregator[list[tuple[int, Any]], list[Any]]):
     >>> aggregate(Collect("page"), [{"page": "home"}, {}, {"page": "cart"}, {"page": "home"}])
     ['home', 'cart', 'home']
     """
+
+    @property
+    @override
+    def depends_on_order(self) -> bool:
+        return True
 
     @override
     def initialize(self) -> list[tuple[int, Any]]:
@@ -71,6 +76,11 @@ class CollectUnique(FieldAggregator[dict[Any, tuple[int, Any]], list[Any]]):
     ['home', 'cart']
     """
 
+    @property
+    @override
+    def depends_on_order(self) -> bool:
+        return True
+
     @override
     def initialize(self) -> dict[Any, tuple[int, Any]]:
         return {}
@@ -102,6 +112,11 @@ class CollectUnique(FieldAggregator[dict[Any, tuple[int, Any]], list[Any]]):
 
 class _EntryAggregator(Aggregator[Any, Any, Any]):
     """An aggregator that needs the entry number of each value, and keeps ``None`` values."""
+
+    @property
+    @override
+    def depends_on_order(self) -> bool:
+        return True
 
     @override
     def add(self, state: Any, value: Any) -> Any:

@@ -112,6 +112,11 @@ class Fold(Aggregator[Any, Any, Any]):
     merger: Callable[[Any, Any], Any] | None
     copies: bool
 
+    @property
+    @override
+    def depends_on_order(self) -> bool:
+        return True
+
     @override
     def initialize(self) -> Any:
         return self.builder()
@@ -145,6 +150,11 @@ class Reduce(Aggregator[Any, Any, Any]):
     reducer: Callable[[Any, Any], Any]
     copies: bool
 
+    @property
+    @override
+    def depends_on_order(self) -> bool:
+        return True
+
     @override
     def initialize(self) -> tuple[Any, ...]:
         return ()
@@ -176,6 +186,11 @@ class Named(Aggregator[Any, list[Any], dict[str, Any]]):
 
     names: tuple[str, ...]
     aggregators: tuple[Aggregator[Any, Any, Any], ...]
+
+    @property
+    @override
+    def depends_on_order(self) -> bool:
+        return any(one.depends_on_order for one in self.aggregators)
 
     @override
     def initialize(self) -> list[Any]:
