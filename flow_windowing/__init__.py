@@ -16,6 +16,7 @@ from flow_windowing.clocks.clock import (
     Reading,
     SystemClock,
 )
+from flow_windowing.clocks.datetime_clock import DatetimeClockLogic
 from flow_windowing.clocks.event_clock import EventClock
 from flow_windowing.contract.arrival import Arrival
 from flow_windowing.contract.logic import EpochWindowLogic, WindowLogic
@@ -38,6 +39,7 @@ from flow_windowing.window_step import WindowOut
 from flow_windowing.windowers.aligned import SlidingWindower, TumblingWindower
 from flow_windowing.windowers.calendar import CalendarWindower
 from flow_windowing.windowers.counts import CountWindower
+from flow_windowing.windowers.datetime_windower import DatetimeWindower
 from flow_windowing.windowers.event_sliding import EventSlidingWindower
 from flow_windowing.windowers.sessions import SessionWindower
 from flow_windowing.windowers.windower import Filled, IndexedLogic, Opened, Windower, WindowerLogic
@@ -55,6 +57,8 @@ __all__ = [
     "Count",
     "CountDistinct",
     "CountWindower",
+    "DatetimeClockLogic",
+    "DatetimeWindower",
     "DroppedValue",
     "Earliest",
     "EpochWindowLogic",
