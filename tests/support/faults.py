@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from flow import run
 from flow.engine.spark.session.query_conf import query_conf
 from flow.engine.state.packed import unpack
-from flow.engine.state.segment import FORMAT_OF_SHARDS, Segment
+from flow.engine.state.segment import Segment
 from flow.engine.state.store import PROGRESS_SEGMENT
 from flow_windowing.columnar.storage.segments import SegmentContent
 from flow_windowing.columnar.storage.snapshots import snapshots_of_content
@@ -377,11 +377,13 @@ def _is_victim(victims: Victims, is_driver: bool, is_jvm: bool) -> bool:
 
 
 def _kept(step: str, content: bytes) -> dict[tuple[str, str], Any]:
-    if content[:1] == bytes([FORMAT_OF_SHARDS]):
-        found = snapshots_of_content(SegmentContent.decode(content))
-        return {(step, key): (state, due) for key, state, due in found}
-    segment = Segment.decode(content, step)
+    """Return the state and the due time of each key in a segment, of either format."""
+    segment = Segment.decode(content, step, _snapshots_in)
     return {(step, key): (pickle.loads(one), due) for key, (one, due) in segment.kept.items()}
+
+
+def _snapshots_in(content: bytes) -> Iterator[tuple[str, Any, int]]:
+    return snapshots_of_content(SegmentContent.decode(content))
 
 
 def _rows(folder: Path) -> list[Mapping[str, Any]]:

@@ -77,13 +77,31 @@ class Segment:
         """
         if content is None:
             return cls()
-        if content[:1] == bytes([FORMAT_OF_SHARDS]) and snapshots_in is not None:
+        if _is_of_shard(content) and snapshots_in is not None:
             found = snapshots_in(content)
             return cls({key: (pickle.dumps(state, 5), due) for key, state, due in found})
         check_format(content, step_id)
         keys, snapshots, dues = load_pickle(memoryview(content)[1:])
+        if snapshots_in is not None:
+            snapshots = [_of_key(snapshot, snapshots_in) for snapshot in snapshots]
         due_list = np.frombuffer(dues, "<i8").tolist()
         return cls(dict(zip(keys, zip(snapshots, due_list, strict=True), strict=True)))
+
+
+def _of_key(snapshot: bytes, snapshots_in: SnapshotsIn) -> bytes:
+    """Return the pickled snapshot of a key.
+
+    A checkpoint that was moved to another layout has, in the place of the pickle, a segment of a
+    `ShardLogic` with the one key: the move copies state without unpickling it.
+    """
+    if not _is_of_shard(snapshot):
+        return snapshot
+    ((_, state, _),) = snapshots_in(snapshot)
+    return pickle.dumps(state, 5)
+
+
+def _is_of_shard(content: bytes) -> bool:
+    return content[:1] == bytes([FORMAT_OF_SHARDS])
 
 
 def weight(key: str, snapshot: bytes) -> int:

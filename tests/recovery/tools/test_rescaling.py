@@ -18,7 +18,7 @@ from flow.engine.checkpoint.storage import Storage
 from flow.engine.plan.plan import compile_flow
 from flow.engine.state.header import Header
 from flow.keyed.step import Stateful
-from flow.testing import ABORT, EOF, TestingSink, TestingSource
+from flow.testing import ABORT, EOF, TestingSink, TestingSource, key_by_key
 from recovery import RecoveryConfig
 from recovery.tools.relayout import read_seed_rows
 from recovery.tools.rescaling import rescale
@@ -107,6 +107,17 @@ def test_a_run_goes_on_with_the_state_in_another_layout(
         "windows": {settings_of_steps(case.flow)["windows"]},
     }
     case.run()
+    assert case.sorted() == golden
+
+
+def test_a_step_that_ran_over_columns_goes_on_key_by_key_after_a_move(
+    golden: dict[str, list[str]], spark: SparkSession, tmp_path: Path
+) -> None:
+    case = Case(spark, tmp_path / "checkpoint", [*items(0, 120), EOF(), *items(120, 200)])
+    case.run(drain=False)
+    rescale(case.recovery.path, shards=3, spark=spark)
+    with key_by_key():
+        case.run()
     assert case.sorted() == golden
 
 
