@@ -160,7 +160,7 @@ OPERATORS: list[tuple[str, str, Any, type[Exception], str]] = [
     *(
         (one, "ordered", value, FlowTypeError, "ordered must be True or False, got")
         for one in ORDERED
-        for value in ("no", None, 1)
+        for value in ("no", 0, 1)
     ),
     ("window", "builder", 5, FlowTypeError, "builder must be a function, got int 5"),
     ("fold", "builder", 5, FlowTypeError, "builder must be a function, got int 5"),
