@@ -49,7 +49,7 @@ import pyarrow.parquet as pq
 
 import flow.operators as op
 import flow_windowing as win
-from flow import Dataflow, KeyedStream, Stream, run
+from flow import Dataflow, EpochReport, KeyedStream, Stream, run
 from flow.connectors.files import JsonLinesSink, ParquetSink, ParquetSource
 from recovery import RecoveryConfig
 
@@ -310,7 +310,7 @@ def main(arguments: list[str]) -> int:
         summary = run(
             make_flow(options.data, options.out),
             recovery=RecoveryConfig(options.out / "checkpoint"),
-            on_epoch=lambda epoch, stats, _: show_epoch(epoch, stats.counts["flights", "out"]),
+            on_epoch=show_epoch,
         )
     except KeyboardInterrupt:  # before the first epoch, while Spark starts
         print("\nStopped. Start it again and it starts, or goes on, where it was.")
@@ -324,10 +324,11 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def show_epoch(epoch: int, flights: int) -> None:
-    """Say how the run gets on."""
+def show_epoch(report: EpochReport) -> None:
+    """Print the number of flights of an epoch."""
+    flights = report.count("flights", "out")
     what = f"{flights:6,} flights" if flights else "the end: what is still open closes"
-    print(f"epoch {epoch}: {what}", flush=True)
+    print(f"epoch {report.epoch}: {what}", flush=True)
 
 
 def show_result(out: Path) -> None:

@@ -5,6 +5,8 @@ Start with `Dataflow`, the operators in `flow.operators`, and `run`.
 
 from flow.dataflow import Dataflow, KeyedStream, Step, Stream
 from flow.durations import Duration
+from flow.engine.epoch.context import LateSource
+from flow.engine.epoch.summary import EpochReport, Summary
 from flow.engine.feed.stop import StopFlag
 from flow.errors import (
     CheckpointError,
@@ -27,10 +29,12 @@ __all__ = [
     "Duration",
     "EngineError",
     "EnvironmentProblem",
+    "EpochReport",
     "FlowBuildError",
     "FlowError",
     "Instant",
     "KeyedStream",
+    "LateSource",
     "Moment",
     "SinkError",
     "SourceError",
@@ -38,6 +42,7 @@ __all__ = [
     "StepError",
     "StopFlag",
     "Stream",
+    "Summary",
     "TimestampError",
     "UnusedStepWarning",
     "run",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -13,12 +14,13 @@ from flow.dataflow import Dataflow
 from flow.durations import Duration, duration_us
 from flow.engine.checkpoint.admission import Recovery
 from flow.engine.epoch.context import Stats
+from flow.engine.epoch.summary import EpochReport, Summary
 from flow.engine.feed.feed import Feed
 from flow.engine.feed.stop import StopFlag
 from flow.engine.feed.system_time import FixedTime, SystemTime, wall_time
 from flow.engine.plan.plan import Plan, compile_flow
 from flow.errors import FlowBuildError, FlowTypeError, shorten
-from flow.instants import Instant, instant_us
+from flow.instants import Instant, from_us, instant_us
 from flow.operators.edges import Input
 from flow.reports.loss_warnings import DropWarnings, LateWarnings
 from flow.signals import own_handlers_kept, plainly_interrupted, stopping_on_signals
@@ -26,11 +28,9 @@ from flow.signals import own_handlers_kept, plainly_interrupted, stopping_on_sig
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from flow.engine.epoch.summary import Summary
-
 EngineName: TypeAlias = Literal["auto", "batch", "streaming"]
-EpochReport: TypeAlias = Callable[[int, Stats, Feed | None], None]
-"""A function that gets an epoch's number, counts and feed; the feed is ``None`` in a batch."""
+OnEpoch: TypeAlias = Callable[[EpochReport], object]
+"""A function that gets the report of each epoch; its result is ignored."""
 
 
 def run(
@@ -48,7 +48,7 @@ def run(
     py_files: Sequence[str] = (),
     shards: int | None = None,
     partitions: int | None = None,
-    on_epoch: EpochReport | None = None,
+    on_epoch: OnEpoch | None = None,
     stop: StopFlag | None = None,
 ) -> Summary:
     """Run a flow on Spark until its sources end, and return a summary.
@@ -78,7 +78,7 @@ def run(
         py_files: modules of the user's own to send to a cluster's workers, for a new session.
         shards: the number of shards of the key space; fixed for a checkpoint's life.
         partitions: the number of partitions of each level; fixed for a checkpoint's life.
-        on_epoch: called after each epoch with its number, counts, and feed (``None`` in a batch).
+        on_epoch: called after each epoch with its `EpochReport`; what it raises ends the run.
         stop: a flag by which another thread, or a signal handler, stops the run between two epochs;
             with a flag, `run` handles no signals.
 
@@ -94,6 +94,7 @@ def run(
         KeyboardInterrupt: if Ctrl-C ended a batch.
     """
     _check_arguments(flow, recovery, shards, partitions)
+    _check_on_epoch(on_epoch)
     plan = compile_flow(flow)
     drain = _is_bounded(plan) if drain is None else bool(drain)
     is_batch = _chooses_batch(plan, engine, recovery, trigger)
@@ -132,6 +133,27 @@ def _check_arguments(
     for name, count in (("shards", shards), ("partitions", partitions)):
         if count is not None:
             check_whole(name, count, 1)
+
+
+def _check_on_epoch(on_epoch: object) -> None:
+    """Raise a `FlowTypeError` unless a function can be called with one report, if there is one."""
+    if on_epoch is not None and not _takes_one_argument(on_epoch):
+        raise FlowTypeError(
+            "on_epoch must be a function of one argument, an EpochReport; "
+            f"got {type(on_epoch).__name__} {shorten(on_epoch)}"
+        )
+
+
+def _takes_one_argument(function: object) -> bool:
+    if not callable(function):
+        return False
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        return False
+    except ValueError:  # Some built-in functions have no signature.
+        return True
+    return True
 
 
 def _check_session_alone(**for_new_session: object) -> None:
@@ -177,7 +199,7 @@ class _EpochReports:
             partition.
     """
 
-    def __init__(self, plan: Plan, on_epoch: EpochReport | None) -> None:
+    def __init__(self, plan: Plan, on_epoch: OnEpoch | None) -> None:
         self._warn_of_drops = DropWarnings()
         self._warn_of_late = LateWarnings(plan)
         self._on_epoch = on_epoch
@@ -189,7 +211,23 @@ class _EpochReports:
         if feed is not None:
             self.behind = {step_id: counts for step_id, counts in feed.behind.items() if counts}
         if self._on_epoch is not None:
-            self._on_epoch(epoch, stats, feed)
+            self._on_epoch(_report(epoch, stats, feed))
+
+
+def _report(epoch: int, stats: Stats, feed: Feed | None) -> EpochReport:
+    """Return the report of an epoch; without feed, of a batch."""
+    if feed is None:
+        return EpochReport(epoch, stats.counts, stats.gauges, end_of_input=True)
+    control = feed.last.control
+    return EpochReport(
+        epoch,
+        stats.counts,
+        stats.gauges,
+        None if control is None else from_us(control.moment.now_us),
+        control is not None and control.end_of_input,
+        {step_id: lag for step_id, lag in feed.lag.items() if lag},
+        {step_id: counts for step_id, counts in feed.behind.items() if counts},
+    )
 
 
 def _run_batch(
@@ -199,7 +237,7 @@ def _run_batch(
     system_time: SystemTime,
     shards: int | None,
     partitions: int | None,
-    report: EpochReport,
+    report: _EpochReports,
 ) -> Summary:
     from flow.engine.spark.batch import BatchSettings, run_batch
 

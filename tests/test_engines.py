@@ -10,7 +10,9 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections import Counter
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +20,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import flow.operators as op
-from flow import Dataflow, FlowBuildError, StepError, Stream, run
+from flow import Dataflow, EpochReport, FlowBuildError, StepError, Stream, run
 from flow.connectors.source import Planner, SourceLog
-from flow.engine.epoch.context import Stats
 from flow.engine.epoch.summary import Summary
-from flow.engine.feed.feed import Feed
 from flow.errors import DurationError, FlowTypeError, TimestampError
 from flow.testing import Advance, TestingSink, TestingSource
 from recovery import RecoveryConfig
@@ -73,7 +73,7 @@ class Watch:
     queries: list[Query]
     received: list[dict[str, list[Any]]]
 
-    def __call__(self, epoch: int, stats: Stats, feed: Feed | None) -> None:
+    def __call__(self, _: EpochReport) -> None:
         self.received.append({name: list(items) for name, items in self.outputs.items()})
         active = self.spark.streams.active
         progress = active[0].lastProgress if active else None
@@ -246,6 +246,10 @@ def test_what_is_not_keyed_leaves_in_source_order_beside_a_keyed_step(
     assert plain == items
 
 
+def print_epoch(epoch: int, stats: Any, feed: Any) -> None:
+    """Take three arguments, as no function for `on_epoch` does."""
+
+
 @pytest.mark.parametrize(
     ("options", "error", "problem"),
     [
@@ -264,6 +268,12 @@ def test_what_is_not_keyed_leaves_in_source_order_beside_a_keyed_step(
             FlowTypeError,
             "recovery must be a RecoveryConfig, got str 'checkpoints/small'",
         ),
+        (
+            {"on_epoch": print_epoch},
+            FlowTypeError,
+            "on_epoch must be a function of one argument, an EpochReport; got function",
+        ),
+        ({"on_epoch": "say"}, FlowTypeError, "on_epoch must be a function of one argument, an"),
         ({"trigger": "soon"}, DurationError, "trigger 'soon' is not a duration"),
         ({"trigger": "-1s"}, FlowBuildError, "trigger must not be negative, got '-1s'"),
         ({"system_time": "2013-01-01"}, TimestampError, "is a naive datetime"),
@@ -286,6 +296,24 @@ def test_an_argument_that_makes_no_sense_is_refused_before_spark_starts(
     monkeypatch.setattr("flow.engine.spark.session.session.make_session", no_session)
     with pytest.raises(error, match=re.escape(problem)):
         run(small_flow(), **options)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("engine", ["batch", "streaming"])
+def test_the_reports_of_epochs_add_up_to_the_summary(engine: Any, spark: SparkSession) -> None:
+    reports: list[EpochReport] = []
+    summary = run(
+        small_flow(),
+        spark=spark,
+        engine=engine,
+        system_time="2024-05-01T00:00Z",
+        on_epoch=reports.append,
+    )
+    assert sum((report.counts for report in reports), Counter()) == summary.counts
+    assert [report.epoch for report in reports] == list(range(summary.epochs))
+    assert (reports[-1].end_of_input, reports[-1].gauges) == (True, summary.gauges)
+    time = None if engine == "batch" else datetime(2024, 5, 1, tzinfo=UTC)
+    assert {report.system_time for report in reports} == {time}
 
 
 def test_what_is_run_must_be_a_dataflow() -> None:

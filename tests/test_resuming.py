@@ -153,7 +153,7 @@ def test_a_run_that_is_asked_to_stop_stops_between_two_epochs(
 ) -> None:
     stop = StopFlag()
     case = Case(spark, tmp_path, ones(8))
-    summary = case.run(stop=stop, on_epoch=lambda epoch, *_: stop.ask() if epoch == 1 else None)
+    summary = case.run(stop=stop, on_epoch=lambda report: stop.ask() if report.epoch == 1 else None)
     assert (summary.stopped, summary.epochs) == (True, 2)
     assert (case.totals, case.finals) == (totals(1, 2, 3, 4), [])
 

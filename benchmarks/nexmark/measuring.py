@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 from benchmarks.nexmark.processor_time import processor_seconds
 from benchmarks.nexmark.queries import Query
 from benchmarks.nexmark.tables import Tables
-from flow import run
+from flow import EpochReport, run
 from flow.connectors.files import ParquetSink
 from recovery import RecoveryConfig
 
@@ -90,10 +90,10 @@ def measure(
     scratch = Path(tempfile.mkdtemp(prefix="nexmark-"))
     marks: list[Mark] = []
 
-    def on_epoch(epoch: int, stats: Any, _: object) -> None:
-        rows = sum(stats.counts[table, "out"] for table in query.reads)
+    def on_epoch(report: EpochReport) -> None:
+        rows = sum(report.count(table, "out") for table in query.reads)
         marks.append(_mark(rows + (marks[-1].rows if marks else 0)))
-        say(f"epoch {epoch}: {marks[-1].rows:,} rows read")
+        say(f"epoch {report.epoch}: {marks[-1].rows:,} rows read")
 
     def source(table: str, columns: Any) -> Any:
         return settings.tables.source(table, columns, settings.epoch_events)

@@ -19,7 +19,7 @@ from benchmarks.windows.data import START
 from benchmarks.windows.epochs import EpochTimes, span
 from benchmarks.windows.flows import PickledSink, PickledSource, folding_flow, parquet_flow, plain
 from benchmarks.windows.job import Figure, Job
-from flow import Dataflow, run
+from flow import Dataflow, EpochReport, run
 from flow.engine.spark.session.session import SparkSettings, make_session
 from flow.testing import TestDriver, TestingSink, TestingSource
 from recovery import RecoveryConfig
@@ -113,8 +113,8 @@ def _streaming(job: Job, make: MakeFlow, to_the_last_window: bool) -> Figure:
     times, rows = EpochTimes(spark), Counter[int]()
     times.taken()
 
-    def on_epoch(epoch: int, stats: Any, _feed: object) -> None:
-        rows[epoch] = stats.counts["events", "out"]
+    def on_epoch(report: EpochReport) -> None:
+        rows[report.epoch] = report.count("events", "out")
 
     summary = run(
         make(job.data, job.out),

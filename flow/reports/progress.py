@@ -8,11 +8,10 @@ from collections import Counter, deque
 from collections.abc import Iterator
 
 from flow.dataflow import Dataflow
-from flow.engine.epoch.context import Stats
-from flow.engine.feed.feed import Feed
+from flow.engine.epoch.summary import EpochReport
 from flow.engine.feed.system_time import SystemTime, wall_time
 from flow.errors import printable
-from flow.instants import from_us
+from flow.instants import datetime_us
 from flow.operators.edges import Input
 from flow.reports.rate_limit import RateLimit, Seconds
 from flow.reports.status_line import StatusLine
@@ -54,25 +53,24 @@ class Progress:
         self._samples: deque[tuple[float, int]] = deque()
         self._log_limit = RateLimit(LOG_INTERVAL_SECONDS, clock)
 
-    def __call__(self, epoch: int, stats: Stats, feed: Feed | None) -> None:
+    def __call__(self, report: EpochReport) -> None:
         """Add an epoch's counts, and show the progress."""
-        self._counts["read"] += sum(stats.counts[step_id, "out"] for step_id in self._inputs)
-        for (_, name), count in stats.counts.items():
+        self._counts["read"] += sum(report.count(step_id, "out") for step_id in self._inputs)
+        for (_, name), count in report.counts.items():
             self._counts[name] += count
-        text = " | ".join(self._parts(epoch, feed))
+        text = " | ".join(self._parts(report))
         if self._line is not None:
             self._line.show(text)
         elif self._log_limit.allows():
             logger.info("%s", printable(text))
 
-    def _parts(self, epoch: int, feed: Feed | None) -> Iterator[str]:
-        yield f"epoch {epoch}"
+    def _parts(self, report: EpochReport) -> Iterator[str]:
+        yield f"epoch {report.epoch}"
         yield f"{self._counts['read']:,} items in"
         rate = self._rate()
         if rate is not None:
             yield f"{rate:,.0f} items/s"
-        if feed is not None:
-            yield from _times(feed, self._wall())
+        yield from self._times(report)
         for name, label in _LABELS.items():
             if self._counts[name]:
                 yield f"{self._counts[name]:,} {label}"
@@ -86,15 +84,15 @@ class Progress:
         before, items = samples[0]
         return (self._counts["read"] - items) / (now - before) if now > before else None
 
-
-def _times(feed: Feed, wall_us: int) -> Iterator[str]:
-    """Yield system time and its delay. A replayed epoch has neither."""
-    control = feed.last.control
-    if control is not None:
-        yield f"{from_us(control.moment.now_us):%H:%M:%S} UTC"
-    lags = {step_id: lag for step_id, lag in feed.lag.items() if lag}
-    if lags:
-        has_names = len(feed.planners) > 1
-        yield ", ".join(f"{name}: {lag}" if has_names else lag for name, lag in lags.items())
-    elif control is not None:
-        yield f"{max(0, wall_us - control.moment.now_us) / 1e6:.1f} s behind"
+    def _times(self, report: EpochReport) -> Iterator[str]:
+        """Yield system time and its delay. A batch and a replayed epoch have neither."""
+        time = report.system_time
+        if time is not None:
+            yield f"{time:%H:%M:%S} UTC"
+        if report.lag:
+            has_names = len(self._inputs) > 1
+            yield ", ".join(
+                f"{name}: {lag}" if has_names else lag for name, lag in report.lag.items()
+            )
+        elif time is not None:
+            yield f"{max(0, self._wall() - datetime_us(time)) / 1e6:.1f} s behind"

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 import flow.operators as op
 import flow_windowing as win
-from flow import Dataflow, run
+from flow import Dataflow, EpochReport, run
 from flow.connectors.dataframe import DataFrameSource
 from flow.connectors.files import JsonLinesSource
 from flow.connectors.source import Source
@@ -186,8 +186,8 @@ def test_a_backlog_that_is_stopped_and_resumed_gives_what_it_gives_in_one_go(
     for stop_after in (1, 3, None):
         stop = StopFlag()
 
-        def on_epoch(epoch: int, *_: Any, stop: Any = stop, last: Any = stop_after) -> None:
-            if last is not None and epoch >= last:
+        def on_epoch(report: EpochReport, stop: Any = stop, last: Any = stop_after) -> None:
+            if last is not None and report.epoch >= last:
                 stop.ask()
 
         run(parts.flow, stop=stop, on_epoch=on_epoch, **options)

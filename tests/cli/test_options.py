@@ -9,8 +9,8 @@ from collections import Counter
 
 import pytest
 
+from flow import EpochReport
 from flow.cli.run_command import main
-from flow.engine.epoch.context import Stats
 from flow.running import run as run_function
 from recovery import RecoveryConfig
 from tests.support.commandline import Runs, said, without_other_handlers
@@ -70,7 +70,7 @@ def test_progress_is_logged_where_there_is_no_terminal(
     runs: Runs, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_other_handlers(monkeypatch)
-    runs.action = lambda: runs.arguments["on_epoch"](4, Stats(Counter({("in", "out"): 3})), None)
+    runs.action = lambda: runs.arguments["on_epoch"](EpochReport(4, Counter({("in", "out"): 3})))
     first = said(capsys, 0, "mine:flow").splitlines()[0]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ INFO epoch 4 \| 3 items in", first)
 

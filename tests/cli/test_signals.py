@@ -195,7 +195,7 @@ done = run(
     recovery=None if Slow.bounded else RecoveryConfig("checkpoint"),
     master="local[1]",
     shards=2,
-    on_epoch=lambda epoch, *_: print("epoch", epoch, flush=True),
+    on_epoch=lambda report: print("epoch", report.epoch, flush=True),
 )
 print("went on", done.stopped, done.epochs)
 """

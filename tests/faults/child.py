@@ -7,9 +7,8 @@ import faulthandler
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
-from flow import FlowError, run
+from flow import EpochReport, FlowError, run
 from recovery import RecoveryConfig
 from tests.faults.shop import Size, make_flow
 from tests.faults.striking import Fault, Whom
@@ -22,9 +21,9 @@ def main() -> None:
     home = options.home
     fault = Fault(options.point, options.at, Whom(options.whom), home, options.times)
 
-    def report(epoch: int, *_: Any) -> None:
-        print(f"epoch {epoch}", flush=True)  # noqa: T201  (who watches reads it)
-        fault.strike("after outputs", epoch)
+    def report(done: EpochReport) -> None:
+        print(f"epoch {done.epoch}", flush=True)  # noqa: T201  (the parent reads it)
+        fault.strike("after outputs", done.epoch)
 
     flow = make_flow(home, Size(options.hours, options.epochs), fault)
     try:

@@ -100,7 +100,7 @@ def main() -> None:
         master="local[2]",
         conf=dict(pair.split("=", 1) for pair in options.conf),
         partitions=2,
-        on_epoch=lambda epoch, *_: print(f"epoch {epoch}", flush=True),  # noqa: T201
+        on_epoch=lambda report: print(f"epoch {report.epoch}", flush=True),  # noqa: T201
     )
     print(f"done after {summary.epochs} epochs")  # noqa: T201
 

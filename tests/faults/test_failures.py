@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 import flow.operators as op
 import flow_windowing as win
-from flow import Dataflow, FlowError, StepError, run
+from flow import Dataflow, EpochReport, FlowError, StepError, run
 from flow.connectors.files import JsonLinesSink
 from flow.connectors.source import Batch, Json, Planner, Slice, Source, SourceLog, Split
 from flow.testing import TestingSink, TestingSource
@@ -177,8 +177,8 @@ def test_while_a_source_stalls_windows_close_by_system_time_and_nothing_spins(
     op.output("closed", windows.closed, TestingSink(closed))
     before: list[int] = []
 
-    def report(epoch: int, stats: Any, feed: Any) -> None:
-        if not feed.last.control.end_of_input:
+    def report(epoch: EpochReport) -> None:
+        if not epoch.end_of_input:
             before.append(len(closed))
 
     started = time.process_time()

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import flow.operators as op
-from flow import CheckpointError, Dataflow, EngineError, SinkError, run
+from flow import CheckpointError, Dataflow, EngineError, EpochReport, SinkError, run
 from flow.connectors.files import JsonLinesSink
 from flow.connectors.sql import SqliteSink
 from flow.engine.spark.session.jvm import SESSION_STOPPED
@@ -52,9 +52,9 @@ def run_with(home: Path, spark: SparkSession, sink: Any, remove: Callable[[], No
     """Run with something removed once an epoch is done, and no epoch done after that."""
     done: list[int] = []
 
-    def report(epoch: int, *_: Any) -> None:
-        done.append(epoch)
-        if epoch == AT:
+    def report(of_epoch: EpochReport) -> None:
+        done.append(of_epoch.epoch)
+        if of_epoch.epoch == AT:
             remove()
 
     source = TestingSource([("a", 0)] * 12, batch_size=2)
@@ -186,8 +186,8 @@ def watch():
         time.sleep(0.01)
     stop()
 
-def report(epoch, *_):
-    if when == "idle" and epoch == 0:
+def report(done):
+    if when == "idle" and done.epoch == 0:
         threading.Thread(target=stop, daemon=True).start()
 
 items = [("a", n) for n in range(60)]

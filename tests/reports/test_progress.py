@@ -6,7 +6,7 @@ import io
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import pytest
@@ -14,13 +14,12 @@ import pytest
 import flow.operators as op
 import flow.running
 from flow import Dataflow
-from flow.engine.epoch.context import Control, LateSource, Stats
-from flow.engine.epoch.summary import Summary
+from flow.engine.epoch.context import LateSource, Stats
+from flow.engine.epoch.summary import EpochReport, Summary
 from flow.engine.feed.feed import Feed
-from flow.engine.feed.offsets import EpochOffset
 from flow.engine.plan.plan import compile_flow
 from flow.errors import EngineError, SourceError, StepError
-from flow.instants import Moment, instant_us
+from flow.instants import from_us, instant_us
 from flow.keyed.step import Stateful
 from flow.operators.building import add_step
 from flow.reports.failure_text import describe_failure, users_place, users_trace
@@ -60,16 +59,23 @@ def flow_of_two() -> Dataflow:
     return flow
 
 
-def stats(**counts: int) -> Stats:
-    """Counts by ``step_what``."""
-    return Stats(Counter({tuple(name.rsplit("_", 1)): n for name, n in counts.items()}))
+def counts(**counted: int) -> Counter[tuple[str, str]]:
+    """Return counts by step and name, from ``step_name``."""
+    return Counter(
+        {(name[: name.rindex("_")], name[name.rindex("_") + 1 :]): n for name, n in counted.items()}
+    )
 
 
-def feed(lag: dict[str, str] | None = None, now_us: int | None = NOON_US) -> Feed:
-    """A feed in whose hands is an epoch of this system time."""
-    planners: Any = {"left": None, "right": None}
-    last = EpochOffset() if now_us is None else EpochOffset(Control(Moment(now_us)))
-    return Feed(planners, last=last, lag=lag or {})
+def report(
+    epoch: int,
+    lag: Mapping[str, str] | None = None,
+    *,
+    now_us: int | None = NOON_US,
+    **counted: int,
+) -> EpochReport:
+    """Return a report with counts by ``step_name``."""
+    time = None if now_us is None else from_us(now_us)
+    return EpochReport(epoch, counts(**counted), system_time=time, lag=lag or {})
 
 
 def lines_of(terminal: Terminal) -> list[str]:
@@ -87,9 +93,9 @@ def test_the_line_says_epoch_items_rate_system_time_and_how_far_behind(
     line = StatusLine(terminal)
     progress = Progress(flow_of_two, line, clock, wall=lambda: NOON_US + 1_500_000)
 
-    progress(7, stats(left_out=1000, right_out=500, both_in=1500), feed())
+    progress(report(7, left_out=1000, right_out=500, both_in=1500))
     clock.seconds += 2
-    progress(8, stats(left_out=3000), feed())
+    progress(report(8, left_out=3000))
 
     assert lines_of(terminal) == [
         "epoch 7 | 1,500 items in | 12:00:00 UTC | 1.5 s behind",
@@ -104,7 +110,7 @@ def test_the_rate_is_that_of_the_last_seconds(flow_of_two: Dataflow) -> None:
     terminal, clock = Terminal(), Clock()
     progress = Progress(flow_of_two, StatusLine(terminal), clock)
     for count in (10, 40, 40, 40, 80):
-        progress(0, stats(left_out=count), None)
+        progress(report(0, now_us=None, left_out=count))
         clock.seconds += 4
 
     rates = [line.split(" | ")[2:] for line in lines_of(terminal)]
@@ -116,8 +122,8 @@ def test_the_line_says_how_many_items_were_late_or_lost_so_far(flow_of_two: Data
     terminal = Terminal()
     progress = Progress(flow_of_two, StatusLine(terminal), Clock())
 
-    progress(0, stats(odd_late=2, left_invalid=1), None)
-    progress(1, stats(odd_late=1, both_late=1, odd_gap=3, odd_dropped=5), None)
+    progress(report(0, now_us=None, odd_late=2, left_invalid=1))
+    progress(report(1, now_us=None, odd_late=1, both_late=1, odd_gap=3, odd_dropped=5))
 
     assert lines_of(terminal) == [
         "epoch 0 | 0 items in | 2 late | 1 invalid",
@@ -129,9 +135,8 @@ def test_the_line_says_how_many_items_were_late_or_lost_so_far(flow_of_two: Data
     ("lag", "shown"),
     [
         ({"left": "3 of 10 files"}, "left: 3 of 10 files"),
-        ({"left": "3 of 10 files", "right": ""}, "left: 3 of 10 files"),
         ({"left": "1 of 2 files", "right": "5 s"}, "left: 1 of 2 files, right: 5 s"),
-        ({"left": ""}, "0.0 s behind"),
+        ({}, "0.0 s behind"),
     ],
 )
 def test_the_line_gives_the_lag_in_the_words_of_the_sources(
@@ -139,16 +144,15 @@ def test_the_line_gives_the_lag_in_the_words_of_the_sources(
 ) -> None:
     terminal = Terminal()
     progress = Progress(flow_of_two, StatusLine(terminal), Clock(), wall=lambda: NOON_US - 1)
-    progress(0, Stats(), feed(lag))
+    progress(report(0, lag))
     assert lines_of(terminal)[0].endswith(f" UTC | {shown}")
 
 
 def test_the_only_source_needs_no_name_in_the_lag() -> None:
-    terminal, single = Terminal(), feed({"in": "3 of 10 files"})
-    single.planners = {"in": single.planners["left"]}
+    terminal = Terminal()
     flow = Dataflow("example")
     op.input("in", flow, TestingSource([]))
-    Progress(flow, StatusLine(terminal), Clock())(0, Stats(), single)
+    Progress(flow, StatusLine(terminal), Clock())(report(0, {"in": "3 of 10 files"}))
     assert lines_of(terminal)[0].endswith(" UTC | 3 of 10 files")
 
 
@@ -156,7 +160,7 @@ def test_an_epoch_that_is_run_again_after_a_stop_has_no_system_time_to_show(
     flow_of_two: Dataflow,
 ) -> None:
     terminal = Terminal()
-    Progress(flow_of_two, StatusLine(terminal), Clock())(3, stats(left_out=1), feed(now_us=None))
+    Progress(flow_of_two, StatusLine(terminal), Clock())(report(3, now_us=None, left_out=1))
     assert lines_of(terminal) == ["epoch 3 | 1 items in"]
 
 
@@ -170,7 +174,7 @@ def test_without_a_terminal_the_log_has_the_first_epoch_and_one_every_ten_second
     clock = Clock()
     progress = Progress(flow_of_two, clock=clock)
     for epoch in range(5):  # at 0, 4, 8, 12, 16 seconds
-        progress(epoch, stats(left_out=40), None)
+        progress(report(epoch, now_us=None, left_out=40))
         clock.seconds += 4
 
     assert caplog.record_tuples == [
@@ -324,9 +328,7 @@ def test_run_warns_of_drops_by_itself(
     session: Any = object()
 
     flow.running.run(flow_of_two, spark=session)
-    flow.running.run(
-        flow_of_two, spark=session, on_epoch=lambda epoch, stats, feed: seen.append(epoch)
-    )
+    flow.running.run(flow_of_two, spark=session, on_epoch=lambda done: seen.append(done.epoch))
 
     assert caplog.messages == ["step 'left' dropped a.jsonl, line 3"] * 2
     assert seen == [0]
@@ -358,7 +360,7 @@ def warned(flow: Dataflow, epochs: list[Dated], caplog: pytest.LogCaptureFixture
     warn = LateWarnings(compile_flow(flow), clock)
     for epoch in epochs:
         clock.seconds = 100.0 + epoch.seconds
-        warn(stats(hourly_late=epoch.late, hourly_in=9))
+        warn(Stats(counts(hourly_late=epoch.late, hourly_in=9)))
     return caplog.messages
 
 
@@ -386,7 +388,7 @@ def test_a_warning_of_late_values_says_which_wait_they_needed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     warn = LateWarnings(compile_flow(with_late(read=False)), Clock())
-    found = stats(hourly_late=100)
+    found = Stats(counts(hourly_late=100))
     found.lateness.update({("hourly", 2_500_000): 99, ("hourly", 3_600_000_000): 1})
     found.lateness["other", 5] = 1_000
     warn(found)
@@ -400,7 +402,7 @@ def test_a_warning_of_late_values_says_which_partition_most_came_from(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     warn = LateWarnings(compile_flow(with_late(read=False)), Clock())
-    found = stats(hourly_late=100)
+    found = Stats(counts(hourly_late=100))
     found.lateness["hourly", 2_000_000] = 100
     found.late_sources[LateSource("hourly", "b.jsonl (input 'in')", "a.jsonl (input 'in')")] = 60
     found.late_sources[LateSource("hourly", "a.jsonl (input 'in')", "a.jsonl (input 'in')")] = 40
@@ -422,7 +424,7 @@ def test_run_warns_of_late_values_by_itself(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def batch(*arguments: Any) -> Summary:
-        arguments[-1](0, stats(hourly_late=2), None)
+        arguments[-1](0, Stats(counts(hourly_late=2)), None)
         return Summary("example", "batch")
 
     monkeypatch.setattr(flow.running, "_run_batch", batch)
@@ -438,7 +440,7 @@ def test_run_warns_of_late_values_by_itself(
 
 def summary() -> Summary:
     made = Summary("example", "streaming", epochs=1200, seconds=2.0)
-    made.counts = stats(
+    made.counts = counts(
         left_out=1_000_000,
         left_invalid=3,
         right_out=4,
@@ -450,7 +452,7 @@ def summary() -> Summary:
         odd_late=1,
         odd_errors=2,
         out_in=5,
-    ).counts
+    )
     made.gauges = Counter({("odd", "keys"): 12})
     return made
 
@@ -471,7 +473,7 @@ def test_the_table_has_a_line_for_each_step_in_flow_order(flow_of_two: Dataflow)
 
 def test_the_table_has_no_column_for_what_no_step_has_any_of(flow_of_two: Dataflow) -> None:
     made = Summary("example", "batch")
-    made.counts = stats(odd_in=2, odd_gap=1, both_dropped=3).counts
+    made.counts = counts(odd_in=2, odd_gap=1, both_dropped=3)
     assert summary_table(flow_of_two, made).splitlines()[:-1] == [
         "step   in  out  gap  dropped  keys",
         "left",

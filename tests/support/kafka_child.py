@@ -91,7 +91,7 @@ def main(servers: str, topic: str, checkpoint: str, epochs: str) -> None:
         master="local[1]",
         shards=2,
         partitions=1,
-        on_epoch=lambda epoch, *_: say("epoch", epoch),
+        on_epoch=lambda report: say("epoch", report.epoch),
     )
     print("done", flush=True)  # noqa: T201
 

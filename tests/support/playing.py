@@ -11,9 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import flow.operators as op
-from flow import Dataflow, Stream, run
-from flow.engine.epoch.context import Stats
-from flow.engine.feed.feed import Feed
+from flow import Dataflow, EpochReport, Stream, run
 from flow.instants import from_us, instant_us
 from flow.testing import TestDriver, TestingSink, TestingSource
 from tests.support.epochs import EpochsSource, SourceEpoch
@@ -99,9 +97,9 @@ class _Together:
         for number, transcript in enumerate(transcripts):
             self._add(f"t{number}.", transcript)
 
-    def on_epoch(self, epoch: int, stats: Stats, feed: Feed | None) -> None:
+    def on_epoch(self, report: EpochReport) -> None:
         """Keep what has come before the end."""
-        if feed is not None and feed.last.control and not feed.last.control.end_of_input:
+        if report.system_time is not None and not report.end_of_input:
             self._before_end = {
                 name: {output: list(items) for output, items in received.items()}
                 for name, received in self._received.items()

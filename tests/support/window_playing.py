@@ -12,9 +12,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import flow.operators as op
-from flow import Dataflow, Stream, run
-from flow.engine.epoch.context import Stats
-from flow.engine.feed.feed import Feed
+from flow import Dataflow, EpochReport, Stream, run
 from flow.testing import TestDriver, TestingSink, TestingSource
 from tests.support.epochs import EpochsSource, SourceEpoch
 from tests.support.transcript import Wired, grouped
@@ -124,7 +122,7 @@ class _Together:
         for number, transcript in enumerate(transcripts):
             self._add(f"t{number}.", transcript)
 
-    def on_epoch(self, epoch: int, stats: Stats, feed: Feed | None) -> None:
+    def on_epoch(self, report: EpochReport) -> None:
         """Note how much each output has received after each epoch."""
         self._sizes.append(
             {

@@ -1,16 +1,51 @@
-"""The summary of a run: counts by step, summed over epochs."""
+"""The counts of a run by step: of one epoch, and summed over epochs."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from flow.engine.epoch.context import LateSource, Stats
 
 
+@dataclass(frozen=True)
+class EpochReport:
+    """The report of one epoch, which ``run(flow, on_epoch=...)`` calls a function with.
+
+    Attributes:
+        epoch: the epoch's number; a replayed epoch keeps its number.
+        counts: counters of the epoch, by (step, name); see `Summary.counts`.
+        gauges: sizes at the end of the epoch, by (step, name); see `Summary.gauges`.
+        system_time: the epoch's system time; ``None`` for a batch and for a replayed epoch.
+        end_of_input: True if the epoch drains the flow.
+        lag: the distance of each input from the newest data, in words, for inputs that know it.
+        behind: the number of items not read yet, by input and source partition, for inputs that
+            know it.
+
+    Example:
+        >>> report = EpochReport(3, counts=Counter({("in", "out"): 20}))
+        >>> report.count("in", "out"), report.count("in", "invalid")
+        (20, 0)
+    """
+
+    epoch: int
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    gauges: Counter[tuple[str, str]] = field(default_factory=Counter)
+    system_time: datetime | None = None
+    end_of_input: bool = False
+    lag: Mapping[str, str] = field(default_factory=dict)
+    behind: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def count(self, step_id: str, name: str) -> int:
+        """Return a counter of a step, 0 if it has counted nothing."""
+        return self.counts[step_id, name]
+
+
 @dataclass
 class Summary:
-    """Summary of a run of a flow.
+    """The summary of a run, which `run` returns.
 
     Attributes:
         flow_id: the flow's name.
@@ -44,7 +79,7 @@ class Summary:
     late_sources: Counter[LateSource] = field(default_factory=Counter)
 
     def add(self, stats: Stats) -> None:
-        """Add the statistics of an epoch."""
+        """Add the statistics of an epoch; called by the engines."""
         self.epochs += 1
         self.counts.update(stats.counts)
         self.gauges = stats.gauges
@@ -52,13 +87,13 @@ class Summary:
         self.late_sources.update(stats.late_sources)
 
     def late_by_us(self, step_id: str) -> dict[int, int]:
-        """Return how many values of a step were late by each duration, in microseconds."""
+        """Return the number of late values of a step by lateness, in microseconds."""
         return {us: count for (name, us), count in self.lateness.items() if name == step_id}
 
     def late_from(self, step_id: str) -> dict[LateSource, int]:
-        """Return how many values of a step were late, by where they came from."""
+        """Return the number of late values of a step by origin."""
         return {one: count for one, count in self.late_sources.items() if one.step_id == step_id}
 
-    def count(self, step_id: str, what: str) -> int:
-        """Return a counter of a step."""
-        return self.counts[step_id, what]
+    def count(self, step_id: str, name: str) -> int:
+        """Return a counter of a step, 0 if it has counted nothing."""
+        return self.counts[step_id, name]

@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import flow.operators as op
-from flow import CheckpointError, Dataflow, run
+from flow import CheckpointError, Dataflow, EpochReport, run
 from flow.engine.checkpoint import lock
 from flow.engine.checkpoint.checkpoint import Identity
 from flow.engine.checkpoint.lock import NAME, STALE_SECONDS, CheckpointLock
@@ -187,7 +187,7 @@ def test_a_run_that_lost_its_lock_does_not_take_it_back_and_commits_nothing_more
     """As one does that was suspended for longer than others waited for it."""
     monkeypatch.setattr(lock, "RENEW_SECONDS", 0.3)
 
-    def lose_it(epoch: int, *_: Any) -> None:
+    def lose_it(_: EpochReport) -> None:
         for _ in range(10):  # again, since a renewal that has just looked may write over it once
             storage.write(NAME, holder(host="elsewhere", pid=7))
             time.sleep(0.1)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 import flow.operators as op
-from flow import Dataflow, StopFlag, run
+from flow import Dataflow, EpochReport, StopFlag, run
 from flow.connectors.files import (
     CsvSource,
     JsonLinesSource,
@@ -590,9 +590,12 @@ def test_a_backlog_side_by_side_goes_on_after_a_stop_where_each_file_was_left(
         "partitions": 1,
     }
     stop = StopFlag()
-    summary = run(
-        flow, stop=stop, on_epoch=lambda epoch, *_: stop.ask() if epoch == 1 else None, **options
-    )
+
+    def stop_after_two(report: EpochReport) -> None:
+        if report.epoch == 1:
+            stop.ask()
+
+    summary = run(flow, stop=stop, on_epoch=stop_after_two, **options)
     assert (summary.stopped, summary.epochs) == (True, 2)
     halfway = {name: [n for key, (n, _) in out if key == name] for name in "ab"}
     assert all(len(numbers) > 0 for numbers in halfway.values())

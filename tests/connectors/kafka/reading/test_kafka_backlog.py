@@ -15,11 +15,9 @@ from pyspark.sql import SparkSession
 
 import flow.operators as op
 import flow_windowing as win
-from flow import Dataflow, run
+from flow import Dataflow, EpochReport, run
 from flow.connectors.kafka import KafkaSource
 from flow.connectors.kafka.reading.weighing import MOST_RECORDS
-from flow.engine.epoch.context import Stats
-from flow.engine.feed.feed import Feed
 from flow.testing import TestingSink
 from recovery import RecoveryConfig
 from tests.support.kafka import Broker
@@ -106,8 +104,8 @@ def test_a_backlog_is_read_in_bounded_epochs_and_memory(
     sizes: list[int] = []
     memory: list[float] = []
 
-    def on_epoch(epoch: int, stats: Stats, feed: Feed | None) -> None:
-        sizes.append(stats.counts["orders", "out"])
+    def on_epoch(report: EpochReport) -> None:
+        sizes.append(report.count("orders", "out"))
         memory.append(workers_megabytes())
 
     recovery: Any = RecoveryConfig(tmp_path / "checkpoint")

@@ -14,10 +14,8 @@ from pyspark.sql import SparkSession
 
 import flow.operators as op
 import flow_windowing as win
-from flow import Dataflow, StopFlag, run
+from flow import Dataflow, EpochReport, StopFlag, run
 from flow.connectors.kafka import KafkaSource
-from flow.engine.epoch.context import Stats
-from flow.engine.feed.feed import Feed
 from flow.testing import TestingSink
 from recovery import RecoveryConfig
 from tests.support.kafka import Broker
@@ -76,10 +74,10 @@ def test_a_backlog_of_skewed_partitions_has_nothing_late(
     def run_on(stop_after: int | None = None, drain: bool = False) -> None:
         stop = StopFlag()
 
-        def on_epoch(epoch: int, stats: Stats, feed: Feed | None) -> None:
-            sizes.append(stats.counts["orders", "out"])
-            apart_us.append(stats.gauges["by_minute", "apart_us"])
-            if stop_after is not None and epoch >= stop_after:
+        def on_epoch(report: EpochReport) -> None:
+            sizes.append(report.count("orders", "out"))
+            apart_us.append(report.gauges["by_minute", "apart_us"])
+            if stop_after is not None and report.epoch >= stop_after:
                 stop.ask()
 
         summary = run(

@@ -16,10 +16,8 @@ from pyspark.sql import SparkSession
 
 import flow.operators as op
 import flow_windowing as win
-from flow import Dataflow, StepError, StopFlag, run
+from flow import Dataflow, EpochReport, StepError, StopFlag, run
 from flow.connectors.kafka import BadMessage, KafkaSource
-from flow.engine.epoch.context import Stats
-from flow.engine.feed.feed import Feed
 from flow.errors import SourceError
 from flow.reports.summary_table import summary_table
 from flow.testing import TestingSink
@@ -109,9 +107,9 @@ def test_a_backlog_comes_in_bounded_epochs_and_a_restart_loses_and_doubles_nothi
     sizes: list[int] = []
     lags: list[Any] = []
 
-    def on_epoch(epoch: int, stats: Stats, feed: Feed | None) -> None:
-        sizes.append(stats.counts["orders", "out"])
-        lags.append(feed and (feed.lag["orders"], feed.behind["orders"]))
+    def on_epoch(report: EpochReport) -> None:
+        sizes.append(report.count("orders", "out"))
+        lags.append((report.lag.get("orders"), report.behind.get("orders")))
 
     summary = case.run(on_epoch=on_epoch)
     case.check(range(250))
@@ -212,7 +210,7 @@ def test_a_broker_that_is_killed_and_started_again_is_waited_for(
     # While it is planned that the second epoch reads them, its messages are out of reach.
     killed = threading.Event()
 
-    def on_epoch(epoch: int, stats: Stats, feed: Feed | None) -> None:
+    def on_epoch(report: EpochReport) -> None:
         if not killed.is_set():
             killed.set()
             lone_broker.kill()
@@ -230,7 +228,7 @@ def test_a_partition_that_is_added_while_a_flow_runs_is_read_from_its_beginning(
     case = Case(spark, tmp_path, json_source(broker, topic, start="earliest"))
     stop, added = StopFlag(), threading.Event()
 
-    def on_epoch(epoch: int, stats: Stats, feed: Feed | None) -> None:
+    def on_epoch(report: EpochReport) -> None:
         if len(case.seen) == 10 and not added.is_set():
             added.set()
             broker.add_partitions(topic, 2)
