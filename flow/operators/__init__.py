@@ -14,6 +14,7 @@ from flow.keyed.logic import (
 )
 from flow.keyed.step import LogicBuilder
 from flow.operators.edges import input, output, try_input
+from flow.operators.enriching import TTLCache, enrich_cached
 from flow.operators.joins import join
 from flow.operators.stateful import (
     collect,
@@ -29,11 +30,7 @@ from flow.operators.stateful import (
 )
 from flow.operators.stateless import (
     BranchOut,
-    ItemError,
-    TryOut,
-    TTLCache,
     branch,
-    enrich_cached,
     filter,
     filter_map,
     filter_map_value,
@@ -47,10 +44,9 @@ from flow.operators.stateless import (
     map,
     map_value,
     merge,
-    raises,
     redistribute,
-    try_map,
 )
+from flow.operators.trying import ItemError, TryOut, raises, try_map
 from flow.wrong_names import no_attribute
 
 __all__ = [

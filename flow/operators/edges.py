@@ -14,7 +14,7 @@ from flow.connectors.source import Source
 from flow.dataflow import Dataflow, Operator, Stream, streams_of
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.operators.building import add_step
-from flow.operators.stateless import TryOut
+from flow.operators.trying import TryOut
 
 X = TypeVar("X")
 

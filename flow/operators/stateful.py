@@ -1,4 +1,4 @@
-"""Operators that keep state per key; `flow.keyed.logic` has the contract for one's own."""
+"""Operators with state per key; `flow.keyed.logic` has the contract of custom logic."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def stateful_batch(
     up: KeyedStream[V],
     builder: Callable[[S | None], StatefulBatchLogic[V, W, S]],
 ) -> KeyedStream[W]:
-    """Run a logic of one's own per key, an epoch's values at a time.
+    """Run custom logic for each key, with all values of an epoch at once.
 
     Args:
         step_id: the step's id, unique in the flow.
@@ -53,7 +53,7 @@ def stateful(
     up: KeyedStream[V],
     builder: Callable[[S | None], StatefulLogic[V, W, S]],
 ) -> KeyedStream[W]:
-    """Run a logic of one's own per key, a value at a time.
+    """Run custom logic for each key, value by value.
 
     Args:
         step_id: the step's id, unique in the flow.
@@ -115,7 +115,7 @@ def stateful_map(
 def collect(
     step_id: str, up: KeyedStream[V], timeout: Duration, max_size: int
 ) -> KeyedStream[list[V]]:
-    """Gather a key's values into lists, each emitted when it is full or has waited long enough.
+    """Collect the values of each key into lists; a list is emitted once full, or after a time.
 
     Args:
         step_id: the step's id, unique in the flow.
@@ -194,7 +194,7 @@ def count_final(step_id: str, up: Stream[X], key: Callable[[X], str]) -> KeyedSt
 def max_final(
     step_id: str, up: KeyedStream[V], by: Callable[[V], Any] | None = None
 ) -> KeyedStream[V]:
-    """The greatest value of each key, the first of equals, emitted when the input ends.
+    """Emit the greatest value of each key, the first of equals, emitted when the input ends.
 
     >>> import flow.operators as op
     >>> from flow.testing import run_once
@@ -209,7 +209,7 @@ def max_final(
 def min_final(
     step_id: str, up: KeyedStream[V], by: Callable[[V], Any] | None = None
 ) -> KeyedStream[V]:
-    """The least value of each key, the first of equals, emitted when the input ends.
+    """Emit the least value of each key, the first of equals, emitted when the input ends.
 
     >>> import flow.operators as op
     >>> from flow.testing import run_once
@@ -231,7 +231,7 @@ class Greater:
     by: Callable[[Any], Any] | None = None
 
     def __call__(self, kept: Any, value: Any) -> Any:
-        """Choose between what is kept and the next value."""
+        """Return the greater of the reduced value and the next value."""
         if self.by is None:
             return value if _is_greater(value, kept) else kept
         return value if _is_greater(self.by(value), self.by(kept)) else kept
@@ -244,7 +244,7 @@ class Lesser:
     by: Callable[[Any], Any] | None = None
 
     def __call__(self, kept: Any, value: Any) -> Any:
-        """Choose between what is kept and the next value."""
+        """Return the lesser of the reduced value and the next value."""
         if self.by is None:
             return value if _is_greater(kept, value) else kept
         return value if _is_greater(self.by(kept), self.by(value)) else kept
@@ -285,7 +285,7 @@ class _FlatMapLogic(StatefulLogic[Any, Any, Any]):
 
 
 class _MapLogic(OneToOneLogic):
-    """A state of ``None`` forgets the key: going on with it is what a new logic would do."""
+    """The logic of `stateful_map`: a state of ``None`` discards the key, like a new one."""
 
     def __init__(self, mapper: Callable[[Any, Any], Any], state: Any) -> None:
         self._mapper = mapper

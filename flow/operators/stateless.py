@@ -1,19 +1,17 @@
-"""Operators that keep nothing between items: map, filter, branch, merge and their kin.
+"""Operators without state, such as map, filter, branch and merge.
 
 Each function adds one step to the flow and returns the stream or streams that the step makes.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from typing_extensions import override
 
 from flow.dataflow import KeyedStream, Operator, Stream
-from flow.durations import Duration, duration_us
 from flow.errors import FlowBuildError, printable, shorten
 from flow.fields import FieldPath
 from flow.operators.building import add_step, check_callable
@@ -22,8 +20,6 @@ X = TypeVar("X")
 Y = TypeVar("Y")
 V = TypeVar("V")
 W = TypeVar("W")
-DK = TypeVar("DK")
-DV = TypeVar("DV")
 
 
 @dataclass(frozen=True)
@@ -44,7 +40,7 @@ class FlatMap(Operator):
 
 @dataclass(frozen=True)
 class Filter(Operator):
-    """Keep the items for which the predicate says ``True``."""
+    """Keep the items for which the predicate returns ``True``."""
 
     predicate: Callable[[Any], bool]
     on_value: bool = False
@@ -52,7 +48,7 @@ class Filter(Operator):
 
 @dataclass(frozen=True)
 class Branch(Operator):
-    """Send each item one of two ways."""
+    """Send each item to one of two ports."""
 
     predicate: Callable[[Any], bool]
 
@@ -64,7 +60,7 @@ class Branch(Operator):
 
 @dataclass(frozen=True)
 class Merge(Operator):
-    """Several streams into one."""
+    """Merge several streams into one."""
 
 
 @dataclass(frozen=True)
@@ -74,67 +70,21 @@ class Redistribute(Operator):
 
 @dataclass(frozen=True)
 class KeyOn(Operator):
-    """Put a key before each item: a function of the item, or the path of a field of it."""
+    """Put a key before each item: the result of a function, or the field at a path."""
 
     key: Callable[[Any], str] | str
 
 
 @dataclass(frozen=True)
 class KeyRm(Operator):
-    """Take the key away."""
+    """Remove the key of each item."""
 
 
 @dataclass(frozen=True)
 class Inspect(Operator):
-    """Look at each item in passing."""
+    """Call a function on each item, and pass the item on."""
 
     inspector: Callable[[str, Any], None]
-
-
-@dataclass(frozen=True)
-class TryMap(Operator):
-    """Map, with the items whose mapper raised on a stream of their own."""
-
-    mapper: Callable[[Any], Any]
-
-    @property
-    @override
-    def ports(self) -> tuple[str, ...]:
-        return ("ok", "errors")
-
-
-@dataclass(frozen=True)
-class EnrichCached(Operator):
-    """Map with a cache of what a slow getter returned."""
-
-    getter: Callable[[Any], Any]
-    mapper: Callable[[TTLCache[Any, Any], Any], Any]
-    ttl_us: int
-
-
-@dataclass(frozen=True)
-class Raises(Operator):
-    """Stop the flow at the first item."""
-
-    @property
-    @override
-    def ports(self) -> tuple[str, ...]:
-        return ()
-
-
-@dataclass(frozen=True)
-class ItemError:
-    """An item that a `try_map` step's mapper raised on.
-
-    Attributes:
-        item: the item.
-        step_id: the step whose mapper raised.
-        exception: what it raised.
-    """
-
-    item: Any
-    step_id: str
-    exception: Exception
 
 
 class BranchOut(NamedTuple):
@@ -142,13 +92,6 @@ class BranchOut(NamedTuple):
 
     trues: Stream[Any]
     falses: Stream[Any]
-
-
-class TryOut(NamedTuple):
-    """The two streams of a `try_map`: what was returned, and an `ItemError` a failure."""
-
-    ok: Stream[Any]
-    errors: Stream[ItemError]
 
 
 def map(step_id: str, up: Stream[X], mapper: Callable[[X], Y]) -> Stream[Y]:
@@ -208,7 +151,7 @@ def flat_map_value(
 
 
 def flatten(step_id: str, up: Stream[Iterable[X]]) -> Stream[X]:
-    """Move the items of each iterable up one level.
+    """Emit the items of each iterable, one by one.
 
     >>> import flow.operators as op
     >>> from flow.testing import run_once
@@ -245,7 +188,7 @@ def filter_value(
 
 
 def filter_map(step_id: str, up: Stream[X], mapper: Callable[[X], Y | None]) -> Stream[Y]:
-    """Map, leaving out the items for which `mapper` returns ``None``.
+    """Map each item, and drop the items for which `mapper` returns ``None``.
 
     >>> import flow.operators as op
     >>> from flow.testing import run_once
@@ -259,7 +202,7 @@ def filter_map(step_id: str, up: Stream[X], mapper: Callable[[X], Y | None]) -> 
 def filter_map_value(
     step_id: str, up: KeyedStream[V], mapper: Callable[[V], W | None]
 ) -> KeyedStream[W]:
-    """Map values, leaving out the pairs for whose value `mapper` returns ``None``.
+    """Map each value, and drop the pairs for whose value `mapper` returns ``None``.
 
     >>> import flow.operators as op
     >>> from flow.testing import run_once
@@ -296,7 +239,7 @@ def key_on(step_id: str, up: Stream[X], key: Callable[[X], str] | str) -> KeyedS
 
 
 def key_rm(step_id: str, up: KeyedStream[X]) -> Stream[X]:
-    """Take the keys away.
+    """Remove the key of each pair.
 
     >>> import flow.operators as op
     >>> from flow.testing import run_once
@@ -307,7 +250,7 @@ def key_rm(step_id: str, up: KeyedStream[X]) -> Stream[X]:
 
 
 def branch(step_id: str, up: Stream[X], predicate: Callable[[X], bool]) -> BranchOut:
-    """Send each item to ``trues`` or ``falses`` by what `predicate` returns.
+    """Send each item to ``trues`` or ``falses``, as `predicate` returns.
 
     >>> import flow.operators as op
     >>> from flow.testing import run_once
@@ -319,7 +262,7 @@ def branch(step_id: str, up: Stream[X], predicate: Callable[[X], bool]) -> Branc
 
 
 def merge(step_id: str, *ups: Stream[Any]) -> Stream[Any]:
-    """Put the items of several streams into one, interleaved by position.
+    """Merge several streams into one; items are interleaved by position.
 
     An item's position is its place in its source partition's part of the epoch. A keyed step after
     the merge applies the items of each key in this order:
@@ -380,7 +323,7 @@ def redistribute(step_id: str, up: Stream[X]) -> Stream[X]:
 def inspect(
     step_id: str, up: Stream[X], inspector: Callable[[str, X], None] | None = None
 ) -> Stream[X]:
-    """Look at each item in passing; what the inspector prints is shown where the flow was started.
+    """Call a function on each item, and pass the item on; text that it prints reaches the driver.
 
     A flow may end with it: an output is not needed.
 
@@ -401,105 +344,9 @@ def inspect(
     return add_step(step_id, Inspect(inspector or _print_item), up)[0]
 
 
-def raises(step_id: str, up: Stream[Any]) -> None:
-    """Stop the flow with an error at the first item: for streams that should stay empty."""
-    add_step(step_id, Raises(), up)
-
-
-def try_map(step_id: str, up: Stream[X], mapper: Callable[[X], Y]) -> TryOut:
-    """Map, with an `ItemError` on the ``errors`` stream for each item on which `mapper` raises.
-
-    >>> import flow.operators as op
-    >>> from flow.testing import run_once
-    >>> run_once(["1", "x"], lambda s: op.try_map("int", s, int).ok)
-    [1]
-    >>> errors = run_once(["1", "x"], lambda s: op.try_map("int", s, int).errors)
-    >>> errors[0].item, errors[0].step_id, type(errors[0].exception).__name__
-    ('x', 'int', 'ValueError')
-    """
-    check_callable(step_id, "mapper", mapper)
-    return TryOut(*add_step(step_id, TryMap(mapper), up))
-
-
-_FORGOTTEN_AT_ONCE = 2
-"""More than one, or what is too old would stay as long as others come."""
-
-
-class TTLCache(Generic[DK, DV]):
-    """Cache of what a getter returned, with a time to live; the mapper of `enrich_cached` gets it.
-
-    Answers stand in the order in which they were given, so that those that are too old come first.
-    Each new one lets go of two of these: what is kept shrinks as fast as it grew, and no look-up
-    pays for all. That is no dict, which takes longer to find its first entry the more were removed.
-    """
-
-    def __init__(self, getter: Callable[[DK], DV], ttl_us: int) -> None:
-        self._getter = getter
-        self._ttl_us = ttl_us
-        self._known: OrderedDict[DK, tuple[int, DV]] = OrderedDict()
-        self.now_us = 0
-
-    def get(self, key: DK) -> DV:
-        """Return the getter's answer for `key`, which is asked for again once it is too old."""
-        known = self._known.get(key)
-        if known is None or self._is_old(known):
-            known = (self.now_us, self._getter(key))
-            self.remove(key)  # or it would keep its place, among those that are older
-            self._known[key] = known
-            self._forget_old()
-        return known[1]
-
-    def remove(self, key: DK) -> None:
-        """Forget what is known of `key`."""
-        self._known.pop(key, None)
-
-    def _is_old(self, known: tuple[int, DV]) -> bool:
-        return self.now_us - known[0] > self._ttl_us
-
-    def _forget_old(self) -> None:
-        for _ in range(_FORGOTTEN_AT_ONCE):
-            key, oldest = next(iter(self._known.items()))
-            if not self._is_old(oldest):
-                return
-            del self._known[key]
-
-
-def enrich_cached(
-    step_id: str,
-    up: Stream[X],
-    getter: Callable[[DK], DV],
-    mapper: Callable[[TTLCache[DK, DV], X], Y],
-    ttl: Duration = "5m",
-) -> Stream[Y]:
-    """Map with the help of a slow look-up whose answers are kept for a time.
-
-    The cache lives in each worker and is not part of the flow's state: after a restart, or in
-    another worker, the getter is asked again, and may answer differently.
-
-    Args:
-        step_id: the step's id, unique in the flow.
-        up: the stream to read.
-        getter: asked for a key that is not in the cache.
-        mapper: called with the cache and each item.
-        ttl: how long an answer is used, in system time; older ones are let go as others come.
-
-    Example:
-        >>> import flow.operators as op
-        >>> from flow.testing import run_once
-        >>> run_once(["a"], lambda s: op.enrich_cached("up", s, str.upper, lambda c, x: c.get(x)))
-        ['A']
-    """
-    check_callable(step_id, "getter", getter)
-    check_callable(step_id, "mapper", mapper)
-    ttl_us = duration_us(ttl, f"step {shorten(step_id)}: ttl")
-    if ttl_us < 0:
-        raise FlowBuildError(f"step {shorten(step_id)}: ttl must not be negative, got {ttl!r}")
-    return add_step(step_id, EnrichCached(getter, mapper, ttl_us), up)[0]
-
-
 @dataclass(frozen=True)
 class _UnlessNone:
-    """A mapper whose result is no item or one."""
+    """A mapper as a function that returns one item, or none for ``None``."""
 
     mapper: Callable[[Any], Any]
 

@@ -16,7 +16,8 @@ from flow.dataflow import Operator
 from flow.engine.epoch.context import TaskContext
 from flow.engine.steps.kernels import run_step
 from flow.instants import Moment
-from flow.operators.stateless import Branch, Filter, KeyOn, KeyRm, Map, Merge, TTLCache
+from flow.operators.enriching import TTLCache
+from flow.operators.stateless import Branch, Filter, KeyOn, KeyRm, Map, Merge
 from flow.testing import Part, TestDriver, TestingSink, TestingSource, run_once
 
 FLIGHTS = pa.RecordBatch.from_pylist(

@@ -18,7 +18,7 @@ from flow.connectors.kafka.writing.serializers import JSON, TEXT, Serializer
 from flow.connectors.source import BadInput
 from flow.dataflow import Stream
 from flow.errors import FlowTypeError, brief, shorten
-from flow.operators.stateless import ItemError
+from flow.operators.trying import ItemError
 
 PREFIX = "flow."
 """Prefix of the headers that are added to those of the item."""

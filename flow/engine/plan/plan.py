@@ -19,7 +19,8 @@ from flow.errors import EngineError, FlowBuildError, UnusedStepWarning
 from flow.fields import field_path
 from flow.keyed.step import Lowering, OverColumns, Stateful, runs_key_by_key
 from flow.operators.edges import Input, Output
-from flow.operators.stateless import Inspect, KeyOn, Raises, Redistribute
+from flow.operators.stateless import Inspect, KeyOn, Redistribute
+from flow.operators.trying import Raises
 
 
 class EdgeKind(Enum):

@@ -35,21 +35,9 @@ from flow.engine.epoch.context import TaskContext
 from flow.engine.epoch.failures import portable
 from flow.errors import RAISED, EngineError, StepError, brief, shorten, step_error
 from flow.fields import field_path
-from flow.operators.stateless import (
-    Branch,
-    EnrichCached,
-    Filter,
-    FlatMap,
-    Inspect,
-    ItemError,
-    KeyOn,
-    KeyRm,
-    Map,
-    Merge,
-    Raises,
-    TryMap,
-    TTLCache,
-)
+from flow.operators.enriching import EnrichCached, TTLCache
+from flow.operators.stateless import Branch, Filter, FlatMap, Inspect, KeyOn, KeyRm, Map, Merge
+from flow.operators.trying import ItemError, Raises, TryMap
 
 StepOutput = list[Chunk | None]
 """Output of a step for a chunk: a chunk for each of its ports."""
