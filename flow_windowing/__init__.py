@@ -1,5 +1,8 @@
 """Windowing: clocks, windowers, and operators. Use as ``import flow_windowing as win``."""
 
+from flow_windowing import hidden_flow as _hidden_flow  # noqa: F401  (checks the package `flow`)
+
+# isort: split
 from flow.instants import NEVER
 from flow.wrong_names import no_attribute
 from flow_windowing import earlier_modules as _earlier_modules  # noqa: F401  (registers them)

@@ -4,6 +4,7 @@ Start with `RecoveryConfig`, an argument of `flow.run`. The other functions are 
 also commands: ``python -m recovery --help``.
 """
 
+import flow_windowing as _flow_windowing  # noqa: F401  (it checks the package `flow`)
 from recovery.settings import RecoveryConfig
 from recovery.tools.exporting import Export, export
 from recovery.tools.inspecting import KeyState, StepState, inspect

@@ -96,6 +96,27 @@ def test_other_warnings_are_shown_as_ever(runs: Runs) -> None:
         assert main(["warning_module:flow", "--quiet"]) == 0
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import flow_windowing",
+        "from recovery import RecoveryConfig",
+        "from flow_windowing import EventClock",
+    ],
+)
+def test_a_file_that_hides_the_package_flow_is_named(program: str, tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text("graph = None\n")
+    (tmp_path / "program.py").write_text(program)
+    done = subprocess.run(
+        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        f"ImportError: {tmp_path / 'flow.py'} hides the package 'flow', which is installed: "
+        "rename that file, or run the program in another folder"
+    )
+
+
 def test_a_file_that_hides_the_package_recovery_is_named(tmp_path: Path) -> None:
     (tmp_path / "recovery.py").write_text("# notes on how to recover\n")
     done = subprocess.run(
