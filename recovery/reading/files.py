@@ -52,21 +52,7 @@ class CheckpointFiles(Storage):
         Raises:
             CheckpointError: if the file cannot be written; the old file is unchanged.
         """
-        path = self._path(name)
-        folder, slash, last = name.rpartition("/")
-        try:
-            self._files.mkdirs(path.getParent())
-            # Hadoop would check the new file against the checksum of the old one.
-            self._fs.delete(self._path(f"{folder}{slash}.{last}.crc"), False)
-            stream = self._files.createAtomic(path, True)
-            try:
-                stream.write(text.encode())
-                stream.close()
-            except Exception:
-                stream.cancel()
-                raise
-        except Exception as error:
-            raise CheckpointError(f"{path.toString()}: {java_reason(error)}") from error
+        self.write_bytes(name, text.encode())
 
     @property
     def uri(self) -> str:

@@ -1,60 +1,72 @@
-"""Small files of a checkpoint, as a kill in the middle of writing leaves them."""
+"""Small files of a checkpoint after a kill in the middle of a write."""
 
 from __future__ import annotations
 
+import json
+import os
+import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from flow.engine.checkpoint.storage import Storage
+from recovery.reading.files import CheckpointFiles
 
 pytestmark = pytest.mark.spark
 
 
-class Dying:
-    """Spark's manager of checkpoint files, killed once a file is in its place.
-
-    What comes after that is the file's checksum.
-    """
-
-    def __init__(self, storage: Storage, folder: Path) -> None:
-        self._files: Any = storage._files
-        self._folder = folder
-
-    def mkdirs(self, path: Any) -> None:
-        self._files.mkdirs(path)
-
-    def createAtomic(self, path: Any, overwrite: bool) -> Any:
-        before = {file: file.read_bytes() for file in self._folder.glob(".*.crc")}
-        return _DyingStream(self._files.createAtomic(path, overwrite), self._folder, before)
+class Killed(BaseException):
+    """Stands for the end of the process."""
 
 
-class _DyingStream:
-    def __init__(self, stream: Any, folder: Path, before: dict[Path, bytes]) -> None:
-        self._stream = stream
-        self._folder = folder
-        self._before = before
-        self.write = stream.write
-
-    def close(self) -> None:
-        self._stream.close()
-        for file in self._folder.glob(".*.crc"):
-            file.unlink()
-        for file, content in self._before.items():
-            file.write_bytes(content)
-
-
-def test_a_file_that_was_replaced_just_before_a_kill_can_be_read(
-    spark: SparkSession, tmp_path: Path
+@pytest.mark.parametrize("after", [False, True], ids=["before the rename", "after the rename"])
+def test_a_killed_write_leaves_the_old_or_the_new_file(
+    after: bool, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage = Storage(spark, str(tmp_path))
-    storage.write("flow.json", {"run": 1})
-    assert (tmp_path / ".flow.json.crc").exists(), "there is a checksum that could be wrong"
-    dying = Storage(spark, str(tmp_path))
-    dying._files = Dying(dying, tmp_path)
-    dying.write("flow.json", {"run": 2})
-    assert storage.read("flow.json") == {"run": 2}
+    assert storage.create("flow.json", {"run": 1})
+    assert (tmp_path / ".flow.json.crc").exists(), "a checksum that could be outdated"
+    replace = os.replace
+
+    def die(source: str, target: str) -> None:
+        if after:
+            replace(source, target)
+        raise Killed
+
+    monkeypatch.setattr(os, "replace", die)
+    with pytest.raises(Killed):
+        storage.write("flow.json", {"run": 2})
+    monkeypatch.undo()
+    assert storage.read("flow.json") == {"run": 2 if after else 1}
+    assert storage.names("") == ["flow.json"]
     storage.write("flow.json", {"run": 3})
     assert storage.read("flow.json") == {"run": 3}
+
+
+@pytest.mark.parametrize("kind", [Storage, CheckpointFiles])
+def test_a_file_exists_at_every_moment_of_its_replacement(
+    kind: type[Storage], spark: SparkSession, tmp_path: Path
+) -> None:
+    storage = kind(spark, str(tmp_path))
+    storage.write("flow.json", {"run": 0})
+    path, found, stop = tmp_path / "flow.json", set[int](), threading.Event()
+
+    def read_again_and_again() -> None:
+        while not stop.is_set():
+            try:
+                found.add(json.loads(path.read_bytes())["run"])
+            except (FileNotFoundError, ValueError):
+                found.add(-1)
+
+    reading = threading.Thread(target=read_again_and_again)
+    reading.start()
+    for number in range(1, 200):
+        if isinstance(storage, CheckpointFiles):
+            storage.write_text("flow.json", json.dumps({"run": number}))
+        else:
+            storage.write("flow.json", {"run": number})
+    stop.set()
+    reading.join()
+    assert -1 not in found
+    assert len(found) > 10

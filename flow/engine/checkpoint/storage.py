@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,8 +26,10 @@ _UNFINISHED = re.compile(r"\..*\.tmp")
 class Storage:
     """Atomic reads and writes of small files below a directory.
 
-    Spark's `CheckpointFileManager` replaces files atomically on each kind of file system. A query
-    on a local file system uses another manager, which silently leaves an existing file unchanged.
+    Spark's `CheckpointFileManager` creates files atomically on each kind of file system, and
+    replaces them atomically on remote ones. On a local one it deletes the existing file before it
+    renames the new one, so a kill in between would lose both: local files are replaced by
+    `replace_local_file`.
 
     Args:
         spark: the session whose Hadoop configuration is used.
@@ -171,6 +174,9 @@ class Storage:
         # Hadoop writes the checksum after the file. A kill in between would leave the old checksum
         # beside the new file, which would then be unreadable.
         self._fs.delete(self._path(_checksum_name(name)), False)
+        if overwrite and self.is_local:
+            replace_local_file(str(path.toUri().getPath()), data)
+            return
         stream = self._files.createAtomic(path, overwrite)
         try:
             for start in range(0, len(data), CHUNK):
@@ -196,6 +202,25 @@ class Storage:
     def _path(self, name: str) -> Any:
         whole = f"{self.root}/{name}" if name else self.root
         return self._jvm.org.apache.hadoop.fs.Path(whole)
+
+
+def replace_local_file(path: str, data: bytes) -> None:
+    """Write or replace a local file: after a kill at any moment it has the old or the new content.
+
+    The temporary file is named as Spark names its own, which `Storage.names` leaves out.
+    """
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, f".{name}.{uuid.uuid4()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
 
 
 def _as_bytes(content: Json) -> bytes:
