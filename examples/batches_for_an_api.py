@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -91,7 +91,7 @@ def make_flow(url: str, path: Path = EVENTS) -> Dataflow:
 
 
 @contextmanager
-def serving() -> Iterator[tuple[str, dict[str, list[str]]]]:
+def serving() -> Generator[tuple[str, dict[str, list[str]]], None, None]:
     """Run an API in this process; gives its URL, and the batches that it has taken, by key."""
     taken: dict[str, list[str]] = {}
 

@@ -41,8 +41,8 @@ class SilenceWatch(StatefulLogic[float, Alert, State]):
 
     @override
     def on_item(self, value: float, moment: Moment) -> tuple[list[Alert], Keep]:
-        alerts = []
-        if self.silent:
+        alerts: list[Alert] = []
+        if self.silent and self.heard_at:
             minutes = (moment.now - self.heard_at) // timedelta(minutes=1)
             alerts.append((moment.now, f"back after {minutes} minutes"))
         self.heard_at, self.silent = moment.now, False
@@ -50,7 +50,7 @@ class SilenceWatch(StatefulLogic[float, Alert, State]):
 
     @override
     def notify_at(self) -> datetime | None:
-        return None if self.silent else self.heard_at + PATIENCE
+        return self.heard_at + PATIENCE if self.heard_at and not self.silent else None
 
     @override
     def on_notify(self, moment: Moment) -> tuple[list[Alert], Keep]:

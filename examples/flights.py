@@ -292,12 +292,12 @@ def late_departure(item: tuple[str, win.LateValue[Row]]) -> Row:
     """Say which departure was heard of too late, how late, and for which hour."""
     _, late = item
     minutes = late.late_by.total_seconds() / 60
-    return {**late.value, "late_by_minutes": minutes, "missed_hour": late.window.open_time}
+    return {**late.value, "late_by_minutes": minutes, "missed_hour": late.windows[0].open_time}
 
 
 def main(arguments: list[str]) -> int:
     """Prepare the data, run the flow to its end, and show what it found."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--data", type=Path, default=DATA, help="where the input is, or is put")
     parser.add_argument("--out", type=Path, default=OUT, help="where to write")
     parser.add_argument("--fresh", action="store_true", help="start over")

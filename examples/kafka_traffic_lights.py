@@ -43,7 +43,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, Message, Producer
@@ -176,7 +176,8 @@ def arrivals(servers: str, start: str = "earliest") -> Iterator[str]:
 
 def line_of(message: Message) -> str:
     """Say what a message of one of the two topics says."""
-    headers = {name: (value or b"").decode() for name, value in message.headers() or ()}
+    pairs = cast("list[tuple[str, bytes]]", message.headers() or [])
+    headers = {name: value.decode() for name, value in pairs}
     if message.topic() == DEAD and headers["flow.reason"] != "late":
         return f"unreadable: {(message.value() or b'').decode()!r}"
     value: dict[str, Any] = json.loads(message.value() or b"{}")
@@ -195,7 +196,7 @@ def watch(servers: str) -> None:
 
 def main(arguments: list[str]) -> int:
     """Send cars, count them, and show the figures, until Ctrl-C."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--servers", default="localhost:9092", help="the brokers")
     parser.add_argument("--speed", type=float, default=600, help="how fast: 600")
     parser.add_argument("--out", type=Path, default=OUT, help="where the checkpoint is")

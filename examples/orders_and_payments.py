@@ -19,9 +19,13 @@ It prints:
 
 from __future__ import annotations
 
+from typing import Any
+
 import flow.operators as op
 from flow import Dataflow
 from flow.testing import TestDriver, TestingSink, TestingSource
+
+Row = dict[str, Any]
 
 ORDERS = [
     {"order": "A1", "amount": 20},
@@ -35,8 +39,8 @@ PAYMENTS = [
 ]
 
 
-def has_both(item: tuple[str, tuple[dict | None, dict | None]]) -> bool:
-    """Whether an order number has its order and its payment."""
+def has_both(item: tuple[str, tuple[Row | None, Row | None]]) -> bool:
+    """Return True if an order number has its order and its payment."""
     return None not in item[1]
 
 

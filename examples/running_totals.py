@@ -27,6 +27,7 @@ from __future__ import annotations
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import flow.operators as op
 from flow import Dataflow, run
@@ -47,10 +48,10 @@ DAYS = {
 }
 
 
-def add(total: int | None, movement: dict) -> tuple[int, str]:
-    """Called with what is kept of the account; returns what to keep now, and what to emit."""
-    total = (total or 0) + movement["amount"]
-    return total, f"{movement['amount']} makes {total}"
+def add(total: int | None, movement: dict[str, Any]) -> tuple[int, str]:
+    """Return the new balance of an account, and the line to print."""
+    balance: int = (total or 0) + movement["amount"]
+    return balance, f"{movement['amount']} makes {balance}"
 
 
 def make_flow(inbox: Path) -> Dataflow:
@@ -64,7 +65,7 @@ def make_flow(inbox: Path) -> Dataflow:
     return graph
 
 
-def deliver(inbox: Path, day: str, movements: list[dict]) -> None:
+def deliver(inbox: Path, day: str, movements: list[dict[str, Any]]) -> None:
     """Move a finished file to the inbox: one that is still being written must not be seen."""
     file = inbox.with_name(f"{day}.jsonl")
     file.write_text("".join(json.dumps(movement) + "\n" for movement in movements))

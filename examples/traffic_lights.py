@@ -56,7 +56,7 @@ def missed_by(item: tuple[str, win.LateValue[dict[str, Any]]]) -> str:
     light, late = item
     return (
         f"{late.value['plate']} at {light} came {late.late_by // timedelta(minutes=1)} minutes "
-        f"late for the hour until {rfc_3339(late.window.close_time)}"
+        f"late for the hour until {rfc_3339(late.windows[0].close_time)}"
     )
 
 

@@ -39,18 +39,21 @@ from flow.connectors.stdio import StdOutSink
 SAMPLES = Path(__file__).parent / "samples"
 
 Event = dict[str, str]
+Pair = tuple[Event, Event] | tuple[Event, None] | tuple[None, Event]
 
 
-def line_of(item: tuple[str, tuple[win.WindowMetadata, tuple[Event | None, Event | None]]]) -> str:
-    """Say what became of a view, or of a click."""
-    view_id, (_, (view, click)) = item
-    if view is None:
-        return f"{view_id}: {click['button']!r} too long after its view"
-    if click is None:
-        return f"{view_id}: {view['page']}, no click"
-    after = datetime.fromisoformat(click["at"]) - datetime.fromisoformat(view["at"])
-    seconds = after // timedelta(seconds=1)
-    return f"{view_id}: {view['page']}, {click['button']!r} after {seconds} seconds"
+def line_of(item: tuple[str, tuple[win.WindowMetadata, Pair]]) -> str:
+    """Describe a view and its click, or the one that came alone."""
+    view_id, (_, pair) = item
+    match pair:
+        case (None, click):
+            return f"{view_id}: {click['button']!r} too long after its view"
+        case (view, None):
+            return f"{view_id}: {view['page']}, no click"
+        case (view, click):
+            after = datetime.fromisoformat(click["at"]) - datetime.fromisoformat(view["at"])
+            seconds = after // timedelta(seconds=1)
+            return f"{view_id}: {view['page']}, {click['button']!r} after {seconds} seconds"
 
 
 graph = Dataflow("views_and_clicks")

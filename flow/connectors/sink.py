@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, TypeAlias, TypeVar
 
-import pyarrow as pa
+from flow.columns.record_batch import RecordBatch
 
 X = TypeVar("X")
 
@@ -47,7 +47,7 @@ class WriteContext:
     rewinds: int = 0
 
 
-Written: TypeAlias = "list[Any] | pa.RecordBatch"
+Written: TypeAlias = "list[Any] | RecordBatch"
 """Batch of items for a sink: a list of objects, or a record batch."""
 
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.backlog import behind_text
+from flow.columns.record_batch import RecordBatch
 from flow.errors import SourceError, TimestampError, printable, shorten
 from flow.instants import Instant, instant_us
 
@@ -67,7 +68,7 @@ class Invalid:
     inputs: list[BadInput]
 
 
-Batch: TypeAlias = "list[Any] | pa.RecordBatch | Invalid"
+Batch: TypeAlias = "list[Any] | RecordBatch | Invalid"
 """Items of `Source.read`: a list of objects, a record batch, or inputs that cannot be read."""
 
 
@@ -352,7 +353,7 @@ class PartitionedSource(Source[X]):
     @abstractmethod
     def read_partition(
         self, partition: str, start: Json, end: Json
-    ) -> Iterable[Sequence[X] | pa.RecordBatch | Invalid]:
+    ) -> Iterable[Sequence[X] | RecordBatch | Invalid]:
         """Read a partition from `start` to `end`, exclusive, in a worker, in batches.
 
         Every call must return the same items.

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from flow.columns.record_batch import RecordBatch
 from flow.dataflow import Dataflow
 from flow.durations import Duration, duration_us
 from flow.engine.epoch.context import Control, ReadUpTo, SourcePartition, Stats
@@ -77,7 +78,7 @@ class TestDriver:
     def send(
         self,
         step_id: str,
-        items: Iterable[Any] | pa.RecordBatch,
+        items: Iterable[Any] | RecordBatch,
         *,
         after: Duration = "0s",
         behind: bool = False,
@@ -95,7 +96,7 @@ class TestDriver:
 
     def send_all(
         self,
-        items: Mapping[str, Iterable[Any] | pa.RecordBatch],
+        items: Mapping[str, Iterable[Any] | RecordBatch],
         *,
         after: Duration = "0s",
         behind: bool | Collection[str] = False,

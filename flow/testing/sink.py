@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
-from typing_extensions import override
+from typing_extensions import TypeVar, override
 
 from flow.columns.chunks import rows_as_dicts
 from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
 from flow.connectors.source import Batch, Invalid
 
-X = TypeVar("X")
+X = TypeVar("X", default=Any)
 
 
 class TestingSink(Sink[X]):

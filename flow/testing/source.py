@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-from typing_extensions import override
+from typing_extensions import TypeVar, override
 
 from flow.checks import check_whole
 from flow.connectors.source import Batch, Json, Planner, Slice, Source, SourceLog, Split
 from flow.durations import Duration, duration_us
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 
-X = TypeVar("X")
+X = TypeVar("X", default=Any)
 
 
 @dataclass(frozen=True)
