@@ -81,7 +81,7 @@ def fill(files: int, late_us: int) -> tuple[MemoryLog, float]:
         if many == 1 and ticks.many != 1:
             begun = time.process_time()
         ticks.many = many
-        ticks.hours += 1  # a listing is due at most once a second
+        ticks.hours += 1  # The list skips a listing less than a second after the last one.
         listed.refresh()
         listed.release(len(listed), BEGIN_US + MONTH_US)
     return log, (time.process_time() - begun) / (files - sum(steps)) * 1e6
@@ -108,8 +108,8 @@ def start(home: str) -> dict[str, float]:
     before = _memory()
     begun, busy = time.perf_counter(), time.process_time()
     files = FileList(storage.log(LOG), lambda **_: [], follow=True)
-    taken, busy = time.perf_counter() - begun, time.process_time() - busy
-    return {"files": len(files), "seconds": taken, "CPU": busy, "MB": _memory() - before}
+    seconds, busy = time.perf_counter() - begun, time.process_time() - busy
+    return {"files": len(files), "seconds": seconds, "CPU": busy, "MB": _memory() - before}
 
 
 def _memory() -> float:
@@ -129,9 +129,9 @@ def measure(files: int, case: str) -> None:
     found = json.loads(done.stdout.splitlines()[-1])
     if found["files"] != files:
         raise SystemExit(f"{found['files']} files were read of {files}")
-    started = f"{found['seconds']:>10.2f}{found['CPU']:>10.2f}"
-    kept = f"{size / 1e6:>10.1f}{len(stored):>8}{found['MB']:>10.0f}"
-    print(f"{files:>12,}{case:>10}{started}{kept}{each_us:>10.0f}", flush=True)
+    times = f"{found['seconds']:>10.2f}{found['CPU']:>10.2f}"
+    sizes = f"{size / 1e6:>10.1f}{len(stored):>8}{found['MB']:>10.0f}"
+    print(f"{files:>12,}{case:>10}{times}{sizes}{each_us:>10.0f}", flush=True)
 
 
 def measure_listing(files: int) -> None:
@@ -144,9 +144,9 @@ def measure_listing(files: int) -> None:
         again = FileList(log, list, follow=True)
         peak, begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
         again._new(find_files([home], required=False))
-        taken = time.process_time() - begun
+        seconds = time.process_time() - begun
         more = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak
-        print(f"listing {files:,} files: {taken:.2f} s of processor time, {more / 1e3:.0f} MB")
+        print(f"listing {files:,} files: {seconds:.2f} s of processor time, {more / 1e3:.0f} MB")
 
 
 def main() -> None:

@@ -93,9 +93,9 @@ def main() -> int:
         seconds: dict[str, list[float]] = {who: [] for who in options.only}
         for _ in range(options.runs):
             for who in options.only:
-                took = one_run(broker, CONTESTANTS[who], options, (source, warm), expected)
-                print(f"{CONTESTANTS[who].title}: {took:.1f} s", flush=True)
-                seconds[who].append(took)
+                run_seconds = one_run(broker, CONTESTANTS[who], options, (source, warm), expected)
+                print(f"{CONTESTANTS[who].title}: {run_seconds:.1f} s", flush=True)
+                seconds[who].append(run_seconds)
     finally:
         broker.remove()
     show(seconds, options.messages)
@@ -160,7 +160,7 @@ def answers_of(who: Contestant, read: int, messages: list[Any]) -> Answers:
 
 def show(seconds: dict[str, list[float]], messages: int) -> None:
     """Print the table."""
-    medians = {who: statistics.median(took) for who, took in seconds.items()}
+    medians = {who: statistics.median(times) for who, times in seconds.items()}
     ours = [who for who in medians if CONTESTANTS[who].module == CONTESTANTS["ours"].module]
     heads = "".join(f" as long as {CONTESTANTS[who].title} |" for who in ours)
     print(f"\n| | median | messages/s |{heads}\n|---|---:|---:|{'---:|' * len(ours)}")

@@ -90,12 +90,12 @@ def measure(home: Path, keys: int, runs: int) -> list[dict[str, float]]:
     """Fill the checkpoint, then continue from it `runs` times; return the times of each run."""
     write_rows(home, [f"key {number}" for number in range(keys)])
     in_a_process(home)
-    taken: list[dict[str, float]] = []
+    times: list[dict[str, float]] = []
     for _ in range(runs):
         write_rows(home, [KEY])
-        taken.append(in_a_process(home))
+        times.append(in_a_process(home))
     check(home, keys, runs)
-    return taken
+    return times
 
 
 def check(home: Path, keys: int, runs: int) -> None:
@@ -104,9 +104,9 @@ def check(home: Path, keys: int, runs: int) -> None:
         line for file in (home / "out").rglob("*.jsonl") for line in file.read_text().splitlines()
     ]
     counts = sorted(json.loads(line)["count"] for line in lines)
-    (kept,) = (step.keys for step in status(home / "checkpoint").steps)
-    if counts != list(range(1, runs + 2)) or kept != keys:
-        raise SystemExit(f"{kept} keys were kept of {keys}, one was counted as {counts}")
+    (keys_in_state,) = (step.keys for step in status(home / "checkpoint").steps)
+    if counts != list(range(1, runs + 2)) or keys_in_state != keys:
+        raise SystemExit(f"{keys_in_state} keys were kept of {keys}, one was counted as {counts}")
 
 
 def main() -> None:
@@ -120,14 +120,14 @@ def main() -> None:
         print(json.dumps(go_on(arguments.home)))
         return
     with tempfile.TemporaryDirectory(prefix="flow-resume-") as home:
-        taken = measure(Path(home), arguments.keys, arguments.runs)
+        times = measure(Path(home), arguments.keys, arguments.runs)
         files = [file for file in (Path(home) / "checkpoint").rglob("*") if file.is_file()]
         size = sum(file.stat().st_size for file in files)
     print(
         f"seconds, {arguments.keys:,} keys, {size / 1e6:,.0f} MB, median of {arguments.runs} runs"
     )
     print("".join(f"{title:>14}" for title in COLUMNS.values()))
-    medians = [statistics.median(one[name] for one in taken) for name in COLUMNS]
+    medians = [statistics.median(one[name] for one in times) for name in COLUMNS]
     print("".join(f"{seconds:>14.1f}" for seconds in medians))
 
 

@@ -130,11 +130,11 @@ def make_flow(case: Case, home: Path) -> Dataflow:
     if case.windows > 1:
         windower = win.SlidingWindower("1m", f"{60_000 // case.windows}ms")
     clock: win.EventClock[Any] = win.EventClock("ts", "0s", on_idle="hold")
-    made: Any = win.aggregate_window("w", keyed, clock, windower, total=win.Sum("amount")).down
+    stream: Any = win.aggregate_window("w", keyed, clock, windower, total=win.Sum("amount")).down
     for level in range(1, case.levels):
-        again = op.key_on(f"again-{level}", made, lambda _: "all")
-        made = op.stateful_map(f"count-{level}", again, lambda n, _: ((n or 0) + 1, (n or 0) + 1))
-    op.output("out", made, ParquetSink(home / "out"))
+        again = op.key_on(f"again-{level}", stream, lambda _: "all")
+        stream = op.stateful_map(f"count-{level}", again, lambda n, _: ((n or 0) + 1, (n or 0) + 1))
+    op.output("out", stream, ParquetSink(home / "out"))
     return flow
 
 

@@ -137,12 +137,12 @@ COLUMNS = {
 
 def measure(count: int, keys: int, runs: int) -> dict[str, float]:
     """Return the median rates of several runs of each engine."""
-    taken: dict[str, list[float]] = {name: [] for name in COLUMNS}
+    all_rates: dict[str, list[float]] = {name: [] for name in COLUMNS}
     for engine in ENGINES:
         for _ in range(runs):
             for name, rate in engine(count, keys).items():
-                taken[name].append(rate)
-    return {name: statistics.median(rates) for name, rates in taken.items()}
+                all_rates[name].append(rate)
+    return {name: statistics.median(rates) for name, rates in all_rates.items()}
 
 
 def main() -> None:

@@ -48,8 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     budgets = Budgets.read()
     print(table(chosen, counts, budgets))
     if options.write:
-        kept = {name: budgets.by_kernel[name] for name in known if name in budgets.by_kernel}
-        Budgets(Setting.here(), {**kept, **counts}).write()
+        known_budgets = {
+            name: budgets.by_kernel[name] for name in known if name in budgets.by_kernel
+        }
+        Budgets(Setting.here(), {**known_budgets, **counts}).write()
         return 0
     problems = list(filter(None, (budgets.problem(*one) for one in counts.items())))
     print(*problems, sep="\n", end="\n" if problems else "", file=sys.stderr)
@@ -81,14 +83,14 @@ def times(kernels: Sequence[Kernel]) -> str:
 
 def seconds(kernel: Kernel) -> float:
     """Return the least time of several runs of a kernel's work."""
-    taken = []
+    all_seconds = []
     for _ in range(REPEATS):
         work = kernel.prepare()
         gc.collect()
         began = time.perf_counter()
         work()
-        taken.append(time.perf_counter() - began)
-    return min(taken)
+        all_seconds.append(time.perf_counter() - began)
+    return min(all_seconds)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -76,9 +76,9 @@ def run_query(query: Query, settings: Settings, number: int) -> Measured:
             rows = check(query.name, settings.tables.folder, result)
             report(f"the result is what DuckDB gives: {rows:,} rows")
 
-    taken = measure(query, settings, report, checked)
-    report(f"{taken.per_core:,.0f} events/s/core, {taken.seconds:.1f} s")
-    return taken
+    measured = measure(query, settings, report, checked)
+    report(f"{measured.per_core:,.0f} events/s/core, {measured.seconds:.1f} s")
+    return measured
 
 
 def say(text: str) -> None:

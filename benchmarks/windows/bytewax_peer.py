@@ -56,8 +56,8 @@ def _run(batches: list[list[Any]], wakes: bool) -> list[Any]:
     minutes = TumblingWindower(length=timedelta(microseconds=MINUTE_US), align_to=START)
     flow, closed = Dataflow("folding"), list[Any]()
     events = op.input("events", flow, _Ready(batches))
-    made = fold_window("windows", events, clock, minutes, float, _add, float.__add__)
-    op.output("out", made.down, _Kept(closed))
+    out = fold_window("windows", events, clock, minutes, float, _add, float.__add__)
+    op.output("out", out.down, _Kept(closed))
     run_main(flow)
     return closed
 

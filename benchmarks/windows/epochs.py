@@ -41,8 +41,8 @@ class Epoch:
     def of(cls, progress: dict[str, Any]) -> Epoch:
         """Return the epoch of a report of Spark."""
         start = datetime.fromisoformat(progress["timestamp"]).timestamp()
-        took = progress["durationMs"]
-        return cls(progress["batchId"], start, took.get("triggerExecution", 0) / 1000, progress)
+        seconds = progress["durationMs"].get("triggerExecution", 0) / 1000
+        return cls(progress["batchId"], start, seconds, progress)
 
 
 class EpochTimes:

@@ -41,8 +41,8 @@ def columns_flow(windows: str, source: Source[Any], sink: Sink[Any]) -> Dataflow
     flow = Dataflow("windows")
     keyed = op.key_on("by_key", op.input("events", flow, source), "key")
     clock: win.EventClock[Any] = win.EventClock("ts", wait_for_system_duration=WAIT)
-    made = win.aggregate_window("windows", keyed, clock, WINDOWERS[windows], **FIGURES[windows])
-    op.output("out", made.down, sink)
+    out = win.aggregate_window("windows", keyed, clock, WINDOWERS[windows], **FIGURES[windows])
+    op.output("out", out.down, sink)
     return flow
 
 
@@ -57,10 +57,10 @@ def folding_flow(source: Source[Any], sink: Sink[Any]) -> Dataflow:
     flow = Dataflow("folding")
     events = op.input("events", flow, source)
     clock: win.EventClock[Any] = win.EventClock(itemgetter(0), wait_for_system_duration=WAIT)
-    made = win.fold_window(
+    out = win.fold_window(
         "windows", events, clock, WINDOWERS["tumbling"], float, add, float.__add__
     )
-    op.output("out", made.down, sink)
+    op.output("out", out.down, sink)
     return flow
 
 

@@ -34,22 +34,22 @@ def interpreter_with(package: str, home: Path) -> str | None:
     if package not in OWN_ENVIRONMENTS or sys.version_info[:2] in WITH_WHEELS:
         return None
     commands, requirement = OWN_ENVIRONMENTS[package]
-    made = (
+    pythons = (
         _environment(path, requirement, home / f"{command}-{package}")
         for command in commands
         if (path := shutil.which(command)) is not None
     )
-    return next((python for python in made if python is not None), None)
+    return next((python for python in pythons if python is not None), None)
 
 
 def _environment(python: str, requirement: str, folder: Path) -> str | None:
     """Make a virtual environment with a package if needed; return its Python, or ``None``."""
-    made = folder / "bin" / "python"
-    install = [str(made), "-m", "pip", "install", "--quiet", requirement, "typing-extensions"]
+    path = folder / "bin" / "python"
+    install = [str(path), "-m", "pip", "install", "--quiet", requirement, "typing-extensions"]
     try:
-        if not made.exists():
+        if not path.exists():
             subprocess.run([python, "-m", "venv", folder], check=True)
         subprocess.run(install, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
-    return str(made)
+    return str(path)

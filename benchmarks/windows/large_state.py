@@ -113,9 +113,9 @@ def _run(job: Job, source: Touches) -> None:
     keyed = op.key_on("by_key", op.input("events", flow, source), "key")
     clock: win.EventClock[Any] = win.EventClock("ts", "10s")
     days = win.TumblingWindower("1d")
-    made = win.aggregate_window("windows", keyed, clock, days, total=win.Sum("amount"))
-    op.output("out", made.down, ParquetSink(job.out))
+    out = win.aggregate_window("windows", keyed, clock, days, total=win.Sum("amount"))
+    op.output("out", out.down, ParquetSink(job.out))
     summary = run(flow, recovery=RecoveryConfig(job.scratch), drain=False, system_time=START)
-    kept = summary.gauges["windows", "keys"]
-    if kept != source.keys or summary.stopped:
-        raise SystemExit(f"there should be {source.keys} keys in state, there are {kept}")
+    keys = summary.gauges["windows", "keys"]
+    if keys != source.keys or summary.stopped:
+        raise SystemExit(f"there should be {source.keys} keys in state, there are {keys}")

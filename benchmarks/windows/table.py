@@ -66,10 +66,10 @@ def as_text(all_measured: Sequence[Measured]) -> str:
     groups = [lines_of(one) for one in all_measured]
     rows = [HEADS, *(line for group in groups for line in group)]
     widths = [max(len(row[place]) for row in rows) for place in range(len(HEADS))]
-    made = [_aligned(HEADS, widths), _aligned(["-" * width for width in widths], widths)]
+    lines = [_aligned(HEADS, widths), _aligned(["-" * width for width in widths], widths)]
     for group in groups:
-        made += [_aligned(line, widths) for line in group]
-    return "\n".join(made)
+        lines += [_aligned(line, widths) for line in group]
+    return "\n".join(lines)
 
 
 def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
