@@ -1,16 +1,16 @@
-"""Measure the speed of windows, beside Spark's own, Bytewax, DuckDB and Polars.
+"""Compare the speed of windows with Spark's own windows, Bytewax, DuckDB and Polars.
 
 ::
 
     python benchmarks/compare.py                                # everything: hours
     python benchmarks/compare.py tumbling-10k session --rows 500000
     python benchmarks/compare.py --list
-    python benchmarks/compare.py --profile tumbling-10k         # where an epoch's time goes
+    python benchmarks/compare.py --profile tumbling-10k         # the parts of an epoch's time
 
 All contestants read the same generated events and run in turn, each time in a fresh process; the
-table shows medians. What they work out is compared as well. ``docs/performance.md`` says what each
-row measures. Peers come with ``pip install 'flow-windows[benchmarks]'``; those that are not
-installed are left out.
+table shows medians. The command also compares their answers. ``docs/performance.md`` explains each
+row. ``pip install 'flow-windows[benchmarks]'`` installs the peers; the command leaves out those
+that are not installed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     with tempfile.TemporaryDirectory(prefix="flow-benchmark-") as temporary:
         home = Path(options.folder or temporary)
-        bench = Bench(home, scale, options.runs, _said(), options.patience)
+        bench = Bench(home, scale, options.runs, _printer(), options.patience)
         if options.profile:
             print(profile_work(bench, works[options.profile]))
             return 0
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _measure(bench: Bench, works: Sequence[Work], options: argparse.Namespace) -> int:
-    """Measure works; what is done so far is on disk after each."""
+    """Measure works, and write all results to disk after each of them."""
     machine, measured, results = describe(ROOT), list[Measured](), Path(options.json)
     for work in works:
         measured.append(bench.measure(work))
@@ -76,7 +76,8 @@ def _write_markdown(path: Path, table: str) -> None:
     path.write_text(put_into(path.read_text("utf-8") if path.exists() else "", table), "utf-8")
 
 
-def _said() -> Say:
+def _printer() -> Say:
+    """Return a function that prints a text after the seconds since now."""
     started = time.monotonic()
     return lambda text: print(f"[{time.monotonic() - started:7.1f} s] {text}", flush=True)
 

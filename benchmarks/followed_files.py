@@ -1,14 +1,15 @@
 """The cost of the list of followed files after a month: seconds to start, bytes on disk, memory.
 
 Run with ``python benchmarks/followed_files.py [--files N ...] [--listed N]``. For each number of
-files the list of a source that found them one by one, and read them, is made and stored as a
-checkpoint has it; then a fresh process reads it. *Kept* files stay in their directory, so that all
-names are remembered; *removed* ones are taken away once they are read, and their names are
-forgotten after a week. A month has 43,200 minutes and 2,592,000 seconds.
+files the benchmark makes the list of a source that found and read them one by one, and stores the
+list as in a checkpoint; then a fresh process reads it. *Kept* files stay in their directory, so
+that no entry expires; *removed* files are removed after they are read, and their entries expire
+after a week. A month has 43,200 minutes and 2,592,000 seconds.
 
-*CPU s* and *each* are processor time of Python: to start, and for each file that is found. *Files*
-are those on disk, with Hadoop's checksums. With ``--listed N`` a directory of N files is made and
-listed, as a source does once a second or, if that is slow, in a tenth of the time.
+*CPU s* and *each* are processor time of Python: for the start, and for each file that is found.
+*Files* is the number of files on disk, with Hadoop's checksums. With ``--listed N`` the benchmark
+makes and lists a directory of N files. A source lists once a second or, if a listing is slow,
+spends a tenth of the time on listings.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ CASES = {"kept": duration_us(timedelta.max), "removed": LATE_US}
 
 
 class Ticks:
-    """Finds the files that have come since it was asked last, the earlier ones being gone."""
+    """Listing of the files that have appeared since the last call; earlier files are removed."""
 
     def __init__(self, files: int) -> None:
         self.apart_us = MONTH_US // files
@@ -64,12 +65,12 @@ def _written_us(number: int, ticks: Ticks) -> int:
 
 
 def fill(files: int, late_us: int) -> tuple[MemoryLog, float]:
-    """Make the log of a source that has found and read so many files.
+    """Make the log of a source that has found and read a number of files.
 
-    All but the last are found in a hundred listings, as one by one they would take too long.
+    A hundred listings find all files but the last, since one listing for each would take too long.
 
     Returns:
-        The log, and microseconds of processor time for each file that was found alone.
+        The log, and microseconds of processor time for each file that a listing of its own found.
     """
     log, ticks = MemoryLog(), Ticks(files)
     listed = FileList(log, ticks, follow=True, late_us=late_us, clock=lambda: ticks.hours * 3_600.0)
@@ -80,14 +81,14 @@ def fill(files: int, late_us: int) -> tuple[MemoryLog, float]:
         if many == 1 and ticks.many != 1:
             begun = time.process_time()
         ticks.many = many
-        ticks.hours += 1  # a listing is due at most once a second
+        ticks.hours += 1  # The list skips a listing less than a second after the last one.
         listed.refresh()
         listed.release(len(listed), BEGIN_US + MONTH_US)
     return log, (time.process_time() - begun) / (files - sum(steps)) * 1e6
 
 
 def store(storage: Storage, log: MemoryLog) -> None:
-    """Write a log as a checkpoint has it."""
+    """Write a log in the form that a checkpoint has."""
     stored = storage.log(LOG)
     summary = log.summary()
     if summary is not None:
@@ -100,15 +101,15 @@ def store(storage: Storage, log: MemoryLog) -> None:
 
 
 def start(home: str) -> dict[str, float]:
-    """Read a list as a run does that starts; called in a process of its own."""
+    """Read a list as the start of a run does; called in a process of its own."""
     spark = make_session("followed files", SparkSettings("local[2]"))
     storage = Storage(spark, home)
     storage.names("")
     before = _memory()
     begun, busy = time.perf_counter(), time.process_time()
     files = FileList(storage.log(LOG), lambda **_: [], follow=True)
-    taken, busy = time.perf_counter() - begun, time.process_time() - busy
-    return {"files": len(files), "seconds": taken, "CPU": busy, "MB": _memory() - before}
+    seconds, busy = time.perf_counter() - begun, time.process_time() - busy
+    return {"files": len(files), "seconds": seconds, "CPU": busy, "MB": _memory() - before}
 
 
 def _memory() -> float:
@@ -128,13 +129,13 @@ def measure(files: int, case: str) -> None:
     found = json.loads(done.stdout.splitlines()[-1])
     if found["files"] != files:
         raise SystemExit(f"{found['files']} files were read of {files}")
-    started = f"{found['seconds']:>10.2f}{found['CPU']:>10.2f}"
-    kept = f"{size / 1e6:>10.1f}{len(stored):>8}{found['MB']:>10.0f}"
-    print(f"{files:>12,}{case:>10}{started}{kept}{each_us:>10.0f}", flush=True)
+    times = f"{found['seconds']:>10.2f}{found['CPU']:>10.2f}"
+    sizes = f"{size / 1e6:>10.1f}{len(stored):>8}{found['MB']:>10.0f}"
+    print(f"{files:>12,}{case:>10}{times}{sizes}{each_us:>10.0f}", flush=True)
 
 
 def measure_listing(files: int) -> None:
-    """Make a directory, and print what listing it takes."""
+    """Make a directory, and print the time and memory of listing it."""
     with tempfile.TemporaryDirectory(prefix="flow-listed-") as home:
         for number in range(files):
             Path(home, f"{number:012d}.jsonl").write_bytes(b"\n")
@@ -143,9 +144,9 @@ def measure_listing(files: int) -> None:
         again = FileList(log, list, follow=True)
         peak, begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
         again._new(find_files([home], required=False))
-        taken = time.process_time() - begun
+        seconds = time.process_time() - begun
         more = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak
-        print(f"listing {files:,} files: {taken:.2f} s of processor time, {more / 1e3:.0f} MB")
+        print(f"listing {files:,} files: {seconds:.2f} s of processor time, {more / 1e3:.0f} MB")
 
 
 def main() -> None:

@@ -1,15 +1,15 @@
-"""Kafka → tumbling sum → Kafka: ours, Spark SQL and Quix Streams on the same broker.
+"""Kafka → tumbling sum → Kafka: flow-windows, Spark SQL and Quix Streams on the same broker.
 
     python benchmarks/kafka.py [--messages N] [--epoch N] [--runs N] [--spark PYTHON]
         [--quix PYTHON]
 
-A broker is started as the tests do, with Maven and Java. Each contestant runs
-in a process of its own, one after the other, in turns; what is timed is a whole run, from the start
-of the query or the application to its end, with Spark itself started and warm. Answers are compared
-with those that plain Python gives. Ours runs twice, since Spark SQL and Quix Streams write at least
-once, and once more through Spark's own connector for Kafka. ``--quix`` is an interpreter that has
-Quix Streams, which asks for another version of the client than ours may use, and ``--spark`` one
-that has a version of Spark whose connector for Kafka can be had.
+The benchmark starts a broker as the tests do, with Maven and Java. Contestants take turns, each in
+a process of its own. The time is that of a whole run, from the start of the query or the
+application to its end, with Spark itself started and warm. The benchmark compares the answers with
+those of plain Python. flow-windows runs exactly once, and at least once, as Spark SQL and Quix
+Streams do, and a third time through Spark's own connector for Kafka. ``--quix`` is an interpreter
+with Quix Streams, which needs another version of the client, and ``--spark`` an interpreter with a
+version of Spark whose connector for Kafka is available.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ WARM = 500_000
 
 @dataclass(frozen=True)
 class Contestant:
-    """Who does the job.
+    """A library that runs the job.
 
     Attributes:
         title: its name in the table.
-        module: what to run.
-        guarantee: what its sink promises.
-        python: the option that names its interpreter; this one if there is none.
+        module: the module to run.
+        guarantee: the guarantee of its sink.
+        python: the option that names its interpreter; by default this process's interpreter.
     """
 
     title: str
@@ -71,7 +71,7 @@ CONTESTANTS = {
 
 
 def main() -> int:
-    """Measure, compare and show."""
+    """Measure the contestants, compare their answers, and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--messages", type=int, default=2_000_000)
     parser.add_argument("--epoch", type=int, default=4_000_000)
@@ -93,9 +93,9 @@ def main() -> int:
         seconds: dict[str, list[float]] = {who: [] for who in options.only}
         for _ in range(options.runs):
             for who in options.only:
-                took = one_run(broker, CONTESTANTS[who], options, (source, warm), expected)
-                print(f"{CONTESTANTS[who].title}: {took:.1f} s", flush=True)
-                seconds[who].append(took)
+                run_seconds = one_run(broker, CONTESTANTS[who], options, (source, warm), expected)
+                print(f"{CONTESTANTS[who].title}: {run_seconds:.1f} s", flush=True)
+                seconds[who].append(run_seconds)
     finally:
         broker.remove()
     show(seconds, options.messages)
@@ -109,7 +109,7 @@ def one_run(
     topics: tuple[str, str],
     expected: Answers,
 ) -> float:
-    """Let a contestant do the job, and look at what it wrote; returns its seconds."""
+    """Run the job with a contestant, check its answers, and return its seconds."""
     source, warm = topics
     sink = broker.topic(f"sums-{uuid.uuid4().hex[:8]}", PARTITIONS)
     broker.topic(f"{sink}-warm", PARTITIONS)
@@ -148,7 +148,7 @@ def one_run(
 
 
 def answers_of(who: Contestant, read: int, messages: list[Any]) -> Answers:
-    """What a contestant's topic holds, that has read so many messages."""
+    """Return the sums in a contestant's topic, after it has read `read` messages."""
     if who is CONTESTANTS["quix"]:
         return read_answers(messages, read, lambda value: int(value["start"]), "value")
 
@@ -160,7 +160,7 @@ def answers_of(who: Contestant, read: int, messages: list[Any]) -> Answers:
 
 def show(seconds: dict[str, list[float]], messages: int) -> None:
     """Print the table."""
-    medians = {who: statistics.median(took) for who, took in seconds.items()}
+    medians = {who: statistics.median(times) for who, times in seconds.items()}
     ours = [who for who in medians if CONTESTANTS[who].module == CONTESTANTS["ours"].module]
     heads = "".join(f" as long as {CONTESTANTS[who].title} |" for who in ours)
     print(f"\n| | median | messages/s |{heads}\n|---|---:|---:|{'---:|' * len(ours)}")

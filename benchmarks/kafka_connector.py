@@ -1,6 +1,6 @@
-"""Our engine at work on `benchmarks.kafka_job`, reading through Spark's own connector for Kafka.
+"""flow-windows on `benchmarks.kafka_job`, reading through Spark's own connector for Kafka.
 
-The connector comes from Maven Central. There is none for Spark 4.3 yet; that of 4.2 works.
+The connector is from Maven Central. There is none for Spark 4.3 yet; that of 4.2 works.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 
 
 def work(job: Job) -> float:
-    """Seconds of a whole call of `run`, Spark being warm."""
+    """Return the seconds of a whole call of `run`, after a warm-up of Spark."""
     builder = SparkSession.builder.appName("connector").master("local[2]")
     builder = builder.config("spark.driver.memory", "3g").config("spark.ui.enabled", "false")
     spark = builder.config("spark.jars.packages", CONNECTOR).getOrCreate()
@@ -31,7 +31,7 @@ def work(job: Job) -> float:
             recovery=RecoveryConfig(f"{job.scratch}/{name}"),
             trigger="available",
             drain=True,
-            # Nothing is late then, however slow the machine.
+            # With constant system time no value is late, however slow the machine is.
             system_time=START_MS / 1000,
         )
 

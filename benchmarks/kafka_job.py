@@ -1,10 +1,10 @@
 """Task of each contestant of `benchmarks/kafka.py`, and the topic that it reads.
 
-A message has a key, a time and a value, a JSON object of some 130 bytes, such as an order may be.
-The amounts of each key are summed up in windows of ten seconds of the messages' time, and each sum
-becomes a message with the same key.
-After the last message comes one for each key hours later, which closes all windows before it;
-the windows of these are not compared.
+A message has a key, a time and a value: an order, a JSON object of some 130 bytes. The contestant
+sums the amounts of each key in windows of ten seconds of the messages' time, and each sum becomes a
+message with the same key. After the last message the topic has one message for each key, hours
+later, which closes all earlier windows. The benchmark does not compare the windows of these
+messages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LATER_MS = 3_600_000
 PARTITIONS = 4
 
 Answers = dict[tuple[str, int], int]
-"""The sum of each key and window, by when it opens."""
+"""The sum of each key and window; a window is its open time in milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class Job:
         source: the topic to read.
         sink: the topic to write to.
         warm: a small topic of the same kind, to be read first.
-        messages: how many messages the topic has.
-        epoch: how many messages an epoch, or a micro-batch, takes at most.
-        guarantee: what its sink is to promise, where there is a choice.
+        messages: the number of messages in the topic.
+        epoch: the greatest number of messages in an epoch, or a micro-batch.
+        guarantee: the guarantee of its sink, if the contestant has a choice.
         scratch: a folder for checkpoints.
     """
 
@@ -55,7 +55,7 @@ class Job:
 
 
 def run_as_asked(contestant: Callable[[Job], float]) -> None:
-    """Do the job on the command line, and print the seconds that it took."""
+    """Run the job of the command line, and print its seconds."""
     parser = argparse.ArgumentParser()
     for field in fields(Job):
         kind = int if field.type == "int" else str
@@ -65,7 +65,7 @@ def run_as_asked(contestant: Callable[[Job], float]) -> None:
 
 
 def amounts(messages: int) -> list[tuple[str, int, int]]:
-    """Key, time in milliseconds and amount of each message."""
+    """Return the key, the time in milliseconds and the amount of each message."""
     rng = random.Random(1)
     found = [
         (f"k{rng.randrange(KEYS)}", START_MS + number, rng.randrange(100))
@@ -76,7 +76,7 @@ def amounts(messages: int) -> list[tuple[str, int, int]]:
 
 
 def order(key: str, at: int, amount: int) -> str:
-    """A message's value."""
+    """Return the value of a message."""
     return (
         f'{{"order": "{at:x}-{key}", "shop": "{key}", "placed": {at}, "amount": {amount}, '
         f'"currency": "EUR", "paid": {"true" if amount % 3 else "false"}, "items": {amount % 7}}}'
@@ -84,7 +84,7 @@ def order(key: str, at: int, amount: int) -> str:
 
 
 def answers_to(messages: int) -> Answers:
-    """What is to come of so many messages."""
+    """Return the expected sums of the first `messages` messages."""
     answers: Answers = {}
     for key, at, amount in amounts(messages)[:messages]:
         window = key, at // WINDOW_MS * WINDOW_MS
@@ -93,7 +93,7 @@ def answers_to(messages: int) -> Answers:
 
 
 def fill(servers: str, topic: str, messages: int) -> int:
-    """Write the messages to a topic; returns how many there are."""
+    """Write the messages to a topic, and return their number."""
     from confluent_kafka import Producer
 
     producer = Producer(
@@ -117,12 +117,12 @@ def fill(servers: str, topic: str, messages: int) -> int:
 def read_answers(
     messages: list[Any], read: int, opens: Callable[[dict[str, Any]], int], sum_: str
 ) -> Answers:
-    """The sums that a contestant has written, without those of the messages that end windows.
+    """Return a contestant's sums, without those of the messages that close windows.
 
     Args:
-        messages: what is in its topic.
-        read: how many messages it has read.
-        opens: when a window opens, in milliseconds, by a message's value.
+        messages: the messages in its topic.
+        read: the number of messages that the contestant has read.
+        opens: returns the open time of a window in milliseconds, from the value of a message.
         sum_: the field of the sum.
     """
     answers: Answers = {}
@@ -134,7 +134,7 @@ def read_answers(
 
 
 def seconds_of(call: Callable[[], Any]) -> float:
-    """How long a call takes."""
+    """Return the seconds that a call takes."""
     began = time.monotonic()
     call()
     return time.monotonic() - began

@@ -1,4 +1,4 @@
-"""Our engine at work on `benchmarks.kafka_job`, with recovery: exactly or at least once."""
+"""flow-windows on `benchmarks.kafka_job`, with recovery: exactly or at least once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from recovery import RecoveryConfig
 
 
 def own_source(job: Job, topic: str) -> KafkaSource:
-    """A topic of orders, up to its present end."""
+    """Return the source of a topic of orders, up to the topic's present end."""
     return KafkaSource(
         job.servers,
         topic,
@@ -30,7 +30,7 @@ def own_source(job: Job, topic: str) -> KafkaSource:
 
 
 def make_flow(job: Job, source: Source[Any], sink: str) -> Dataflow:
-    """Sums of each key in ten seconds."""
+    """Return a flow that sums the amounts of each key in windows of ten seconds."""
     flow = Dataflow("kafka")
     sums = win.aggregate_window(
         "sums",
@@ -44,7 +44,7 @@ def make_flow(job: Job, source: Source[Any], sink: str) -> Dataflow:
 
 
 def work(job: Job) -> float:
-    """Seconds of a whole call of `run`, Spark being warm."""
+    """Return the seconds of a whole call of `run`, after a warm-up of Spark."""
     spark = make_session("kafka", SparkSettings("local[2]", {"spark.driver.memory": "3g"}))
     warm = make_flow(job, own_source(job, job.warm), f"{job.sink}-warm")
     flow = make_flow(job, own_source(job, job.source), job.sink)
@@ -54,7 +54,7 @@ def work(job: Job) -> float:
             one,
             spark=spark,
             recovery=RecoveryConfig(f"{job.scratch}/{name}"),
-            # Nothing is late then, however slow the machine.
+            # With constant system time no value is late, however slow the machine is.
             system_time=START_MS / 1000,
         )
 

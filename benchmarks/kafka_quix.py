@@ -1,4 +1,4 @@
-"""Quix Streams at work on `benchmarks.kafka_job`: at least once, its default, in one process."""
+"""Quix Streams on `benchmarks.kafka_job`: at least once, its default, in one process."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from benchmarks.kafka_job import GRACE_SECONDS, WINDOW_MS, Job, answers_to, run_
 
 
 def work(job: Job) -> float:
-    """Seconds of a whole run."""
+    """Return the seconds of a whole run."""
     logging.disable(logging.WARNING)
-    # Its libraries warn of each other.
+    # The libraries of Quix Streams warn of each other.
     warnings.simplefilter("ignore")
     app = Application(
         broker_address=job.servers,
@@ -36,7 +36,7 @@ def work(job: Job) -> float:
         .final()
         .to_topic(sink)
     )
-    # What is counted are results, each of a window that has closed.
+    # Quix Streams counts results; each is the sum of a closed window.
     results = len(answers_to(job.messages))
     return seconds_of(lambda: app.run(count=results, collect=False))
 

@@ -1,8 +1,8 @@
-"""Spark SQL at work on `benchmarks.kafka_job`: at least once, which is what its Kafka sink can do.
+"""Spark SQL on `benchmarks.kafka_job`: at least once, the only guarantee of its Kafka sink.
 
-State store, partitions and compilers are as in `benchmarks.windows.spark_peer`. Its connector comes
-from Maven Central, or from the jars that the environment variable SPARK_KAFKA_JARS lists, with
-commas between.
+State store, partitions and compilers are as in `benchmarks.windows.spark_peer`. The connector is
+from Maven Central, or from the jars that the environment variable SPARK_KAFKA_JARS lists, separated
+by commas.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarks.windows.spark_peer import CONF
 
 
 def work(job: Job) -> float:
-    """Seconds from the start of the query to its end, Spark being warm."""
+    """Return the seconds from the start of the query to its end, after a warm-up of Spark."""
     builder = SparkSession.builder.appName("peer").master("local[2]")
     own = {"spark.sql.shuffle.partitions": "2", **_connector()}
     for name, value in {**CONF, **own}.items():
@@ -30,7 +30,7 @@ def work(job: Job) -> float:
 
 
 def _connector() -> dict[str, str]:
-    """Where Spark finds its connector: in the jars that SPARK_KAFKA_JARS lists, or fetched."""
+    """Return the settings of the connector: the jars in SPARK_KAFKA_JARS, or its coordinates."""
     jars = os.environ.get("SPARK_KAFKA_JARS")
     if jars:
         return {"spark.jars": jars}

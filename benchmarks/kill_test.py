@@ -1,4 +1,4 @@
-"""Kill a flow many times, at random moments, and compare what it writes with a run left alone.
+"""Kill a flow many times, at random moments, and compare its output with an uninterrupted run's.
 
 ::
 
@@ -6,17 +6,18 @@
                                    [--hours 20] [--epochs 40] [--folder DIR]
 
 The flow has two inputs, two levels of keyed steps, sessions, two joins, and two file sinks; see
-``tests/faults/shop.py``. Each of its runs is a process of its own and is killed with SIGKILL, its
-driver, its JVM, or both, until the flow is done. Between two runs, some of the recovery tools are
-run on its checkpoint, and killed too: ``verify``, ``rewind`` to an epoch some back, ``rescale`` to
-another layout, and ``relocate`` once the checkpoint has been moved to another folder. Then inputs
+``tests/faults/shop.py``. Each of its runs is a process of its own. SIGKILL kills its driver, its
+JVM, or both, until the flow is done. Between two runs, the test uses some of the recovery tools on
+the checkpoint, and kills them too: ``verify``, ``rewind`` to an earlier epoch, ``rescale`` to
+another layout, and ``relocate`` after the checkpoint has been moved to another folder. Then inputs
 end, the flow is drained, and the next flow begins.
 
-``--at-once 2`` kills two flows side by side; ``--only runs`` uses no tools, and with
-``--only tools`` runs are asked to stop instead; ``--hours 6 --epochs 12`` makes smaller flows. It
-ends with 0 if every flow has written exactly what the run left alone has, and has kept the same
-state, before it was drained and afterwards. Where ``rescale`` has changed the layout, what ends as
-the flow is drained may be numbered in another order: between keys none is promised.
+``--at-once 2`` kills two flows at the same time; ``--only runs`` uses no tools, and with
+``--only tools`` the test asks runs to stop instead; ``--hours 6 --epochs 12`` makes smaller flows.
+The command exits with 0 if every flow has written exactly the output of the uninterrupted run, and
+has kept the same state, before it was drained and afterwards. After ``rescale`` has changed the
+layout, windows that close as the flow is drained may be numbered in another order, since the flow
+promises no order between keys.
 """
 
 from __future__ import annotations
@@ -53,14 +54,14 @@ DRAINED = ("--now", STANDING)
 
 @dataclass(frozen=True)
 class Golden:
-    """Results and state of a run that nobody kills: with its windows open, and drained."""
+    """Results and state of an uninterrupted run: with its windows open, and drained."""
 
     opened: tuple[Results, State]
     drained: tuple[Results, State]
 
 
 def main() -> None:
-    """Kill, compare, and say what was seen."""
+    """Kill flows, compare their outputs, and print a summary."""
     options = _parser().parse_args()
     seed = random.randrange(10**6) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
@@ -68,8 +69,8 @@ def main() -> None:
     folder = Path(options.folder or tempfile.mkdtemp(prefix="flow-kills-"))
     spark = make_session("kill-test", SparkSettings("local[1]", {"spark.driver.memory": "1g"}))
     golden = left_alone(folder / "golden", size, spark)
-    said = f"it writes {dict(golden.drained[0].kinds())}, and kept {_keys(golden.opened[1])}"
-    print(f"left alone {said} keys before it was drained", flush=True)
+    output = f"it writes {dict(golden.drained[0].kinds())}, and kept {_keys(golden.opened[1])}"
+    print(f"left alone {output} keys before it was drained", flush=True)
     hunt = Hunt(folder, size, spark, golden, options.kills, options.only)
     rngs = [random.Random(f"{seed}, {number}") for number in range(options.at_once)]
     with ThreadPoolExecutor(options.at_once) as pool:
@@ -82,16 +83,16 @@ def main() -> None:
 
 @dataclass
 class Hunt:
-    """Killing flow after flow until there have been enough kills.
+    """A series of flows that are killed, until there have been enough kills.
 
     Attributes:
-        folder: where each flow gets a folder.
-        size: how large each of them is.
-        spark: what reads state.
-        golden: what each of them has to write and keep.
-        kills: how many are enough.
+        folder: the parent of the flows' folders.
+        size: the size of each flow.
+        spark: the session that reads state.
+        golden: the expected results and state of each flow.
+        kills: the number of kills to reach.
         only: ``"runs"`` or ``"tools"`` to kill nothing else.
-        tally: what was seen so far.
+        tally: the counts so far.
     """
 
     folder: Path
@@ -115,7 +116,7 @@ class Hunt:
                 with no_leftovers() as children:
                     self._kill_flow(shop, killer, children)
             except BaseException as error:
-                self.kills = 0  # Other threads end with the flow that they are at.
+                self.kills = 0  # Other threads end after their current flow.
                 print(f"flow {number}, in {shop.home}: {error}", flush=True)
                 raise
             shutil.rmtree(shop.home)
@@ -128,10 +129,10 @@ class Hunt:
             shop.options = options
             kill_until_done(shop, killer, children, self.tally, self.kills, self._report, between)
             got, wanted = shop.results(), golden[0]
-            if options is DRAINED and shop.identity["generation"]:  # it was moved to other layouts
+            if options is DRAINED and shop.identity["generation"]:  # `rescale` changed the layout
                 got, wanted = got.in_any_layout(), wanted.in_any_layout()
             assert_same(got, wanted)
-            with self._reading:  # which sets what all reading of a session goes by
+            with self._reading:  # Reading state sets configuration that the session shares.
                 assert_same_state(shop.state(self.spark), golden[1])
         self.tally.finished += 1
 
@@ -141,7 +142,7 @@ class Hunt:
 
 
 def left_alone(home: Path, size: Size, spark: SparkSession) -> Golden:
-    """Run a flow that nobody kills, and return its results and state."""
+    """Run a flow without interruption, and return its results and state."""
     shop = _new_shop(home, size)
     found = []
     for options in (OPEN, DRAINED):
@@ -154,7 +155,7 @@ def left_alone(home: Path, size: Size, spark: SparkSession) -> Golden:
 
 
 def assert_same_state(got: State, wanted: State) -> None:
-    """The same keys with the same state; shows one that differs."""
+    """Raise unless both have the same keys with the same state; the error shows a difference."""
     differing = sorted(key for key in {*got, *wanted} if got.get(key) != wanted.get(key))
     if differing:
         one = differing[0]

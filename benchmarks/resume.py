@@ -1,10 +1,11 @@
 """Seconds from the start of a run to its first new epoch, with much state in the checkpoint.
 
 Run with ``python benchmarks/resume.py [--keys N] [--runs N]``. A first run fills a checkpoint with
-a count for each key. Then, again and again, one row is put beside those that were read, and a fresh
-process goes on; the figures are medians of these. *Spark* is the start of its session, *first
-epoch* counts from the call of `run` to the end of the epoch that reads the row, *whole* to the end
-of `run`. In the end all keys must be there, and the row's key counted once for each run.
+a count for each key. Each further run adds one row to the input and continues in a fresh process;
+the times are medians of these runs. *Spark* is the start of the session, *first epoch* is the time
+from the call of `run` to the end of the epoch that reads the row, *whole* that to the end of `run`.
+At the end the benchmark checks that the state has all keys, and that the row's key was counted once
+for each run.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ COLUMNS = {"session": "Spark", "epoch": "first epoch", "whole": "whole"}
 
 
 def make_flow(home: Path) -> Dataflow:
-    """Count the rows of each key, and write the counts of one."""
+    """Return a flow that counts the rows of each key, and writes the counts of one key."""
     flow = Dataflow("resume")
     source = ParquetSource(home / "in", rows_per_epoch=EPOCH_ROWS, follow=True)
     keyed = op.key_on("key", op.input("in", flow, source), "id")
@@ -51,17 +52,17 @@ def _add_one(count: int | None, row: Any) -> tuple[int, int]:  # noqa: ARG001
 
 
 def write_rows(home: Path, ids: Sequence[str]) -> None:
-    """Put a file beside those that are there."""
+    """Add a file to the input folder."""
     folder = home / "in"
     folder.mkdir(exist_ok=True)
     number = len(list(folder.glob("*.parquet")))
-    written = folder / f".{number}"  # not seen before it is whole
-    pq.write_table(pa.table({"id": ids}), written, row_group_size=EPOCH_ROWS // 2)
-    written.rename(folder / f"{number:06d}.parquet")
+    temporary = folder / f".{number}"  # The source does not see the file until it is whole.
+    pq.write_table(pa.table({"id": ids}), temporary, row_group_size=EPOCH_ROWS // 2)
+    temporary.rename(folder / f"{number:06d}.parquet")
 
 
 def go_on(home: Path) -> dict[str, float]:
-    """Read what is new, and say how long that took; called in a process of its own."""
+    """Read the new rows, and return the times; called in a process of its own."""
     ends: list[float] = []
     begun = time.perf_counter()
     spark = make_session("resume", SparkSettings("local[2]"))
@@ -79,33 +80,33 @@ def go_on(home: Path) -> dict[str, float]:
 
 
 def in_a_process(home: Path) -> dict[str, float]:
-    """What `go_on` says in a process of its own."""
+    """Call `go_on` in a process of its own, and return its result."""
     command = [sys.executable, __file__, "--home", str(home)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 def measure(home: Path, keys: int, runs: int) -> list[dict[str, float]]:
-    """Fill the checkpoint, then go on from it some times."""
+    """Fill the checkpoint, then continue from it `runs` times; return the times of each run."""
     write_rows(home, [f"key {number}" for number in range(keys)])
     in_a_process(home)
-    taken: list[dict[str, float]] = []
+    times: list[dict[str, float]] = []
     for _ in range(runs):
         write_rows(home, [KEY])
-        taken.append(in_a_process(home))
+        times.append(in_a_process(home))
     check(home, keys, runs)
-    return taken
+    return times
 
 
 def check(home: Path, keys: int, runs: int) -> None:
-    """Make sure that every run went on from the state of the one before, and none lost a key."""
+    """Check that every run continued from the state of the run before, and that no key is lost."""
     lines = [
         line for file in (home / "out").rglob("*.jsonl") for line in file.read_text().splitlines()
     ]
     counts = sorted(json.loads(line)["count"] for line in lines)
-    (kept,) = (step.keys for step in status(home / "checkpoint").steps)
-    if counts != list(range(1, runs + 2)) or kept != keys:
-        raise SystemExit(f"{kept} keys were kept of {keys}, one was counted as {counts}")
+    (keys_in_state,) = (step.keys for step in status(home / "checkpoint").steps)
+    if counts != list(range(1, runs + 2)) or keys_in_state != keys:
+        raise SystemExit(f"{keys_in_state} keys were kept of {keys}, one was counted as {counts}")
 
 
 def main() -> None:
@@ -119,14 +120,14 @@ def main() -> None:
         print(json.dumps(go_on(arguments.home)))
         return
     with tempfile.TemporaryDirectory(prefix="flow-resume-") as home:
-        taken = measure(Path(home), arguments.keys, arguments.runs)
+        times = measure(Path(home), arguments.keys, arguments.runs)
         files = [file for file in (Path(home) / "checkpoint").rglob("*") if file.is_file()]
         size = sum(file.stat().st_size for file in files)
     print(
         f"seconds, {arguments.keys:,} keys, {size / 1e6:,.0f} MB, median of {arguments.runs} runs"
     )
     print("".join(f"{title:>14}" for title in COLUMNS.values()))
-    medians = [statistics.median(one[name] for one in taken) for name in COLUMNS]
+    medians = [statistics.median(one[name] for one in times) for name in COLUMNS]
     print("".join(f"{seconds:>14.1f}" for seconds in medians))
 
 

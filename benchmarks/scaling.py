@@ -4,10 +4,9 @@
 
     python benchmarks/scaling.py [--only keys,levels] [--epochs 5]
 
-Each line is a flow of its own over made events, in epochs that are all alike, streaming with
-recovery. The figures are medians over the epochs, after two that do not count: seconds by the
-clock, and processor time, of Python and of the JVM apart, Linux only. ``docs/scaling.md`` says what
-they mean.
+Each line is a flow over generated events, in equal epochs, streaming with recovery. The times are
+medians over the epochs, after two that do not count: elapsed seconds, and processor time, of Python
+and of the JVM apart, Linux only. ``docs/scaling.md`` explains them.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from recovery import RecoveryConfig
 START = datetime(2024, 1, 1, tzinfo=UTC)
 SKIPPED = 2
 EPOCH_US = 120_000_000
-"""How much of the events' time goes by in an epoch."""
+"""The event time of an epoch."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -52,12 +51,12 @@ class Case:
     """A flow to time.
 
     Attributes:
-        rows: rows an epoch.
-        keys: keys they fall on.
-        windows: windows each is in.
-        levels: keyed steps, one after the other.
-        shards: shards.
-        cores: cores, and partitions.
+        rows: the number of rows in an epoch.
+        keys: the number of keys of these rows.
+        windows: the number of windows of each row.
+        levels: the number of keyed steps, one after the other.
+        shards: the number of shards.
+        cores: the number of cores, and of partitions.
     """
 
     rows: int = 500_000
@@ -83,7 +82,7 @@ CASES: dict[str, list[Case]] = {
 
 @dataclass(frozen=True)
 class Spent:
-    """What has been spent so far: seconds by the clock, and of processors."""
+    """Elapsed seconds, and seconds of processor time of Python and of the JVM."""
 
     clock: float
     python: float
@@ -91,7 +90,7 @@ class Spent:
 
     @classmethod
     def now(cls) -> Spent:
-        """What this process and those below it have spent."""
+        """Return the times of this process and its descendants so far."""
         of_kind = {"python": 0.0, "jvm": 0.0}
         for process in {os.getpid(), *descendants(os.getpid())}:
             try:
@@ -104,7 +103,7 @@ class Spent:
         return cls(time.perf_counter(), **of_kind)
 
     def since(self, before: Spent) -> Spent:
-        """What has been spent between two moments."""
+        """Return the times between two moments."""
         return Spent(self.clock - before.clock, self.python - before.python, self.jvm - before.jvm)
 
 
@@ -123,7 +122,7 @@ def write_events(case: Case, folder: Path, epochs: int) -> None:
 
 
 def make_flow(case: Case, home: Path) -> Dataflow:
-    """Sums of windows of a minute, and on further levels running totals of all of them."""
+    """Return a flow with sums of windows of a minute, and on further levels running counts."""
     flow = Dataflow("scaling")
     source = ParquetSource(home / "in", rows_per_epoch=case.rows)
     keyed: Any = op.key_on("key", op.input("in", flow, source), "key")
@@ -131,16 +130,16 @@ def make_flow(case: Case, home: Path) -> Dataflow:
     if case.windows > 1:
         windower = win.SlidingWindower("1m", f"{60_000 // case.windows}ms")
     clock: win.EventClock[Any] = win.EventClock("ts", "0s", on_idle="hold")
-    made: Any = win.aggregate_window("w", keyed, clock, windower, total=win.Sum("amount")).down
+    stream: Any = win.aggregate_window("w", keyed, clock, windower, total=win.Sum("amount")).down
     for level in range(1, case.levels):
-        again = op.key_on(f"again-{level}", made, lambda _: "all")
-        made = op.stateful_map(f"count-{level}", again, lambda n, _: ((n or 0) + 1, (n or 0) + 1))
-    op.output("out", made, ParquetSink(home / "out"))
+        again = op.key_on(f"again-{level}", stream, lambda _: "all")
+        stream = op.stateful_map(f"count-{level}", again, lambda n, _: ((n or 0) + 1, (n or 0) + 1))
+    op.output("out", stream, ParquetSink(home / "out"))
     return flow
 
 
 def measured(case: Case, epochs: int) -> Spent:
-    """What an epoch of a flow takes."""
+    """Return the median times of an epoch of a flow."""
     spark = make_session("scaling", SparkSettings(f"local[{case.cores}]"))
     moments: list[Spent] = []
     with tempfile.TemporaryDirectory(prefix="flow-scaling-") as scratch:
@@ -165,7 +164,7 @@ def _parts(spent: Spent) -> tuple[float, float, float]:
 
 
 def print_line(case: Case, spent: Spent) -> None:
-    """One line of the table."""
+    """Print one line of the table."""
     of_row = 1e6 * (spent.python + spent.jvm) / case.rows
     print(
         f"{case.rows:>9,} {case.keys:>9,} {case.windows:>7} {case.levels:>6} {case.shards:>6} "
@@ -187,7 +186,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "     rows      keys windows levels shards cores ms/epoch python ms jvm ms µs cpu/row",
             flush=True,
         )
-        measured(SMALL, 3)  # so that no line holds the start of Spark
+        measured(SMALL, 3)  # A warm-up, so that no line includes the start of Spark.
     for case in [case for name in names for case in CASES[name]]:
         if case.cores == 1 and not options.one_core:
             again = ["--only", "cores", "--one-core", "--epochs", str(options.epochs)]

@@ -1,9 +1,9 @@
 """Items a second through ``map -> key_on -> stateful_map``: streaming, batch and in process.
 
-Run with ``python benchmarks/stateful_map.py [--items N] [--runs N]``. Each figure is the median of
-the runs, taken in one session after a warm-up. *Whole* counts from the call of `run` to its end, so
-it holds the start of the query; *running* counts from the end of the first epoch to the end of the
-last. The streaming engine cuts the input into epochs of 500 000 items, with its state in a
+Run with ``python benchmarks/stateful_map.py [--items N] [--runs N]``. Each rate is the median of
+the runs, in one session after a warm-up. *Whole* counts from the call of `run` to its end, so
+it includes the start of the query; *running* counts from the end of the first epoch to the end of
+the last. The streaming engine cuts the input into epochs of 500 000 items, with its state in a
 checkpoint.
 """
 
@@ -55,7 +55,7 @@ class Numbers(PartitionedSource[int]):
 
 
 class CountingSink(Sink[Any]):
-    """Counts what it gets."""
+    """Sink that counts its items."""
 
     def __init__(self) -> None:
         self.items = 0
@@ -70,7 +70,7 @@ class CountingSink(Sink[Any]):
 
 
 def make_flow(count: int, keys: int, sink: CountingSink) -> Dataflow:
-    """Number the items of each key."""
+    """Return a flow with running totals of each key."""
     flow = Dataflow("stateful_map")
     numbers = op.input("numbers", flow, Numbers(count))
     doubled = op.map("double", numbers, lambda number: (number, number * 2))
@@ -86,7 +86,7 @@ def _add(total: int | None, pair: tuple[int, int]) -> tuple[int, int]:
 
 
 def streaming(count: int, keys: int) -> dict[str, float]:
-    """Items a second of the streaming engine."""
+    """Return the items a second of the streaming engine."""
     sink, ends = CountingSink(), []
     flow = make_flow(count, keys, sink)
 
@@ -101,7 +101,7 @@ def streaming(count: int, keys: int) -> dict[str, float]:
 
 
 def batch(count: int, keys: int) -> dict[str, float]:
-    """Items a second of the batch engine."""
+    """Return the items a second of the batch engine."""
     sink = CountingSink()
     started = time.perf_counter()
     run(make_flow(count, keys, sink), engine="batch")
@@ -109,7 +109,7 @@ def batch(count: int, keys: int) -> dict[str, float]:
 
 
 def in_process(count: int, keys: int) -> dict[str, float]:
-    """Items a second of the in-process driver."""
+    """Return the items a second of the in-process driver."""
     started = time.perf_counter()
     with TestDriver(make_flow(count, keys, CountingSink())) as driver:
         for first in range(0, count, EPOCH_ITEMS):
@@ -119,11 +119,11 @@ def in_process(count: int, keys: int) -> dict[str, float]:
     return {"driver": check(received, count) / (time.perf_counter() - started)}
 
 
-def check(came_out: int, went_in: int) -> int:
-    """Make sure that nothing was lost; returns how much came out."""
-    if came_out != went_in:
-        raise SystemExit(f"{came_out} items came out, {went_in} went in")
-    return came_out
+def check(received: int, sent: int) -> int:
+    """Check that no item was lost, and return the number of items."""
+    if received != sent:
+        raise SystemExit(f"{received} items came out, {sent} went in")
+    return received
 
 
 ENGINES: tuple[Callable[[int, int], dict[str, float]], ...] = (streaming, batch, in_process)
@@ -136,13 +136,13 @@ COLUMNS = {
 
 
 def measure(count: int, keys: int, runs: int) -> dict[str, float]:
-    """The median of several runs of each engine."""
-    taken: dict[str, list[float]] = {name: [] for name in COLUMNS}
+    """Return the median rates of several runs of each engine."""
+    all_rates: dict[str, list[float]] = {name: [] for name in COLUMNS}
     for engine in ENGINES:
         for _ in range(runs):
             for name, rate in engine(count, keys).items():
-                taken[name].append(rate)
-    return {name: statistics.median(rates) for name, rates in taken.items()}
+                all_rates[name].append(rate)
+    return {name: statistics.median(rates) for name, rates in all_rates.items()}
 
 
 def main() -> None:

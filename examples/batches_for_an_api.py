@@ -1,17 +1,17 @@
-"""Batches for an API: post events three at a time over HTTP, and keep refused lists.
+"""Batches for an API: post events over HTTP, three at a time, and keep refused lists.
 
     events ─ by_customer ─ threes ─ down ─ post ─┬─ ok ───── posted
                                                  └─ errors ─ refused
 
-``CountWindower(3)`` closes a window when it holds three events, and ``partial=True`` also closes
-one that is not full when the input ends. ``op.try_map`` posts each list; where the API refuses it,
-the list goes to the ``errors`` stream together with the exception, and the flow runs on.
+``CountWindower(3)`` closes a window when it has three events, and ``partial=True`` also closes
+windows that are not full when the input ends. ``op.try_map`` posts each list. If the API refuses a
+list, the list goes to the ``errors`` stream together with the exception, and the flow continues.
 
 A flow that was killed replays its last epoch and posts its batches again. Customer and window id
 identify a batch, so together they are a key by which the API detects duplicates: many APIs accept
 one in the header ``Idempotency-Key``.
 
-Where a batch must not wait long, ``op.collect`` collects by size or timeout.
+If a batch must not wait long, use ``op.collect``, which collects by size or timeout.
 
 Run it; the API is a small server in the same process:
 
@@ -52,16 +52,16 @@ Batch = tuple[str, tuple[win.WindowMetadata, list[dict[str, Any]]]]
 
 
 def key_of(batch: Batch) -> str:
-    """What a batch is known by, however often it is posted."""
+    """Return the key of a batch for the API, the same whenever the batch is posted."""
     customer, (window, _) = batch
     return f"{customer}-{window.window_id}"
 
 
 def post(url: str, batch: Batch) -> str:
-    """Post a batch, and say so.
+    """Post a batch, and return a line about it.
 
     Raises:
-        HTTPError: when the API refuses it.
+        HTTPError: when the API refuses the batch.
     """
     customer, (_, events) = batch
     body = json.dumps([event["event"] for event in events]).encode()
@@ -71,7 +71,7 @@ def post(url: str, batch: Batch) -> str:
 
 
 def make_flow(url: str, path: Path = EVENTS) -> Dataflow:
-    """Post the events of a file to the API that is there."""
+    """Return a flow that posts the events of a file to the API at a URL."""
     graph = Dataflow("batches_for_an_api")
     events = op.input("events", graph, JsonLinesSource(path))
     threes = win.collect_window(
@@ -92,7 +92,7 @@ def make_flow(url: str, path: Path = EVENTS) -> Dataflow:
 
 @contextmanager
 def serving() -> Generator[tuple[str, dict[str, list[str]]], None, None]:
-    """Run an API in this process; gives its URL, and the batches that it has taken, by key."""
+    """Run an API in this process; yields its URL, and the batches that it has accepted, by key."""
     taken: dict[str, list[str]] = {}
 
     class Api(BaseHTTPRequestHandler):
@@ -106,7 +106,7 @@ def serving() -> Generator[tuple[str, dict[str, list[str]]], None, None]:
             self.end_headers()
 
         def log_message(self, format: str, *arguments: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Api) as server:
         Thread(target=server.serve_forever).start()
@@ -117,7 +117,7 @@ def serving() -> Generator[tuple[str, dict[str, list[str]]], None, None]:
 
 
 def main() -> None:
-    """Run the flow, and print what the API holds then."""
+    """Run the flow, and then print the batches that the API has accepted."""
     with serving() as (url, taken):
         run(make_flow(url))
     for key, events in sorted(taken.items()):

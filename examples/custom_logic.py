@@ -1,9 +1,9 @@
 """Custom logic: an alert when a sensor falls silent.
 
-Where no built-in operator fits, ``op.stateful`` runs a `StatefulLogic` for each key. It is called
-with each value, and at the system time that ``notify_at`` returns, even without a value: so a flow
-can report that an event did *not* happen. The time is that of the `Moment` argument, never the
-machine's clock, so a replay gives the same alerts.
+If no built-in operator fits, ``op.stateful`` runs a `StatefulLogic` for each key. The engine calls
+the logic with each value, and at the system time that ``notify_at`` returns, even without a value.
+So a flow can report that an event did *not* happen. The logic reads the time from its `Moment`
+argument, never from the machine's clock, so a replay gives the same alerts.
 
 Run it; `TestDriver` needs no Spark, and the test advances system time:
 
@@ -34,7 +34,7 @@ State = tuple[datetime | None, bool]
 
 
 class SilenceWatch(StatefulLogic[float, Alert, State]):
-    """Watches one sensor; its state is when it was last heard, and whether an alert is out."""
+    """The watch of one sensor; its state is the time of the last reading, and True if silent."""
 
     def __init__(self, state: State | None) -> None:
         self.heard_at, self.silent = state or (None, False)
@@ -69,7 +69,7 @@ op.output("alerts", alerts, TestingSink([]))
 
 
 def main() -> None:
-    """Let two sensors speak for half an hour, and print the alerts."""
+    """Send readings of two sensors for half an hour, and print the alerts."""
     with TestDriver(graph, now="2024-05-01T12:00:00Z") as driver:
         driver.send("readings", [("attic", 24.0), ("cellar", 11.5)])
         driver.advance("4m")

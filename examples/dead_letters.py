@@ -4,16 +4,16 @@
            │                       └─ late ─ dead_letter ─ late
            └─ errors ─ unreadable
 
-Three things must not stop a flow that runs day and night, and must not vanish either:
+Three kinds of input must not stop a flow that runs day and night, and must not vanish either:
 
 - a line that is broken or does not fit the schema. A source with ``on_invalid="errors"``, read with
-  ``op.try_input``, sends it to the ``errors`` stream, with where it stands and what is wrong;
-- a value that comes after its time. It leaves the windowing operator on its ``late`` stream, with
-  how late it was and which window it missed;
-- a value whose time is far in the future, as of a till whose clock is wrong. With ``max_ahead`` it
-  leaves on the ``late`` stream too; without, everything that comes after it would be late.
+  ``op.try_input``, sends the line to the ``errors`` stream, with its place and the problem;
+- a value that arrives after its window has closed. It goes to the ``late`` stream of the windowing
+  operator, with its lateness and the window that it missed;
+- a value whose time is far in the future, such as that of a till whose clock is wrong. With
+  ``max_ahead`` it goes to the ``late`` stream too; without, all later values would be late.
 
-All are ordinary streams. Here they are written as JSON lines, to inspect, correct and read again.
+All are ordinary streams. This flow writes them as JSON lines, to inspect, correct and read again.
 
 Run it on the lines beside this file:
 
@@ -51,7 +51,7 @@ SCHEMA = {"at": pa.timestamp("us", "UTC"), "shop": pa.string(), "amount": pa.int
 
 
 def dead_letter(item: tuple[str, win.LateValue[dict[str, Any]]]) -> dict[str, Any]:
-    """Lay a late sale out in columns: the sale as it was, why it is here, and what it missed."""
+    """Return a late sale as a record: its fields, the reason, and the window that it missed."""
     _, late = item
     return {
         **late.value,
@@ -63,7 +63,7 @@ def dead_letter(item: tuple[str, win.LateValue[dict[str, Any]]]) -> dict[str, An
 
 
 def make_flow(out: Path) -> Dataflow:
-    """Sum up the sales of each shop, minute by minute."""
+    """Return a flow that sums the sales of each shop, minute by minute."""
     graph = Dataflow("dead_letters")
     source = JsonLinesSource(SALES, schema=SCHEMA, on_invalid="errors")
     sales, unreadable = op.try_input("sales", graph, source)
@@ -82,13 +82,13 @@ def make_flow(out: Path) -> Dataflow:
 
 
 def read_lines(directory: Path) -> list[dict[str, Any]]:
-    """Read back what a `JsonLinesSink` has written: a directory for each epoch."""
+    """Read the output of a `JsonLinesSink`, which has a directory for each epoch."""
     files = sorted(directory.glob("epoch=*/*.jsonl"))
     return [json.loads(line) for file in files for line in file.read_text().split("\n") if line]
 
 
 def late_line(row: dict[str, Any]) -> str:
-    """Say what is in a line of the late sales."""
+    """Return the text of a late sale."""
     sale = f"{row['reason']}: {row['shop']} {row['amount']} of {row['at']}"
     if row["missed_from"] is None:
         return sale
@@ -97,7 +97,7 @@ def late_line(row: dict[str, Any]) -> str:
 
 
 def main(out: Path) -> None:
-    """Run the flow and print what is in each of the three outputs."""
+    """Run the flow and print its three outputs."""
     run(make_flow(out))
     print("sums")
     for row in read_lines(out / "sums"):

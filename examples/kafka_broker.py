@@ -2,9 +2,9 @@
 
     python examples/kafka_broker.py
 
-It is fetched once, with Maven, and started with the machine's Java, as the project's tests do, so
-it runs from the project's folder with what `python dev.py test` installs. It prints its address and
-runs until Ctrl-C; what was written to it is gone then.
+Maven fetches the broker once, and the machine's Java runs it, as in the project's tests. So run the
+example from the project's folder, with the packages that `python dev.py test` installs. The broker
+prints its address and runs until Ctrl-C, which removes its topics.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def main() -> int:
         with contextlib.suppress(KeyboardInterrupt):
             signal.pause()
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # let it be removed in peace
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # A second Ctrl-C must not stop the removal.
         broker.remove()
     return 0
 
 
 def how(servers: str) -> str:
-    """Say what to do with it."""
+    """Return the command of the example for this broker."""
     return f"    python examples/kafka_traffic_lights.py --fresh --servers {servers}\n"
 
 

@@ -6,26 +6,26 @@
 
 (The topics' names begin with ``example-``.)
 
-Cameras at three lights send a message for each car. Ten minutes of traffic make a window. The
-camera at the bridge loses its connection now and then, and sends the cars of the last half hour
-afterwards, too late for their windows. And now and then a message is cut off. Neither stops the
-flow, and neither is lost: they go to a topic of their own, as they were, with headers that say
-which step they left, why, how late they were, and where they were read.
+Cameras at three lights send a message for each car. A window is ten minutes of traffic. The
+camera at the bridge sometimes loses its connection, and sends the cars of the last half hour
+afterwards, too late for their windows. And some messages are truncated. Neither stops the flow, and
+neither is lost: these messages go unchanged to a topic of their own, with headers that have the
+step, the reason, the lateness and the origin.
 
-Each result is in its topic once, whatever happens: an epoch of the flow is one transaction of
-Kafka's. Stop this with Ctrl-C, or kill it, and start it again: it goes on where it was.
+Each result is in its topic once, whatever fails: an epoch of the flow is one transaction of Kafka.
+Stop the flow with Ctrl-C, or kill it, and start it again: it continues after its last epoch.
 
 You need a broker: your own, or that of ``python examples/kafka_broker.py``. Then
 
     python examples/kafka_traffic_lights.py --servers localhost:9092
 
-prints what it reads from the two topics, until Ctrl-C::
+prints the messages of the two topics, until Ctrl-C::
 
     08:00-08:10 bridge: 84 cars, 190 passengers
     late by 1630 s: bridge, a car of 08:02:10
     unreadable: '{"at": "2024-05-01T08:'
 
-Cars are sent by the same program, in a thread, ``--speed`` times as fast as they drove. ``--fresh``
+The same program sends the cars, in a thread, ``--speed`` times as fast as they drove. ``--fresh``
 deletes the three topics and starts over.
 """
 
@@ -66,7 +66,7 @@ def make_flow(servers: str, end: str | None = None) -> Dataflow:
 
     Args:
         servers: the brokers.
-        end: ``"latest"`` to end with the cars that have been sent by now.
+        end: ``"latest"`` to end with the cars that have been sent so far.
     """
     graph = Dataflow("kafka_traffic_lights")
     source = KafkaSource(servers, CARS, value="json", schema=SCHEMA, on_invalid="errors", end=end)
@@ -87,7 +87,7 @@ def make_flow(servers: str, end: str | None = None) -> Dataflow:
 
 @dataclass(frozen=True)
 class Sent:
-    """What a camera sends: when, and the message."""
+    """A message of a camera, with its time and its light."""
 
     at: datetime
     light: str
@@ -95,7 +95,7 @@ class Sent:
 
 
 def traffic(seed: int = 1) -> Iterator[Sent]:
-    """The cars that pass, in the order in which they are heard of; the same for the same seed."""
+    """Yield the messages of cars in the order of sending; the same for the same seed."""
     rng, now, held = random.Random(seed), START, list[Sent]()
     while True:
         now += timedelta(seconds=rng.randint(1, 5))
@@ -105,7 +105,7 @@ def traffic(seed: int = 1) -> Iterator[Sent]:
         if rng.random() < 0.003:
             text = text[: rng.randint(5, 30)]
         sent = Sent(now, light, text)
-        # The bridge's camera is cut off for the first three minutes of every forty.
+        # The bridge's camera is offline for the first three minutes of every forty.
         if light == "bridge" and (now - START) % timedelta(minutes=40) < timedelta(minutes=3):
             held.append(sent)
         else:
@@ -120,9 +120,9 @@ def send(servers: str, cars: Iterator[Sent], speed: float, noted: Path | None = 
 
     Args:
         servers: the brokers.
-        cars: the cars; those that were sent before are left out.
-        speed: how fast.
-        noted: where it is noted how many have been sent.
+        cars: the cars; the function skips those that were sent before.
+        speed: the ratio of event time to elapsed time.
+        noted: the file with the number of cars that have been sent.
     """
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 20})
     before = int(noted.read_text()) if noted is not None and noted.exists() else 0
@@ -140,7 +140,7 @@ def send(servers: str, cars: Iterator[Sent], speed: float, noted: Path | None = 
 
 
 def make_topic(servers: str, *, fresh: bool = False) -> None:
-    """Make the topic of cars, unless it is there; the sinks make theirs."""
+    """Create the topic of cars, unless it exists; the sinks create their topics."""
     admin = AdminClient({"bootstrap.servers": servers})
     try:
         there = set(admin.list_topics(timeout=10).topics)
@@ -155,7 +155,7 @@ def make_topic(servers: str, *, fresh: bool = False) -> None:
 
 
 def arrivals(servers: str, start: str = "earliest") -> Iterator[str]:
-    """What is in the two topics and what comes to them, as lines to show."""
+    """Yield the present and future messages of the two topics as lines of text."""
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
@@ -175,7 +175,7 @@ def arrivals(servers: str, start: str = "earliest") -> Iterator[str]:
 
 
 def line_of(message: Message) -> str:
-    """Say what a message of one of the two topics says."""
+    """Return the text of a message of one of the two topics."""
     pairs = cast("list[tuple[str, bytes]]", message.headers() or [])
     headers = {name: value.decode() for name, value in pairs}
     if message.topic() == DEAD and headers["flow.reason"] != "late":
@@ -189,13 +189,13 @@ def line_of(message: Message) -> str:
 
 
 def watch(servers: str) -> None:
-    """Print what arrives."""
+    """Print messages as they arrive."""
     for line in arrivals(servers):
         print(line, flush=True)
 
 
 def main(arguments: list[str]) -> int:
-    """Send cars, count them, and show the figures, until Ctrl-C."""
+    """Send cars, count them, and print the results, until Ctrl-C."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--servers", default="localhost:9092", help="the brokers")
     parser.add_argument("--speed", type=float, default=600, help="how fast: 600")

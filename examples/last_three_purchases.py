@@ -1,9 +1,9 @@
-"""The last three purchases of each customer, and what they cost on average.
+"""The last three purchases of each customer, and their average price.
 
     purchases ─ by_customer ─ last_three ─ down ─ out
 
-``CountWindower(3, step=1)`` opens a window at every purchase and closes it when it holds three:
-from the third purchase on, each one completes a window with the two before it.
+``CountWindower(3, step=1)`` opens a window at every purchase and closes a window that has three.
+From the third purchase on, each purchase completes a window with the two before it.
 
                 lamp  rug  sofa  vase  clock  chair
     window 0   [················]
@@ -12,8 +12,8 @@ from the third purchase on, each one completes a window with the two before it.
     window 3                    [··················]
     4 and 5 are not full: they stay open  [·············
 
-Time has no part in it, so the clock is system time. Bob has bought two things: his window is open
-still, and would be filled by a later run that goes on from a checkpoint.
+The windows do not depend on time, so the clock is system time. Bob has made two purchases: his
+window stays open, and a later run that continues from a checkpoint would fill it.
 
 Run it on the purchases beside this file:
 
@@ -42,7 +42,7 @@ PURCHASES = Path(__file__).parent / "samples" / "purchases.jsonl"
 
 
 def line_of(item: tuple[str, tuple[win.WindowMetadata, dict[str, Any]]]) -> str:
-    """Say what a customer has bought."""
+    """Return the text of a customer's window."""
     customer, (_, three) = item
     return f"{customer}: {', '.join(three['items'])} at {three['mean']:.1f} on average"
 

@@ -1,18 +1,17 @@
-"""Local days: what a house in Paris uses each day, also on the days when the clocks change.
+"""Local days: the use of a house in Paris each day, also on the days when the clocks change.
 
     readings ─ by_meter ─ daily ─ down ─ out
 
-A meter tells every hour, in UTC, that one more kilowatt-hour has been used. A bill goes by local
-days, and those are not all 24 hours long: on the last Sunday in March an hour is left out, and on
-the last Sunday in October one comes twice. ``CalendarWindower`` knows; it also makes weeks, months
-and years.
+A meter reports every hour, in UTC, one more kilowatt-hour. A bill needs local days, and those are
+not all 24 hours long: the last Sunday in March lacks an hour, and the last Sunday in October has an
+hour twice. ``CalendarWindower`` makes local days, and also weeks, months and years.
 
     Paris     Sat 30 March         Sun 31 March       Mon 1 April
              |········ 24 h ······|······ 23 h ······|
     UTC    23:00                23:00              22:00
 
-``TumblingWindower("1d")`` would make days of 24 hours, from midnight UTC, which is one or two in
-the morning in Paris.
+``TumblingWindower("1d")`` would make days of 24 hours from midnight UTC, which is one or two
+o'clock at night in Paris.
 
 Run it:
 
@@ -46,13 +45,13 @@ HOUR = timedelta(hours=1)
 
 
 def readings_of(midnight: datetime, hours: int) -> Iterator[dict[str, Any]]:
-    """Make up a meter's readings: one each hour, for so many hours from a local midnight on."""
+    """Yield a meter's readings: one each hour, for `hours` hours from a local midnight on."""
     for number in range(hours):
         yield {"at": midnight.timestamp() + number * 3600, "meter": "paris", "kwh": 1}
 
 
 def line_of(item: tuple[str, tuple[win.WindowMetadata, int]]) -> str:
-    """Say what was used on a day."""
+    """Return the text of a day's use."""
     _, (day, kwh) = item
     hours = (day.close_time - day.open_time) // HOUR
     return f"{day.open_time.astimezone(PARIS):%a %d %B} has {hours} hours: {kwh} kWh"

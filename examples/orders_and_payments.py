@@ -1,9 +1,9 @@
 """Orders and payments: join two streams on a key, and find rows without a partner.
 
-Orders and payments come from two inputs, in no particular order, and meet under the order's number.
-``emit_mode="final"`` waits for the end of the input and then emits every number, with ``None`` in
-the place of the side that never came. The default, ``"complete"``, emits a pair at once when both
-sides are there: sooner, but it never emits a row without a partner.
+Orders and payments arrive on two inputs, in no particular order; their key is the order's number.
+``emit_mode="final"`` waits for the end of the input and then emits every number, with ``None`` for
+a side without a value. The default, ``"complete"``, emits a pair as soon as both sides have a
+value, but never emits a row without a partner.
 
 Run it; `TestDriver` needs no Spark:
 
@@ -59,7 +59,7 @@ op.output("unmatched", unmatched, TestingSink([]))
 
 
 def main() -> None:
-    """Run the flow and print what matched, then what did not."""
+    """Run the flow and print the matched numbers, then the others."""
     with TestDriver(graph) as driver:
         driver.send("payments", PAYMENTS)
         driver.send("orders", ORDERS)

@@ -1,14 +1,13 @@
 """Custom source and sink: pages of a web API into a table of SQLite, exactly once.
 
-A `PartitionedSource` says which partitions there are, how far the next epoch reads each of them,
-and reads a piece when it is asked to. Offsets are written down before an epoch runs, and an epoch
-that fails is read again: the same offsets must give the same items. ``arrived`` is optional: it
-says when items came to be there, so that event clocks advance while a backlog is read.
+A `PartitionedSource` lists its partitions, chooses the offset up to which the next epoch reads each
+of them, and reads items between two offsets. The flow logs offsets before an epoch runs, and a
+replay reads them again, so the same offsets must give the same items. ``arrived`` is optional: it
+returns the arrival time of items, with which event clocks advance while a backlog is read.
 
-A `Sink` takes the items in the workers (``write``). Once that is done for the whole epoch, it gets
-what the workers returned, where the flow was started (``commit``). An epoch that is run again has
-the same number, so a sink that keeps the numbers beside the rows, in one transaction, writes each
-row once.
+A `Sink` gets the items in the workers (``write``). After the last worker, ``commit`` gets the
+results of ``write`` in the process that started the flow. A replay has the number of its epoch, so
+a sink that writes the number with the rows, in one transaction, writes each row once.
 
 Run it:
 
@@ -54,11 +53,11 @@ def get_page(city: str, page: int) -> list[float]:
 
 @dataclass(frozen=True)
 class TemperatureApi(PartitionedSource[tuple[str, float]]):
-    """The temperatures of some cities: a city is a partition, the number of a page an offset.
+    """Source of temperatures: a city is a partition, the number of a page an offset.
 
     Args:
         cities: the cities to read.
-        pages_per_epoch: how many pages of each city an epoch reads, at most.
+        pages_per_epoch: the greatest number of pages of each city in an epoch.
     """
 
     cities: tuple[str, ...]
@@ -91,7 +90,7 @@ class TemperatureApi(PartitionedSource[tuple[str, float]]):
 
 @dataclass
 class SqliteSink(Sink[tuple[str, float]]):
-    """Pairs as rows of the table ``temperatures`` of an SQLite database.
+    """Sink of pairs, as rows of the table ``temperatures`` of an SQLite database.
 
     Args:
         path: the database's file.
@@ -113,7 +112,7 @@ class SqliteSink(Sink[tuple[str, float]]):
 
     @override
     def write(self, context: WriteContext, batches: Iterator[Written]) -> list[tuple[str, float]]:
-        # SQLite takes one writer at a time: the workers hand the rows on.
+        # SQLite allows one writer at a time, so the workers only return the rows.
         return [row for batch in batches for row in batch]
 
     @override
@@ -127,7 +126,7 @@ class SqliteSink(Sink[tuple[str, float]]):
 
 
 def make_flow(database: Path) -> Dataflow:
-    """Copy the API's temperatures to a database."""
+    """Return a flow that copies the API's temperatures to a database."""
     graph = Dataflow("own_source_and_sink")
     temperatures = op.input("api", graph, TemperatureApi(("berlin", "madrid")))
     op.output("database", temperatures, SqliteSink(database))
@@ -135,7 +134,7 @@ def make_flow(database: Path) -> Dataflow:
 
 
 def main(database: Path) -> None:
-    """Run the flow and print what is in the table."""
+    """Run the flow and print the rows of the table."""
     run(make_flow(database))
     with closing(sqlite3.connect(database)) as connection:
         query = "SELECT city, degrees FROM temperatures ORDER BY city, rowid"

@@ -1,11 +1,11 @@
 """Running totals: state per key that outlives the process.
 
-Each file in the inbox holds a day's movements, and the flow runs once a day: it reads the files
-that have come since, and stops. ``op.stateful_map`` keeps a balance for each account.
+Each file in the inbox contains a day's movements. The flow runs once a day, reads the new files,
+and stops. ``op.stateful_map`` keeps a balance for each account.
 
-With a `RecoveryConfig`, the balances stay on disk when a run is over, and so does the list of files
-that have been read: the next run goes on with both. It would do so had the run been killed: the
-epoch that was not finished is done again, and no movement counts twice.
+With a `RecoveryConfig`, the balances stay on disk after a run, and so does the list of files that
+have been read: the next run continues with both. If a run is killed, the next run replays the epoch
+that was not finished, and no movement counts twice.
 
 Run it; here the two days are two runs in one process:
 
@@ -49,15 +49,15 @@ DAYS = {
 
 
 def add(total: int | None, movement: dict[str, Any]) -> tuple[int, str]:
-    """Return the new balance of an account, and the line to print."""
+    """Return the new balance of an account and the text to emit, from the balance so far."""
     balance: int = (total or 0) + movement["amount"]
     return balance, f"{movement['amount']} makes {balance}"
 
 
 def make_flow(inbox: Path) -> Dataflow:
-    """Keep the balances of the accounts whose movements come to the inbox."""
+    """Return a flow that keeps the balances of the accounts in the inbox."""
     graph = Dataflow("running_totals")
-    # Following a directory never ends by itself: new files may always come.
+    # A source that follows a directory has no end; `trigger="available"` ends the run.
     movements = op.input("movements", graph, JsonLinesSource(inbox, follow=True))
     by_account = op.key_on("by_account", movements, "account")
     totals = op.stateful_map("totals", by_account, add)
@@ -66,7 +66,7 @@ def make_flow(inbox: Path) -> Dataflow:
 
 
 def deliver(inbox: Path, day: str, movements: list[dict[str, Any]]) -> None:
-    """Move a finished file to the inbox: one that is still being written must not be seen."""
+    """Move a finished file to the inbox, since the source must not read a file half written."""
     file = inbox.with_name(f"{day}.jsonl")
     file.write_text("".join(json.dumps(movement) + "\n" for movement in movements))
     file.rename(inbox / file.name)

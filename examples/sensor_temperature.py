@@ -4,16 +4,16 @@
     readings ─ by_sensor ──┼─ hopping ──┼─ all ─ out
                            └─ sliding ──┘
 
-- *Tumbling*: the ten minutes from each full ten on, one after the other. ``emit="update"`` says the
-  mean so far with every reading, at once, and nothing more as the window closes.
+- *Tumbling*: windows of ten minutes, one after the other. ``emit="update"`` emits the mean so far
+  at every reading, and nothing when the window closes.
 - *Hopping*: ten minutes every five minutes. The windows overlap, and a reading is in two.
-- *Sliding*: for each reading the ten minutes before it; both ends belong to the window. A reading
-  that comes out of order still finds, and joins, the windows that it is in.
+- *Sliding*: for each reading the ten minutes before it, both ends inclusive. A reading that arrives
+  out of order also enters the open windows that contain it.
 
-The last two say the mean once, as the window closes: when the sensor's watermark, its latest
-reading less the ten minutes to wait, is past its end.
+The last two emit the mean once, when the window closes: when the sensor's watermark, its latest
+reading less a wait of ten minutes, is past the end of the window.
 
-Run it on the readings beside this file; that of 12:06 comes after that of 12:12:
+Run it on the readings beside this file; that of 12:06 arrives after that of 12:12:
 
     python examples/sensor_temperature.py
 
@@ -54,7 +54,7 @@ Mean = tuple[str, tuple[win.WindowMetadata, float]]
 
 
 def line_of(kind: str, item: Mean, note: str = "") -> str:
-    """Say a window's mean."""
+    """Return the text of a window's mean."""
     sensor, (window, mean) = item
     return f"{kind} {sensor} {window.open_time:%H:%M}-{window.close_time:%H:%M} {mean:.1f}{note}"
 

@@ -3,13 +3,15 @@
     crossings ─ by_light ─ hourly ─┬─ down ─ figures
                                    └─ late ─ missed
 
-A camera writes a line of JSON for each car, not quite in order. ``EventClock`` takes the time from
-the line itself, so a car counts for the hour in which it passed, however fast or slow the lines are
-read. An hour holds its first instant and not its last: the car of 09:00:00 counts from nine on.
+A camera writes a line of JSON for each car, not quite in order. ``EventClock`` reads the time from
+the line itself, so a car counts for the hour in which it passed, however fast the flow reads the
+lines. An hour contains its first instant and not its last: the car of 09:00:00 counts for the hour
+from nine on.
 
-Lines may come late: with ``grace="10m"`` the hour until nine stays open until the light has seen
-10 past nine. The car of 08:58:30 comes in time for it. That of 08:59:00 does not: it leaves on the
-``late`` stream. Each light has its own watermark, so the lines of one make no other's late.
+Lines may arrive late: with ``grace="10m"`` the hour until nine stays open until the watermark of
+the light is ten past nine. The car of 08:58:30 is in time for that hour. The car of 08:59:00 is
+not: it goes to the ``late`` stream. Each light has its own watermark, so the lines of one light do
+not make those of another late.
 
 Run it on the lines beside this file:
 
@@ -41,18 +43,18 @@ CROSSINGS = Path(__file__).parent / "samples" / "traffic_lights.jsonl"
 
 
 def rfc_3339(instant: datetime) -> str:
-    """Write an instant, which is in UTC, as RFC 3339 text."""
+    """Return an instant in UTC as RFC 3339 text."""
     return instant.isoformat().replace("+00:00", "Z")
 
 
 def figures_of(item: tuple[str, tuple[win.WindowMetadata, dict[str, Any]]]) -> str:
-    """Write an hour's figures as JSON, with the hour's end."""
+    """Return an hour's results as JSON, with the hour's end."""
     light, (hour, figures) = item
     return json.dumps({"light": light, "until": rfc_3339(hour.close_time), **figures})
 
 
 def missed_by(item: tuple[str, win.LateValue[dict[str, Any]]]) -> str:
-    """Say which car missed its hour."""
+    """Return the text of a car that missed its hour."""
     light, late = item
     return (
         f"{late.value['plate']} at {light} came {late.late_by // timedelta(minutes=1)} minutes "

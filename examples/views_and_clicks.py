@@ -1,16 +1,16 @@
-"""Views and clicks: which page views were clicked within ten minutes?
+"""Views and clicks: the page views with a click within ten minutes.
 
     views ── views_by_id ───┐
                             ├─ match ─ down ─ out
     clicks ─ clicks_by_id ──┘
 
-Views and clicks come from two inputs and meet under the view's id. A session with a gap of ten
-minutes holds a view and the clicks that follow it soon enough. When it closes, ``join_window``
-emits a pair, with ``None`` in the place of the side that did not come in that time. Of several
-clicks ``insert_mode="first"`` keeps the first by timestamp, whatever came first.
+Views and clicks arrive on two inputs; their key is the view's id. A session with a gap of ten
+minutes contains a view and the clicks that follow it soon enough. When the session closes,
+``join_window`` emits a pair, with ``None`` for a side without a value. Of several clicks
+``insert_mode="first"`` keeps the first by timestamp, whatever the order of arrival.
 
-View ids come and never come again: with ``forget_after`` the clock drops what it keeps of one an
-hour after its watermark has passed it, so that a flow that runs for years does not grow.
+A view id never appears again after a while. With ``forget_after`` the state of a key expires once
+the key has been silent for an hour past the wait, so that a flow that runs for years does not grow.
 
 Run it on the views and clicks beside this file:
 
@@ -43,7 +43,7 @@ Pair = tuple[Event, Event] | tuple[Event, None] | tuple[None, Event]
 
 
 def line_of(item: tuple[str, tuple[win.WindowMetadata, Pair]]) -> str:
-    """Describe a view and its click, or the one that came alone."""
+    """Return the text of a view and its click, or of the one that came alone."""
     view_id, (_, pair) = item
     match pair:
         case (None, click):

@@ -3,8 +3,8 @@
     clicks ─ by_user ─ visits ─┬─ down ─── updates
                                └─ closed ─ over
 
-A click at most 30 minutes from a visit joins it. When a click comes out of order, it may close the
-gap between two visits that were thought to be different:
+A click at most 30 minutes from a visit joins it. A click that arrives out of order may close the
+gap between two visits, which then merge:
 
     ann        9:00      9:25      9:50    10:10                   12:00
     1st click   [H]
@@ -22,7 +22,7 @@ Run it on the clicks beside this file:
 
     python examples/visits.py
 
-It prints, the users in any order, the visits that are over first or last:
+It prints, the users in any order, the visits that have closed first or last:
 
     ann 09:00-09:00: 1 click, last on home
     ann 09:50-09:50: 1 click, last on basket
@@ -56,18 +56,18 @@ Figures = dict[str, Any]
 
 
 def span_of(visit: win.WindowMetadata) -> str:
-    """Say from when to when a visit has lasted, so far."""
+    """Return the text of a visit's bounds so far."""
     return f"{visit.open_time:%H:%M}-{visit.close_time:%H:%M}"
 
 
 def figures_of(visit: Figures) -> str:
-    """Say what a visit has come to."""
+    """Return the text of a visit's results."""
     clicks = visit["clicks"]
     return f"{clicks} click{'s' if clicks > 1 else ''}, last on {visit['page']}"
 
 
 def update_of(item: tuple[str, tuple[win.WindowMetadata, Figures | win.Retracted[Figures]]]) -> str:
-    """Say what is new of a visit."""
+    """Return the text of an update or a retraction."""
     user, (visit, news) = item
     if isinstance(news, win.Retracted):
         return f"{user} {span_of(visit)}: taken back: {figures_of(news.value)}"
@@ -75,7 +75,7 @@ def update_of(item: tuple[str, tuple[win.WindowMetadata, Figures | win.Retracted
 
 
 def end_of(item: tuple[str, win.WindowMetadata]) -> str:
-    """Say that a visit is over, and of which visits it was made."""
+    """Return the text of a closed visit, with the visits that merged into it."""
     user, visit = item
     merged = [EPOCH + timedelta(microseconds=opened) for opened in sorted(visit.merged_ids)]
     parts = "".join(f"; the visit of {opened:%H:%M} is part of it" for opened in merged)

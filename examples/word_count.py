@@ -1,8 +1,8 @@
 """Word count: the smallest whole flow, from a text file to counts on the screen.
 
-Stateless steps split lines into words and leave some out; ``op.count_final``
-counts each word, and emits the counts when the input has ended. A flow whose input ends, run
-without recovery, is one Spark batch job.
+Stateless steps split lines into words and remove some counts; ``op.count_final`` counts each word,
+and emits the counts when the input has ended. A flow whose input ends, run without recovery, is one
+Spark batch job.
 
 Run it on the verse beside this file:
 
@@ -32,12 +32,12 @@ VERSE = Path(__file__).parent / "samples" / "row_your_boat.txt"
 
 
 def words_in(line: str) -> list[str]:
-    """Split a line into words, in small letters."""
+    """Split a line into words, in lower case."""
     return re.findall(r"\w+", line.lower())
 
 
 def make_flow(path: str | Path = VERSE) -> Dataflow:
-    """Count the words of a text, and leave out those that come only once."""
+    """Return a flow that counts the words of a text, and removes words that appear only once."""
     graph = Dataflow("word_count")
     lines = op.input("lines", graph, TextSource(path))
     words = op.flat_map("words", lines, words_in)

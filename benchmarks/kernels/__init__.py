@@ -1,7 +1,7 @@
-"""What the engine's columnar kernels cost, in instructions a row: ``run.py`` prints them.
+"""The cost of the engine's columnar kernels, in instructions a row: ``run.py`` prints it.
 
-Time on a machine that is shared says little about code, and instructions say nearly the same
-wherever they are counted. `kernels` lists what is counted, on the events of `data`; `counting` has
-Valgrind count it, in a process whose side of that is `counted`; `budgets` is what each kernel may
-take, and a test holds it to twice that.
+Times on a shared machine vary with its load; counts of instructions are nearly the same on every
+machine. `kernels` lists the kernels, on the events of `data`. `counting` has Valgrind count their
+instructions, in a process that runs `counted`. `budgets` has the budget of each kernel; a test
+fails if a kernel takes more than twice its budget.
 """

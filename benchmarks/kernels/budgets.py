@@ -1,6 +1,7 @@
-"""How many instructions a row each kernel may take: twice what it took when that was last written.
+"""The budget of each kernel, in instructions a row: the count when the budget was last written.
 
-The file is ``budgets.json``, beside this module; ``run.py --write`` renews it.
+The file is ``budgets.json``, beside this module; ``run.py --write`` renews it. A kernel may take
+twice its budget.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ import pyarrow as pa
 
 FILE = Path(__file__).with_name("budgets.json")
 MOST_TIMES = 2.0
-"""How many times its budget a kernel may take: versions of numpy and Arrow differ, by less."""
+"""The greatest ratio of a count to its budget; versions of numpy and Arrow differ by less."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What counts depend on, besides the code."""
+    """The machine and the versions that counts depend on, besides the code."""
 
     machine: str
     python: str
@@ -30,7 +31,7 @@ class Setting:
 
     @classmethod
     def here(cls) -> Setting:
-        """That of this process."""
+        """Return the setting of this process."""
         version = platform.python_version()
         return cls(platform.machine(), version, np.__version__, pa.__version__)
 
@@ -43,8 +44,8 @@ class Budgets:
     """Instructions a row, by kernel.
 
     Attributes:
-        setting: what they were counted with.
-        by_kernel: the budgets.
+        setting: the setting of the counts.
+        by_kernel: the budget of each kernel, by name.
     """
 
     setting: Setting
@@ -52,25 +53,25 @@ class Budgets:
 
     @classmethod
     def read(cls, file: Path = FILE) -> Budgets:
-        """The budgets that are written down; none where there is no file."""
+        """Return the budgets of a file; no budgets if the file does not exist."""
         if not file.exists():
             return cls(Setting.here(), {})
         content = json.loads(file.read_text())
         return cls(Setting(**content["counted_with"]), content["instructions_a_row"])
 
     def write(self, file: Path = FILE) -> None:
-        """Write them down."""
+        """Write the budgets to a file."""
         rounded = {name: round(budget, 1) for name, budget in self.by_kernel.items()}
         content = {"counted_with": asdict(self.setting), "instructions_a_row": rounded}
         file.write_text(json.dumps(content, indent=2) + "\n")
 
     def ratio(self, kernel: str, counted: float) -> float | None:
-        """How many times its budget a kernel took; ``None`` for one that has none."""
+        """Return the ratio of a count to the kernel's budget; ``None`` without a budget."""
         budget = self.by_kernel.get(kernel)
         return counted / budget if budget else None
 
     def problem(self, kernel: str, counted: float) -> str | None:
-        """What is wrong with a kernel that takes so many instructions a row, if anything is."""
+        """Return an error text if a kernel's count is too great or has no budget, else ``None``."""
         ratio = self.ratio(kernel, counted)
         if ratio is not None and ratio <= MOST_TIMES:
             return None

@@ -1,9 +1,9 @@
 """The process in which instructions are counted: `counting` starts it under Callgrind.
 
-Callgrind counts while a function of C is running that has a name, and writes what it has counted
-whenever that returns. So each kernel is called through ``ctypes``, whose calls all go through one
-that nothing else uses. Until all is ready nothing is observed at all, which is ten times as fast;
-the process then asks, through ``vgdb``, to be.
+Callgrind counts while a named function of C runs, and writes the count whenever the function
+returns. So the process calls each kernel through ``ctypes``, whose calls all go through one C
+function that no other code uses. Valgrind does not observe the preparation, which is ten times as
+fast; the process then starts the observation through ``vgdb``.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ import pyarrow as pa
 from benchmarks.kernels.kernels import Work, all_kernels
 
 GATE = "ffi_call"
-"""The function in which instructions count."""
+"""The C function in which Callgrind counts instructions."""
 
 
 def call_within_gate(work: Work) -> None:
-    """Do work where its instructions count.
+    """Do work inside the gate, where its instructions count.
 
     Raises:
-        Exception: what the work raises.
+        Exception: any exception of the work.
     """
     raised: list[Exception] = []
 
     def call() -> None:
         try:
             work()
-        except Exception as error:  # C cannot pass it on
+        except Exception as error:  # C cannot propagate an exception.
             raised.append(error)
 
     ctypes.CFUNCTYPE(None)(call)()
@@ -43,17 +43,17 @@ def call_within_gate(work: Work) -> None:
 
 def observe(vgdb_prefix: str) -> None:
     """Have Valgrind observe this process from now on."""
-    # Valgrind looks for requests between instructions. Who sleeps would have to be woken up, which
-    # takes the right to trace a process, and that is not given everywhere.
+    # Valgrind looks for requests between instructions. To wake a sleeping process it needs the
+    # right to trace processes, which some systems refuse. So this process polls without sleeping.
     vgdb = ["vgdb", f"--vgdb-prefix={vgdb_prefix}", f"--pid={os.getpid()}", "--max-invoke-ms=0"]
     asking = subprocess.Popen(
         [*vgdb, "instrumentation", "on"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     while asking.poll() is None:
         pass
-    said, _ = asking.communicate()
+    output, _ = asking.communicate()
     if asking.returncode:
-        raise RuntimeError(f"vgdb could not start the counting: {said.decode(errors='replace')}")
+        raise RuntimeError(f"vgdb could not start the counting: {output.decode(errors='replace')}")
 
 
 def main(vgdb_prefix: str, names: list[str]) -> None:
@@ -69,7 +69,7 @@ def main(vgdb_prefix: str, names: list[str]) -> None:
     observe(vgdb_prefix)
     for work in works:
         call_within_gate(work)
-    # Nothing after this is of interest, and taking an interpreter apart takes long.
+    # The shutdown of an interpreter under Valgrind takes long, and its instructions do not count.
     os._exit(0)
 
 

@@ -16,7 +16,7 @@ from benchmarks.kernels.kernels import Kernel
 ROOT = Path(__file__).resolve().parents[2]
 _MOST_SECONDS = 280
 
-# One thread, one hash seed, and the allocator that Valgrind knows: so counts repeat.
+# One thread, one hash seed, and the allocator that Valgrind knows make counts repeatable.
 _STEADY = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "OMP_NUM_THREADS": "1",
@@ -26,19 +26,19 @@ _STEADY = {
 
 
 class CountingError(Exception):
-    """Instructions could not be counted; the message says why, and what to do."""
+    """Instructions could not be counted; the message has the reason and the remedy."""
 
 
 def can_count() -> bool:
-    """Whether Valgrind is installed."""
+    """Return True if Valgrind is installed."""
     return shutil.which("valgrind") is not None and shutil.which("vgdb") is not None
 
 
 def count(kernels: Sequence[Kernel]) -> dict[str, float]:
-    """How many instructions kernels take for each of their rows, by name.
+    """Return the instructions of kernels for each of their rows, by name.
 
     Raises:
-        CountingError: when Valgrind is missing, or has not counted them all.
+        CountingError: when Valgrind is missing, or has not counted all kernels.
     """
     if not can_count():
         raise CountingError("Valgrind is not installed: 'apt-get install valgrind' gets it")
@@ -81,12 +81,12 @@ def _run(names: list[str], folder: Path) -> None:
             f"counting took more than {_MOST_SECONDS} seconds: try again when the machine has time"
         ) from error
     if done.returncode:
-        said = "\n".join(done.stdout.splitlines()[-15:])
-        raise CountingError(f"counting ended with exit code {done.returncode}, saying:\n{said}")
+        output = "\n".join(done.stdout.splitlines()[-15:])
+        raise CountingError(f"counting ended with exit code {done.returncode}, saying:\n{output}")
 
 
 def _totals(folder: Path) -> list[int]:
-    """What was counted each time that the gate was passed."""
+    """Return the count of each call through the gate, in order."""
     totals: list[int] = []
     while (part := folder / f"counts.{len(totals) + 1}").exists():
         lines = part.read_text().splitlines()

@@ -1,4 +1,4 @@
-"""Events for the kernels: keyed records, the same whenever they are made."""
+"""Events for the kernels: keyed records from constant seeds."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Events:
     """Epochs of events, `ROWS` each.
 
     Attributes:
-        keys: how many keys there are; where there are as many as rows, each comes once an epoch.
-        epoch_us: how much time an epoch's events span.
+        keys: the number of keys; with `ROWS` keys, each key has one event in an epoch.
+        epoch_us: the event time of an epoch, in microseconds.
     """
 
     keys: int
     epoch_us: int
 
     def epoch(self, number: int) -> KeyedRecords:
-        """The events of an epoch, about in order of time."""
+        """Return the events of an epoch, nearly in order of time."""
         rng = np.random.default_rng([self.keys, number])
         passed_us = np.arange(ROWS) * self.epoch_us // ROWS
         times_us = START_US + number * self.epoch_us + passed_us
@@ -44,7 +44,7 @@ class Events:
         return KeyedRecords(keys, pa.RecordBatch.from_pydict(columns), positions(0, 0, 0, ROWS))
 
     def objects(self, number: int) -> Pairs:
-        """The same events as Python objects: pairs of a time and an amount."""
+        """Return the events of an epoch as Python objects: pairs of a time and an amount."""
         records = self.epoch(number)
         times, amounts = (as_objects(records.batch.column(name)) for name in ("ts", "amount"))
         return Pairs(records.keys.to_pylist(), list(zip(times, amounts, strict=True)), records.pos)

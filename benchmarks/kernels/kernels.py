@@ -1,4 +1,4 @@
-"""The kernels: each a piece of an epoch's work on columns, by name."""
+"""The kernels, by name: pieces of an epoch's work on columns."""
 
 from __future__ import annotations
 
@@ -54,17 +54,17 @@ from flow_windowing.rules.settings import Emit
 from flow_windowing.windowers.windower import Windower
 
 Work: TypeAlias = Callable[[], object]
-"""What is counted. It may be called once: it changes what it works on."""
+"""The work of a kernel, without arguments. It may run once, since it changes its data."""
 
 SHARDS, SEGMENTS, ORIGINS = 32, 64, 4
 MINUTE_US = 60_000_000
 FIVE_MINUTES_US, FOUR_DAYS_US = 5 * MINUTE_US, 4 * 24 * 60 * MINUTE_US
-# System time stands still, so that windows close by events alone, and no event is late.
+# With constant system time only events close windows, and no event is late.
 NOW = Moment(START_US)
 ASKED = ShardEpoch(NOW, NOW, end_of_input=False, wanted=frozenset({0}))
 MANY = Events(ROWS, FIVE_MINUTES_US)
 KEYS = (("1k", FEW_KEYS), ("20k", ROWS))
-"""How many keys there are, and what that is called in the names of kernels."""
+"""The numbers of keys, each with its suffix in the names of kernels."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,9 @@ class Kernel:
     """A piece of work on columns.
 
     Attributes:
-        name: what it is called.
-        prepare: gets all ready, and gives the work itself, done once.
-        rows: how many rows, or keys, the work is about.
+        name: the kernel's name.
+        prepare: prepares the data, and returns the work, which may run once.
+        rows: the number of rows, or keys, of the work.
     """
 
     name: str
@@ -104,11 +104,11 @@ EDGES: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class WindowStep:
-    """A step that adds numbers up by window, for what an engine would call it with.
+    """A windowing step, to run as an engine does.
 
     Attributes:
-        edge: the edge that it reads.
-        operator: the step.
+        edge: the edge that the step reads.
+        operator: the step's operator.
     """
 
     edge: Edge
@@ -122,7 +122,7 @@ class WindowStep:
         figures: Mapping[str, Any] = NUMBERS,
         emit: Emit = "close",
     ) -> WindowStep:
-        """The step with this clock, these windows and these figures."""
+        """Return the step with this clock, windower, aggregates and `emit`."""
         flow = Dataflow("kernels")
         events: TestingSource[Any] = TestingSource([])
         keyed = op.key_on("key", op.input("in", flow, events), "user")
@@ -132,7 +132,7 @@ class WindowStep:
 
     @classmethod
     def folding(cls) -> WindowStep:
-        """A step that folds pairs of a time and an amount by a Python function."""
+        """Return a step that folds pairs of a time and an amount by a Python function."""
         flow = Dataflow("kernels")
         pairs: KeyedStream[tuple[Any, float]] = op.input("in", flow, TestingSource([]))
         clock: EventClock[Any] = EventClock(itemgetter(0), "10s")
@@ -143,7 +143,7 @@ class WindowStep:
 
     @classmethod
     def _of(cls, flow: Dataflow) -> WindowStep:
-        """The windowing step of a flow."""
+        """Return the windowing step of a flow."""
         plan = compile_flow(flow)
         operator = plan.steps["windows"].operator
         if not isinstance(operator, Stateful):
@@ -152,7 +152,7 @@ class WindowStep:
         return cls(edge, operator)
 
     def logic(self) -> ShardLogic:
-        """The windows of no key yet."""
+        """Return the logic of an empty shard."""
         lowering = self.operator.lower()
         if not isinstance(lowering, OverColumns):
             raise TypeError(f"the step does not run over columns: {lowering.reason}")
@@ -160,7 +160,7 @@ class WindowStep:
 
 
 def _added(total: float, pair: tuple[Any, float]) -> float:
-    """What folds."""
+    """Return the fold of a total and a value: the folder."""
     return total + pair[1]
 
 
@@ -174,13 +174,13 @@ WINDOWS: dict[str, tuple[Windower[Any], int]] = {
     "count": (CountWindower(2), FIVE_MINUTES_US),
     "calendar": (CalendarWindower("day", "Europe/Paris"), FOUR_DAYS_US),
 }
-"""Windows, and how much time an epoch spans in which some of them close and others stay open."""
+"""Windowers, each with the event time of an epoch in which some windows close and others stay."""
 OVERLAPPING = (FEW_KEYS, FIVE_MINUTES_US)
-"""Keys, and how much time an epoch spans in which a window gets values enough to be of panes."""
+"""Keys, and the event time of an epoch whose windows have enough values to be made of panes."""
 
 
 def all_kernels() -> dict[str, Kernel]:
-    """The kernels, by name."""
+    """Return the kernels, by name."""
     return {one.name: one for one in _kernels()}
 
 
@@ -209,8 +209,8 @@ def _kernels() -> Iterator[Kernel]:
         yield Kernel(f"tumbling-picked-{called}", partial(_windows, events, picked))
         gap = SessionWindower("10s")
         for emit in ("epoch", "update"):
-            said = partial(WindowStep.of, CLOCK, gap, NUMBERS, emit)
-            yield Kernel(f"session-{emit}s-{called}", partial(_windows, events, said))
+            emitting = partial(WindowStep.of, CLOCK, gap, NUMBERS, emit)
+            yield Kernel(f"session-{emit}s-{called}", partial(_windows, events, emitting))
     for called, keys in KEYS:
         events = Events(keys, FIVE_MINUTES_US)
         yield Kernel(f"pack-objects-{called}", partial(_pack_objects, events))
@@ -238,7 +238,7 @@ def _gather_rows(events: Events) -> Work:
 
 
 def _running_max(events: Events) -> Work:
-    """Watermarks, without the clock around them: the latest of each key's times so far."""
+    """Return the work of watermarks without the clock: the running maximum of each key's times."""
     rows = _arrived(events, 0)
     times_us = _column(rows, "ts").cast(pa.int64()).to_numpy()[rows.order]
     return partial(running_max, times_us, np.repeat(np.arange(len(rows.counts)), rows.counts))
@@ -247,13 +247,13 @@ def _running_max(events: Events) -> Work:
 def _exact_sums(events: Events) -> Work:
     rows = _arrived(events, 0)
     amounts = _column(rows, "amount").to_numpy()[rows.order]
-    # A pair of rows each where keys come once: a sum of one number is that number.
+    # If each key has one row, groups of two rows stand for keys: a sum of one number is no work.
     counts = rows.counts if len(rows.counts) < ROWS else np.full(ROWS // 2, 2)
     return partial(group_totals, amounts, np.cumsum(counts) - counts)
 
 
 def _windows(events: Events, step: Callable[[], WindowStep]) -> Work:
-    """An epoch of windows that an epoch before has left open."""
+    """Return the work of an epoch, with windows that the epoch before has left open."""
     logic = step().logic()
     logic.run(_arrived(events, 0), ASKED)
     return partial(logic.run, _arrived(events, 1), ASKED)
@@ -265,14 +265,14 @@ def _pack_objects(events: Events) -> Work:
 
 
 def _folds(events: Events) -> Work:
-    """An epoch of windows over objects that an epoch before has left open, some of them waiting."""
+    """Return the same work over objects, some of which are buffered."""
     logic = FOLDING.logic()
     logic.run(_arrived_objects(events, 0), ASKED)
     return partial(logic.run, _arrived_objects(events, 1), ASKED)
 
 
 def _dump_objects() -> Work:
-    """Windows over objects, and objects that wait."""
+    """Return the work of writing windows over objects, and buffered objects."""
     logic = FOLDING.logic()
     logic.run(_arrived_objects(MANY, 0), ASKED)
     return partial(logic.dump, segment_of(hash_keys(logic.keys()), SEGMENTS), list(range(SEGMENTS)))
@@ -289,7 +289,7 @@ def _load_segments() -> Work:
     def load() -> pa.Array:
         for content in contents:
             logic.load(content)
-        # What was loaded is put together when it is first asked for.
+        # The logic combines the loaded segments at the first access.
         return logic.keys()
 
     return load
@@ -306,7 +306,7 @@ def _unpack_segments() -> Work:
 
 
 def _stamp_records() -> Work:
-    """What a step whose clock has ``scope="stream"`` asks of those who send to it."""
+    """Return the work of measuring progress for a step whose clock has ``scope="stream"``."""
     of_stream = replace(CLOCK, scope="stream")
     step = WindowStep.of(of_stream, TumblingWindower("1m"))
     progress = step.operator.progress
@@ -317,13 +317,13 @@ def _stamp_records() -> Work:
 
 
 def _read_json() -> Work:
-    """One field of seven, of the messages that `benchmarks/kafka.py` has."""
+    """Return the work of reading one field of seven, of the messages of `benchmarks/kafka.py`."""
     values = [order(*one).encode() for one in amounts(ROWS)[:ROWS]]
     return partial(FlatJsonColumns(pa.schema({"amount": pa.int64()})).column, values)
 
 
 def _packets(chunk: KeyedRecords) -> list[Packet]:
-    """An epoch's events as one shard gets them from several splits."""
+    """Return an epoch's events as the packets of one shard from several splits."""
     size = len(chunk) // ORIGINS
     return [
         Packet(TUMBLING.edge.dest, 0, origin, origin, payload)
@@ -339,7 +339,7 @@ def _part(chunk: KeyedRecords, start: int, count: int) -> KeyedRecords:
 
 @cache
 def _arrived(events: Events, epoch: int) -> ShardRows:
-    """An epoch's events, key by key: steps read them and leave them as they are."""
+    """Return an epoch's events as the rows of a shard; steps do not change them."""
     rows = gather_rows((TUMBLING.edge,), _packets(events.epoch(epoch)))
     if rows is None:
         raise ValueError("an epoch has no rows")
@@ -348,7 +348,7 @@ def _arrived(events: Events, epoch: int) -> ShardRows:
 
 @cache
 def _arrived_objects(events: Events, epoch: int) -> ShardRows:
-    """The same as Python objects."""
+    """Return an epoch's events as the rows of a shard, as Python objects."""
     packets = [
         Packet(FOLDING.edge.dest, 0, 0, 0, payload)
         for _, payload in encode_keyed(events.objects(epoch), 1, FOLDING.edge)
@@ -366,7 +366,7 @@ def _column(rows: ShardRows, name: str) -> pa.Array:
 
 
 def _held() -> tuple[ShardLogic, Ints]:
-    """The open windows of as many keys as an epoch has rows, and each key's segment."""
+    """Return the state of `ROWS` keys with open windows, and the segment of each key."""
     logic = TUMBLING.logic()
     logic.run(_arrived(MANY, 0), ASKED)
     return logic, segment_of(hash_keys(logic.keys()), SEGMENTS)

@@ -1,12 +1,12 @@
-"""What the columnar kernels cost, in instructions a row, beside what they may.
+"""Count the instructions a row of the columnar kernels, and compare them with their budgets.
 
 ::
 
     python benchmarks/kernels/run.py [KERNEL ...]            # needs Valgrind
     python benchmarks/kernels/run.py --write [KERNEL ...]    # and renew the budgets
-    python benchmarks/kernels/run.py --time [KERNEL ...]     # in million rows a second, without it
+    python benchmarks/kernels/run.py --time [KERNEL ...]     # million rows a second, no Valgrind
 
-It ends with 1 when a kernel takes more than twice its budget.
+The command exits with 1 if a kernel takes more than twice its budget.
 """
 
 from __future__ import annotations
@@ -48,16 +48,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     budgets = Budgets.read()
     print(table(chosen, counts, budgets))
     if options.write:
-        kept = {name: budgets.by_kernel[name] for name in known if name in budgets.by_kernel}
-        Budgets(Setting.here(), {**kept, **counts}).write()
+        known_budgets = {
+            name: budgets.by_kernel[name] for name in known if name in budgets.by_kernel
+        }
+        Budgets(Setting.here(), {**known_budgets, **counts}).write()
         return 0
-    problems = filter(None, (budgets.problem(*one) for one in counts.items()))
-    print(*(said := list(problems)), sep="\n", end="\n" if said else "", file=sys.stderr)
-    return 1 if said else 0
+    problems = list(filter(None, (budgets.problem(*one) for one in counts.items())))
+    print(*problems, sep="\n", end="\n" if problems else "", file=sys.stderr)
+    return 1 if problems else 0
 
 
 def table(kernels: Sequence[Kernel], counts: Mapping[str, float], budgets: Budgets) -> str:
-    """Instructions a row beside their budgets, as text."""
+    """Return a table of instructions a row and budgets, as text."""
     lines = [f"{'kernel':22} {'rows':>8} {'instructions a row':>20} {'budget':>10} {'ratio':>6}"]
     for one in kernels:
         counted, budget = counts[one.name], budgets.by_kernel.get(one.name)
@@ -71,7 +73,7 @@ def table(kernels: Sequence[Kernel], counts: Mapping[str, float], budgets: Budge
 
 
 def times(kernels: Sequence[Kernel]) -> str:
-    """Million rows a second, the best of several times, as text."""
+    """Return a table of million rows a second, the best of several runs, as text."""
     lines = [f"{'kernel':22} {'rows':>8} {'million rows a second':>22}"]
     lines += [
         f"{one.name:22} {one.rows:>8,} {one.rows / seconds(one) / 1e6:>22,.2f}" for one in kernels
@@ -80,15 +82,15 @@ def times(kernels: Sequence[Kernel]) -> str:
 
 
 def seconds(kernel: Kernel) -> float:
-    """The least time that a kernel's work has taken."""
-    taken = []
+    """Return the least time of several runs of a kernel's work."""
+    all_seconds = []
     for _ in range(REPEATS):
         work = kernel.prepare()
         gc.collect()
         began = time.perf_counter()
         work()
-        taken.append(time.perf_counter() - began)
-    return min(taken)
+        all_seconds.append(time.perf_counter() - began)
+    return min(all_seconds)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,11 +1,11 @@
 """The windowed queries of Nexmark, as flows: see ``docs/nexmark.md``, and start with `queries`.
 
-- `auction_house`: what the persons, auctions and bids of an online auction house look like
-- `tables`: writing them to Parquet files, a directory for each
+- `auction_house`: the persons, auctions and bids of an online auction house
+- `tables`: their Parquet files, a directory for each table
 - `queries`: q5, q7, q8, q11 and q12
-- `answers`: the same queries in SQL, and whether a flow's result is what DuckDB says
+- `answers`: the same queries in SQL, and the comparison of a flow's result with DuckDB's
 - `measuring`: one run of one query, timed
-- `processor_time`: how much of the processors all processes of a run have used
-- `report`: the table of results, beside what has been published of Flink
+- `processor_time`: the processor time of all processes of a run
+- `report`: the table of results, beside the published results of Flink
 - `run`: the command
 """

@@ -1,9 +1,9 @@
-"""Whether a flow's result is right: the same queries in SQL, run by DuckDB on the same files.
+"""The check of a flow's result: the same queries in SQL, run by DuckDB on the same files.
 
-A query's *expected* rows come from the tables, its *got* rows from what the flow wrote; they must
-be the same rows, each as often. Times are compared as microseconds since 1970.
+A query's *expected* rows are computed from the tables, its *got* rows from the flow's output; they
+must be the same rows, each as often. Times are compared as microseconds since 1970.
 
-What q12 counts in which window is a matter of when it ran, so there the totals are compared, and
+The windows of q12 depend on the time of the run. So for q12 the check compares totals, and tests
 that all windows are ten seconds of the clock.
 """
 
@@ -21,7 +21,7 @@ SECOND = 1_000_000
 
 @dataclass(frozen=True)
 class Answer:
-    """What a query must give.
+    """The expected result of a query, in SQL.
 
     Attributes:
         expected: SQL over the tables ``person``, ``auction`` and ``bid``.
@@ -90,28 +90,28 @@ ANSWERS = {
         """,
     ),
 }
-"""What each query must give, by its name."""
+"""The answer of each query, by the query's name."""
 
 
 class WrongResultError(Exception):
-    """A flow's result is not what the same query in DuckDB gives."""
+    """A flow's result differs from the result of the same query in DuckDB."""
 
 
 def can_check() -> bool:
-    """Whether DuckDB is installed."""
+    """Return True if DuckDB is installed."""
     return find_spec("duckdb") is not None
 
 
 def check(name: str, tables: Path, result: Path) -> int:
-    """Compare what a query's flow wrote with what DuckDB says, and return how many rows it is.
+    """Compare the output of a query's flow with DuckDB's result, and return the number of rows.
 
     Args:
         name: the query's name.
         tables: the directory of the tables.
-        result: the directory that the flow wrote, as Parquet files.
+        result: the directory of the flow's Parquet files.
 
     Raises:
-        WrongResultError: when a row is missing, or one is there that should not be.
+        WrongResultError: when rows are missing, or there are rows too many.
     """
     import duckdb
 
@@ -124,8 +124,8 @@ def check(name: str, tables: Path, result: Path) -> int:
         missing = database.sql(f"({answer.expected}) EXCEPT ALL ({answer.got})").fetchall()
         extra = database.sql(f"({answer.got}) EXCEPT ALL ({answer.expected})").fetchall()
         if missing or extra:
-            said = f"{len(missing)} rows are missing{_such_as(missing)}, and {len(extra)} too many"
-            raise WrongResultError(f"{name}: {said}{_such_as(extra)}")
+            shown = f"{len(missing)} rows are missing{_such_as(missing)}, and {len(extra)} too many"
+            raise WrongResultError(f"{name}: {shown}{_such_as(extra)}")
         ((count,),) = database.sql(f"SELECT count(*) FROM ({answer.got})").fetchall()
     return int(count)
 

@@ -1,10 +1,10 @@
 """An online auction house: persons, auctions and bids, made from event numbers and a seed.
 
-It follows the generator of the Nexmark suite (https://github.com/nexmark/nexmark, ``generator/``
-and ``NexmarkConfiguration.java``, in their defaults) in what decides how hard a query is:
+It follows the defaults of the generator of the Nexmark suite (https://github.com/nexmark/nexmark,
+``generator/`` and ``NexmarkConfiguration.java``) in the properties that decide the cost of a query:
 
 - Of 50 events one is a new person, three are new auctions and 46 are bids, in this order.
-- Events are evenly spaced in time and come in order.
+- Events are evenly spaced in time and in order.
 - Half of the bids are for the hot auction: the first of the last hundred. The others are for one of
   the last hundred, or of the next ten.
 - Three quarters of the bids are by the hot bidder, the second of the last hundred persons, and of
@@ -12,9 +12,9 @@ and ``NexmarkConfiguration.java``, in their defaults) in what decides how hard a
   last thousand persons, or of the next ten.
 - Prices are spread evenly over their logarithms, from 1 to 1 000 000 dollars, in cents.
 
-It differs in three ways: ids are text, since keys are; a bidder's id is that of a person (in the
-suite 1 000 is added to it twice); and what is random is drawn for a block of events at a time, so
-the events are others.
+It differs in three ways. Ids are text, since keys are text. A bidder's id is that of a person,
+while the suite adds 1 000 to it twice. Random numbers are drawn for a block of events at a time, so
+the events differ from the suite's.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ Numbers = npt.NDArray[np.int64]
 PERSONS, AUCTIONS, BIDS = 1, 3, 46
 ROUND = PERSONS + AUCTIONS + BIDS
 SHARES = {"person": PERSONS / ROUND, "auction": AUCTIONS / ROUND, "bid": BIDS / ROUND}
-"""Which part of all events each table holds."""
+"""The share of each table in all events."""
 FIRST_ID = 1_000
 FIRST_CATEGORY, CATEGORIES = 10, 5
 BASE_TIME = datetime(2015, 7, 15, tzinfo=UTC)
 
 HOT_AUCTIONS = 2
-"""One in so many bids is not for the hot auction."""
+"""One bid in this number is not for the hot auction."""
 HOT_BIDDERS = HOT_SELLERS = 4
-"""One in so many is not by the hot person."""
+"""One bid, or auction, in this number is not by the hot person."""
 HOT_OF = 100
-"""One of so many auctions, or persons, becomes the hot one."""
+"""One auction, or person, in this number becomes hot."""
 IN_FLIGHT, ACTIVE, LEAD = 100, 1_000, 10
 
 STATES = ["AZ", "CA", "ID", "OR", "WA", "WY"]
@@ -66,18 +66,18 @@ HOT_CHANNELS, CHANNELS = ["Google", "Facebook", "Baidu", "Apple"], 10_000
 
 @dataclass(frozen=True)
 class AuctionHouse:
-    """What happens there.
+    """The events of an auction house.
 
     Args:
-        seed: what is random follows from it, and from the number of the block.
-        rate: how many events there are in a second of event time.
+        seed: the seed; random numbers depend on it and on the number of the block.
+        rate: the number of events in a second of event time.
     """
 
     seed: int = 1
     rate: int = 10_000
 
     def block(self, first: int, count: int) -> dict[str, pa.Table]:
-        """The events of a block, by table; `first` is the number of the first of them."""
+        """Return the events of a block, by table; `first` is the number of its first event."""
         random = Random(self.seed, first)
         events = np.arange(first, first + count, dtype=np.int64)
         place = events % ROUND
@@ -156,56 +156,56 @@ class AuctionHouse:
 
 
 def last_person(events: Numbers) -> Numbers:
-    """The number of the newest person at each event."""
+    """Return the number of the newest person at each event."""
     return events // ROUND
 
 
 def last_auction(events: Numbers) -> Numbers:
-    """The number of the newest auction at each event that is an auction or a bid."""
+    """Return the number of the newest auction at each event that is an auction or a bid."""
     place = np.minimum(events % ROUND - PERSONS, AUCTIONS - 1)
     return events // ROUND * AUCTIONS + place
 
 
 def active_auction(newest: Numbers, random: Random) -> Numbers:
-    """One of the auctions in flight, or of those that are about to begin."""
+    """Return one of the auctions in flight, or of the next ones, for each event."""
     least = np.maximum(newest - IN_FLIGHT, 0)
     return least + random.below(newest - least + 1 + LEAD)
 
 
 def active_person(newest: Numbers, random: Random) -> Numbers:
-    """One of the newest persons, or of those that are about to come."""
+    """Return one of the newest persons, or of the next ones, for each event."""
     active = np.minimum(newest + 1, ACTIVE)
     return newest + 1 - active + random.below(active + LEAD)
 
 
 class Random:
-    """What is random in a block."""
+    """The random numbers of a block."""
 
     def __init__(self, seed: int, block: int) -> None:
         self._generator = np.random.default_rng([seed, block])
 
     def below(self, limits: Numbers) -> Numbers:
-        """A whole number from 0 up to, and without, each limit."""
+        """Return a whole number from 0 to each limit, exclusive."""
         return self._generator.integers(0, limits)
 
     def one_in(self, many: int, count: int) -> npt.NDArray[np.bool_]:
-        """True once in so many times."""
+        """Return `count` booleans; one in `many` is True on average."""
         return np.equal(self._generator.integers(0, many, count), 0)
 
     def prices(self, count: int) -> Numbers:
-        """Prices in cents."""
+        """Return prices in cents."""
         return np.rint(10 ** (self._generator.random(count) * 6) * 100).astype(np.int64)
 
     def choice(self, texts: list[str], count: int) -> pa.Array:
-        """One of some texts each time."""
+        """Return `count` choices of some texts."""
         return pa.array(texts).take(pa.array(self._generator.integers(0, len(texts), count)))
 
     def digits(self, count: int) -> pa.Array:
-        """Four digits."""
+        """Return texts of four digits."""
         return self.choice([f"{number:04d}" for number in range(10_000)], count)
 
     def channels(self, count: int) -> pa.Array:
-        """One of the hot channels, half of the time."""
+        """Return channels, half of which are hot channels on average."""
         hot, any_one = self.choice(HOT_CHANNELS, count), self.below(np.full(count, CHANNELS))
         return pc.if_else(
             pa.array(self.one_in(2, count)),
@@ -214,7 +214,7 @@ class Random:
         )
 
     def letters(self, count: int, length: int, spread: int = 0) -> pa.Array:
-        """Texts of small letters, of this length, give or take `spread`."""
+        """Return texts of small letters, `length` plus or minus `spread` long."""
         lengths = self._generator.integers(length - spread, length + spread + 1, count)
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
         drawn = self._generator.integers(ord("a"), ord("z") + 1, int(offsets[-1]), np.uint8)

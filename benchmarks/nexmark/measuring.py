@@ -1,9 +1,9 @@
 """One run of one query, timed.
 
-The clock starts when the first epoch has ended, and stops when the last has: what is timed is the
-flow at work on the events of all epochs but the first, with the windows of the first that are still
-open, up to the last result. Starting the query, and the workers, falls into the first epoch. A run
-of one epoch, as of the batch engine, is timed whole.
+The measured time is from the end of the first epoch to the end of the last. It covers the events of
+all epochs except the first, and the windows that the first epoch left open, up to the last result.
+It excludes the start of the query and of the workers, which the first epoch contains. The time of a
+run of one epoch, such as that of the batch engine, is the time of the whole run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EngineName = Literal["streaming", "batch"]
 
 
 class Mark(NamedTuple):
-    """How far a run was at some moment: rows read, and seconds since whenever."""
+    """The rows that a run has read by some moment, and the clocks at that moment, in seconds."""
 
     rows: int
     seconds: float
@@ -36,15 +36,15 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True)
 class Measured:
-    """What a run took.
+    """The times of a run.
 
     Attributes:
-        events: how many of Nexmark's events went by while it was timed.
-        rows: how many rows of its tables it read of these.
-        seconds: for how long it was timed.
-        core_seconds: how long processors worked for it in that time; where that is not known, how
-            long the cores that it was given were there.
-        whole_seconds: how long the whole run took, with the start of the query.
+        events: the number of Nexmark's events in the measured time.
+        rows: the number of these events that the query read, as rows of its tables.
+        seconds: the measured time.
+        core_seconds: the processor time in the measured time; if it is not known, the measured
+            time multiplied by the number of cores.
+        whole_seconds: the time of the whole run, with the start of the query.
     """
 
     events: float
@@ -61,13 +61,13 @@ class Measured:
 
 @dataclass(frozen=True)
 class Settings:
-    """How to run the queries.
+    """Settings of the runs.
 
     Attributes:
-        tables: what they read.
-        engine: the engine; the streaming one keeps a checkpoint.
-        cores: how many cores Spark was given.
-        epoch_events: how many events an epoch covers.
+        tables: the tables that queries read.
+        engine: the engine; the streaming engine keeps a checkpoint.
+        cores: the number of Spark's cores.
+        epoch_events: the number of events in an epoch.
     """
 
     tables: Tables
@@ -79,13 +79,13 @@ class Settings:
 def measure(
     query: Query, settings: Settings, say: Callable[[str], None], check: Callable[[Path], Any]
 ) -> Measured:
-    """Run a query in the Spark session there is.
+    """Run a query in the current Spark session, and return its times.
 
     Args:
-        query: which one.
-        settings: how to run it.
-        say: told how far it is, once an epoch.
-        check: called with the directory of the result before that is removed.
+        query: the query.
+        settings: the settings of the run.
+        say: called once an epoch, with the progress as text.
+        check: called with the directory of the result, before the directory is removed.
     """
     scratch = Path(tempfile.mkdtemp(prefix="nexmark-"))
     marks: list[Mark] = []
@@ -111,7 +111,7 @@ def measure(
 
 
 def measured(began: Mark, marks: list[Mark], ended: Mark, settings: Settings) -> Measured:
-    """What a run took, by the marks made as it began, after each epoch, and as it ended."""
+    """Return the times of a run, from the marks at its start, after each epoch, and at its end."""
     last = marks[-1]
     if marks[0].rows == last.rows:
         first, last = began, ended._replace(rows=last.rows)

@@ -1,8 +1,8 @@
-"""How much of the processors a process and all that it started have used.
+"""The processor time of a process and its descendants.
 
-A flow runs in a Python process, a JVM and several Python workers. Linux says of each process how
-long it ran, and how long those of its children did that have ended; the sum over the family is what
-the flow took, whatever else the machine was doing.
+A flow runs in a Python process, a JVM and several Python workers. Linux counts the processor time
+of each process, and that of its children that have ended. The sum over these processes is the
+processor time of the flow, whatever other processes run on the machine.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from pathlib import Path
 
 _PROC = Path("/proc")
 _PARENT, _FIRST, _LAST = 1, 11, 15
-"""Fields after the process's name: its parent, and its own and its ended children's ticks."""
+"""Fields after the name in ``/proc/PID/stat``: the parent, and the ticks of it and its children."""
 
 
 def processor_seconds(root: int | None = None) -> float | None:
-    """Processor time of a process and its descendants so far, in seconds.
+    """Return the processor time of a process and its descendants so far, in seconds.
 
     Args:
-        root: the process's id; this process when left out.
+        root: the process's id; by default this process.
 
     Returns:
-        The time, or ``None`` where the system does not say, as on macOS.
+        The time, or ``None`` on systems without ``/proc``, such as macOS.
     """
     if not (_PROC / "self" / "stat").exists():
         return None
@@ -36,14 +36,14 @@ def processor_seconds(root: int | None = None) -> float | None:
 
 
 def _processes() -> dict[int, tuple[int, int]]:
-    """The parent and the ticks of each process."""
+    """Return the parent and the ticks of each process, by its id."""
     found = {}
     for folder in _PROC.iterdir():
         if not folder.name.isdigit():
             continue
         try:
             stat = (folder / "stat").read_text("utf-8", "replace")
-        except OSError:  # it has ended meanwhile
+        except OSError:  # The process has ended since the listing.
             continue
         fields = stat.rpartition(")")[2].split()
         ticks = sum(int(field) for field in fields[_FIRST:_LAST])

@@ -1,13 +1,13 @@
 """The windowed queries of Nexmark as flows.
 
-Each is a function from the streams that it reads to the stream of its results. All of them keep to
-what the suite's SQL says: event time is the column ``date_time``, and the watermark is four seconds
-behind the greatest that has been seen in the whole stream, and moves with the data alone.
+Each query is a function from the streams that it reads to the stream of its results. All queries
+follow the suite's SQL: event time is the column ``date_time``, and the watermark is four seconds
+behind the greatest time of the whole stream. Only data moves the watermark.
 
-q5 and q7 ask for the best over all keys, which takes two steps: the first works out what each
-auction has in a window, spread over all shards, and the second finds the best of a window. A window
-closes in the epoch in which the watermark of the stream passes its end, and so for all auctions at
-once: `BestOfWindow` gets all of a window in one call, and keeps nothing.
+q5 and q7 find the best over all keys, in two steps. The first computes the result of each auction
+in a window, on all shards; the second finds the best of a window. A window closes in the epoch in
+which the watermark of the stream passes its end, so it closes for all auctions at once. So
+`BestOfWindow` gets all results of a window in one call, and keeps no state.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from flow_windowing import WindowMetadata
 
 Row: TypeAlias = dict[str, Any]
 InWindow: TypeAlias = tuple[str, tuple[WindowMetadata, Any]]
-"""What a windowing step sends down: key, window, value."""
+"""An item of the `down` stream of a windowing step: key, window, result."""
 SourceOf: TypeAlias = Callable[[str, Sequence[str]], Source[Any]]
-"""Gives the source of a table's columns."""
+"""A function that returns the source of a table's columns."""
 
 CLOCK: win.EventClock[Any] = win.EventClock("date_time", "4s", on_idle="hold", scope="stream")
 
@@ -41,10 +41,10 @@ class Query:
     """A query.
 
     Attributes:
-        name: what Nexmark calls it.
-        title: what it answers.
+        name: its name in Nexmark.
+        title: its title in the table.
         reads: the tables that it reads, with their columns.
-        wire: from the streams of these tables to that of the results.
+        wire: a function from the streams of these tables to the stream of results.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Query:
     wire: Callable[..., Stream[Any]]
 
     def flow(self, source_of: SourceOf, sink: Sink[Any]) -> Dataflow:
-        """The query as a flow, whose inputs are called as the tables, and whose output is `out`."""
+        """Return the query as a flow; its inputs have the names of the tables, its output `out`."""
         flow = Dataflow(self.name)
         tables = [
             op.input(table, flow, source_of(table, columns))
@@ -64,7 +64,7 @@ class Query:
 
 
 def hot_items(bids: Stream[Row]) -> Stream[Row]:
-    """Which auctions had the most bids in the last ten seconds, every two?"""
+    """Return q5: the auctions with the most bids in the last ten seconds, every two seconds."""
     by_auction = op.key_on("by_auction", bids, "auction")
     windows = win.SlidingWindower("10s", "2s")
     counts = win.aggregate_window("counts", by_auction, CLOCK, windows, bids=win.Count())
@@ -78,7 +78,7 @@ def _count_of_window(item: InWindow) -> tuple[str, Row]:
 
 
 def highest_bid(bids: Stream[Row]) -> Stream[Row]:
-    """Which bids had the highest price in each ten seconds?"""
+    """Return q7: the bids with the highest price in each ten seconds."""
     by_auction = op.key_on("by_auction", bids, "auction")
     windows = win.TumblingWindower("10s")
     highest = win.fold_window("highest", by_auction, CLOCK, windows, list, _with_bid, ordered=False)
@@ -87,7 +87,7 @@ def highest_bid(bids: Stream[Row]) -> Stream[Row]:
 
 
 def _with_bid(highest: list[Row], bid: Row) -> list[Row]:
-    """The highest of some bids, which all have one price, and another bid."""
+    """Return the highest bids after one more bid; all bids in `highest` have the same price."""
     if not highest or bid["price"] > highest[0]["price"]:
         return [bid]
     return [*highest, bid] if bid["price"] == highest[0]["price"] else highest
@@ -99,7 +99,7 @@ def _bids_of_window(item: InWindow) -> Iterable[tuple[str, Row]]:
 
 
 def new_sellers(persons: Stream[Row], auctions: Stream[Row]) -> Stream[Row]:
-    """Who came and opened an auction within the same ten seconds?"""
+    """Return q8: the persons that registered and opened an auction in the same ten seconds."""
     by_id = op.key_on("by_id", persons, "id")
     by_seller = op.key_on("by_seller", auctions, "seller")
     windows = win.TumblingWindower("10s")
@@ -115,25 +115,25 @@ def _new_seller(item: InWindow) -> Row | None:
 
 
 def user_sessions(bids: Stream[Row]) -> Stream[Any]:
-    """How many bids did a user make in each session, which ends with ten seconds without one?"""
+    """Return q11: the number of bids of a user in each session, with a gap of ten seconds."""
     by_bidder = op.key_on("by_bidder", bids, "bidder")
     sessions = win.SessionWindower("10s")
     return win.aggregate_window("sessions", by_bidder, CLOCK, sessions, bids=win.Count()).down
 
 
 def bids_by_system_time(bids: Stream[Row]) -> Stream[Any]:
-    """How many bids does a user make in ten seconds by the clock of the machine?"""
+    """Return q12: the number of bids of a user in each ten seconds of system time."""
     by_bidder = op.key_on("by_bidder", bids, "bidder")
     clock, windows = win.SystemClock(), win.TumblingWindower("10s")
     return win.aggregate_window("windows", by_bidder, clock, windows, bids=win.Count()).down
 
 
 class BestOfWindow(op.StatefulBatchLogic[Row, Row, None]):
-    """The rows with the greatest figure of a window, all of which come in one epoch.
+    """The rows of a window with the greatest value of a field; all its rows are in one epoch.
 
     Args:
         figure: the field to compare.
-        state: nothing is kept.
+        state: always ``None``: the logic keeps no state.
     """
 
     def __init__(self, figure: str, state: None) -> None:  # noqa: ARG002
@@ -146,7 +146,7 @@ class BestOfWindow(op.StatefulBatchLogic[Row, Row, None]):
 
     @override
     def snapshot(self) -> None:
-        """Nothing, and never asked for: `on_batch` gives up the logic."""
+        """Return None; never called, since `on_batch` discards the logic."""
 
 
 _TIMED_BIDS = {"bid": ("auction", "date_time")}

@@ -1,4 +1,4 @@
-"""The table of results, beside what has been published of Flink."""
+"""The table of results, beside the published results of Flink."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOTES = (
 
 
 def table(results: Mapping[str, Sequence[Measured]], queries: Mapping[str, Query]) -> str:
-    """Results as text, by query; each row is the run that was the median by events/s/core."""
+    """Return the table as text; a query's row is its median run by events/s/core."""
     rows = [HEADS, *(_row(queries[name], runs) for name, runs in results.items())]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [_line(row, widths) for row in rows]
@@ -28,7 +28,7 @@ def table(results: Mapping[str, Sequence[Measured]], queries: Mapping[str, Query
 
 
 def median(runs: Sequence[Measured]) -> Measured:
-    """The run in the middle, the slower of two."""
+    """Return the median run by events/s/core; of two the slower."""
     middle = statistics.median_low(one.per_core for one in runs)
     return next(one for one in runs if one.per_core == middle)
 

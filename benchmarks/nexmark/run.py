@@ -5,9 +5,9 @@
     python benchmarks/nexmark/run.py [--events N] [--runs 3] [--queries q5,q7,...]
                                      [--engine streaming|batch] [--cores 2] [--data DIR]
 
-Makes the events, warms a local Spark session up, runs each query so many times, in turn, and prints
-one table. With DuckDB installed (``pip install duckdb``) each result is compared with what the same
-query in SQL gives. ``docs/nexmark.md`` says what is timed, and what the figures mean.
+The command makes the events, warms up a local Spark session, runs each query several times, in
+turn, and prints one table. If DuckDB is installed (``pip install duckdb``), it compares each result
+with that of the same query in SQL. ``docs/nexmark.md`` explains the table.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from benchmarks.nexmark.tables import Tables
 from flow.engine.spark.session.session import SparkSettings, make_session
 
 WARM_UP = 100_000
-"""Events of the runs before the first that counts."""
+"""The number of events of the warm-up."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def warm_up(query: Query, settings: Settings, folder: Path) -> None:
-    """Run a query on a few events, so that no figure holds the start of Spark."""
+    """Run a query on a few events, so that no time includes the start of Spark."""
     say("warming up")
     few = Tables(folder, WARM_UP, settings.tables.house)
     few.write()
@@ -66,7 +66,7 @@ def warm_up(query: Query, settings: Settings, folder: Path) -> None:
 
 
 def run_query(query: Query, settings: Settings, number: int) -> Measured:
-    """Run a query once, checked if it can be."""
+    """Run a query once, check its result if DuckDB is installed, and return its times."""
 
     def report(text: str) -> None:
         say(f"{query.name}, run {number}: {text}")
@@ -76,13 +76,13 @@ def run_query(query: Query, settings: Settings, number: int) -> Measured:
             rows = check(query.name, settings.tables.folder, result)
             report(f"the result is what DuckDB gives: {rows:,} rows")
 
-    taken = measure(query, settings, report, checked)
-    report(f"{taken.per_core:,.0f} events/s/core, {taken.seconds:.1f} s")
-    return taken
+    measured = measure(query, settings, report, checked)
+    report(f"{measured.per_core:,.0f} events/s/core, {measured.seconds:.1f} s")
+    return measured
 
 
 def say(text: str) -> None:
-    """Print how far it is, with the time of day."""
+    """Print a text after the time of day."""
     print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
 
 

@@ -15,19 +15,19 @@ from benchmarks.nexmark.auction_house import SHARES, AuctionHouse
 from flow.connectors.files import ParquetSource
 
 BLOCK = 500_000
-"""Events in a file, together with those in the same file of the other tables."""
+"""The number of events in a file and in the files of the same number of the other tables."""
 GROUP_ROWS = 65_536
 _MADE_OF = "made_of.json"
 
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables of so many events, below a directory.
+    """The tables of a number of events, below a directory.
 
     Args:
         folder: the directory.
-        events: how many persons, auctions and bids there are together.
-        house: what they are like.
+        events: the number of persons, auctions and bids together.
+        house: the auction house that makes the events.
     """
 
     folder: Path
@@ -35,10 +35,10 @@ class Tables:
     house: AuctionHouse
 
     def write(self, say: Callable[[str], None] = lambda _: None) -> None:
-        """Make the files, unless they are there from an earlier time.
+        """Make the files, unless they exist.
 
         Args:
-            say: told how far it is.
+            say: called with the progress as text.
         """
         made_of = json.dumps({"version": 1, "events": self.events, **asdict(self.house)})
         marker = self.folder / _MADE_OF
@@ -55,12 +55,12 @@ class Tables:
         marker.write_text(made_of, "utf-8")
 
     def source(self, table: str, columns: Sequence[str], epoch_events: int) -> ParquetSource:
-        """A source of one table, in epochs that go as far in event time for every table.
+        """Return the source of a table, whose epochs cover the same event time for every table.
 
         Args:
-            table: which one.
+            table: the name of the table.
             columns: the columns to read.
-            epoch_events: how many events of all tables an epoch covers.
+            epoch_events: the number of events of all tables in an epoch.
         """
         rows = max(1, round(epoch_events * SHARES[table]))
         return ParquetSource(self.folder / table, columns=columns, rows_per_epoch=rows)

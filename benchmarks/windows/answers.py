@@ -1,7 +1,7 @@
-"""What contestants have written, made comparable: a fast wrong answer is no answer.
+"""Summaries of the outputs of contestants, for comparison: a fast wrong answer does not count.
 
-Some leave the last windows open when the events end, some close them. So only windows are compared
-that the watermark has closed for all of them by then.
+Some contestants leave the last windows open when the events end, some close them. So the comparison
+contains only windows that the watermark has closed in all contestants when the events end.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _SHIFT = np.uint64(29)
 
 @dataclass(frozen=True)
 class Answer:
-    """All windows and their figures, in short.
+    """A summary of all windows and their results.
 
     Attributes:
-        windows: how many there are.
-        sums: the sum of each figure over all windows, by its name.
-        checksum: of the windows with their keys, opening times and figures, in any order.
+        windows: the number of windows.
+        sums: the sum of each result over all windows, by its name.
+        checksum: the checksum of keys, open times and results, whatever the order of windows.
     """
 
     windows: int
@@ -44,13 +44,13 @@ class Answer:
 
 
 def answer_in(folder: Path, figures: Sequence[str], windows: str, last_us: int) -> Answer:
-    """What a contestant has written.
+    """Return the summary of a contestant's output.
 
     Args:
-        folder: where.
-        figures: the names of the figures.
-        windows: which windows they are.
-        last_us: the time of the last event.
+        folder: the folder of the output.
+        figures: the names of the results.
+        windows: the kind of windows: ``tumbling``, ``sliding`` or ``session``.
+        last_us: the time of the last event, in microseconds since the Unix epoch.
     """
     table = _table(folder, figures)
     closed_us = last_us - WAIT_SECONDS * 1_000_000 - (GAP_US if windows == "session" else 0)
@@ -60,7 +60,7 @@ def answer_in(folder: Path, figures: Sequence[str], windows: str, last_us: int) 
 
 
 def _table(folder: Path, figures: Sequence[str]) -> pa.Table:
-    """The windows, with times in microseconds."""
+    """Return the windows, with times in microseconds since the Unix epoch."""
     pickles = sorted(folder.rglob("*.pickle"))
     if pickles:
         return _from_pickles(pickles, figures)
@@ -82,7 +82,7 @@ def _from_pickles(files: Sequence[Path], figures: Sequence[str]) -> pa.Table:
 
 
 def _checksum(table: pa.Table, figures: Sequence[str]) -> str:
-    """The sum of a hash of each row, so that the order of rows does not matter."""
+    """Return the sum of the hashes of rows, which does not depend on their order."""
     mixed = _mixed(_keys(table["key"]) ^ _words(table["open_time"].cast(pa.int64())))
     for name in figures:
         mixed = _mixed(mixed ^ _words(table[name].cast(pa.float64())))

@@ -1,6 +1,6 @@
-"""Bytewax's `fold_window` over the same objects, ready in memory, in batches of a thousand.
+"""Bytewax's `fold_window` over the same objects, in memory, in batches of a thousand.
 
-It imports nothing of this project but the job, so it can run on another Python.
+The module imports only the job from this project, so it can run on another Python.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ BATCH = 1_000
 
 
 def fold(job: Job) -> Figure:
-    """Seconds of `run_main`; the setting `wakes` says whether it wakes up to close windows."""
+    """Return the seconds of `run_main`; with the setting `wakes` it wakes up to close windows."""
     wakes = bool(job.settings["wakes"])
     _run(_batches(job.warm), wakes)
     batches = _batches(job.data)
-    gc.freeze()  # looking through all items for garbage is nobody's work here
+    gc.freeze()  # The time should not include a search for garbage among all items.
     started = time.perf_counter()
     closed = _run(batches, wakes)
     seconds = time.perf_counter() - started
@@ -56,8 +56,8 @@ def _run(batches: list[list[Any]], wakes: bool) -> list[Any]:
     minutes = TumblingWindower(length=timedelta(microseconds=MINUTE_US), align_to=START)
     flow, closed = Dataflow("folding"), list[Any]()
     events = op.input("events", flow, _Ready(batches))
-    made = fold_window("windows", events, clock, minutes, float, _add, float.__add__)
-    op.output("out", made.down, _Kept(closed))
+    out = fold_window("windows", events, clock, minutes, float, _add, float.__add__)
+    op.output("out", out.down, _Kept(closed))
     run_main(flow)
     return closed
 
@@ -72,7 +72,7 @@ def _plain(item: Any) -> tuple[str, int, int, float]:
 
 
 class _Ready(DynamicSource[Any]):
-    """Batches that are there already."""
+    """Source of batches in memory."""
 
     def __init__(self, batches: list[list[Any]]) -> None:
         self._batches = batches
@@ -92,7 +92,7 @@ class _ReadyPartition(StatelessSourcePartition[Any]):
 
 
 class _Kept(DynamicSink[Any]):
-    """Keeps what it gets in a list."""
+    """Sink that appends its items to a list."""
 
     def __init__(self, items: list[Any]) -> None:
         self._items = items

@@ -1,7 +1,7 @@
 """One measurement in a process of its own.
 
 ``python -m benchmarks.windows.contestant MODULE FUNCTION JOB.json FIGURE.json`` calls a function of
-a module of this package with the job, and writes the figure it returns.
+a module of this package with the job, and writes the `Figure` that it returns.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from benchmarks.windows.job import Figure, Job
 
 
 def main(module: str, function: str, job_file: str, figure_file: str) -> None:
-    """Measure once."""
+    """Run one measurement, and write its result."""
     job = Job(**json.loads(Path(job_file).read_text()))
     _stay_on(job.cores)
     measure = getattr(importlib.import_module(f"benchmarks.windows.{module}"), function)
@@ -26,9 +26,9 @@ def main(module: str, function: str, job_file: str, figure_file: str) -> None:
 
 
 def _stay_on(cores: int) -> None:
-    """Use so many cores and no others: the JVM has threads beside those that run tasks.
+    """Pin this process to a number of cores, on Linux only.
 
-    Only Linux can be told so.
+    The JVM has more threads than those that run tasks, so the number of tasks does not limit cores.
     """
     if sys.platform == "linux":
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])

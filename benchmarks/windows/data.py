@@ -1,8 +1,8 @@
 """The events that every contestant reads: seeded, in Parquet files or as pickled objects.
 
-An event has a key, a time and an amount. Times go up by 7.2 ms from event to event, less a jitter
-of up to five seconds; clocks wait for ten, so that nothing is late. Amounts are quarters, so that
-sums are the same in whatever order they are added up.
+An event has a key, a time and an amount. Times advance by 7.2 ms from event to event, less a jitter
+of up to five seconds; clocks wait for ten seconds, so that no event is late. Amounts are quarters,
+so that sums do not depend on the order of addition.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ import pyarrow.parquet as pq
 START = datetime(2024, 1, 1, tzinfo=UTC)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 STEP_US = 7_200
-"""Time between two events: with 10 000 keys, five of six windows of a minute hold a value."""
+"""The time between two events: with 10 000 keys, five of six windows of a minute have a value."""
 JITTER_US = 5_000_000
 WAIT_SECONDS = 10
 FILES = 20
 HANDS = 2
-"""Pickled events also lie dealt out to so many files, for as many readers at a time."""
+"""The number of parts of a file of pickled events, for as many parallel readers."""
 _MANIFEST = "_events.json"
-"""Readers of the folder leave out what begins like this."""
+"""The name begins with an underscore, so that readers of the folder skip the file."""
 
 
 class Spread(Enum):
-    """How events fall on keys."""
+    """The distribution of events over keys."""
 
     UNIFORM = "uniform"
     ZIPF = "zipf"
 
 
 class Form(Enum):
-    """What the events are stored as."""
+    """The format of the events on disk."""
 
     PARQUET = "parquet"
     OBJECTS = "objects"
@@ -53,11 +53,11 @@ class Events:
     """A data set, as configuration.
 
     Attributes:
-        rows: how many events.
-        keys: how many keys they are drawn from.
-        spread: how they fall on those.
+        rows: the number of events.
+        keys: the number of keys.
+        spread: the distribution of events over keys.
         form: columns in Parquet files, or pickled lists of ``(key, (datetime, amount))``.
-        seed: what the random numbers come from.
+        seed: the seed of the random numbers.
     """
 
     rows: int
@@ -68,11 +68,11 @@ class Events:
 
     @property
     def name(self) -> str:
-        """The folder's name."""
+        """The name of the data set's folder."""
         return f"{self.form.value}-{self.spread.value}-{self.keys}-{self.rows}-{self.seed}"
 
     def table(self, part: int) -> pa.Table:
-        """The events of one file."""
+        """Return the events of one file."""
         first, last = (number * self.rows // FILES for number in (part, part + 1))
         random = np.random.default_rng([self.seed, self.rows, self.keys, part])
         count = last - first
@@ -101,7 +101,7 @@ def _us(moment: datetime) -> int:
 
 
 def make(events: Events, home: Path) -> Path:
-    """Write a data set, unless it is there already; returns its folder."""
+    """Write a data set, unless it exists, and return its folder."""
     folder = home / events.name
     if (folder / _MANIFEST).exists():
         return folder
@@ -112,7 +112,7 @@ def make(events: Events, home: Path) -> Path:
         last_us = max(last_us, pc.max(table["ts"]).cast(pa.int64()).as_py() or 0)
         path = folder / f"part-{part:02d}.{events.form.value}"
         _write(table, events.form, path)
-        # Spark takes files in the order of their age, in milliseconds.
+        # Spark reads files in the order of their modification times, in milliseconds.
         os.utime(path, (part + 1, part + 1))
     settings = {**asdict(events), "spread": events.spread.value, "form": events.form.value}
     (folder / _MANIFEST).write_text(json.dumps({**settings, "last_us": last_us}))
@@ -134,12 +134,12 @@ def _pickle(events: list[Any], path: Path) -> None:
 
 
 def dealt(path: Path, hand: int) -> Path:
-    """Where those of a file's pickled events are that a reader is dealt."""
+    """Return the path of one reader's part of a file of pickled events."""
     return path.with_name(f"{path.name}-{hand}")
 
 
 def as_objects(table: pa.Table) -> list[tuple[str, tuple[datetime, float]]]:
-    """Events as ``(key, (datetime, amount))``."""
+    """Return events as a list of ``(key, (datetime, amount))``."""
     microseconds = table["ts"].cast(pa.int64()).to_pylist()
     times = [EPOCH + timedelta(microseconds=one) for one in microseconds]
     amounts = zip(times, table["amount"].to_pylist(), strict=True)
@@ -147,6 +147,6 @@ def as_objects(table: pa.Table) -> list[tuple[str, tuple[datetime, float]]]:
 
 
 def last_us(folder: Path) -> int:
-    """The greatest time in a data set, in microseconds since the Unix epoch."""
+    """Return the greatest time of a data set, in microseconds since the Unix epoch."""
     found: int = json.loads((folder / _MANIFEST).read_text())["last_us"]
     return found

@@ -1,4 +1,4 @@
-"""DuckDB's group-by over the Parquet files, to a Parquet file: what a batch can reach at best."""
+"""DuckDB's group-by over the Parquet files, to a Parquet file: the limit of a batch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COPY (
 
 
 def batch(job: Job) -> Figure:
-    """Seconds of the query, once a small one has been run."""
+    """Return the seconds of the query, after a small query as a warm-up."""
     Path(job.out).mkdir()
     connection = duckdb.connect(config={"threads": job.cores})
     connection.execute("SET TimeZone = 'UTC'")

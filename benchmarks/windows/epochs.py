@@ -1,4 +1,4 @@
-"""When the epochs of streaming queries began and ended, by Spark's own account."""
+"""Start and end of the epochs of streaming queries, from Spark's own reports."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Epoch:
 
     Attributes:
         number: its number.
-        start: when it began, in seconds since the Unix epoch.
-        seconds: how long it took, planning, logs and all.
-        progress: Spark's whole report, as JSON.
+        start: its start, in seconds since the Unix epoch.
+        seconds: its time in seconds, with planning and logs.
+        progress: Spark's whole report, from JSON.
     """
 
     number: int
@@ -29,27 +29,27 @@ class Epoch:
 
     @property
     def end(self) -> float:
-        """When it ended."""
+        """The end of the epoch, in seconds since the Unix epoch."""
         return self.start + self.seconds
 
     @property
     def rows(self) -> int:
-        """How many rows Spark itself has read."""
+        """The number of rows that Spark itself has read."""
         return sum(source["numInputRows"] for source in self.progress["sources"])
 
     @classmethod
     def of(cls, progress: dict[str, Any]) -> Epoch:
-        """An epoch from Spark's report."""
+        """Return the epoch of a report of Spark."""
         start = datetime.fromisoformat(progress["timestamp"]).timestamp()
-        took = progress["durationMs"]
-        return cls(progress["batchId"], start, took.get("triggerExecution", 0) / 1000, progress)
+        seconds = progress["durationMs"].get("triggerExecution", 0) / 1000
+        return cls(progress["batchId"], start, seconds, progress)
 
 
 class EpochTimes:
-    """Gathers the epochs of all queries of a session, from now on.
+    """Listener that collects the epochs of all queries of a session, from now on.
 
-    It takes Spark's reports as text: `pyspark.sql.streaming.StreamingQueryListener` would ask the
-    JVM for each of their figures, 0.2 s of its time an epoch.
+    The listener reads Spark's reports as text, since `pyspark.sql.streaming.StreamingQueryListener`
+    asks the JVM for each number of a report, which takes 0.2 s an epoch.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -63,10 +63,10 @@ class EpochTimes:
         streams._jsqm.addListener(listener)
 
     def taken(self) -> list[Epoch]:
-        """The epochs so far that did something, in order; the next call gives those after them."""
+        """Return the epochs since the last call that have run, in order of their numbers."""
         context: Any = self._spark.sparkContext._jsc
         context.sc().listenerBus().waitUntilEmpty()
-        # Between two epochs Spark also reports that it is waiting, without having run anything.
+        # Between two epochs Spark also sends reports of waiting, which have no "addBatch".
         reports = [json.loads(text) for text in self._reports.texts]
         self._reports.texts.clear()
         epochs = [Epoch.of(one) for one in reports if "addBatch" in one["durationMs"]]
@@ -74,7 +74,7 @@ class EpochTimes:
 
 
 class _Reports:
-    """What Spark calls from the JVM, under the names it has there."""
+    """Receiver of Spark's reports from the JVM, with the method names of Spark's listener."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -92,11 +92,11 @@ class _Reports:
         pass
 
     class Java:
-        """Which Java interface this is, for py4j."""
+        """The Java interface of the receiver, for py4j."""
 
         implements: ClassVar = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]
 
 
 def span(epochs: list[Epoch], last: int) -> float:
-    """Seconds from the start of the first epoch to the end of the one with the number `last`."""
+    """Return the seconds from the start of the first epoch to the end of the epoch `last`."""
     return max(one.end for one in epochs if one.number <= last) - epochs[0].start

@@ -1,4 +1,4 @@
-"""The flows that are timed on our side, made of public operators alone."""
+"""The flows of this library's contestants, made of public operators alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WAIT = f"{WAIT_SECONDS}s"
 WINDOWERS: dict[str, Any] = {
     "tumbling": win.TumblingWindower("1m"),
     "sliding": win.SlidingWindower("1m", "15s"),
-    # Spark's sessions end where the gap does; ours would also take in a value right at its end.
+    # Values exactly a gap apart are in two sessions of Spark, so sessions here exclude the gap too.
     "session": win.SessionWindower("30s", inclusive=False),
 }
 FIGURES: dict[str, dict[str, Any]] = {
@@ -37,46 +37,46 @@ FIGURES: dict[str, dict[str, Any]] = {
 
 
 def columns_flow(windows: str, source: Source[Any], sink: Sink[Any]) -> Dataflow:
-    """Windows of records, by a key and a time that are columns."""
+    """Return a flow with windows of records, whose key and time are columns."""
     flow = Dataflow("windows")
     keyed = op.key_on("by_key", op.input("events", flow, source), "key")
     clock: win.EventClock[Any] = win.EventClock("ts", wait_for_system_duration=WAIT)
-    made = win.aggregate_window("windows", keyed, clock, WINDOWERS[windows], **FIGURES[windows])
-    op.output("out", made.down, sink)
+    out = win.aggregate_window("windows", keyed, clock, WINDOWERS[windows], **FIGURES[windows])
+    op.output("out", out.down, sink)
     return flow
 
 
 def parquet_flow(windows: str, data: str, out: str, epoch_rows: int) -> Dataflow:
-    """Windows from Parquet files to Parquet files."""
+    """Return a flow with windows from Parquet files to Parquet files."""
     source = ParquetSource(data, rows_per_epoch=epoch_rows)
     return columns_flow(windows, source, ParquetSink(out))
 
 
 def folding_flow(source: Source[Any], sink: Sink[Any]) -> Dataflow:
-    """Windows of Python objects, folded by Python functions."""
+    """Return a flow with windows of Python objects, folded by Python functions."""
     flow = Dataflow("folding")
     events = op.input("events", flow, source)
     clock: win.EventClock[Any] = win.EventClock(itemgetter(0), wait_for_system_duration=WAIT)
-    made = win.fold_window(
+    out = win.fold_window(
         "windows", events, clock, WINDOWERS["tumbling"], float, add, float.__add__
     )
-    op.output("out", made.down, sink)
+    op.output("out", out.down, sink)
     return flow
 
 
 def add(total: float, value: tuple[datetime, float]) -> float:
-    """The folder."""
+    """Return the fold of a total and a value."""
     return total + value[1]
 
 
 @dataclass(frozen=True)
 class PickledSource(PartitionedSource[Any]):
-    """Reads files that hold a pickled list each, one after another, in as many partitions as hands.
+    """Source of files of pickled lists, one after another, in `HANDS` partitions.
 
     Args:
-        folder: where they are.
-        items: how many there are in all.
-        per_epoch: how many an epoch reads, about.
+        folder: the folder of the files.
+        items: the number of items in all files.
+        per_epoch: the approximate number of items in an epoch.
     """
 
     folder: str
@@ -108,7 +108,7 @@ class PickledSource(PartitionedSource[Any]):
 
 @dataclass(frozen=True)
 class PickledSink(Sink[Any]):
-    """Writes windows as pickled lists of ``(key, open_us, close_us, value)``."""
+    """Sink of windows, as pickled lists of ``(key, open_us, close_us, value)``."""
 
     folder: str
 
@@ -121,6 +121,6 @@ class PickledSink(Sink[Any]):
 
 
 def plain(item: Any) -> tuple[str, int, int, Any]:
-    """A window that a flow emitted, as plain values."""
+    """Return an emitted window as plain values: ``(key, open_us, close_us, value)``."""
     key, (window, value) = item
     return key, instant_us(window.open_time), instant_us(window.close_time), value

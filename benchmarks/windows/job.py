@@ -1,4 +1,4 @@
-"""What a contestant is asked to do, and what it answers; plain JSON between processes."""
+"""The job of a contestant and its result, which processes exchange as plain JSON."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ class Job:
 
     Attributes:
         data: the folder of events.
-        warm: a folder of a few events of the same kind, for what is not timed.
-        out: the folder to write results to; it is not there yet.
-        scratch: an empty folder for checkpoints and the like.
-        rows: how many events there are.
-        epoch_rows: how many an epoch of a streaming engine reads.
-        files_per_epoch: in how many files those are.
-        cores: how many cores to use.
-        settings: what else this contestant is told, such as which windows to work out.
+        warm: a folder with a few events of the same kind, for the warm-up.
+        out: the folder to write results to; the contestant creates it.
+        scratch: an empty folder for checkpoints and other files.
+        rows: the number of events.
+        epoch_rows: the number of events that an epoch of a streaming engine reads.
+        files_per_epoch: the number of files of these events.
+        cores: the number of cores to use.
+        settings: further settings of the contestant, such as the kind of windows.
     """
 
     data: str
@@ -34,17 +34,17 @@ class Job:
 
     @property
     def windows(self) -> str:
-        """Which windows to work out: ``tumbling``, ``sliding`` or ``session``."""
+        """The kind of windows: ``tumbling``, ``sliding`` or ``session``."""
         return str(self.settings.get("windows", "tumbling"))
 
 
 @dataclass(frozen=True)
 class Figure:
-    """What a measurement came to.
+    """The result of a measurement.
 
     Attributes:
-        value: seconds, milliseconds or megabytes, as the work says.
-        details: what else was seen, for the results file.
+        value: the measured value, in the unit of the work: seconds, milliseconds or megabytes.
+        details: further data, for the results file.
     """
 
     value: float

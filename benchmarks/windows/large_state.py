@@ -1,4 +1,4 @@
-"""What it costs to have many keys in state: the time of an epoch that touches few, and memory."""
+"""The cost of many keys in state: the time of an epoch that touches few of them, and memory."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from recovery import RecoveryConfig
 TOUCHED = 1_000
 TOUCHES = 20
 SKIPPED = 5
-"""Of the epochs that touch few keys, how many are not timed."""
+"""The number of epochs with few keys before the measured ones."""
 MORE_LOADS = 5
-"""Epochs of the size of those that brought the keys, while memory is watched."""
+"""The number of further epochs as large as those that load the keys, for the memory."""
 PARTITIONS = 2
 
 
 @dataclass(frozen=True)
 class Touches(PartitionedSource[pa.RecordBatch]):
-    """Every key once, in epochs of equal size, then epochs that touch a few at random.
+    """Source of every key once, in epochs of equal size, and then of epochs with random keys.
 
     Args:
-        keys: how many keys there are.
-        per_epoch: how many an epoch brings at first.
-        touched: how many a later epoch touches.
-        touches: how many such epochs there are.
+        keys: the number of keys.
+        per_epoch: the number of keys in each of the first epochs.
+        touched: the number of keys in each later epoch.
+        touches: the number of later epochs.
     """
 
     keys: int
@@ -52,7 +52,7 @@ class Touches(PartitionedSource[pa.RecordBatch]):
 
     @property
     def loads(self) -> int:
-        """How many epochs bring the keys."""
+        """The number of epochs that load the keys."""
         return -(-self.keys // self.per_epoch)
 
     @override
@@ -87,7 +87,7 @@ def _batch(ids: np.ndarray[tuple[int], np.dtype[np.int64]], epoch: int) -> pa.Re
 
 
 def few_keys(job: Job) -> Figure:
-    """Milliseconds of an epoch that touches a thousand of all keys, the median of several."""
+    """Return the median milliseconds of an epoch that touches a thousand of all keys."""
     source = Touches(int(job.settings["keys"]), job.epoch_rows, TOUCHED, TOUCHES)
     spark = session(job)
     times = EpochTimes(spark)
@@ -98,7 +98,7 @@ def few_keys(job: Job) -> Figure:
 
 
 def memory(job: Job) -> Figure:
-    """Megabytes of the largest Python worker at its peak."""
+    """Return the peak megabytes of the largest Python worker."""
     per_epoch = int(job.settings["per_epoch"])
     source = Touches(int(job.settings["keys"]), per_epoch, per_epoch, MORE_LOADS)
     session(job)
@@ -108,14 +108,14 @@ def memory(job: Job) -> Figure:
 
 
 def _run(job: Job, source: Touches) -> None:
-    """A window of a day, which does not close: all keys stay in state."""
+    """Run a flow whose windows of a day stay open, so that all keys stay in state."""
     flow = Dataflow("large_state")
     keyed = op.key_on("by_key", op.input("events", flow, source), "key")
     clock: win.EventClock[Any] = win.EventClock("ts", "10s")
     days = win.TumblingWindower("1d")
-    made = win.aggregate_window("windows", keyed, clock, days, total=win.Sum("amount"))
-    op.output("out", made.down, ParquetSink(job.out))
+    out = win.aggregate_window("windows", keyed, clock, days, total=win.Sum("amount"))
+    op.output("out", out.down, ParquetSink(job.out))
     summary = run(flow, recovery=RecoveryConfig(job.scratch), drain=False, system_time=START)
-    kept = summary.gauges["windows", "keys"]
-    if kept != source.keys or summary.stopped:
-        raise SystemExit(f"there should be {source.keys} keys in state, there are {kept}")
+    keys = summary.gauges["windows", "keys"]
+    if keys != source.keys or summary.stopped:
+        raise SystemExit(f"there should be {source.keys} keys in state, there are {keys}")

@@ -1,4 +1,4 @@
-"""What a figure depends on: the machine, the versions, and the commit."""
+"""The machine, the versions and the commit of a measurement."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PACKAGES = ("pyspark", "pyarrow", "pandas", "numpy", "bytewax", "duckdb", "polar
 
 
 def describe(root: Path) -> dict[str, Any]:
-    """All of it, for the results file."""
+    """Return machine, versions and commit, for the results file."""
     return {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _commit(root),
@@ -30,7 +30,7 @@ def describe(root: Path) -> dict[str, Any]:
 
 
 def headline(machine: dict[str, Any], rows: int, runs: int) -> str:
-    """The same in two sentences, for a document."""
+    """Return machine, versions and commit in two sentences, for a document."""
     versions = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
     return (
         f"{rows:,} rows, medians of {runs} runs, {machine['when'][:10]}, commit "
@@ -47,7 +47,7 @@ def _version(package: str) -> str:
 
 
 def _commit(root: Path) -> str:
-    """The commit, with a ``+`` when there is something in the folder that it does not hold."""
+    """Return the commit, with a ``+`` if tracked files of the folder have changed."""
     commit = _output("git", "-C", str(root), "rev-parse", "--short", "HEAD")
     changed = _output("git", "-C", str(root), "status", "--porcelain", "--untracked-files=no")
     return (commit or "unknown") + ("+" if changed else "")

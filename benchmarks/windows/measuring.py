@@ -1,4 +1,4 @@
-"""Measures works: each measurement in a fresh process, contestants in turn, answers compared."""
+"""The measurement of works: fresh processes, contestants in turn, a comparison of answers."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from benchmarks.windows.works import Contestant, Scale, Work
 ROOT = Path(__file__).resolve().parents[2]
 WARM_ROWS = 20_000
 PATIENCE = 600.0
-"""Seconds after which a contestant is stopped, from the start of its process."""
+"""The seconds from the start of a contestant's process after which it is stopped."""
 Say = Callable[[str], None]
 
 
 class MeasurementError(Exception):
-    """A contestant did not come to a figure."""
+    """A contestant has no result."""
 
 
 class StoppedError(MeasurementError):
-    """A contestant took longer than anybody wants to wait for."""
+    """A contestant was stopped, since it took longer than the patience."""
 
 
 @dataclass
 class Standing:
-    """What a contestant has come to in a work.
+    """The results of a contestant in a work.
 
     Attributes:
-        figures: one for each run.
-        answer: what it worked out, of the first run.
-        problem: why there is nothing, or not all.
-        stopped_after: the seconds after which it was stopped, if it was.
+        figures: the result of each run.
+        answer: the summary of the first run's output.
+        problem: the reason for missing results; empty if there are none missing.
+        stopped_after: the seconds after which the contestant was stopped; ``None`` if it was not.
     """
 
     figures: list[Figure] = field(default_factory=list)
@@ -52,25 +52,25 @@ class Standing:
 
     @property
     def failed(self) -> bool:
-        """Whether it did not do what it was asked to, for another reason than time."""
+        """True if the contestant failed for another reason than time."""
         return bool(self.problem) and self.stopped_after is None
 
     @property
     def median(self) -> float | None:
-        """The median of the runs."""
+        """The median of the runs; ``None`` without runs."""
         return statistics.median(one.value for one in self.figures) if self.figures else None
 
 
 @dataclass
 class Measured:
-    """What all contestants of a work have come to, by their names."""
+    """The results of all contestants of a work, by their names."""
 
     work: Work
     standings: dict[str, Standing]
 
     @property
     def disagreement(self) -> str:
-        """Who has worked out something else than the first of ours; empty when all agree."""
+        """The answers that differ from the first contestant's; empty if all agree."""
         answers = {
             name: one.answer for name, one in self.standings.items() if one.answer is not None
         }
@@ -81,13 +81,13 @@ class Measured:
 
 @dataclass(frozen=True)
 class Bench:
-    """Where and at what scale works are measured.
+    """The folder, the scale and the number of runs of measurements.
 
     Attributes:
-        home: the folder for data, and for what contestants write.
-        scale: how large everything is.
-        runs: how often each contestant is measured.
-        say: told of each step.
+        home: the folder for data, and for the outputs of contestants.
+        scale: the size of the works.
+        runs: the number of runs of each contestant.
+        say: called with the progress as text.
         patience: the seconds after which a contestant is stopped.
     """
 
@@ -98,7 +98,7 @@ class Bench:
     patience: float = PATIENCE
 
     def measure(self, work: Work) -> Measured:
-        """Let all contestants do a work, in turn, as often as there are runs."""
+        """Run all contestants of a work, in turn, `runs` times."""
         self.say(f"{work.name}: {work.title}")
         folders = self.data_of(work.events)
         measured = Measured(work, {one.name: Standing() for one in work.contestants})
@@ -112,20 +112,21 @@ class Bench:
         return measured
 
     def run_contestant(self, contestant: Contestant, job: Job, python: str | None = None) -> Figure:
-        """Let a contestant do a job in a process of its own.
+        """Run a contestant's job in a process of its own.
 
         Raises:
-            StoppedError: when it takes too long.
-            MeasurementError: when it fails; it says how.
+            StoppedError: when the contestant takes longer than the patience.
+            MeasurementError: when the contestant fails; the message has its last lines of output.
         """
         python = python or interpreter_with(contestant.needs, self.home)
         if python is None:
             raise MeasurementError(f"{contestant.needs} is not installed")
         scratch = Path(job.scratch)
-        asked, told, log = scratch / "job.json", scratch / "figure.json", scratch / "log.txt"
-        asked.write_text(json.dumps(asdict(job)))
+        job_file, figure_file = scratch / "job.json", scratch / "figure.json"
+        log = scratch / "log.txt"
+        job_file.write_text(json.dumps(asdict(job)))
         module = "benchmarks.windows.contestant"
-        arguments = contestant.module, contestant.function, str(asked), str(told)
+        arguments = contestant.module, contestant.function, str(job_file), str(figure_file)
         with log.open("w") as output:
             try:
                 subprocess.run(
@@ -142,10 +143,10 @@ class Bench:
                 raise StoppedError(f"over {self.patience:g} s, stopped") from error
             except subprocess.SubprocessError as error:
                 raise MeasurementError(f"it failed:\n{_last_lines(log)}") from error
-        return Figure(**json.loads(told.read_text()))
+        return Figure(**json.loads(figure_file.read_text()))
 
     def job(self, work: Work, contestant: Contestant, folders: tuple[Path, Path] | None) -> Job:
-        """What a contestant is asked to do, with empty folders to do it in."""
+        """Return the job of a contestant, and make its empty folders."""
         place = self.home / "runs" / work.name
         shutil.rmtree(place, ignore_errors=True)
         (place / "scratch").mkdir(parents=True)
@@ -164,7 +165,7 @@ class Bench:
         )
 
     def data_of(self, events: Events | None) -> tuple[Path, Path] | None:
-        """The folders of a data set and of a small one like it to warm up with, made if needed."""
+        """Return the folders of a data set and of a small one for the warm-up, made if needed."""
         if events is None:
             return None
         few = Events(min(events.rows, WARM_ROWS), events.keys, events.spread, events.form)
@@ -186,13 +187,13 @@ class Bench:
             if first and folders is not None:
                 out, last = Path(job.out), last_us(folders[0])
                 standing.answer = answer_in(out, work.figures, work.windows, last)
-            said = f"{standing.figures[-1].value:,.2f} {work.unit}"
+            outcome = f"{standing.figures[-1].value:,.2f} {work.unit}"
         except MeasurementError as error:
-            standing.problem = said = str(error)
+            standing.problem = outcome = str(error)
             if isinstance(error, StoppedError):
                 standing.stopped_after = self.patience
         shutil.rmtree(Path(job.scratch).parent, ignore_errors=True)
-        self.say(f"  {contestant.name}: {said} ({time.monotonic() - started:.0f} s in all)")
+        self.say(f"  {contestant.name}: {outcome} ({time.monotonic() - started:.0f} s in all)")
 
 
 def _environment(python: str) -> dict[str, str]:
@@ -204,7 +205,7 @@ def _last_lines(log: Path, count: int = 15) -> str:
 
 
 def as_json(measured: Iterable[Measured]) -> list[dict[str, Any]]:
-    """All that was measured, for the results file."""
+    """Return all results, for the results file."""
     return [
         {
             "work": one.work.name,

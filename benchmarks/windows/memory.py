@@ -11,10 +11,10 @@ EVERY_SECONDS = 0.2
 
 
 class WorkerMemory:
-    """Watches the Python processes below this one, from ``with`` to its end.
+    """Context manager that records the peak memory of this process's Python descendants.
 
-    The system keeps each process's greatest resident size, so looking now and then misses only what
-    a process did in its last moments. Pages that processes share are counted in each.
+    The system keeps the greatest resident size of each process, so samples miss only the last
+    moments of a process. Pages that processes share count in each of them.
 
     Attributes:
         megabytes: the peak of each process, by its id.
@@ -40,7 +40,7 @@ class WorkerMemory:
 
     @property
     def largest_megabytes(self) -> float:
-        """The peak of the largest; zero where the system does not say."""
+        """The peak of the largest process; zero on systems without ``/proc``."""
         return max(self.megabytes.values(), default=0.0)
 
     def _watch(self) -> None:
@@ -52,7 +52,7 @@ class WorkerMemory:
 
 
 def descendants(process: int) -> list[int]:
-    """The ids of all processes below one."""
+    """Return the ids of all descendants of a process."""
     parents = {int(path.name): _parent(path) for path in Path("/proc").glob("[0-9]*")}
     found, new = set[int](), {process}
     while new:
@@ -62,7 +62,7 @@ def descendants(process: int) -> list[int]:
 
 
 def python_peak_megabytes(process: int) -> float:
-    """The greatest resident size that a process has had; zero if it is not Python, or gone."""
+    """Return the greatest resident size of a process; zero if it is not Python, or has ended."""
     status = _status(Path(f"/proc/{process}"))
     if not status.get("Name", "").startswith("python"):
         return 0.0
@@ -76,7 +76,7 @@ def _parent(path: Path) -> int:
 def _status(path: Path) -> dict[str, str]:
     try:
         lines = (path / "status").read_text().splitlines()
-    except OSError:  # it has ended meanwhile
+    except OSError:  # The process has ended since the listing.
         return {}
     pairs = (line.partition(":") for line in lines)
     return {name: value.strip() for name, _, value in pairs}

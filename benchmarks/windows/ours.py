@@ -1,6 +1,6 @@
-"""Our engines at work on windows: streaming with recovery, batch, and in process.
+"""The contestants of this library: streaming with recovery, batch, and in process.
 
-System time stands still while a stream is timed: nothing is late then, however slow the machine.
+In streaming runs system time stands still, so that no value is late, however slow the machine is.
 """
 
 from __future__ import annotations
@@ -25,43 +25,43 @@ from flow.testing import TestDriver, TestingSink, TestingSource
 from recovery import RecoveryConfig
 
 DRIVER_ITEMS = 100_000
-"""How many items the in-process driver is sent at a time."""
+"""The number of items that the in-process driver reads in an epoch."""
 
 MakeFlow = Callable[[str, str], Dataflow]
-"""Makes a flow that reads one folder and writes to another."""
+"""A function that returns a flow from an input folder to an output folder."""
 
 
 def streaming(job: Job) -> Figure:
-    """Seconds from the start of the first epoch of data to the end of the last."""
+    """Return the seconds from the start of the first epoch of data to the end of the last."""
     return _streaming(job, _columns(job), to_the_last_window=False)
 
 
 def streaming_whole(job: Job) -> Figure:
-    """The same to the end of the epoch that closes all windows."""
+    """Return the seconds to the end of the epoch that closes all windows."""
     return _streaming(job, _columns(job), to_the_last_window=True)
 
 
 def streaming_objects(job: Job) -> Figure:
-    """The same for objects and Python functions."""
+    """Return the seconds of `streaming_whole` for objects and Python functions."""
     return _streaming(job, _objects(job), to_the_last_window=True)
 
 
 def batch(job: Job) -> Figure:
-    """Seconds of a whole call of `run`, Spark being warm."""
+    """Return the seconds of a whole call of `run`, after a warm-up of Spark."""
     return _batch(job, _columns(job))
 
 
 def batch_objects(job: Job) -> Figure:
-    """The same for objects and Python functions."""
+    """Return the seconds of `batch` for objects and Python functions."""
     return _batch(job, _objects(job))
 
 
 def in_process_objects(job: Job) -> Figure:
-    """Seconds of the driver alone, the items being in memory and the results kept there."""
+    """Return the seconds of the in-process driver alone, with items and results in memory."""
     flow = folding_flow(TestingSource(()), TestingSink([]))
     _drive(flow, _loaded(job.warm))
     items = _loaded(job.data)
-    gc.freeze()  # looking through all items for garbage is nobody's work here
+    gc.freeze()  # The time should not include a search for garbage among all items.
     started = time.perf_counter()
     results = _drive(flow, items)
     seconds = time.perf_counter() - started
@@ -85,7 +85,7 @@ def _loaded(folder: str) -> list[Any]:
 
 
 def session(job: Job) -> SparkSession:
-    """A session as the product makes it, on as many cores as the job says."""
+    """Return a session with the library's settings, on the job's number of cores."""
     conf = {str(name): str(value) for name, value in job.settings.get("conf", {}).items()}
     return make_session("benchmark", SparkSettings(f"local[{job.cores}]", conf))
 

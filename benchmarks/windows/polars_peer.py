@@ -1,4 +1,4 @@
-"""Polars' group-by over the Parquet files, to a Parquet file: what a batch can reach at best."""
+"""Polars' group-by over the Parquet files, to a Parquet file: the limit of a batch."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from benchmarks.windows.job import Figure, Job
 
 
 def batch(job: Job) -> Figure:
-    """Seconds of the query, once a small one has been run."""
-    # Polars reads it once, when it is imported.
+    """Return the seconds of the query, after a small query as a warm-up."""
+    # Polars reads the variable when it is imported, so `_query` imports Polars after this line.
     os.environ["POLARS_MAX_THREADS"] = str(job.cores)
     Path(job.out).mkdir()
     _query(job.warm, f"{job.scratch}/warm.parquet")

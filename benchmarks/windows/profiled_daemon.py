@@ -1,9 +1,8 @@
-"""A daemon for Spark's Python workers that looks, many times a second, at what each is doing.
+"""A daemon for Spark's Python workers that samples the stack of each many times a second.
 
-Spark starts it in place of `flow.engine.spark.daemon` when ``spark.python.daemon.module``
-says so, and forks the workers from it. The engine is not changed and not asked: a
-timer interrupts each worker, and the stack it is interrupted in says what the time is spent for
-(`sampling`).
+Spark starts it in place of `flow.engine.spark.daemon` if ``spark.python.daemon.module`` names it,
+and forks the workers from it. The engine is unchanged: a timer interrupts each worker, and
+`sampling` assigns the time to the purpose of the interrupted stack.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _worker = daemon.worker
 
 
 def sampled_worker(*arguments: Any) -> Any:
-    """What a forked worker runs: one task, as ever; what it was seen doing goes to a file."""
+    """Run a forked worker's task, and write its samples to a file."""
     with Sampler(os.environ[FOLDER_VARIABLE]):
         return _worker(*arguments)
 

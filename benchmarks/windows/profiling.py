@@ -1,4 +1,4 @@
-"""Where the time of a streaming epoch goes: Spark's account of it, and a look into the workers."""
+"""The profile of a streaming epoch: Spark's own times, and samples of the workers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.windows.sampling import FOLDER_VARIABLE, WAITING, Look, Seen, se
 from benchmarks.windows.works import Contestant, Work
 
 PLACES = 15
-"""How many functions are shown."""
+"""The number of functions in the report."""
 
 DURATIONS = {
     "latestOffset": "asking the sources how far to read",
@@ -25,7 +25,7 @@ DURATIONS = {
     "commitOffsets": "writing the log of commits",
     "commitBatch": "telling the sources",
 }
-"""Spark's names of the parts of an epoch."""
+"""The parts of an epoch, by Spark's names."""
 
 STATE = {
     "allUpdatesTimeMs": "state tasks, until their rows are through",
@@ -35,7 +35,7 @@ STATE = {
 
 
 def profile_work(bench: Bench, work: Work) -> str:
-    """Run our side of a work once, streaming if it does, and say where its time went."""
+    """Run this library's contestant of a work once, streaming if possible, and return a report."""
     ours = next((one for one in work.ours if one.name == "streaming"), work.ours[-1])
     watched = Contestant(
         ours.name, "profiling", "watched", settings={**ours.settings, "like": _place(ours)}
@@ -50,7 +50,7 @@ def _place(contestant: Contestant) -> list[str]:
 
 
 def watched(job: Job) -> Figure:
-    """A measurement as another contestant makes it, with the workers looked at all the time."""
+    """Run another contestant's measurement, with the stacks of the workers sampled."""
     folder = Path(job.scratch) / "samples"
     folder.mkdir()
     os.environ[FOLDER_VARIABLE] = str(folder)
@@ -64,7 +64,7 @@ def watched(job: Job) -> Figure:
 
 
 def report(figure: Figure) -> str:
-    """What was found, as a few short tables."""
+    """Return the report of a profile: a few short tables."""
     epochs = figure.details.get("epochs", [])
     seen = {Look(*row[:2]): Seen(*row[2:]) for row in figure.details["seen"]}
     parts = [_of_epochs(epochs)] if epochs else []
@@ -73,18 +73,19 @@ def report(figure: Figure) -> str:
 
 
 def _of_epochs(epochs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    took: Counter[str] = Counter()
+    milliseconds: Counter[str] = Counter()
     for epoch in epochs:
-        took.update(epoch["durationMs"])
+        milliseconds.update(epoch["durationMs"])
         for operator in epoch["stateOperators"]:
-            took.update({name: operator[name] for name in STATE})
-    whole = took["triggerExecution"]
+            milliseconds.update({name: operator[name] for name in STATE})
+    whole = milliseconds["triggerExecution"]
     yield f"{len(epochs)} epochs took {whole / 1000:.2f} s, by Spark's account:"
-    for name, said in DURATIONS.items():
-        yield _line(said, took[name] / 1000, took[name] / whole if whole else 0)
+    for name, label in DURATIONS.items():
+        share = milliseconds[name] / whole if whole else 0
+        yield _line(label, milliseconds[name] / 1000, share)
     yield "of which, added up over partitions and levels:"
-    for name, said in STATE.items():
-        yield _line(said, took[name] / 1000, None)
+    for name, label in STATE.items():
+        yield _line(label, milliseconds[name] / 1000, None)
 
 
 def _of_workers(seen: Mapping[Look, Seen]) -> Iterator[str]:
@@ -110,6 +111,6 @@ def _of_places(seen: Mapping[Look, Seen]) -> Iterator[str]:
         yield _line(look.place or look.purpose, times.cpu, times.cpu / busy if busy else 0)
 
 
-def _line(said: str, seconds: float, share: float | None) -> str:
+def _line(label: str, seconds: float, share: float | None) -> str:
     part = "" if share is None else f"{share:>7.1%} "
-    return f"  {said[-48:]:<48}{seconds:>7.2f} s{part}"
+    return f"  {label[-48:]:<48}{seconds:>7.2f} s{part}"

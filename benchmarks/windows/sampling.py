@@ -1,7 +1,7 @@
-"""Where the time of a Python worker goes, by looking at its stack at regular moments.
+"""The profile of a Python worker, from samples of its stack at regular times.
 
-Each look is put down under the purpose of the innermost frame that has one: what Arrow or pickle do
-is part of what they were called for.
+A sample counts for the purpose of the innermost frame that has one, so the time in Arrow or pickle
+counts for the purpose of their caller.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OURS = (
     ("packing", "flow/engine/shards"),
     ("the rest of the engine", "flow/"),
 )
-"""What the time in a module is spent for, by the beginning of its name; the first that fits."""
+"""The purpose of the time in a module, by the beginning of its path; the first match counts."""
 
 STATE_CALLS = "state calls to Spark"
 ROWS = "rows from and to Spark"
@@ -52,17 +52,17 @@ FUNCTIONS = {
     "read_command": STARTING,
     "_find_and_load": STARTING,
 }
-"""What is done under certain functions, whatever is called there; the last is Python's import."""
+"""The purpose of functions with all that they call; the last function is Python's import."""
 
 OTHER = "Python itself"
 
 
 class Look(NamedTuple):
-    """What a worker was seen doing.
+    """The purpose and the function of a sample.
 
     Attributes:
-        purpose: what for.
-        place: in which function.
+        purpose: the purpose of the time.
+        place: the file and the function.
     """
 
     purpose: str
@@ -70,11 +70,11 @@ class Look(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """How long it was seen doing it.
+    """The time of samples.
 
     Attributes:
-        wall: seconds that went by.
-        cpu: seconds that the process was working.
+        wall: elapsed seconds.
+        cpu: seconds of processor time.
     """
 
     wall: float
@@ -82,10 +82,10 @@ class Seen(NamedTuple):
 
 
 class Sampler:
-    """Looks at what this process does, from ``with`` to its end.
+    """Context manager that samples the stack of this process.
 
     Args:
-        folder: where to put down what was seen, now and then and at the end.
+        folder: the folder for the samples, which are written regularly and at the end.
     """
 
     def __init__(self, folder: str) -> None:
@@ -113,8 +113,8 @@ class Sampler:
         self._write()
 
     def _look(self, _signal: int, frame: FrameType | None) -> None:
-        """Count the time since the last look: Python answers late when it is in a long C call."""
-        if self._looking:  # the last look is not over: the next one counts its time
+        """Count the time since the last sample, which may be long after a long C call."""
+        if self._looking:  # The last sample has not finished; the next one counts this time.
             return
         self._looking = True
         now, look = _clocks(), look_at(frame)
@@ -136,7 +136,7 @@ def _clocks() -> Seen:
 
 
 def look_at(frame: FrameType | None) -> Look:
-    """What the time at a frame is spent for, and where."""
+    """Return the purpose and the function of the time at a frame."""
     for outer in _outwards(frame):
         if outer.f_code.co_name in FUNCTIONS:
             return Look(FUNCTIONS[outer.f_code.co_name], outer.f_code.co_name)
@@ -144,7 +144,7 @@ def look_at(frame: FrameType | None) -> Look:
         path = outer.f_code.co_filename
         if "site-packages/pyspark/" in path:
             purpose = STATE_CALLS if _is_state_call(outer) else ROWS
-        else:  # most libraries have none, and what they do is their caller's
+        else:  # Most libraries have no purpose; their time counts for their caller.
             purpose = _purpose_of(path)
         if purpose:
             return Look(purpose, f"{'/'.join(path.split('/')[-2:])}:{outer.f_code.co_name}")
@@ -156,7 +156,7 @@ def _purpose_of(path: str) -> str:
 
 
 def _is_state_call(frame: FrameType) -> bool:
-    """Whether one of Spark's clients for state is among the frames of Spark that lie on top."""
+    """Return True if one of Spark's innermost frames belongs to a client for state."""
     for outer in _outwards(frame):
         path = outer.f_code.co_filename
         if "site-packages" not in path:
@@ -173,7 +173,7 @@ def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def seen_in(folder: Path) -> dict[Look, Seen]:
-    """What all workers were seen doing, and how long."""
+    """Return the time of each purpose and function, summed over all workers."""
     wall, cpu = defaultdict[Look, float](float), defaultdict[Look, float](float)
     for path in folder.glob("*.json"):
         for purpose, place, seconds, busy in json.loads(path.read_text()):

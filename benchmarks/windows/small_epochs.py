@@ -1,4 +1,4 @@
-"""The time an epoch takes when it holds a single item: what Spark and we take around the work."""
+"""The time of an epoch with a single item: the fixed work of Spark and of the engine."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from flow.testing import TestingSource
 from recovery import RecoveryConfig
 
 SKIPPED = 20
-"""Epochs at the start that are not timed: Spark has not got into its stride."""
+"""The number of epochs before the measured ones, while Spark warms up."""
 TIMED = 40
 
 
 def one_item(job: Job) -> Figure:
-    """Milliseconds of an epoch, the median of many; the setting `levels` says how many shuffles."""
+    """Return the median milliseconds of an epoch; the setting `levels` is the number of levels."""
     spark = session(job)
     times = EpochTimes(spark)
     flow = flow_of_levels(int(job.settings["levels"]), job.out)
@@ -33,7 +33,7 @@ def one_item(job: Job) -> Figure:
 
 
 def flow_of_levels(levels: int, out: str) -> Dataflow:
-    """Each item closes the window of the one before it, so that there is something to write."""
+    """Return a flow in which each item closes the window of the item before, which it writes."""
     flow = Dataflow("small_epochs")
     items = [("key", _event(number)) for number in range(SKIPPED + TIMED)]
     events = op.input("events", flow, TestingSource(items, batch_size=1))

@@ -1,9 +1,9 @@
 """Spark's own streaming windows, over the same files, in epochs of the same size.
 
-The state store is RocksDB with changelog checkpointing, as ours is. Each epoch is written by
-``foreachBatch`` as plain Parquet files, in one pass; Spark's file sink, which also keeps a log of
-its files, took a quarter longer. There are as many shuffle partitions as cores, and the JVM's
-compilers are Spark's default: both are best for it.
+The state store is RocksDB with changelog checkpointing, as in this library. ``foreachBatch`` writes
+each epoch as plain Parquet files, in one pass; Spark's file sink, which also keeps a log of its
+files, took a quarter longer. There are as many shuffle partitions as cores, and the JVM's compilers
+are Spark's default; both settings are the fastest for Spark.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CONF = {
 
 
 def streaming(job: Job) -> Figure:
-    """Seconds from the start of the first epoch of data to the end of the last."""
+    """Return the seconds from the start of the first epoch of data to the end of the last."""
     spark = _session(job)
     _run(spark, job, job.warm, f"{job.scratch}/warm", f"{job.scratch}/first")
     times = EpochTimes(spark)
@@ -86,7 +86,7 @@ def _windows(events: DataFrame, windows: str) -> DataFrame:
         case "session":
             window = F.session_window("ts", "30 seconds")
             counted = _by(events, window, F.count("*").alias("n"))
-            # Spark's sessions end a gap after their last event, ours with it.
+            # Spark's sessions end a gap after their last event, those of this library at the event.
             last = F.col("close_time") - F.expr("INTERVAL 30 SECONDS")
             return counted.withColumn("close_time", last)
     raise ValueError(f"there are no windows called {windows!r}")

@@ -1,4 +1,4 @@
-"""The table of what was measured, as text or as Markdown."""
+"""The table of results, as text or as Markdown."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from benchmarks.windows.measuring import Measured, Standing
 from benchmarks.windows.works import Work
 
 BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
-"""Where the table stands in a document."""
+"""The markers before and after the table in a document."""
 
 HEADS = ("work", "who", "median", "rows/s", "ratio", "to reach", "reached")
 Line = tuple[str, ...]
 
 
 def lines_of(measured: Measured) -> list[Line]:
-    """A line for each contestant, ours first."""
+    """Return a line for each contestant, those of this library first."""
     work, standings = measured.work, measured.standings
     best = _best([standings[contestant.name] for contestant in work.against])
     lines = [
@@ -32,10 +32,10 @@ NONE: Line = ("", "", "")
 
 
 def _best(standings: Sequence[Standing]) -> float | None:
-    """The best figure of those that came to an end.
+    """Return the best median of the contestants that finished.
 
-    Who was stopped is no part of it: for how long it was at the work, once it had started and was
-    warm, is not known.
+    A contestant that was stopped does not count, since the part of its time after the start and the
+    warm-up is unknown.
     """
     return min((one.median for one in standings if one.median is not None), default=None)
 
@@ -57,23 +57,23 @@ def _verdict(work: Work, standing: Standing, best: float | None) -> Line:
     if work.target is None:
         return ("" if best is None else f"{best / median:.2f}x"), "", ""
     ratio, met = work.target.ratio(median, best), work.target.met(median, best)
-    said = {True: "yes", False: "no", None: ""}[met]
-    return "" if ratio is None else f"{ratio:.2f}x", str(work.target), said
+    reached = {True: "yes", False: "no", None: ""}[met]
+    return "" if ratio is None else f"{ratio:.2f}x", str(work.target), reached
 
 
 def as_text(all_measured: Sequence[Measured]) -> str:
-    """The table in columns, for a terminal."""
+    """Return the table in columns, for a terminal."""
     groups = [lines_of(one) for one in all_measured]
     rows = [HEADS, *(line for group in groups for line in group)]
     widths = [max(len(row[place]) for row in rows) for place in range(len(HEADS))]
-    made = [_aligned(HEADS, widths), _aligned(["-" * width for width in widths], widths)]
+    lines = [_aligned(HEADS, widths), _aligned(["-" * width for width in widths], widths)]
     for group in groups:
-        made += [_aligned(line, widths) for line in group]
-    return "\n".join(made)
+        lines += [_aligned(line, widths) for line in group]
+    return "\n".join(lines)
 
 
 def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
-    """Names to the left, figures to the right."""
+    """Return a line with names aligned to the left, and numbers to the right."""
     cut = [
         cell.rjust(width) if 2 <= place <= 4 else cell.ljust(width)
         for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
@@ -82,7 +82,7 @@ def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def as_markdown(all_measured: Sequence[Measured], headline: str) -> str:
-    """The table for a document, with a line above it that says where it is from."""
+    """Return the table for a document, after a line about its origin."""
     rule = "|---|---|---:|---:|---:|---|---|"
     rows = [line for one in all_measured for line in lines_of(one)]
     cells = [HEADS, *rows]
@@ -91,7 +91,7 @@ def as_markdown(all_measured: Sequence[Measured], headline: str) -> str:
 
 
 def put_into(document: str, table: str) -> str:
-    """A document with another table in the place of the one it has, or else the table alone."""
+    """Return a document with its table replaced, or the table alone if there is none."""
     before, begin, rest = document.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):

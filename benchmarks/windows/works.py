@@ -1,4 +1,4 @@
-"""What is compared with what, and what each comparison must reach: the rows of the table."""
+"""The comparisons and their goals: the rows of the table."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 from benchmarks.windows.data import FILES, Events, Form, Spread
 
 FIGURES = {"tumbling": ("total",), "sliding": ("total", "mean"), "session": ("n",)}
-"""What is worked out of each kind of windows."""
+"""The results of each kind of windows."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How large everything is.
+    """The size of the works.
 
     Attributes:
-        rows: how many events there are, and how many keys in a large state.
-        cores: how many cores contestants use.
+        rows: the number of events, and of keys in a large state.
+        cores: the number of cores that contestants use.
     """
 
     rows: int = 5_000_000
@@ -27,26 +27,26 @@ class Scale:
 
     @property
     def files_per_epoch(self) -> int:
-        """Of how many files an epoch of a streaming engine is."""
+        """The number of files in an epoch of a streaming engine."""
         return FILES // 5
 
     @property
     def epoch_rows(self) -> int:
-        """How many events those hold."""
+        """The number of events in an epoch of a streaming engine."""
         return self.rows // 5
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """Somebody who does a work.
+    """A program that runs a work.
 
     Attributes:
-        name: what the table says.
-        module: the module of this package that does it.
-        function: which of its functions.
+        name: its name in the table.
+        module: its module in this package.
+        function: its function in the module.
         needs: the package that has to be installed, if any.
-        settings: what else it is told.
-        cores: how many cores it uses, if not as many as all.
+        settings: further settings.
+        cores: the number of cores that it uses; ``None`` for the number of the scale.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Contestant:
 
 
 class Rule(Enum):
-    """How a figure of ours is judged."""
+    """The kind of a target."""
 
     TIMES_AS_FAST = "at least {:g}x as fast"
     TIMES_AS_LONG = "at most {:g}x as long"
@@ -67,19 +67,19 @@ class Rule(Enum):
 
 @dataclass(frozen=True)
 class Target:
-    """What a work must reach."""
+    """The goal of a work."""
 
     rule: Rule
     limit: float
 
     def ratio(self, ours: float, theirs: float | None) -> float | None:
-        """Our figure beside the best of those it is held against, when there is one."""
+        """Return the ratio of this library to the best peer, ``None`` if there is none."""
         if self.rule is Rule.AT_MOST or theirs is None or not ours or not theirs:
             return None
         return theirs / ours if self.rule is Rule.TIMES_AS_FAST else ours / theirs
 
     def met(self, ours: float, theirs: float | None) -> bool | None:
-        """Whether it is reached; ``None`` when there is nothing to hold it against."""
+        """Return True if the goal is reached; ``None`` if there is no peer to compare with."""
         if self.rule is Rule.AT_MOST:
             return ours <= self.limit
         ratio = self.ratio(ours, theirs)
@@ -96,16 +96,16 @@ class Work:
     """A comparison.
 
     Attributes:
-        name: what it is called on the command line.
-        title: what the table says.
-        ours: who does it on our side.
-        against: who they are held against, the best of them.
-        beside: who is shown besides.
-        target: what ours must reach; ``None`` when it is only shown.
-        events: what is read, if that is a data set.
-        unit: what figures are in: ``s``, ``ms`` or ``MB``.
-        windows: which windows are worked out.
-        settings: what all contestants are told.
+        name: its name on the command line.
+        title: its title in the table.
+        ours: the contestants of this library.
+        against: the contestants to compare with; the best of them counts.
+        beside: further contestants in the table.
+        target: the goal of this library; ``None`` if the work has no goal.
+        events: the data set, if the work reads one.
+        unit: the unit of results: ``s``, ``ms`` or ``MB``.
+        windows: the kind of windows.
+        settings: the settings of all contestants.
     """
 
     name: str
@@ -121,12 +121,12 @@ class Work:
 
     @property
     def contestants(self) -> tuple[Contestant, ...]:
-        """All of them."""
+        """All contestants, in the order of the table."""
         return self.ours + self.against + self.beside
 
     @property
     def figures(self) -> tuple[str, ...]:
-        """What of each window all contestants have to agree on."""
+        """The names of the results on which all contestants must agree."""
         return FIGURES[self.windows]
 
 
@@ -146,7 +146,7 @@ BYTEWAX = (
 
 
 def all_works(scale: Scale) -> tuple[Work, ...]:
-    """All comparisons at a scale, in the order of the table."""
+    """Return all comparisons at a scale, in the order of the table."""
     return (
         _against_spark(scale, "tumbling-10k", "tumbling 1 min, sum", 10_000, 8),
         _against_spark(scale, "tumbling-1m", "tumbling 1 min, sum", 1_000_000, 6),
