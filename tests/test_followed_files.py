@@ -7,47 +7,17 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-import flow.operators as op
-from flow import Dataflow, run
-from flow.connectors.files import JsonLinesSink, TextSource
-from flow.connectors.files.reading import file_list
-from flow.engine.feed import retained_offsets
-from recovery import RecoveryConfig, rewind, status, verify
+from recovery import rewind, status, verify
+from tests.support.followed_files import compact_at_once, count_lines
 
 pytestmark = pytest.mark.spark
 
-KEPT = 2
-LINE = len("line 00\n")
-"""Bytes of a file, and of an epoch."""
 ROOT = Path(__file__).parents[1]
-
-
-def compact_at_once(set_to: Callable[[Any, str, int], object]) -> None:
-    set_to(file_list, "LEAST_FILES", 2)
-    set_to(retained_offsets, "RELEASE_EPOCHS", 1)
-
-
-def numbered(count: int | None, line: str) -> tuple[int, dict[str, Any]]:
-    return (count or 0) + 1, {"line": line, "count": (count or 0) + 1}
-
-
-def count_lines(home: Path, spark: SparkSession | None = None, order: Any = "sequence") -> None:
-    """Count how often each line has come, a file an epoch, until there is nothing new."""
-    flow = Dataflow("followed")
-    source = TextSource(home / "in", bytes_per_epoch=LINE, follow=True, order=order)
-    keyed = op.key_on("by_line", op.input("lines", flow, source), lambda line: line)
-    rows = op.map("row", op.stateful_map("count", keyed, numbered), lambda pair: pair[1])
-    op.output("out", rows, JsonLinesSink(home / "out"))
-    recovery = RecoveryConfig(home / "checkpoint", keep_epochs=KEPT)
-    options: dict[str, Any] = {"shards": 1, "partitions": 1, "trigger": "available"}
-    run(flow, spark=spark, recovery=recovery, drain=False, **options)
 
 
 def put(home: Path, *numbers: int) -> None:

@@ -6,7 +6,6 @@ import ast
 import re
 import runpy
 import sqlite3
-import textwrap
 from contextlib import closing
 from pathlib import Path
 
@@ -18,17 +17,7 @@ from examples.own_source_and_sink import SqliteSink, TemperatureApi
 from flow import run
 from flow.testing import TestDriver, run_source
 from recovery import RecoveryConfig
-
-EXAMPLES = Path(word_count.__file__).parent
-
-
-def shown_by(name: str) -> list[str]:
-    """The lines that an example's docstring says it prints."""
-    docstring = ast.get_docstring(ast.parse((EXAMPLES / f"{name}.py").read_text())) or ""
-    _, says, after = docstring.partition("\nIt prints")
-    assert says, f"the docstring of {name} does not say what it prints"
-    _, _, block = after.partition(":\n")
-    return textwrap.dedent(block).strip("\n").splitlines()
+from tests.support.examples import EXAMPLES, docstring_output
 
 
 def printed_by(name: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -41,7 +30,7 @@ def printed_by(name: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
 def test_an_example_without_spark_prints_what_its_docstring_shows(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert printed_by(name, capsys) == shown_by(name)
+    assert printed_by(name, capsys) == docstring_output(name)
 
 
 @pytest.mark.spark
@@ -65,7 +54,7 @@ def test_an_example_without_spark_prints_what_its_docstring_shows(
 def test_an_example_on_spark_prints_what_its_docstring_shows_in_any_order(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert sorted(printed_by(name, capsys)) == sorted(shown_by(name))
+    assert sorted(printed_by(name, capsys)) == sorted(docstring_output(name))
 
 
 def test_every_example_is_in_the_index_of_the_folder_and_in_the_readme() -> None:

@@ -24,7 +24,7 @@ from examples.local_days import PARIS
 from flow import Dataflow
 from flow.operators.edges import Input, Output
 from flow.testing import TestDriver, run_source
-from tests.examples.test_examples import shown_by
+from tests.support.examples import docstring_output
 
 
 def lines_of(flow: Dataflow, driver: TestDriver) -> list[str]:
@@ -65,7 +65,7 @@ def played(flow: Dataflow) -> list[str]:
 )
 def test_in_process_an_example_says_what_its_docstring_shows(example: Any) -> None:
     name = example.__name__.rpartition(".")[2]
-    assert sorted(played(example.graph)) == sorted(shown_by(name))
+    assert sorted(played(example.graph)) == sorted(docstring_output(name))
 
 
 def crossing(at: str, plate: str) -> dict[str, Any]:

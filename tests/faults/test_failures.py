@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,13 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, FlowError, StepError, run
 from flow.connectors.files import JsonLinesSink
-from flow.connectors.source import Batch, Json, Planner, Slice, Source, SourceLog, Split
 from flow.testing import TestingSink, TestingSource
 from flow_windowing import SystemClock, TumblingWindower
 from recovery import RecoveryConfig
 from tests.faults.conftest import Golden
 from tests.faults.striking import Fault, Struck, Whom
 from tests.support.faults import Shop, assert_same
+from tests.support.stalling import PlannerCalls, StallingSource
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 EPOCH = 4
@@ -127,52 +126,13 @@ def test_what_always_fails_stops_every_run_at_the_same_epoch_until_it_is_mended(
     ]
 
 
-@dataclass
-class Asked:
-    """What was asked of a stalling planner."""
-
-    times: int = 0
-
-
-@dataclass(frozen=True)
-class StallingSource(Source[Any]):
-    """Gives one item, and then for a long time says that there is nothing now."""
-
-    seconds: float
-    asked: Asked = field(default_factory=Asked)
-    bounded = False
-
-    def planner(self, log: SourceLog, parallelism: int) -> Planner:
-        return _StallingPlanner(self)
-
-    def read(self, split: Split) -> Iterator[Batch]:
-        yield [("a", 1)]
-
-
-class _StallingPlanner(Planner):
-    def __init__(self, source: StallingSource) -> None:
-        self._source = source
-        self._until: float | None = None
-
-    def next(self, start: Json | None) -> Slice | None:
-        if start is None:
-            return Slice(1, [Split("first")])
-        self._source.asked.times += 1
-        return None
-
-    def finished(self, start: Json | None) -> bool:
-        if self._until is None:
-            self._until = time.monotonic() + self._source.seconds
-        return time.monotonic() >= self._until
-
-
 def test_while_a_source_stalls_windows_close_by_system_time_and_nothing_spins(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    seconds, asked = 8.0, Asked()
+    seconds, calls = 8.0, PlannerCalls()
     closed: list[Any] = []
     flow = Dataflow("stalled")
-    s = op.input("in", flow, StallingSource(seconds, asked))
+    s = op.input("in", flow, StallingSource(seconds, calls))
     windows = win.collect_window("windows", s, SystemClock(), TumblingWindower("1s"))
     op.output("closed", windows.closed, TestingSink(closed))
     before: list[int] = []
@@ -190,5 +150,5 @@ def test_while_a_source_stalls_windows_close_by_system_time_and_nothing_spins(
     assert len(closed) == 1
     # The item, the close, and the end; a window that closes late by a heartbeat makes one more.
     assert summary.epochs <= 4
-    assert asked.times <= seconds / 0.04
+    assert calls.next_calls <= seconds / 0.04
     assert busy < seconds / 2

@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 from tests.faults.conftest import Golden
 from tests.faults.striking import Whom
 from tests.support.faults import Child, Shop, assert_same
-from tests.test_cluster import bare_python, master  # noqa: F401  (fixtures)
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(900)]
 Watch = Callable[[Child], Child]
@@ -86,9 +85,9 @@ def test_a_run_goes_on_when_one_of_two_executors_is_killed_in_the_middle_of_an_e
     golden: Golden,
     spark: SparkSession,
     watched: Watch,
-    master: str,  # noqa: F811
+    master: str,
     monkeypatch: pytest.MonkeyPatch,
-    bare_python: str,  # noqa: F811
+    bare_python: str,
 ) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", bare_python)
     conf = ("--conf", "spark.executor.memory=512m", "--conf", "spark.executor.cores=1")

@@ -25,7 +25,7 @@ from flow_windowing.columnar.state.shard_state import ShardState
 from flow_windowing.columnar.state.spans import Spans
 from flow_windowing.columnar.windows.count_windows import CountWindows
 from flow_windowing.lowering import DriverBuilder
-from tests.flow_windowing.columnar.test_columns import heard
+from tests.support.columns import results_by_key
 from tests.support.sampling import sampled
 from tests.support.windowed_flows import in_epochs
 
@@ -90,7 +90,7 @@ def test_windows_are_those_of_each_key_by_itself_also_where_the_way_of_running_c
                     t.send("in", records(epoch))
                 t.advance("20s")
             t.end()
-            return heard(t)
+            return results_by_key(t)
 
     expected = outcome([True] * 5)
     assert outcome([False] * 5) == expected

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -11,69 +11,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import flow.operators as op
-import flow_windowing as win
 from flow import Dataflow
 from flow.columns.chunks import as_pairs
 from flow.instants import Moment
 from flow.keyed.shard_logic import ShardEpoch, ShardLogic, ShardRows
 from flow.keyed.step import OverColumns
-from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
+from flow.testing import TestDriver, key_by_key
 from flow_windowing import (
-    Collect,
     Count,
     CountWindower,
     EventClock,
     SessionWindower,
     SlidingWindower,
-    Sum,
     TumblingWindower,
 )
 from flow_windowing.aggregates.folding import FoldingBuilder
 from flow_windowing.lowering import DriverBuilder
 from flow_windowing.rules.streams import DOWN
-from tests.flow_windowing.columnar.test_columns import heard
+from tests.support.columns import results_by_key
+from tests.support.emitting import (
+    AT_ONCE,
+    NUMBERS,
+    OTHERS,
+    PATIENT,
+    START,
+    emitting,
+    records,
+)
 from tests.support.sampling import sampled
-
-START = datetime(2023, 12, 14, 10, 30, tzinfo=UTC)
-SCHEMA = pa.schema([("user", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("n", pa.int64())])
-PATIENT = EventClock("ts", "1m")
-AT_ONCE = EventClock("ts", "0s")
-NUMBERS = {"n": Count(), "total": Sum("n")}
-OTHERS = {"n": Count(), "numbers": Collect("n")}
-
-
-def emitting(
-    clock: Any,
-    windower: Any,
-    aggregates: dict[str, Any],
-    ordered: bool = False,
-    emit: Any = "epoch",
-    timestamp: Any = None,
-) -> Dataflow:
-    made = Dataflow("emitting")
-    stream = op.key_on("key", op.input("in", made, TestingSource([])), "user")
-    out = win.aggregate_window(
-        "w",
-        stream,
-        clock,
-        windower,
-        ordered=ordered,
-        emit=emit,
-        timestamp=timestamp,
-        **aggregates,
-    )
-    for port in ("down", "late", "closed"):
-        op.output(port, getattr(out, port), TestingSink([]))
-    return made
-
-
-def records(epoch: list[tuple[str, int]]) -> pa.RecordBatch:
-    rows = [
-        {"user": user, "ts": START + timedelta(seconds=second), "n": second}
-        for user, second in epoch
-    ]
-    return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
 
 
 def emitted(t: TestDriver, *seconds: int) -> list[tuple[int, int]]:
@@ -122,7 +87,7 @@ def test_windows_emit_what_those_of_each_key_do_also_where_the_way_of_running_ch
                     t.send("in", records(epoch))
                     t.advance("6s")
             t.end()
-            return heard(t)
+            return results_by_key(t)
 
     expected = outcome([True] * 4)
     assert outcome([False] * 4) == expected

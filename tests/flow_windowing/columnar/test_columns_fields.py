@@ -16,13 +16,13 @@ from flow_windowing.aggregates.folding import FoldingBuilder, Named
 from flow_windowing.columnar.values import records
 from flow_windowing.columnar.windows.plan import WindowPlan
 from flow_windowing.lowering import DriverBuilder, fields_of, plan_of
-from tests.flow_windowing.columnar.test_columns import (
+from tests.support.columns import (
     PICKED,
     START,
     Step,
     as_dicts,
     as_records,
-    some,
+    equal_rows,
 )
 
 PATIENT = EventClock("ts", "5s")
@@ -35,7 +35,7 @@ def test_records_are_not_made_dicts_for_what_one_field_holds(emit: str) -> None:
         raise AssertionError("a record has become a dict")
 
     step = Step(PATIENT, MINUTES, PICKED, emit=emit)
-    rows = [*some(2, whole=3), *some(1, real=2.5, text=None)]
+    rows = [*equal_rows(2, whole=3), *equal_rows(1, real=2.5, text=None)]
     with mock.patch.object(records, "rows_of", refuse), TestDriver(step.flow(), now=START) as t:
         t.send("in", as_records(rows))
         t.end()
@@ -86,11 +86,11 @@ def test_what_is_not_fit_is_refused_with_the_record_that_holds_it(emit: str) -> 
     said = []
     for way in (as_records, as_dicts):
         with TestDriver(step.flow(), now=START) as t, pytest.raises(StepError) as raised:
-            t.send("in", way(some(1, text=None) + some(1, text="much")))
+            t.send("in", way(equal_rows(1, text=None) + equal_rows(1, text="much")))
         said.append(str(raised.value))
     with key_by_key(), TestDriver(step.flow(), now=START) as t:
         with pytest.raises(StepError) as raised:
-            t.send("in", as_dicts(some(1, text=None) + some(1, text="much")))
+            t.send("in", as_dicts(equal_rows(1, text=None) + equal_rows(1, text="much")))
         said.append(str(raised.value))
     assert len(set(said)) == 1
     assert "StdDev('text') needs numbers, not 'much' (str)" in said[0]
@@ -102,7 +102,7 @@ def test_a_field_that_no_record_has_is_nothing_to_aggregate() -> None:
         PATIENT, MINUTES, {"n": win.CountDistinct("nowhere"), "top": win.TopK("no.where", 1)}
     )
     with TestDriver(step.flow(), now=START) as t:
-        t.send("in", as_records(some(3)))
+        t.send("in", as_records(equal_rows(3)))
         t.advance(timedelta(minutes=2))
         ((_, (_, value)),) = t.received("down")
     assert value == {"n": 0, "top": []}

@@ -15,14 +15,14 @@ from flow import Dataflow
 from flow.engine.local import Part
 from flow.keyed.step import OverColumns
 from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
-from tests.flow_windowing.columnar.test_columns import (
+from tests.support.columns import (
     PORTS,
     START,
     Row,
     as_dicts,
     as_records,
     clocks,
-    heard,
+    results_by_key,
     rows,
     windowers,
 )
@@ -76,7 +76,7 @@ def outcome(join: Join, epochs: list[Epoch], form: Any) -> Any:
         for epoch in epochs:
             play(t, epoch, form)
         t.end()
-        return heard(t)
+        return results_by_key(t)
 
 
 joins = st.builds(
@@ -115,7 +115,7 @@ def test_the_state_of_joins_goes_from_one_way_of_running_to_the_other_and_back(
             else:
                 play(t, epoch, as_records)
         t.end()
-        assert heard(t) == expected
+        assert results_by_key(t) == expected
 
 
 def test_it_is_many_keys_at_once_that_are_tried_here() -> None:

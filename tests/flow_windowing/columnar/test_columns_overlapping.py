@@ -38,7 +38,7 @@ from flow_windowing.lowering import DriverBuilder
 from flow_windowing.rules.settings import Emit
 from flow_windowing.rules.streams import CLOSED, DOWN, LATE
 from flow_windowing.windowers.windower import Windower
-from tests.flow_windowing.columnar.test_columns import (
+from tests.support.columns import (
     EDGES,
     NUMBERS,
     OTHERS,

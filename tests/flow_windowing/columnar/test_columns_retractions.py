@@ -34,8 +34,8 @@ from flow_windowing.columnar.storage.segments import SegmentContent
 from flow_windowing.columnar.storage.snapshots import split_by_key
 from flow_windowing.lowering import DriverBuilder
 from flow_windowing.rules.streams import DOWN
-from tests.flow_windowing.columnar.test_columns import heard
-from tests.flow_windowing.columnar.test_columns_emitting import (
+from tests.support.columns import results_by_key
+from tests.support.emitting import (
     NUMBERS,
     OTHERS,
     START,
@@ -109,7 +109,7 @@ def test_sessions_say_and_take_back_what_those_of_each_key_do(
                 else:
                     _play(t, epoch, time_passes)
             t.end()
-            return heard(t)
+            return results_by_key(t)
 
     expected = outcome([True] * 5)
     assert outcome([False] * 5) == expected

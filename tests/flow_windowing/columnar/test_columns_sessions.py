@@ -24,7 +24,7 @@ from flow_windowing.aggregates.folding import FoldingBuilder
 from flow_windowing.columnar.state.spans import merged_ids_column
 from flow_windowing.columnar.windows.window_view import WindowView
 from flow_windowing.lowering import DriverBuilder
-from tests.flow_windowing.columnar.test_columns import heard
+from tests.support.columns import results_by_key
 from tests.support.sampling import sampled
 
 START = datetime(2023, 12, 14, 10, 30, tzinfo=UTC)
@@ -98,7 +98,7 @@ def outcome(flow: Dataflow, epochs: list[list[tuple[str, int]]], form: Any) -> d
             t.send("in", form(numbered(epoch, first)))
             first += len(epoch)
         t.end()
-        return heard(t)
+        return results_by_key(t)
 
 
 def summary(flow: Dataflow, *epochs: list[int]) -> list[tuple[Any, ...]]:
@@ -165,7 +165,7 @@ def test_state_goes_from_one_way_of_running_to_the_other_and_back(
                 t.send("in", records(numbered(epoch, first)))
             first += len(epoch)
         t.end()
-        assert heard(t) == expected
+        assert results_by_key(t) == expected
 
 
 @pytest.mark.parametrize("ordered", [True, False])

@@ -13,14 +13,14 @@ from flow.columns.chunks import rows_as_dicts
 from flow.engine.local import Part
 from flow.testing import TestDriver, key_by_key
 from flow_windowing import EventClock, TumblingWindower
-from tests.flow_windowing.columnar.test_columns import (
+from tests.support.columns import (
     START,
     Row,
     Step,
     as_dicts,
     as_records,
     graces,
-    heard,
+    results_by_key,
     rows,
     waits,
     windowers,
@@ -59,10 +59,10 @@ def outcome(step: Step, epochs: list[PartsOfEpoch], form: Any) -> Any:
         for later, splits in epochs:
             if later:
                 t.advance(timedelta(seconds=later))
-            parts = [Part(form(some), partition=number) for number, some in splits]
+            parts = [Part(form(values), partition=number) for number, values in splits]
             t.send_parts({"in": parts})
         t.end()
-        return heard(t)
+        return results_by_key(t)
 
 
 @sampled(150, by_default=35)
@@ -84,9 +84,9 @@ def as_texts(rows: list[Row]) -> pa.RecordBatch:
 
 @settings(max_examples=50)
 @given(graces, st.lists(rows, max_size=12))
-def test_times_that_have_to_be_read_one_by_one_count_as_well(grace: Any, some: list[Row]) -> None:
+def test_times_that_have_to_be_read_one_by_one_count_as_well(grace: Any, values: list[Row]) -> None:
     clock: Any = EventClock("ts", "1s", scope="stream", on_invalid="drop")
-    step, epochs = Step(clock, TumblingWindower("10s", grace=grace)), [(0, [(0, some)])]
+    step, epochs = Step(clock, TumblingWindower("10s", grace=grace)), [(0, [(0, values)])]
     with key_by_key():
         expected = outcome(step, epochs, lambda rows: rows_as_dicts(as_texts(rows)))
     assert outcome(step, epochs, as_texts) == expected

@@ -15,14 +15,14 @@ from flow.testing import key_by_key
 from flow_windowing import Count, CountWindower, EventClock, Max, Mean, Min, SessionWindower, Sum
 from flow_windowing.columnar.values.buffered_values import BufferedValues
 from flow_windowing.columnar.values.records import fields_as_records
-from tests.flow_windowing.columnar.test_columns import (
+from tests.support.columns import (
     START,
     Epoch,
     Step,
     as_dicts,
     as_records,
+    equal_rows,
     outcome,
-    some,
 )
 from tests.support.sampling import sampled
 
@@ -55,7 +55,7 @@ def rows_of(number: int, epoch: list[tuple[str, int, float | None]]) -> list[dic
     return [
         one
         for place, (user, second, real) in enumerate(epoch)
-        for one in some(
+        for one in equal_rows(
             1,
             user=user,
             ts=START + timedelta(seconds=10 * number + second),
@@ -82,8 +82,8 @@ def test_figures_are_those_of_each_key_by_itself(
 def test_of_equals_the_first_to_come_stays_also_if_it_is_later_in_time(form: Any) -> None:
     # -0.0 comes first, and waits until 0.0, of an earlier time, has entered.
     step = Step(EventClock("ts", "5s"), SessionWindower("1m"), {"low": Min("real")}, ordered=True)
-    first = some(1, real=-0.0, ts=START + timedelta(seconds=9))
-    epochs = [Epoch([*first, *some(1, real=0.0, ts=START + timedelta(seconds=4))])]
+    first = equal_rows(1, real=-0.0, ts=START + timedelta(seconds=9))
+    epochs = [Epoch([*first, *equal_rows(1, real=0.0, ts=START + timedelta(seconds=4))])]
     (value,) = outcome(step, epochs, form)["down"]["a"]
     assert "{'low': -0.0}" in value
 

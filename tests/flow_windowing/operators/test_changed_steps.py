@@ -20,15 +20,15 @@ from flow_windowing import (
     SlidingWindower,
     TumblingWindower,
 )
-from tests.flow_windowing.columnar.test_columns import (
+from tests.support.columns import (
     START,
     Epoch,
     Row,
     Step,
     as_dicts,
     as_records,
-    heard,
     play,
+    results_by_key,
 )
 
 
@@ -69,7 +69,7 @@ def outcome(
     second = gone_on(before, after, epochs, alone, drain)
     with key_by_key() if alone else nullcontext():
         second.end()
-    return heard(second)
+    return results_by_key(second)
 
 
 def step(forget_after: str | None) -> Step:
