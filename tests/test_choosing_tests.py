@@ -1,4 +1,4 @@
-"""The tests of a run: how many examples a property has, and which files come first."""
+"""Choice of tests and examples for a run, and the order of test files."""
 
 from __future__ import annotations
 

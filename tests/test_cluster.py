@@ -1,4 +1,4 @@
-"""A flow on a real standalone cluster: a master and two workers, processes of their own."""
+"""A flow on a real standalone cluster: a master and two workers in processes of their own."""
 
 from __future__ import annotations
 

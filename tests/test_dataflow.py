@@ -1,4 +1,4 @@
-"""The graph as data: what may be built, and what is refused while building."""
+"""The graph of a flow as data, and errors while building it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``dev.py``: how it stops with the process that it runs, and how it runs checks."""
+"""``dev.py``: its interruption, and its parallel checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documents say what is so: their pictures, links, names and signatures.
+"""Documents: their pictures, links, names and signatures agree with the code.
 
 Their examples are run by ``dev.py check``.
 """
@@ -33,19 +33,19 @@ def prose(page: Path) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """What a page's headings can be linked by, as GitHub names them."""
+    """Return the anchors of a page's headings, as GitHub names them."""
     headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
     kept = [re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings]
     return {heading.replace(" ", "-") for heading in kept}
 
 
 def targets(page: Path) -> list[str]:
-    """Where a page's links and pictures lead to, in the order in which they stand."""
+    """Return the targets of a page's links and pictures, in order."""
     return re.findall(r"\]\(([^)\s]+)\)", prose(page))
 
 
 def leads_nowhere(page: Path, target: str) -> bool:
-    """Whether a link is to a file or a heading that is not there."""
+    """Return True if a link is to a file or a heading that does not exist."""
     if re.match(r"https?:", target):
         return False
     name, _, anchor = target.partition("#")

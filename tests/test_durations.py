@@ -1,4 +1,4 @@
-"""Durations: what a user may write, what it means in microseconds, and what is refused."""
+"""Durations: accepted forms, their microseconds, and errors."""
 
 from __future__ import annotations
 

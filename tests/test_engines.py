@@ -1,4 +1,4 @@
-"""The engines on Spark: one query for any flow, which engine runs, what errors and counts come."""
+"""The engines on Spark: one query for any flow, choice of the engine, errors and counts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def to_all(pair: tuple[str, int]) -> tuple[str, int]:
 
 @dataclass
 class Query:
-    """What Spark says of the queries that are active in an epoch."""
+    """Active queries of an epoch, as Spark reports them."""
 
     names: list[str | None]
     sources: list[str]

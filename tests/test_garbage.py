@@ -1,4 +1,4 @@
-"""How often Python looks for garbage while an engine works, and that all is as before then."""
+"""Thresholds of the garbage collector: raised while an engine works, and restored afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Instants: what a user may give as a point in time, and what is refused."""
+"""Instants: accepted forms of a point in time, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user's function raises, whatever it is, ends the flow with the step, the key, the item."""
+"""User functions that raise: every exception ends the flow and names step, key and item."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random flows: the engines agree, and neither epochs nor shards show in what comes out.
+"""Random flows: equal results in all engines, for any epochs and shards.
 
 `--hypothesis-profile=search` looks at many more flows than the ones that are always tried.
 """
@@ -61,7 +61,7 @@ def parts_of(epoch: list[list[Row]], shape: Shape, *, columns: bool) -> tuple[Pa
 def in_process(
     spec: FlowSpec, inputs: Sequence[Epochs], shards: int, *, columns: bool
 ) -> tuple[Results, dict[str, Known]]:
-    """What a flow's outputs receive in the in-process driver."""
+    """Run a flow in the in-process driver, and return its outputs and their known properties."""
     flow = Dataflow("random")
     sources = [op.input(f"in {i}", flow, TestingSource([])) for i in range(len(spec.inputs))]
     known = {}
@@ -82,7 +82,7 @@ def in_process(
 
 
 def counted(items: Sequence[Any]) -> Counter[str]:
-    """How often each item occurs; dicts cannot be hashed."""
+    """Return the number of occurrences of each item, as text because dicts cannot be hashed."""
     return Counter(map(repr, items))
 
 
@@ -214,7 +214,7 @@ def test_the_examples_hold_every_operator_and_level() -> None:
 
 
 def on_spark(spark: SparkSession, engine: Any) -> list[Results]:
-    """What the outputs of all examples receive in one Spark job, or one query."""
+    """Run all examples in one Spark job or one query, and return the outputs of each."""
     flow, results = Dataflow("random"), list[Results]()
     for number, one in enumerate(EXAMPLES):
         sources = []

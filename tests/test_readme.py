@@ -1,4 +1,4 @@
-"""The README's flow does what it says."""
+"""The flow of the README."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stopping, crashing and going on: what a checkpoint keeps, and that nothing is lost or doubled."""
+"""Stops, crashes and later runs: the content of checkpoints, no lost or doubled items."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Case:
         return run(self.flow, spark=self.spark, recovery=self.recovery, **options)
 
     def kept(self) -> Any:
-        """What the checkpoint says of itself."""
+        """Read the file in which the checkpoint describes the flow."""
         return json.loads((Path(self.recovery.path) / "flow.json").read_text("utf-8"))
 
 

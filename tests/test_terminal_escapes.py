@@ -1,4 +1,4 @@
-"""Terminal escapes, control characters and markup in names and values are shown harmlessly."""
+"""Display of names and values with terminal escapes, control characters and markup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that people try first get an error that names the right ones."""
+"""Errors for names that people try first, which name the right ones."""
 
 from __future__ import annotations
 

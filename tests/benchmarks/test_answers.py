@@ -1,4 +1,4 @@
-"""Whether two contestants of a benchmark have worked out the same."""
+"""Comparison of the answers of a benchmark's contestants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The flows whose epochs are timed for what does not grow with the work."""
+"""Flows that measure the fixed cost of an epoch."""
 
 from __future__ import annotations
 

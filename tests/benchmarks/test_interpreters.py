@@ -1,4 +1,4 @@
-"""Which Python runs a peer of the benchmarks."""
+"""Choice of the Python that runs a peer of the benchmarks."""
 
 from __future__ import annotations
 

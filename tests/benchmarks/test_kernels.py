@@ -1,4 +1,4 @@
-"""No columnar kernel takes more than twice the instructions that it may."""
+"""Instruction counts of the columnar kernels, and their budgets."""
 
 from __future__ import annotations
 

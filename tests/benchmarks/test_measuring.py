@@ -1,4 +1,4 @@
-"""Measurements in processes of their own, and what becomes of contestants that cannot run."""
+"""Measurements in processes of their own, and contestants that cannot run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The events of the auction house: how many of each, which are hot, and the same every time."""
+"""Events of the Nexmark auctions: their shares, hot keys and reproducibility."""
 
 from __future__ import annotations
 

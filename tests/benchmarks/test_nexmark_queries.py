@@ -1,4 +1,4 @@
-"""The Nexmark flows give what the queries ask for: by hand, in Python, in DuckDB, on Spark."""
+"""Results of the Nexmark queries, compared with plain Python and DuckDB, and on Spark."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def second_of(instant: datetime) -> float:
 
 
 def driven(name: str, epochs: Iterable[Events], between: str = "0s") -> list[Row]:
-    """What a query makes of some epochs, in process, as the rows that a table would hold."""
+    """Run a query over epochs in process, and return its results as the rows of a table."""
     flow = QUERIES[name].flow(lambda table, columns: TestingSource([]), TestingSink([]))
     with TestDriver(flow, now=BASE_TIME) as driver:
         for tables in epochs:

@@ -1,4 +1,4 @@
-"""What is timed of a Nexmark run, and the table made of it."""
+"""Timing of a Nexmark run, and its table of results."""
 
 from __future__ import annotations
 

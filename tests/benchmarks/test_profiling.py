@@ -1,4 +1,4 @@
-"""Where an epoch's time went, as tables."""
+"""Tables of the time that the parts of an epoch take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker is taken to be doing, by the stack that it is found in."""
+"""Attribution of a worker's time to purposes, by the frames of its stack."""
 
 from __future__ import annotations
 

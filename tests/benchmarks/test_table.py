@@ -1,4 +1,4 @@
-"""The table of what benchmarks have measured."""
+"""The table of benchmark results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What benchmarks compare, and how figures are judged."""
+"""Works of the benchmarks, and the rules that judge their figures."""
 
 from __future__ import annotations
 

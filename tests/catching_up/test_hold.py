@@ -1,4 +1,4 @@
-"""What partitions that are behind hold, value by value; timelines are in seconds of 1970."""
+"""Holds of partitions that are behind, value by value; timelines are in seconds of 1970."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that come at most the wait after their time are never late, however they are read.
+"""Lateness while catching up: values that arrive within the wait are never late.
 
 Partitions of unequal density are read in epochs of random length, with limits and outages, while
 what arrives meanwhile waits in its source. A machine that met each value the moment it arrived
@@ -50,7 +50,7 @@ class World:
         return world
 
     def expected(self) -> Counter[tuple[str, int]]:
-        """How many values each key has in each window."""
+        """The number of values of each key and window."""
         return Counter((key, int(ts // LENGTH)) for part in self.parts for _, key, ts in part)
 
 

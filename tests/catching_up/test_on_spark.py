@@ -1,4 +1,4 @@
-"""Values on time are not late in runs with Spark: backlogs of inputs, partitions and files."""
+"""Lateness on Spark while catching up, with backlogs of inputs, partitions and files."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Counts:
         op.output("late", windows.late, TestingSink(self.late))
 
     def totals(self) -> Counter[tuple[str, int]]:
-        """How many values each key had in each minute."""
+        """The number of values of each key and minute."""
         found = [(key, meta.window_id) for key, (meta, _) in self.out]
         assert len(set(found)) == len(found), "a window came twice"
         return Counter({(key, meta.window_id): one["n"] for key, (meta, one) in self.out})

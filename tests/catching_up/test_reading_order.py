@@ -1,4 +1,4 @@
-"""Partitions of unequal density come forward together, so that little is held back."""
+"""Reading order of partitions of unequal density, which bounds the state that they need."""
 
 from __future__ import annotations
 
@@ -38,7 +38,12 @@ class Partitions(PartitionedSource[Any]):
 
 
 def spreads(source: Partitions, hears: bool) -> tuple[list[float], list[int], TestDriver]:
-    """How far partitions are apart after each epoch, in seconds, and the bytes of state then."""
+    """Run a source, and return how far its partitions are apart and how large the state is.
+
+    Returns:
+        Seconds between the partitions after each epoch, bytes of state after each epoch, and the
+        driver.
+    """
     flow = Dataflow("spread")
     keyed = op.key_on("key", op.input("in", flow, TestingSource([])), "k")
     clock, minutes = win.EventClock("at", "0s"), win.TumblingWindower("10s")

@@ -1,4 +1,4 @@
-"""Plain values in columns: what goes in comes out, of the same types."""
+"""Round trip of plain values through columns, with their types."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def plain_values(draw: st.DrawFn) -> list[Any]:
 
 
 def exactly(values: list[Any]) -> list[str]:
-    """What tells values apart that are equal: 1 and True, 0.0 and -0.0; and the order of keys."""
+    """Return texts that tell equal values apart: 1 and True, 0.0 and -0.0, orders of keys."""
     return [repr(value) for value in values]
 
 

@@ -1,4 +1,4 @@
-"""Planning a source of several partitions that a user has written."""
+"""Planning of a user-written source with several partitions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Tail(PartitionedSource[int]):
 
 
 def planned(planner: Planner, start: Any) -> tuple[Any, list[Any]] | None:
-    """Where an epoch ends, and what it reads."""
+    """Return the end offset of the next slice and the payloads of its splits."""
     found = planner.next(start)
     return None if found is None else (found.end, [split.what for split in found.splits])
 

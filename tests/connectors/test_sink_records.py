@@ -1,4 +1,4 @@
-"""How items are laid out as named columns."""
+"""Layout of items as named columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The temporary directory of a process, and what a later start removes."""
+"""The temporary directory of a process, and its removal by later starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each example prints what its docstring shows, and does what it says beyond that."""
+"""Output of the examples, compared with their docstrings, and their further behaviour."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The flights example agrees with the same rules in pandas, in process and killed on Spark."""
+"""The flights example, compared with pandas: in process, on Spark, and with kills."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LATE = [
 
 
 class Results(NamedTuple):
-    """What the flow gives: a row an hour, the late departures, and rows of longer windows."""
+    """Outputs of the flow: a row an hour, the late departures, and rows of longer windows."""
 
     hours: pd.DataFrame
     late: pd.DataFrame
@@ -67,13 +67,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def expected() -> Results:
-    """What must come of all flights."""
+    """Return the expected results of all flights."""
     return by_the_rules()
 
 
 @pytest.fixture(scope="module")
 def some_expected() -> Results:
-    """What must come of the first `SOME` flights that are heard of."""
+    """Return the expected results of the first `SOME` flights to arrive."""
     return by_the_rules(SOME)
 
 
@@ -150,7 +150,7 @@ def rotations_of(flown: pd.DataFrame) -> pd.DataFrame:
 
 
 def results(rows: dict[str, pd.DataFrame]) -> Results:
-    """What a run gave, in the form of `by_the_rules`."""
+    """Return the results of a run in the form of `by_the_rules`."""
     late = rows["late"]
     instants = {name: pd.to_datetime(late[name]) for name in ("departed_at", "missed_hour")}
     columns = {"late": LATE, **{name: schema.names for name, schema in SCHEMAS.items()}}
@@ -159,7 +159,7 @@ def results(rows: dict[str, pd.DataFrame]) -> Results:
 
 
 def written(out: Path) -> Results:
-    """What a run on Spark wrote."""
+    """Read the results that a run on Spark wrote."""
     rows = {name: pd.read_parquet(out / name) for name in SCHEMAS}
     return results({**rows, "late": pd.DataFrame(flights.lines_of(out / "late"))})
 
@@ -274,7 +274,7 @@ class Start(Protocol):
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """What is still running when the test is over is killed, and all that it has started."""
+    """Start the script; kill processes that still run after the test, with their children."""
     started: list[subprocess.Popen[str]] = []
 
     def start(*arguments: str | Path) -> subprocess.Popen[str]:

@@ -1,4 +1,4 @@
-"""What the examples of windows do beyond what they print: order, time, and going on later."""
+"""Examples of windows beyond what they print: order, time, and runs that go on later."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.examples import docstring_output
 
 
 def lines_of(flow: Dataflow, driver: TestDriver) -> list[str]:
-    """What the outputs to the screen have been given so far, in no particular order."""
+    """Return the lines that the outputs to the screen have received, in no particular order."""
     sinks = {
         step.step_id: step.operator.sink for step in flow.steps if isinstance(step.operator, Output)
     }

@@ -40,11 +40,11 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Size:
-    """How much there is to do.
+    """Size of the shop's input.
 
     Attributes:
-        hours: how many hours of visits and orders there are.
-        epochs: about how many epochs they are read in.
+        hours: the hours of visits and orders.
+        epochs: the approximate number of epochs that read them.
     """
 
     hours: float = 20
@@ -201,7 +201,7 @@ def _who(user: str) -> Record:
 
 
 def late_of(item: Any) -> Record:
-    """What came too late, as a record."""
+    """Return the record of a late value."""
     key, late = item
     windows = [window.window_id for window in late.windows]
     by = late.late_by.total_seconds()
@@ -216,7 +216,7 @@ def pair_of(item: Any) -> Record:
 
 
 def value_of(item: Any) -> Any:
-    """What goes by the key."""
+    """Return the value of a pair."""
     return item[1]
 
 

@@ -1,4 +1,4 @@
-"""Kills reach a child's own processes only, even when other processes have its numbers."""
+"""Kills of a child's own processes, also where other processes have their ids."""
 
 from __future__ import annotations
 

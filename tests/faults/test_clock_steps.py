@@ -1,4 +1,4 @@
-"""The machine's clock is set back, or forward, between runs and within one."""
+"""Steps of the machine's clock, back and forward, between runs and within a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""User functions and sinks that fail, some of the time or always, and a source that stalls."""
+"""User functions and sinks that fail now and then or always, and a source that stalls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk that is full: the error says so and where, and with room again the flow goes on."""
+"""Full disks: errors that name the disk, and recovery once there is room."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A checkpoint, and what a run takes of the machine, do not grow with the epochs that are done.
+"""Size of a checkpoint and resources of a run over thousands of epochs: both stay bounded.
 
 The long run does 5 000 epochs, which take half an hour on two cores of their own; with
 ``FLOW_STEADY_EPOCHS=500`` in the environment it takes minutes. ``-s`` shows all figures.

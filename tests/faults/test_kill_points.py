@@ -1,4 +1,4 @@
-"""A run killed before and after each thing that an epoch writes; the next goes on as if it had not.
+"""Kills before and after each write of an epoch, and the runs that recover.
 
 An epoch writes, in this order: the log of offsets, the state of each level, the files of the sinks,
 what makes these files visible, and the log of commits.

@@ -1,4 +1,4 @@
-"""What the shop writes when nothing goes wrong is worth comparing with."""
+"""Output of the shop without faults: it has the properties that runs with faults must keep."""
 
 from __future__ import annotations
 

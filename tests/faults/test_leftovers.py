@@ -1,4 +1,4 @@
-"""Temporary files of runs that were killed: a later start removes them, and no one else's."""
+"""Temporary files of killed runs: a later start removes these files and no others."""
 
 from __future__ import annotations
 

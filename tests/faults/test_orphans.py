@@ -1,4 +1,4 @@
-"""What becomes of what a driver has started when the driver is killed: it ends, or does no harm."""
+"""Processes of a driver that is killed: they end, or do no harm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs killed at moments that nobody chose; `benchmarks/kill_test.py` does so for hours."""
+"""Runs killed at random moments, as `benchmarks/kill_test.py` kills them for hours."""
 
 from __future__ import annotations
 

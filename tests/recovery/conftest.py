@@ -1,4 +1,4 @@
-"""The checkpoint that all tests of the tools look into; who changes it takes a copy."""
+"""The checkpoint that all tests of the tools read, and a copy for tests that change it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaging a checkpoint's files, as a disk or a careless copy might."""
+"""Damage of a checkpoint's files, as by a disk or a careless copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A flow that keeps state of every kind in a checkpoint: what the tools of recovery look into.
+"""A flow that keeps state of every kind in a checkpoint, for tests of the recovery tools.
 
 System time stands at ten o'clock. Six values come, two an epoch::
 

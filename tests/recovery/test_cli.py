@@ -1,4 +1,4 @@
-"""``python -m recovery``: what it says, where, and its exit codes."""
+"""``python -m recovery``: its output and exit codes."""
 
 from __future__ import annotations
 

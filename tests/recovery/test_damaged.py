@@ -1,4 +1,4 @@
-"""A run on a checkpoint that is not whole: refused with the file at fault, and nothing changed."""
+"""Runs on a damaged checkpoint: refused with the damaged file named and nothing changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A checkpoint of an earlier version, with every kind of state, goes on in this one."""
+"""Runs on a checkpoint of an earlier version, with every kind of state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run shows: the line of progress, warnings of drops, the table, and what went wrong."""
+"""Reports of a run: the status line, warnings of drops, the summary table, and errors."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def feed(lag: dict[str, str] | None = None, now_us: int | None = NOON_US) -> Fee
 
 
 def lines_of(terminal: Terminal) -> list[str]:
-    """What the status line showed, one after the other."""
+    """Return the texts of the status line, in order."""
     return terminal.getvalue().split("\r\x1b[K")[1:]
 
 

@@ -147,7 +147,10 @@ def play(driver: TestDriver, epochs: list[Epoch], form: Any) -> None:
 
 
 def results_by_key(driver: TestDriver) -> dict[str, Any]:
-    """What came of each key, as text, in which nan equals nan, and 1 is not 1.0."""
+    """Return what each port emitted for each key, and the step's counts.
+
+    Values are texts, in which nan equals nan and 1 differs from 1.0.
+    """
     found: dict[str, Any] = {}
     for port in PORTS:
         of_key: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""The command line without Spark: a flow to name, a run that does as it is told, what is said."""
+"""The command line without Spark: a stub of `run`, and the messages of a command."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def without_other_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def said(capsys: pytest.CaptureFixture[str], code: int, *arguments: str) -> str:
-    """What the command says on standard error, once it has ended with this code."""
+    """Run the command, check its exit code, and return its standard error."""
     assert main(arguments) == code
     out, err = capsys.readouterr()
     assert out == ""

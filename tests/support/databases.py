@@ -1,4 +1,4 @@
-"""The databases that the tests of the SQL sinks run on, each behind the same few methods."""
+"""Databases for the tests of SQL sinks, behind one interface."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TestDatabase(ABC):
         """Run a statement in a transaction of its own."""
 
     def rows(self, table: str = "t", columns: str = "*") -> list[tuple[Any, ...]]:
-        """What is in a table, in order of its columns."""
+        """Return the rows of a table, sorted by their columns."""
         count = len(columns.split(",")) if columns != "*" else 1
         order = ", ".join(str(number) for number in range(1, count + 1))
         return self.ask(f"SELECT {columns} FROM {table} ORDER BY {order}")
@@ -126,7 +126,7 @@ def full(db: TestDatabase, table: str = "t") -> str:
 
 
 def epochs(db: TestDatabase) -> list[tuple[Any, ...]]:
-    """What the table of epochs says."""
+    """Return the rows of the table of epochs."""
     return db.rows("_flow_epochs", "sink, run_id, epoch")
 
 

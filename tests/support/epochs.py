@@ -13,11 +13,11 @@ from flow.testing import Part
 
 @dataclass(frozen=True)
 class SourceEpoch:
-    """What one input reads in one epoch.
+    """Input of one source in one epoch.
 
     Attributes:
         parts: the items, a part for each source partition.
-        advance: by how much system time has moved since the epoch before.
+        advance: the advance of system time since the epoch before.
     """
 
     parts: tuple[Part, ...] = ()

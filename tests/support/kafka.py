@@ -89,7 +89,7 @@ class Broker:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def output(self) -> str:
-        """What it printed."""
+        """The text that the broker has printed."""
         return (self._folder / "output").read_text("utf-8", "replace")
 
     def topic(
@@ -112,7 +112,7 @@ class Broker:
         return name
 
     def add_partitions(self, topic: str, total: int) -> None:
-        """Let a topic have more partitions."""
+        """Add partitions to a topic, and wait until the broker reports them."""
         from confluent_kafka.admin import NewPartitions
 
         _done(self._admin().create_partitions([NewPartitions(topic, total)]))
@@ -121,7 +121,7 @@ class Broker:
             time.sleep(0.02)
 
     def partitions(self, topic: str) -> int:
-        """How many partitions a topic has; 0 where there is no such topic."""
+        """Return the number of partitions of a topic, or 0 if it does not exist."""
         found = self._admin().list_topics(timeout=10).topics.get(topic)
         return 0 if found is None or found.error is not None else len(found.partitions)
 

@@ -28,7 +28,7 @@ DAWDLES = 0.05
 
 
 def items(epochs: int) -> list[tuple[str, int]]:
-    """What is read."""
+    """Return the items of all epochs."""
     return [(f"k{number % KEYS}", number) for number in range(epochs * SIZE)]
 
 
@@ -63,7 +63,7 @@ _flush = Sender.flush
 
 
 def dawdling_flush(sender: Sender, seconds: float) -> None:
-    """What is written, in a transaction that is still open."""
+    """Flush as the sink does, and report the messages as sent while the transaction is open."""
     _flush(sender, seconds)
     say("sent", _epochs[-1])
 

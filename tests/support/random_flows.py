@@ -1,4 +1,4 @@
-"""Random flows, and what is certain of the order in which their items come.
+"""Random flows, and the guarantees of the order of their items.
 
 All streams carry one of three shapes: records (``{"id": text, "n": number}``), keyed records, and
 pairs of a text and a number, so that most operators fit most streams. What a generator knows of a
@@ -25,7 +25,7 @@ MAX_LEVEL = 3
 
 
 class Choice(Protocol):
-    """Where a generator's decisions come from: hypothesis, or a seeded generator."""
+    """Origin of a generator's decisions: hypothesis, or a seeded generator."""
 
     def integer(self, least: int, most: int) -> int:
         """A number between two bounds, both inclusive."""
@@ -37,7 +37,7 @@ def pick(choose: Choice, options: Sequence[Any]) -> Any:
 
 
 class Shape(Enum):
-    """What a stream's items look like."""
+    """Shape of a stream's items."""
 
     RECORD = "record"
     KEYED_RECORD = "keyed record"
@@ -45,7 +45,7 @@ class Shape(Enum):
 
 
 class Order(Enum):
-    """What is certain of a stream's order, whatever the epochs and the shards are."""
+    """Guarantee of a stream's order, for any epochs and shards."""
 
     TOTAL = "total"
     BY_KEY = "by key"
@@ -54,15 +54,15 @@ class Order(Enum):
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of a stream.
+    """Known properties of a stream.
 
     Attributes:
-        shape: what its items look like.
-        order: what is certain of their order.
-        unique: whether no two items have the same position.
-        inputs: the inputs it comes from.
-        levels: the levels at which its items are made.
-        gathered: whether a keyed step has brought the items of each key together.
+        shape: the shape of the items.
+        order: the guarantee of the items' order.
+        unique: True if no two items have the same position.
+        inputs: the inputs from which the stream comes.
+        levels: the levels that make items of the stream.
+        gathered: True if a keyed step has brought the items of each key together.
     """
 
     shape: Shape
@@ -79,7 +79,7 @@ class Known:
 
     @property
     def usable(self) -> bool:
-        """Whether a step that depends on the order within a key may read it."""
+        """True if a step that depends on the order within a key may read the stream."""
         return self.order is not Order.NONE
 
 
@@ -127,7 +127,7 @@ def at_the_end(*ups: Known) -> Known:
 
 
 def gathered(up: Known, order: Order, unique: bool) -> Known:
-    """What a keyed step emits."""
+    """Return the properties of a keyed step's output."""
     levels = frozenset({up.level + 1})
     return Known(Shape.PAIR, order, unique, up.inputs, levels, gathered=True)
 
@@ -378,7 +378,7 @@ class _Growing:
         return [way for way in ways if self._in_order(one, way)]
 
     def _in_order(self, one: Op, way: tuple[int, ...]) -> bool:
-        """Whether the step's result will be the same for all epochs and shards."""
+        """Return True if the step's result is the same for all epochs and shards."""
         if not (self.certain and one.ordered):
             return True
         ups = [self.known[up] for up in way]

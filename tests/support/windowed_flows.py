@@ -301,7 +301,7 @@ def windowed_flow(make: Callable[[KeyedStream[Any]], win.WindowOut[Any, Any]]) -
 
 
 def received(driver: TestDriver) -> Received:
-    """What each port of a `windowed_flow` has sent so far, by key, in order."""
+    """Return the items that each port of a `windowed_flow` has emitted so far, by key, in order."""
     by_port: Received = {}
     for port in ("down", "late", "closed"):
         by_port[port] = {}
@@ -321,13 +321,13 @@ def in_epochs(items: Sequence[Any], sizes: Iterable[int]) -> list[list[Any]]:
 
 @dataclass
 class Heard:
-    """What a key's driver has emitted so far, in order.
+    """Items that a key's driver has emitted so far, in order.
 
     Attributes:
-        down: what windows have emitted.
+        down: the emitted results of windows.
         late: the late values.
         closed: the windows that have closed.
-        counted: what is counted and goes nowhere.
+        counted: values of the port that is only counted.
     """
 
     down: list[Any] = field(default_factory=list)
@@ -380,7 +380,7 @@ class OneKey:
         self.snapshot = None if logic is None else pickle.dumps(logic.snapshot())
 
     def state(self) -> Any:
-        """What the key remembers; ``None`` when it is gone."""
+        """The state of the key; ``None`` if the key has been discarded."""
         return None if self.snapshot is None else pickle.loads(self.snapshot)
 
     def _call(self, logic: Any, made: tuple[Iterable[Any], Any]) -> Any:
@@ -390,5 +390,5 @@ class OneKey:
 
 
 def collecting(clock: Any, windower: Any, ordered: bool, emit: Any = "close") -> DriverBuilder:
-    """What builds the drivers of a `collect_window` step."""
+    """Return the builder of the drivers of a `collect_window` step."""
     return DriverBuilder(clock, windower, FoldingBuilder(IntoList(), emit), ordered, emit=emit)

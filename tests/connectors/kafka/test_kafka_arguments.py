@@ -1,4 +1,4 @@
-"""What KafkaSource takes, what it refuses, and what it never shows. No broker here."""
+"""Arguments of `KafkaSource`: accepted, refused and kept secret; no broker is needed."""
 
 from __future__ import annotations
 

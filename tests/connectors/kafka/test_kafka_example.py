@@ -1,4 +1,4 @@
-"""The example over Kafka does what it says, from topic to topics."""
+"""The Kafka example, from its input topics to its output topics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOURS = 2
 
 
 def is_held_back(car: example.Sent) -> bool:
-    """Whether a camera was cut off, so that its car is sent half an hour later: too late."""
+    """Return True if the camera was cut off: it sends the car half an hour later, which is late."""
     cut_off = (car.at - example.START) % timedelta(minutes=40) < timedelta(minutes=3)
     return car.light == "bridge" and cut_off
 

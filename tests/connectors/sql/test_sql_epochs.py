@@ -1,4 +1,4 @@
-"""Epochs in tables: written once, whoever dies, is set back, or writes beside."""
+"""Exactly-once epochs in tables, with failures, rewinds and concurrent writers."""
 
 from __future__ import annotations
 

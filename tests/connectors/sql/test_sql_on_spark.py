@@ -1,4 +1,4 @@
-"""SQL sinks at the end of a flow on Spark, which dies after they have committed and goes on."""
+"""SQL sinks in a flow on Spark that fails after their commit and runs again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only PostgreSQL has: passwords, schemas, rights, and a server that goes away."""
+"""Features of PostgreSQL alone: passwords, schemas, rights and a server that stops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only SQLite has: a file, and a lock on the whole of it."""
+"""Features of SQLite alone: a database in a file, with one lock for all of it."""
 
 from __future__ import annotations
 

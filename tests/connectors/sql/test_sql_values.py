@@ -1,4 +1,4 @@
-"""What values become in a table, and which are refused, on every database."""
+"""Values in the columns of a table, and refused values, on every database."""
 
 from __future__ import annotations
 

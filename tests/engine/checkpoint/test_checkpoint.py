@@ -34,7 +34,7 @@ def storage(spark: SparkSession, tmp_path: Path) -> Storage:
 
 
 def holder(**changes: Any) -> dict[str, Any]:
-    """What a lock of this very process says, but for some changes."""
+    """Return the content of a lock that this process holds, with changes."""
     return {
         "host": socket.gethostname(),
         "pid": os.getpid(),

@@ -1,4 +1,4 @@
-"""Failures on their way from a worker to where the flow was started."""
+"""Transport of failures from a worker to the process that started the flow."""
 
 from __future__ import annotations
 

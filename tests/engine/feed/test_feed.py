@@ -1,4 +1,4 @@
-"""The feed: what each epoch reads, what its system time is, when there is one, and when it ends."""
+"""The feed: slices and system time of epochs, their start, and the end of input."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def ends(offset: EpochOffset) -> bool:
 
 
 def at_noon(downtime_us: int = 0, *, end: bool = False, after: int = 0) -> EpochOffset:
-    """Where an earlier run stopped."""
+    """Return the offset at which an earlier run stopped."""
     return EpochOffset(Control(Moment(NOON, downtime_us), end), {"in": after})
 
 

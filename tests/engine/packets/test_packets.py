@@ -1,4 +1,4 @@
-"""Packets: what crosses between processes comes out as it went in, in order, key by key."""
+"""Round trip of packets between processes: content, order and keys."""
 
 from __future__ import annotations
 
@@ -293,7 +293,7 @@ def test_no_packets_are_no_rows() -> None:
 
 
 def test_a_payload_is_one_pickle_of_lists() -> None:
-    """What a packet costs: one pickle for all items, not one an item."""
+    """A packet costs one pickle for all items, not one for each item."""
     payload = encode_whole(SHAPES["items"](), "step")
     pos, items = pickle.loads(payload[1:])
     assert (np.frombuffer(pos, np.int64).tolist(), items) == ([7, 8, 9], [1, None, {"x": (2,)}])

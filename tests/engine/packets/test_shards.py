@@ -1,4 +1,4 @@
-"""Where keys go: the hash, shards, segments, and Spark's own placement.
+"""Placement of keys: the hash, shards, segments, and Spark's partitions.
 
 A checkpoint depends on every number here: one that changes makes state unreachable.
 """

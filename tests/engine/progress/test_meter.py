@@ -1,4 +1,4 @@
-"""Measuring how far a stream has come, where its items leave: stamps, marks, and their form."""
+"""Measurement of stream progress where items leave a step: stamps, marks and their format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a step's stream comes on Spark: as far as in process, epoch by epoch."""
+"""Stream progress of a step on Spark: the same as in process, epoch by epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a step's whole stream has come: at each item, between epochs, and in every shard."""
+"""Stream progress of a step: at each item, between epochs, and in every shard."""
 
 from __future__ import annotations
 
@@ -49,12 +49,15 @@ def by_key(items: Iterable[Any]) -> dict[str, list[Any]]:
 
 
 def received(t: TestDriver) -> dict[str, list[Any]]:
-    """What each key has emitted since this was last asked."""
+    """Take the items that each key has emitted since the last call."""
     return by_key(t.take("out"))
 
 
 def parts(*of_partitions: Sequence[Any], key: str = "") -> dict[str, list[Part]]:
-    """What "in" reads: of each partition values, all of one key, by default the partition's own."""
+    """Return parts for the input "in", one for each partition.
+
+    All values of a partition have one key, by default a key of the partition's own.
+    """
     return {
         "in": [
             Part([(key or f"p{number}", value) for value in values], partition=number)

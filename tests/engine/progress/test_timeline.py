@@ -1,4 +1,4 @@
-"""A timeline: what an epoch's marks and what is remembered come to, and what is remembered then."""
+"""`Timeline`: stream progress from an epoch's marks and the stored progress."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def points_of(one: Sent) -> list[tuple[int, int]]:
 
 @dataclass
 class ByTheRules:
-    """What `Timeline` computes, said as plainly as can be, for a flow in which no time passes."""
+    """Plain model of `Timeline`, for a flow in which no time passes."""
 
     start: dict[int, int]
     said: dict[int, list[tuple[int, int]]]

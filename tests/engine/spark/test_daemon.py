@@ -1,4 +1,4 @@
-"""Workers are forked from one process, which starts early and has imported what they use."""
+"""The daemon from which workers are forked: its early start and its imports."""
 
 from __future__ import annotations
 

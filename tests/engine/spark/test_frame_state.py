@@ -1,4 +1,4 @@
-"""Streaming data frames that keep state of their own are refused, and no others."""
+"""Refusal of streaming data frames that keep state of their own."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Processor(StatefulProcessor):
         yield pd.DataFrame()
 
     def close(self) -> None:
-        """Let go of nothing."""
+        """Close the processor, which holds no resources."""
 
 
 def unchanged(_key: Any, rows: Any, _state: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What Spark makes in a process of its own, to learn which state variables there are."""
+"""Level processor in the process in which Spark asks for its state variables."""
 
 from __future__ import annotations
 

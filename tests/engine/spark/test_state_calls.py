@@ -1,4 +1,4 @@
-"""Many calls of Spark's state at a time, against a server that answers as Spark's does."""
+"""Pipelined calls of Spark's state, with a server that answers as Spark's does."""
 
 from __future__ import annotations
 

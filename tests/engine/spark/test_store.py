@@ -1,4 +1,4 @@
-"""State in Spark, with copies on the worker's disk: whatever happens, it reads what Spark has."""
+"""The store of state in Spark with local copies, which always agree with Spark's state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark's source of epochs, in a process of its own, and what it asks of the feed."""
+"""Spark's source of epochs in a process of its own, and its calls of the feed server."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def servers() -> Iterator[list[FeedServer]]:
 
 
 def asked(server: FeedServer, folder: Path) -> dict[str, Any]:
-    """What a process of Spark's gets to hear, and what it had to import for that."""
+    """Ask a feed server from a new process, and return the answers and the modules it imported."""
     shipped = ShippedPlan("plan", b"not to be read there", ())
     source = server.source("ticker", TickReading(shipped, Layout(4, 2, 1)))
     (folder / "source").write_bytes(cloudpickle.dumps(source))
@@ -129,7 +129,7 @@ def sockets_of(port: int) -> set[str]:
 
 
 def _link(descriptor: Path) -> str:
-    """What an open file is, and nothing if it has been closed since it was listed."""
+    """Return the target of an open descriptor, or "" if it has been closed since it was listed."""
     try:
         return os.readlink(descriptor)
     except FileNotFoundError:

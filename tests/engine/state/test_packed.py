@@ -1,4 +1,4 @@
-"""Packing segments for Spark's state."""
+"""Compression of segments for Spark's state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State in segments: held against a plain dict, and what it costs in calls of the store."""
+"""State in segments: compared with a plain dict, and its calls of the store."""
 
 from __future__ import annotations
 

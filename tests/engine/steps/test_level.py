@@ -1,4 +1,4 @@
-"""A level in one shard: what it does with the packets of an epoch."""
+"""A level in one shard, and the packets of an epoch."""
 
 from __future__ import annotations
 

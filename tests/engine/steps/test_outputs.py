@@ -1,4 +1,4 @@
-"""Outputs: a task of Spark's keeps what is bound for sinks, and writes it at its end."""
+"""Outputs of a Spark task, which collects items for sinks and writes them at its end."""
 
 from __future__ import annotations
 

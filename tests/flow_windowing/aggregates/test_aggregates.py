@@ -1,4 +1,4 @@
-"""Aggregates: what each makes of some values, of missing fields, of ties and of NaN."""
+"""Results of aggregates: values, missing fields, ties and NaN."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Aggregates: the laws of the contract, for values that nobody thought of."""
+"""Laws of aggregates, for random values."""
 
 from __future__ import annotations
 

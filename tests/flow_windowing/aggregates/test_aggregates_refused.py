@@ -1,4 +1,4 @@
-"""Aggregates: what they refuse, when they are made and when a value comes."""
+"""Errors of aggregates: refused arguments and refused values."""
 
 from __future__ import annotations
 

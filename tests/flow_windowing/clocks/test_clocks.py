@@ -1,4 +1,4 @@
-"""Clocks: timestamps, watermarks, and what is remembered."""
+"""Clocks: timestamps, watermarks and snapshots."""
 
 from __future__ import annotations
 

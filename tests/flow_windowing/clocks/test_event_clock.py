@@ -1,4 +1,4 @@
-"""The event clock in a flow: outages, silence, what is forgotten, and what is no timestamp."""
+"""The event clock in a flow: outages, silent keys, expired keys and invalid timestamps."""
 
 from __future__ import annotations
 

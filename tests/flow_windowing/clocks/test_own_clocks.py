@@ -1,4 +1,4 @@
-"""Clocks of one's own: what they see, and that windows go by what they say."""
+"""User-written clocks: the values that they see, and the windows that they close."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A test puts another clock in the place of a windowing step's own."""
+"""Replacement of a windowing step's clock in a test."""
 
 from __future__ import annotations
 

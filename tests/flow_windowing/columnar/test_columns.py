@@ -1,4 +1,4 @@
-"""Many keys at once give what each key by itself does, whatever form the values come in."""
+"""Windowing over columns, compared with key by key, for records and objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calendar windows of whole columns are those of the calendar, instant by instant."""
+"""Calendar windows over columns, compared with the calendar instant by instant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows of a number of values, over whole columns, are those of each key by itself."""
+"""Count windows over columns, compared with key by key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first and the last of numbers, over whole columns."""
+"""First and last values over columns."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def records(seconds: list[int], first_number: int) -> pa.RecordBatch:
 
 
 def outcome(windower: Any, epochs: list[list[int]], ways: list[bool]) -> list[Any]:
-    """What windows hold in the end, when some of the epochs run key by key."""
+    """Return the results of the windows, with some of the epochs run key by key."""
     sent = 0
     with TestDriver(edges_of(windower), now=START) as t:
         for seconds, alone in zip(epochs, ways, strict=False):

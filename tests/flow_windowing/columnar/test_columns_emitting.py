@@ -1,4 +1,4 @@
-"""Over whole columns too, windows emit before they close: once an epoch, or at every value."""
+"""Windows over columns that emit before they close: once an epoch, or at every value."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tests.support.sampling import sampled
 
 
 def emitted(t: TestDriver, *seconds: int) -> list[tuple[int, int]]:
-    """What an epoch of values of one key emits: what opened when, and the sum of what it has."""
+    """Send an epoch of values of one key, and return each emitted window's open second and sum."""
     t.send("in", records([("a", second) for second in seconds]))
     down = t.take("down")
     return [((one.open_time - START).seconds, value["total"]) for _, (one, value) in down]
@@ -134,7 +134,7 @@ def test_in_order_of_time_only_what_the_watermark_has_passed_has_changed_a_windo
 
 
 def run(logic: ShardLogic, at_second: int, *seconds: int) -> list[tuple[int, int]]:
-    """What an epoch of values of one key emits, time and values coming in the same epoch."""
+    """Run an epoch of one key at a time, and return each window's open second and result."""
     values = records([("a", second) for second in seconds])
     order = np.arange(len(seconds))
     rows = ShardRows(pa.array(["a"]), np.array([len(seconds)]), order, order, values)

@@ -1,4 +1,4 @@
-"""Aggregates of a field find it in its column: no record becomes a dict, and none has to wait."""
+"""Aggregates over the column of a field: no record becomes a dict, few values are buffered."""
 
 from __future__ import annotations
 

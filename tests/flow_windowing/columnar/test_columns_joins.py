@@ -1,4 +1,4 @@
-"""Joins of many keys at once give what each key by itself gives."""
+"""Joins over columns, compared with key by key."""
 
 from __future__ import annotations
 

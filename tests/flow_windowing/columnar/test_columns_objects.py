@@ -1,4 +1,4 @@
-"""Python objects in windows and before them, over many segments of state."""
+"""Python objects in windows over columns, with state in many segments."""
 
 from __future__ import annotations
 

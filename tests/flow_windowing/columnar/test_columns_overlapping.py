@@ -1,4 +1,4 @@
-"""Over whole columns, windows that overlap take values in by panes, or by lots of bounded size."""
+"""Overlapping windows over columns: panes, and chunks of bounded size."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ MEGABYTE = 1 << 20
 
 @contextmanager
 def lots_of(pairs: int, least: int) -> Iterator[None]:
-    """Let values into their windows by lots of so many pairs of a value and a window.
+    """Add values to windows in chunks of `pairs` pairs of a value and a window.
 
-    Where windows get at least so many values, they are made of panes.
+    Windows with at least `least` values are made of panes.
     """
     with (
         mock.patch.object(window_ranges, "pairs_per_chunk", return_value=pairs),
@@ -148,7 +148,7 @@ def test_windows_of_many_panes_hold_what_those_of_each_key_do(
 
 
 def figures_of(step: Step, *seconds: int) -> dict[int, Any]:
-    """What the windows of one key come to, by the second in which they open."""
+    """Return the results of one key's windows, by the second in which the windows open."""
     with lots_of(7, BY_PANE), TestDriver(step.flow(), now=START) as t:
         t.send("in", as_records(rows_at([("a", second) for second in seconds])))
         t.end()

@@ -1,4 +1,4 @@
-"""Sessions over whole columns emit before they close, and take back what became part of others."""
+"""Retractions of sessions over columns that emit before they close."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ FIGURES = {
 
 
 def said(t: TestDriver, *seconds: int) -> list[tuple[int, Any]]:
-    """What an epoch of values of one key emits: the session, and the sum of what it has."""
+    """Send an epoch of values of one key; return the id in seconds and sum of each session."""
     t.send("in", records([("a", second) for second in seconds]))
     down = t.take("down")
     return [((one.window_id - START_US) // 1_000_000, _total(value)) for _, (one, value) in down]
@@ -271,7 +271,7 @@ def run(logic: ShardLogic, **seconds: list[int]) -> ShardOutput:
 
 
 def counted(made: ShardOutput) -> list[tuple[int, Any]]:
-    """What one key has emitted: the session, and its count."""
+    """Return each session that one key has emitted, as its id in seconds, with its count."""
     return [
         ((window.window_id - START_US) // 1_000_000, value)
         for chunk in made.chunks[DOWN]
@@ -280,7 +280,7 @@ def counted(made: ShardOutput) -> list[tuple[int, Any]]:
 
 
 def carry(before: ShardLogic, after: ShardLogic) -> None:
-    """Let one go on from what another has come to."""
+    """Load the state of `before` into `after`."""
     after.load(dumped(before))
 
 

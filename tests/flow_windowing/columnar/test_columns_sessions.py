@@ -1,4 +1,4 @@
-"""Sessions of whole columns are those of each key by itself, also where they become one."""
+"""Sessions over columns, compared with key by key, also where sessions merge."""
 
 from __future__ import annotations
 

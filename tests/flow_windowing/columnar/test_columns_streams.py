@@ -1,4 +1,4 @@
-"""Many keys at once that share one watermark, their stream's, give what each by itself does."""
+"""Windows over columns on the watermark of a stream, compared with key by key."""
 
 from __future__ import annotations
 

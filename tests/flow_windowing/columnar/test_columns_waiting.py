@@ -1,4 +1,4 @@
-"""Values that wait enter in order of time, in columns where that comes to the same."""
+"""Buffered values over columns, which enter in order of time."""
 
 from __future__ import annotations
 

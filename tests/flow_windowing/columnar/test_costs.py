@@ -1,4 +1,4 @@
-"""What windowing costs, in work counted and not in time taken."""
+"""Costs of windowing, in counted work instead of time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ENDLESS = EventClock(lambda second: second, "100000000d")
 
 @pytest.fixture
 def values_pickled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
-    """How many values the wait queue has written and read."""
+    """Count the values that the wait queue writes and reads."""
     counted = Counter[str]()
 
     def dumps(values: list[Any], protocol: int) -> bytes:
@@ -96,7 +96,7 @@ def test_a_watermark_that_moves_a_little_reads_a_little(values_pickled: Counter[
 
 @pytest.fixture
 def segments(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
-    """How many segments of state are read and written."""
+    """Count the segments of state that are read and written."""
     counted = Counter[str]()
     read, write = MemoryStore.read_segments, MemoryStore.write_segments
 

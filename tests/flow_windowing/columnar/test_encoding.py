@@ -1,4 +1,4 @@
-"""Values of windows as segments hold them, plain or not, read or not yet."""
+"""Encoding of window values in segments: columns, pickles, and values not read yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folding values into many states at once."""
+"""Folds of values into many states at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""So many keys that workers keep copies of their state, in several runs on Spark."""
+"""Windows of many keys on Spark, with local copies of state, over several runs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def written(home: Path) -> list[tuple[Any, ...]]:
 
 @pytest.fixture
 def copies(spark: SparkSession) -> Path:
-    """Where workers keep their copies."""
+    """Return the folder of the workers' local copies of state."""
     (found,) = spark.sparkContext.parallelize([""], 1).map(worker_folder).collect()
     assert found is not None
     return found

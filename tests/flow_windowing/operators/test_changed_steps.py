@@ -1,4 +1,4 @@
-"""A step goes on with what it kept when it was set otherwise, over columns as key by key."""
+"""Windowing steps whose settings change between runs, over columns and key by key."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def outcome(
     alone: bool,
     drain: bool = False,
 ) -> Any:
-    """What comes of it until the end of its input."""
+    """Run the changed step to the end of its input, and return the results by key."""
     second = gone_on(before, after, epochs, alone, drain)
     with key_by_key() if alone else nullcontext():
         second.end()

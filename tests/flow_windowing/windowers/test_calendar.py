@@ -1,4 +1,4 @@
-"""Calendar windows: where local days, weeks, months and years start and end."""
+"""Calendar windows: bounds of local days, weeks, months and years."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def test_a_snapshot_keeps_what_is_open() -> None:
 
 
 def old_fashioned_zones() -> list[tzinfo]:
-    """Those of packages that pandas brings and that are older than `datetime.fold`."""
+    """Return time zones of packages that are older than `datetime.fold`; pandas requires them."""
     pytz = pytest.importorskip("pytz")
     dateutil = pytest.importorskip("dateutil.tz")
     return [pytz.timezone("America/Havana"), dateutil.gettz("America/Havana")]
@@ -337,7 +337,7 @@ def test_ids_never_decrease_with_time(windower: CalendarWindower, instants: list
 
 
 def first_date(windower: CalendarWindower, window_id: int) -> date:
-    """What `datetime.date` says of the first day of a window."""
+    """Return the first day of a window, computed with `datetime.date`."""
     units = window_id * windower.every
     if windower.unit == "day":
         return FIRST + timedelta(days=units)

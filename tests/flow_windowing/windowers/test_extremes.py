@@ -35,7 +35,7 @@ def collected(
     ordered: bool = True,
     now: datetime = NOON,
 ) -> tuple[Received, TestDriver]:
-    """What comes of values that are times, each in an epoch of its own."""
+    """Send times as values, each in an epoch of its own; return what is emitted, and the driver."""
     clock = clock or EventClock(lambda value: value, "0s")
     flow = windowed_flow(lambda up: win.collect_window("w", up, clock, windower, list, ordered))
     with TestDriver(flow, now=now) as t:

@@ -1,4 +1,4 @@
-"""Sessions: what belongs together, what becomes one, and what is left behind."""
+"""Sessions: membership, merges, and the state that remains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tumbling windows: which window, when it closes, and what arguments are refused."""
+"""Tumbling windows: assignment, close and refused arguments."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ PATIENT = EventClock(lambda value: value[1], timedelta.max)
 
 
 def play(windower: Any, values: list[Any], clock: Any = PATIENT, **options: Any) -> Received:
-    """What comes of values ``(name, time)``, each in an epoch of its own."""
+    """Send values ``(name, time)``, each in an epoch of its own, and return what is emitted."""
     flow = windowed_flow(lambda up: win.collect_window("w", up, clock, windower, **options))
     with TestDriver(flow) as t:
         for value in values:

@@ -1,4 +1,4 @@
-"""Inputs that read something else when a run goes on: what is new is read, or the run refused."""
+"""Inputs that change between runs: new input is read, or the run is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flows that change between two runs, on Spark: what they read, and what is left of their state."""
+"""Flows that change between two runs on Spark: their input and their state."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Case:
         return names
 
     def keys(self) -> dict[str, int]:
-        """How many keys each step keeps."""
+        """Return the number of keys of each step."""
         return {step.step: step.keys for step in status(self.path, spark=self.spark).steps}
 
 

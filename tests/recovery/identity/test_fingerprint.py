@@ -1,4 +1,4 @@
-"""What a change of a flow means for its checkpoint: harmless, empty, wrong, moved or removed."""
+"""Changes of a flow and its checkpoint: state that is kept, empty, wrong, moved or removed."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_streaming_data_frames_stay_as_they_are_and_in_their_order(spark: SparkS
 
 
 def admitted(config: RecoveryConfig, *flows: Dataflow) -> Any:
-    """Let flows go on one after the other; what the last is told."""
+    """Admit flows to one checkpoint, one after the other, and return the last admission."""
     kept = None
     for flow in flows:
         admission = config.admit(kept, compile_flow(flow))
@@ -247,7 +247,7 @@ def test_the_state_of_a_removed_step_is_dropped_only_when_told() -> None:
 
 
 def test_a_removed_step_that_comes_back_does_not_meet_its_old_state_or_lose_its_new() -> None:
-    """What is dropped goes in each epoch of a run, until one has gone well."""
+    """The state is dropped in each epoch of a run until an epoch has succeeded."""
     both, one = compile_flow(flow_of(totals(max), hourly())), compile_flow(flow_of(totals(max)))
     config = RecoveryConfig("there", on_removed="drop")
     kept = config.admit(None, both).kept

@@ -1,4 +1,4 @@
-"""Whether what is kept in state can be read, and agrees with itself."""
+"""Check of the contents of state: each piece can be read, and the pieces agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Spark's logs say of an epoch."""
+"""Reading of Spark's logs of an epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading pickles without running what they name."""
+"""Reading of pickles without running the code that they name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files a version of the state is made of."""
+"""Lineage of a version of the state: the snapshot and changelogs that it is made of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The logs of epochs: which are kept, and in which order they are removed."""
+"""Logs of epochs: their retention, and the order of their removal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which paths in a checkpoint's files are its own, and what becomes of them in another place."""
+"""Paths in a checkpoint's files, and their translation when the checkpoint is moved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a windowing step keeps of a key, as it is shown."""
+"""Rendering of a key's state in a windowing step."""
 
 from __future__ import annotations
 

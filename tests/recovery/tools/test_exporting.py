@@ -1,4 +1,4 @@
-"""A step's state as a Parquet file."""
+"""Export of a step's state to a Parquet file."""
 
 from __future__ import annotations
 

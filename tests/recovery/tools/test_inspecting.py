@@ -1,4 +1,4 @@
-"""A step's state, key by key."""
+"""Inspection of a step's state, key by key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools that are killed at every step: asked for again they do the rest; no run starts before."""
+"""Tools killed at every step, and their completion before the next run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BESIDE = ("rewound-", "relocated-", LOCKS)
 
 
 class Killed(BaseException):
-    """What stands for the end of the process."""
+    """Exception that stands for the end of the process."""
 
 
 class Killer:
@@ -78,7 +78,7 @@ def kills(tool: Callable[[], Any], afresh: Callable[[], None]) -> Iterator[tuple
 
 
 def content(directory: Path) -> dict[str, bytes]:
-    """What a checkpoint holds, without backups, locks and checksums."""
+    """Return the files of a checkpoint by path, without backups, locks and checksums."""
     found = {path.relative_to(directory): path for path in directory.rglob("*") if path.is_file()}
     return {
         str(name): path.read_bytes()

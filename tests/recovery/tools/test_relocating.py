@@ -1,4 +1,4 @@
-"""A checkpoint in another place: refused, told where it is, and gone on from."""
+"""Relocation of a checkpoint that has been moved."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Case:
         op.output("out", stream, TestingSink(self.received))
 
     def run(self, path: Path) -> list[Any]:
-        """What comes out of a run."""
+        """Run the flow on a checkpoint, and return the received items, sorted."""
         self.received.clear()
         options: dict[str, Any] = {"drain": False, "shards": 2, "partitions": 1, "system_time": 0}
         run(self.flow, spark=self.spark, recovery=RecoveryConfig(path), **options)

@@ -1,4 +1,4 @@
-"""Rescaling: state moved to another layout, with which a run goes on as if nothing had happened."""
+"""Rescaling of state to another layout, and runs that go on with it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Case:
 
 
 def settings_in(seed: str) -> dict[str, set[str]]:
-    """What each step was set to, by the headers that a generation starts with."""
+    """Return the settings of each step in the headers that a generation starts with."""
     found: dict[str, set[str]] = {}
     for one in read_seed_rows(seed):
         if one.number is None:
@@ -72,7 +72,7 @@ def settings_in(seed: str) -> dict[str, set[str]]:
 
 
 def settings_of_steps(flow: Dataflow) -> dict[str, str]:
-    """What each keyed step of a flow is set to."""
+    """Return the settings of each keyed step of a flow."""
     steps = compile_flow(flow).steps
     return {
         name: step.operator.settings

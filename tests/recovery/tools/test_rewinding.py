@@ -1,4 +1,4 @@
-"""Setting a checkpoint back: what comes out in the end is as if nothing had happened."""
+"""Rewinds of a checkpoint, and the outputs of the runs after them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Case:
         )
 
     def written(self) -> dict[str, list[str]]:
-        """What is in the outputs, in an order of its own."""
+        """Return the rows of each output, sorted."""
         found = {}
         for name, form in (("windows", "json"), ("totals", "parquet")):
             rows = ds.dataset(self.directory / name, format=form).to_table().to_pylist()

@@ -1,4 +1,4 @@
-"""Seeding: a flow starts with state made elsewhere, as if it had made it itself."""
+"""Seeding of a flow with state made elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a checkpoint holds, at a glance."""
+"""Summary of a checkpoint by `status`."""
 
 from __future__ import annotations
 

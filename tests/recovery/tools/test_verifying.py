@@ -1,4 +1,4 @@
-"""Whether a checkpoint is whole: each kind of file missing, cut off, or not what it should be."""
+"""Verification of a checkpoint: each kind of file missing, cut off or damaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files one after another, or side by side: what each epoch reads, leaves behind, and has read."""
+"""Order of files, in sequence or in parallel: splits, files behind and time read until."""
 
 from __future__ import annotations
 

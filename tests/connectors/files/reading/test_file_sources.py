@@ -1,4 +1,4 @@
-"""Which files a source reads, in which order, and what it refuses."""
+"""Selection and order of the files that a source reads, and refused arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of files while its log is compacted: what is read, what is late, and what is refused."""
+"""Compaction of the list of files: forgotten names, late files and refused settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text, JSON lines and CSV: what is read of lines, and what becomes of bad ones."""
+"""Reading of text, JSON lines and CSV, and bad lines."""
 
 from __future__ import annotations
 

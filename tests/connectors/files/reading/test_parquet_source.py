@@ -1,4 +1,4 @@
-"""Parquet files."""
+"""Reading of Parquet files."""
 
 from __future__ import annotations
 

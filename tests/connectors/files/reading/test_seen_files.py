@@ -1,4 +1,4 @@
-"""Names of files that were read: remembered, forgotten once gone and old, late after that."""
+"""The set of names of read files: its expiry, and late files."""
 
 from __future__ import annotations
 

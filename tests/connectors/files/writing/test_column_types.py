@@ -1,4 +1,4 @@
-"""Which types the columns of file sinks have, and which values fit them."""
+"""Types of the columns of file sinks, and values that do not fit them."""
 
 from __future__ import annotations
 

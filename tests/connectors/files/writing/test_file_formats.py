@@ -1,4 +1,4 @@
-"""What items become in files: text, JSON lines, Parquet and CSV."""
+"""Encoding of items in files: text, JSON lines, Parquet and CSV."""
 
 from __future__ import annotations
 

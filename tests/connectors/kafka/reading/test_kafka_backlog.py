@@ -1,4 +1,4 @@
-"""A backlog of many messages comes in bounded epochs, in bounded memory, and adds up."""
+"""Reading of a large backlog in bounded epochs and bounded memory."""
 
 from __future__ import annotations
 

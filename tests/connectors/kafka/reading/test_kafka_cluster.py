@@ -1,4 +1,4 @@
-"""What brokers' refusals mean to a planner, told by a client that a test makes up."""
+"""Reactions of a Kafka planner to errors of the brokers, with a client that the test controls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of keys and values hold what plain Python reads of them, and bad ones are found."""
+"""Deserialization of messages to columns, compared with plain Python, and bad messages."""
 
 from __future__ import annotations
 

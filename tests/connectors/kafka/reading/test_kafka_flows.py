@@ -1,4 +1,4 @@
-"""Flows on Spark that read a real broker: epochs, restarts, faults, and what a run says of them."""
+"""Flows on Spark that read a real broker: epochs, restarts, faults and reports."""
 
 from __future__ import annotations
 

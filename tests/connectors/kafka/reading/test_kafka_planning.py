@@ -1,4 +1,4 @@
-"""What each epoch reads of topics, planned against brokers that a test makes up."""
+"""Planning of the offsets that each epoch reads, with brokers that the test controls."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def planner(
 
 
 def read(planned: Any) -> list[tuple[Any, int, int]]:
-    """What a slice reads: ranges, source partitions, and places among the splits of those."""
+    """Return the range, source partition and order of each split of a slice."""
     return [(split.what, split.partition, split.order) for split in planned.splits]
 
 
@@ -264,7 +264,7 @@ def test_what_brokers_did_not_say_is_no_poll() -> None:
 
 @dataclass(frozen=True)
 class Epoch:
-    """What happens before an epoch: messages that are appended, and those that it reads."""
+    """Messages appended to each partition before an epoch, and the limit of what it reads."""
 
     appended: tuple[int, int, int]
     per_epoch: int

@@ -1,4 +1,4 @@
-"""The history of polls: it stays small, and the time it tells moves on steadily."""
+"""The history of polls: its bounded size, and the steady advance of its time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a range through a client that a test makes up: what it says besides messages."""
+"""Reading of a range of offsets, with errors and events of a client of the test."""
 
 from __future__ import annotations
 

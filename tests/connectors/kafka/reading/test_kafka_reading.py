@@ -1,4 +1,4 @@
-"""Reading from a real broker: where it starts and ends, what is bad, and what is gone. No Spark."""
+"""Reading from a real broker without Spark: start, end, bad messages and lost messages."""
 
 from __future__ import annotations
 

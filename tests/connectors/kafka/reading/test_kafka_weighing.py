@@ -1,4 +1,4 @@
-"""Epochs of a backlog hold as many messages as weigh about as much, whatever their size."""
+"""Limits of an epoch by the size of its messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Weighed(Scales):
 
 
 def most(weights: dict[str, float], **waiting: int) -> int:
-    """What may be read of topics of which so much waits."""
+    """Return how many messages an epoch may read of topics with these backlogs."""
     backlog = {TopicPartition(name, 0): count for name, count in waiting.items()}
     return Weighed(weights).most(dict.fromkeys(backlog, 0), backlog)
 

@@ -1,4 +1,4 @@
-"""Dead letters: what late and broken items become, and that they arrive."""
+"""Dead letters: encoding and delivery of late and broken items."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_text_is_written_as_it_stood_in_the_message() -> None:
 
 
 class Odd:
-    """What no format knows."""
+    """Object that no format can encode, and whose representation is no valid text."""
 
     def __repr__(self) -> str:
         return "Odd(\udcff)"

@@ -1,4 +1,4 @@
-"""What a `KafkaSink` does with a topic: epochs once, as a whole, in order; no Spark is needed."""
+"""Epochs that a `KafkaSink` writes: once, as a whole and in order; no Spark is needed."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_keys_items_stay_in_order_and_in_the_partition_that_javas_clients_choo
 
 
 def java_partition(key: bytes, count: int) -> int:
-    """Where Kafka's own clients send a key: a murmur2 hash without its sign, modulo the count."""
+    """Return the partition that Kafka's Java clients choose by a murmur2 hash of the key."""
     mask, m = 0xFFFFFFFF, 0x5BD1E995
     h = (0x9747B28C ^ len(key)) & mask
     whole = len(key) // 4 * 4

@@ -1,4 +1,4 @@
-"""What messages a `KafkaSink` makes of items, one by one and in columns; no broker is needed."""
+"""Encoding of items as messages by a `KafkaSink`, one by one and in columns, without a broker."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Message:
 
 
 def messages(written: Written, **options: Any) -> list[Message]:
-    """What the workers make of a batch."""
+    """Return the messages that the workers encode for a batch."""
     sink = KafkaSink("nowhere:1", "t", **options)
     chunks = sink.write(WriteContext("out", 0, 0, "run"), iter([written]))
     rows = [row for chunk in chunks for row in chunk.batch().to_pylist()]

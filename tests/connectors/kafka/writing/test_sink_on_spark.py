@@ -1,4 +1,4 @@
-"""A `KafkaSink` at the end of flows on Spark: runs that die, at any point, and go on."""
+"""A `KafkaSink` at the end of flows on Spark that are killed at any point and run again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The full disk of a run, as messages and file systems tell it."""
+"""Detection of a full disk from error messages and file systems."""
 
 from __future__ import annotations
 

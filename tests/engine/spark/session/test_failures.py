@@ -1,4 +1,4 @@
-"""What Spark's failures say in a line: the cause, not the call that met it."""
+"""Messages of Spark's failures: a line with the cause instead of the call that failed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Java:
 
 
 class FromJava(Exception):
-    """What Py4J raises."""
+    """Stand-in for the exception that Py4J raises for one of Java."""
 
     def __init__(self, message: str, java: Java) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""What a user sees when Spark's JVM ends while a flow runs: one line, or what failed before."""
+"""Errors shown when Spark's JVM ends while a flow runs: one line, or the earlier failure."""
 
 from __future__ import annotations
 

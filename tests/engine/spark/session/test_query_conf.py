@@ -1,4 +1,4 @@
-"""The settings that a query runs with: its own, and none of them stays behind."""
+"""Settings of a query, which the session does not keep."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_what_a_query_needs_is_set_while_it_starts(spark: SparkSession) -> None:
 
 
 def code_in(spark: SparkSession, source: Any, sink: Any, **options: Any) -> str:
-    """How the rows of a flow's query are worked on."""
+    """Return the setting of code generation in the query of a flow."""
     found: list[str] = []
 
     def on_epoch(*_: Any) -> None:
@@ -70,7 +70,7 @@ def test_code_is_generated_for_rows_of_data_frames(spark: SparkSession, tmp_path
 
 
 def code_in_batch(spark: SparkSession, source: Any) -> str:
-    """How the rows of a batch are worked on, where nothing else takes data frames."""
+    """Return the setting of code generation in a batch of which no sink takes data frames."""
     found: list[str] = []
     flow = Dataflow("coded")
     op.output("out", op.input("in", flow, source), TestingSink([]))

@@ -1,4 +1,4 @@
-"""Copies of segments on a worker's disk: what was kept comes back, or nothing does."""
+"""Local copies of segments on a worker's disk, whole or not at all."""
 
 from __future__ import annotations
 

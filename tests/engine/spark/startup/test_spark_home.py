@@ -28,7 +28,7 @@ def no_home_of_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
 
 
 def make_prepared(jars: Path = INSTALLED / "jars") -> Path:
-    """What a prepared environment has, with nothing in its archive."""
+    """Make the home of a prepared environment, with an archive that holds no classes."""
     home = prepared_home()
     home.mkdir(parents=True)
     (home / "bin").symlink_to(INSTALLED / "bin")

@@ -1,4 +1,4 @@
-"""The switch of the optional speed-ups: a flow gives the same with and without them."""
+"""The switch of the optional speed-ups: results are the same with and without them."""
 
 from __future__ import annotations
 
