@@ -15,7 +15,7 @@ from tests.support.ordering import longest_files_first
 from tests.support.sampling import sampled
 
 
-def tried(**options: int) -> int:
+def count_tries(**options: int) -> int:
     """Return the number of examples that a property is tried with."""
     tries: list[int] = []
 
@@ -40,7 +40,7 @@ def test_a_part_of_the_examples_is_tried_in_an_ordinary_run_and_all_in_others(pr
     found = {}
     for name in ("steady", "thorough", "search"):
         profile(name)
-        found[name] = tried(by_default=8)
+        found[name] = count_tries(by_default=8)
     assert found == {"steady": 8, "thorough": 40, "search": 40}
 
 

@@ -153,9 +153,9 @@ def test_every_argument_of_clocks_windowers_and_operators_is_explained() -> None
 
 
 def test_signatures_are_as_the_page_says() -> None:
-    said = re.findall(r"^`(\w+\(.*\))`$", prose(WINDOWING), re.MULTILINE)
-    assert len(said) == 6, "one for each windower"
-    for text in said:
+    signatures = re.findall(r"^`(\w+\(.*\))`$", prose(WINDOWING), re.MULTILINE)
+    assert len(signatures) == 6, "one for each windower"
+    for text in signatures:
         call = ast.parse(text, mode="eval").body
         assert isinstance(call, ast.Call)
         assert isinstance(call.func, ast.Name)

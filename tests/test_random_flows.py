@@ -81,7 +81,7 @@ def in_process(
         return {name: driver.received(name) for name in known}, known
 
 
-def counted(items: Sequence[Any]) -> Counter[str]:
+def count_items(items: Sequence[Any]) -> Counter[str]:
     """Return the number of occurrences of each item, as text because dicts cannot be hashed."""
     return Counter(map(repr, items))
 
@@ -146,7 +146,7 @@ def check_results(
         elif known[name].order is Order.BY_KEY and known[name].gathered:
             assert grouped(found[name]) == grouped(items)
         else:
-            assert counted(found[name]) == counted(items)
+            assert count_items(found[name]) == count_items(items)
 
 
 @given(
@@ -243,4 +243,4 @@ def test_spark_gives_what_the_driver_gives(engine: str, spark: SparkSession) -> 
             if known[name].gathered:
                 assert grouped(found[name]) == grouped(items), (one.spec, name)
             else:
-                assert counted(found[name]) == counted(items), (one.spec, name)
+                assert count_items(found[name]) == count_items(items), (one.spec, name)

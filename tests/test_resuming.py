@@ -93,8 +93,8 @@ def test_a_run_goes_on_where_the_last_ended_and_the_one_that_drains_ends_the_inp
     assert (case.totals, case.finals) == (totals(1, 2, 3), [])
     assert case.kept() == kept
     path = case.recovery.path
-    said = [record.getMessage() for record in caplog.records if record.name == "flow"]
-    assert said == [
+    messages = [record.getMessage() for record in caplog.records if record.name == "flow"]
+    assert messages == [
         f"{asked} was asked for, but checkpoint {path} was made with {old} and keeps it "
         "(`python -m recovery rescale` moves it to another layout)"
         for asked, old in (("shards=16", 4), ("partitions=2", 1))

@@ -100,10 +100,10 @@ def test_the_same_seed_makes_the_same_events_and_another_makes_others() -> None:
 
 
 def test_files_are_made_once_and_again_when_something_else_is_asked_for(tmp_path: Path) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     for events in (1_000, 1_000, 500):
-        Tables(tmp_path, events, AuctionHouse()).write(said.append)
-    assert said == ["0 of 1,000 events are made", "0 of 500 events are made"]
+        Tables(tmp_path, events, AuctionHouse()).write(messages.append)
+    assert messages == ["0 of 1,000 events are made", "0 of 500 events are made"]
     source = Tables(tmp_path, 500, AuctionHouse()).source("auction", ["seller"], epoch_events=100)
     assert source.rows_per_epoch == 6
     rows = run_source(source)

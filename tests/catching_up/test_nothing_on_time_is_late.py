@@ -77,10 +77,10 @@ def epochs(world: World) -> Iterator[tuple[float, float, Any, set[int]]]:
         passes = round(r.choice([0.2, 2.0, 20.0]), 3)
         outage = 60.0 if r.random() < 0.03 else 0.0
         now = round(now + passes + outage, 3)
-        there = [sum(at <= now for at, *_ in part) for part in world.parts]
-        ends = [min(n, p + world.limit) for n, p in zip(there, place, strict=True)]
+        arrived = [sum(at <= now for at, *_ in part) for part in world.parts]
+        ends = [min(n, p + world.limit) for n, p in zip(arrived, place, strict=True)]
         reads = [part[p:e] for part, p, e in zip(world.parts, place, ends, strict=True)]
-        behind = {n for n, (e, t) in enumerate(zip(ends, there, strict=True)) if e < t}
+        behind = {n for n, (e, t) in enumerate(zip(ends, arrived, strict=True)) if e < t}
         place = ends
         yield passes, outage, reads, behind
 

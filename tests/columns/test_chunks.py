@@ -109,9 +109,9 @@ def test_records_are_not_pairs() -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_items_can_be_taken_by_a_mask(shape: str) -> None:
     chunk = SHAPES[shape]()
-    taken = take(chunk, np.array([True, False, True]))
-    assert type(taken) is type(chunk)
-    assert plain(taken) == [plain(chunk)[0], plain(chunk)[2]]
+    result = take(chunk, np.array([True, False, True]))
+    assert type(result) is type(chunk)
+    assert plain(result) == [plain(chunk)[0], plain(chunk)[2]]
     assert plain(take(chunk, np.zeros(3, np.bool_))) == []
 
 

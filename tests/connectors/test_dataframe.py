@@ -158,8 +158,10 @@ def test_a_static_data_frame_that_cannot_be_read_is_named_with_spark_s_reason(
         (raising, "a function that Spark ran in Python raised ZeroDivisionError: division by zero"),
         (ids.selectExpr("'a' id", "raise_error('odd') n"), r"\[USER_RAISED_EXCEPTION\] odd"),
     ):
-        said = rf"^step 'in': its data frame cannot be read and written to \S+/inputs/in: {reason}"
-        with pytest.raises(SourceError, match=said) as caught:
+        message = (
+            rf"^step 'in': its data frame cannot be read and written to \S+/inputs/in: {reason}"
+        )
+        with pytest.raises(SourceError, match=message) as caught:
             run(sums(frame, []), spark=spark, engine="streaming")
         assert len(str(caught.value).splitlines()) == 1
         with pytest.raises(EngineError, match=f"^the Spark job failed: {reason}"):

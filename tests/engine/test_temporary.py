@@ -84,7 +84,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def left_by_the_dead(base: Path, name: str = "flow-123-abcd_123") -> Path:
+def make_leftover(base: Path, name: str = "flow-123-abcd_123") -> Path:
     """Make the directory of a process that is gone: a log without a lock, and files."""
     path = base / name
     (path / "spark" / "blockmgr").mkdir(parents=True)
@@ -134,7 +134,7 @@ def test_a_log_of_a_session_that_was_given_is_not_spoken_of_as_ours(base: Path) 
 def test_a_log_that_was_spoken_of_goes_some_days_after_its_last_line(
     days: int, stays: bool, base: Path
 ) -> None:
-    path = left_by_the_dead(base)
+    path = make_leftover(base)
     (path / "keep").touch()
     then = time.time() - days * 86_400
     os.utime(path / "spark.log", (then, then))
@@ -173,14 +173,14 @@ def test_what_a_child_of_a_killed_process_uses_stays_until_the_child_ends(
     child = next(
         int(entry.parent.name)
         for entry in Path("/proc").glob("[0-9]*/fd")
-        if entry.parent.name != str(os.getpid()) and has_open(entry, path / "spark.log")
+        if entry.parent.name != str(os.getpid()) and open_files(entry, path / "spark.log")
     )
     os.kill(child, signal.SIGKILL)
     while path.exists():
         remove_leftovers(base)
 
 
-def has_open(descriptors: Path, file: Path) -> bool:
+def open_files(descriptors: Path, file: Path) -> bool:
     try:
         return any(os.readlink(one) == str(file) for one in descriptors.iterdir())
     except OSError:
@@ -188,7 +188,7 @@ def has_open(descriptors: Path, file: Path) -> bool:
 
 
 def test_a_log_that_a_process_has_left_to_its_jvm_says_who_is_alive(base: Path) -> None:
-    path = left_by_the_dead(base)
+    path = make_leftover(base)
     (path / "spark.log").rename(path / "ended.log")
     log = os.open(path / "ended.log", os.O_RDWR)
     assert temporary._lock(log)
@@ -200,15 +200,15 @@ def test_a_log_that_a_process_has_left_to_its_jvm_says_who_is_alive(base: Path) 
 
 
 def test_nothing_else_is_removed(base: Path, tmp_path: Path) -> None:
-    theirs = left_by_the_dead(tmp_path, "flow-123-elsewher")
+    theirs = make_leftover(tmp_path, "flow-123-elsewher")
     (base / "flow-123-aaaaaaaa").symlink_to(theirs)
     linked = base / "flow-123-bbbbbbbb"
     linked.mkdir()
     (linked / "spark.log").symlink_to(theirs / "spark.log")
     for name in ("flow-log-abcdefgh", "flow-1-toolong99", "flow-abcdefgh", "spark-1", "flow-1-a b"):
-        left_by_the_dead(base, name)
+        make_leftover(base, name)
     (base / "flow-123-cccccccc").touch()
-    without_log = left_by_the_dead(base, "flow-123-dddddddd")
+    without_log = make_leftover(base, "flow-123-dddddddd")
     (without_log / "spark.log").unlink()
     before = sorted(base.rglob("*"))
     remove_leftovers(base)
@@ -219,7 +219,7 @@ def test_nothing_else_is_removed(base: Path, tmp_path: Path) -> None:
 def test_links_in_what_is_removed_are_not_followed(base: Path, tmp_path: Path) -> None:
     (tmp_path / "checkpoint").mkdir()
     (tmp_path / "checkpoint" / "flow.json").touch()
-    path = left_by_the_dead(base)
+    path = make_leftover(base)
     (path / "link").mkdir()
     for link in (path / "link" / "checkpoint", path / "spark" / "checkpoint", path / "checkpoint"):
         link.symlink_to(tmp_path / "checkpoint", target_is_directory=True)
@@ -230,7 +230,7 @@ def test_links_in_what_is_removed_are_not_followed(base: Path, tmp_path: Path) -
 
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="only root can give files away")
 def test_what_is_another_users_stays(base: Path) -> None:
-    path = left_by_the_dead(base)
+    path = make_leftover(base)
     os.chown(path, 12_345, -1)
     remove_leftovers(base)
     assert (path / "spark" / "blockmgr" / "block").exists()
@@ -256,7 +256,7 @@ def test_starts_that_make_and_remove_directories_at_once_disturb_nobody(
         thread.start()
     try:
         for number in range(200):
-            left_by_the_dead(tmp_path, "left").rename(base / f"flow-{number}-abcdefgh")
+            make_leftover(tmp_path, "left").rename(base / f"flow-{number}-abcdefgh")
             made = ProcessDirectory.make(base)
             (made.spark / "block").touch()
             time.sleep(0.001)
@@ -312,7 +312,7 @@ def test_where_files_have_no_locks_nothing_is_removed_and_a_process_removes_its_
         raise OSError(37, "No locks available")
 
     monkeypatch.setattr("fcntl.flock", refuse)
-    path = left_by_the_dead(base)
+    path = make_leftover(base)
     directory = process_directory()
     remove_leftovers(base)
     assert (path / "spark" / "blockmgr" / "block").exists()

@@ -158,7 +158,7 @@ def results(rows: dict[str, pd.DataFrame]) -> Results:
     return Results(**{name: rows[name][columns[name]] for name in Results._fields})
 
 
-def written(out: Path) -> Results:
+def read_results(out: Path) -> Results:
     """Read the results that a run on Spark wrote."""
     rows = {name: pd.read_parquet(out / name) for name in SCHEMAS}
     return results({**rows, "late": pd.DataFrame(flights.lines_of(out / "late"))})
@@ -309,7 +309,7 @@ def test_the_script_runs_to_its_end_once_and_then_shows_the_result_again(
     data: Path, expected: Results, tmp_path: Path, start: Start
 ) -> None:
     first = output_of(start("--data", data, "--out", tmp_path))
-    assert_same(written(tmp_path), expected)
+    assert_same(read_results(tmp_path), expected)
     assert first[-1] == (
         "734 departures were heard of too late for their hour, 699 of them to Honolulu: "
         f"{tmp_path / 'late'}"
@@ -317,7 +317,7 @@ def test_the_script_runs_to_its_end_once_and_then_shows_the_result_again(
     again = output_of(start("--data", data, "--out", tmp_path))
     assert again[0] == "Everything is done already; --fresh starts over."
     assert again[1:] == first[first.index("") :]
-    assert_same(written(tmp_path), expected)
+    assert_same(read_results(tmp_path), expected)
 
 
 @pytest.mark.spark
@@ -344,8 +344,8 @@ def test_killed_in_the_middle_and_started_again_the_script_gives_the_same_result
     first.kill()
     again = output_of(start("--data", some, "--out", tmp_path))
     assert [line.partition(":")[0] for line in again[:3]] == ["epoch 1", "epoch 2", "epoch 3"]
-    assert_same(written(tmp_path), some_expected)
+    assert_same(read_results(tmp_path), some_expected)
     shown = output_of(start("--data", some, "--out", tmp_path))
     assert shown[0] == "Everything is done already; --fresh starts over."
     assert shown[1:] == again[again.index("") :]
-    assert_same(written(tmp_path), some_expected)
+    assert_same(read_results(tmp_path), some_expected)

@@ -39,7 +39,7 @@ def lines_of(flow: Dataflow, driver: TestDriver) -> list[str]:
     ]
 
 
-def played(flow: Dataflow) -> list[str]:
+def lines_in_process(flow: Dataflow) -> list[str]:
     """The lines that a flow gives of its own sources, in this process, in one epoch."""
     sources = {
         step.step_id: step.operator.source
@@ -65,7 +65,7 @@ def played(flow: Dataflow) -> list[str]:
 )
 def test_in_process_an_example_says_what_its_docstring_shows(example: Any) -> None:
     name = example.__name__.rpartition(".")[2]
-    assert sorted(played(example.graph)) == sorted(docstring_output(name))
+    assert sorted(lines_in_process(example.graph)) == sorted(docstring_output(name))
 
 
 def crossing(at: str, plate: str) -> dict[str, Any]:
@@ -135,17 +135,17 @@ def test_clicks_in_any_order_make_the_same_visit(order: tuple[str, ...]) -> None
     driver = TestDriver(visits.graph)
     for at in order:
         driver.send("clicks", [{"at": f"2024-05-01T{at}:00Z", "user": "ann", "page": at}])
-    told: dict[int, Any] = {}
+    results: dict[int, Any] = {}
     for _, (visit, news) in driver.received("updates"):
         if isinstance(news, win.Retracted):
-            assert told.pop(visit.window_id) == news.value
+            assert results.pop(visit.window_id) == news.value
         else:
-            told[visit.window_id] = news
-    assert list(told.values()) == [{"clicks": 3, "page": "09:50"}]
+            results[visit.window_id] = news
+    assert list(results.values()) == [{"clicks": 3, "page": "09:50"}]
     driver.end()
     ((_, visit),) = driver.received("over")
     assert visits.span_of(visit) == "09:00-09:50"
-    assert visit.window_id in told
+    assert visit.window_id in results
 
 
 def view(at: str) -> dict[str, str]:
@@ -210,21 +210,21 @@ def test_both_hours_between_two_and_three_belong_to_the_long_day() -> None:
 
 
 def test_a_batch_is_posted_when_it_is_full_and_what_is_left_at_the_end() -> None:
-    with batches_for_an_api.serving() as (url, taken):
+    with batches_for_an_api.serving() as (url, posts):
         driver = TestDriver(batches_for_an_api.make_flow(url))
         driver.send("events", [{"customer": "ann", "event": str(n)} for n in range(4)])
         driver.advance("365d")
-        assert taken == {"ann-0": ["0", "1", "2"]}
+        assert posts == {"ann-0": ["0", "1", "2"]}
         driver.end()
-        assert taken == {"ann-0": ["0", "1", "2"], "ann-1": ["3"]}
+        assert posts == {"ann-0": ["0", "1", "2"], "ann-1": ["3"]}
 
 
 def test_what_the_api_refuses_is_kept_to_be_posted_again() -> None:
-    with batches_for_an_api.serving() as (url, taken):
+    with batches_for_an_api.serving() as (url, posts):
         driver = TestDriver(batches_for_an_api.make_flow(url))
         driver.send("events", [{"customer": "bob", "event": str(n)} for n in range(3)])
         (refused,) = driver.received("refused")
-        assert taken == {}
+        assert posts == {}
     customer, (_, events) = refused.item
     assert (customer, [event["event"] for event in events]) == ("bob", ["0", "1", "2"])
     assert "404" in str(refused.exception)

@@ -54,7 +54,10 @@ class Size:
 def write_inputs(home: Path, size: Size, seed: int = 1) -> None:
     """Write what the shop's users did, in the order in which it is heard of: nearly in time."""
     rng = random.Random(seed)
-    heard = {"clicks": _heard(rng, _clicks(rng, size)), "orders": _heard(rng, _orders(rng, size))}
+    heard = {
+        "clicks": _by_arrival(rng, _clicks(rng, size)),
+        "orders": _by_arrival(rng, _orders(rng, size)),
+    }
     for name, records in heard.items():
         _write_files(home / name, [{**record, "n": n} for n, record in enumerate(records)])
 
@@ -75,7 +78,7 @@ def _orders(rng: random.Random, size: Size) -> Iterator[tuple[float, Record]]:
         yield rng.random() * size.hours * 60, {"user": user, "amount": rng.randint(1, 99)}
 
 
-def _heard(rng: random.Random, events: Iterator[tuple[float, Record]]) -> list[Record]:
+def _by_arrival(rng: random.Random, events: Iterator[tuple[float, Record]]) -> list[Record]:
     """Records with their time, each heard of up to four minutes after it happened."""
     timed = sorted(
         ((minute + 4 * rng.random(), minute, record) for minute, record in events),
@@ -205,8 +208,8 @@ def late_of(item: Any) -> Record:
     key, late = item
     windows = [window.window_id for window in late.windows]
     by = late.late_by.total_seconds()
-    said = {"late_by": by, "windows": windows, "side": late.side, "reason": late.reason.value}
-    return {"what": "late", "key": key, "value": late.value, **said}
+    details = {"late_by": by, "windows": windows, "side": late.side, "reason": late.reason.value}
+    return {"what": "late", "key": key, "value": late.value, **details}
 
 
 def pair_of(item: Any) -> Record:

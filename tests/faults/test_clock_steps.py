@@ -60,29 +60,29 @@ def test_between_runs_now_never_goes_back_and_a_step_forward_makes_nothing_late(
         *(reading(3, "11:59"), EOF()),
         *(reading(4, "11:56"), EOF()),
     ]
-    seen: dict[str, list[Any]] = {name: [] for name in ("clocked", "late", "system", "event")}
+    outputs: dict[str, list[Any]] = {name: [] for name in ("clocked", "late", "system", "event")}
     flow = Dataflow("clocks")
     s = op.input("in", flow, TestingSource(items))
     event = win.collect_window("event", s, EventClock("at", "5m"), TumblingWindower("1h"))
     system = win.collect_window("system", s, SystemClock(), TumblingWindower("30m"))
     streams = (op.stateful("clocked", s, Clocked), event.late, system.down, event.down)
-    for name, stream in zip(seen, streams, strict=True):
-        op.output(f"{name}_out", stream, TestingSink(seen[name]))
+    for name, stream in zip(outputs, streams, strict=True):
+        op.output(f"{name}_out", stream, TestingSink(outputs[name]))
 
     def go_on(now: str) -> tuple[list[Any], list[Any]]:
         """One run; what was emitted: the times of its items, and system windows."""
-        for items in seen.values():
+        for items in outputs.values():
             items.clear()
         recovery = RecoveryConfig(tmp_path / "checkpoint")
         options: dict[str, Any] = {"shards": 2, "partitions": 1, "drain": False}
         run(flow, spark=spark, recovery=recovery, system_time=now, **options)
-        assert seen["late"] == []
-        assert seen["event"] == []
+        assert outputs["late"] == []
+        assert outputs["event"] == []
         windows = [
             (f"{window.open_time:%d %H:%M}", [value["n"] for value in values])
-            for _, (window, values) in seen["system"]
+            for _, (window, values) in outputs["system"]
         ]
-        return [clocked for _, clocked in seen["clocked"]], windows
+        return [clocked for _, clocked in outputs["clocked"]], windows
 
     assert go_on(NOON) == ([(1, 0, 0)], [])
     assert go_on(AN_HOUR_BACK) == ([(2, 0, 0)], [])
@@ -108,11 +108,11 @@ def test_within_a_run_time_stands_still_until_a_clock_that_was_set_back_has_caug
     clock = [0, 60, 0, 30, 70, 70 + 24 * 60]
     minutes = iter([0, *clock])
     feed = Feed({"in": Drip()}, system_time=lambda: next(minutes) * 60_000_000)
-    offset, seen = EpochOffset(), []
+    offset, outputs = EpochOffset(), []
     next(minutes)  # a run that goes on from nowhere does not ask when it started
     for _ in clock:
         offset = feed.next(offset)
         assert offset.control is not None
-        seen.append(timedelta(microseconds=offset.control.moment.now_us) / timedelta(minutes=1))
+        outputs.append(timedelta(microseconds=offset.control.moment.now_us) / timedelta(minutes=1))
         assert offset.control.moment.downtime_us == 0
-    assert seen == [0, 60, 60, 60, 70, 70 + 24 * 60]
+    assert outputs == [0, 60, 60, 60, 70, 70 + 24 * 60]

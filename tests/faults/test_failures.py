@@ -28,7 +28,7 @@ EPOCH = 4
 
 @pytest.mark.faults
 @pytest.mark.parametrize(
-    ("point", "at", "step", "seen"),
+    ("point", "at", "step", "committed"),
     [
         ("plan", EPOCH, "clicks", set()),
         ("read", EPOCH, "clicks", set()),
@@ -47,7 +47,7 @@ def test_what_fails_twice_and_then_works_stops_runs_and_changes_nothing(
     point: str,
     at: int,
     step: str,
-    seen: set[str],
+    committed: set[str],
     shop: Shop,
     golden: Golden,
     spark: SparkSession,
@@ -60,7 +60,7 @@ def test_what_fails_twice_and_then_works_stops_runs_and_changes_nothing(
         assert isinstance(error.__cause__, Struck)
         # What one sink has committed of the epoch shows until the epoch is done again.
         shown = {path.parent.name for path in shop.home.glob(f"out/*/epoch={EPOCH:08d}-*")}
-        assert shown == seen
+        assert shown == committed
         assert shop.logged("commits") == EPOCH - 1
     assert 1 <= failures <= 2, "twice in one run, where two tasks come to the same place"
     assert_same(shop.results(), golden.results)

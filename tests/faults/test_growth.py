@@ -122,9 +122,9 @@ def most_in_five_seconds(samples: list[tuple[int, Footprint]]) -> int:
 def assert_flat(samples: list[tuple[int, Footprint]]) -> None:
     """Nothing grows by more than it may; tells of all that does."""
     epochs = [epoch for epoch, _ in samples]
-    grown = {
+    growths = {
         name: growth(epochs, [figures[name] for _, figures in samples]) for name in MOST_GROWTH
     }
-    print(json.dumps(grown))  # noqa: T201  (shown by -s)
-    too_much = {name: by for name, by in grown.items() if by > MOST_GROWTH[name]}
+    print(json.dumps(growths))  # noqa: T201  (shown by -s)
+    too_much = {name: by for name, by in growths.items() if by > MOST_GROWTH[name]}
     assert not too_much, f"grows in 1,000 epochs, of {len(samples)} samples: {too_much}"

@@ -92,10 +92,10 @@ def test_the_next_start_removes_what_a_run_that_was_told_twice_to_stop_has_left(
     new_shop: Callable[[str], Shop], tmpdir_of_runs: Path, watched: Watch
 ) -> None:
     shop = new_shop("shop")
-    told = watched(shop.start_struck("level 1", at=20, whom=Whom.WAIT))
-    assert told.wait_for(lambda: (shop.home / "struck-0").exists())
-    interrupt_twice(told)
-    assert_next_start_removes_what_is_left_of(told, shop, tmpdir_of_runs, watched)
+    interrupted = watched(shop.start_struck("level 1", at=20, whom=Whom.WAIT))
+    assert interrupted.wait_for(lambda: (shop.home / "struck-0").exists())
+    interrupt_twice(interrupted)
+    assert_next_start_removes_what_is_left_of(interrupted, shop, tmpdir_of_runs, watched)
 
 
 def assert_next_start_removes_what_is_left_of(
@@ -160,8 +160,12 @@ def test_of_a_run_whose_jvm_was_killed_the_log_that_its_error_names_stays(
     killed.kill(Victims.JVM)
     assert killed.process.wait(60) == 1
     killed.vanish()
-    left = directory_of(killed, tmpdir_of_runs)
-    assert left is not None
-    assert str(left / "spark.log") in killed.output.splitlines()[-1]
+    remaining = directory_of(killed, tmpdir_of_runs)
+    assert remaining is not None
+    assert str(remaining / "spark.log") in killed.output.splitlines()[-1]
     watched(shop.start()).finish()
-    assert sorted(tmpdir_of_runs.rglob("*")) == [left, left / "keep", left / "spark.log"]
+    assert sorted(tmpdir_of_runs.rglob("*")) == [
+        remaining,
+        remaining / "keep",
+        remaining / "spark.log",
+    ]

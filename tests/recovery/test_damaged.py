@@ -92,10 +92,10 @@ CASES: list[tuple[str, Damage, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("name", "damage", "said"), CASES, ids=[f"{case[0]} {case[1].__name__}" for case in CASES]
+    ("name", "damage", "message"), CASES, ids=[f"{case[0]} {case[1].__name__}" for case in CASES]
 )
 def test_a_run_refuses_what_is_not_whole_and_changes_nothing(
-    name: str, damage: Damage, said: str, whole: Path, spark: SparkSession
+    name: str, damage: Damage, message: str, whole: Path, spark: SparkSession
 ) -> None:
     # Spark reads a checkpoint only in its own place, so the whole one is put aside meanwhile.
     aside = whole.with_name("aside")
@@ -105,7 +105,7 @@ def test_a_run_refuses_what_is_not_whole_and_changes_nothing(
         before = content(whole)
         with pytest.raises(CheckpointError) as caught:
             run(make_flow(), spark=spark, recovery=RecoveryConfig(whole), drain=False)
-        assert said in str(caught.value)
+        assert message in str(caught.value)
         assert content(whole) == before
     finally:
         shutil.rmtree(whole)

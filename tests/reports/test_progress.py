@@ -320,16 +320,16 @@ def test_run_warns_of_drops_by_itself(
         return Summary("example", "batch")
 
     monkeypatch.setattr(flow.running, "_run_batch", batch)
-    seen: list[int] = []
+    epochs: list[int] = []
     session: Any = object()
 
     flow.running.run(flow_of_two, spark=session)
     flow.running.run(
-        flow_of_two, spark=session, on_epoch=lambda epoch, stats, feed: seen.append(epoch)
+        flow_of_two, spark=session, on_epoch=lambda epoch, stats, feed: epochs.append(epoch)
     )
 
     assert caplog.messages == ["step 'left' dropped a.jsonl, line 3"] * 2
-    assert seen == [0]
+    assert epochs == [0]
 
 
 # --- late values that nothing reads ---

@@ -180,15 +180,15 @@ class Shop:
         Args:
             begun_before: the number of epochs that had begun before the run.
         """
-        begun, done = self.logged("offsets"), self.logged("commits")
-        if begun == done:
-            return Phase.STARTING if begun == begun_before else Phase.BETWEEN
-        if any(self.home.glob(f"out/*/epoch={begun:08d}-*")):
+        begun_count, done_count = self.logged("offsets"), self.logged("commits")
+        if begun_count == done_count:
+            return Phase.STARTING if begun_count == begun_before else Phase.BETWEEN
+        if any(self.home.glob(f"out/*/epoch={begun_count:08d}-*")):
             return Phase.PUBLISHED
-        version = begun + 1 - int(self.identity.get("first_epoch", 0))
+        version = begun_count + 1 - int(self.identity.get("first_epoch", 0))
         if any(self.spark.glob(f"state/*/*/{version}_*")):
             return Phase.STATE
-        return Phase.STARTING if begun == begun_before else Phase.COMPUTING
+        return Phase.STARTING if begun_count == begun_before else Phase.COMPUTING
 
 
 @dataclass(frozen=True)
@@ -211,14 +211,14 @@ class Results:
         At the end of the input the visits of all users end at once. Between keys no order is
         promised: a town sees them in an order that depends on the layout, and numbers them so.
         """
-        apart: Counter[str] = Counter()
+        separated: Counter[str] = Counter()
         for line, times in self.log.items():
             row = json.loads(line)
             number = row.pop("number", None)
-            apart[_text(row)] += times
+            separated[_text(row)] += times
             if number is not None:
-                apart[_text({"town": row["town"], "number": number})] += times
-        return Results(self.hours, apart)
+                separated[_text({"town": row["town"], "number": number})] += times
+        return Results(self.hours, separated)
 
 
 def assert_same(got: Results, wanted: Results) -> None:
@@ -295,8 +295,8 @@ class Child:
         """Wait until no process that it had started is left; how long that took."""
         started = time.monotonic()
         while members := self.members():
-            waited = time.monotonic() - started
-            assert waited < seconds, f"still there after {waited:.0f} s: {members}"
+            elapsed = time.monotonic() - started
+            assert elapsed < seconds, f"still there after {elapsed:.0f} s: {members}"
             time.sleep(0.02)
         return time.monotonic() - started
 
@@ -400,5 +400,5 @@ def _lines(folder: Path) -> list[Mapping[str, Any]]:
 
 def _text(row: Mapping[str, Any]) -> str:
     """A row as text; in Parquet a column may come later than a row, where there is nothing."""
-    there = {name: value for name, value in row.items() if value is not None}
-    return json.dumps(there, sort_keys=True, default=str)
+    values = {name: value for name, value in row.items() if value is not None}
+    return json.dumps(values, sort_keys=True, default=str)

@@ -182,7 +182,7 @@ def since(state: int | None, value: int) -> tuple[int, list[int]]:
     return value, [] if state in (None, value) else [state or 0, value]
 
 
-def added(left: int, right: int) -> int:
+def add(left: int, right: int) -> int:
     return (left + right) % MODULUS
 
 
@@ -280,7 +280,7 @@ OPS: dict[str, Op] = {
         keyed=True,
         ordered=True,
     ),
-    "reduce_final": Op((PAIR,), lambda n, s: op.reduce_final(n, s, added), at_the_end, keyed=True),
+    "reduce_final": Op((PAIR,), lambda n, s: op.reduce_final(n, s, add), at_the_end, keyed=True),
     "max_final": Op((PAIR,), op.max_final, at_the_end, keyed=True),
     "count_final": Op(
         ANY,

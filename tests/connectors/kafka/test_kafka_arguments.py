@@ -32,7 +32,7 @@ def source(**arguments: Any) -> KafkaSource:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"topics": None}, "either topics or a pattern"),
         ({"pattern": "o.*"}, "either topics or a pattern"),
@@ -80,9 +80,9 @@ def source(**arguments: Any) -> KafkaSource:
     ],
 )
 def test_what_does_not_fit_is_refused_when_the_source_is_made(
-    arguments: dict[str, Any], said: str
+    arguments: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(FlowBuildError, match=said):
+    with pytest.raises(FlowBuildError, match=message):
         source(**arguments)
 
 
@@ -151,10 +151,10 @@ def test_what_the_client_says_is_shown_without_the_secrets_in_it() -> None:
 
 def test_a_source_travels_to_workers_with_its_properties() -> None:
     made = source(properties=SECRETS, value="avro", schema=PRICE_AVRO)
-    there = pickle.loads(pickle.dumps(made))
-    assert there == made
-    assert dict(there.properties) == SECRETS
-    assert there.names == made.names
+    copy = pickle.loads(pickle.dumps(made))
+    assert copy == made
+    assert dict(copy.properties) == SECRETS
+    assert copy.names == made.names
 
 
 # --- in a test without Spark ---

@@ -331,14 +331,14 @@ def test_whoever_takes_up_a_run_waits_for_the_epoch_that_is_being_written(
 ) -> None:
     thought_dead, alive = db.sink(schema="n bigint"), db.sink()
     write_chunk = TableSink._write_chunk
-    waited: list[bool] = []
+    was_waiting: list[bool] = []
 
     with ThreadPoolExecutor(1) as other_process, opened(thought_dead):
 
         def slowly(*arguments: Any) -> None:
             write_chunk(*arguments)
             opening.append(other_process.submit(alive.open, RUN, True))
-            waited.append(wait(opening, timeout=0.5).not_done != set())
+            was_waiting.append(wait(opening, timeout=0.5).not_done != set())
 
         opening: list[Future[None]] = []
         with monkeypatch.context() as patch:
@@ -348,7 +348,7 @@ def test_whoever_takes_up_a_run_waits_for_the_epoch_that_is_being_written(
         publish(alive, 0, ns(0))
         publish(alive, 1, ns(1))
         alive.close()
-    assert waited == [True]
+    assert was_waiting == [True]
     assert db.rows() == [(0,), (1,)]
 
 

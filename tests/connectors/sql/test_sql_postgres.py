@@ -118,9 +118,9 @@ def test_the_password_is_nowhere_to_be_seen(
             publish(sink, 1, ns(1))
     assert_hidden(caught.value)
     (entry,) = db.rows("_flow_epochs")
-    seen = [repr(sink), str(sink), repr(flow.step("out")), to_json(flow), to_mermaid(flow)]
-    seen += [*map(str, entry), caplog.text, *capsys.readouterr()]
-    for text in seen:
+    texts = [repr(sink), str(sink), repr(flow.step("out")), to_json(flow), to_mermaid(flow)]
+    texts += [*map(str, entry), caplog.text, *capsys.readouterr()]
+    for text in texts:
         assert TELLTALE not in str(text)
     assert "password=***" in repr(sink)
 
@@ -278,18 +278,18 @@ def test_few_rows_that_are_alike_are_not_copied_on_their_own(
     db: Postgres, monkeypatch: pytest.MonkeyPatch, stretch: int, copied: int
 ) -> None:
     """Each COPY is a question to the server whose answer is waited for."""
-    asked: list[int] = []
+    copies: list[int] = []
     copy = PostgresDatabase._copy
 
     def counted(*arguments: Any) -> None:
-        asked.append(1)
+        copies.append(1)
         copy(*arguments)
 
     monkeypatch.setattr(PostgresDatabase, "_copy", counted)
     sink = db.sink(schema="n bigint, m bigint")
     with opened(sink):
         publish(sink, 0, [{"n": n, "m": n} if n // stretch % 2 else {"n": n} for n in range(100)])
-    assert len(asked) == copied
+    assert len(copies) == copied
     assert db.ask("SELECT count(*), sum(n) FROM t") == [(100, 4950)]
 
 

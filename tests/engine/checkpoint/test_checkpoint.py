@@ -33,7 +33,7 @@ def storage(spark: SparkSession, tmp_path: Path) -> Storage:
     return Storage(spark, str(tmp_path / "checkpoint"))
 
 
-def holder(**changes: Any) -> dict[str, Any]:
+def lock_content(**changes: Any) -> dict[str, Any]:
     """Return the content of a lock that this process holds, with changes."""
     return {
         "host": socket.gethostname(),
@@ -46,7 +46,7 @@ def holder(**changes: Any) -> dict[str, Any]:
     }
 
 
-def dead_pid() -> int:
+def pid_without_process() -> int:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     return child.pid
@@ -73,11 +73,13 @@ def test_a_second_run_is_refused_and_told_who_holds_the_lock(storage: Storage) -
 @pytest.mark.parametrize(
     "gone",
     [
-        pytest.param(lambda: holder(pid=dead_pid()), id="a process that has ended"),
-        pytest.param(lambda: holder(started="1"), id="a number that another process has now"),
-        pytest.param(lambda: holder(pid="?"), id="no process at all"),
         pytest.param(
-            lambda: holder(host="elsewhere", renewed=time.time() - STALE_SECONDS - 1),
+            lambda: lock_content(pid=pid_without_process()), id="a process that has ended"
+        ),
+        pytest.param(lambda: lock_content(started="1"), id="a number that another process has now"),
+        pytest.param(lambda: lock_content(pid="?"), id="no process at all"),
+        pytest.param(
+            lambda: lock_content(host="elsewhere", renewed=time.time() - STALE_SECONDS - 1),
             id="another machine that fell silent",
         ),
     ],
@@ -95,7 +97,7 @@ def test_a_run_that_was_killed_is_gone_even_while_its_parent_has_not_noticed(
 ) -> None:
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as child:
         stat = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
-        left = holder(pid=child.pid, started=stat[19])
+        left = lock_content(pid=child.pid, started=stat[19])
         storage.write(NAME, left)
         with pytest.raises(CheckpointError, match=f"process {child.pid}"), CheckpointLock(storage):
             pass
@@ -106,14 +108,14 @@ def test_a_run_that_was_killed_is_gone_even_while_its_parent_has_not_noticed(
 
 
 def test_a_lock_of_another_machine_holds_while_it_is_renewed(storage: Storage) -> None:
-    storage.write(NAME, holder(host="elsewhere", pid=1))
+    storage.write(NAME, lock_content(host="elsewhere", pid=1))
     with pytest.raises(CheckpointError, match="process 1 on elsewhere"), CheckpointLock(storage):
         pass
 
 
 def test_a_lock_of_another_machine_holds_that_is_renewed_beside_it(storage: Storage) -> None:
     old = time.time() - STALE_SECONDS - 1
-    storage.write(NAME, holder(host="elsewhere", pid=1, renewed=old))
+    storage.write(NAME, lock_content(host="elsewhere", pid=1, renewed=old))
     storage.write("lock-other.json", {"renewed": time.time()})
     with pytest.raises(CheckpointError, match="process 1 on elsewhere"), CheckpointLock(storage):
         pass
@@ -131,7 +133,7 @@ def test_a_renewal_leaves_a_lock_alone_that_others_take_over_meanwhile(
     put, renewed = Storage.write, threading.Event()
 
     def write(self: Storage, name: str, content: Any) -> None:
-        put(self, NAME, holder(host="elsewhere", pid=7))
+        put(self, NAME, lock_content(host="elsewhere", pid=7))
         put(self, name, content)
         renewed.set()
 
@@ -151,7 +153,7 @@ def test_a_run_that_was_suspended_looks_before_it_commits(
 ) -> None:
     """Whatever the thread that renews the lock gets to do first."""
     with CheckpointLock(storage) as mine:
-        storage.write(NAME, holder(host="elsewhere", pid=7))
+        storage.write(NAME, lock_content(host="elsewhere", pid=7))
         mine.check()
         later = SimpleNamespace(time=lambda: time.time() + 2 * lock.RENEW_SECONDS + 1)
         monkeypatch.setattr(lock, "time", later)
@@ -163,7 +165,7 @@ def test_a_lock_that_is_away_while_it_is_taken_over_is_told_from_one_that_was_re
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def take(_: float) -> None:
-        storage.write(NAME, holder(host="elsewhere", pid=7))
+        storage.write(NAME, lock_content(host="elsewhere", pid=7))
 
     with CheckpointLock(storage) as held:
         held.check_there()
@@ -177,7 +179,7 @@ def test_a_lock_that_is_away_while_it_is_taken_over_is_told_from_one_that_was_re
 
 def test_a_run_that_lost_its_lock_leaves_the_new_holders_alone(storage: Storage) -> None:
     with CheckpointLock(storage):
-        storage.write(NAME, holder())
+        storage.write(NAME, lock_content())
     assert storage.read(NAME)["token"] == "other"
 
 
@@ -189,15 +191,17 @@ def test_a_run_that_lost_its_lock_does_not_take_it_back_and_commits_nothing_more
 
     def lose_it(epoch: int, *_: Any) -> None:
         for _ in range(10):  # again, since a renewal that has just looked may write over it once
-            storage.write(NAME, holder(host="elsewhere", pid=7))
+            storage.write(NAME, lock_content(host="elsewhere", pid=7))
             time.sleep(0.1)
 
     out: list[int] = []
     flow = Dataflow("lost")
     numbers = op.input("in", flow, TestingSource([1, 2, 3], batch_size=1))
     op.output("out", numbers, TestingSink(out))
-    said = f"{storage.root} was taken over by process 7 on elsewhere, since this one had not been"
-    with pytest.raises(CheckpointError, match=said):
+    message = (
+        f"{storage.root} was taken over by process 7 on elsewhere, since this one had not been"
+    )
+    with pytest.raises(CheckpointError, match=message):
         run(flow, spark=spark, recovery=RecoveryConfig(storage.root), on_epoch=lose_it)
     assert out == [1]
     assert storage.read(NAME)["token"] == "other"

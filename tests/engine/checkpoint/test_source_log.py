@@ -129,7 +129,7 @@ def filled() -> Disk:
 def test_a_process_that_dies_leaves_the_log_as_it_was_or_as_it_was_to_be(
     action: str, after: bool
 ) -> None:
-    seen = []
+    contents = []
     for number in range(20):
         disk = filled()
         disk.dies_at = disk.changes + number, after
@@ -137,7 +137,7 @@ def test_a_process_that_dies_leaves_the_log_as_it_was_or_as_it_was_to_be(
         try:
             log.compact(b"second") if action == "compact" else log.append(4)
         except Dies:
-            seen.append(content(disk))
+            contents.append(content(disk))
             disk.dies_at = None
             again = disk.log()
             again.compact(b"third")
@@ -147,8 +147,8 @@ def test_a_process_that_dies_leaves_the_log_as_it_was_or_as_it_was_to_be(
         break
     whole = (b"second", []) if action == "compact" else (b"first", [3, 4])
     assert content(filled()) == (b"first", [3])
-    assert set(map(str, seen)) <= {str((b"first", [3])), str(whole)}
-    assert len(seen) == (3 if action == "compact" else 1), "every change is one to die at"
+    assert set(map(str, contents)) <= {str((b"first", [3])), str(whole)}
+    assert len(contents) == (3 if action == "compact" else 1), "every change is one to die at"
     assert str(content(disk)) == str(whole)
 
 

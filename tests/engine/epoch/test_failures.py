@@ -40,12 +40,12 @@ def failed_step() -> StepError:
     return caught.value
 
 
-def travelled(error: FlowError) -> FlowError:
+def round_trip(error: FlowError) -> FlowError:
     return decode_failure(encode_failure(error))
 
 
 def test_a_step_error_arrives_with_all_that_it_says() -> None:
-    error = travelled(step_error("step", "broke", key="k", item={"n": 1}))
+    error = round_trip(step_error("step", "broke", key="k", item={"n": 1}))
     assert isinstance(error, StepError)
     assert (error.step_id, error.problem, error.key, error.item) == (
         "step",
@@ -57,17 +57,17 @@ def test_a_step_error_arrives_with_all_that_it_says() -> None:
 
 
 def test_other_errors_arrive_as_what_they_are() -> None:
-    error = travelled(SourceError("no such file"))
+    error = round_trip(SourceError("no such file"))
     assert (type(error), str(error)) == (SourceError, "no such file")
 
 
 def test_the_cause_arrives_too() -> None:
-    cause = travelled(failed_step()).__cause__
+    cause = round_trip(failed_step()).__cause__
     assert (type(cause), str(cause)) == (ZeroDivisionError, "division by zero")
 
 
 def test_the_cause_notes_where_in_the_user_s_own_code_it_was_raised() -> None:
-    cause = travelled(failed_step()).__cause__
+    cause = round_trip(failed_step()).__cause__
     (note,) = cause.__notes__  # type: ignore[union-attr]
     assert note.startswith("raised in a worker at:\n")
     assert "in inverse\n    return 1 / number" in note
@@ -106,6 +106,6 @@ def test_an_exception_that_can_travel_stays_itself() -> None:
 def test_a_cause_that_cannot_travel_does_not_stop_the_error() -> None:
     error = step_error("step", "broke", item=1)
     error.__cause__ = HoldsAFunction()
-    arrived = travelled(error)
+    arrived = round_trip(error)
     assert str(arrived) == "step 'step': broke\n  item: 1"
     assert str(arrived.__cause__) == "HoldsAFunction: held"

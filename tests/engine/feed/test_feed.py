@@ -70,13 +70,13 @@ def slices(count: int, **options: Any) -> list[Slice]:
     return [Slice(n + 1, [Split(f"piece {n}")], **options) for n in range(count)]
 
 
-def a_feed(planner: Planner | None = None, clock: Any = None, **options: Any) -> Feed:
+def make_feed(planner: Planner | None = None, clock: Any = None, **options: Any) -> Feed:
     return Feed({"in": planner or Script()}, clock or Clock(), **options)
 
 
 def resting(planner: Planner | None = None, clock: Any = None, **options: Any) -> Feed:
     """A feed whose source waits for more."""
-    return a_feed(planner or Script(ends=False), clock, **options)
+    return make_feed(planner or Script(ends=False), clock, **options)
 
 
 def moment(offset: EpochOffset) -> Moment:
@@ -118,7 +118,7 @@ def test_the_tasks_of_an_epoch_are_numbered_through_all_sources() -> None:
 
 
 def test_a_run_goes_on_where_the_one_before_stopped() -> None:
-    feed = a_feed(Script(slices(3)))
+    feed = make_feed(Script(slices(3)))
     assert feed.next(at_noon(after=2)).read == (("in", Split("piece 2")),)
 
 
@@ -134,13 +134,13 @@ def test_an_input_that_was_reset_in_an_epoch_in_hand_is_left_where_its_last_name
 
 
 def test_a_source_that_wants_too_many_places_in_a_partition_is_refused() -> None:
-    feed = a_feed(Script([Slice(1, [Split("x", order=1024)])]))
+    feed = make_feed(Script([Slice(1, [Split("x", order=1024)])]))
     with pytest.raises(SourceError, match="step 'in': a slice may have at most 1024 splits"):
         feed.next(START)
 
 
 def test_the_feed_tells_how_far_behind_each_source_is() -> None:
-    feed = a_feed(Script(slices(3)))
+    feed = make_feed(Script(slices(3)))
     feed.next(START)
     assert feed.lag == {"in": "2 slices to go"}
 
@@ -150,7 +150,7 @@ def test_the_feed_tells_how_far_behind_each_source_is() -> None:
 
 def test_an_epoch_s_time_is_the_clock_s() -> None:
     clock = Clock()
-    feed = a_feed(Script(slices(2)), clock)
+    feed = make_feed(Script(slices(2)), clock)
     first = feed.next(START)
     clock.now_us += SECOND
     second = feed.next(first)
@@ -159,14 +159,14 @@ def test_an_epoch_s_time_is_the_clock_s() -> None:
 
 def test_now_never_goes_back_within_a_run() -> None:
     clock = Clock()
-    feed = a_feed(Script(slices(2)), clock)
+    feed = make_feed(Script(slices(2)), clock)
     first = feed.next(START)
     clock.now_us -= MINUTE
     assert moment(feed.next(first)) == Moment(NOON)
 
 
 def test_now_never_goes_back_between_runs() -> None:
-    feed = a_feed(Script(slices(1)), Clock(NOON - MINUTE))
+    feed = make_feed(Script(slices(1)), Clock(NOON - MINUTE))
     assert moment(feed.next(at_noon())) == Moment(NOON)
 
 
@@ -174,25 +174,25 @@ def test_now_never_goes_back_between_runs() -> None:
 #  down                10 min           19 min
 def test_the_time_between_runs_is_downtime_and_adds_up() -> None:
     second_run = Clock(NOON + 10 * MINUTE)
-    feed = a_feed(Script(slices(2)), second_run)
+    feed = make_feed(Script(slices(2)), second_run)
     first = feed.next(at_noon())
     assert moment(first) == Moment(NOON + 10 * MINUTE, 10 * MINUTE)
     second_run.now_us += MINUTE
     second = feed.next(first)
     assert moment(second) == Moment(NOON + 11 * MINUTE, 10 * MINUTE)
 
-    third_run = a_feed(Script(slices(3)), Clock(NOON + 30 * MINUTE))
+    third_run = make_feed(Script(slices(3)), Clock(NOON + 30 * MINUTE))
     third = third_run.next(second)
     assert moment(third) == Moment(NOON + 30 * MINUTE, 29 * MINUTE)
     assert moment(third).running_us == NOON + MINUTE
 
 
 def test_a_first_run_has_no_downtime() -> None:
-    assert moment(a_feed(Script(slices(1))).next(START)).downtime_us == 0
+    assert moment(make_feed(Script(slices(1))).next(START)).downtime_us == 0
 
 
 def test_a_clock_that_was_set_back_makes_no_downtime() -> None:
-    feed = a_feed(Script(slices(1)), Clock(NOON - MINUTE))
+    feed = make_feed(Script(slices(1)), Clock(NOON - MINUTE))
     assert moment(feed.next(at_noon(downtime_us=5))).downtime_us == 5
 
 
@@ -201,7 +201,7 @@ def test_a_clock_that_was_set_back_makes_no_downtime() -> None:
 
 def test_a_slice_can_move_a_time_that_stands_still() -> None:
     script = Script([*slices(1), Slice(2, advance_us=MINUTE), Slice(3, advance_us=SECOND)])
-    feed = a_feed(script, FixedTime(NOON))
+    feed = make_feed(script, FixedTime(NOON))
     first = feed.next(START)
     second = feed.next(first)
     third = feed.next(second)
@@ -220,7 +220,7 @@ def test_of_two_sources_that_move_time_the_one_that_moves_it_further_wins() -> N
 
 def test_time_moves_in_a_later_run_too() -> None:
     """The clock of the second run stands behind where the first run's epochs had got to."""
-    feed = a_feed(Script(slices(1, advance_us=MINUTE)), FixedTime(NOON - 5 * MINUTE))
+    feed = make_feed(Script(slices(1, advance_us=MINUTE)), FixedTime(NOON - 5 * MINUTE))
     assert moment(feed.next(at_noon())) == Moment(NOON + MINUTE)
 
 
@@ -287,7 +287,7 @@ def test_when_all_sources_have_ended_one_more_epoch_ends_the_input() -> None:
 
 
 def test_without_draining_the_run_just_ends() -> None:
-    feed = a_feed(Script(slices(1)), drain=False)
+    feed = make_feed(Script(slices(1)), drain=False)
     first = feed.next(START)
     assert feed.next(first) is first
     assert feed.end.done.is_set()
@@ -300,14 +300,14 @@ def test_a_source_that_waits_for_more_does_not_let_the_input_end() -> None:
 
 
 def test_an_input_that_was_ended_is_not_ended_again() -> None:
-    feed = a_feed(Script(slices(1)))
+    feed = make_feed(Script(slices(1)))
     drained = at_noon(end=True, after=1)
     assert feed.next(drained) is drained
     assert feed.end.done.is_set()
 
 
 def test_an_input_that_goes_on_after_it_was_ended_is_ended_again() -> None:
-    feed = a_feed(Script(slices(2)))
+    feed = make_feed(Script(slices(2)))
     more = feed.next(at_noon(end=True, after=1))
     assert not ends(more)
     assert ends(feed.next(more))
@@ -333,7 +333,7 @@ class Doubting(Script):
 @pytest.mark.parametrize("foreign", [False, True])
 def test_a_run_of_what_is_available_does_not_end_while_a_source_is_in_doubt(foreign: bool) -> None:
     clock, planner = Clock(), Doubting()
-    feed = a_feed(planner, clock, only_available=True, foreign=foreign, end_now=True)
+    feed = make_feed(planner, clock, only_available=True, foreign=foreign, end_now=True)
     feed.foreign_busy = False
     first = feed.next(START)
     resting = feed.next(first)
@@ -346,7 +346,7 @@ def test_a_run_of_what_is_available_does_not_end_while_a_source_is_in_doubt(fore
 
 
 def test_a_run_that_is_asked_to_stop_plans_nothing_more() -> None:
-    feed = a_feed(Script(slices(2)))
+    feed = make_feed(Script(slices(2)))
     first = feed.next(START)
     feed.end.stop_asked.set()
     assert feed.next(first) is first
@@ -354,7 +354,7 @@ def test_a_run_that_is_asked_to_stop_plans_nothing_more() -> None:
 
 
 def test_an_epoch_that_a_test_aborts_is_the_last() -> None:
-    feed = a_feed(Script(slices(2, abort=True)))
+    feed = make_feed(Script(slices(2, abort=True)))
     assert not feed.aborted
     first = feed.next(START)
     assert feed.aborted
@@ -381,14 +381,14 @@ def test_an_epoch_is_told_from_the_one_before_though_the_clock_stands_still_or_i
     for step_us in (0, 0, -SECOND, 0, SECOND, 1, 0):
         clock.now_us += step_us
         offsets.append(feed.next(EpochOffset.from_json(offsets[-1].to_json())))
-    told = [json.dumps(offset.to_json()) for offset in offsets]
-    assert all(one != other for one, other in pairwise(told))
+    texts = [json.dumps(offset.to_json()) for offset in offsets]
+    assert all(one != other for one, other in pairwise(texts))
     times = [moment(offset).now_us - NOON for offset in offsets]
     assert times == [0, 0, 0, 0, 0, 0, 1, 1]
 
 
 def test_a_run_of_what_is_available_waits_until_spark_s_sources_bring_nothing() -> None:
-    feed = a_feed(foreign=True, only_available=True)
+    feed = make_feed(foreign=True, only_available=True)
     busy = feed.next(START)
     assert not feed.end.done.is_set()
     feed.foreign_busy = False
@@ -416,15 +416,15 @@ def test_what_a_source_plans_must_be_json(part: str, value: Any) -> None:
         def finished(self, start: Json | None) -> bool:
             return False
 
-    said = rf"step 'in': its source's {part} must be JSON, got .*is not JSON serializable"
-    with pytest.raises(StepError, match=said):
-        a_feed(Source()).next(START)
-    with pytest.raises(StepError, match=said):
+    message = rf"step 'in': its source's {part} must be JSON, got .*is not JSON serializable"
+    with pytest.raises(StepError, match=message):
+        make_feed(Source()).next(START)
+    with pytest.raises(StepError, match=message):
         plan_everything({"in": Source()})
 
 
 def test_spark_s_sources_are_drained_by_a_run_of_its_own() -> None:
-    feed = a_feed(foreign=True, only_available=True, end_now=True)
+    feed = make_feed(foreign=True, only_available=True, end_now=True)
     busy = feed.next(START)
     feed.foreign_busy = False
     assert ends(feed.next(busy))
@@ -453,7 +453,7 @@ def test_an_offset_survives_json(offset: EpochOffset) -> None:
 
 
 def test_an_epoch_that_is_run_again_is_read_back_with_the_same_time_and_tasks() -> None:
-    planned = a_feed(Script(slices(1))).next(at_noon(downtime_us=7))
+    planned = make_feed(Script(slices(1))).next(at_noon(downtime_us=7))
     again = EpochOffset.from_json(json.loads(json.dumps(planned.to_json())))
     assert (again.control, again.readings()) == (planned.control, planned.readings())
 
@@ -499,8 +499,8 @@ def test_a_batch_waits_for_a_source_that_has_nothing_now_but_has_not_ended() -> 
 
 def test_a_planners_own_error_is_told_with_the_step_once() -> None:
     class Broken(Planner):
-        def __init__(self, said: str) -> None:
-            self._said = said
+        def __init__(self, message: str) -> None:
+            self._said = message
 
         def next(self, start: Any) -> Slice | None:
             raise SourceError(self._said)
@@ -508,15 +508,15 @@ def test_a_planners_own_error_is_told_with_the_step_once() -> None:
         def finished(self, start: Any) -> bool:
             return False
 
-    for said in ("the topic is gone", "step 'in': the topic is gone"):
+    for message in ("the topic is gone", "step 'in': the topic is gone"):
         with pytest.raises(SourceError) as raised:
-            Feed({"in": Broken(said)}, FixedTime(0)).next(EpochOffset())
+            Feed({"in": Broken(message)}, FixedTime(0)).next(EpochOffset())
         assert str(raised.value) == "step 'in': the topic is gone"
 
 
 def test_planners_are_told_once_of_a_run_that_reads_what_there_is() -> None:
     class Told(Planner):
-        told = 0
+        texts = 0
 
         def stop_at_present(self) -> None:
             self.told += 1

@@ -33,7 +33,7 @@ def chunk(*values: Any, start: int = 0) -> Items:
     return Items([("k", value) for value in values], pos)
 
 
-def marked(one: Meter) -> list[tuple[int, int]]:
+def marks_of(one: Meter) -> list[tuple[int, int]]:
     marks = one.marks()
     return list(zip(marks.positions.tolist(), marks.values.tolist(), strict=True))
 
@@ -66,13 +66,13 @@ def test_records_are_measured_row_by_row() -> None:
 def test_a_stream_is_marked_wherever_it_comes_further() -> None:
     one = meter()
     one.stamp(chunk(1, 2, 2, None, 3))
-    assert marked(one) == [(0, 1), (1, 2), (4, 3)]
+    assert marks_of(one) == [(0, 1), (1, 2), (4, 3)]
 
 
 def test_the_end_of_several_items_at_one_position_is_what_counts() -> None:
     one = meter()
     one.stamp(Items([("k", 1), ("k", 2), ("k", 3)], np.array([0, 7, 7])))
-    assert marked(one) == [(0, 1), (7, 3)]
+    assert marks_of(one) == [(0, 1), (7, 3)]
 
 
 #  position      0  1  2  3 | 4  5  6  7 | 8  9
@@ -81,7 +81,7 @@ def test_a_source_partition_that_often_comes_further_has_its_first_mark_and_ends
     with mock.patch("flow.engine.progress.meter.MOST_MARKS", 4):
         one = meter()
         one.stamp(chunk(*range(10)))
-    assert marked(one) == [(0, 0), (3, 3), (7, 7), (9, 9)]
+    assert marks_of(one) == [(0, 0), (3, 3), (7, 7), (9, 9)]
 
 
 @given(st.lists(st.integers(0, 2000), max_size=400), st.integers(2, 20))
@@ -93,7 +93,7 @@ def test_marks_are_few_and_true_and_the_first_and_the_last_are_among_them(
         thin.stamp(chunk(*values))
     every = meter(LEVEL)
     every.stamp(chunk(*values))
-    few, all_marks = marked(thin), marked(every)
+    few, all_marks = marks_of(thin), marks_of(every)
     assert len(few) <= most
     assert set(few) <= set(all_marks)
     assert [few[:1], few[-1:]] == [all_marks[:1], all_marks[-1:]]
@@ -102,13 +102,13 @@ def test_marks_are_few_and_true_and_the_first_and_the_last_are_among_them(
 def test_what_a_level_makes_has_all_its_marks() -> None:
     one = meter(LEVEL)
     one.stamp(chunk(*range(1000)))
-    assert len(marked(one)) == 1000
+    assert len(marks_of(one)) == 1000
 
 
 def test_items_that_say_nothing_leave_no_mark() -> None:
     one = meter()
     one.stamp(chunk(None, None))
-    assert marked(one) == []
+    assert marks_of(one) == []
 
 
 def test_no_measure_lies_beyond_the_end_of_time() -> None:

@@ -67,11 +67,11 @@ def noting_flow(reader: str, writer: str) -> Dataflow:
     return flow
 
 
-def worked(flow: Dataflow, spark: SparkSession, *paths: Path) -> list[tuple[int, set[str]]]:
+def worker_modules(flow: Dataflow, spark: SparkSession, *paths: Path) -> list[tuple[int, set[str]]]:
     """Run a flow; the process that each worker comes from, and what it has imported."""
     run(flow, spark=spark, engine="streaming")
-    noted = [path.read_text().split() for path in paths]
-    return [(int(parent), set(names)) for parent, *names in noted]
+    lines = [path.read_text().split() for path in paths]
+    return [(int(parent), set(names)) for parent, *names in lines]
 
 
 def say_what_is_imported(folder: str) -> None:
@@ -84,7 +84,7 @@ def say_what_is_imported(folder: str) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     beforehand = set(done.stdout.split())
     reader, writer = Path(folder) / "reader", Path(folder) / "writer"
-    found = worked(noting_flow(str(reader), str(writer)), spark, reader, writer)
+    found = worker_modules(noting_flow(str(reader), str(writer)), spark, reader, writer)
     used = set.union(*(names for _, names in found))
     later = sorted(name for name in used - beforehand if not name.startswith("flow.testing"))
     sys.stdout.write(json.dumps({"beforehand": sorted(used & beforehand), "later": later}))
@@ -94,17 +94,17 @@ def say_what_is_imported(folder: str) -> None:
 def test_a_worker_imports_nothing_when_its_first_task_comes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.engine.spark.test_daemon", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    said = json.loads(done.stdout)
-    assert said["later"] == []
+    modules = json.loads(done.stdout)
+    assert modules["later"] == []
     wanted = {"flow.engine.steps.reading", "flow_windowing.columnar.step.shard"}
-    assert wanted <= set(said["beforehand"])
+    assert wanted <= set(modules["beforehand"])
 
 
 def test_workers_that_keep_state_and_others_come_from_one_process(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     paths = tmp_path / "reader", tmp_path / "writer"
-    (reading, _), (writing, _) = worked(noting_flow(*map(str, paths)), spark, *paths)
+    (reading, _), (writing, _) = worker_modules(noting_flow(*map(str, paths)), spark, *paths)
     assert reading == writing
 
 

@@ -156,11 +156,11 @@ def test_a_stream_that_keeps_state_is_refused_with_what_does_the_same_in_a_flow(
     stream: DataFrame, name: str
 ) -> None:
     made, what, instead = STATEFUL[name]
-    said = (
+    message = (
         f"^step 'in': its streaming data frame keeps state of its own, for {what}, which a flow "
         f"can neither go on from nor end. Do that in the flow, with {instead}.*; or let a query of "
     )
-    with pytest.raises(FlowBuildError, match=said):
+    with pytest.raises(FlowBuildError, match=message):
         refuse_stateful_frames(compile_flow(reading(made(stream))))
 
 

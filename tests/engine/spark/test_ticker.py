@@ -78,7 +78,7 @@ def servers() -> Iterator[list[FeedServer]]:
         server.close()
 
 
-def asked(server: FeedServer, folder: Path) -> dict[str, Any]:
+def ask(server: FeedServer, folder: Path) -> dict[str, Any]:
     """Ask a feed server from a new process, and return the answers and the modules it imported."""
     shipped = ShippedPlan("plan", b"not to be read there", ())
     source = server.source("ticker", TickReading(shipped, Layout(4, 2, 1)))
@@ -93,8 +93,8 @@ def test_it_asks_for_offsets_and_tasks_without_anything_of_this_project(
 ) -> None:
     epoch = EpochOffset(CONTROL, {"in": {"file": 3}}, READ)
     servers.append(FeedServer(cast("Feed", StandIn(epoch)), 2))
-    told = asked(servers[0], tmp_path)
-    assert told == {"end": epoch.to_json(), "tasks": [True, True], "ours": []}
+    answers = ask(servers[0], tmp_path)
+    assert answers == {"end": epoch.to_json(), "tasks": [True, True], "ours": []}
 
 
 def test_what_fails_in_the_feed_is_told_and_ends_the_run(
@@ -102,7 +102,7 @@ def test_what_fails_in_the_feed_is_told_and_ends_the_run(
 ) -> None:
     feed = StandIn(None)
     servers.append(FeedServer(cast("Feed", feed), 2))
-    assert asked(servers[0], tmp_path)["failed"] == "SourceError: the shelf is empty"
+    assert ask(servers[0], tmp_path)["failed"] == "SourceError: the shelf is empty"
     assert isinstance(servers[0].failure, SourceError)
     assert feed.end.done.is_set()
 

@@ -13,7 +13,7 @@ import pytest
 
 import flow.operators as op
 from flow import Dataflow
-from flow.columns.chunks import Items, Pairs
+from flow.columns.outgoing import Items, Pairs
 from flow.connectors.sink import Sink, WriteContext, Written
 from flow.engine.epoch.failures import decode_failure, encode_failure
 from flow.engine.packets.packets import ERROR, STATS, Packet, encode_whole
@@ -69,7 +69,7 @@ def two_outputs(second: Sink[Any] | None = None) -> Plan:
     return compile_flow(flow)
 
 
-def bound_for(plan: Plan, step_id: str, items: list[Any], *, seq: int = 0) -> Packet:
+def packet_for(plan: Plan, step_id: str, items: list[Any], *, seq: int = 0) -> Packet:
     edge = next(edge for edge in plan.outputs if edge.step_id == step_id)
     payload = encode_whole(Items(items, np.arange(seq, seq + len(items))), "in")
     return Packet(edge.dest, 0, 0, seq, payload)
@@ -82,25 +82,25 @@ WRITING = Writing("run", 7, 3)
 def test_each_sink_gets_all_of_a_task_s_items_once_in_order_of_position() -> None:
     plan = two_outputs()
     packets = [
-        bound_for(plan, "one", ["c", "d"], seq=2),
+        packet_for(plan, "one", ["c", "d"], seq=2),
         COUNTS,
-        bound_for(plan, "two", ["x"]),
-        bound_for(plan, "one", ["a", "b"]),
+        packet_for(plan, "two", ["x"]),
+        packet_for(plan, "one", ["a", "b"]),
     ]
-    made = list(write_outputs(plan, WRITING, packets))
+    outgoing = list(write_outputs(plan, WRITING, packets))
     assert Noting.written == [
         ("one", WriteContext("one", 7, 3, "run"), ["a", "b", "c", "d"]),
         ("two", WriteContext("two", 7, 3, "run"), ["x"]),
     ]
-    assert made[0] == COUNTS
-    assert [pickle.loads(one.payload) for one in made[1:]] == ["one: 4", "two: 1"]
-    assert [one.dest for one in made[1:]] == [edge.dest for edge in plan.outputs]
+    assert outgoing[0] == COUNTS
+    assert [pickle.loads(one.payload) for one in outgoing[1:]] == ["one: 4", "two: 1"]
+    assert [one.dest for one in outgoing[1:]] == [edge.dest for edge in plan.outputs]
 
 
 def test_nothing_is_written_before_all_of_it_is_there() -> None:
     plan = two_outputs()
     task = OutputTask(plan, WRITING)
-    assert list(task.keep([bound_for(plan, "one", ["a"]), COUNTS])) == [COUNTS]
+    assert list(task.keep([packet_for(plan, "one", ["a"]), COUNTS])) == [COUNTS]
     assert not Noting.written
     assert not task.is_done
     assert len(list(task.write())) == 1
@@ -111,25 +111,27 @@ def test_nothing_is_written_before_all_of_it_is_there() -> None:
 def test_a_task_that_has_failed_writes_nothing() -> None:
     plan = two_outputs()
     failure = Packet(ERROR, 0, 0, 0, encode_failure(StepError("map", "raised ValueError()")))
-    packets = [bound_for(plan, "one", ["a"]), failure, bound_for(plan, "two", ["b"])]
+    packets = [packet_for(plan, "one", ["a"]), failure, packet_for(plan, "two", ["b"])]
     assert list(write_outputs(plan, WRITING, packets)) == [failure]
     assert not Noting.written
 
 
 def test_what_is_written_elsewhere_goes_on_as_it_is() -> None:
     plan = two_outputs()
-    first, second = bound_for(plan, "one", ["a"]), bound_for(plan, "two", ["b"])
+    first, second = packet_for(plan, "one", ["a"]), packet_for(plan, "two", ["b"])
     writing = Writing("run", 7, 3, left_out=frozenset({first.dest}))
-    made = list(write_outputs(plan, writing, [first, second]))
-    assert made[0] == first
+    outgoing = list(write_outputs(plan, writing, [first, second]))
+    assert outgoing[0] == first
     assert [name for name, _, _ in Noting.written] == ["two"]
 
 
 def test_a_sink_that_fails_is_named() -> None:
     plan = two_outputs(Failing("two"))
-    made = list(write_outputs(plan, WRITING, [bound_for(plan, "two", ["b"])]))
-    assert [one.dest for one in made] == [ERROR]
-    assert str(decode_failure(made[0].payload)) == "step 'two': its sink raised OSError: no room"
+    outgoing = list(write_outputs(plan, WRITING, [packet_for(plan, "two", ["b"])]))
+    assert [one.dest for one in outgoing] == [ERROR]
+    assert (
+        str(decode_failure(outgoing[0].payload)) == "step 'two': its sink raised OSError: no room"
+    )
 
 
 # --- tasks of Spark ---------------------------------------------------------------------------
@@ -209,12 +211,12 @@ def last_level(monkeypatch: pytest.MonkeyPatch) -> SparkLevel:
     plan = compile_flow(flow)
     dest = plan.outputs[0].dest
 
-    def made(_plan: Plan, _level: int, _shards: int, shard: int, *_: Any) -> Iterator[Packet]:
+    def run_level(_plan: Plan, _level: int, _shards: int, shard: int, *_: Any) -> Iterator[Packet]:
         chunk = Pairs([f"k{shard}"], [shard], np.array([shard]))
         yield Packet(dest, shard, shard, 0, encode_whole(chunk, "count"))
         yield COUNTS
 
-    monkeypatch.setattr(spark_level, "run_level", made)
+    monkeypatch.setattr(spark_level, "run_level", run_level)
     monkeypatch.setattr(spark_level, "SparkStore", Mock())
     in_task(monkeypatch, 1, batch="0")
     layout = Layout(SHARDS, PARTITIONS, 1)

@@ -41,7 +41,7 @@ from tests.support.emitting import (
 from tests.support.sampling import sampled
 
 
-def emitted(t: TestDriver, *seconds: int) -> list[tuple[int, int]]:
+def emit_epoch(t: TestDriver, *seconds: int) -> list[tuple[int, int]]:
     """Send an epoch of values of one key, and return each emitted window's open second and sum."""
     t.send("in", records([("a", second) for second in seconds]))
     down = t.take("down")
@@ -97,22 +97,22 @@ def test_windows_emit_what_those_of_each_key_do_also_where_the_way_of_running_ch
 def test_windows_that_changed_emit_in_the_order_in_which_they_did_so_first() -> None:
     # epochs:  12 5 13 25  |  3  |  (nothing)
     with TestDriver(emitting(PATIENT, TumblingWindower("10s"), NUMBERS), now=START) as t:
-        assert emitted(t, 12, 5, 13, 25) == [(10, 25), (0, 5), (20, 25)]
-        assert emitted(t, 3) == [(0, 8)]
-        assert emitted(t) == []
+        assert emit_epoch(t, 12, 5, 13, 25) == [(10, 25), (0, 5), (20, 25)]
+        assert emit_epoch(t, 3) == [(0, 8)]
+        assert emit_epoch(t) == []
 
 
 def test_a_window_that_closes_in_the_epoch_that_changed_it_emits_once() -> None:
     with TestDriver(emitting(AT_ONCE, TumblingWindower("10s"), NUMBERS), now=START) as t:
-        assert emitted(t, 1, 12) == [(0, 1), (10, 12)]
-        assert emitted(t, 15, 25) == [(10, 27), (20, 25)]
+        assert emit_epoch(t, 1, 12) == [(0, 1), (10, 12)]
+        assert emit_epoch(t, 15, 25) == [(10, 27), (20, 25)]
 
 
 def test_every_value_emits_what_it_makes_of_its_windows_one_after_the_other() -> None:
     flow = emitting(PATIENT, SlidingWindower("20s", "10s"), NUMBERS, emit="update")
     with TestDriver(flow, now=START) as t:
-        assert emitted(t, 25, 12) == [(10, 25), (20, 25), (0, 12), (10, 37)]
-        assert emitted(t, 15) == [(0, 27), (10, 52)]
+        assert emit_epoch(t, 25, 12) == [(10, 25), (20, 25), (0, 12), (10, 37)]
+        assert emit_epoch(t, 15) == [(0, 27), (10, 52)]
         t.end()
         assert t.received("down") == []
 
@@ -129,11 +129,11 @@ def test_a_value_that_is_not_the_latest_leaves_the_timestamp_of_its_window() -> 
 def test_in_order_of_time_only_what_the_watermark_has_passed_has_changed_a_window() -> None:
     flow = emitting(EventClock("ts", "5s"), TumblingWindower("10s"), NUMBERS, ordered=True)
     with TestDriver(flow, now=START) as t:
-        assert emitted(t, 3, 7) == []
-        assert emitted(t, 9) == [(0, 3)]
+        assert emit_epoch(t, 3, 7) == []
+        assert emit_epoch(t, 9) == [(0, 3)]
 
 
-def run(logic: ShardLogic, at_second: int, *seconds: int) -> list[tuple[int, int]]:
+def run_epoch(logic: ShardLogic, at_second: int, *seconds: int) -> list[tuple[int, int]]:
     """Run an epoch of one key at a time, and return each window's open second and result."""
     values = records([("a", second) for second in seconds])
     order = np.arange(len(seconds))
@@ -159,10 +159,10 @@ def test_values_released_by_time_and_by_values_of_one_epoch_change_a_window_once
     lowering = config.lower()
     assert isinstance(lowering, OverColumns)
     logic = lowering.shard_logic()
-    assert run(logic, 0, 1, 2, 3, 12, 16) == []
+    assert run_epoch(logic, 0, 1, 2, 3, 12, 16) == []
     closed = [(-15, 3), (-10, 3), (-5, 4)]
-    assert run(logic, 19, 36) == [*closed, (0, 5), (5, 2), (10, 2), (15, 1)]
-    assert run(logic, 19, 36) == []
+    assert run_epoch(logic, 19, 36) == [*closed, (0, 5), (5, 2), (10, 2), (15, 1)]
+    assert run_epoch(logic, 19, 36) == []
 
 
 @pytest.mark.parametrize(

@@ -83,18 +83,18 @@ def test_a_function_of_the_value_may_ask_for_any_column() -> None:
 @pytest.mark.parametrize("emit", ["close", "update"])
 def test_what_is_not_fit_is_refused_with_the_record_that_holds_it(emit: str) -> None:
     step = Step(PATIENT, MINUTES, {"spread": StdDev("text")}, emit=emit)
-    said = []
+    messages = []
     for way in (as_records, as_dicts):
         with TestDriver(step.flow(), now=START) as t, pytest.raises(StepError) as raised:
             t.send("in", way(equal_rows(1, text=None) + equal_rows(1, text="much")))
-        said.append(str(raised.value))
+        messages.append(str(raised.value))
     with key_by_key(), TestDriver(step.flow(), now=START) as t:
         with pytest.raises(StepError) as raised:
             t.send("in", as_dicts(equal_rows(1, text=None) + equal_rows(1, text="much")))
-        said.append(str(raised.value))
-    assert len(set(said)) == 1
-    assert "StdDev('text') needs numbers, not 'much' (str)" in said[0]
-    assert "'text': 'much'" in said[0]
+        messages.append(str(raised.value))
+    assert len(set(messages)) == 1
+    assert "StdDev('text') needs numbers, not 'much' (str)" in messages[0]
+    assert "'text': 'much'" in messages[0]
 
 
 def test_a_field_that_no_record_has_is_nothing_to_aggregate() -> None:

@@ -223,7 +223,7 @@ def epoch_of(count: int, from_us: int) -> ShardRows:
     return ShardRows(pa.array(["a"]), np.array([count]), rows, rows, values)
 
 
-def asked(*ports: int) -> ShardEpoch:
+def epoch_reading(*ports: int) -> ShardEpoch:
     now = Moment(START_US)
     return ShardEpoch(now, now, end_of_input=False, wanted=frozenset(ports))
 
@@ -246,15 +246,15 @@ def test_values_of_many_windows_take_no_more_room_than_a_lot_of_them(
     # 10,000 values in 1,440 windows each: 14.4 million pairs, whose numbers alone are 115 MB.
     logic, rows = logic_of(DAY_OF_MINUTES, aggregator), epoch_of(10_000, START_US)
     with mock.patch.object(panes, "_LEAST", least):
-        assert room_for(lambda: logic.run(rows, asked(DOWN, CLOSED))) < 40 * MEGABYTE
+        assert room_for(lambda: logic.run(rows, epoch_reading(DOWN, CLOSED))) < 40 * MEGABYTE
 
 
 def test_values_that_miss_many_windows_take_no_room_where_nobody_asks_for_them() -> None:
     logic = logic_of(DAY_OF_MINUTES, Count())
-    logic.run(epoch_of(1, START_US), asked())
+    logic.run(epoch_of(1, START_US), epoch_reading())
     two_days_us = 2 * 86_400_000_000
     late = epoch_of(10_000, START_US - two_days_us)
     unread: list[int] = []
-    room = room_for(lambda: unread.extend(logic.run(late, asked(DOWN)).unread))
+    room = room_for(lambda: unread.extend(logic.run(late, epoch_reading(DOWN)).unread))
     assert unread[LATE] == 10_000
     assert room < 40 * MEGABYTE

@@ -57,7 +57,7 @@ FIGURES = {
 }
 
 
-def said(t: TestDriver, *seconds: int) -> list[tuple[int, Any]]:
+def emit_epoch(t: TestDriver, *seconds: int) -> list[tuple[int, Any]]:
     """Send an epoch of values of one key; return the id in seconds and sum of each session."""
     t.send("in", records([("a", second) for second in seconds]))
     down = t.take("down")
@@ -125,9 +125,9 @@ def _play(t: TestDriver, epoch: list[tuple[str, int]], time_passes: bool) -> Non
 def test_what_had_been_said_is_taken_back_before_the_value_that_joins_two_sessions() -> None:
     # gap 5:   10 . . . . 20   then 15, then 16
     with TestDriver(emitting(PATIENT, GAP_5, NUMBERS, emit="update"), now=START) as t:
-        assert said(t, 10, 20) == [(10, 10), (20, 20)]
-        assert said(t, 15) == [(20, Retracted(20)), (10, 45)]
-        assert said(t, 16) == [(10, 61)]
+        assert emit_epoch(t, 10, 20) == [(10, 10), (20, 20)]
+        assert emit_epoch(t, 15) == [(20, Retracted(20)), (10, 45)]
+        assert emit_epoch(t, 16) == [(10, 61)]
         t.end()
         assert t.received("down") == []
 
@@ -135,46 +135,46 @@ def test_what_had_been_said_is_taken_back_before_the_value_that_joins_two_sessio
 def test_a_session_that_never_said_anything_is_not_taken_back() -> None:
     # epochs:  10  |  20 15
     with TestDriver(emitting(PATIENT, GAP_5, NUMBERS), now=START) as t:
-        assert said(t, 10) == [(10, 10)]
-        assert said(t, 20, 15) == [(10, 45)]
+        assert emit_epoch(t, 10) == [(10, 10)]
+        assert emit_epoch(t, 20, 15) == [(10, 45)]
     # epochs:  10 20  |  15
     with TestDriver(emitting(PATIENT, GAP_5, NUMBERS), now=START) as t:
-        assert said(t, 10, 20) == [(10, 10), (20, 20)]
-        assert said(t, 15) == [(20, Retracted(20)), (10, 45)]
+        assert emit_epoch(t, 10, 20) == [(10, 10), (20, 20)]
+        assert emit_epoch(t, 15) == [(20, Retracted(20)), (10, 45)]
 
 
 def test_what_is_taken_back_is_what_was_said_before_the_epoch_that_joined_them() -> None:
     # epochs:  10 20  |  22 15: that 22 had joined 20 was never said
     with TestDriver(emitting(PATIENT, GAP_5, NUMBERS), now=START) as t:
-        said(t, 10, 20)
-        assert said(t, 22, 15) == [(20, Retracted(20)), (10, 67)]
+        emit_epoch(t, 10, 20)
+        assert emit_epoch(t, 22, 15) == [(20, Retracted(20)), (10, 67)]
 
 
 def test_what_is_taken_back_comes_among_what_closes_as_the_watermark_passes() -> None:
     # wait 20, gap 5; 0 16 22 take the watermark to 2, and 30 to 10, past the end of 0..0
     flow = emitting(EventClock("ts", "20s"), GAP_5, NUMBERS)
     with TestDriver(flow, now=START) as t:
-        said(t, 0, 16, 22)
-        assert said(t, 30, 19) == [(0, 0), (22, Retracted(22)), (30, 30), (16, 57)]
+        emit_epoch(t, 0, 16, 22)
+        assert emit_epoch(t, 30, 19) == [(0, 0), (22, Retracted(22)), (30, 30), (16, 57)]
     with TestDriver(flow, now=START) as t:
-        said(t, 0, 16, 22)
-        assert said(t, 19, 30) == [(22, Retracted(22)), (0, 0), (16, 57), (30, 30)]
+        emit_epoch(t, 0, 16, 22)
+        assert emit_epoch(t, 19, 30) == [(22, Retracted(22)), (0, 0), (16, 57), (30, 30)]
 
 
 def test_what_closes_at_the_very_watermark_at_which_something_is_taken_back_goes_first() -> None:
     # wait 20, gap 5, a gap being enough; 30 takes the watermark to 10, at which 5..5 closes
     windower = SessionWindower("5s", inclusive=False)
     with TestDriver(emitting(EventClock("ts", "20s"), windower, NUMBERS), now=START) as t:
-        said(t, 5, 16, 22)
-        assert said(t, 30, 19) == [(5, 5), (22, Retracted(22)), (30, 30), (16, 57)]
+        emit_epoch(t, 5, 16, 22)
+        assert emit_epoch(t, 30, 19) == [(5, 5), (22, Retracted(22)), (30, 30), (16, 57)]
 
 
 def test_what_is_taken_back_at_one_watermark_is_so_as_the_values_come() -> None:
     # epochs:  10 20 40 50  |  21, then 45 makes 40 and 50 one, then 15 does so with 10 and 20
     with TestDriver(emitting(PATIENT, GAP_5, NUMBERS), now=START) as t:
-        said(t, 10, 20, 40, 50)
-        back = [(50, Retracted(50)), (20, Retracted(20))]
-        assert said(t, 21, 45, 15) == [*back, (40, 135), (10, 66)]
+        emit_epoch(t, 10, 20, 40, 50)
+        retractions = [(50, Retracted(50)), (20, Retracted(20))]
+        assert emit_epoch(t, 21, 45, 15) == [*retractions, (40, 135), (10, 66)]
 
 
 def test_what_a_session_had_taken_in_goes_with_it_into_another() -> None:
@@ -191,19 +191,19 @@ def test_what_a_session_had_taken_in_goes_with_it_into_another() -> None:
 def test_what_a_session_took_in_does_not_say_when_it_changed_first() -> None:
     # epochs:  10 30  |  20, of its own; then 32 joins 30; then 15 makes 10 and 20 one
     with TestDriver(emitting(PATIENT, GAP_5, NUMBERS), now=START) as t:
-        said(t, 10, 30)
-        assert said(t, 20, 32, 15) == [(30, 62), (10, 45)]
+        emit_epoch(t, 10, 30)
+        assert emit_epoch(t, 20, 32, 15) == [(30, 62), (10, 45)]
 
 
 def test_only_keys_that_take_something_back_leave_the_columns() -> None:
     # b's session at 10 closes in the epoch in which a takes one back
     logic = logic_that_emits("epoch")
-    run(logic, a=[10, 20], b=[10])
-    back, closing, changed = run(logic, a=[15], b=[100]).chunks[DOWN]
-    assert isinstance(back, Pairs)
+    run_epoch(logic, a=[10, 20], b=[10])
+    retractions, closing, changed = run_epoch(logic, a=[15], b=[100]).chunks[DOWN]
+    assert isinstance(retractions, Pairs)
     assert isinstance(closing, KeyedRecords)
     assert isinstance(changed, KeyedRecords)
-    assert back.keys == ["a"]
+    assert retractions.keys == ["a"]
     assert closing.keys.to_pylist() == ["b"]
     assert changed.keys.to_pylist() == ["a", "b"]
 
@@ -213,42 +213,42 @@ def test_what_was_open_while_sessions_emitted_at_the_close_alone_is_not_taken_ba
     emit: str,
 ) -> None:
     before, after = logic_that_emits("close"), logic_that_emits(emit)
-    assert counted(run(before, a=[10, 20])) == []
-    carry(before, after)
-    assert counted(run(after, a=[15])) == [(10, 3)]
+    assert counts_by_session(run_epoch(before, a=[10, 20])) == []
+    copy_state(before, after)
+    assert counts_by_session(run_epoch(after, a=[15])) == [(10, 3)]
 
 
 def test_keys_that_join_others_bring_what_they_have_said() -> None:
     before, after = logic_that_emits("epoch"), logic_that_emits("epoch")
-    run(before, b=[10, 20])
-    run(after, a=[10, 20])
-    carry(before, after)
-    back = [(20, Retracted(1)), (20, Retracted(1))]
-    assert counted(run(after, a=[15], b=[15])) == [*back, (10, 3), (10, 3)]
+    run_epoch(before, b=[10, 20])
+    run_epoch(after, a=[10, 20])
+    copy_state(before, after)
+    retractions = [(20, Retracted(1)), (20, Retracted(1))]
+    assert counts_by_session(run_epoch(after, a=[15], b=[15])) == [*retractions, (10, 3), (10, 3)]
 
 
 def test_a_key_taken_out_of_its_segment_has_said_what_it_had() -> None:
     before, after = logic_that_emits("epoch"), logic_that_emits("epoch")
-    run(before, a=[10, 20], b=[10])
-    for _, alone, _ in split_by_key(SegmentContent.decode(dumped(before))):
+    run_epoch(before, a=[10, 20], b=[10])
+    for _, alone, _ in split_by_key(SegmentContent.decode(state_bytes(before))):
         after.load(alone)
-    assert counted(run(after, a=[15])) == [(20, Retracted(1)), (10, 3)]
+    assert counts_by_session(run_epoch(after, a=[15])) == [(20, Retracted(1)), (10, 3)]
 
 
 def test_what_has_been_said_is_taken_back_by_a_run_that_goes_on() -> None:
     before, after = logic_that_emits("epoch"), logic_that_emits("epoch")
-    assert counted(run(before, a=[10, 20])) == [(10, 1), (20, 1)]
-    carry(before, after)
-    assert counted(run(after, a=[15])) == [(20, Retracted(1)), (10, 3)]
+    assert counts_by_session(run_epoch(before, a=[10, 20])) == [(10, 1), (20, 1)]
+    copy_state(before, after)
+    assert counts_by_session(run_epoch(after, a=[15])) == [(20, Retracted(1)), (10, 3)]
 
 
 def test_what_changed_while_sessions_emitted_at_the_close_alone_is_not_taken_back() -> None:
     first, then, last = (logic_that_emits(emit) for emit in ("epoch", "close", "epoch"))
-    run(first, a=[10, 20])
-    carry(first, then)
-    run(then, a=[21])
-    carry(then, last)
-    assert counted(run(last, a=[15])) == [(10, 4)]
+    run_epoch(first, a=[10, 20])
+    copy_state(first, then)
+    run_epoch(then, a=[21])
+    copy_state(then, last)
+    assert counts_by_session(run_epoch(last, a=[15])) == [(10, 4)]
 
 
 def logic_that_emits(emit: Any) -> ShardLogic:
@@ -260,7 +260,7 @@ def logic_that_emits(emit: Any) -> ShardLogic:
     return lowering.shard_logic()
 
 
-def run(logic: ShardLogic, **seconds: list[int]) -> ShardOutput:
+def run_epoch(logic: ShardLogic, **seconds: list[int]) -> ShardOutput:
     """An epoch of values of some keys."""
     values = records([(key, second) for key, of_key in seconds.items() for second in of_key])
     order = np.arange(values.num_rows)
@@ -270,7 +270,7 @@ def run(logic: ShardLogic, **seconds: list[int]) -> ShardOutput:
     return logic.run(rows, ShardEpoch(moment, moment, False, WANTED))
 
 
-def counted(made: ShardOutput) -> list[tuple[int, Any]]:
+def counts_by_session(made: ShardOutput) -> list[tuple[int, Any]]:
     """Return each session that one key has emitted, as its id in seconds, with its count."""
     return [
         ((window.window_id - START_US) // 1_000_000, value)
@@ -279,12 +279,12 @@ def counted(made: ShardOutput) -> list[tuple[int, Any]]:
     ]
 
 
-def carry(before: ShardLogic, after: ShardLogic) -> None:
+def copy_state(before: ShardLogic, after: ShardLogic) -> None:
     """Load the state of `before` into `after`."""
-    after.load(dumped(before))
+    after.load(state_bytes(before))
 
 
-def dumped(logic: ShardLogic) -> bytes:
+def state_bytes(logic: ShardLogic) -> bytes:
     """All that is kept, as one segment."""
     (segment,) = logic.dump(np.zeros(len(logic.keys()), np.int64), [0])
     assert segment.content is not None

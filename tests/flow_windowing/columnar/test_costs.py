@@ -168,12 +168,12 @@ def test_closing_a_window_does_not_look_at_all_that_are_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # 2 000 windows are open at any time, and each value closes one
-    asked = 0
+    calls = 0
     closed_at_us = AlignedLogic.closed_at_us
 
     def counting(self: AlignedLogic, window_id: int) -> int:
-        nonlocal asked
-        asked += 1
+        nonlocal calls
+        calls += 1
         return closed_at_us(self, window_id)
 
     monkeypatch.setattr(AlignedLogic, "closed_at_us", counting)
@@ -181,5 +181,5 @@ def test_closing_a_window_does_not_look_at_all_that_are_open(
     one = OneKey(collecting(clock, TumblingWindower("1s"), ordered=False))
     one.epoch(range(6_000), Moment(0))
     # a value's own window, the next to close, and a search among 2 000
-    assert asked <= 6_000 * 20
+    assert calls <= 6_000 * 20
     assert len(one.heard.closed) == 4_000 - 1

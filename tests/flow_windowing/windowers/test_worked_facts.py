@@ -144,7 +144,7 @@ def test_both_bounds_of_an_event_sliding_window_belong_to_it_until_the_watermark
     assert windows(out) == [(0, 10, ["a"]), (10, 20, ["a", "b", "c"])]
 
 
-def counted(windower: Any, **options: Any) -> Received:
+def count_windows(windower: Any, **options: Any) -> Received:
     return play(windower, [(number, 100 - number) for number in range(1, 7)], **options)
 
 
@@ -153,19 +153,19 @@ def test_count_windows_overlap_and_the_last_stay_open() -> None:
     # |-----|
     #     |-----|
     #         |...
-    out = counted(win.CountWindower(4, step=2), ordered=False)
+    out = count_windows(win.CountWindower(4, step=2), ordered=False)
     assert windows(out) == [(96, 99, [1, 2, 3, 4]), (94, 97, [3, 4, 5, 6])]
     assert [one.window_id for one in out["closed"]["k"]] == [0, 1]
 
 
 def test_what_is_left_of_count_windows_at_the_end_when_asked_for() -> None:
-    out = counted(win.CountWindower(4, step=2, partial=True), ordered=False)
+    out = count_windows(win.CountWindower(4, step=2, partial=True), ordered=False)
     assert [held for _, _, held in windows(out)] == [[1, 2, 3, 4], [3, 4, 5, 6], [5, 6]]
 
 
 def test_count_windows_with_gaps() -> None:
     # 1 2 | 3 | 4 5 | 6
-    out = counted(win.CountWindower(2, step=3), ordered=False)
+    out = count_windows(win.CountWindower(2, step=3), ordered=False)
     assert [held for _, _, held in windows(out)] == [[1, 2], [4, 5]]
     assert [(late.value[0], late.reason) for late in out["late"]["k"]] == [
         (3, LateReason.GAP),
@@ -175,7 +175,7 @@ def test_count_windows_with_gaps() -> None:
 
 def test_ordered_values_are_counted_in_order_of_time() -> None:
     # times run backwards, so that the last to arrive is the first to be counted
-    out = counted(win.CountWindower(3))
+    out = count_windows(win.CountWindower(3))
     assert [held for _, _, held in windows(out)] == [[6, 5, 4], [3, 2, 1]]
 
 

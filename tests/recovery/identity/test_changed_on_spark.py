@@ -117,11 +117,11 @@ def test_an_input_may_go_that_an_epoch_in_hand_was_to_read(
     with pytest.raises(StepError, match="two is down"):
         run_with("ab|a", two="ab", mapper=failing)
     assert run_with("ab|a") == [("a", ("one", 1)), ("a", ("one", 2)), ("b", ("one", 1))]
-    said = [
+    messages = [
         record.getMessage() for record in caplog.records if "was removed or reset" in record.msg
     ]
-    assert len(said) == 1
-    assert "input 'two' was removed or reset: skipping its records" in said[0]
+    assert len(messages) == 1
+    assert "input 'two' was removed or reset: skipping its records" in messages[0]
     assert run_with("ab|a", two="ab") == [("a", ("two", 3)), ("b", ("two", 2))]
     assert verify(case.path, spark=spark) == []
 
@@ -233,5 +233,5 @@ def test_an_input_that_was_read_afresh_comes_back_where_it_was(
         [("c", ("two", 1))],
         [("c", ("one", 2)), ("d", ("one", 1))],
     ]
-    said = "step 'one' is back: it is read from where it was left"
-    assert [one.getMessage().endswith(said) for one in caplog.records].count(True) == 1
+    messages = "step 'one' is back: it is read from where it was left"
+    assert [one.getMessage().endswith(messages) for one in caplog.records].count(True) == 1

@@ -195,7 +195,7 @@ def test_streaming_data_frames_stay_as_they_are_and_in_their_order(spark: SparkS
     config.admit(older, reading("a", "b"))
 
 
-def admitted(config: RecoveryConfig, *flows: Dataflow) -> Any:
+def admit_all(config: RecoveryConfig, *flows: Dataflow) -> Any:
     """Admit flows to one checkpoint, one after the other, and return the last admission."""
     kept = None
     for flow in flows:
@@ -207,7 +207,7 @@ def admitted(config: RecoveryConfig, *flows: Dataflow) -> Any:
 def test_a_flow_that_does_not_fit_is_told_what_may_be_done() -> None:
     config = RecoveryConfig("there")
     with pytest.raises(CheckpointError) as caught:
-        admitted(config, flow_of(hourly()), flow_of(hourly(windower=TumblingWindower("30m"))))
+        admit_all(config, flow_of(hourly()), flow_of(hourly(windower=TumblingWindower("30m"))))
     assert str(caught.value).splitlines() == [
         "checkpoint there does not fit the flow as it is now:",
         "  step 'hourly': windower.length was '1h' and is '30m'",
@@ -241,8 +241,8 @@ def test_a_step_is_reset_once_however_often_it_is_asked_for() -> None:
 def test_the_state_of_a_removed_step_is_dropped_only_when_told() -> None:
     before, now = flow_of(totals(max), hourly()), flow_of(totals(max))
     with pytest.raises(CheckpointError, match=r"on_removed='drop'"):
-        admitted(RecoveryConfig("there"), before, now)
-    admission = admitted(RecoveryConfig("there", on_removed="drop"), before, now)
+        admit_all(RecoveryConfig("there"), before, now)
+    admission = admit_all(RecoveryConfig("there", on_removed="drop"), before, now)
     assert admission.dropped == ("hourly",)
 
 
@@ -277,7 +277,7 @@ def test_an_input_that_is_gone_is_remembered_and_goes_on_when_it_is_back() -> No
 
 def test_what_cannot_be_reset_is_an_error() -> None:
     with pytest.raises(FlowBuildError, match=r"'nothing', which keeps nothing; .*: 'in', 'hourly'"):
-        admitted(RecoveryConfig("there", reset_steps=["nothing"]), flow_of(hourly()))
+        admit_all(RecoveryConfig("there", reset_steps=["nothing"]), flow_of(hourly()))
 
 
 @pytest.mark.parametrize(

@@ -43,11 +43,11 @@ def test_wherever_it_is_cut_off_a_run_could_go_on(commits: Sequence[int]) -> Non
     logs = Logs(range(6), commits)
     for name in list(_logs(logs.checkpoint(), [3, 4, 5])):
         logs.remove(name)
-        left = logs.checkpoint()
-        last = left.committed[-1]
-        assert left.committed == list(range(last + 1))
-        assert left.begun in (None, last + 1)
-        assert left.logged == list(range(last + (1 if left.begun is None else 2)))
+        remaining = logs.checkpoint()
+        last = remaining.committed[-1]
+        assert remaining.committed == list(range(last + 1))
+        assert remaining.begun in (None, last + 1)
+        assert remaining.logged == list(range(last + (1 if remaining.begun is None else 2)))
     assert (logs.checkpoint().committed, logs.checkpoint().begun) == ([0, 1, 2], None)
 
 

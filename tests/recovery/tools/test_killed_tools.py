@@ -43,20 +43,20 @@ class Killer:
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, at: int, after: bool) -> None:
-        self.left, self.after, self.fell = at, after, False
+        self.steps_left, self.after, self.struck = at, after, False
         for owner, name in CHANGING:
             monkeypatch.setattr(owner, name, self._fatal(getattr(owner, name)))
 
     def _fatal(self, method: Callable[..., Any]) -> Callable[..., Any]:
         def changed(files: Any, name: str, *arguments: Any) -> Any:
-            if name.startswith(LOCKS) or self.fell:
+            if name.startswith(LOCKS) or self.struck:
                 return method(files, name, *arguments)
-            self.left -= 1
-            self.fell = self.left == 0
-            if self.fell and not self.after:
+            self.steps_left -= 1
+            self.struck = self.steps_left == 0
+            if self.struck and not self.after:
                 raise Killed
             found = method(files, name, *arguments)
-            if self.fell:
+            if self.struck:
                 raise Killed
             return found
 
@@ -72,7 +72,7 @@ def kills(tool: Callable[[], Any], afresh: Callable[[], None]) -> Iterator[tuple
                 killer = Killer(monkeypatch, at, after)
                 with contextlib.suppress(Killed):
                     tool()
-            if not killer.fell:
+            if not killer.struck:
                 break
             yield at, after
 
@@ -98,9 +98,9 @@ def test_a_rewind_that_was_killed_is_finished_before_anything_else(
     rewind(copied, 1, yes=True, spark=spark)
     whole = content(copied)
     assert status(copied, spark=spark).epochs == (0, 1)
-    seen = 0
+    kill_count = 0
     for at, after in kills(lambda: rewind(copied, 1, yes=True, spark=spark), afresh):
-        seen += 1
+        kill_count += 1
         cut_off = (copied / "change.json").exists()
         if cut_off and at % 3 == 0:
             with pytest.raises(CheckpointError, match=r"recovery rewind .* --epoch 1 --yes"):
@@ -110,7 +110,7 @@ def test_a_rewind_that_was_killed_is_finished_before_anything_else(
             assert "tool was cut off" in str(verify(copied, spark=spark)[0])
         rewind(copied, 1, yes=True, spark=spark)
         assert content(copied) == whole, (at, after)
-    assert seen > 10
+    assert kill_count > 10
 
 
 @pytest.mark.parametrize("tool", [rescale, relocate])

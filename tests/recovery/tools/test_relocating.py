@@ -80,10 +80,10 @@ def test_a_checkpoint_that_was_moved_is_refused_until_it_is_told_where_it_is(
 
     with pytest.raises(CheckpointError) as caught:
         case.run(path)
-    said = str(caught.value)
-    assert f"{METADATA} names file:{made}/spark/state/0/_stateSchema/" in said
-    assert f"not there: the checkpoint was moved: python -m recovery relocate {path}" in said
-    assert f"names {made}/inputs/a%20frame/part-00000" in said
+    message = str(caught.value)
+    assert f"{METADATA} names file:{made}/spark/state/0/_stateSchema/" in message
+    assert f"not there: the checkpoint was moved: python -m recovery relocate {path}" in message
+    assert f"names {made}/inputs/a%20frame/part-00000" in message
     assert {one.way_out for one in verify(path, spark=spark)} == {
         f"python -m recovery relocate {path}"
     }

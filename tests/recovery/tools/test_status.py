@@ -95,8 +95,8 @@ def test_says_that_an_epoch_was_begun_and_not_finished(spark: SparkSession, tmp_
     found = status(path, spark=spark)
     assert (found.epochs, found.last, found.begun) == ((0,), 0, 1)
     assert found.sources[0].offset == 2
-    said = "epoch 1 was begun and not finished: the next run does it again"
-    assert said in str(found)
+    message = "epoch 1 was begun and not finished: the next run does it again"
+    assert message in str(found)
 
 
 def test_a_checkpoint_without_a_finished_epoch_has_no_state(

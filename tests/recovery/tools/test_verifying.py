@@ -147,9 +147,9 @@ def test_a_changelog(
     copied: Path, spark: SparkSession, damage: Callable[[Path], str], epoch: int
 ) -> None:
     file = state_file(copied, epoch, "changelog")
-    said = damage(file)
+    message = damage(file)
     problem = only(verify(copied, spark=spark))
-    assert (problem.file, problem.problem) == (name_in(copied, file), said)
+    assert (problem.file, problem.problem) == (name_in(copied, file), message)
     assert problem.way_out.endswith(f"--epoch {epoch - 1}")
 
 
@@ -171,9 +171,9 @@ def test_the_snapshot_that_changelogs_go_on_from(
     copied: Path, spark: SparkSession, damage: Callable[[Path], str]
 ) -> None:
     file = state_file(copied, 0, "zip")
-    said = damage(file)
+    message = damage(file)
     problem = only(verify(copied, spark=spark))
-    assert (problem.file, problem.problem) == (name_in(copied, file), said)
+    assert (problem.file, problem.problem) == (name_in(copied, file), message)
     assert "put it back from a copy" in problem.way_out
 
 
@@ -198,9 +198,9 @@ def test_a_file_that_a_snapshot_lists(
     copied: Path, spark: SparkSession, damage: Callable[[Path], str]
 ) -> None:
     file = shared_file(copied)
-    said = damage(file)
+    message = damage(file)
     problem = only(verify(copied, spark=spark))
-    assert (problem.file, problem.problem) == (name_in(copied, file), said)
+    assert (problem.file, problem.problem) == (name_in(copied, file), message)
 
 
 def test_what_says_how_the_state_is_kept(copied: Path, spark: SparkSession) -> None:

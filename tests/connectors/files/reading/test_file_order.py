@@ -60,7 +60,7 @@ class Lengths(Cuts):
     whole: frozenset[int] = frozenset()
     least_split: int = 1
     least_piece: int = 1
-    asked: list[int] = field(default_factory=list)
+    listings: list[int] = field(default_factory=list)
 
     def length(self, file: File) -> int:
         self.asked.append(int(file.path))
@@ -118,7 +118,7 @@ def units(planned: Slice) -> dict[int, list[tuple[int, int, int]]]:
     return found
 
 
-def begun(planned: Slice) -> dict[int, int]:
+def units_by_file(planned: Slice) -> dict[int, int]:
     """Units that a slice reads, by file."""
     return {part: sum(end - at for _, at, end in read) for part, read in units(planned).items()}
 
@@ -179,7 +179,7 @@ def test_in_parallel_each_unit_is_read_once_and_each_file_in_order(
         for start, planned in slices(case.planner):
             starts.append((start, dict(at)))
             read_in_parallel(planned, at)
-            sizes = begun(planned)
+            sizes = units_by_file(planned)
             assert len(sizes) <= max(parallelism, per_epoch // least_piece)
             assert sum(sizes.values()) <= per_epoch or whole & sizes.keys()
             assert len(planned.end["open"]) <= most_open
@@ -214,7 +214,7 @@ def test_files_side_by_side_share_an_epoch() -> None:
     case.cuts.least_piece = 10
     planned = case.planner.next(None)
     assert planned is not None
-    assert begun(planned) == {0: 10, 1: 30}
+    assert units_by_file(planned) == {0: 10, 1: 30}
     assert planned.end == {"started": 2, "open": [[0, 10], [1, 30]]}
     assert list(planned.behind) == [0, 1]
 
@@ -239,18 +239,18 @@ def test_the_file_furthest_behind_in_event_time_is_read_first() -> None:
     for _ in range(2):
         planned = planner.next(start)
         assert planned is not None
-        assert begun(planned) == {0: 10, 1: 10}
+        assert units_by_file(planned) == {0: 10, 1: 10}
         start = planned.end
         at = dict(start["open"])
         planner.hear({0: at[0], 1: at[1] * 100})
     planned = planner.next(start)
     assert planned is not None
-    assert begun(planned) == {0: 20}
+    assert units_by_file(planned) == {0: 20}
 
 
 def test_where_an_epoch_has_not_room_for_all_files_they_take_turns() -> None:
     case = Case("parallel", Lengths([30] * 4, least_piece=10), 20)
-    read = [sorted(begun(planned)) for _, planned in slices(case.planner)]
+    read = [sorted(units_by_file(planned)) for _, planned in slices(case.planner)]
     assert read == [[0, 1], [2, 3]] * 3
 
 
@@ -261,12 +261,12 @@ def test_a_file_that_has_brought_nothing_goes_before_those_that_have() -> None:
     planned = case.planner.next(start)
     assert planned is not None
     # File 2 is at the beginning of time, and file 1 before the others.
-    assert sorted(begun(planned)) == [1, 2]
+    assert sorted(units_by_file(planned)) == [1, 2]
 
 
 def test_files_that_cannot_be_cut_are_read_whole_and_no_more_of_them_than_fill_an_epoch() -> None:
     case = Case("parallel", Lengths([30] * 10, whole=frozenset(range(10))), 50)
-    assert [begun(planned) for _, planned in slices(case.planner)] == [
+    assert [units_by_file(planned) for _, planned in slices(case.planner)] == [
         {n: 30, n + 1: 30} for n in range(0, 10, 2)
     ]
 
@@ -274,7 +274,7 @@ def test_files_that_cannot_be_cut_are_read_whole_and_no_more_of_them_than_fill_a
 def test_a_file_that_cannot_be_cut_leaves_less_of_an_epoch_for_the_others() -> None:
     planned = Case("parallel", Lengths([30, 100], whole=frozenset([0])), 40).planner.next(None)
     assert planned is not None
-    assert begun(planned) == {0: 30, 1: 10}
+    assert units_by_file(planned) == {0: 30, 1: 10}
 
 
 def test_an_epoch_reads_no_more_files_than_it_may_have_splits() -> None:
@@ -288,7 +288,7 @@ def test_a_bounded_number_of_files_is_open_and_the_others_are_behind(
     monkeypatch.setattr(parallel_planning, "MOST_OPEN", 2)
     planned = Case("parallel", [10] * 5, 8).planner.next(None)
     assert planned is not None
-    assert begun(planned) == {0: 4, 1: 4}
+    assert units_by_file(planned) == {0: 4, 1: 4}
     assert list(planned.behind) == [0, 1, 2, 3, 4]
 
 
@@ -298,7 +298,7 @@ def test_many_files_without_units_do_not_hide_those_after_them(
     monkeypatch.setattr(parallel_planning, "MOST_OPEN", 2)
     case = Case("parallel", [0, 0, 0, 0, 7, 0, 0, 0], 10)
     ((_, planned),) = slices(case.planner)
-    assert begun(planned) == {4: 7}
+    assert units_by_file(planned) == {4: 7}
     assert (planned.end, planned.behind) == ({"started": 8, "open": []}, ())
 
 
@@ -361,15 +361,15 @@ def test_the_time_of_the_last_listing_counts_and_not_that_of_a_plan_without_one(
     order: FileOrder,
 ) -> None:
     case = Case(order, [5] * 9, 100, appeared=0, follow=True)
-    asked = Asker(case)
+    listings = Listings(case)
     # The listing of the planner's start belongs to no time that the planner knows.
-    assert asked.at(0.5, appeared=0) == (None, None)
-    assert asked.at(1.0, appeared=2) == ([0, 1], 1.0)
-    assert asked.at(1.5, appeared=3) == (None, 1.0)
-    assert asked.at(2.0, appeared=3) == ([2], 2.0)
-    assert asked.at(2.5, appeared=3) == (None, 2.0)
-    assert asked.at(3.0, appeared=3) == (None, 3.0)
-    assert asked.at(3.5, appeared=4) == (None, 3.0)
+    assert listings.at(0.5, appeared=0) == (None, None)
+    assert listings.at(1.0, appeared=2) == ([0, 1], 1.0)
+    assert listings.at(1.5, appeared=3) == (None, 1.0)
+    assert listings.at(2.0, appeared=3) == ([2], 2.0)
+    assert listings.at(2.5, appeared=3) == (None, 2.0)
+    assert listings.at(3.0, appeared=3) == (None, 3.0)
+    assert listings.at(3.5, appeared=4) == (None, 3.0)
 
 
 #  seconds                1      2      3      4      5      6
@@ -383,16 +383,16 @@ def test_with_a_backlog_the_time_is_that_of_the_newest_listing_all_of_which_is_r
     order: FileOrder,
 ) -> None:
     case = Case(order, Lengths([10] * 3, least_piece=5), 5, appeared=0, follow=True)
-    asked = Asker(case)
+    listings = Listings(case)
     if order == "sequence":
         expected = [([0], None), ([0], 1), ([1], 1), ([1], 2), ([2], 2), ([2], 6)]
     else:
         # A file that has just appeared goes before those of which something is read.
         expected = [([0], None), ([1], None), ([2], None), ([0], 1), ([1], 2), ([2], 6)]
-    assert [asked.at(now, min(now, 3)) for now in range(1, 7)] == expected
+    assert [listings.at(now, min(now, 3)) for now in range(1, 7)] == expected
 
 
-class Asker:
+class Listings:
     """Asks a planner for slices and times, as an engine does."""
 
     def __init__(self, case: Case) -> None:

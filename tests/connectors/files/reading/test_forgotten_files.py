@@ -147,14 +147,14 @@ def test_a_file_that_comes_back_after_it_was_forgotten_is_reported_and_not_read(
     follower.put("never seen", day=0.5)
     follower.put("in time", day=1.5)
     assert follower.read() == ["in time"]
-    (said,) = caplog.records
-    assert said.levelno == logging.WARNING
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
     assert re.fullmatch(
         rf"2 files are not read, such as {follower.home}/(never seen|old): not newer than files of "
         r"that directory that were read, removed and forgotten \(late_files=7d\), so it may be one "
         r"of them, put back; late files in this run: 2\. To have a file read, give it a new "
         r"modification time \(touch\)",
-        said.getMessage(),
+        record.getMessage(),
     )
     planner = follower.planner
     assert planner is not None
@@ -272,9 +272,9 @@ def test_a_compacted_file_is_not_new_because_it_is_reached_by_another_name(tmp_p
 
 @pytest.mark.parametrize("compacted", [False, True])
 @pytest.mark.parametrize("path", ["in", "in/a.txt", "in/*.txt", "in/**/*.txt", "link/*.txt"])
-@pytest.mark.parametrize("gone", ["directory", "files"])
+@pytest.mark.parametrize("missing", ["directory", "files"])
 def test_a_bounded_source_goes_on_where_all_that_it_read_is_gone(
-    tmp_path: Path, compacted: bool, path: str, gone: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, compacted: bool, path: str, missing: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     home = tmp_path / "in"
     (tmp_path / "link").symlink_to(home)
@@ -286,7 +286,7 @@ def test_a_bounded_source_goes_on_where_all_that_it_read_is_gone(
     if compacted:
         source.planner(log, 1).release(first.ends[-1], NOW_US)
         assert log.summary() is not None
-    shutil.rmtree(home) if gone == "directory" else (home / "a.txt").unlink()
+    shutil.rmtree(home) if missing == "directory" else (home / "a.txt").unlink()
     assert run(source, log=log, start=first.ends[-1]).items == []
     assert caplog.messages == [
         f"no file matches '{tmp_path / path}' any more: files that an earlier run listed there "
@@ -360,13 +360,13 @@ def test_each_file_is_read_once_whatever_comes_and_goes(
     follower.read()
     for number, step in enumerate([*steps, "read", "restart", "read"]):
         day += 3
-        there = set(follower.lines) - set(removed)
+        present = set(follower.lines) - set(removed)
         match step:
             case "add":
                 follower.put(f"{number}", day)
                 added.append(f"{number}")
-            case "remove" if there:
-                removed.append(min(there))
+            case "remove" if present:
+                removed.append(min(present))
                 (home / removed[-1]).unlink()
             case "put back" if removed:
                 name = removed.pop()

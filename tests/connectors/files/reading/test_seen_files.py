@@ -26,7 +26,7 @@ def expire(seen: SeenFiles, before_ns: int, *present: str) -> None:
     seen.expire(before_ns, mask)
 
 
-def has(seen: SeenFiles, *paths: str) -> list[bool]:
+def contains(seen: SeenFiles, *paths: str) -> list[bool]:
     return [bool(row >= 0) for row in seen.find([digest_of("", path) for path in paths])]
 
 
@@ -34,13 +34,13 @@ def test_a_name_is_found_by_store_and_path_alone() -> None:
     seen = seen_of(("bucket/in/a", 5), ("bucket/in/b", 6), store="s3://bucket")
     seen.add([("s3a://bucket", "bucket/in/a", 9), ("", "/in/a", 7)])
     assert len(seen) == 3
-    assert has(seen, "/in/a", "bucket/in/a", "/in/b") == [True, False, False]
+    assert contains(seen, "/in/a", "bucket/in/a", "/in/b") == [True, False, False]
     assert list(seen.find([digest_of("s3a://bucket", "bucket/in/b")]) >= 0) == [True]
 
 
 def test_a_set_of_names_that_is_empty_finds_none() -> None:
-    assert has(SeenFiles(), "/in/a") == [False]
-    assert has(seen_of(("/in/a", 1))) == []
+    assert contains(SeenFiles(), "/in/a") == [False]
+    assert contains(seen_of(("/in/a", 1))) == []
     seen = SeenFiles()
     seen.add([])
     assert len(seen) == 0
@@ -56,7 +56,7 @@ def test_names_that_share_half_of_a_hash_are_told_apart(monkeypatch: pytest.Monk
 def test_names_are_forgotten_only_once_their_files_are_gone_and_old() -> None:
     seen = seen_of(("/in/gone", 10), ("/in/there", 10), ("/in/gone-lately", 30))
     expire(seen, 30, "/in/there")
-    assert has(seen, "/in/gone", "/in/there", "/in/gone-lately") == [False, True, True]
+    assert contains(seen, "/in/gone", "/in/there", "/in/gone-lately") == [False, True, True]
 
 
 def test_a_file_is_late_where_a_newer_one_was_forgotten() -> None:
@@ -121,7 +121,7 @@ def test_a_summary_is_read_back_as_it_was() -> None:
     files = [("", "/in/d", 3, 50), ("s3://b", "b/e", 4, 60)]
     read = FileSummary.decode(FileSummary(7, seen, files).encode())
     assert (read.first, list(read.files)) == (7, files)
-    assert has(read.seen, "/in/a", "/in/b", "/other/c") == [False, True, True]
+    assert contains(read.seen, "/in/a", "/in/b", "/other/c") == [False, True, True]
     assert read.seen.is_late("", "/in/x", 10)
     assert not read.seen.is_late("", "/other/x", 10)
     assert read.seen.newest_ns == 40
@@ -144,6 +144,6 @@ def test_a_copy_changes_by_itself() -> None:
     copy = seen.copy()
     copy.add([("", "/in/b", 20)])
     expire(copy, 15)
-    assert has(seen, "/in/a", "/in/b") == [True, False]
+    assert contains(seen, "/in/a", "/in/b") == [True, False]
     assert not seen.is_late("", "/in/c", 1)
     assert copy.is_late("", "/in/c", 1)

@@ -86,13 +86,13 @@ def test_a_reader_sees_all_of_an_epoch_or_nothing_also_when_it_is_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = opened(TextSink(tmp_path))
-    seen: set[tuple[str, ...]] = set()
-    watch(monkeypatch, after=lambda: seen.add(tuple(lines(tmp_path))))
+    snapshots: set[tuple[str, ...]] = set()
+    watch(monkeypatch, after=lambda: snapshots.add(tuple(lines(tmp_path))))
     publish(sink, 0, ["a"], ["b"], ["c"])
-    assert seen == {(), ("a", "b", "c")}
-    seen.clear()
+    assert snapshots == {(), ("a", "b", "c")}
+    snapshots.clear()
     publish(sink, 0, ["x"], ["y"])
-    assert seen == {("a", "b", "c"), (), ("x", "y")}
+    assert snapshots == {("a", "b", "c"), (), ("x", "y")}
 
 
 def test_an_epoch_that_is_run_again_replaces_itself(tmp_path: Path) -> None:
@@ -144,12 +144,12 @@ def test_a_crash_anywhere_in_a_commit_is_made_good_when_the_epoch_is_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: int
 ) -> None:
     publish(opened(TextSink(tmp_path)), 0, ["a"], ["b"])
-    left = [moves]
+    remaining = [moves]
 
     def crash() -> None:
-        if not left[0]:
+        if not remaining[0]:
             raise Crash
-        left[0] -= 1
+        remaining[0] -= 1
 
     with monkeypatch.context() as patch:
         again = opened(TextSink(tmp_path), resuming=True)
@@ -342,14 +342,14 @@ def test_two_outputs_that_share_a_path_are_refused_before_anything_is_written(
 
 def test_a_store_may_be_named_as_hadoop_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """Static data frames are read back from below the checkpoint, whose path Spark understands."""
-    asked: list[str] = []
+    uris: list[str] = []
 
     class FileSystem:
         type_name = "s3"
 
         @staticmethod
         def from_uri(uri: str) -> tuple[Any, str]:
-            asked.append(uri)
+            uris.append(uri)
             return FileSystem(), uri.partition("://")[2]
 
     monkeypatch.setattr(place.fs, "FileSystem", FileSystem)
@@ -357,7 +357,7 @@ def test_a_store_may_be_named_as_hadoop_does(monkeypatch: pytest.MonkeyPatch) ->
     found = [place.locate(f"{name}://bucket/out/").path for name in ("s3", "s3a", "s3n")]
     place._connect.cache_clear()
     assert found == ["bucket/out"] * 3
-    assert asked == ["s3://bucket/out/"] * 3
+    assert uris == ["s3://bucket/out/"] * 3
 
 
 def test_nothing_shows_the_password_of_a_uri() -> None:

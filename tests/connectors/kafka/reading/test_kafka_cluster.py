@@ -28,8 +28,8 @@ class Admin:
         topic = SimpleNamespace(partitions=dict.fromkeys(range(self._listed)))
         return SimpleNamespace(topics={"t": topic} if self._listed else {})
 
-    def list_offsets(self, asked: Mapping[Any, Any], **_: Any) -> dict[Any, Future[Any]]:
-        return {one: self._answered(one.partition) for one in asked}
+    def list_offsets(self, partitions: Mapping[Any, Any], **_: Any) -> dict[Any, Future[Any]]:
+        return {one: self._answered(one.partition) for one in partitions}
 
     def poll(self, _seconds: float) -> None:
         pass

@@ -149,10 +149,10 @@ def test_a_time_may_be_before_1970_or_missing_and_is_bad_where_no_calendar_has_i
     assert [(one.message.offset, one.message.timestamp) for one in bad] == [
         (offset, None) for offset in (4, 5, 6, 7)
     ]
-    said = (
+    reason = (
         "its timestamp: 1,700,000,000,000,000,000 ms since 1970 is not within the years 1 to 9999"
     )
-    assert bad[2].reason == said
+    assert bad[2].reason == reason
 
 
 def as_dicts(batch: Any) -> list[dict[str, Any]]:

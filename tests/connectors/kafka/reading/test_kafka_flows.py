@@ -43,7 +43,7 @@ def orders(numbers: Sequence[int], partitions: int = 1) -> list[dict[str, Any]]:
     ]
 
 
-def running(seen: list[int] | None, record: dict[str, Any]) -> tuple[list[int], int]:
+def collect_numbers(seen: list[int] | None, record: dict[str, Any]) -> tuple[list[int], int]:
     """Keeps all numbers of a user, so that a doubled or lost one shows."""
     numbers = [*(seen or []), record["number"]]
     return numbers, len(numbers)
@@ -62,12 +62,12 @@ class Case:
         self.spark = spark
         self.recovery: Any = RecoveryConfig(tmp_path / "checkpoint")
         self.counts: list[tuple[str, int]] = []
-        self.seen: list[int] = []
+        self.received: list[int] = []
         self.flow = Dataflow("orders")
         read = op.input("orders", self.flow, source)
-        op.output("seen", op.map("number", read, number), TestingSink(self.seen))
+        op.output("seen", op.map("number", read, number), TestingSink(self.received))
         keyed = op.key_on("by_user", read, "user")
-        counted = op.stateful_map("count", keyed, running)
+        counted = op.stateful_map("count", keyed, collect_numbers)
         op.output("counts", counted, TestingSink(self.counts))
 
     def run(self, **options: Any) -> Any:
@@ -76,7 +76,7 @@ class Case:
 
     def check(self, numbers: Sequence[int]) -> None:
         """Each number was read once, and each user's count went up one by one."""
-        assert sorted(self.seen) == sorted(numbers)
+        assert sorted(self.received) == sorted(numbers)
         by_user = Counter(f"u{number % 3}" for number in numbers)
         for user, count in by_user.items():
             assert [n for key, n in self.counts if key == user] == list(range(1, count + 1))
@@ -231,12 +231,12 @@ def test_a_partition_that_is_added_while_a_flow_runs_is_read_from_its_beginning(
     stop, added = StopFlag(), threading.Event()
 
     def on_epoch(epoch: int, stats: Stats, feed: Feed | None) -> None:
-        if len(case.seen) == 10 and not added.is_set():
+        if len(case.received) == 10 and not added.is_set():
             added.set()
             broker.add_partitions(topic, 2)
             new = [{**order, "partition": 1} for order in orders(range(10, 20))]
             broker.produce(topic, new)
-        if len(case.seen) >= 20:
+        if len(case.received) >= 20:
             stop.ask()
 
     case.run(trigger=None, stop=stop, on_epoch=on_epoch)
@@ -358,4 +358,4 @@ def test_a_bad_message_stops_the_flow_by_default(
     assert str(raised.value).startswith(
         f"step 'orders': topic '{poisoned}', partition 0, offset 1: its value: not JSON: "
     )
-    assert case.seen == []
+    assert case.received == []

@@ -370,9 +370,9 @@ def test_offsets_that_are_given_must_be_of_partitions_that_are_there() -> None:
     brokers = Brokers({"t/0": (0, 5), "t/1": (0, 5)})
     start = planner(brokers, start={"t": {1: 3}}).next(None)
     assert read(start) == [(["t", 0, 0, 5], 0, 0), (["t", 1, 3, 5], 1, 0)]
-    said = "offsets are given for 't/2', but the partitions that exist are 't/0', 't/1'"
+    message = "offsets are given for 't/2', but the partitions that exist are 't/0', 't/1'"
     for where in ("start", "end"):
-        with pytest.raises(SourceError, match=said):
+        with pytest.raises(SourceError, match=message):
             planner(brokers, **{where: {"t": {1: 3, 2: 7}}}).next(None)
 
 

@@ -137,9 +137,9 @@ def test_messages_that_are_gone_are_an_error_or_a_warning(
     with pytest.raises(SourceError, match=rf"{problem}.*\(on_data_loss='warn' goes on"):
         read(Client(list(given), [ends]))
     assert read(Client(list(given), [ends]), on_data_loss="warn") == [0, 1]
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert said.startswith(problem)
-    assert said.endswith("; going on with what is left")
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.startswith(problem)
+    assert message.endswith("; going on with what is left")
 
 
 def test_an_end_that_comes_too_early_is_no_loss_where_the_broker_has_the_rest() -> None:

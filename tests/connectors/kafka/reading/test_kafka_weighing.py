@@ -28,7 +28,7 @@ class Weighed(Scales):
         return self._weights[partition.topic]
 
 
-def most(weights: dict[str, float], **waiting: int) -> int:
+def most_messages(weights: dict[str, float], **waiting: int) -> int:
     """Return how many messages an epoch may read of topics with these backlogs."""
     backlog = {TopicPartition(name, 0): count for name, count in waiting.items()}
     return Weighed(weights).most(dict.fromkeys(backlog, 0), backlog)
@@ -39,16 +39,16 @@ def most(weights: dict[str, float], **waiting: int) -> int:
     [(20, 4 * MILLION), (200, 4 * MILLION), (800, MILLION), (10_000, 80_000), (1e12, 1)],
 )
 def test_an_epoch_holds_as_many_messages_as_weigh_so_much(weight: float, records: int) -> None:
-    assert most({"t": weight}, t=10 * MILLION) == records
+    assert most_messages({"t": weight}, t=10 * MILLION) == records
 
 
 def test_topics_count_by_how_much_of_them_waits() -> None:
     weights = {"small": 100.0, "large": 1700.0}
-    assert most(weights, small=7 * MILLION, large=MILLION) == int(8e8 / 300)
+    assert most_messages(weights, small=7 * MILLION, large=MILLION) == int(8e8 / 300)
 
 
 def test_few_messages_are_not_weighed() -> None:
-    assert most({}, t=100_000) == MOST_RECORDS
+    assert most_messages({}, t=100_000) == MOST_RECORDS
 
 
 @pytest.mark.parametrize(

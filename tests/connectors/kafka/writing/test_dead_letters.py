@@ -131,7 +131,7 @@ class Odd:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "as_key", "as_value", "said"),
+    ("key", "value", "as_key", "as_value", "forms"),
     [
         ({"id": 7}, {"n": 1}, b'{"id": 7}', {"n": 1}, {"flow.key_as": "json"}),
         (1.5, Odd(), b"1.5", b"Odd(?)", {"flow.key_as": "json", "flow.value_as": "repr"}),
@@ -140,11 +140,11 @@ class Odd:
     ],
 )
 def test_what_has_no_form_in_the_sink_s_formats_is_written_all_the_same(
-    key: Any, value: Any, as_key: Any, as_value: Any, said: dict[str, str]
+    key: Any, value: Any, as_key: Any, as_value: Any, forms: dict[str, str]
 ) -> None:
     made = dead_letter("any", message(key, value))
     assert (made.key, made.value) == (as_key, as_value)
-    assert {name: text for name, text in made.headers if name.endswith("_as")} == said
+    assert {name: text for name, text in made.headers if name.endswith("_as")} == forms
     encoding = SINK.encoding
     (batch,) = encoding.encoded([[made]], "dead")
     assert batch.num_rows == 1

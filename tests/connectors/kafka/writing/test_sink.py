@@ -325,8 +325,8 @@ def test_a_topic_of_epochs_that_is_gone_is_not_taken_for_nothing_written(
         run.write(0, [{"n": 1}])
     assert broker.consume(topic) == []
     run.sink.open("a run", resuming=True)
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert said.startswith(f"the topic of epochs '{epochs_topic}' did not exist and was created")
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.startswith(f"the topic of epochs '{epochs_topic}' did not exist and was created")
     run.sink.open("a run", resuming=True)
     assert len(caplog.records) == 1
 
@@ -412,7 +412,7 @@ def test_brokers_that_cannot_be_reached_are_named(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("properties", "said"),
+    ("properties", "message"),
     [
         ({"no.such": 1}, "no.such"),
         ({"compression.type": "tar"}, "tar"),
@@ -420,9 +420,9 @@ def test_brokers_that_cannot_be_reached_are_named(monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_a_property_that_the_client_does_not_know_is_named(
-    broker: Broker, start: Start, properties: dict[str, Any], said: str
+    broker: Broker, start: Start, properties: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(SinkError, match=said):
+    with pytest.raises(SinkError, match=message):
         start(broker.topic(), properties=properties)
 
 

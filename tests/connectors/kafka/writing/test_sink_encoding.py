@@ -234,7 +234,7 @@ def test_whole_columns_are_written_without_looking_at_items() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "options", "said"),
+    ("written", "options", "message"),
     [
         ([object()], {}, "step 'out': the value cannot be written as JSON: TypeError"),
         ([{"n": float("nan")}], {}, "step 'out': the value cannot be written as JSON: ValueError"),
@@ -264,11 +264,11 @@ def test_whole_columns_are_written_without_looking_at_items() -> None:
     ],
 )
 def test_what_cannot_be_written_is_an_error_that_names_the_step(
-    written: Written, options: dict[str, Any], said: str
+    written: Written, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises((SinkError, StepError)) as caught:
         messages(written, **options)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "step 'out'" in str(caught.value)
 
 
@@ -288,7 +288,7 @@ def test_no_secret_is_shown_and_none_travels_to_workers_that_only_encode() -> No
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: KafkaSink("", "t"), "servers"),
         (lambda: KafkaSink("s:1", ""), "topic must be text, got ''"),
@@ -312,8 +312,8 @@ def test_no_secret_is_shown_and_none_travels_to_workers_that_only_encode() -> No
     ],
 )
 def test_arguments_that_cannot_be_used_are_errors_when_the_sink_is_made(
-    make: Callable[[], Any], said: str
+    make: Callable[[], Any], message: str
 ) -> None:
     with pytest.raises(FlowBuildError) as caught:
         make()
-    assert said in str(caught.value)
+    assert message in str(caught.value)

@@ -181,16 +181,16 @@ def test_killed_at_random_and_started_again_each_result_is_there_once(
 ) -> None:
     print(f"FAULTS_SEED={SEED}")  # noqa: T201  (shown when the test fails)
     topic, rng = broker.topic(partitions=3), random.Random(SEED)
-    where: Counter[str] = Counter()
+    kills_by_phase: Counter[str] = Counter()
     most = 2 * (epochs * kafka_child.LINES // (kills + 1)) - 1
 
     def start(lines: int | None) -> str:
         return killed_after(lines, [broker.servers, topic, str(tmp_path / "c"), str(epochs)])
 
     for _ in range(kills):
-        where[start(rng.randint(1, most))] += 1
+        kills_by_phase[start(rng.randint(1, most))] += 1
     assert start(None) == "done"
-    print(f"killed at: {dict(where)}")  # noqa: T201
+    print(f"killed at: {dict(kills_by_phase)}")  # noqa: T201
     assert by_key(broker, topic) == kafka_child.expected(epochs)
 
 

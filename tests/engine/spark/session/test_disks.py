@@ -61,7 +61,7 @@ def test_a_checkpoint_below_the_temporary_files_is_told_from_them(free: dict[str
 
 
 @pytest.mark.parametrize(
-    ("left", "problem"),
+    ("free_bytes", "problem"),
     [
         ({"/data/checkpoint": 0}, IN_THE_CHECKPOINT),
         ({"/tmp": MB - 4096}, IN_TMP),
@@ -69,9 +69,9 @@ def test_a_checkpoint_below_the_temporary_files_is_told_from_them(free: dict[str
     ],
 )
 def test_without_a_name_it_is_the_disk_that_has_little_room(
-    left: dict[str, int], problem: str, free: dict[str, int]
+    free_bytes: dict[str, int], problem: str, free: dict[str, int]
 ) -> None:
-    free.update(left)
+    free.update(free_bytes)
     assert DISKS.explain([NONE]) == problem
 
 

@@ -20,7 +20,7 @@ from flow.errors import CheckpointError, EngineError, StepError
 ENDED = r"^Spark's JVM has ended; was it killed, or out of memory\?"
 
 
-def a_spark(*, answers: bool, stopped: bool = False) -> Any:
+def fake_session(*, answers: bool, stopped: bool = False) -> Any:
     """A session whose JVM tells the time, or is not there, and whose context may be stopped."""
 
     def nano_time() -> int:
@@ -35,7 +35,7 @@ def a_spark(*, answers: bool, stopped: bool = False) -> Any:
     return SimpleNamespace(_jvm=SimpleNamespace(java=lang), sparkContext=context)
 
 
-def met(error: Exception, cause: Exception | None = None) -> Exception:
+def raised_from(error: Exception, cause: Exception | None = None) -> Exception:
     error.__context__ = cause
     return error
 
@@ -46,13 +46,13 @@ def met(error: Exception, cause: Exception | None = None) -> Exception:
         Py4JNetworkError("Answer from Java side is empty"),
         Py4JError("An error occurred while calling o134.isActive"),
         ConnectionRefusedError("Connection refused"),
-        met(CheckpointError("x cannot be written"), Py4JNetworkError("while sending")),
-        met(EngineError("the Spark job failed"), ConnectionResetError("reset")),
+        raised_from(CheckpointError("x cannot be written"), Py4JNetworkError("while sending")),
+        raised_from(EngineError("the Spark job failed"), ConnectionResetError("reset")),
     ],
     ids=lambda error: type(error).__name__,
 )
 def test_what_fails_because_the_jvm_has_ended_says_so(error: Exception) -> None:
-    with pytest.raises(EngineError, match=ENDED) as caught, jvm_needed(a_spark(answers=False)):
+    with pytest.raises(EngineError, match=ENDED) as caught, jvm_needed(fake_session(answers=False)):
         raise error
     assert caught.value.__cause__ is error
 
@@ -67,7 +67,7 @@ def test_what_fails_because_the_jvm_has_ended_says_so(error: Exception) -> None:
     ],
 )
 def test_what_fails_of_something_else_stays_as_it_is(error: Exception, answers: bool) -> None:
-    with pytest.raises(type(error)) as caught, jvm_needed(a_spark(answers=answers)):
+    with pytest.raises(type(error)) as caught, jvm_needed(fake_session(answers=answers)):
         raise error
     assert caught.value is error
 
@@ -88,7 +88,7 @@ def from_spark() -> StepError:
     ids=lambda error: type(error).__name__,
 )
 def test_what_fails_because_the_session_was_stopped_says_so(error: Exception) -> None:
-    spark = a_spark(answers=True, stopped=True)
+    spark = fake_session(answers=True, stopped=True)
     with pytest.raises(EngineError) as caught, jvm_needed(spark):
         raise error
     assert str(caught.value) == SESSION_STOPPED
@@ -97,7 +97,7 @@ def test_what_fails_because_the_session_was_stopped_says_so(error: Exception) ->
 
 def test_what_a_step_raised_before_the_session_was_stopped_stays_as_it_is() -> None:
     error = StepError("half", "the mapper raised")
-    with pytest.raises(StepError) as caught, jvm_needed(a_spark(answers=True, stopped=True)):
+    with pytest.raises(StepError) as caught, jvm_needed(fake_session(answers=True, stopped=True)):
         raise error
     assert caught.value is error
 
@@ -105,7 +105,7 @@ def test_what_a_step_raised_before_the_session_was_stopped_stays_as_it_is() -> N
 def test_the_thread_that_releases_java_objects_logs_nothing_after_a_run(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with jvm_needed(a_spark(answers=True)):
+    with jvm_needed(fake_session(answers=True)):
         pass
     releasing = FinalizerWorker(deque())
     releasing.run = partial(logging.error, "while sending")  # type: ignore[method-assign]
@@ -147,7 +147,7 @@ except FlowError as error:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("engine", "how", "said"),
+    ("engine", "how", "message"),
     [
         ("streaming", "alone", "EngineError: Spark's JVM has ended;"),
         ("streaming", "and fails", "StepError: step 'out': the shelf is full"),
@@ -155,10 +155,10 @@ except FlowError as error:
     ],
 )
 def test_a_jvm_that_is_killed_hides_no_error_and_shows_no_trace(
-    engine: str, how: str, said: str
+    engine: str, how: str, message: str
 ) -> None:
     command = [sys.executable, "-c", CHILD, engine, how]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout.startswith(said), done.stdout + done.stderr
+    assert done.stdout.startswith(message), done.stdout + done.stderr
     assert len(done.stdout.splitlines()) == 1
     assert "Traceback" not in done.stderr, done.stderr

@@ -36,7 +36,7 @@ print(json.dumps({
 """
 
 
-def session(tmpdir: Path, conf: dict[str, str] | None = None, **variables: str) -> Any:
+def start_session(tmpdir: Path, conf: dict[str, str] | None = None, **variables: str) -> Any:
     """Return the output of a session in a process of its own, once both are gone."""
     tmpdir.mkdir(parents=True)
     done = subprocess.run(
@@ -49,10 +49,10 @@ def session(tmpdir: Path, conf: dict[str, str] | None = None, **variables: str) 
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    said = json.loads(done.stdout)
-    while said["jvm"] and Path(f"/proc/{said['jvm']}").exists():
+    paths = json.loads(done.stdout)
+    while paths["jvm"] and Path(f"/proc/{paths['jvm']}").exists():
         time.sleep(0.1)
-    return said
+    return paths
 
 
 def kinds(folder: Path) -> set[str]:
@@ -63,25 +63,25 @@ def kinds(folder: Path) -> set[str]:
 def test_all_of_sparks_files_lie_in_the_directory_of_the_process_and_go_with_it(
     tmp_path: Path,
 ) -> None:
-    said = session(tmp_path / "with space")
-    assert said["tmpdir"] == said["own"]
-    assert Path(said["own"]).parents[1] == tmp_path / "with space"
-    assert {"blockmgr", "spark"} <= set(said["here"])
+    paths = start_session(tmp_path / "with space")
+    assert paths["tmpdir"] == paths["own"]
+    assert Path(paths["own"]).parents[1] == tmp_path / "with space"
+    assert {"blockmgr", "spark"} <= set(paths["here"])
     assert list((tmp_path / "with space").iterdir()) == []
 
 
 @pytest.mark.spark
 def test_a_path_too_long_for_sockets_does_without_them(tmp_path: Path) -> None:
-    said = session(tmp_path / ("long" * 40))
-    assert (said["sockets"], said["workers"]) == ("false", 3)
-    assert said["tmpdir"] == said["own"]
+    paths = start_session(tmp_path / ("long" * 40))
+    assert (paths["sockets"], paths["workers"]) == ("false", 3)
+    assert paths["tmpdir"] == paths["own"]
 
 
 @pytest.mark.spark
 def test_a_short_path_has_sockets() -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as short:
-        said = session(Path(short) / "t")
-        assert (said["sockets"], said["workers"]) == ("true", 3)
+        paths = start_session(Path(short) / "t")
+        assert (paths["sockets"], paths["workers"]) == ("true", 3)
 
 
 @pytest.mark.spark
@@ -90,17 +90,17 @@ def test_places_that_the_user_names_are_taken(tmp_path: Path) -> None:
     java.mkdir()
     chosen.mkdir()
     options = {"spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={java}"}
-    said = session(tmp_path / "t", {"spark.local.dir": str(chosen), **options})
-    assert said["tmpdir"] == str(java)
-    assert said["here"] == []
+    paths = start_session(tmp_path / "t", {"spark.local.dir": str(chosen), **options})
+    assert paths["tmpdir"] == str(java)
+    assert paths["here"] == []
     assert list((tmp_path / "t").iterdir()) == []
 
 
 @pytest.mark.spark
 def test_a_place_that_the_environment_names_is_taken(tmp_path: Path) -> None:
     chosen = tmp_path / "chosen"
-    said = session(tmp_path / "t", SPARK_LOCAL_DIRS=str(chosen))
-    assert "blockmgr" not in said["here"]
+    paths = start_session(tmp_path / "t", SPARK_LOCAL_DIRS=str(chosen))
+    assert "blockmgr" not in paths["here"]
     assert chosen.is_dir()
     assert list((tmp_path / "t").iterdir()) == []
 

@@ -48,8 +48,8 @@ def test_a_collector_that_the_environment_chooses_is_the_only_one(
 
 def test_the_history_for_sparks_page_is_short_unless_asked_for() -> None:
     assert session._conf(SparkSettings(), True)["spark.ui.retainedJobs"] == "50"
-    asked = SparkSettings(conf={"spark.ui.retainedJobs": "1000"})
-    assert session._conf(asked, True)["spark.ui.retainedJobs"] == "1000"
+    settings = SparkSettings(conf={"spark.ui.retainedJobs": "1000"})
+    assert session._conf(settings, True)["spark.ui.retainedJobs"] == "1000"
 
 
 @pytest.mark.parametrize(("switch", "is_ours"), [("on", True), ("off", False)])

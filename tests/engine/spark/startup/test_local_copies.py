@@ -24,9 +24,9 @@ def test_what_is_kept_comes_back(
 ) -> None:
     copies = LocalCopies(tmp_path_factory.mktemp("copies"), "step", 3)
     stamp = copies.keep(contents)
-    there = {number: one for number, one in contents.items() if one is not None}
-    assert len(stamp) == (STAMP_BYTES if there else 0)
-    assert copies.find(stamp) == there
+    present = {number: one for number, one in contents.items() if one is not None}
+    assert len(stamp) == (STAMP_BYTES if present else 0)
+    assert copies.find(stamp) == present
 
 
 def test_a_copy_takes_the_place_of_the_one_before(tmp_path: Path) -> None:

@@ -74,19 +74,19 @@ def test_a_package_on_the_path_is_found(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_nothing_changes_where_links_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
+    def refuse_link(*_: Any, **__: Any) -> None:
         raise OSError("no links here")
 
-    monkeypatch.setattr(Path, "symlink_to", refuse)
+    monkeypatch.setattr(Path, "symlink_to", refuse_link)
     with quick_spark_home():
         assert "SPARK_HOME" not in os.environ
 
 
 def test_workers_import_pyspark_as_it_is_installed(spark: SparkSession) -> None:
-    def where(_: int) -> str:
+    def pyspark_path(_: int) -> str:
         return str(pyspark.__file__)
 
-    found = spark.sparkContext.parallelize([0], 1).map(where).collect()
+    found = spark.sparkContext.parallelize([0], 1).map(pyspark_path).collect()
     assert [Path(path).resolve() for path in found] == [Path(pyspark.__file__).resolve()]
 
 
@@ -128,7 +128,7 @@ def test_a_home_of_another_installation_is_not_taken(tmp_path: Path) -> None:
         assert os.environ["SPARK_HOME"] != str(home)
 
 
-def never() -> None:
+def fail_if_called() -> None:
     raise AssertionError("Spark was started")
 
 
@@ -137,12 +137,12 @@ def test_nothing_is_prepared_for_a_home_that_the_user_names(
 ) -> None:
     monkeypatch.setenv("SPARK_HOME", "/opt/spark")
     with pytest.raises(EnvironmentProblem, match=r"SPARK_HOME names '/opt/spark'.*unset it"):
-        prepare_home(never)
+        prepare_home(fail_if_called)
 
 
 def test_nothing_is_prepared_while_spark_runs(spark: SparkSession) -> None:
     with pytest.raises(EnvironmentProblem, match="Spark runs in this process"):
-        prepare_home(never)
+        prepare_home(fail_if_called)
 
 
 def test_nothing_is_prepared_where_others_would_not_find_pyspark(
@@ -150,7 +150,7 @@ def test_nothing_is_prepared_where_others_would_not_find_pyspark(
 ) -> None:
     monkeypatch.setattr(spark_home, "_found_by_others", lambda _: False)
     with pytest.raises(EnvironmentProblem, match="only this process finds it"):
-        prepare_home(never)
+        prepare_home(fail_if_called)
 
 
 def test_an_environment_that_cannot_be_written_is_named(
@@ -161,7 +161,7 @@ def test_an_environment_that_cannot_be_written_is_named(
     with pytest.raises(
         EnvironmentProblem, match=r"environment/.* cannot be written: .*as its owner"
     ):
-        prepare_home(never)
+        prepare_home(fail_if_called)
 
 
 PREPARE = """
