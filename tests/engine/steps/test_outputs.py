@@ -13,7 +13,7 @@ import pytest
 
 import flow.operators as op
 from flow import Dataflow
-from flow.columns.outgoing import Items, Pairs
+from flow.columns.chunks import Items, Pairs
 from flow.connectors.sink import Sink, WriteContext, Written
 from flow.engine.epoch.failures import decode_failure, encode_failure
 from flow.engine.packets.packets import ERROR, STATS, Packet, encode_whole
