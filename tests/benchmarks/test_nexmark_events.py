@@ -31,7 +31,7 @@ def second_of(row: dict[str, Any]) -> float:
     return seconds
 
 
-def test_of_fifty_events_one_is_a_person_three_are_auctions_and_the_rest_bids(
+def test_fifty_events_are_one_person_three_auctions_and_46_bids(
     tables: dict[str, pa.Table],
 ) -> None:
     assert {name: table.num_rows for name, table in tables.items()} == {
@@ -92,14 +92,14 @@ def test_prices_are_spread_over_six_powers_of_ten(tables: dict[str, pa.Table]) -
         assert 0.15 < share < 0.18
 
 
-def test_the_same_seed_makes_the_same_events_and_another_makes_others() -> None:
+def test_a_seed_determines_the_events() -> None:
     first, again, other = (AuctionHouse(seed).block(1_000, 500) for seed in (1, 1, 2))
     for name in first:
         assert first[name].equals(again[name])
     assert not first["bid"].equals(other["bid"])
 
 
-def test_files_are_made_once_and_again_when_something_else_is_asked_for(tmp_path: Path) -> None:
+def test_files_are_made_again_only_for_other_settings(tmp_path: Path) -> None:
     messages: list[str] = []
     for events in (1_000, 1_000, 500):
         Tables(tmp_path, events, AuctionHouse()).write(messages.append)

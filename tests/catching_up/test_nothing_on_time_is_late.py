@@ -114,9 +114,7 @@ def totals(driver: TestDriver) -> Counter[tuple[str, int]]:
 
 @sampled(60, by_default=12)
 @given(st.integers(0, 10**6), st.booleans(), st.booleans(), st.sampled_from(["key", "stream"]))
-def test_nothing_that_is_on_time_is_late(
-    seed: int, inputs: bool, columns: bool, scope: str
-) -> None:
+def test_values_on_time_are_not_late(seed: int, inputs: bool, columns: bool, scope: str) -> None:
     world = World.of(seed)
     driver = play(world, inputs=inputs, columns=columns, scope=scope)
     assert driver.received("late") == []
@@ -126,7 +124,7 @@ def test_nothing_that_is_on_time_is_late(
 
 @sampled(25, by_default=6)
 @given(st.integers(0, 10**6), st.booleans(), st.booleans())
-def test_nothing_that_is_on_time_is_late_behind_another_keyed_step(
+def test_values_on_time_are_not_late_after_another_keyed_step(
     seed: int, inputs: bool, columns: bool
 ) -> None:
     world = World.of(seed)
@@ -138,7 +136,7 @@ def test_nothing_that_is_on_time_is_late_behind_another_keyed_step(
 
 @sampled(25, by_default=6)
 @given(st.integers(0, 10**6), st.booleans())
-def test_columns_and_objects_give_the_same_while_catching_up(seed: int, inputs: bool) -> None:
+def test_columns_and_objects_agree_while_catching_up(seed: int, inputs: bool) -> None:
     world = World.of(seed)
     with key_by_key():
         alone = play(world, inputs=inputs, columns=False)
@@ -151,7 +149,7 @@ def test_columns_and_objects_give_the_same_while_catching_up(seed: int, inputs: 
 @pytest.mark.parametrize(
     "seeds", [range(5), pytest.param(range(5, 20), marks=pytest.mark.faults)], ids=str
 )
-def test_windows_of_silent_keys_close_once_all_is_read(columns: bool, seeds: range) -> None:
+def test_windows_of_silent_keys_close_after_the_backlog(columns: bool, seeds: range) -> None:
     for seed in seeds:
         world = World.of(seed)
         driver = play(world, inputs=False, columns=columns)

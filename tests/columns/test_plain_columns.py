@@ -56,7 +56,7 @@ def column_of(values: list[Any]) -> PlainColumns:
 
 
 @given(plain_values())
-def test_values_come_back_as_they_were(values: list[Any]) -> None:
+def test_values_survive_a_round_trip(values: list[Any]) -> None:
     columns = column_of(values)
     assert exact_texts(columns.values()) == exact_texts(values)
     assert exact_texts([columns.value(row) for row in range(len(values))]) == exact_texts(values)
@@ -66,7 +66,7 @@ def test_values_come_back_as_they_were(values: list[Any]) -> None:
 
 
 @given(plain_values(), st.data())
-def test_some_of_them_are_taken_and_joined(values: list[Any], data: st.DataObject) -> None:
+def test_columns_can_be_selected_and_concatenated(values: list[Any], data: st.DataObject) -> None:
     columns = column_of(values)
     rows = data.draw(st.lists(st.integers(0, len(values) - 1), max_size=6))
     selected = columns.take(np.array(rows, np.int64))
@@ -114,27 +114,27 @@ NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
     ],
     ids=repr,
 )
-def test_others_are_left_alone(values: list[Any]) -> None:
+def test_other_values_have_no_plain_columns(values: list[Any]) -> None:
     assert PlainColumns.of(values) is None
 
 
-def test_what_is_not_there_is_nothing() -> None:
+def test_missing_values_are_none() -> None:
     assert column_of([None, 1]).letters == "?i"
     assert column_of([None]).values() == [None]
     assert column_of([{"a": None, "b": NOON}, {"a": 1, "b": NOON}]).letters == "?im"
 
 
-def test_half_of_a_pair_of_surrogates_is_text_too() -> None:
+def test_a_lone_surrogate_is_text() -> None:
     plain = column_of(["a", "\ud800", "ß"]).encoded()
     assert PlainColumns.decoded(plain).values() == ["a", "\ud800", "ß"]
 
 
-def test_what_is_no_number_stays_so() -> None:
+def test_nan_stays_nan() -> None:
     (found,) = column_of([math.nan]).values()
     assert math.isnan(found)
 
 
-def test_only_those_of_one_shape_are_alike() -> None:
+def test_only_columns_of_one_shape_have_the_same_layout() -> None:
     pairs = column_of([(1, 2.0)])
     assert pairs.has_layout_of(column_of([(3, 4.0)]))
     assert not pairs.has_layout_of(column_of([(3, 4)]))
@@ -142,7 +142,7 @@ def test_only_those_of_one_shape_are_alike() -> None:
     assert not column_of([{"a": 1}]).has_layout_of(column_of([{"b": 1}]))
 
 
-def test_times_written_as_pickles_of_them_are_still_read() -> None:
+def test_times_of_an_earlier_format_are_read() -> None:
     times = [NOON, datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)]
     content = b"".join(time.__reduce_ex__(5)[1][0] for time in times)
     amounts = np.array([1.5, -2.0, 0.0])

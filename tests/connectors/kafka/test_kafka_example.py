@@ -79,7 +79,7 @@ def message_at(broker: Broker, partition: int, offset: int) -> Any:
     return _read[partition, offset]
 
 
-def test_what_was_sent_before_is_not_sent_again(broker: Broker, tmp_path: Any) -> None:
+def test_sent_messages_are_not_sent_again(broker: Broker, tmp_path: Any) -> None:
     example.make_topic(broker.servers, fresh=True)
     for count in (150, 250):
         cars = itertools.islice(example.traffic(), count)

@@ -515,11 +515,11 @@ def test_a_planners_own_error_is_told_with_the_step_once() -> None:
 
 
 def test_planners_are_told_once_of_a_run_that_reads_what_there_is() -> None:
-    class Told(Planner):
-        texts = 0
+    class StopCounter(Planner):
+        stop_calls = 0
 
         def stop_at_present(self) -> None:
-            self.told += 1
+            self.stop_calls += 1
 
         def next(self, start: Any) -> Slice | None:
             return None if start == 1 else Slice(1)
@@ -530,12 +530,12 @@ def test_planners_are_told_once_of_a_run_that_reads_what_there_is() -> None:
         def behind(self, start: Any) -> dict[str, int]:
             return {"p/0": 5}
 
-    planner = Told()
+    planner = StopCounter()
     feed = Feed({"in": planner}, FixedTime(0), only_available=True, drain=False)
     offset = feed.next(EpochOffset())
     assert feed.behind == {"in": {"p/0": 5}}
     feed.next(offset)
-    assert planner.told == 1
-    unasked = Told()
+    assert planner.stop_calls == 1
+    unasked = StopCounter()
     Feed({"in": unasked}, FixedTime(0)).next(EpochOffset())
-    assert unasked.told == 0
+    assert unasked.stop_calls == 0

@@ -91,7 +91,7 @@ def json_source(broker: Broker, topic: str | None, **arguments: Any) -> KafkaSou
 
 
 #  run 1: 250 orders in epochs of 100 at most     run 2: fails on 260     run 3: 250 .. 349
-def test_a_backlog_comes_in_bounded_epochs_and_a_restart_loses_and_doubles_nothing(
+def test_a_backlog_is_read_once_in_bounded_epochs_over_a_restart(
     broker: Broker, spark: SparkSession, tmp_path: Path
 ) -> None:
     topic = broker.topic(partitions=2)
@@ -136,7 +136,7 @@ def test_a_backlog_comes_in_bounded_epochs_and_a_restart_loses_and_doubles_nothi
     ]
 
 
-def test_a_checkpoint_can_be_set_back_and_moved_to_another_layout(
+def test_a_checkpoint_can_be_rewound_and_rescaled(
     broker: Broker, spark: SparkSession, tmp_path: Path
 ) -> None:
     topic = broker.topic()
@@ -157,7 +157,7 @@ def test_a_checkpoint_can_be_set_back_and_moved_to_another_layout(
     case.check(range(120))
 
 
-def test_a_run_stops_with_the_lag_that_is_left_and_says_so(
+def test_a_stopped_run_reports_the_remaining_lag(
     broker: Broker, spark: SparkSession, tmp_path: Path
 ) -> None:
     topic = broker.topic(partitions=2)
@@ -203,7 +203,7 @@ def lone_broker() -> Iterator[Broker]:
     broker.remove()
 
 
-def test_a_broker_that_is_killed_and_started_again_is_waited_for(
+def test_a_restarted_broker_is_waited_for(
     lone_broker: Broker, spark: SparkSession, tmp_path: Path
 ) -> None:
     topic = lone_broker.topic(partitions=2)
@@ -222,7 +222,7 @@ def test_a_broker_that_is_killed_and_started_again_is_waited_for(
     case.check(range(1_000))
 
 
-def test_a_partition_that_is_added_while_a_flow_runs_is_read_from_its_beginning(
+def test_a_partition_added_during_a_run_is_read_from_its_beginning(
     broker: Broker, spark: SparkSession, tmp_path: Path
 ) -> None:
     topic = broker.topic()
@@ -247,7 +247,7 @@ def test_a_partition_that_is_added_while_a_flow_runs_is_read_from_its_beginning(
     }
 
 
-def test_messages_that_were_deleted_while_a_flow_was_down_stop_it(
+def test_messages_deleted_between_runs_stop_the_flow(
     broker: Broker, spark: SparkSession, tmp_path: Path
 ) -> None:
     topic = broker.topic()
@@ -280,7 +280,7 @@ def at(minute: int, partition: int) -> dict[str, Any]:
 #  partition 1              x         x                       then silent
 #  partition 2                                                never a message
 #  closed: those of both that end at 10 or before, the watermark of partition 1
-def test_a_partition_that_falls_silent_holds_a_stream_back_and_an_empty_one_does_not(
+def test_a_silent_partition_holds_the_watermark_and_an_empty_one_does_not(
     broker: Broker, spark: SparkSession, tmp_path: Path
 ) -> None:
     topic = broker.topic(partitions=3)
