@@ -44,7 +44,7 @@ def round_trip(error: FlowError) -> FlowError:
     return decode_failure(encode_failure(error))
 
 
-def test_a_step_error_arrives_with_all_that_it_says() -> None:
+def test_a_step_error_keeps_its_attributes() -> None:
     error = round_trip(step_error("step", "broke", key="k", item={"n": 1}))
     assert isinstance(error, StepError)
     assert (error.step_id, error.problem, error.key, error.item) == (
@@ -56,17 +56,17 @@ def test_a_step_error_arrives_with_all_that_it_says() -> None:
     assert error.__cause__ is None
 
 
-def test_other_errors_arrive_as_what_they_are() -> None:
+def test_other_errors_keep_their_type() -> None:
     error = round_trip(SourceError("no such file"))
     assert (type(error), str(error)) == (SourceError, "no such file")
 
 
-def test_the_cause_arrives_too() -> None:
+def test_the_cause_is_kept() -> None:
     cause = round_trip(failed_step()).__cause__
     assert (type(cause), str(cause)) == (ZeroDivisionError, "division by zero")
 
 
-def test_the_cause_notes_where_in_the_user_s_own_code_it_was_raised() -> None:
+def test_the_cause_notes_the_line_of_user_code_that_raised_it() -> None:
     cause = round_trip(failed_step()).__cause__
     (note,) = cause.__notes__  # type: ignore[union-attr]
     assert note.startswith("raised in a worker at:\n")
@@ -91,19 +91,19 @@ def test_an_exception_that_was_never_raised_has_no_trace() -> None:
         (TakesTwo(5, "no"), "TakesTwo: 5: no"),
     ],
 )
-def test_an_exception_that_cannot_travel_is_replaced_by_its_words(
+def test_an_exception_that_cannot_be_pickled_is_replaced_by_its_text(
     error: Exception, text: str
 ) -> None:
     replaced = portable(error)
     assert (type(replaced), str(replaced)) == (RuntimeError, text)
 
 
-def test_an_exception_that_can_travel_stays_itself() -> None:
+def test_an_exception_that_can_be_pickled_is_unchanged() -> None:
     error = TimestampError("naive")
     assert portable(error) is error
 
 
-def test_a_cause_that_cannot_travel_does_not_stop_the_error() -> None:
+def test_a_cause_that_cannot_be_pickled_does_not_stop_the_error() -> None:
     error = step_error("step", "broke", item=1)
     error.__cause__ = HoldsAFunction()
     arrived = round_trip(error)

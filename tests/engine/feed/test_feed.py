@@ -117,13 +117,13 @@ def test_the_tasks_of_an_epoch_are_numbered_through_all_sources() -> None:
     ]
 
 
-def test_a_run_goes_on_where_the_one_before_stopped() -> None:
+def test_a_run_resumes_at_the_offset_of_the_last() -> None:
     feed = make_feed(Script(slices(3)))
     assert feed.next(at_noon(after=2)).read == (("in", Split("piece 2")),)
 
 
 #  names of the input in the checkpoint    in · ["in", 1] · ["in", 2], which a third reset replaces
-def test_an_input_that_was_reset_in_an_epoch_in_hand_is_left_where_its_last_name_was() -> None:
+def test_an_input_reset_in_an_interrupted_epoch_keeps_the_offset_of_its_last_name() -> None:
     old, newer, newest = "in", '["in", 1]', '["in", 2]'
     before = EpochOffset(at_noon().control, {old: 5, newer: 7, newest: 1})
     hand = EpochOffset(at_noon().control, {old: 5, newer: 7, newest: 2}, (("in", Split("x")),))
@@ -133,13 +133,13 @@ def test_an_input_that_was_reset_in_an_epoch_in_hand_is_left_where_its_last_name
     assert feed._skipped_offsets == {newest: 1}
 
 
-def test_a_source_that_wants_too_many_places_in_a_partition_is_refused() -> None:
+def test_a_source_with_too_many_splits_of_a_partition_is_refused() -> None:
     feed = make_feed(Script([Slice(1, [Split("x", order=1024)])]))
     with pytest.raises(SourceError, match="step 'in': a slice may have at most 1024 splits"):
         feed.next(START)
 
 
-def test_the_feed_tells_how_far_behind_each_source_is() -> None:
+def test_the_feed_reports_the_lag_of_each_source() -> None:
     feed = make_feed(Script(slices(3)))
     feed.next(START)
     assert feed.lag == {"in": "2 slices to go"}
@@ -148,7 +148,7 @@ def test_the_feed_tells_how_far_behind_each_source_is() -> None:
 # --- system time ------------------------------------------------------------------------------
 
 
-def test_an_epoch_s_time_is_the_clock_s() -> None:
+def test_the_time_of_an_epoch_is_the_clocks() -> None:
     clock = Clock()
     feed = make_feed(Script(slices(2)), clock)
     first = feed.next(START)
@@ -157,7 +157,7 @@ def test_an_epoch_s_time_is_the_clock_s() -> None:
     assert (moment(first), moment(second)) == (Moment(NOON), Moment(NOON + SECOND))
 
 
-def test_now_never_goes_back_within_a_run() -> None:
+def test_system_time_never_goes_back_within_a_run() -> None:
     clock = Clock()
     feed = make_feed(Script(slices(2)), clock)
     first = feed.next(START)
@@ -165,14 +165,14 @@ def test_now_never_goes_back_within_a_run() -> None:
     assert moment(feed.next(first)) == Moment(NOON)
 
 
-def test_now_never_goes_back_between_runs() -> None:
+def test_system_time_never_goes_back_between_runs() -> None:
     feed = make_feed(Script(slices(1)), Clock(NOON - MINUTE))
     assert moment(feed.next(at_noon())) == Moment(NOON)
 
 
 #  run     12:00 ─ 12:00       12:10 ─ 12:11            12:30
 #  down                10 min           19 min
-def test_the_time_between_runs_is_downtime_and_adds_up() -> None:
+def test_downtime_between_runs_adds_up() -> None:
     second_run = Clock(NOON + 10 * MINUTE)
     feed = make_feed(Script(slices(2)), second_run)
     first = feed.next(at_noon())
@@ -191,7 +191,7 @@ def test_a_first_run_has_no_downtime() -> None:
     assert moment(make_feed(Script(slices(1))).next(START)).downtime_us == 0
 
 
-def test_a_clock_that_was_set_back_makes_no_downtime() -> None:
+def test_a_clock_set_back_causes_no_downtime() -> None:
     feed = make_feed(Script(slices(1)), Clock(NOON - MINUTE))
     assert moment(feed.next(at_noon(downtime_us=5))).downtime_us == 5
 
@@ -199,7 +199,7 @@ def test_a_clock_that_was_set_back_makes_no_downtime() -> None:
 # --- time that tests move ---------------------------------------------------------------------
 
 
-def test_a_slice_can_move_a_time_that_stands_still() -> None:
+def test_a_slice_can_advance_a_fixed_time() -> None:
     script = Script([*slices(1), Slice(2, advance_us=MINUTE), Slice(3, advance_us=SECOND)])
     feed = make_feed(script, FixedTime(NOON))
     first = feed.next(START)
@@ -212,13 +212,13 @@ def test_a_slice_can_move_a_time_that_stands_still() -> None:
     ]
 
 
-def test_of_two_sources_that_move_time_the_one_that_moves_it_further_wins() -> None:
+def test_the_larger_advance_of_two_sources_counts() -> None:
     one, two = Script(slices(1, advance_us=SECOND)), Script(slices(1, advance_us=MINUTE))
     feed = Feed({"one": one, "two": two}, FixedTime(NOON))
     assert moment(feed.next(START)).now_us == NOON + MINUTE
 
 
-def test_time_moves_in_a_later_run_too() -> None:
+def test_a_fixed_time_advances_in_a_later_run_too() -> None:
     """The clock of the second run stands behind where the first run's epochs had got to."""
     feed = make_feed(Script(slices(1, advance_us=MINUTE)), FixedTime(NOON - 5 * MINUTE))
     assert moment(feed.next(at_noon())) == Moment(NOON + MINUTE)
@@ -237,7 +237,7 @@ def test_a_run_starts_with_an_epoch_even_when_there_is_nothing_to_read() -> None
     assert moment(feed.next(at_noon())).now_us == NOON + SECOND
 
 
-def test_while_nothing_is_due_the_feed_rests() -> None:
+def test_no_epoch_starts_while_nothing_is_due() -> None:
     clock = Clock()
     feed, first = after_first_epoch(clock)
     feed.due_us = NOON + MINUTE
@@ -254,7 +254,7 @@ def test_an_epoch_starts_when_a_step_is_due() -> None:
     assert (moment(tick).now_us, tick.read, tick.at) == (NOON + SECOND, (), {"in": 1})
 
 
-def test_what_was_due_before_an_epoch_is_asked_for_again_after_it() -> None:
+def test_an_epoch_clears_the_due_time_before_it() -> None:
     clock = Clock()
     feed, first = after_first_epoch(clock)
     feed.due_us = clock.now_us
@@ -293,27 +293,27 @@ def test_without_draining_the_run_just_ends() -> None:
     assert feed.end.done.is_set()
 
 
-def test_a_source_that_waits_for_more_does_not_let_the_input_end() -> None:
+def test_a_source_that_waits_for_more_keeps_the_input_open() -> None:
     feed = Feed({"a": Script(), "b": Script(ends=False)}, Clock())
     assert not ends(feed.next(START))
     assert not feed.end.done.is_set()
 
 
-def test_an_input_that_was_ended_is_not_ended_again() -> None:
+def test_an_ended_input_is_not_ended_again() -> None:
     feed = make_feed(Script(slices(1)))
     drained = at_noon(end=True, after=1)
     assert feed.next(drained) is drained
     assert feed.end.done.is_set()
 
 
-def test_an_input_that_goes_on_after_it_was_ended_is_ended_again() -> None:
+def test_an_input_resumed_after_its_end_is_ended_again() -> None:
     feed = make_feed(Script(slices(2)))
     more = feed.next(at_noon(end=True, after=1))
     assert not ends(more)
     assert ends(feed.next(more))
 
 
-def test_a_run_of_what_is_available_ends_though_the_source_goes_on() -> None:
+def test_a_run_of_available_items_ends_although_the_source_continues() -> None:
     feed = resting(Script([*slices(1), None, *slices(2)], ends=False), only_available=True)
     first = feed.next(START)
     assert first.read == (("in", Split("piece 0")),)
@@ -331,7 +331,7 @@ class Doubting(Script):
 
 
 @pytest.mark.parametrize("foreign", [False, True])
-def test_a_run_of_what_is_available_does_not_end_while_a_source_is_in_doubt(foreign: bool) -> None:
+def test_a_run_of_available_items_does_not_end_while_a_source_is_in_doubt(foreign: bool) -> None:
     clock, planner = Clock(), Doubting()
     feed = make_feed(planner, clock, only_available=True, foreign=foreign, end_now=True)
     feed.foreign_busy = False
@@ -345,7 +345,7 @@ def test_a_run_of_what_is_available_does_not_end_while_a_source_is_in_doubt(fore
     assert ends(feed.next(tick))
 
 
-def test_a_run_that_is_asked_to_stop_plans_nothing_more() -> None:
+def test_a_stopping_run_plans_no_epoch() -> None:
     feed = make_feed(Script(slices(2)))
     first = feed.next(START)
     feed.end.stop_asked.set()
@@ -353,7 +353,7 @@ def test_a_run_that_is_asked_to_stop_plans_nothing_more() -> None:
     assert feed.end.done.is_set()
 
 
-def test_an_epoch_that_a_test_aborts_is_the_last() -> None:
+def test_an_aborted_epoch_is_the_last() -> None:
     feed = make_feed(Script(slices(2, abort=True)))
     assert not feed.aborted
     first = feed.next(START)
@@ -364,7 +364,7 @@ def test_an_epoch_that_a_test_aborts_is_the_last() -> None:
 # --- sources that Spark reads -----------------------------------------------------------------
 
 
-def test_with_sources_that_spark_reads_every_question_is_an_epoch() -> None:
+def test_with_sources_that_spark_reads_every_call_starts_an_epoch() -> None:
     feed = resting(foreign=True)
     first = feed.next(START)
     second = feed.next(first)
@@ -372,9 +372,7 @@ def test_with_sources_that_spark_reads_every_question_is_an_epoch() -> None:
     assert second is not first
 
 
-def test_an_epoch_is_told_from_the_one_before_though_the_clock_stands_still_or_is_set_back() -> (
-    None
-):
+def test_offsets_of_epochs_differ_although_the_clock_stands_still_or_goes_back() -> None:
     clock = Clock()
     feed = resting(clock=clock, foreign=True)
     offsets = [feed.next(START)]
@@ -387,7 +385,7 @@ def test_an_epoch_is_told_from_the_one_before_though_the_clock_stands_still_or_i
     assert times == [0, 0, 0, 0, 0, 0, 1, 1]
 
 
-def test_a_run_of_what_is_available_waits_until_spark_s_sources_bring_nothing() -> None:
+def test_a_run_of_available_items_waits_until_sparks_sources_are_empty() -> None:
     feed = make_feed(foreign=True, only_available=True)
     busy = feed.next(START)
     assert not feed.end.done.is_set()
@@ -405,7 +403,7 @@ def test_a_run_of_what_is_available_waits_until_spark_s_sources_bring_nothing() 
 
 @pytest.mark.parametrize("value", [np.int64(7), datetime(2024, 5, 1, tzinfo=UTC), {1, 2}])
 @pytest.mark.parametrize("part", ["offset", "split"])
-def test_what_a_source_plans_must_be_json(part: str, value: Any) -> None:
+def test_plans_of_a_source_must_be_json(part: str, value: Any) -> None:
     """Here and in a batch, so that a test of the source finds it."""
 
     class Source(Planner):
@@ -423,7 +421,7 @@ def test_what_a_source_plans_must_be_json(part: str, value: Any) -> None:
         plan_everything({"in": Source()})
 
 
-def test_spark_s_sources_are_drained_by_a_run_of_its_own() -> None:
+def test_input_ends_once_sparks_sources_are_drained() -> None:
     feed = make_feed(foreign=True, only_available=True, end_now=True)
     busy = feed.next(START)
     feed.foreign_busy = False
@@ -452,13 +450,13 @@ def test_an_offset_survives_json(offset: EpochOffset) -> None:
     assert EpochOffset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
 
 
-def test_an_epoch_that_is_run_again_is_read_back_with_the_same_time_and_tasks() -> None:
+def test_a_replayed_epoch_has_the_same_time_and_tasks() -> None:
     planned = make_feed(Script(slices(1))).next(at_noon(downtime_us=7))
     again = EpochOffset.from_json(json.loads(json.dumps(planned.to_json())))
     assert (again.control, again.readings()) == (planned.control, planned.readings())
 
 
-def test_the_form_of_an_offset_on_disk_never_changes() -> None:
+def test_the_format_of_an_offset_is_unchanged() -> None:
     offset = EpochOffset(Control(Moment(5, 1), True), {"in": [1]}, (("in", Split("x", 2, 3)),))
     assert START.to_json() == {"v": 1}
     assert offset.to_json() == {
@@ -489,7 +487,7 @@ def test_a_batch_reads_all_slices_numbered_by_slice_and_task() -> None:
     ]
 
 
-def test_a_batch_waits_for_a_source_that_has_nothing_now_but_has_not_ended() -> None:
+def test_a_batch_waits_for_an_idle_source_that_has_not_ended() -> None:
     late = Script([*slices(1), None, *slices(2)[1:]])
     assert [one.splits for one in plan_everything({"in": late})["in"]] == [
         [Split("piece 0")],
@@ -497,7 +495,7 @@ def test_a_batch_waits_for_a_source_that_has_nothing_now_but_has_not_ended() -> 
     ]
 
 
-def test_a_planners_own_error_is_told_with_the_step_once() -> None:
+def test_a_planners_error_names_the_step_once() -> None:
     class Broken(Planner):
         def __init__(self, message: str) -> None:
             self._said = message
@@ -514,7 +512,7 @@ def test_a_planners_own_error_is_told_with_the_step_once() -> None:
         assert str(raised.value) == "step 'in': the topic is gone"
 
 
-def test_planners_are_told_once_of_a_run_that_reads_what_there_is() -> None:
+def test_planners_are_notified_once_of_a_run_of_available_items() -> None:
     class StopCounter(Planner):
         stop_calls = 0
 

@@ -69,7 +69,7 @@ def parts(*of_partitions: Sequence[Any], key: str = "") -> dict[str, list[Part]]
 # --- one partition ----------------------------------------------------------------------------
 
 
-def test_an_item_finds_the_stream_where_the_items_of_all_keys_have_brought_it() -> None:
+def test_an_item_sees_the_progress_of_all_keys() -> None:
     with driver() as t:
         t.send("in", [("a", 5), ("b", 3), ("a", None), ("b", 9), ("a", 7)])
         assert take_by_key(t) == {"a": [(5, 5), (None, 5), (7, 9)], "b": [(3, 5), (9, 9)]}
@@ -77,7 +77,7 @@ def test_an_item_finds_the_stream_where_the_items_of_all_keys_have_brought_it() 
         assert take_by_key(t) == {"a": [(1, 9)]}
 
 
-def test_before_anything_has_been_measured_nothing_is_known() -> None:
+def test_progress_is_unknown_before_the_first_measure() -> None:
     with driver() as t:
         t.send("in", [("a", None), ("a", 4)])
         assert take_by_key(t) == {"a": [(None, NO_PROGRESS), (4, 4)]}
@@ -86,7 +86,7 @@ def test_before_anything_has_been_measured_nothing_is_known() -> None:
 #  epoch   1          2        3
 #  a       at 10, 4            (at 10) 12
 #  b                  11
-def test_a_silent_key_is_notified_when_another_key_s_items_have_gone_far_enough() -> None:
+def test_items_of_other_keys_notify_a_silent_key() -> None:
     with driver() as t:
         t.send("in", [("a", Waypoint(10)), ("a", 4)])
         t.send("in", [("b", 9)])
@@ -106,7 +106,7 @@ def test_a_key_with_items_is_notified_after_them() -> None:
         }
 
 
-def test_the_end_comes_with_all_that_has_been_reached() -> None:
+def test_the_end_of_input_sees_all_progress() -> None:
     with driver() as t:
         t.send("in", [("a", 5), ("b", 8)])
         take_by_key(t)
@@ -114,7 +114,7 @@ def test_the_end_comes_with_all_that_has_been_reached() -> None:
         assert take_by_key(t) == {"a": [("end", 8)], "b": [("end", 8)]}
 
 
-def test_calls_by_the_epoch_come_with_all_that_has_been_reached() -> None:
+def test_calls_at_the_end_of_an_epoch_see_all_progress() -> None:
     class Chatty(Traveller):
         def on_epoch_end(self, moment: Moment) -> list[Any]:
             return [("epoch", moment.progress_us)]
@@ -162,7 +162,7 @@ def spread(pair: tuple[str, int | None]) -> list[tuple[str, int | None]]:
 
 
 @given(VALUES, CUTS, st.sampled_from([1, 3, 8]), st.integers(1, 4))
-def test_where_epochs_are_cut_makes_no_difference_to_a_stream_of_one_partition(
+def test_epoch_boundaries_do_not_change_a_stream_of_one_partition(
     values: list[int | None], sizes: list[int], shards: int, keys: int
 ) -> None:
     items = [(f"k{number % keys}", value) for number, value in enumerate(values)]
@@ -180,7 +180,7 @@ def test_where_epochs_are_cut_makes_no_difference_to_a_stream_of_one_partition(
 
 
 @given(VALUES, CUTS, st.sampled_from([1, 3, 8]), st.booleans())
-def test_a_shuffle_before_the_step_makes_no_difference_to_a_stream_of_one_partition(
+def test_a_shuffle_does_not_change_a_stream_of_one_partition(
     values: list[int | None], sizes: list[int], shards: int, keyed: bool
 ) -> None:
     items = [(f"k{number % 4}", value) for number, value in enumerate(values)]
@@ -206,7 +206,7 @@ def test_a_shuffle_before_the_step_makes_no_difference_to_a_stream_of_one_partit
 #  p0         10  20  30
 #  p1         5   15  50
 #  stream     5   15  30
-def test_the_stream_has_come_as_far_as_the_partition_that_is_behind() -> None:
+def test_stream_progress_is_that_of_the_slowest_partition() -> None:
     with driver() as t:
         t.send_parts(parts([10, 20, 30], [5, 15, 50]))
         assert take_by_key(t) == {
@@ -215,7 +215,7 @@ def test_the_stream_has_come_as_far_as_the_partition_that_is_behind() -> None:
         }
 
 
-def test_a_partition_that_is_ahead_does_not_make_the_first_items_of_another_late() -> None:
+def test_a_partition_ahead_does_not_make_first_items_of_another_late() -> None:
     with driver() as t:
         t.send_parts(parts([90, 91, 92], [None, 5, 6]))
         assert take_by_key(t) == {
@@ -224,7 +224,7 @@ def test_a_partition_that_is_ahead_does_not_make_the_first_items_of_another_late
         }
 
 
-def test_a_partition_that_has_not_spoken_does_not_hold_the_stream_back() -> None:
+def test_a_partition_without_items_does_not_hold_the_stream() -> None:
     with driver() as t:
         t.send_parts(parts([1, 2], [None]))
         assert take_by_key(t) == {"p0": [(1, 1), (2, 2)], "p1": [(None, NO_PROGRESS)]}
@@ -232,7 +232,7 @@ def test_a_partition_that_has_not_spoken_does_not_hold_the_stream_back() -> None
         assert take_by_key(t) == {"p0": [(3, 3)], "p1": [(None, 2)]}
 
 
-def test_a_partition_that_falls_silent_holds_the_stream_where_it_was() -> None:
+def test_a_partition_that_falls_silent_holds_the_stream() -> None:
     with driver() as t:
         t.send_parts(parts([1], [2]))
         t.send_parts(parts([50], []))
@@ -245,7 +245,7 @@ def test_a_partition_that_falls_silent_holds_the_stream_where_it_was() -> None:
 #  p0      10   12   14   16
 #  p1           3    5    15
 #  stream  10   10   10   15
-def test_a_partition_that_turns_up_behind_holds_the_stream_and_never_takes_it_back() -> None:
+def test_a_new_slow_partition_holds_the_stream_without_moving_it_back() -> None:
     with driver() as t:
         for p0, p1 in (([10], []), ([12], [3]), ([14], [5]), ([16], [15])):
             t.send_parts(parts(p0, p1))
@@ -255,7 +255,7 @@ def test_a_partition_that_turns_up_behind_holds_the_stream_and_never_takes_it_ba
         }
 
 
-def test_a_key_never_finds_the_stream_further_back_than_before() -> None:
+def test_progress_seen_by_a_key_never_goes_back() -> None:
     """At position 0 each partition knows its own item, and what the other has said by then."""
     with driver() as t:
         t.send_parts(parts([8, None], [3, 20], [6, 20], key="k"))
@@ -263,14 +263,14 @@ def test_a_key_never_finds_the_stream_further_back_than_before() -> None:
         assert progress == sorted(progress)
 
 
-def test_what_several_splits_of_a_partition_say_counts_together() -> None:
+def test_splits_of_a_partition_count_together() -> None:
     with driver() as t:
         splits = [Part([("a", 5)]), Part([("b", 3)]), Part([("a", 4), ("a", 9)])]
         t.send_parts({"in": splits})
         assert take_by_key(t) == {"a": [(5, 5), (4, 5), (9, 9)], "b": [(3, 5)]}
 
 
-def test_an_input_s_partitions_are_its_own() -> None:
+def test_partitions_of_different_inputs_are_separate() -> None:
     flow = Dataflow("example")
     left = op.input("left", flow, TestingSource([]))
     right = op.input("right", flow, TestingSource([]))
@@ -281,7 +281,7 @@ def test_an_input_s_partitions_are_its_own() -> None:
         assert take_by_key(t) == {"a": [(10, 4), (20, 4)], "b": [(4, 4)]}
 
 
-def test_each_side_has_partitions_of_its_own() -> None:
+def test_partitions_of_different_sides_are_separate() -> None:
     flow = Dataflow("example")
     left = op.input("left", flow, TestingSource([]))
     right = op.input("right", flow, TestingSource([]))
@@ -311,7 +311,7 @@ def test_one_stream_read_on_two_sides_counts_on_each() -> None:
     st.sampled_from([2, 7]),
     st.integers(1, 3),
 )
-def test_every_shard_sees_the_same_and_none_sees_the_stream_go_back(
+def test_all_shards_see_the_same_monotonic_progress(
     epochs: list[list[list[int | None]]], shards: int, keys: int
 ) -> None:
     emissions = []
@@ -337,7 +337,7 @@ def test_every_shard_sees_the_same_and_none_sees_the_stream_go_back(
 # --- time -------------------------------------------------------------------------------------
 
 
-def test_time_that_passes_brings_the_stream_further_if_it_is_to() -> None:
+def test_system_time_advances_the_stream_if_enabled() -> None:
     for by_time, reached in ((True, 15), (False, 5)):
         with driver(Journey(Mileage(by_time=by_time))) as t:
             t.send("in", [("a", 5)])
@@ -346,7 +346,7 @@ def test_time_that_passes_brings_the_stream_further_if_it_is_to() -> None:
             assert take_by_key(t) == {"a": [(5, 5), (None, reached)]}
 
 
-def test_an_item_that_is_no_further_than_time_has_come_changes_nothing() -> None:
+def test_an_item_below_the_progress_by_time_changes_nothing() -> None:
     with driver(Journey(Mileage(by_time=True))) as t:
         t.send("in", [("a", 5)])
         t.advance("0.00001s")
@@ -356,7 +356,7 @@ def test_an_item_that_is_no_further_than_time_has_come_changes_nothing() -> None
         assert take_by_key(t) == {"a": [(5, 5), (14, 15), (16, 16), (None, 26)]}
 
 
-def test_the_time_that_the_flow_was_down_does_not_count() -> None:
+def test_downtime_does_not_advance_the_stream() -> None:
     with driver(Journey(Mileage(by_time=True))) as t:
         t.send("in", [("a", 5)])
         t.advance("0.000003s")
@@ -367,7 +367,7 @@ def test_the_time_that_the_flow_was_down_does_not_count() -> None:
         assert take_by_key(t) == {"a": [(5, 5), (None, 8), (None, 10)]}
 
 
-def test_a_partition_that_falls_silent_is_brought_further_by_time() -> None:
+def test_system_time_advances_a_silent_partition() -> None:
     with driver(Journey(Mileage(by_time=True))) as t:
         t.send_parts(parts([10], [2]))
         t.advance("0.000005s")
@@ -375,7 +375,7 @@ def test_a_partition_that_falls_silent_is_brought_further_by_time() -> None:
         assert take_by_key(t) == {"p0": [(10, 2), (30, 7)], "p1": [(2, 2)]}
 
 
-def test_a_logic_is_called_when_time_has_brought_the_stream_far_enough() -> None:
+def test_a_logic_is_called_when_system_time_makes_it_due() -> None:
     with driver(Journey(Mileage(by_time=True))) as t:
         t.send("in", [("a", Waypoint(25)), ("b", 5)])
         assert t.stats.due_us == 20
@@ -389,7 +389,7 @@ def test_a_logic_is_called_when_time_has_brought_the_stream_far_enough() -> None
         assert t.stats.due_us == NEVER
 
 
-def test_what_time_has_made_due_is_called_before_the_items() -> None:
+def test_timers_due_by_time_run_before_the_items() -> None:
     with driver(Journey(Mileage(by_time=True))) as t:
         t.send("in", [("a", Waypoint(25)), ("b", 5)])
         take_by_key(t)
@@ -400,13 +400,15 @@ def test_what_time_has_made_due_is_called_before_the_items() -> None:
 
 
 @pytest.mark.parametrize(("by_time", "first"), [(False, ("b", 5)), (True, ("b", None))])
-def test_nothing_is_due_by_time_that_does_not_move_the_stream(by_time: bool, first: Any) -> None:
+def test_no_timer_is_due_by_time_that_does_not_advance_the_stream(
+    by_time: bool, first: Any
+) -> None:
     with driver(Journey(Mileage(by_time=by_time))) as t:
         t.send("in", [("a", Waypoint(25)), first])
         assert t.stats.due_us == NEVER
 
 
-def test_what_is_asked_for_in_the_past_is_due_now() -> None:
+def test_a_timer_in_the_past_is_due_now() -> None:
     with driver(Journey(Mileage(by_time=True))) as t:
         t.send("in", [("a", 5)])
         t.send("in", [("b", Waypoint(3))])
@@ -417,7 +419,7 @@ def test_what_is_asked_for_in_the_past_is_due_now() -> None:
 #  p0      10   11   12 ...
 #  p1           3    4    5    6    7    8    9   10
 #  stream  10   11   11 ...                       11 held until p1 has caught up
-def test_a_stream_that_is_held_goes_on_when_time_has_brought_the_last_partition_there() -> None:
+def test_a_held_stream_advances_when_time_moves_its_slowest_partition() -> None:
     with driver(Journey(Mileage(by_time=True))) as t:
         t.send_parts(parts([10], []))
         t.advance(MICRO)
@@ -450,7 +452,7 @@ def two_levels() -> Dataflow:
 #  position   0    1    2    3
 #  p0         10   .    20   .
 #  p1         .    5    .    30
-def test_at_level_two_all_that_level_one_makes_is_one_partition() -> None:
+def test_at_level_two_the_output_of_level_one_is_one_partition() -> None:
     with TestDriver(two_levels(), shards=5) as t:
         p0 = [("1x", 10), ("1x", None), ("2x", 20)]
         p1 = [("3y", None), ("3y", 5), ("3y", None), ("4y", 30)]
@@ -460,7 +462,7 @@ def test_at_level_two_all_that_level_one_makes_is_one_partition() -> None:
         assert take_by_key(t) == {"x": [(2, 30)]}
 
 
-def test_at_level_two_a_silent_key_hears_of_what_level_one_makes_in_the_same_epoch() -> None:
+def test_at_level_two_a_silent_key_is_notified_in_the_same_epoch() -> None:
     with TestDriver(two_levels(), shards=5) as t:
         t.send("in", [("1x", Waypoint(10)), ("2y", 1)])
         take_by_key(t)
@@ -468,7 +470,7 @@ def test_at_level_two_a_silent_key_hears_of_what_level_one_makes_in_the_same_epo
         assert take_by_key(t) == {"x": [("notify", 12)], "y": [(12, 12)]}
 
 
-def test_what_was_read_and_what_a_level_made_are_partitions_apart() -> None:
+def test_source_partitions_and_the_output_of_a_level_are_separate_partitions() -> None:
     flow = Dataflow("example")
     stream = op.input("in", flow, TestingSource([]))
     same = op.stateful_map("same", stream, lambda state, value: (1, value))
@@ -507,7 +509,7 @@ def test_a_step_of_level_one_and_one_of_level_two_have_progress_of_their_own() -
 # --- failures, and what it costs --------------------------------------------------------------
 
 
-def test_an_epoch_that_fails_leaves_the_progress_as_it_was() -> None:
+def test_a_failed_epoch_does_not_change_progress() -> None:
     class Fragile(Traveller):
         def on_item(self, value: Any, moment: Moment) -> Any:
             if value.value == "broken":
@@ -561,7 +563,7 @@ def test_a_measure_that_fails_names_the_step() -> None:
     )
 
 
-def test_an_attribute_that_only_has_the_name_is_no_progress() -> None:
+def test_an_attribute_of_the_same_name_is_no_progress() -> None:
     class Plain(Traveller):
         progress = "half way"
 
@@ -576,7 +578,7 @@ def test_an_attribute_that_only_has_the_name_is_no_progress() -> None:
         assert take_by_key(t) == {"a": [(5, NO_PROGRESS)]}
 
 
-def test_an_epoch_s_cost_follows_the_keys_that_are_due() -> None:
+def test_the_cost_of_an_epoch_depends_on_due_keys() -> None:
     built: list[str] = []
 
     @dataclass(frozen=True)

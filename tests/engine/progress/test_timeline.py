@@ -87,7 +87,7 @@ class TimelineModel:
     st.integers(-1, 9),
     st.just(NO_PROGRESS) | st.integers(0, 30),
 )
-def test_a_timeline_follows_its_rules(
+def test_a_timeline_agrees_with_the_model(
     start: dict[int, int],
     packets: list[tuple[int, list[tuple[int, int]]]],
     partition: int,
@@ -171,7 +171,7 @@ def open_timeline(
     return timeline
 
 
-def test_progress_is_written_when_it_has_changed_and_only_then() -> None:
+def test_progress_is_written_only_if_it_changed() -> None:
     store = CountingStore()
     open_timeline(store)
     assert store.written == []
@@ -182,7 +182,7 @@ def test_progress_is_written_when_it_has_changed_and_only_then() -> None:
     assert store.written == [PROGRESS_SEGMENT]
 
 
-def test_a_step_without_progress_asks_for_none_of_it() -> None:
+def test_a_step_without_progress_reads_none() -> None:
     store = CountingStore()
     states = SegmentedStates(store, "travel", Traveller)
     step = travel_step(Traveller)
@@ -191,7 +191,7 @@ def test_a_step_without_progress_asks_for_none_of_it() -> None:
     assert store.read == []
 
 
-def test_the_form_of_what_is_remembered_never_changes() -> None:
+def test_the_format_of_stored_progress_is_unchanged() -> None:
     kept = StepProgress({(0, "in", 3): Reached(5, 1), (1, "", 2): Reached(7, 2)}, floor_us=6)
     content = b'\x01[6, [[0, "in", 3, 5, 1], [1, "", 2, 7, 2]]]'
     assert kept.encode() == content

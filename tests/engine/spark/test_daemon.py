@@ -91,7 +91,7 @@ def say_what_is_imported(folder: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_worker_imports_nothing_when_its_first_task_comes(tmp_path: Path) -> None:
+def test_the_first_task_of_a_worker_imports_no_module(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.engine.spark.test_daemon", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     modules = json.loads(done.stdout)
@@ -100,7 +100,7 @@ def test_a_worker_imports_nothing_when_its_first_task_comes(tmp_path: Path) -> N
     assert wanted <= set(modules["beforehand"])
 
 
-def test_workers_that_keep_state_and_others_come_from_one_process(
+def test_stateful_and_other_workers_are_forked_from_one_process(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     paths = tmp_path / "reader", tmp_path / "writer"
@@ -108,7 +108,7 @@ def test_workers_that_keep_state_and_others_come_from_one_process(
     assert reading == writing
 
 
-def test_a_session_has_workers_start_at_once(spark: SparkSession) -> None:
+def test_a_session_starts_its_workers_early(spark: SparkSession) -> None:
     tracker = spark.sparkContext.statusTracker()
     before = set(tracker.getJobIdsForGroup(JOB_GROUP))
     start_workers_early(spark).join(60)
@@ -118,7 +118,7 @@ def test_a_session_has_workers_start_at_once(spark: SparkSession) -> None:
     assert found.status == "SUCCEEDED"
 
 
-def test_workers_that_cannot_start_early_are_no_problem_yet(
+def test_a_failed_early_start_of_workers_is_ignored(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     nothing: Any = None

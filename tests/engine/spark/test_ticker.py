@@ -88,7 +88,7 @@ def ask(server: FeedServer, folder: Path) -> dict[str, Any]:
     return cast("dict[str, Any]", json.loads(done.stdout))
 
 
-def test_it_asks_for_offsets_and_tasks_without_anything_of_this_project(
+def test_the_source_gets_offsets_and_tasks_without_imports_of_this_project(
     tmp_path: Path, servers: list[FeedServer]
 ) -> None:
     epoch = EpochOffset(CONTROL, {"in": {"file": 3}}, READ)
@@ -97,7 +97,7 @@ def test_it_asks_for_offsets_and_tasks_without_anything_of_this_project(
     assert answers == {"end": epoch.to_json(), "tasks": [True, True], "ours": []}
 
 
-def test_what_fails_in_the_feed_is_told_and_ends_the_run(
+def test_an_error_of_the_feed_is_reported_and_ends_the_run(
     tmp_path: Path, servers: list[FeedServer]
 ) -> None:
     feed = StandIn(None)
@@ -159,7 +159,7 @@ def test_a_closed_server_leaves_no_thread_and_no_socket(foreign: bool) -> None:
     server.close()
 
 
-def test_a_server_that_is_released_answers_those_who_ask_but_takes_no_more(
+def test_a_released_server_answers_its_clients_and_accepts_no_more(
     servers: list[FeedServer],
 ) -> None:
     """Spark goes on asking while its query is being stopped."""
@@ -174,7 +174,9 @@ def test_a_server_that_is_released_answers_those_who_ask_but_takes_no_more(
             socket.create_connection(address)
 
 
-def test_strangers_are_turned_away_and_others_are_answered_still(servers: list[FeedServer]) -> None:
+def test_clients_without_the_token_are_refused_and_others_answered(
+    servers: list[FeedServer],
+) -> None:
     feed = StandIn(EpochOffset(CONTROL, {}, READ))
     servers.append(FeedServer(cast("Feed", feed), 2))
     address = (HOST, servers[0]._port)
@@ -187,7 +189,7 @@ def test_strangers_are_turned_away_and_others_are_answered_still(servers: list[F
         assert json.loads(asker.recv_bytes()) == {"offset": feed.epoch.to_json()}
 
 
-def test_tasks_share_what_an_epoch_reads_and_one_tells_the_time() -> None:
+def test_tasks_share_the_slices_of_an_epoch_and_one_carries_its_time() -> None:
     epoch = EpochOffset(CONTROL, {}, READ)
     tasks = [
         pickle.loads(b64decode(task.encode())) for task in tasks_of(epoch, epoch.readings(), 2)

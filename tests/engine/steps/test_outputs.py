@@ -97,7 +97,7 @@ def test_each_sink_gets_all_of_a_task_s_items_once_in_order_of_position() -> Non
     assert [one.dest for one in outgoing[1:]] == [edge.dest for edge in plan.outputs]
 
 
-def test_nothing_is_written_before_all_of_it_is_there() -> None:
+def test_nothing_is_written_before_all_items_have_arrived() -> None:
     plan = two_outputs()
     task = OutputTask(plan, WRITING)
     assert list(task.keep([packet_for(plan, "one", ["a"]), COUNTS])) == [COUNTS]
@@ -116,7 +116,7 @@ def test_a_task_that_has_failed_writes_nothing() -> None:
     assert not Noting.written
 
 
-def test_what_is_written_elsewhere_goes_on_as_it_is() -> None:
+def test_packets_of_outputs_written_elsewhere_pass_unchanged() -> None:
     plan = two_outputs()
     first, second = packet_for(plan, "one", ["a"]), packet_for(plan, "two", ["b"])
     writing = Writing("run", 7, 3, left_out=frozenset({first.dest}))
@@ -171,12 +171,12 @@ def test_an_epoch_s_number_is_that_of_the_micro_batch_after_the_first(
     assert writing.context("out") == WriteContext("out", 34, 1, "run", 2)
 
 
-def test_the_first_micro_batch_has_the_number_nought(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_micro_batch_has_number_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     in_task(monkeypatch, 0, batch="0")
     assert TaskWriting("run", frozenset()).of_task().epoch == 0
 
 
-def test_a_batch_is_epoch_nought_in_a_micro_batch_of_somebody_else_too(
+def test_a_batch_within_a_foreign_micro_batch_is_epoch_zero(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     in_task(monkeypatch, 2, batch="4")
@@ -239,7 +239,7 @@ def test_the_last_shard_of_a_partition_has_the_level_write(last_level: SparkLeve
     last_level.close()
 
 
-def test_a_shard_that_was_not_called_is_an_error_and_not_lost(last_level: SparkLevel) -> None:
+def test_a_shard_that_was_not_called_is_an_error(last_level: SparkLevel) -> None:
     run_shard(last_level, 3)
     with pytest.raises(EngineError, match="an epoch did not call 1 of the shards of a partition"):
         last_level.close()

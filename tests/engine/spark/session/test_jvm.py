@@ -51,7 +51,7 @@ def raised_from(error: Exception, cause: Exception | None = None) -> Exception:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_what_fails_because_the_jvm_has_ended_says_so(error: Exception) -> None:
+def test_errors_caused_by_the_end_of_the_jvm_name_it(error: Exception) -> None:
     with pytest.raises(EngineError, match=ENDED) as caught, jvm_needed(fake_session(answers=False)):
         raise error
     assert caught.value.__cause__ is error
@@ -66,7 +66,7 @@ def test_what_fails_because_the_jvm_has_ended_says_so(error: Exception) -> None:
         (ValueError("odd"), False),
     ],
 )
-def test_what_fails_of_something_else_stays_as_it_is(error: Exception, answers: bool) -> None:
+def test_errors_of_other_causes_are_raised_unchanged(error: Exception, answers: bool) -> None:
     with pytest.raises(type(error)) as caught, jvm_needed(fake_session(answers=answers)):
         raise error
     assert caught.value is error
@@ -87,7 +87,7 @@ def from_spark() -> StepError:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_what_fails_because_the_session_was_stopped_says_so(error: Exception) -> None:
+def test_errors_caused_by_a_stopped_session_name_it(error: Exception) -> None:
     spark = fake_session(answers=True, stopped=True)
     with pytest.raises(EngineError) as caught, jvm_needed(spark):
         raise error
@@ -95,7 +95,7 @@ def test_what_fails_because_the_session_was_stopped_says_so(error: Exception) ->
     assert caught.value.__cause__ is error
 
 
-def test_what_a_step_raised_before_the_session_was_stopped_stays_as_it_is() -> None:
+def test_a_step_error_before_the_session_stopped_is_raised_unchanged() -> None:
     error = StepError("half", "the mapper raised")
     with pytest.raises(StepError) as caught, jvm_needed(fake_session(answers=True, stopped=True)):
         raise error
@@ -115,7 +115,7 @@ def test_the_thread_that_releases_java_objects_logs_nothing_after_a_run(
     assert [record.message for record in caplog.records] == ["by the user's own thread"]
 
 
-def test_a_context_that_python_has_let_go_of_is_stopped() -> None:
+def test_a_context_without_a_python_object_is_stopped() -> None:
     assert is_stopped(cast("Any", SimpleNamespace(sparkContext=SimpleNamespace(_jsc=None))))
 
 

@@ -60,7 +60,7 @@ def kinds(folder: Path) -> set[str]:
 
 
 @pytest.mark.spark
-def test_all_of_sparks_files_lie_in_the_directory_of_the_process_and_go_with_it(
+def test_sparks_files_are_in_the_directory_of_the_process_and_removed_with_it(
     tmp_path: Path,
 ) -> None:
     paths = start_session(tmp_path / "with space")
@@ -71,21 +71,21 @@ def test_all_of_sparks_files_lie_in_the_directory_of_the_process_and_go_with_it(
 
 
 @pytest.mark.spark
-def test_a_path_too_long_for_sockets_does_without_them(tmp_path: Path) -> None:
+def test_a_path_too_long_for_sockets_disables_them(tmp_path: Path) -> None:
     paths = start_session(tmp_path / ("long" * 40))
     assert (paths["sockets"], paths["workers"]) == ("false", 3)
     assert paths["tmpdir"] == paths["own"]
 
 
 @pytest.mark.spark
-def test_a_short_path_has_sockets() -> None:
+def test_a_short_path_enables_sockets() -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as short:
         paths = start_session(Path(short) / "t")
         assert (paths["sockets"], paths["workers"]) == ("true", 3)
 
 
 @pytest.mark.spark
-def test_places_that_the_user_names_are_taken(tmp_path: Path) -> None:
+def test_directories_of_the_user_are_used(tmp_path: Path) -> None:
     chosen, java = tmp_path / "chosen", tmp_path / "java"
     java.mkdir()
     chosen.mkdir()
@@ -97,7 +97,7 @@ def test_places_that_the_user_names_are_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_a_place_that_the_environment_names_is_taken(tmp_path: Path) -> None:
+def test_a_directory_of_the_environment_is_used(tmp_path: Path) -> None:
     chosen = tmp_path / "chosen"
     paths = start_session(tmp_path / "t", SPARK_LOCAL_DIRS=str(chosen))
     assert "blockmgr" not in paths["here"]
@@ -105,7 +105,7 @@ def test_a_place_that_the_environment_names_is_taken(tmp_path: Path) -> None:
     assert list((tmp_path / "t").iterdir()) == []
 
 
-def test_a_temporary_directory_of_java_that_the_user_names_stays(
+def test_javas_temporary_directory_of_the_user_is_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Xmx1g -Djava.io.tmpdir=/var/java")
@@ -115,7 +115,7 @@ def test_a_temporary_directory_of_java_that_the_user_names_stays(
         assert "SPARK_SUBMIT_OPTS" not in os.environ
 
 
-def test_the_users_own_options_for_java_stay_and_come_last(
+def test_java_options_of_the_user_come_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Dmine=1")
@@ -127,7 +127,7 @@ def test_the_users_own_options_for_java_stay_and_come_last(
     directory.leave()
 
 
-def test_what_pyspark_makes_while_it_starts_a_jvm_lies_there_too(tmp_path: Path) -> None:
+def test_files_that_pyspark_makes_at_startup_are_there_too(tmp_path: Path) -> None:
     gateway: Any = java_gateway
     directory = ProcessDirectory.make(tmp_path)
     with started_in(directory):
@@ -138,7 +138,7 @@ def test_what_pyspark_makes_while_it_starts_a_jvm_lies_there_too(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("bytes_of_path", "room"), [(60, True), (61, False)])
-def test_sockets_fit_where_macos_takes_their_paths(
+def test_socket_paths_fit_the_limit_of_macos(
     bytes_of_path: int, room: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A name is a dot, 36 characters and ``.sock``; with its slash and a zero at most 104 bytes."""

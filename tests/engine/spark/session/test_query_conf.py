@@ -27,7 +27,7 @@ def settings_of(spark: SparkSession) -> dict[str, Any]:
     return {name: spark.conf.get(name, None) for name in names}
 
 
-def test_what_a_query_needs_is_set_while_it_starts(spark: SparkSession) -> None:
+def test_settings_of_a_query_are_set_while_it_starts(spark: SparkSession) -> None:
     before = settings_of(spark)
     with query_conf(spark, 3, only_packets=True):
         within = settings_of(spark)
@@ -78,7 +78,7 @@ def code_in_batch(spark: SparkSession, source: Any) -> str:
     return found[0]
 
 
-def test_a_batch_is_no_other(spark: SparkSession) -> None:
+def test_code_of_a_batch_is_generated_for_data_frames_only(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(1,)], "n int")
     assert code_in_batch(spark, TestingSource([1])) == INTERPRETED
     assert code_in_batch(spark, DataFrameSource(frame)) == GENERATED
