@@ -177,7 +177,7 @@ def assert_same(got: Results, wanted: Results) -> None:
         )
 
 
-def test_flights_are_heard_of_when_they_land() -> None:
+def test_flights_arrive_when_they_land() -> None:
     """
     New York  9:00   10:00  10:20  10:50  11:10  11:40          19:00
     HNL       departs ·······························  ········ lands
@@ -204,7 +204,7 @@ def test_flights_are_heard_of_when_they_land() -> None:
     ]
 
 
-def test_a_departure_over_the_change_of_the_clocks_is_the_right_instant() -> None:
+def test_a_departure_over_a_change_of_the_clocks_is_the_right_instant() -> None:
     """At 2:00 on 10 March 2013 New York goes over to 3:00; 1:50 and 20 minutes are 3:10."""
     flown = pd.DataFrame(
         {"year": [2013], "month": [3], "day": [10], "hour": [1], "minute": [50]}
@@ -213,7 +213,7 @@ def test_a_departure_over_the_change_of_the_clocks_is_the_right_instant() -> Non
     assert [str(at) for at in departed] == ["2013-03-10 07:10:00+00:00"]
 
 
-def test_data_that_lacks_a_column_is_prepared_anew(
+def test_data_that_lacks_a_column_is_prepared_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     package, data = tmp_path / "package", tmp_path / "data"
@@ -253,7 +253,7 @@ def test_every_output_agrees_with_pandas_exactly(
     assert {step for step, what in driver.stats.counts if what == "late"} == {"hourly"}
 
 
-def test_a_run_that_was_stopped_shows_no_result(
+def test_a_stopped_run_shows_no_result(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stopped = Summary("flights", "streaming", epochs=3, stopped=True)
@@ -305,7 +305,7 @@ def output_of(process: subprocess.Popen[str]) -> list[str]:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.faults
-def test_the_script_runs_to_its_end_once_and_then_shows_the_result_again(
+def test_a_second_start_after_the_end_shows_the_result_again(
     data: Path, expected: Results, tmp_path: Path, start: Start
 ) -> None:
     first = output_of(start("--data", data, "--out", tmp_path))
@@ -322,7 +322,7 @@ def test_the_script_runs_to_its_end_once_and_then_shows_the_result_again(
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_killed_in_the_middle_and_started_again_the_script_gives_the_same_result_and_shows_it_again(
+def test_a_killed_and_restarted_script_gives_the_same_result(
     data: Path, some_expected: Results, tmp_path: Path, start: Start
 ) -> None:
     """

@@ -63,7 +63,7 @@ def lines_in_process(flow: Dataflow) -> list[str]:
         local_days,
     ],
 )
-def test_in_process_an_example_says_what_its_docstring_shows(example: Any) -> None:
+def test_an_example_in_process_prints_what_its_docstring_shows(example: Any) -> None:
     name = example.__name__.rpartition(".")[2]
     assert sorted(lines_in_process(example.graph)) == sorted(docstring_output(name))
 
@@ -72,7 +72,7 @@ def crossing(at: str, plate: str) -> dict[str, Any]:
     return {"at": f"2024-05-01T{at}Z", "light": "bridge", "plate": plate, "passengers": 1}
 
 
-def test_an_hour_stays_open_until_the_light_has_seen_ten_past() -> None:
+def test_an_hour_stays_open_until_ten_past() -> None:
     """
     8:00          9:00       9:10
      |·············|··········|
@@ -98,7 +98,7 @@ def test_an_hour_stays_open_until_the_light_has_seen_ten_past() -> None:
     )
 
 
-def test_the_tumbling_mean_is_told_at_once_and_the_others_as_the_watermark_passes() -> None:
+def test_the_tumbling_mean_is_emitted_at_once_and_others_at_their_close() -> None:
     """
     12:00       12:05       12:10       12:15       12:20
       |···········|···········|···········|···········|
@@ -119,7 +119,7 @@ def test_the_tumbling_mean_is_told_at_once_and_the_others_as_the_watermark_passe
     ]
 
 
-def test_a_customer_who_has_bought_two_things_is_heard_of_with_the_third() -> None:
+def test_a_customer_is_reported_with_the_third_purchase() -> None:
     flow = last_three_purchases.graph
     driver = TestDriver(flow)
     driver.send("purchases", [{"customer": "bob", "item": x, "price": 9} for x in ("desk", "bin")])
@@ -156,7 +156,7 @@ def click(at: str, button: str) -> dict[str, str]:
     return {"at": f"2024-05-01T{at}:00Z", "view": "v", "button": button}
 
 
-def test_a_view_finds_its_first_click_whatever_comes_first() -> None:
+def test_a_view_finds_its_first_click_in_any_order_of_arrival() -> None:
     flow = views_and_clicks.graph
     driver = TestDriver(flow)
     driver.send("clicks", [click("09:12", "share"), click("09:05", "buy")])
@@ -165,7 +165,7 @@ def test_a_view_finds_its_first_click_whatever_comes_first() -> None:
     assert lines_of(flow, driver) == ["v: lamps, 'buy' after 300 seconds"]
 
 
-def test_a_view_that_nobody_clicks_is_told_and_forgotten() -> None:
+def test_a_view_without_a_click_is_reported_and_discarded() -> None:
     """
     now        9:00    9:15    9:25    9:26    10:14    10:15
     watermark  8:45    9:00    9:10    9:11
@@ -186,7 +186,7 @@ def test_a_view_that_nobody_clicks_is_told_and_forgotten() -> None:
     assert driver.stats.gauges["match", "keys"] == 0
 
 
-def test_both_hours_between_two_and_three_belong_to_the_long_day() -> None:
+def test_both_hours_from_two_to_three_belong_to_the_long_day() -> None:
     """
     Paris   Sun 27 October      2:30   2:30            23:59:59  Mon 28 October
             |·····················A······B·················C·····|D
@@ -209,7 +209,7 @@ def test_both_hours_between_two_and_three_belong_to_the_long_day() -> None:
     ]
 
 
-def test_a_batch_is_posted_when_it_is_full_and_what_is_left_at_the_end() -> None:
+def test_a_batch_is_posted_when_full_and_the_rest_at_the_end() -> None:
     with batches_for_an_api.serving() as (url, posts):
         driver = TestDriver(batches_for_an_api.make_flow(url))
         driver.send("events", [{"customer": "ann", "event": str(n)} for n in range(4)])
@@ -219,7 +219,7 @@ def test_a_batch_is_posted_when_it_is_full_and_what_is_left_at_the_end() -> None
         assert posts == {"ann-0": ["0", "1", "2"], "ann-1": ["3"]}
 
 
-def test_what_the_api_refuses_is_kept_to_be_posted_again() -> None:
+def test_a_refused_batch_is_kept_and_posted_again() -> None:
     with batches_for_an_api.serving() as (url, posts):
         driver = TestDriver(batches_for_an_api.make_flow(url))
         driver.send("events", [{"customer": "bob", "event": str(n)} for n in range(3)])
@@ -234,7 +234,7 @@ def sale(at: str, amount: int) -> dict[str, Any]:
     return {"at": f"{at}:00Z", "shop": "north", "amount": amount}
 
 
-def test_a_till_with_a_wrong_clock_makes_no_other_sale_late(tmp_path: Path) -> None:
+def test_a_till_with_a_wrong_clock_does_not_make_other_sales_late(tmp_path: Path) -> None:
     driver = TestDriver(dead_letters.make_flow(tmp_path), now="2024-05-01T09:10:00Z")
     driver.send("sales", [sale("2024-05-01T10:11", 1), sale("2024-05-01T09:10", 2)])
     driver.end()

@@ -51,7 +51,7 @@ def reading(n: int, at: str) -> Any:
 #  item         11:58      11:57          11:59                   11:56
 #  watermark    11:53      11:53          11:54                   11:54
 @pytest.mark.spark
-def test_between_runs_now_never_goes_back_and_a_step_forward_makes_nothing_late(
+def test_between_runs_system_time_never_goes_back_and_a_step_forward_makes_nothing_late(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     items = [
@@ -100,7 +100,7 @@ class Drip(Planner):
         return False
 
 
-def test_within_a_run_time_stands_still_until_a_clock_that_was_set_back_has_caught_up() -> None:
+def test_within_a_run_system_time_stands_still_until_a_clock_set_back_catches_up() -> None:
     """
     clock  12:00  13:00  12:00  12:30  13:10  13:10 a day on
     now    12:00  13:00  13:00  13:00  13:10  13:10 a day on

@@ -43,7 +43,7 @@ EPOCH = 4
         ("after commit log", EPOCH, "write_log", {"hours", "log"}),
     ],
 )
-def test_what_fails_twice_and_then_works_stops_runs_and_changes_nothing(
+def test_a_fault_that_strikes_twice_stops_runs_and_changes_no_result(
     point: str,
     at: int,
     step: str,
@@ -89,7 +89,7 @@ def count(number: int | None, value: float) -> tuple[int, dict[str, float]]:
     return (number or 0) + 1, {"n": (number or 0) + 1, "value": value}
 
 
-def test_what_always_fails_stops_every_run_at_the_same_epoch_until_it_is_mended(
+def test_a_permanent_failure_stops_every_run_at_the_same_epoch_until_it_is_fixed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """
@@ -126,7 +126,7 @@ def test_what_always_fails_stops_every_run_at_the_same_epoch_until_it_is_mended(
     ]
 
 
-def test_while_a_source_stalls_windows_close_by_system_time_and_nothing_spins(
+def test_windows_close_by_system_time_without_busy_waiting_while_a_source_stalls(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     seconds, calls = 8.0, PlannerCalls()

@@ -48,7 +48,7 @@ def fill(disk: Path, leave: int) -> Path:
 
 
 @pytest.mark.parametrize("leave", [0, 8_192, 65_536, 200_000])
-def test_a_checkpoint_on_a_full_disk_is_an_error_that_says_where_and_the_run_goes_on_with_room(
+def test_a_full_disk_of_the_checkpoint_is_named_and_the_run_resumes_with_space(
     leave: int, small_disk: Path, shop: Shop, golden: Golden, spark: SparkSession
 ) -> None:
     (small_disk / "checkpoint").mkdir()
@@ -66,7 +66,7 @@ def test_a_checkpoint_on_a_full_disk_is_an_error_that_says_where_and_the_run_goe
     assert shop.state(spark) == golden.state
 
 
-def test_an_output_on_a_full_disk_is_an_error_that_says_where_and_the_run_goes_on_with_room(
+def test_a_full_disk_of_an_output_is_named_and_the_run_resumes_with_space(
     small_disk: Path, shop: Shop, golden: Golden, spark: SparkSession
 ) -> None:
     (shop.home / "out").symlink_to(small_disk)
@@ -99,7 +99,7 @@ def resize(disk: Path, size: str) -> None:
 
 
 @pytest.mark.parametrize("size", ["1200k", "1700k", "2m", "2500k", "4m", "6m"])
-def test_state_that_outgrows_the_disk_of_the_checkpoint_says_so_whichever_epoch_it_is(
+def test_state_that_outgrows_its_disk_is_reported_in_any_epoch(
     size: str, small_disk: Path, tmp_path: Path, expected_lines: list[str], spark: SparkSession
 ) -> None:
     resize(small_disk, size)
@@ -117,7 +117,7 @@ def test_state_that_outgrows_the_disk_of_the_checkpoint_says_so_whichever_epoch_
 
 
 @pytest.mark.parametrize("size", ["1m", "3m", "5m"])
-def test_a_full_disk_of_sparks_own_files_is_one_short_error_on_the_terminal(
+def test_a_full_disk_of_sparks_files_is_one_short_error(
     size: str, small_disk: Path, tmp_path: Path, expected_lines: list[str], spark: SparkSession
 ) -> None:
     resize(small_disk, size)

@@ -61,7 +61,7 @@ CHECKPOINT_GONE = r"^checkpoint .*/checkpoint was removed while the flow ran on 
         ("lock.json", r"/checkpoint/lock\.json was removed while this run held it: another run"),
     ],
 )
-def test_a_checkpoint_that_is_removed_ends_the_run_before_it_commits_another_epoch(
+def test_a_removed_checkpoint_ends_the_run_before_the_next_commit(
     name: str, problem: str, tmp_path: Path, spark: SparkSession
 ) -> None:
     def remove() -> None:
@@ -84,7 +84,7 @@ def remove_when_there(path: Path) -> None:
     path.unlink()
 
 
-def test_a_checkpoint_that_is_removed_while_nothing_happens_ends_the_run_within_seconds(
+def test_a_removed_checkpoint_ends_an_idle_run_within_seconds(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     removed: list[float] = []
@@ -111,7 +111,7 @@ def table(home: Path) -> Any:
 
 
 @pytest.mark.parametrize("sink", [files, table])
-def test_an_output_that_is_removed_is_an_error_at_the_next_commit(
+def test_a_removed_output_is_an_error_at_the_next_commit(
     sink: Callable[[Path], Any], tmp_path: Path, spark: SparkSession
 ) -> None:
     def remove() -> None:
@@ -123,9 +123,7 @@ def test_an_output_that_is_removed_is_an_error_at_the_next_commit(
     assert not list(tmp_path.glob("out/epoch=*"))
 
 
-def test_a_query_that_others_stop_is_no_run_that_came_to_its_end(
-    tmp_path: Path, spark: SparkSession
-) -> None:
+def test_a_query_stopped_by_others_is_an_error(tmp_path: Path, spark: SparkSession) -> None:
     def stop() -> None:
         (query,) = spark.streams.active
         threading.Thread(target=query.stop).start()
@@ -197,7 +195,7 @@ except FlowError as error:
         ("session", "batch", "amid an epoch"),
     ],
 )
-def test_a_session_that_its_owner_stops_ends_the_run_soon_with_an_error_and_no_trace(
+def test_a_stopped_session_ends_the_run_soon_with_an_error_without_a_trace(
     how: str, engine: str, when: str, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-c", CHILD, str(tmp_path), how, engine, when]

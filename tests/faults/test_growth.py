@@ -83,7 +83,7 @@ def versions(home: Path) -> list[int]:
 #  epochs      25     50     75    100
 #  snapshots    1     26     51     76    in a run's first epoch, where the last is 20 epochs back
 @pytest.mark.timeout(4 * 600 + 60)
-def test_runs_too_short_for_sparks_maintenance_leave_no_more_and_more_files(
+def test_short_runs_do_not_accumulate_files(
     tmp_path: Path, temporary: Path, watched: Callable[[Child], Child]
 ) -> None:
     keep, of_a_run, runs = 5, 25, 4
@@ -97,7 +97,7 @@ def test_runs_too_short_for_sparks_maintenance_leave_no_more_and_more_files(
 
 
 @pytest.mark.timeout(SECONDS)
-def test_thousands_of_epochs_leave_everything_as_large_as_it_was(
+def test_thousands_of_epochs_do_not_grow_the_footprint(
     tmp_path: Path, temporary: Path, watched: Callable[[Child], Child]
 ) -> None:
     child = watched(start(tmp_path, temporary, EPOCHS, KEEP))

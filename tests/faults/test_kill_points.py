@@ -53,7 +53,7 @@ BEGUN = Logged(EPOCH, EPOCH - 1)
         ("after outputs", BEGUN),
     ],
 )
-def test_a_driver_killed_at_any_point_of_an_epoch_leaves_nothing_lost_and_nothing_twice(
+def test_a_driver_killed_at_any_point_of_an_epoch_loses_and_doubles_nothing(
     point: str,
     logged: Logged,
     whom: Whom,
@@ -91,7 +91,7 @@ SEEN = {
     ],
     ids=["offsets", "state of the level that runs last", "state of the other", "commits"],
 )
-def test_a_run_killed_as_soon_as_a_file_of_the_checkpoint_is_there_goes_on(
+def test_a_run_killed_after_any_checkpoint_file_is_written_resumes(
     file: str, shop: Shop, golden: Golden, spark: SparkSession, watched: Watch
 ) -> None:
     child = watched(shop.start())

@@ -68,7 +68,7 @@ def killing(victims: Victims) -> Callable[[Child], None]:
         pytest.param(killing(Victims.EVERYTHING), True, id="everything as it starts"),
     ],
 )
-def test_the_next_start_removes_what_a_run_that_was_killed_has_left(
+def test_the_next_start_removes_files_of_a_killed_run(
     end: Callable[[Child], None],
     starting: bool,
     new_shop: Callable[[str], Shop],
@@ -88,7 +88,7 @@ def test_the_next_start_removes_what_a_run_that_was_killed_has_left(
     assert_next_start_removes_what_is_left_of(killed, shop, tmpdir_of_runs, watched)
 
 
-def test_the_next_start_removes_what_a_run_that_was_told_twice_to_stop_has_left(
+def test_the_next_start_removes_files_of_a_run_interrupted_twice(
     new_shop: Callable[[str], Shop], tmpdir_of_runs: Path, watched: Watch
 ) -> None:
     shop = new_shop("shop")
@@ -114,7 +114,7 @@ def assert_next_start_removes_what_is_left_of(
     assert list(tmpdir_of_runs.iterdir()) == []
 
 
-def test_a_run_that_is_alive_and_a_jvm_whose_driver_was_killed_keep_theirs(
+def test_files_of_living_runs_and_orphaned_jvms_are_kept(
     new_shop: Callable[[str], Shop], tmpdir_of_runs: Path, watched: Watch
 ) -> None:
     """
@@ -151,7 +151,7 @@ def test_a_run_that_is_alive_and_a_jvm_whose_driver_was_killed_keep_theirs(
     assert list(tmpdir_of_runs.iterdir()) == []
 
 
-def test_of_a_run_whose_jvm_was_killed_the_log_that_its_error_names_stays(
+def test_the_log_named_by_the_error_of_a_killed_jvm_is_kept(
     new_shop: Callable[[str], Shop], tmpdir_of_runs: Path, watched: Watch
 ) -> None:
     shop = new_shop("shop")

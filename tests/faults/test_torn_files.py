@@ -46,7 +46,7 @@ class _DyingStream:
             file.write_bytes(content)
 
 
-def test_a_file_that_was_replaced_just_before_a_kill_can_be_read(
+def test_a_file_replaced_just_before_a_kill_can_be_read(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     storage = Storage(spark, str(tmp_path))

@@ -47,7 +47,7 @@ from tests.support.sampling import sampled
 @sampled(300, by_default=75)
 @given(steps, epochs_of_rows)
 @example(Step(SystemClock(), TumblingWindower("10s")), [])
-def test_records_give_what_their_values_give_key_by_key(step: Step, epochs: list[Epoch]) -> None:
+def test_records_over_columns_agree_with_key_by_key(step: Step, epochs: list[Epoch]) -> None:
     with key_by_key():
         expected = outcome(step, epochs, as_dicts)
     assert outcome(step, epochs, as_records) == expected
@@ -55,7 +55,7 @@ def test_records_give_what_their_values_give_key_by_key(step: Step, epochs: list
 
 @sampled(100, by_default=25)
 @given(steps, epochs_of_rows)
-def test_objects_give_what_they_give_key_by_key(step: Step, epochs: list[Epoch]) -> None:
+def test_objects_over_columns_agree_with_key_by_key(step: Step, epochs: list[Epoch]) -> None:
     with key_by_key():
         expected = outcome(step, epochs, as_dicts)
     assert outcome(step, epochs, as_dicts) == expected
@@ -63,7 +63,7 @@ def test_objects_give_what_they_give_key_by_key(step: Step, epochs: list[Epoch])
 
 @sampled(150, by_default=35)
 @given(steps, epochs_of_rows, st.lists(st.tuples(st.booleans(), st.booleans()), max_size=5))
-def test_state_goes_from_one_way_of_running_to_the_other_and_back(
+def test_state_survives_changes_between_columns_and_key_by_key(
     step: Step, epochs: list[Epoch], ways: list[tuple[bool, bool]]
 ) -> None:
     ways = [*ways, *[(False, True)] * (len(epochs) - len(ways))]
@@ -82,7 +82,7 @@ def test_state_goes_from_one_way_of_running_to_the_other_and_back(
 
 @settings(max_examples=60)
 @given(steps, epochs_of_rows, epochs_of_rows)
-def test_records_of_two_schemas_may_meet(
+def test_records_of_two_schemas_can_be_merged(
     step: Step, epochs: list[Epoch], others: list[Epoch]
 ) -> None:
     made = Dataflow("merged")
@@ -160,14 +160,16 @@ def test_floats_of_very_different_size_add_up_exactly() -> None:
 
 @pytest.mark.parametrize("form", [as_dicts, as_records], ids=["objects", "records"])
 @pytest.mark.parametrize("aggregate", [Sum, Mean, Min, Last, Count], ids=lambda one: one.__name__)
-def test_a_window_without_numbers_has_the_empty_result(aggregate: Any, form: Any) -> None:
+def test_a_window_without_values_of_the_field_has_the_empty_result(
+    aggregate: Any, form: Any
+) -> None:
     step = Step(EventClock("ts", "5s"), TumblingWindower("1m"), {"of": aggregate("real")})
     (value,) = outcome(step, [Epoch(equal_rows(2, real=None))], form)["down"]["a"]
     assert f"'of': {aggregate('real').empty_result()}}}" in value
 
 
 @pytest.mark.parametrize("form", [as_dicts, as_records], ids=["objects", "records"])
-def test_of_equals_that_come_in_different_epochs_the_first_to_come_stays(form: Any) -> None:
+def test_the_first_of_equal_values_is_kept_over_epochs(form: Any) -> None:
     step = Step(EventClock("ts", "1m"), TumblingWindower("1m"), {"low": Min("real")})
     epochs = [
         Epoch([*equal_rows(3, real=None), *equal_rows(1, real=0.0)]),
@@ -186,7 +188,7 @@ def test_a_value_without_a_timestamp_stops_the_flow_and_is_named() -> None:
     assert "ts_getter 'ts' gave no timestamp" in str(raised.value)
 
 
-def test_a_value_without_a_timestamp_is_dropped_and_counted_when_that_is_asked_for() -> None:
+def test_a_value_without_a_timestamp_can_be_dropped_and_counted() -> None:
     step = Step(EventClock("ts", "5s", on_invalid="drop"), TumblingWindower("1m"))
     epochs = [Epoch([*equal_rows(2), *equal_rows(3, ts=None), *equal_rows(1, user="b", ts=None)])]
     with key_by_key():
@@ -235,7 +237,7 @@ def test_a_timestamp_inside_a_record_is_found_by_its_path() -> None:
         assert sorted(key for key, _ in t.received("down")) == ["a", "b"]
 
 
-def test_a_state_that_cannot_be_kept_is_an_error_that_names_the_step() -> None:
+def test_a_state_that_cannot_be_pickled_names_the_step() -> None:
     step = Step(EventClock("ts", "5s"), TumblingWindower("1m"))
     made = Dataflow("f")
     keyed = op.key_on("key", op.input("in", made, TestingSource([])), "user")

@@ -77,7 +77,7 @@ flows = st.builds(
 @sampled(200, by_default=50)
 @given(flows, epochs_of_moments, st.lists(st.booleans(), min_size=5, max_size=5))
 @example(counted(PATIENT, CountWindower(3, 2)), [[("a", 1)] * 4, [("a", 9)], []], [False, True] * 3)
-def test_windows_are_those_of_each_key_by_itself_also_where_the_way_of_running_changes(
+def test_count_windows_agree_with_key_by_key_also_over_changes_of_path(
     flow: Dataflow, epochs: list[list[tuple[str, int]]], ways: list[bool]
 ) -> None:
     def outcome(ways: list[bool]) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def test_windows_of_four_open_every_two_values() -> None:
     assert numbers_in(flow, [40], [10, 30], [20, 60, 50], []) == expected
 
 
-def test_windows_that_are_not_full_are_emitted_in_the_end_where_that_is_asked_for() -> None:
+def test_partial_windows_are_emitted_at_the_end_if_configured() -> None:
     # 1 2 3 4 5:  [1 2 3 4]  [3 4 5 .]  [5 . . .]
     flow = counted(PATIENT, CountWindower(4, 2, partial=True))
     expected = [(0, 1, 4, [1, 2, 3, 4]), (1, 3, 5, [3, 4, 5]), (2, 5, 5, [5])]
@@ -132,7 +132,7 @@ def test_windows_that_are_not_full_are_emitted_in_the_end_where_that_is_asked_fo
     assert numbers_in(flow, [1, 2, 3], [4, 5]) == expected
 
 
-def test_counting_goes_on_at_the_window_after_those_that_closed_unfilled() -> None:
+def test_counting_continues_after_the_partial_windows() -> None:
     # Five values seen, four a window, one every two: windows 1 and 2 are open, 3 begins at 6.
     state = ShardState.of_new_keys(pa.array(["a", "b"], pa.large_string()), ())
     state.counted_values = np.array([5, 4])
@@ -169,7 +169,7 @@ def test_a_value_behind_the_watermark_enters_at_once_before_buffered_values(
 
 @pytest.mark.parametrize("alone", [True, False], ids=["key by key", "over columns"])
 @pytest.mark.parametrize("sizes", [[5], [1, 4], [1] * 5], ids=str)
-def test_a_value_behind_the_watermark_enters_after_what_the_watermark_has_passed(
+def test_a_value_behind_the_watermark_enters_after_released_values(
     sizes: list[int], alone: bool
 ) -> None:
     # second     20   12   18   30             3
@@ -196,7 +196,7 @@ def test_no_value_of_a_count_window_is_late(ordered: bool, alone: bool) -> None:
 
 
 @pytest.mark.parametrize("alone", [True, False], ids=["key by key", "over columns"])
-def test_a_value_behind_the_watermark_counts_as_it_comes_where_order_is_not_asked_for(
+def test_a_value_behind_the_watermark_counts_on_arrival_if_unordered(
     alone: bool,
 ) -> None:
     flow = counted(EventClock("ts", "5s"), CountWindower(2))
@@ -206,7 +206,7 @@ def test_a_value_behind_the_watermark_counts_as_it_comes_where_order_is_not_aske
 
 
 @pytest.mark.parametrize("alone", [True, False], ids=["key by key", "over columns"])
-def test_a_value_too_far_ahead_still_does_not_count(alone: bool) -> None:
+def test_a_value_too_far_ahead_does_not_count(alone: bool) -> None:
     flow = counted(EventClock("ts", "0s", max_ahead="10s"), CountWindower(2))
     with key_by_key() if alone else nullcontext(), TestDriver(flow, now=START) as t:
         t.send("in", records([("a", 5), ("a", 30), ("a", 2)]))
@@ -227,9 +227,7 @@ def test_values_between_windows_are_late_and_counted() -> None:
     [(3, 1, True, True), (3, 4, False, True), (3, 4, True, False), (1000, 1, False, False)],
     ids=["overlapping", "gaps", "gaps in order of time", "a thousand windows a value"],
 )
-def test_which_steps_run_over_many_keys(
-    count: int, step: int, ordered: bool, at_once: bool
-) -> None:
+def test_lowering_of_count_windows(count: int, step: int, ordered: bool, at_once: bool) -> None:
     windower, folding = CountWindower(count, step), FoldingBuilder(Count(), "close")
     config = DriverBuilder(PATIENT, windower, folding, ordered=ordered)
     assert isinstance(config.lower(), OverColumns) == at_once

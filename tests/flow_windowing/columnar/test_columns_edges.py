@@ -73,7 +73,7 @@ def outcome(windower: Any, epochs: list[list[int]], ways: list[bool]) -> list[An
 
 
 @pytest.mark.parametrize("cut", [1, 2, 3, 4, 5])
-def test_sessions_that_become_one_keep_what_came_first_and_last(cut: int) -> None:
+def test_merged_sessions_keep_first_and_last_values(cut: int) -> None:
     # 20 then 10 open a session each, 15 joins them; 5 comes last, and is the earliest.
     seconds = [20, 10, 10, 15, 5]
     epochs = [seconds[:cut], seconds[cut:]]
@@ -87,7 +87,7 @@ def test_sessions_that_become_one_keep_what_came_first_and_last(cut: int) -> Non
     st.lists(st.lists(st.integers(0, 30), max_size=6), min_size=1, max_size=4),
     st.lists(st.booleans(), min_size=4, max_size=4),
 )
-def test_the_way_of_running_may_change_from_epoch_to_epoch(
+def test_first_and_last_agree_over_changes_of_path(
     windower: Any, epochs: list[list[int]], ways: list[bool]
 ) -> None:
     expected = outcome(windower, epochs, [True] * 4)

@@ -73,7 +73,7 @@ flows = st.builds(
 
 @sampled(150, by_default=35)
 @given(flows, epochs_of_moments, st.lists(st.booleans(), min_size=4, max_size=4))
-def test_windows_emit_what_those_of_each_key_do_also_where_the_way_of_running_changes(
+def test_emissions_agree_with_key_by_key_also_over_changes_of_path(
     flow: Dataflow, epochs: list[list[tuple[str, int]]], ways: list[bool]
 ) -> None:
     def outcome(ways: list[bool]) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def test_windows_emit_what_those_of_each_key_do_also_where_the_way_of_running_ch
     assert outcome(ways) == expected
 
 
-def test_windows_that_changed_emit_in_the_order_in_which_they_did_so_first() -> None:
+def test_changed_windows_emit_in_order_of_their_first_change() -> None:
     # epochs:  12 5 13 25  |  3  |  (nothing)
     with TestDriver(emitting(PATIENT, TumblingWindower("10s"), NUMBERS), now=START) as t:
         assert emit_epoch(t, 12, 5, 13, 25) == [(10, 25), (0, 5), (20, 25)]
@@ -108,7 +108,7 @@ def test_a_window_that_closes_in_the_epoch_that_changed_it_emits_once() -> None:
         assert emit_epoch(t, 15, 25) == [(10, 27), (20, 25)]
 
 
-def test_every_value_emits_what_it_makes_of_its_windows_one_after_the_other() -> None:
+def test_every_value_emits_an_update_of_each_of_its_windows() -> None:
     flow = emitting(PATIENT, SlidingWindower("20s", "10s"), NUMBERS, emit="update")
     with TestDriver(flow, now=START) as t:
         assert emit_epoch(t, 25, 12) == [(10, 25), (20, 25), (0, 12), (10, 37)]
@@ -117,7 +117,7 @@ def test_every_value_emits_what_it_makes_of_its_windows_one_after_the_other() ->
         assert t.received("down") == []
 
 
-def test_a_value_that_is_not_the_latest_leaves_the_timestamp_of_its_window() -> None:
+def test_an_earlier_value_does_not_change_the_last_timestamp() -> None:
     flow = emitting(PATIENT, TumblingWindower("10s"), NUMBERS, emit="update", timestamp="last")
     with TestDriver(flow, now=START) as t:
         t.send("in", records([("a", second) for second in (5, 3, 7)]))
@@ -126,7 +126,7 @@ def test_a_value_that_is_not_the_latest_leaves_the_timestamp_of_its_window() -> 
     assert last == [5, 5, 7, 7]
 
 
-def test_in_order_of_time_only_what_the_watermark_has_passed_has_changed_a_window() -> None:
+def test_ordered_values_change_a_window_once_the_watermark_passes_them() -> None:
     flow = emitting(EventClock("ts", "5s"), TumblingWindower("10s"), NUMBERS, ordered=True)
     with TestDriver(flow, now=START) as t:
         assert emit_epoch(t, 3, 7) == []
@@ -176,7 +176,7 @@ def test_values_released_by_time_and_by_values_of_one_epoch_change_a_window_once
         (SessionWindower("10s"), "update", True),
     ],
 )
-def test_which_steps_run_over_many_keys(windower: Any, emit: Any, at_once: bool) -> None:
+def test_lowering_of_windows_that_emit_early(windower: Any, emit: Any, at_once: bool) -> None:
     config = DriverBuilder(
         PATIENT, windower, FoldingBuilder(Count(), emit), ordered=False, emit=emit
     )

@@ -30,7 +30,7 @@ MINUTES = TumblingWindower("1m")
 
 
 @pytest.mark.parametrize("emit", ["close", "update"])
-def test_records_are_not_made_dicts_for_what_one_field_holds(emit: str) -> None:
+def test_records_do_not_become_dicts_to_aggregate_a_field(emit: str) -> None:
     def refuse(*_: Any) -> Any:
         raise AssertionError("a record has become a dict")
 
@@ -55,16 +55,14 @@ def test_records_are_not_made_dicts_for_what_one_field_holds(emit: str) -> None:
     ("name", "waits"),
     [(name, name in ("different", "spread")) for name in PICKED],
 )
-def test_values_wait_for_their_turn_only_where_that_makes_a_difference(
-    name: str, waits: bool
-) -> None:
+def test_values_are_buffered_only_if_order_matters(name: str, waits: bool) -> None:
     config = DriverBuilder(PATIENT, MINUTES, FoldingBuilder(PICKED[name], "close"))
     plan = plan_of(config)
     assert isinstance(plan, WindowPlan)
     assert plan.waits == waits
 
 
-def test_no_column_is_read_that_nobody_asks_for() -> None:
+def test_unused_columns_are_not_read() -> None:
     builder = FoldingBuilder(Named(tuple(PICKED), tuple(PICKED.values())), "close")
     config = DriverBuilder(PATIENT, MINUTES, builder)
     plan = plan_of(config)
@@ -81,7 +79,7 @@ def test_a_function_of_the_value_may_ask_for_any_column() -> None:
 
 
 @pytest.mark.parametrize("emit", ["close", "update"])
-def test_what_is_not_fit_is_refused_with_the_record_that_holds_it(emit: str) -> None:
+def test_an_invalid_value_is_refused_with_its_record(emit: str) -> None:
     step = Step(PATIENT, MINUTES, {"spread": StdDev("text")}, emit=emit)
     messages = []
     for way in (as_records, as_dicts):
@@ -97,7 +95,7 @@ def test_what_is_not_fit_is_refused_with_the_record_that_holds_it(emit: str) -> 
     assert "'text': 'much'" in messages[0]
 
 
-def test_a_field_that_no_record_has_is_nothing_to_aggregate() -> None:
+def test_a_field_that_no_record_has_gives_empty_results() -> None:
     step = Step(
         PATIENT, MINUTES, {"n": win.CountDistinct("nowhere"), "top": win.TopK("no.where", 1)}
     )

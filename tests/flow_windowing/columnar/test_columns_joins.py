@@ -93,7 +93,7 @@ epochs_of_sides = st.lists(st.tuples(st.sampled_from([0, 0, 5, 100]), two_sides)
 
 @sampled(200, by_default=50)
 @given(joins, epochs_of_sides)
-def test_joins_give_what_they_give_key_by_key(join: Join, epochs: list[Epoch]) -> None:
+def test_joins_over_columns_agree_with_key_by_key(join: Join, epochs: list[Epoch]) -> None:
     with key_by_key():
         expected = outcome(join, epochs, as_dicts)
     assert outcome(join, epochs, as_records) == expected
@@ -102,7 +102,7 @@ def test_joins_give_what_they_give_key_by_key(join: Join, epochs: list[Epoch]) -
 
 @sampled(80, by_default=25)
 @given(joins, epochs_of_sides, st.lists(st.booleans(), min_size=4, max_size=4))
-def test_the_state_of_joins_goes_from_one_way_of_running_to_the_other_and_back(
+def test_state_of_joins_survives_changes_of_path(
     join: Join, epochs: list[Epoch], alone: list[bool]
 ) -> None:
     with key_by_key():
@@ -118,7 +118,7 @@ def test_the_state_of_joins_goes_from_one_way_of_running_to_the_other_and_back(
         assert results_by_key(t) == expected
 
 
-def test_it_is_many_keys_at_once_that_are_tried_here() -> None:
+def test_joins_are_lowered_to_columns() -> None:
     join = Join(win.SystemClock(), win.TumblingWindower("1m"), "last", True)
     (step,) = (one for one in join.flow().steps if one.step_id == "w")
     operator: Any = step.operator

@@ -102,7 +102,7 @@ steps = st.builds(
 
 @sampled(250, by_default=60)
 @given(steps, epochs_of_rows, st.integers(1, 30), st.sampled_from([BY_PANE, 2, ONE_BY_ONE]), forms)
-def test_panes_and_lots_of_any_size_give_what_each_key_by_itself_does(
+def test_panes_and_chunks_of_any_size_agree_with_key_by_key(
     step: Step, epochs: list[Epoch], pairs: int, least: int, form: Any
 ) -> None:
     with key_by_key():
@@ -130,7 +130,7 @@ def rows_at(moments: list[tuple[str, int]]) -> list[Row]:
         st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 70)), max_size=50), max_size=2
     ),
 )
-def test_windows_of_many_panes_hold_what_those_of_each_key_do(
+def test_windows_of_many_panes_agree_with_key_by_key(
     wait: str,
     offset: str,
     grace: str | None,
@@ -156,7 +156,7 @@ def figures_of(step: Step, *seconds: int) -> dict[int, Any]:
     return {(one.open_time - START) // timedelta(seconds=1): value for _, (one, value) in down}
 
 
-def test_a_window_is_the_sum_of_all_its_panes() -> None:
+def test_a_window_combines_all_its_panes() -> None:
     # A value each second, which is its number: twenty panes a window, i to i + 19.
     figures = {"total": Sum("whole"), "first": Earliest("whole"), "last": Last("whole")}
     step = Step(EventClock("ts", "1m"), SlidingWindower("20s", "1s"), figures)
@@ -167,7 +167,7 @@ def test_a_window_is_the_sum_of_all_its_panes() -> None:
     assert [found[i]["total"] for i in (-19, -18, 58, 59)] == [0, 1, 58 + 59, 59]
 
 
-def test_a_value_that_is_late_for_a_window_takes_none_from_those_before_it() -> None:
+def test_a_value_late_for_a_window_does_not_change_earlier_windows() -> None:
     #   windows from  -15   -10   -5    0     5     10
     #   9                   in    in    in    in
     #   12                        in    in    in    in    closes -15 and -10
@@ -197,7 +197,7 @@ def test_windows_are_runs_of_panes() -> None:
     assert found.runs.counts.tolist() == [1, 1, 2, 1, 1, 1, 1, 1]
 
 
-def test_windows_of_one_value_each_are_not_made_of_panes() -> None:
+def test_windows_of_one_value_do_not_use_panes() -> None:
     entering = EnteringRows(*(np.arange(3) for _ in range(5)))
     assert panes_of(entering, WindowRanges.of(np.arange(3), np.full(3, 9))) is None
 
@@ -240,7 +240,7 @@ def room_for(work: Callable[[], object]) -> int:
 
 @pytest.mark.parametrize("least", [BY_PANE, ONE_BY_ONE], ids=["by pane", "one by one"])
 @pytest.mark.parametrize("aggregator", [Count(), Sum("n"), Last("n")], ids=repr)
-def test_values_of_many_windows_take_no_more_room_than_a_lot_of_them(
+def test_memory_for_values_of_many_windows_is_bounded_by_a_chunk(
     aggregator: Aggregator[Any, Any, Any], least: int
 ) -> None:
     # 10,000 values in 1,440 windows each: 14.4 million pairs, whose numbers alone are 115 MB.
@@ -249,7 +249,7 @@ def test_values_of_many_windows_take_no_more_room_than_a_lot_of_them(
         assert room_for(lambda: logic.run(rows, epoch_reading(DOWN, CLOSED))) < 40 * MEGABYTE
 
 
-def test_values_that_miss_many_windows_take_no_room_where_nobody_asks_for_them() -> None:
+def test_missed_windows_take_no_memory_if_late_values_are_unread() -> None:
     logic = logic_of(DAY_OF_MINUTES, Count())
     logic.run(epoch_of(1, START_US), epoch_reading())
     two_days_us = 2 * 86_400_000_000

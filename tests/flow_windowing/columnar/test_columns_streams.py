@@ -67,9 +67,7 @@ def outcome(step: Step, epochs: list[PartsOfEpoch], form: Any) -> Any:
 
 @sampled(150, by_default=35)
 @given(steps, epochs_of_splits)
-def test_several_partitions_give_what_they_give_key_by_key(
-    step: Step, epochs: list[PartsOfEpoch]
-) -> None:
+def test_several_partitions_agree_with_key_by_key(step: Step, epochs: list[PartsOfEpoch]) -> None:
     with key_by_key():
         expected = outcome(step, epochs, as_dicts)
     assert outcome(step, epochs, as_records) == expected
@@ -84,7 +82,7 @@ def as_texts(rows: list[Row]) -> pa.RecordBatch:
 
 @settings(max_examples=50)
 @given(graces, st.lists(rows, max_size=12))
-def test_times_that_have_to_be_read_one_by_one_count_as_well(grace: Any, values: list[Row]) -> None:
+def test_times_as_text_advance_the_watermark(grace: Any, values: list[Row]) -> None:
     clock: Any = EventClock("ts", "1s", scope="stream", on_invalid="drop")
     step, epochs = Step(clock, TumblingWindower("10s", grace=grace)), [(0, [(0, values)])]
     with key_by_key():
@@ -93,7 +91,7 @@ def test_times_that_have_to_be_read_one_by_one_count_as_well(grace: Any, values:
 
 
 #   stream   0 .. 59 | 60 closes the first minute of both users, though b has said nothing since 5
-def test_a_key_that_falls_silent_closes_by_what_others_say() -> None:
+def test_values_of_other_keys_close_windows_of_a_silent_key() -> None:
     clock: Any = EventClock("ts", "0s", scope="stream", on_idle="hold")
     step = Step(clock, TumblingWindower("1m", align_to=START))
 

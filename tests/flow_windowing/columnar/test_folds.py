@@ -53,7 +53,7 @@ def test_the_item_that_cannot_be_added_is_named(
     assert isinstance(caught.value.__cause__, ValueError)
 
 
-def test_states_that_were_given_stay_as_they_were() -> None:
+def test_given_states_are_not_changed() -> None:
     states = ["a", "b"]
     assert fold_items(add, states, [1, 2], np.array([0, 1])) == ["a1", "b2"]
     assert states == ["a", "b"]

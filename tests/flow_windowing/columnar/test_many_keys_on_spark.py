@@ -77,7 +77,7 @@ def files(folder: Path) -> set[Path]:
     return {path for path in folder.rglob("*") if path.is_file()}
 
 
-def test_windows_of_many_keys_are_the_same_from_copies_of_their_state(
+def test_windows_of_many_keys_agree_with_and_without_local_copies(
     spark: SparkSession, tmp_path: Path, copies: Path
 ) -> None:
     home = tmp_path / "copied"

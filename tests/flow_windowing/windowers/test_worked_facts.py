@@ -63,7 +63,7 @@ def test_with_grace_a_value_can_be_late_for_one_window_and_on_time_for_another()
     assert (late.window.open_time - EPOCH, late.late_by) == (95 * SECOND, 3 * SECOND)
 
 
-def test_a_value_in_a_gap_is_in_no_window_and_was_not_late() -> None:
+def test_a_value_in_a_gap_is_in_no_window() -> None:
     # |0    5|        |10   15|        7 waits until the watermark is there
     clock = EventClock(lambda value: value[1], "10s")
     values = [("a", 4), ("gap", 7), ("b", 5), ("c", 50)]
@@ -81,7 +81,7 @@ def test_a_value_in_a_gap_is_in_no_window_and_was_not_late() -> None:
     [win.TumblingWindower("1h", closed="right"), win.SlidingWindower("1h", "1h", closed="right")],
     ids=["tumbling", "sliding"],
 )
-def test_closed_right_a_window_holds_its_close_and_not_its_open(windower: Any) -> None:
+def test_a_window_closed_right_includes_its_close_only(windower: Any) -> None:
     # (14:00 ... 15:00] (15:00 + 1 us ... 16:00]
     three = datetime(2024, 1, 1, 15, tzinfo=UTC)
     values = [("close", three), ("after", three + timedelta(microseconds=1))]
@@ -91,7 +91,7 @@ def test_closed_right_a_window_holds_its_close_and_not_its_open(windower: Any) -
     assert not out["late"]
 
 
-def test_left_windows_hold_what_came_just_before_each_value() -> None:
+def test_left_windows_hold_the_values_just_before_each_value() -> None:
     # length 10, grace 15:   A@23  B@20  C@27
     #   10 |-----B| 20
     #      13 |---B--A| 23
@@ -116,7 +116,7 @@ RIGHT = [(8001, 13001, [2, 3]), (9201, 14201, [3])]
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-def test_right_windows_hold_what_came_just_after_each_value(ordered: bool) -> None:
+def test_right_windows_hold_the_values_just_after_each_value(ordered: bool) -> None:
     left = win.EventSlidingWindower("5s", resolution="1ms")
     both = win.EventSlidingWindower("5s", emit_right=True, resolution="1ms")
     assert windows(play(left, IN_MS, ordered=ordered), MILLISECOND) == LEFT
@@ -158,7 +158,7 @@ def test_count_windows_overlap_and_the_last_stay_open() -> None:
     assert [one.window_id for one in out["closed"]["k"]] == [0, 1]
 
 
-def test_what_is_left_of_count_windows_at_the_end_when_asked_for() -> None:
+def test_partial_count_windows_at_the_end() -> None:
     out = count_windows(win.CountWindower(4, step=2, partial=True), ordered=False)
     assert [held for _, _, held in windows(out)] == [[1, 2, 3, 4], [3, 4, 5, 6], [5, 6]]
 
