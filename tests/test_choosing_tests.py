@@ -36,7 +36,7 @@ def profile() -> Iterator[Any]:
     settings.load_profile(before)
 
 
-def test_a_part_of_the_examples_is_tried_in_an_ordinary_run_and_all_in_others(profile: Any) -> None:
+def test_an_ordinary_run_tries_a_part_of_the_examples(profile: Any) -> None:
     found = {}
     for name in ("steady", "thorough", "search"):
         profile(name)
@@ -59,7 +59,7 @@ def item(path: str, name: str, *markers: str) -> Any:
     )
 
 
-def test_files_that_take_long_come_first_and_their_tests_in_order() -> None:
+def test_slow_files_come_first_with_their_tests_in_order() -> None:
     items = [
         item("a", "plain"),
         *(item("b", f"plain {n}") for n in range(9)),

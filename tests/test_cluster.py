@@ -45,7 +45,7 @@ FLOW = """
 
 
 @pytest.mark.cluster
-def test_a_flow_runs_on_a_cluster_of_two_workers_to_which_the_packages_are_sent(
+def test_a_flow_runs_on_a_cluster_that_receives_the_packages(
     tmp_path: Path, master: str, bare_python: str
 ) -> None:
     alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

@@ -138,7 +138,7 @@ def test_a_stream_given_as_the_step_id_is_shown() -> None:
         op.merge(s, s)  # type: ignore[arg-type]
 
 
-def test_looking_up_a_step_that_is_not_there_lists_those_that_are() -> None:
+def test_looking_up_an_unknown_step_lists_the_known_steps() -> None:
     flow, s = flow_and_stream()
     op.map("double", s, abs)
     with pytest.raises(
@@ -198,7 +198,7 @@ def test_a_step_cannot_read_a_list() -> None:
         op.map("next", [1, 2], abs)  # type: ignore[arg-type]
 
 
-def test_adding_a_step_of_one_s_own_checks_its_streams_too() -> None:
+def test_adding_a_user_written_operator_checks_its_streams() -> None:
     flow, _ = flow_and_stream()
     with pytest.raises(FlowTypeError, match="step 'own' must read a Stream, got str 'in'"):
         flow.add("own", Merge(), "in")  # type: ignore[arg-type]
@@ -217,7 +217,7 @@ def test_a_join_needs_two_streams() -> None:
         op.join("pairs", s)
 
 
-def test_looping_over_a_stream_says_what_to_do_instead() -> None:
+def test_iterating_over_a_stream_is_refused_with_advice() -> None:
     _, s = flow_and_stream()
     with pytest.raises(
         FlowTypeError, match=r"cannot be looped over .*use an operator such as op.map"
@@ -249,7 +249,7 @@ def test_an_output_needs_a_sink() -> None:
         op.output("out", s, [])  # type: ignore[arg-type]
 
 
-def test_try_input_needs_a_source_that_tells_of_errors() -> None:
+def test_try_input_needs_a_source_that_reports_errors() -> None:
     flow = Dataflow("departures")
     with pytest.raises(
         FlowBuildError, match=r"step 'in': op\.try_input needs a source with on_invalid"
@@ -257,7 +257,7 @@ def test_try_input_needs_a_source_that_tells_of_errors() -> None:
         op.try_input("in", flow, TestingSource([]))
 
 
-def test_a_source_that_tells_of_errors_is_read_with_try_input() -> None:
+def test_a_source_that_reports_errors_is_read_with_try_input() -> None:
     class Telling(TestingSource[Any]):
         on_invalid = "errors"
 
@@ -303,7 +303,7 @@ def test_a_flow_that_ends_with_inspect_runs(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out == "see: ('a', 3)\n"
 
 
-def test_a_step_after_an_inspected_stream_that_leads_nowhere_is_warned_of() -> None:
+def test_a_step_without_an_output_after_an_inspected_stream_is_warned_of() -> None:
     flow, s = flow_and_stream()
     op.map("end", op.inspect("see", s), abs)
     with pytest.warns(UnusedStepWarning) as caught:
@@ -409,7 +409,7 @@ BAD_OPTIONS: list[tuple[str, Build]] = [
 
 
 @pytest.mark.parametrize(("problem", "build"), BAD_OPTIONS)
-def test_an_option_that_makes_no_sense_is_refused(problem: str, build: Build) -> None:
+def test_an_invalid_option_is_refused(problem: str, build: Build) -> None:
     flow, s = flow_and_stream()
     with pytest.raises(FlowBuildError, match=re.escape(f"step 'step': {problem}")):
         build(s)
@@ -438,7 +438,7 @@ def test_a_sub_flow_can_be_used_twice_under_two_prefixes() -> None:
         assert driver.received("both") == [("a", 3), ("a", 3)]
 
 
-def test_an_operator_of_one_s_own_kind_has_one_port_unless_it_says_otherwise() -> None:
+def test_a_user_written_operator_has_one_port_by_default() -> None:
     flow, _ = flow_and_stream()
     step = flow.add("own", Operator())
     assert step.downs == (StreamId("own", "down"),)

@@ -147,12 +147,12 @@ def test_a_flow_is_one_query_with_a_sink_and_a_state_operator_for_each_level(
 
 
 @pytest.mark.spark
-def test_all_outputs_of_one_query_get_their_items(watched: tuple[Watch, Summary]) -> None:
+def test_all_outputs_of_a_query_receive_their_items(watched: tuple[Watch, Summary]) -> None:
     assert {name: sorted(items) for name, items in watched[0].outputs.items()} == LARGE
 
 
 @pytest.mark.spark
-def test_time_that_moves_reaches_every_shard_though_no_data_does(
+def test_system_time_reaches_every_shard_without_items(
     watched: tuple[Watch, Summary],
 ) -> None:
     """All lists were started in epoch 0, at 0:00; epoch 1, at 0:10, reads none of their keys."""
@@ -161,7 +161,7 @@ def test_time_that_moves_reaches_every_shard_though_no_data_does(
 
 
 @pytest.mark.spark
-def test_the_end_of_input_reaches_each_level_after_what_the_one_before_makes_of_it(
+def test_the_end_of_input_reaches_each_level_after_the_output_of_the_level_before(
     watched: tuple[Watch, Summary],
 ) -> None:
     *before, last = watched[0].received
@@ -170,7 +170,7 @@ def test_the_end_of_input_reaches_each_level_after_what_the_one_before_makes_of_
 
 
 @pytest.mark.spark
-def test_the_summary_counts_what_each_step_did(watched: tuple[Watch, Summary]) -> None:
+def test_the_summary_counts_items_of_each_step(watched: tuple[Watch, Summary]) -> None:
     summary = watched[1]
     counted = {name: (summary.count(name, "in"), summary.count(name, "out")) for name in COUNTS}
     assert counted == COUNTS
@@ -191,7 +191,7 @@ COUNTS = {
 
 
 @pytest.mark.spark
-def test_a_batch_gives_what_the_query_gives(spark: SparkSession) -> None:
+def test_a_batch_gives_the_results_of_the_query(spark: SparkSession) -> None:
     outputs: dict[str, list[Any]] = {}
     summary = run(large_flow(outputs, timed=False), spark=spark)
     assert {name: sorted(items) for name, items in outputs.items()} == LARGE
@@ -234,7 +234,7 @@ def small_flow(source: Any = None, out: list[Any] | None = None) -> Dataflow:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("engine", ["batch", "streaming"])
-def test_what_is_not_keyed_leaves_in_source_order_beside_a_keyed_step(
+def test_unkeyed_items_keep_source_order_beside_a_keyed_step(
     engine: Any, spark: SparkSession
 ) -> None:
     items = [("k", number) for number in range(10)]
@@ -277,7 +277,7 @@ def test_what_is_not_keyed_leaves_in_source_order_beside_a_keyed_step(
         ),
     ],
 )
-def test_an_argument_that_makes_no_sense_is_refused_before_spark_starts(
+def test_an_invalid_argument_is_refused_before_spark_starts(
     options: dict[str, Any], error: type[Exception], problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_session(*_: Any) -> Any:
@@ -288,7 +288,7 @@ def test_an_argument_that_makes_no_sense_is_refused_before_spark_starts(
         run(small_flow(), **options)
 
 
-def test_what_is_run_must_be_a_dataflow() -> None:
+def test_run_needs_a_dataflow() -> None:
     with pytest.raises(FlowTypeError, match="run needs a Dataflow, got Stream"):
         run(op.input("in", Dataflow("x"), TestingSource([])))  # type: ignore[arg-type]
 
@@ -301,7 +301,7 @@ def test_what_is_run_must_be_a_dataflow() -> None:
         (TestingSource([Advance("1s")]), "moves system time or ends in a crash, which only"),
     ],
 )
-def test_a_batch_refuses_a_source_that_it_would_change(
+def test_a_batch_refuses_a_source_that_depends_on_epochs(
     source: Any, problem: str, spark: SparkSession
 ) -> None:
     with pytest.raises(FlowBuildError, match=f"step 'in': .*{problem}"):
@@ -407,7 +407,7 @@ def test_a_source_that_cannot_be_planned_is_named(engine: Any, spark: SparkSessi
 
 
 @pytest.mark.spark
-def test_workers_find_modules_where_they_are_found_here(
+def test_workers_find_modules_of_the_drivers_path(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The workers were started before the module was there, and in another directory."""
@@ -486,7 +486,7 @@ def test_classes_of_the_main_script_can_be_values_state_and_exceptions(tmp_path:
     ]
 
 
-def test_a_flow_may_be_larger_than_what_spark_sends_at_once(spark: SparkSession) -> None:
+def test_a_flow_may_be_larger_than_a_message_of_spark(spark: SparkSession) -> None:
     table = {str(number): random.Random(number).randbytes(60) for number in range(40_000)}
     flow, sizes = Dataflow("large"), list[Any]()
     stream = op.input("in", flow, TestingSource(["a"]))

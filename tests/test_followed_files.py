@@ -54,7 +54,7 @@ def log_of(home: Path) -> Counter[str]:
 
 
 @pytest.mark.parametrize("order", ["sequence", "parallel"])
-def test_a_flow_that_is_stopped_again_and_again_reads_each_file_once(
+def test_a_repeatedly_stopped_flow_reads_each_file_once(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
     compact_at_once(monkeypatch.setattr)
@@ -68,7 +68,7 @@ def test_a_flow_that_is_stopped_again_and_again_reads_each_file_once(
     assert verify(tmp_path / "checkpoint", spark=spark) == []
 
 
-def test_a_checkpoint_that_is_set_back_finds_the_files_that_it_reads_again(
+def test_a_rewound_checkpoint_finds_its_files_again(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compact_at_once(monkeypatch.setattr)
@@ -87,7 +87,7 @@ def test_a_checkpoint_that_is_set_back_finds_the_files_that_it_reads_again(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_run_that_is_killed_while_it_compacts_goes_on(
+def test_a_run_killed_during_a_compaction_resumes(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     compact_at_once(monkeypatch.setattr)

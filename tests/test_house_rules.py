@@ -91,7 +91,7 @@ def test_no_module_is_too_long(package: str) -> None:
     assert long == {}
 
 
-def test_the_exceptions_of_length_are_needed() -> None:
+def test_long_modules_in_the_list_exist() -> None:
     assert [name for name in LONG_MODULES if name not in modules()] == []
 
 

@@ -154,7 +154,7 @@ def check_results(
     st.lists(st.integers(0, 12), max_size=4),
     st.sampled_from([1, 2, 5, 16]),
 )
-def test_neither_epochs_nor_shards_nor_columns_show_in_the_results(
+def test_results_do_not_depend_on_epochs_shards_or_columns(
     example: tuple[FlowSpec, list[list[Row]]], places: list[int], shards: int
 ) -> None:
     spec, inputs = example
@@ -164,7 +164,7 @@ def test_neither_epochs_nor_shards_nor_columns_show_in_the_results(
 @pytest.mark.parametrize(
     "seeds", [range(75), pytest.param(range(75, 300), marks=pytest.mark.faults)], ids=str
 )
-def test_nor_do_they_in_larger_flows(seeds: range) -> None:
+def test_results_of_larger_flows_do_not_depend_on_epochs_shards_or_columns(seeds: range) -> None:
     """Hypothesis likes its flows small; these have eight steps as often as one."""
     for seed in seeds:
         choose = Seeded(Random(seed))
@@ -201,7 +201,7 @@ def example(seed: int) -> Example:
 EXAMPLES = [example(seed) for seed in range(FLOWS)]
 
 
-def test_the_examples_hold_every_operator_and_level() -> None:
+def test_the_examples_cover_every_operator_and_level() -> None:
     used = Counter(step.op for one in EXAMPLES for step in one.spec.steps)
     assert set(used) == set(OPS)
     assert {len(one.spec.inputs) for one in EXAMPLES} == {1, 2}
@@ -235,7 +235,7 @@ def on_spark(spark: SparkSession, engine: Any) -> list[Results]:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["batch", "streaming"])
-def test_spark_gives_what_the_driver_gives(engine: str, spark: SparkSession) -> None:
+def test_spark_agrees_with_the_driver(engine: str, spark: SparkSession) -> None:
     """With the same epochs and shards, even what is uncertain otherwise is the same."""
     for one, found in zip(EXAMPLES, on_spark(spark, engine), strict=True):
         wanted, known = in_process(one.spec, one.inputs, SHARDS, columns=one.columns)

@@ -23,7 +23,7 @@ def code_block(heading: str) -> str:
 
 
 @pytest.mark.spark
-def test_the_flow_in_twenty_lines_runs_as_it_stands(
+def test_the_flow_in_twenty_lines_runs(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del spark  # started, so that the flow runs in it

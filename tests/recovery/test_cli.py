@@ -87,7 +87,7 @@ def test_export(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
         (["verify", "/"], "/ is not a flow's checkpoint"),
     ],
 )
-def test_what_is_not_fit_is_one_line_and_exit_code_2(
+def test_invalid_arguments_are_one_line_and_exit_code_2(
     arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 2
@@ -98,7 +98,7 @@ def test_what_is_not_fit_is_one_line_and_exit_code_2(
     assert output.err.count("\n") == 1
 
 
-def test_a_damaged_state_is_one_line_that_says_who_knows_more(
+def test_damaged_state_is_one_line_with_the_command_that_finds_the_file(
     copied: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for file in (copied / "spark" / "state" / "0" / "0").glob("*.changelog"):
@@ -111,7 +111,7 @@ def test_a_damaged_state_is_one_line_that_says_who_knows_more(
 
 
 @pytest.mark.slow
-def test_as_a_process_it_prints_its_answer_and_nothing_else(checkpoint: Path) -> None:
+def test_the_process_prints_its_answer_only(checkpoint: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", "recovery", "verify", str(checkpoint)],
         cwd=ROOT,

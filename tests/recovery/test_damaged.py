@@ -94,7 +94,7 @@ CASES: list[tuple[str, Damage, str]] = [
 @pytest.mark.parametrize(
     ("name", "damage", "message"), CASES, ids=[f"{case[0]} {case[1].__name__}" for case in CASES]
 )
-def test_a_run_refuses_what_is_not_whole_and_changes_nothing(
+def test_a_run_refuses_a_damaged_checkpoint_without_changing_it(
     name: str, damage: Damage, message: str, whole: Path, spark: SparkSession
 ) -> None:
     # Spark reads a checkpoint only in its own place, so the whole one is put aside meanwhile.
@@ -112,9 +112,7 @@ def test_a_run_refuses_what_is_not_whole_and_changes_nothing(
         aside.rename(whole)
 
 
-def test_files_that_were_never_finished_are_no_part_of_a_checkpoint(
-    whole: Path, spark: SparkSession
-) -> None:
+def test_unfinished_files_are_not_part_of_a_checkpoint(whole: Path, spark: SparkSession) -> None:
     aside = whole.with_name("aside")
     shutil.copytree(whole, aside)
     try:
@@ -131,7 +129,7 @@ def test_files_that_were_never_finished_are_no_part_of_a_checkpoint(
         aside.rename(whole)
 
 
-def test_a_flow_goes_on_from_what_is_whole(whole: Path, spark: SparkSession) -> None:
+def test_a_flow_resumes_from_a_whole_checkpoint(whole: Path, spark: SparkSession) -> None:
     summary = run(make_flow(), spark=spark, recovery=RecoveryConfig(whole), drain=False)
     assert summary.count("total", "in") == 1
 

@@ -131,7 +131,7 @@ def test_a_value_that_cannot_be_aggregated(
     assert caught.value.value == {"a": values[1 if len(values) > 1 else 0]}
 
 
-def test_types_that_do_not_compare_are_named_at_a_merge() -> None:
+def test_types_that_do_not_mix_are_named_at_a_merge() -> None:
     left = Max().add(Max().initialize(), "a")
     right = Max().add(Max().initialize(), 1)
     with pytest.raises(RejectedValue, match=r"Max\(\) cannot compare 1 \(int\) with 'a' \(str\)"):

@@ -70,7 +70,7 @@ def letters(**inputs: list[str]) -> tuple[Dataflow, list[Any]]:
 #  run    1      2      3      4
 #  one    a b |  a |    a |    b
 #  two           a b |         a
-def test_inputs_come_and_go_and_nothing_is_read_twice(spark: SparkSession, tmp_path: Path) -> None:
+def test_added_and_removed_inputs_read_nothing_twice(spark: SparkSession, tmp_path: Path) -> None:
     case = Case(spark, tmp_path / "checkpoint")
     one, two = "ab|a|a|b", "ab|a"
     received = []
@@ -92,7 +92,7 @@ def test_inputs_come_and_go_and_nothing_is_read_twice(spark: SparkSession, tmp_p
 #  run    1            2      3
 #  one    a b (fails)  a b a
 #  two    a b                 a b
-def test_an_input_may_go_that_an_epoch_in_hand_was_to_read(
+def test_an_input_of_an_interrupted_epoch_may_be_removed(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As one does that a run has failed of. When it comes back it goes on where it was."""
@@ -151,7 +151,7 @@ HOURS = [("a", 0), ("b", 0.5), ("a", 1), ("b", 1.5), EOF()]
 HOURS += [("a", 2), ("b", 2.5), ("a", 3), EOF(), ("a", 5)]
 
 
-def test_a_changed_step_is_reset_and_a_removed_one_dropped_and_their_old_state_is_gone(
+def test_old_state_of_reset_and_removed_steps_is_deleted(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     case = Case(spark, tmp_path / "checkpoint")
@@ -185,9 +185,7 @@ def test_a_changed_step_is_reset_and_a_removed_one_dropped_and_their_old_state_i
 #  before    [a   b )[a   b
 #  reset                        [a  b   a
 #  set back                  |  )[a  b)[a      )[a
-def test_setting_back_to_before_a_reset_brings_the_state_back(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_rewind_before_a_reset_restores_the_state(spark: SparkSession, tmp_path: Path) -> None:
     case = Case(spark, tmp_path / "checkpoint")
     flow, received = visits(1, HOURS)
     case.run(flow)
@@ -212,7 +210,7 @@ def test_setting_back_to_before_a_reset_brings_the_state_back(
 #  run       1     2                       3                    4
 #  one       a b   b a (from the start)    -                    b a (goes on)
 #  two       -     -                       c                    -
-def test_an_input_that_was_read_afresh_comes_back_where_it_was(
+def test_a_reset_input_comes_back_at_its_offset(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     case = Case(spark, tmp_path / "checkpoint")

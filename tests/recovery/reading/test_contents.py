@@ -60,7 +60,7 @@ def test_a_segment_and_its_snapshots_are_read() -> None:
         (Contents(b"\x09", number=-1, keys=0), "is in format 9, this version reads format 1"),
     ],
 )
-def test_what_is_kept_and_cannot_be_read(state: Contents, message: str) -> None:
+def test_unreadable_or_inconsistent_state_is_reported(state: Contents, message: str) -> None:
     problem = state.problems()[0]
     assert problem.problem.startswith("the state of step 'total'")
     assert message in problem.problem

@@ -38,7 +38,7 @@ class Logs:
 
 
 @pytest.mark.parametrize("commits", [range(6), range(5)])
-def test_wherever_it_is_cut_off_a_run_could_go_on(commits: Sequence[int]) -> None:
+def test_an_interrupted_removal_leaves_valid_logs(commits: Sequence[int]) -> None:
     """At any time the last epoch is one that was committed, or one to be done again."""
     logs = Logs(range(6), commits)
     for name in list(_logs(logs.checkpoint(), [3, 4, 5])):

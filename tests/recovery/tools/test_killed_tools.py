@@ -88,7 +88,7 @@ def content(directory: Path) -> dict[str, bytes]:
     }
 
 
-def test_a_rewind_that_was_killed_is_finished_before_anything_else(
+def test_a_killed_rewind_is_completed_first(
     checkpoint: Path, copied: Path, spark: SparkSession
 ) -> None:
     def afresh() -> None:
@@ -114,7 +114,7 @@ def test_a_rewind_that_was_killed_is_finished_before_anything_else(
 
 
 @pytest.mark.parametrize("tool", [rescale, relocate])
-def test_other_tools_wait_for_a_rewind_that_was_killed(
+def test_other_tools_are_refused_after_a_killed_rewind(
     tool: Callable[..., Any], copied: Path, spark: SparkSession
 ) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:

@@ -69,7 +69,7 @@ def contents(directory: Path) -> dict[str, str]:
 
 #  run      1         2              moved, relocated, 3
 #  reads    a b a     a ABORT        a
-def test_a_checkpoint_that_was_moved_is_refused_until_it_is_told_where_it_is(
+def test_a_moved_checkpoint_is_refused_until_it_is_relocated(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     made = tmp_path / "made"
@@ -104,7 +104,7 @@ def test_a_checkpoint_that_was_moved_is_refused_until_it_is_told_where_it_is(
     assert status(path, spark=spark).steps[0].keys == 2
 
 
-def test_what_is_written_anew_is_kept_as_it_was(
+def test_files_that_change_are_backed_up(
     spark: SparkSession, checkpoint: Path, copied: Path
 ) -> None:
     before = contents(copied)
@@ -128,7 +128,7 @@ def test_what_is_written_anew_is_kept_as_it_was(
     assert str(again) == f"all files of {copied} say that it is there already: nothing to do"
 
 
-def test_an_epoch_that_was_to_read_a_frame_reads_it_in_the_new_place(
+def test_an_interrupted_epoch_reads_its_data_frame_in_the_new_place(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     made = tmp_path / "made"
@@ -141,7 +141,7 @@ def test_an_epoch_that_was_to_read_a_frame_reads_it_in_the_new_place(
     assert [row["id"] for row in case.run(path)] == ["a", "b"]
 
 
-def test_a_generation_that_was_begun_finds_its_seed_in_the_new_place(
+def test_a_new_generation_finds_its_seed_in_the_new_place(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     made = tmp_path / "made"
@@ -159,7 +159,7 @@ def test_a_generation_that_was_begun_finds_its_seed_in_the_new_place(
     assert case.run(path) == [("a", 3)]
 
 
-def test_a_checkpoint_in_use_is_left_alone(spark: SparkSession, copied: Path) -> None:
+def test_a_checkpoint_in_use_is_not_relocated(spark: SparkSession, copied: Path) -> None:
     before = contents(copied)
     with (
         CheckpointLock(Storage(spark, str(copied))),

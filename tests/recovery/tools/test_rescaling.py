@@ -89,7 +89,7 @@ def golden(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dic
 
 
 @pytest.mark.parametrize(("shards", "partitions"), [(3, 2), (32, 1), (None, None)])
-def test_a_run_goes_on_with_the_state_in_another_layout(
+def test_a_run_resumes_with_the_state_in_another_layout(
     shards: int | None,
     partitions: int | None,
     golden: dict[str, list[str]],
@@ -110,7 +110,7 @@ def test_a_run_goes_on_with_the_state_in_another_layout(
     assert case.sorted() == golden
 
 
-def test_an_epoch_that_was_cut_off_is_done_again_in_the_new_layout(
+def test_an_interrupted_epoch_is_replayed_in_the_new_layout(
     golden: dict[str, list[str]], spark: SparkSession, tmp_path: Path
 ) -> None:
     case = Case(spark, tmp_path / "checkpoint", [*items(0, 110), ABORT(), *items(110, 200)])
@@ -120,7 +120,7 @@ def test_an_epoch_that_was_cut_off_is_done_again_in_the_new_layout(
     assert case.sorted() == golden
 
 
-def test_a_flow_with_another_level_goes_on_once_its_state_has_moved(
+def test_a_flow_with_another_level_resumes_once_its_state_has_moved(
     golden: dict[str, list[str]], spark: SparkSession, tmp_path: Path
 ) -> None:
     path = tmp_path / "checkpoint"
@@ -137,7 +137,7 @@ def test_a_flow_with_another_level_goes_on_once_its_state_has_moved(
     assert {name: sorted(map(repr, found)) for name, found in both.items()} == golden
 
 
-def test_state_can_be_moved_again_and_again(
+def test_state_can_be_moved_repeatedly(
     golden: dict[str, list[str]], spark: SparkSession, tmp_path: Path
 ) -> None:
     case = Case(spark, tmp_path / "checkpoint", [*items(0, 70), EOF(), *items(70, 200)])
