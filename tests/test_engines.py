@@ -345,8 +345,8 @@ def failing_flow(items: list[Any], outputs: dict[str, list[Any]], *, level: int)
     flow = Dataflow("failing")
     s = op.input("in", flow, TestingSource(items, batch_size=2))
     op.output("raw", s, TestingSink(outputs.setdefault("raw", [])))
-    seen = op.inspect("see", s)
-    checked = op.map("check", seen, check_stock) if level == 0 else seen
+    inspected = op.inspect("see", s)
+    checked = op.map("check", inspected, check_stock) if level == 0 else inspected
     total = op.stateful_map("total", checked, running if level == 0 else refuse)
     op.output("totals", total, TestingSink(outputs.setdefault("totals", [])))
     return flow

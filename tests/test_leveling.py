@@ -82,9 +82,9 @@ counts = st.dictionaries(
 
 
 @given(counts, st.integers(1, 3_000), st.lists(st.tuples(counts, counts), max_size=4))
-def test_shares_use_the_whole_epoch_and_no_more_than_is_available(waiting, most, heard):
+def test_shares_use_the_whole_epoch_and_no_more_than_is_available(waiting, most, reports):
     leveling: Leveling[str] = Leveling()
-    for reached_us, units in heard:
+    for reached_us, units in reports:
         leveling.hear(reached_us, units)
     shares = leveling.shares(waiting, most)
     assert sum(shares.values()) == min(most, sum(waiting.values()))

@@ -90,7 +90,7 @@ def count_items(items: Sequence[Any]) -> Counter[str]:
 
 
 @dataclass
-class Drawn:
+class HypothesisChoice:
     """A `Choice` of hypothesis."""
 
     draw: Callable[[st.SearchStrategy[int]], int]
@@ -100,7 +100,7 @@ class Drawn:
 
 
 @dataclass
-class Seeded:
+class SeededChoice:
     """A `Choice` that is the same each time."""
 
     random: Random
@@ -122,7 +122,7 @@ ROWS = st.lists(st.tuples(st.sampled_from(KEYS), st.integers(0, 20)), max_size=1
 @st.composite
 def certain_flows(draw: Any) -> tuple[FlowSpec, list[list[Row]]]:
     """A flow whose results must not depend on epochs and shards, and the rows of its inputs."""
-    spec = random_flow(Drawn(draw), certain=True)
+    spec = random_flow(HypothesisChoice(draw), certain=True)
     return spec, [draw(ROWS) for _ in spec.inputs]
 
 
@@ -167,7 +167,7 @@ def test_results_do_not_depend_on_epochs_shards_or_columns(
 def test_results_of_larger_flows_do_not_depend_on_epochs_shards_or_columns(seeds: range) -> None:
     """Hypothesis likes its flows small; these have eight steps as often as one."""
     for seed in seeds:
-        choose = Seeded(Random(seed))
+        choose = SeededChoice(Random(seed))
         spec = random_flow(choose, certain=True)
         inputs = [random_rows(choose, 12) for _ in spec.inputs]
         places = [choose.integer(0, 12) for _ in range(choose.integer(0, 4))]
@@ -189,7 +189,7 @@ class Example:
 
 
 def example(seed: int) -> Example:
-    choose = Seeded(Random(seed))
+    choose = SeededChoice(Random(seed))
     spec = random_flow(choose, certain=False)
     inputs = tuple(
         [[random_rows(choose, 6) for _ in range(choose.integer(0, 2))] for _ in range(EPOCHS)]

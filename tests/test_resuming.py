@@ -21,7 +21,7 @@ from recovery import RecoveryConfig
 pytestmark = pytest.mark.spark
 
 
-class Clocked(StatefulLogic[Any, Any, int]):
+class CountWithTime(StatefulLogic[Any, Any, int]):
     """Emits each value with how many there have been, and the epoch's time."""
 
     def __init__(self, count: int | None) -> None:
@@ -95,9 +95,9 @@ def test_a_run_resumes_the_last_and_a_draining_run_ends_the_input(
     path = case.recovery.path
     messages = [record.getMessage() for record in caplog.records if record.name == "flow"]
     assert messages == [
-        f"{asked} was asked for, but checkpoint {path} was made with {old} and keeps it "
+        f"{requested} was asked for, but checkpoint {path} was made with {old} and keeps it "
         "(`python -m recovery rescale` moves it to another layout)"
-        for asked, old in (("shards=16", 4), ("partitions=2", 1))
+        for requested, old in (("shards=16", 4), ("partitions=2", 1))
     ]
 
     case.run(drain=True)
@@ -126,7 +126,7 @@ def test_a_replayed_epoch_gives_the_same_results_at_the_same_system_time(
     out: list[Any] = []
     flow = Dataflow("again")
     s = op.input("in", flow, TestingSource([("k", "x"), ABORT(), ("k", "y")]))
-    clocked = op.inspect("see", op.stateful("clocked", s, Clocked))
+    clocked = op.inspect("see", op.stateful("clocked", s, CountWithTime))
     op.output("out", clocked, TestingSink(out))
     options: dict[str, Any] = {
         "spark": spark,

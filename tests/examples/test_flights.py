@@ -77,7 +77,7 @@ def some_expected() -> Results:
     return by_the_rules(SOME)
 
 
-def by_the_rules(heard: int | None = None) -> Results:
+def by_the_rules(arrivals: int | None = None) -> Results:
     """The flow's rules over the package's own files: a watermark an airport, in landing order."""
     package = flights.find_package()
     flown = pd.read_csv(package / "flights.csv.zip", parse_dates=["time_hour"])
@@ -85,8 +85,8 @@ def by_the_rules(heard: int | None = None) -> Results:
     scheduled = flown.time_hour + flown.minute * MINUTE
     departed = scheduled + flown.dep_delay * MINUTE
     landed = departed + flown.air_time * MINUTE
-    flown = flown.assign(departed=departed, heard=landed.fillna(departed).fillna(scheduled))
-    flown = flown.sort_values("heard", kind="stable")[:heard].dropna(subset="departed")
+    flown = flown.assign(departed=departed, arrival=landed.fillna(departed).fillna(scheduled))
+    flown = flown.sort_values("arrival", kind="stable")[:arrivals].dropna(subset="departed")
     hours, late = hours_by_the_rules(flown, weather)
     # No flight is in the air for twelve hours, so no departure is late for what waits that long.
     return Results(hours, late, days_of(flown), carriers_of(flown), rotations_of(flown))

@@ -54,11 +54,11 @@ class Size:
 def write_inputs(home: Path, size: Size, seed: int = 1) -> None:
     """Write what the shop's users did, in the order in which it is heard of: nearly in time."""
     rng = random.Random(seed)
-    heard = {
+    records_by_input = {
         "clicks": _by_arrival(rng, _clicks(rng, size)),
         "orders": _by_arrival(rng, _orders(rng, size)),
     }
-    for name, records in heard.items():
+    for name, records in records_by_input.items():
         _write_files(home / name, [{**record, "n": n} for n, record in enumerate(records)])
 
 

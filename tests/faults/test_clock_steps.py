@@ -28,7 +28,7 @@ A_DAY_ON = "2024-05-02T12:00:00Z"
 A_DAY_ON_US = 24 * HOUR_US
 
 
-class Clocked(StatefulLogic[Any, Any, None]):
+class TimeRecorder(StatefulLogic[Any, Any, None]):
     """Emits each value with the epoch's system time and downtime, since noon."""
 
     def __init__(self, state: None) -> None:
@@ -65,7 +65,7 @@ def test_between_runs_system_time_never_goes_back_and_a_step_forward_makes_nothi
     s = op.input("in", flow, TestingSource(items))
     event = win.collect_window("event", s, EventClock("at", "5m"), TumblingWindower("1h"))
     system = win.collect_window("system", s, SystemClock(), TumblingWindower("30m"))
-    streams = (op.stateful("clocked", s, Clocked), event.late, system.down, event.down)
+    streams = (op.stateful("clocked", s, TimeRecorder), event.late, system.down, event.down)
     for name, stream in zip(outputs, streams, strict=True):
         op.output(f"{name}_out", stream, TestingSink(outputs[name]))
 

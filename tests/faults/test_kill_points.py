@@ -25,21 +25,21 @@ ITEM = {"level 1": 680, "level 2": 140}
 Watch = Callable[[Child], Child]
 
 
-class Logged(NamedTuple):
+class LoggedEpochs(NamedTuple):
     """The last epochs in Spark's logs."""
 
     offsets: int
     commits: int
 
 
-BEGUN = Logged(EPOCH, EPOCH - 1)
+BEGUN = LoggedEpochs(EPOCH, EPOCH - 1)
 
 
 @pytest.mark.parametrize("whom", [Whom.ALL, Whom.DRIVER], ids=["with its JVM", "alone"])
 @pytest.mark.parametrize(
     ("point", "logged"),
     [
-        ("plan", Logged(EPOCH - 1, EPOCH - 1)),
+        ("plan", LoggedEpochs(EPOCH - 1, EPOCH - 1)),
         ("read", BEGUN),
         ("level 1", BEGUN),
         ("level 2", BEGUN),
@@ -55,7 +55,7 @@ BEGUN = Logged(EPOCH, EPOCH - 1)
 )
 def test_a_driver_killed_at_any_point_of_an_epoch_loses_and_doubles_nothing(
     point: str,
-    logged: Logged,
+    logged: LoggedEpochs,
     whom: Whom,
     shop: Shop,
     golden: Golden,
@@ -64,7 +64,7 @@ def test_a_driver_killed_at_any_point_of_an_epoch_loses_and_doubles_nothing(
 ) -> None:
     child = watched(shop.start_struck(point, ITEM.get(point, EPOCH), whom))
     child.die()
-    assert Logged(shop.logged("offsets"), shop.logged("commits")) == logged
+    assert LoggedEpochs(shop.logged("offsets"), shop.logged("commits")) == logged
     published = {path.parent.name for path in shop.home.glob(f"out/*/epoch={EPOCH:08d}-*")}
     assert published == SEEN.get(point, set())
     shop.run_here(spark)

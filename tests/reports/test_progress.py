@@ -335,7 +335,7 @@ def test_run_logs_warnings_of_drops(
 # --- late values that nothing reads ---
 
 
-class Dated(NamedTuple):
+class RunMoment(NamedTuple):
     """A moment of a run: when an epoch was over, and how many values were late in it."""
 
     seconds: int
@@ -353,7 +353,7 @@ def with_late(*, read: bool) -> Dataflow:
     return flow
 
 
-def warned(flow: Dataflow, epochs: list[Dated], caplog: pytest.LogCaptureFixture) -> list[str]:
+def warned(flow: Dataflow, epochs: list[RunMoment], caplog: pytest.LogCaptureFixture) -> list[str]:
     clock = Clock()
     warn = LateWarnings(compile_flow(flow), clock)
     for epoch in epochs:
@@ -366,13 +366,13 @@ def test_unread_late_values_are_warned_of_at_most_once_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     epochs = [
-        Dated(0, 0),
-        Dated(1, 12),
-        Dated(5, 2),
-        Dated(30, 1),
-        Dated(61, 0),
-        Dated(90, 1),
-        Dated(121, 0),
+        RunMoment(0, 0),
+        RunMoment(1, 12),
+        RunMoment(5, 2),
+        RunMoment(30, 1),
+        RunMoment(61, 0),
+        RunMoment(90, 1),
+        RunMoment(121, 0),
     ]
     assert warned(with_late(read=False), epochs, caplog) == [
         "step 'hourly': 12 values were late and nothing reads its `late` stream",
@@ -415,7 +415,7 @@ def test_a_warning_of_late_values_names_their_main_partition(
 def test_read_late_values_are_not_warned_of(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    assert warned(with_late(read=True), [Dated(0, 12)], caplog) == []
+    assert warned(with_late(read=True), [RunMoment(0, 12)], caplog) == []
 
 
 def test_run_logs_warnings_of_late_values(

@@ -39,7 +39,7 @@ def note_modules(path: str) -> None:
 
 
 @dataclass(frozen=True)
-class NotingSink(Sink[Any]):
+class ModuleNotingSink(Sink[Any]):
     path: str
 
     @override
@@ -63,7 +63,7 @@ def noting_flow(reader: str, writer: str) -> Dataflow:
     clock: win.EventClock[Any] = win.EventClock(itemgetter(0), wait_for_system_duration="0s")
     windower = win.TumblingWindower("1m")
     counted = win.fold_window("windows", read, clock, windower, int, count, int.__add__)
-    op.output("out", op.key_rm("values", counted.down), NotingSink(writer))
+    op.output("out", op.key_rm("values", counted.down), ModuleNotingSink(writer))
     return flow
 
 
@@ -77,9 +77,9 @@ def worker_modules(flow: Dataflow, spark: SparkSession, *paths: Path) -> list[tu
 def say_what_is_imported(folder: str) -> None:
     """Run a flow in workers that nobody else has used; print what is preloaded, and what is not."""
     spark = make_session("daemon", SparkSettings("local[2]"))
-    asked = str(spark.sparkContext.getConf().get(f"spark.executorEnv.{PRELOAD}"))
+    preloaded = str(spark.sparkContext.getConf().get(f"spark.executorEnv.{PRELOAD}"))
     code = "import sys, flow.engine.spark.daemon as d; d.prepare(); print(*sys.modules)"
-    environment = {**os.environ, PRELOAD: asked}
+    environment = {**os.environ, PRELOAD: preloaded}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     beforehand = set(done.stdout.split())

@@ -39,9 +39,9 @@ class SparkState:
         self.kept.pop(key, None)
 
     def get(self, keys: Iterable[Any]) -> list[bytes | None]:
-        asked = list(keys)
-        self.reads += len(asked)
-        return [self.kept.get(key) for key in asked]
+        numbers = list(keys)
+        self.reads += len(numbers)
+        return [self.kept.get(key) for key in numbers]
 
     def put(self, values: Iterable[tuple[Any, bytes | None]]) -> None:
         for key, value in values:
@@ -186,8 +186,8 @@ def test_failed_and_moved_tasks_read_sparks_state(tmp_path: Path, seed: int) -> 
         for attempt in range(3):
             task = shard.task(rng.choice("ab"))
             task.read_header("step")
-            asked = rng.sample(MANY, rng.choice([1, 10, 40]))
-            assert task.read_segments("step", asked) == [expected.get(one) for one in asked]
+            numbers = rng.sample(MANY, rng.choice([1, 10, 40]))
+            assert task.read_segments("step", numbers) == [expected.get(one) for one in numbers]
             written = contents_of(rng.sample(MANY, rng.choice([0, 1, 10, 40])), epoch)
             written |= dict.fromkeys(rng.sample(MANY, rng.choice([0, 0, 3, 40])))
             if written:

@@ -30,7 +30,7 @@ from flow.testing import TestingSource
 
 
 @dataclass(frozen=True)
-class Noting(Sink[Any]):
+class RecordingSink(Sink[Any]):
     """Notes what it is asked to write, under a name."""
 
     name: str
@@ -46,7 +46,7 @@ class Noting(Sink[Any]):
 
 
 @dataclass(frozen=True)
-class Failing(Noting):
+class FailingSink(RecordingSink):
     def write(self, context: WriteContext, batches: Iterator[Written]) -> Any:
         raise OSError("no room")
 
@@ -57,15 +57,15 @@ def _items(batch: Written) -> list[Any]:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_noted() -> None:
-    Noting.written.clear()
+def _clear_records() -> None:
+    RecordingSink.written.clear()
 
 
 def two_outputs(second: Sink[Any] | None = None) -> Plan:
     flow = Dataflow("two")
     stream = op.input("in", flow, TestingSource([]))
-    op.output("one", stream, Noting("one"))
-    op.output("two", stream, second or Noting("two"))
+    op.output("one", stream, RecordingSink("one"))
+    op.output("two", stream, second or RecordingSink("two"))
     return compile_flow(flow)
 
 
@@ -88,7 +88,7 @@ def test_each_sink_gets_all_of_a_task_s_items_once_in_order_of_position() -> Non
         packet_for(plan, "one", ["a", "b"]),
     ]
     outgoing = list(write_outputs(plan, WRITING, packets))
-    assert Noting.written == [
+    assert RecordingSink.written == [
         ("one", WriteContext("one", 7, 3, "run"), ["a", "b", "c", "d"]),
         ("two", WriteContext("two", 7, 3, "run"), ["x"]),
     ]
@@ -101,7 +101,7 @@ def test_nothing_is_written_before_all_items_have_arrived() -> None:
     plan = two_outputs()
     task = OutputTask(plan, WRITING)
     assert list(task.keep([packet_for(plan, "one", ["a"]), COUNTS])) == [COUNTS]
-    assert not Noting.written
+    assert not RecordingSink.written
     assert not task.is_done
     assert len(list(task.write())) == 1
     assert task.is_done
@@ -113,7 +113,7 @@ def test_a_task_that_has_failed_writes_nothing() -> None:
     failure = Packet(ERROR, 0, 0, 0, encode_failure(StepError("map", "raised ValueError()")))
     packets = [packet_for(plan, "one", ["a"]), failure, packet_for(plan, "two", ["b"])]
     assert list(write_outputs(plan, WRITING, packets)) == [failure]
-    assert not Noting.written
+    assert not RecordingSink.written
 
 
 def test_packets_of_outputs_written_elsewhere_pass_unchanged() -> None:
@@ -122,11 +122,11 @@ def test_packets_of_outputs_written_elsewhere_pass_unchanged() -> None:
     writing = Writing("run", 7, 3, left_out=frozenset({first.dest}))
     outgoing = list(write_outputs(plan, writing, [first, second]))
     assert outgoing[0] == first
-    assert [name for name, _, _ in Noting.written] == ["two"]
+    assert [name for name, _, _ in RecordingSink.written] == ["two"]
 
 
 def test_a_sink_that_fails_is_named() -> None:
-    plan = two_outputs(Failing("two"))
+    plan = two_outputs(FailingSink("two"))
     outgoing = list(write_outputs(plan, WRITING, [packet_for(plan, "two", ["b"])]))
     assert [one.dest for one in outgoing] == [ERROR]
     assert (
@@ -207,7 +207,7 @@ def last_level(monkeypatch: pytest.MonkeyPatch) -> SparkLevel:
     flow = Dataflow("level")
     stream = op.input("in", flow, TestingSource([]))
     counted = op.stateful_map("count", stream, lambda n, _: (n, n))
-    op.output("out", counted, Noting("out"))
+    op.output("out", counted, RecordingSink("out"))
     plan = compile_flow(flow)
     dest = plan.outputs[0].dest
 
@@ -231,11 +231,11 @@ def run_shard(level: SparkLevel, shard: int) -> list[Any]:
 
 def test_the_last_shard_of_a_partition_has_the_level_write(last_level: SparkLevel) -> None:
     assert [row.dest for row in run_shard(last_level, 3)] == [STATS]
-    assert not Noting.written
+    assert not RecordingSink.written
     counts, message = run_shard(last_level, 1)
     assert counts.dest == STATS
     assert pickle.loads(message.payload) == "out: 2"
-    assert [items for _, _, items in Noting.written] == [[("k1", 1), ("k3", 3)]]
+    assert [items for _, _, items in RecordingSink.written] == [[("k1", 1), ("k3", 3)]]
     last_level.close()
 
 
@@ -253,4 +253,4 @@ def test_a_level_before_the_last_writes_nothing(last_level: SparkLevel) -> None:
         STATS,
     ]
     before.close()
-    assert not Noting.written
+    assert not RecordingSink.written

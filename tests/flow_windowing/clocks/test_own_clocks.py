@@ -28,7 +28,7 @@ class PunctuatedClock(Clock[Any, int]):
         seen: every value it was asked about.
     """
 
-    seen: list[Any] = field(default_factory=list)
+    values: list[Any] = field(default_factory=list)
 
     def build(self, state: int | None) -> PunctuatedLogic:
         return PunctuatedLogic(self, state)
@@ -40,7 +40,7 @@ class PunctuatedLogic(ClockLogic[Any, int]):
         self.mark_us = NO_WATERMARK if state is None else state
 
     def on_item(self, value: Any, moment: Moment) -> Reading:
-        self.clock.seen.append(value)
+        self.clock.values.append(value)
         second, name = value
         if name == "odd":
             raise DroppedValue(f"odd: {value}")
@@ -94,7 +94,7 @@ def test_windows_close_by_the_watermarks_of_a_user_written_clock(ordered: bool) 
         t.send("in", [("k", (5, "late"))])
         assert [late.value for late in received(t)["late"]["k"]] == [(5, "late")]
         t.end()
-        assert clock.seen == [(7, "b"), (3, "a"), (10, "mark"), (5, "late")]
+        assert clock.values == [(7, "b"), (3, "a"), (10, "mark"), (5, "late")]
 
 
 def test_a_clock_of_a_join_sees_plain_values_of_all_sides() -> None:
@@ -108,7 +108,7 @@ def test_a_clock_of_a_join_sees_plain_values_of_all_sides() -> None:
         t.send("s1", [("k", (3, "a"))])
         t.send("s1", [("k", (10, "mark"))])
         assert [row for _, (_, row) in t.received("down")] == [((7, "b"), (3, "a"))]
-    assert clock.seen == [(7, "b"), (3, "a"), (10, "mark")]
+    assert clock.values == [(7, "b"), (3, "a"), (10, "mark")]
 
 
 def test_dropped_values_are_counted_and_rejected_values_stop_the_flow() -> None:

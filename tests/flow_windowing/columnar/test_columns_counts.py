@@ -33,7 +33,7 @@ START = datetime(2023, 12, 14, 10, 30, tzinfo=UTC)
 SCHEMA = pa.schema([("user", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("n", pa.int64())])
 
 
-def counted(
+def counting_flow(
     clock: Any, windower: CountWindower, ordered: bool = False, timestamp: Any = "last"
 ) -> Dataflow:
     made = Dataflow("counted")
@@ -67,7 +67,7 @@ PATIENT = EventClock("ts", "10m")
 moments = st.tuples(st.sampled_from(["a", "a", "b"]), st.integers(0, 30))
 epochs_of_moments = st.lists(st.lists(moments, max_size=9), max_size=4)
 flows = st.builds(
-    counted,
+    counting_flow,
     st.sampled_from([SystemClock(), PATIENT, EventClock("ts", "3s", forget_after="1m")]),
     st.builds(CountWindower, st.integers(1, 5), st.sampled_from([None, 1, 2, 4, 7]), st.booleans()),
     st.booleans(),
@@ -76,7 +76,9 @@ flows = st.builds(
 
 @sampled(200, by_default=50)
 @given(flows, epochs_of_moments, st.lists(st.booleans(), min_size=5, max_size=5))
-@example(counted(PATIENT, CountWindower(3, 2)), [[("a", 1)] * 4, [("a", 9)], []], [False, True] * 3)
+@example(
+    counting_flow(PATIENT, CountWindower(3, 2)), [[("a", 1)] * 4, [("a", 9)], []], [False, True] * 3
+)
 def test_count_windows_agree_with_key_by_key_also_over_changes_of_path(
     flow: Dataflow, epochs: list[list[tuple[str, int]]], ways: list[bool]
 ) -> None:
@@ -118,7 +120,7 @@ def numbers_in(flow: Dataflow, *epochs: list[int], drain: bool = True) -> list[A
 
 
 def test_windows_of_four_open_every_two_values() -> None:
-    flow = counted(PATIENT, CountWindower(4, 2))
+    flow = counting_flow(PATIENT, CountWindower(4, 2))
     expected = [(0, 10, 40, [1, 2, 3, 4]), (1, 20, 60, [3, 4, 5, 6])]
     assert numbers_in(flow, [40, 10, 30, 20, 60, 50]) == expected
     assert numbers_in(flow, [40], [10, 30], [20, 60, 50], []) == expected
@@ -126,7 +128,7 @@ def test_windows_of_four_open_every_two_values() -> None:
 
 def test_partial_windows_are_emitted_at_the_end_if_configured() -> None:
     # 1 2 3 4 5:  [1 2 3 4]  [3 4 5 .]  [5 . . .]
-    flow = counted(PATIENT, CountWindower(4, 2, partial=True))
+    flow = counting_flow(PATIENT, CountWindower(4, 2, partial=True))
     expected = [(0, 1, 4, [1, 2, 3, 4]), (1, 3, 5, [3, 4, 5]), (2, 5, 5, [5])]
     assert numbers_in(flow, [1, 2, 3, 4, 5]) == expected
     assert numbers_in(flow, [1, 2, 3], [4, 5]) == expected
@@ -145,7 +147,7 @@ def test_counting_continues_after_the_partial_windows() -> None:
 
 
 def test_a_window_closes_as_soon_as_it_is_full() -> None:
-    flow = counted(PATIENT, CountWindower(2))
+    flow = counting_flow(PATIENT, CountWindower(2))
     assert numbers_in(flow, [1, 2, 3], drain=False) == [(0, 1, 2, [1, 2])]
 
 
@@ -157,7 +159,7 @@ def test_a_value_behind_the_watermark_enters_at_once_before_buffered_values(
     # second     20   12   16   8    3    30             24
     # watermark  15   15   15   15   15   25             25
     # enters          2         4    5    3 (16), 1 (20) 7
-    flow = counted(EventClock("ts", "5s", on_idle="hold"), CountWindower(2), ordered=True)
+    flow = counting_flow(EventClock("ts", "5s", on_idle="hold"), CountWindower(2), ordered=True)
     epochs = in_epochs([20, 12, 16, 8, 3, 30, 24], sizes)
     with key_by_key() if alone else nullcontext():
         assert numbers_in(flow, *epochs, drain=False) == [
@@ -175,7 +177,7 @@ def test_a_value_behind_the_watermark_enters_after_released_values(
     # second     20   12   18   30             3
     # watermark  15   15   15   25             25
     # enters          2         3 (18), 1 (20) 5
-    flow = counted(EventClock("ts", "5s", on_idle="hold"), CountWindower(2), ordered=True)
+    flow = counting_flow(EventClock("ts", "5s", on_idle="hold"), CountWindower(2), ordered=True)
     epochs = in_epochs([20, 12, 18, 30, 3], sizes)
     with key_by_key() if alone else nullcontext():
         assert numbers_in(flow, *epochs, drain=False) == [
@@ -187,7 +189,7 @@ def test_a_value_behind_the_watermark_enters_after_released_values(
 @pytest.mark.parametrize("alone", [True, False], ids=["key by key", "over columns"])
 @pytest.mark.parametrize("ordered", [True, False])
 def test_no_value_of_a_count_window_is_late(ordered: bool, alone: bool) -> None:
-    flow = counted(EventClock("ts", "0s"), CountWindower(2), ordered=ordered)
+    flow = counting_flow(EventClock("ts", "0s"), CountWindower(2), ordered=ordered)
     with key_by_key() if alone else nullcontext(), TestDriver(flow, now=START) as t:
         t.send("in", records([("a", 50), ("a", 20)]))
         t.send("in", records([("a", 10), ("b", 1)]))
@@ -199,7 +201,7 @@ def test_no_value_of_a_count_window_is_late(ordered: bool, alone: bool) -> None:
 def test_a_value_behind_the_watermark_counts_on_arrival_if_unordered(
     alone: bool,
 ) -> None:
-    flow = counted(EventClock("ts", "5s"), CountWindower(2))
+    flow = counting_flow(EventClock("ts", "5s"), CountWindower(2))
     expected = [(0, 12, 20, [1, 2]), (1, 8, 16, [3, 4])]
     with key_by_key() if alone else nullcontext():
         assert numbers_in(flow, [20, 12, 16], [8, 3]) == expected
@@ -207,7 +209,7 @@ def test_a_value_behind_the_watermark_counts_on_arrival_if_unordered(
 
 @pytest.mark.parametrize("alone", [True, False], ids=["key by key", "over columns"])
 def test_a_value_too_far_ahead_does_not_count(alone: bool) -> None:
-    flow = counted(EventClock("ts", "0s", max_ahead="10s"), CountWindower(2))
+    flow = counting_flow(EventClock("ts", "0s", max_ahead="10s"), CountWindower(2))
     with key_by_key() if alone else nullcontext(), TestDriver(flow, now=START) as t:
         t.send("in", records([("a", 5), ("a", 30), ("a", 2)]))
         assert [late.value["n"] for _, late in t.received("late")] == [2]
@@ -215,7 +217,7 @@ def test_a_value_too_far_ahead_does_not_count(alone: bool) -> None:
 
 
 def test_values_between_windows_are_late_and_counted() -> None:
-    flow = counted(PATIENT, CountWindower(2, 3))
+    flow = counting_flow(PATIENT, CountWindower(2, 3))
     with TestDriver(flow, now=START) as t:
         t.send("in", records([("a", second) for second in range(7)]))
         late = [value.value["n"] for _, value in t.received("late")]

@@ -77,8 +77,8 @@ def test_values_released_together_are_read_once(values_pickled: Counter[str]) ->
     one = waiting(10_000, 500)
     values_pickled.clear()
     one.epoch((), Moment(0), end=True)
-    left = [second for _, held in one.heard.down for second in held]
-    assert left == list(range(10_000))
+    released = [second for _, held in one.heard.down for second in held]
+    assert released == list(range(10_000))
     assert values_pickled["read"] <= 10_000
     assert values_pickled["written"] == 0
 

@@ -55,7 +55,7 @@ def sums_flow(home: Path) -> Dataflow:
     return flow
 
 
-def written(home: Path) -> list[tuple[Any, ...]]:
+def read_sums(home: Path) -> list[tuple[Any, ...]]:
     files = (pq.ParquetFile(one).read() for one in sorted((home / "out").rglob("*.parquet")))
     columns = ("key", "open_time", "n", "total")
     return sorted(
@@ -99,5 +99,5 @@ def test_windows_of_many_keys_agree_with_and_without_local_copies(
     for number in range(6):
         write_rows(whole / "in", number)
     run(sums_flow(whole), spark=spark, engine="batch")
-    assert len(written(home)) > 3 * KEYS
-    assert written(home) == written(whole)
+    assert len(read_sums(home)) > 3 * KEYS
+    assert read_sums(home) == read_sums(whole)

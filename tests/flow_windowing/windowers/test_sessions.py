@@ -28,7 +28,7 @@ def sessions(
         return received(t)
 
 
-def held(out: Received) -> list[Any]:
+def window_values(out: Received) -> list[Any]:
     return [values for _, values in out["down"]["k"]]
 
 
@@ -39,10 +39,10 @@ def test_values_exactly_a_gap_apart_share_a_session_if_inclusive(ordered: bool) 
     #          |------|       |--|      |       not
     minutes = [0, 10, 15, 50, 60, 90]
     together = sessions(minutes, "30m", True, ordered)
-    apart = sessions(minutes, "30m", False, ordered)
-    assert held(together) == [[0, 10, 15], [50, 60, 90]]
-    assert held(apart) == [[0, 10, 15], [50, 60], [90]]
-    bounds = [(one.open_time.minute, one.close_time.minute) for one, _ in apart["down"]["k"]]
+    separate = sessions(minutes, "30m", False, ordered)
+    assert window_values(together) == [[0, 10, 15], [50, 60, 90]]
+    assert window_values(separate) == [[0, 10, 15], [50, 60], [90]]
+    bounds = [(one.open_time.minute, one.close_time.minute) for one, _ in separate["down"]["k"]]
     assert bounds == [(0, 15), (50, 0), (30, 30)]
 
 

@@ -53,7 +53,7 @@ class Job:
             "daily", keyed, win.EventClock("at", "1h"), win.TumblingWindower("1d"), n=win.Count()
         )
         op.output("days", counts.down, TestingSink(daily))
-        running = op.stateful_map("total", keyed, lambda seen, _: ((seen or 0) + 1,) * 2)
+        running = op.stateful_map("total", keyed, lambda count, _: ((count or 0) + 1,) * 2)
         op.output("totals", running, TestingSink(totals))
         recovery = RecoveryConfig(self._checkpoint, reset_steps=reset_steps)
         run(

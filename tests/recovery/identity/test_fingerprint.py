@@ -281,7 +281,7 @@ def test_what_cannot_be_reset_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "said"),
+    ("arguments", "error", "message"),
     [
         ({"reset_steps": "hourly"}, FlowTypeError, "must be a list of step ids, got 'hourly'"),
         ({"reset_steps": [1]}, FlowTypeError, "must be a list of step ids"),
@@ -289,8 +289,8 @@ def test_what_cannot_be_reset_is_an_error() -> None:
         ({"keep_epochs": 0}, FlowBuildError, "keep_epochs must be a whole number of at least 1"),
     ],
 )
-def test_invalid_settings_are_errors(arguments: Any, error: type[Exception], said: str) -> None:
-    with pytest.raises(error, match=said):
+def test_invalid_settings_are_errors(arguments: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
         RecoveryConfig("there", **arguments)
 
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.spark
 METADATA = "spark/state/0/_metadata/v2/0"
 
 
-def counted(count: int | None, value: Any) -> tuple[int, int]:
+def count_value(count: int | None, value: Any) -> tuple[int, int]:
     return (count or 0) + 1, (count or 0) + 1
 
 
@@ -40,7 +40,7 @@ class Case:
         later = op.input("later", self.flow, TestingSource(items, batch_size=1))
         stream = op.merge("both", frame, later)
         if keyed:
-            stream = op.stateful_map("count", op.key_on("key", stream, "id"), counted)
+            stream = op.stateful_map("count", op.key_on("key", stream, "id"), count_value)
         op.output("out", stream, TestingSink(self.received))
 
     def run(self, path: Path) -> list[Any]:
@@ -54,7 +54,7 @@ class Case:
 A = {"id": "a", "n": 1}
 
 
-def moved(path: Path) -> Path:
+def move_checkpoint(path: Path) -> Path:
     """Move a checkpoint, so that nothing is left where it was."""
     return Path(shutil.move(path, path.with_name("moved")))
 
@@ -76,7 +76,7 @@ def test_a_moved_checkpoint_is_refused_until_it_is_relocated(
     case = Case(spark, [A, EOF(), A, ABORT(), A])
     assert case.run(made) == [("a", 1), ("a", 2), ("b", 1)]
     assert case.run(made) == [("a", 3)]
-    path = moved(made)
+    path = move_checkpoint(made)
 
     with pytest.raises(CheckpointError) as caught:
         case.run(path)
@@ -134,7 +134,7 @@ def test_an_interrupted_epoch_reads_its_data_frame_in_the_new_place(
     made = tmp_path / "made"
     case = Case(spark, [ABORT()], keyed=False)
     case.run(made)
-    path = moved(made)
+    path = move_checkpoint(made)
     with pytest.raises(CheckpointError, match="python -m recovery relocate"):
         case.run(path)
     relocate(path, yes=True, spark=spark)
@@ -152,7 +152,7 @@ def test_a_new_generation_finds_its_seed_in_the_new_place(
     for name in ("commits/*", "offsets/[1-9]", "offsets/.[1-9].crc"):
         for log in made.glob(f"spark-1/{name}"):
             log.unlink()
-    path = moved(made)
+    path = move_checkpoint(made)
     relocate(path, yes=True, spark=spark)
     offset = (path / "spark-1" / "offsets" / "0").read_text("utf-8").splitlines()[2]
     assert json.loads(offset.partition(":")[2])["seed"] == f"{path}/seed-1"

@@ -32,7 +32,7 @@ def items(first: int, last: int) -> list[Any]:
     return [(f"key {number % KEYS}", number) for number in range(first, last)]
 
 
-def counted(total: int | None, value: int) -> tuple[int, int]:
+def count_value(total: int | None, value: int) -> tuple[int, int]:
     return (total or 0) + 1, (total or 0) + 1
 
 
@@ -46,9 +46,9 @@ class Case:
         self.flow = Dataflow("rescaled")
         stream = op.input("in", self.flow, TestingSource(values, batch_size=50))
         if more:  # one level more, below all that was there
-            seen = op.stateful_map("more", stream, counted)
-            stream = op.map_value("back", op.join("both", stream, seen), lambda both: both[0])
-        counts = op.stateful_map("counts", stream, counted)
+            more = op.stateful_map("more", stream, count_value)
+            stream = op.map_value("back", op.join("both", stream, more), lambda both: both[0])
+        counts = op.stateful_map("counts", stream, count_value)
         clock = win.EventClock(float, "10s", on_idle="hold", scope="stream")
         windows = win.collect_window("windows", stream, clock, win.TumblingWindower("30s"))
         op.output("out", counts, TestingSink(self.received["counts"]))
@@ -166,7 +166,7 @@ def test_inputs_that_spark_reads_cannot_be_moved(spark: SparkSession, tmp_path: 
     frame = spark.readStream.schema("id string").json(str(tmp_path / "in"))
     flow = Dataflow("foreign")
     keyed = op.key_on("key", op.input("in", flow, DataFrameSource(frame)), "id")
-    op.output("out", op.stateful_map("n", keyed, counted), TestingSink([]))
+    op.output("out", op.stateful_map("n", keyed, count_value), TestingSink([]))
     recovery = RecoveryConfig(tmp_path / "checkpoint")
     run(flow, spark=spark, recovery=recovery, trigger="available", shards=2, partitions=1)
     with pytest.raises(CheckpointError, match="inputs that Spark itself reads"):

@@ -34,7 +34,7 @@ def values(first: int, last: int) -> list[Any]:
     return [("abc"[n % 3], {"at": n * 400, "n": n}) for n in range(first, last)]
 
 
-def summed(total: int | None, value: dict[str, int]) -> tuple[int, int]:
+def add_value(total: int | None, value: dict[str, int]) -> tuple[int, int]:
     made = (total or 0) + value["n"]
     return made, made
 
@@ -53,7 +53,7 @@ class Case:
         windows = win.collect_window("windows", stream, HOLD, TumblingWindower("40m"))
         rows = op.map("rows", windows.down, lambda one: {"key": one[0], "window": one[1][1]})
         op.output("windows_out", rows, JsonLinesSink(self.directory / "windows"))
-        totals = op.stateful_map("totals", stream, summed)
+        totals = op.stateful_map("totals", stream, add_value)
         pairs = op.map("pairs", totals, lambda one: {"key": one[0], "total": one[1]})
         op.output("totals_out", pairs, ParquetSink(self.directory / "totals"))
         return run(

@@ -27,7 +27,7 @@ NOW_US = 100 * DAY * 1_000_000
 
 
 @pytest.fixture(autouse=True)
-def compacted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def compact_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_list, "LEAST_FILES", 1)
     monkeypatch.setattr(file_list, "LEAST_WAIT", 0.0)
     monkeypatch.setattr(file_list, "BUSY_SHARE", 1)
@@ -325,7 +325,7 @@ STEPS = st.lists(
 )
 
 
-class Dies(Exception):
+class Killed(Exception):
     """The process dies here."""
 
 
@@ -336,10 +336,10 @@ class DyingLog(JsonLog):
 
     def compact(self, summary: bytes) -> None:
         if self.dies == "before":
-            raise Dies
+            raise Killed
         super().compact(summary)
         if self.dies:
-            raise Dies
+            raise Killed
 
 
 @WORKED
@@ -375,7 +375,7 @@ def test_each_file_is_read_once_while_files_come_and_go(
                 follower.start()
             case "crash":
                 log.dies = "before" if number % 2 else "after"
-                with suppress(Dies):
+                with suppress(Killed):
                     follower.read()
                 log.dies = ""
                 follower.start()

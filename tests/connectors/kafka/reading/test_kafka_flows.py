@@ -43,9 +43,11 @@ def orders(numbers: Sequence[int], partitions: int = 1) -> list[dict[str, Any]]:
     ]
 
 
-def collect_numbers(seen: list[int] | None, record: dict[str, Any]) -> tuple[list[int], int]:
+def collect_numbers(
+    numbers_before: list[int] | None, record: dict[str, Any]
+) -> tuple[list[int], int]:
     """Keeps all numbers of a user, so that a doubled or lost one shows."""
-    numbers = [*(seen or []), record["number"]]
+    numbers = [*(numbers_before or []), record["number"]]
     return numbers, len(numbers)
 
 

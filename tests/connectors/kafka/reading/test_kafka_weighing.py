@@ -18,7 +18,7 @@ from tests.support.kafka import Broker
 MILLION = 1_000_000
 
 
-class Weighed(Scales):
+class FixedScales(Scales):
     """Scales for topics of which a test says what their messages weigh."""
 
     def __init__(self, weights: dict[str, float]) -> None:
@@ -31,7 +31,7 @@ class Weighed(Scales):
 def most_messages(weights: dict[str, float], **waiting: int) -> int:
     """Return how many messages an epoch may read of topics with these backlogs."""
     backlog = {TopicPartition(name, 0): count for name, count in waiting.items()}
-    return Weighed(weights).most(dict.fromkeys(backlog, 0), backlog)
+    return FixedScales(weights).most(dict.fromkeys(backlog, 0), backlog)
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def test_text_is_written_unchanged() -> None:
     assert (made.value, dict(made.headers)["flow.reason"]) == (b"?", "?")
 
 
-class Odd:
+class Unencodable:
     """Object that no format can encode, and whose representation is no valid text."""
 
     def __repr__(self) -> str:
@@ -134,8 +134,8 @@ class Odd:
     ("key", "value", "as_key", "as_value", "forms"),
     [
         ({"id": 7}, {"n": 1}, b'{"id": 7}', {"n": 1}, {"flow.key_as": "json"}),
-        (1.5, Odd(), b"1.5", b"Odd(?)", {"flow.key_as": "json", "flow.value_as": "repr"}),
-        (7, {"n": Odd()}, 7, b"{'n': Odd(?)}", {"flow.value_as": "repr"}),
+        (1.5, Unencodable(), b"1.5", b"Odd(?)", {"flow.key_as": "json", "flow.value_as": "repr"}),
+        (7, {"n": Unencodable()}, 7, b"{'n': Odd(?)}", {"flow.value_as": "repr"}),
         (b"\xff", b"\xff", b"\xff", b"\xff", {}),
     ],
 )

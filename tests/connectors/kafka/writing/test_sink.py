@@ -173,7 +173,7 @@ def test_an_interrupted_epoch_is_invisible_and_written_by_the_next_run(
     assert values(broker, topic) == numbers(1, 2)
 
 
-class Wrapped:
+class ProducerWrapper:
     """A producer that does all but one thing as ever."""
 
     def __init__(self, producer: Any) -> None:
@@ -186,7 +186,7 @@ class Wrapped:
         return len(self._producer)
 
 
-class Interrupted(Wrapped):
+class InterruptedProducer(ProducerWrapper):
     """A producer whose process dies with all sent, and nothing committed."""
 
     def commit_transaction(self, _seconds: float) -> None:
@@ -205,7 +205,7 @@ def test_an_uncommitted_epoch_number_does_not_count(
     first = start(topic, "run")
     first.write(0, [0])
     sender = first.sink._run.writers["out"]._sender
-    monkeypatch.setattr(sender, "producer", Interrupted(sender.producer))
+    monkeypatch.setattr(sender, "producer", InterruptedProducer(sender.producer))
     with pytest.raises(KeyboardInterrupt):
         first.write(1, [1])
     start(topic, "run").write(1, [1])
@@ -474,7 +474,7 @@ def test_a_record_that_only_the_brokers_refuse_is_named(
     assert broker.consume(topic) == []
 
 
-class Stuck(Wrapped):
+class StuckProducer(ProducerWrapper):
     """A producer that never gets rid of its last message."""
 
     def flush(self, _seconds: float) -> int:
@@ -488,7 +488,7 @@ def test_at_least_once_reports_messages_not_written_in_time(
     run = start(topic, guarantee="at least once")
     run.write(0, [1])
     (sender,) = [one for one in sending._idle_senders.values() if one._topic == topic]
-    monkeypatch.setattr(sender, "producer", Stuck(sender.producer))
+    monkeypatch.setattr(sender, "producer", StuckProducer(sender.producer))
     with pytest.raises(SinkError, match=r"epoch 1 could not be written.* cannot be reached"):
         run.write(1, [2])
     run.write(1, [2])

@@ -27,7 +27,7 @@ class Java:
         return f"java.io.EOFException: {self.message}" if self.message else "java.io.EOFException"
 
 
-class FromJava(Exception):
+class JavaError(Exception):
     """Stand-in for the exception that Py4J raises for one of Java."""
 
     def __init__(self, message: str, java: Java) -> None:
@@ -98,7 +98,7 @@ def test_the_outermost_cause_with_a_message_is_shown(
 ) -> None:
     java = chain(*messages)
     assert java is not None
-    assert spark_problem(FromJava(f"{CALL}\n: {messages[0]}\n\tat Deep.scala", java)) == problem
+    assert spark_problem(JavaError(f"{CALL}\n: {messages[0]}\n\tat Deep.scala", java)) == problem
 
 
 def test_a_python_exception_is_shown_unchanged() -> None:
@@ -108,7 +108,7 @@ def test_a_python_exception_is_shown_unchanged() -> None:
 def test_cyclic_causes_end() -> None:
     java = Java(AWAIT)
     java.cause = java
-    assert spark_problem(FromJava(CALL, java)) == CALL
+    assert spark_problem(JavaError(CALL, java)) == CALL
 
 
 DISKS = RunDisks("/there/is/no/checkpoint", ("/nor/such/a/folder",))
@@ -119,16 +119,16 @@ FULL = (
 )
 
 
-def worker(raised: str) -> FromJava:
+def worker(raised: str) -> JavaError:
     """The failure of a Spark job in which a Python worker raised something."""
     message = f"{ABORTED}: PythonException: {TRACE}{raised}\n SQLSTATE: 38000\n\tat Deep.scala"
-    return FromJava(CALL, Java(message))
+    return JavaError(CALL, Java(message))
 
 
 def test_a_full_disk_reported_with_lost_state_is_named() -> None:
     kind = "flow.engine.spark.session.failures.StateLost"
-    said = f"{kind}: No space left on device: /there/is/no/checkpoint"
-    assert spark_problem(worker(said), DISKS) == FULL
+    text = f"{kind}: No space left on device: /there/is/no/checkpoint"
+    assert spark_problem(worker(text), DISKS) == FULL
 
 
 @pytest.mark.parametrize(
