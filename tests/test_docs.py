@@ -28,7 +28,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def prose(page: Path) -> str:
-    """A page without its blocks of code."""
+    """Return a page without its blocks of code."""
     return re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
 
 
@@ -55,7 +55,7 @@ def leads_nowhere(page: Path, target: str) -> bool:
 
 @pytest.fixture(scope="module")
 def redrawn() -> dict[str, str]:
-    """The pictures as the library makes them now, by name."""
+    """Return the pictures that the library draws now, by name."""
     program = "import json, draw_timelines as d; print(json.dumps(d.pictures()))"
     made = subprocess.run(
         [sys.executable, "-c", program], cwd=DOCS, env=environment(), capture_output=True, text=True

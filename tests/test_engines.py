@@ -66,7 +66,7 @@ class Query:
 
 @dataclass
 class Watch:
-    """Looks at each epoch of a run, from where outputs are committed."""
+    """Observer of each epoch of a run, at the commit of outputs."""
 
     spark: SparkSession
     outputs: dict[str, list[Any]]
@@ -220,7 +220,7 @@ def test_a_flow_whose_only_end_is_inspect_runs(
 
 
 class EndlessSource(TestingSource[Any]):
-    """Says that it has no end."""
+    """Source without an end."""
 
     bounded = False
 
@@ -327,7 +327,7 @@ def test_a_step_that_cannot_be_sent_to_workers_is_named(engine: Any, spark: Spar
 
 
 class NoStock(Exception):
-    """An exception of the user's own."""
+    """A user-written exception."""
 
 
 def check_stock(pair: tuple[str, int]) -> tuple[str, int]:
@@ -389,7 +389,7 @@ def test_an_error_in_a_query_is_the_step_s_and_commits_nothing_of_its_epoch(
 
 
 class BrokenSource(TestingSource[Any]):
-    """Cannot be planned."""
+    """Source that cannot be planned."""
 
     def planner(self, log: SourceLog, parallelism: int) -> Planner:
         raise ConnectionError("nobody there")

@@ -29,7 +29,7 @@ def put(home: Path, *numbers: int) -> None:
 
 
 def counts(home: Path) -> dict[str, list[int]]:
-    """The counts of each line that are in the output."""
+    """Return the counts of each line in the output."""
     lines = [
         json.loads(line)
         for file in sorted((home / "out").rglob("*.jsonl"))

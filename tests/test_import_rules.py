@@ -445,7 +445,7 @@ def test_every_connector_is_in_the_list() -> None:
 
 
 def public_names(module: str) -> list[str]:
-    """A module's ``__all__``; else the classes and functions that are made in it."""
+    """Return a module's ``__all__``, or the classes and functions that it defines."""
     loaded = importlib.import_module(module)
     names = getattr(loaded, "__all__", None)
     if names is not None:

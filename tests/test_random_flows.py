@@ -101,7 +101,7 @@ class HypothesisChoice:
 
 @dataclass
 class SeededChoice:
-    """A `Choice` that is the same each time."""
+    """A `Choice` by a seeded generator."""
 
     random: Random
 
@@ -127,7 +127,7 @@ def certain_flows(draw: Any) -> tuple[FlowSpec, list[list[Row]]]:
 
 
 def cut(rows: list[Row], places: Sequence[int]) -> Epochs:
-    """Rows of one source partition as epochs, some of them perhaps empty."""
+    """Cut the rows of one source partition into epochs, some of which may be empty."""
     ends = [0, *sorted(min(place, len(rows)) for place in places), len(rows)]
     return [[rows[start:end]] for start, end in itertools.pairwise(ends)]
 
@@ -135,7 +135,7 @@ def cut(rows: list[Row], places: Sequence[int]) -> Epochs:
 def check_results(
     spec: FlowSpec, inputs: list[list[Row]], places: Sequence[int], shards: int
 ) -> None:
-    """Hold a flow over input in pieces against the same flow over the input as a whole."""
+    """Compare a flow over input in pieces with the same flow over the input as a whole."""
     whole = [cut(rows, []) for rows in inputs]
     wanted, known = in_process(spec, whole, shards=8, columns=False)
     pieces = [cut(rows, places) for rows in inputs]

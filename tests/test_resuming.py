@@ -22,7 +22,7 @@ pytestmark = pytest.mark.spark
 
 
 class CountWithTime(StatefulLogic[Any, Any, int]):
-    """Emits each value with how many there have been, and the epoch's time."""
+    """Logic that emits each value with its count so far and the epoch's time."""
 
     def __init__(self, count: int | None) -> None:
         self._count = count or 0
@@ -44,7 +44,7 @@ def running(total: int | None, value: int) -> tuple[int, int]:
 
 
 class Case:
-    """A flow over a list of items, that can be run again and again on one checkpoint."""
+    """A flow over a list of items, for several runs on one checkpoint."""
 
     def __init__(self, spark: SparkSession, tmp_path: Path, items: list[Any]) -> None:
         self.spark = spark

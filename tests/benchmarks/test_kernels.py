@@ -37,7 +37,7 @@ def in_an_ordinary_run(kernel: str) -> bool:
 
 @pytest.fixture(scope="module")
 def counts(request: pytest.FixtureRequest) -> dict[str, float]:
-    """Instructions a row of the kernels that tests of this run are about."""
+    """Return the instructions for a row of each kernel that the tests of this run need."""
     test = test_a_kernel_takes_at_most_twice_its_budget.__name__
     items = [one for one in request.session.items if getattr(one, "originalname", "") == test]
     chosen = {one.callspec.params["kernel"] for one in items}  # type: ignore[attr-defined]

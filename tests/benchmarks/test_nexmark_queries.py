@@ -141,7 +141,7 @@ def events() -> dict[str, list[Row]]:
 
 
 def in_epochs(name: str, count: int = 4) -> list[Events]:
-    """The events that a query reads, in epochs that go equally far in event time."""
+    """Return the events that a query reads, in epochs of equal event time."""
 
     def part(table: str, number: int) -> list[Row]:
         rows = events()[table]
@@ -248,7 +248,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
 
 
 def written(rows: list[Row], folder: Path) -> Path:
-    """Rows as the file that a sink would write, without columns that say nothing."""
+    """Write rows as a sink would, without columns that hold no information."""
     folder.mkdir(parents=True)
     table = pa.Table.from_pylist(rows)
     named = [name for name in table.schema.names if name != "merged_ids"]

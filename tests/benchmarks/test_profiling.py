@@ -21,7 +21,7 @@ SEEN = [
 
 
 def cells(text: str) -> dict[str, list[str]]:
-    """The figures of each line, by what it is about."""
+    """Return the figures of each line by its subject."""
     lines = [line.split("  ") for line in text.splitlines() if line.startswith("  ")]
     return {line[1]: [cell.strip() for cell in line[2:] if cell.strip()] for line in lines}
 

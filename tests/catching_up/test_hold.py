@@ -15,7 +15,7 @@ from flow.testing import Part, TestDriver, TestingSink, TestingSource, key_by_ke
 
 
 class Flow:
-    """Counts values of ten seconds a key, in columns or key by key."""
+    """Flow that counts values in windows of ten seconds, over columns or key by key."""
 
     def __init__(self, columns: bool, inputs: int = 1, **clock: Any) -> None:
         flow = Dataflow("held")

@@ -70,7 +70,7 @@ def flow_of(inputs: int, clock: win.EventClock[Any], level_between: bool) -> Dat
 
 
 def epochs(world: World) -> Iterator[tuple[float, float, Any, set[int]]]:
-    """For each epoch: the time before it, an outage, what it reads, which partitions are behind."""
+    """Yield for each epoch the time before it, an outage, the parts read, and partitions behind."""
     r = random.Random(world.seed + 1)
     place, now = [0] * len(world.parts), 0.0
     while now <= UNTIL or any(p < len(q) for p, q in zip(place, world.parts, strict=True)):

@@ -43,7 +43,7 @@ def write(path: Path, values: Iterable[dict[str, Any]]) -> None:
 
 
 class Counts:
-    """A flow that counts values a minute and key, and what it has emitted."""
+    """A flow that counts values of each minute and key, and its results."""
 
     def __init__(self, *sources: Source[Any], joined: bool = False, wait: str = "0s") -> None:
         self.out: list[Any] = []

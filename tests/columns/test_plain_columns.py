@@ -78,7 +78,7 @@ def test_columns_can_be_selected_and_concatenated(values: list[Any], data: st.Da
 
 
 class Day(datetime):
-    """A datetime of a class of one's own."""
+    """A datetime of a user-written class."""
 
 
 Pair = namedtuple("Pair", ["a", "b"])

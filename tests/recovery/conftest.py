@@ -19,5 +19,5 @@ def checkpoint(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def copied(checkpoint: Path, tmp_path: Path) -> Path:
-    """A copy of it, which a test may change."""
+    """A copy of the checkpoint, which a test may change."""
     return Path(shutil.copytree(checkpoint, tmp_path / "checkpoint"))

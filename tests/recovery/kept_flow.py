@@ -33,7 +33,7 @@ NOW = datetime(2023, 12, 14, 10, tzinfo=UTC)
 
 @dataclass
 class Basket:
-    """State of a class of the user's own."""
+    """State of a user-written class."""
 
     owner: str
     sizes: list[int]

@@ -43,7 +43,7 @@ def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 def content(directory: Path) -> dict[str, str]:
-    """Every file of a directory, by what is in it."""
+    """Return a hash of every file of a directory, by path."""
     return {
         str(file.relative_to(directory)): hashlib.sha256(file.read_bytes()).hexdigest()
         for file in sorted(directory.rglob("*"))

@@ -35,14 +35,14 @@ NOON_US = instant_us("2026-01-01T12:00:00Z")
 
 
 class Terminal(io.StringIO):
-    """A terminal that remembers what was written to it."""
+    """A terminal that records the written text."""
 
     def isatty(self) -> bool:
         return True
 
 
 class Clock:
-    """A clock in the test's hands."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.seconds = 100.0
@@ -66,7 +66,7 @@ def stats(**counts: int) -> Stats:
 
 
 def feed(lag: dict[str, str] | None = None, now_us: int | None = NOON_US) -> Feed:
-    """A feed in whose hands is an epoch of this system time."""
+    """Return a feed with a current epoch at this system time."""
     planners: Any = {"left": None, "right": None}
     last = EpochOffset() if now_us is None else EpochOffset(Control(Moment(now_us)))
     return Feed(planners, last=last, lag=lag or {})
@@ -336,14 +336,14 @@ def test_run_logs_warnings_of_drops(
 
 
 class RunMoment(NamedTuple):
-    """A moment of a run: when an epoch was over, and how many values were late in it."""
+    """The end of an epoch: its time, and the number of late values in the epoch."""
 
     seconds: int
     late: int
 
 
 def with_late(*, read: bool) -> Dataflow:
-    """A step that makes a stream of late values, which something reads or does not."""
+    """Return a flow with a step that makes late values, with or without a reader."""
     flow = Dataflow("example")
     stream = op.input("in", flow, TestingSource([]))
     down, late = add_step("hourly", Stateful(Diary, emits=("down", "late")), stream)
@@ -576,7 +576,7 @@ def test_an_exception_without_user_frames_is_shown_whole() -> None:
 
 
 def flow_without_steps() -> Dataflow:
-    """A flow that no user can make."""
+    """Return a flow without steps, which users cannot make."""
     broken = Dataflow("broken")
     del broken.__dict__["_steps"]
     return broken

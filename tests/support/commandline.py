@@ -26,7 +26,7 @@ op.output("out", op.input("in", flow, TestingSource([1])), TestingSink([]))
 
 
 class Runs:
-    """In the place of `run`: remembers what it was called with, and does as it is told."""
+    """Stub of `run` that records its arguments and runs a given function."""
 
     def __init__(self) -> None:
         self.arguments: dict[str, Any] = {}

@@ -93,7 +93,7 @@ def write(
     partition: int = 0,
     rewinds: int = 0,
 ) -> Any:
-    """Write as a worker does: with a copy of the sink, and a message that travels back."""
+    """Write as a worker does, with a pickled copy of the sink, and return the pickled message."""
     sink = pickle.loads(pickle.dumps(sink))
     message = sink.write(WriteContext("out", epoch, partition, run, rewinds), iter(batches))
     return pickle.loads(pickle.dumps(message))
@@ -121,7 +121,7 @@ def kn(**numbers: int | None) -> list[dict[str, Any]]:
 
 
 def full(db: TestDatabase, table: str = "t") -> str:
-    """The name by which the table of epochs knows a table."""
+    """Return the name of a table in the table of epochs."""
     return f"{db.schema}.{table}" if isinstance(db, Postgres) else table
 
 

@@ -26,7 +26,7 @@ class SourceEpoch:
 
 @dataclass(frozen=True)
 class EpochsSource(Source[Any]):
-    """Reads epochs as they are written down, those without items too.
+    """Source of given epochs, including epochs without items.
 
     Unlike `TestingSource` it can be cut unevenly in a batch as well, hold record batches, and have
     several source partitions.
@@ -47,7 +47,7 @@ class EpochsSource(Source[Any]):
 
 
 class _Planner(Planner):
-    """The offset is how many epochs have been planned."""
+    """Planner whose offset is the number of planned epochs."""
 
     def __init__(self, epochs: Sequence[SourceEpoch]) -> None:
         self._epochs = epochs

@@ -78,7 +78,7 @@ class Phase(Enum):
 
 @dataclass
 class Shop:
-    """A folder with the shop's inputs, a checkpoint and what was written.
+    """A folder with the shop's inputs, checkpoint and outputs.
 
     Attributes:
         home: the folder.
@@ -354,7 +354,7 @@ class Child:
 
 @contextlib.contextmanager
 def no_leftovers() -> Iterator[list[Child]]:
-    """A list for children: whatever is left of them afterwards is killed."""
+    """A list of children, whose remaining processes are killed after the test."""
     children: list[Child] = []
     try:
         yield children

@@ -17,7 +17,7 @@ from tests.support.followed_files import compact_at_once, count_lines
 
 
 def main() -> None:
-    """Run the flow to its death."""
+    """Run the flow until the compaction kills the process."""
     home, when = Path(sys.argv[1]), sys.argv[2]
     write_bytes, remove = Storage.write_bytes, Storage.remove
     summaries: list[str] = []

@@ -40,7 +40,7 @@ Header = tuple[str, "bytes | None"]
 
 
 class Broker:
-    """A broker, with what tests do to it.
+    """A broker, and the operations of tests on it.
 
     Attributes:
         servers: the address that clients are given.
@@ -261,7 +261,7 @@ class Broker:
 
 
 def running_broker() -> Broker:
-    """The broker of this test run, started when it is first asked for.
+    """The broker of this test run, started at the first use.
 
     Where its program cannot be had, or there is no client, the test that asks is skipped.
     """
@@ -273,7 +273,7 @@ def running_broker() -> Broker:
 
 
 def own_broker(**settings: str) -> Broker:
-    """A broker for one test, for what others must not meet; the test removes it."""
+    """A broker for one test alone, which the test removes."""
     running_broker()
     return Broker(
         broker_program()[1], {name.replace("_", "."): one for name, one in settings.items()}
@@ -289,7 +289,7 @@ def _started(jars: Path) -> Broker:
 
 @functools.cache
 def broker_program() -> tuple[str, Path]:
-    """Why there is no program of a broker, if so, and the folder of its jars."""
+    """Return the reason why no broker can be started, or "", and the folder of its jars."""
     try:
         check_java()
     except EnvironmentProblem as error:

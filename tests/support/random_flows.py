@@ -32,7 +32,7 @@ class Choice(Protocol):
 
 
 def pick(choose: Choice, options: Sequence[Any]) -> Any:
-    """One of several."""
+    """Return one of several values."""
     return options[choose.integer(0, len(options) - 1)]
 
 
@@ -84,18 +84,18 @@ class Known:
 
 
 def rekeyed(up: Known, shape: Shape) -> Known:
-    """The items get another key, or none."""
+    """Return the properties of a stream whose items get another key, or none."""
     order = up.order if up.order is Order.TOTAL else Order.NONE
     return replace(up, shape=shape, order=order, gathered=False)
 
 
 def multiplied(up: Known) -> Known:
-    """An item becomes several."""
+    """Return the properties of a stream of which each item becomes several."""
     return replace(up, unique=False)
 
 
 def merged(*ups: Known) -> Known:
-    """Several streams become one."""
+    """Return the properties of a merge of streams."""
     inputs = frozenset[int]().union(*(up.inputs for up in ups))
     made_later = [level for up in ups for level in up.levels if level]
     certain = (
@@ -133,7 +133,7 @@ def gathered(up: Known, order: Order, unique: bool) -> Known:
 
 
 def spread(up: Known) -> Known:
-    """The items are dealt out to all shards."""
+    """Return the properties of a stream whose items are distributed over all shards."""
     certain = up.order is Order.TOTAL and up.unique
     order = Order.TOTAL if certain else Order.NONE
     return replace(up, order=order, levels=frozenset({up.level + 1}), gathered=False)
@@ -149,12 +149,12 @@ def number(item: Any) -> int:
 
 
 def folded(kept: int, value: Any) -> int:
-    """A figure that depends on the order of values."""
+    """Return a number that depends on the order of values."""
     return (kept * 31 + hash_of(value) + 1) % MODULUS
 
 
 def hash_of(value: Any) -> int:
-    """A number for a number, a list, a tuple or nothing."""
+    """Return a number for a number, a list, a tuple or None."""
     if isinstance(value, (list, tuple)):
         total = 7
         for one in value:

@@ -22,7 +22,7 @@ WORKED = settings(
 
 
 class JsonLog(MemoryLog):
-    """A log that keeps nothing but JSON."""
+    """A log that stores entries as JSON."""
 
     def append(self, entry: Json) -> None:
         super().append(json.loads(json.dumps(entry)))

@@ -101,7 +101,7 @@ def second_of(byte: int) -> int:
 
 
 def numbered(seconds: Iterable[int]) -> list[Value]:
-    """Values at these times, told apart by their number."""
+    """Values at these times, each with its number."""
     return [(second, number) for number, second in enumerate(seconds)]
 
 
@@ -112,7 +112,7 @@ items = values.map(lambda some: [("aab"[second % 7 % 3], (second, n)) for second
 
 @dataclass(frozen=True)
 class Epoch:
-    """An epoch of one key: how system time has moved before it, and what it brings.
+    """An epoch of one key: the advance of system time before it, and its values.
 
     Attributes:
         moved: by how many seconds system time has moved while the flow ran.
@@ -167,7 +167,7 @@ def _second(value: Value) -> int:
 
 
 class Witness(win.WindowLogic[Any, Any, list[Any]]):
-    """Emits all that it is told, so that any difference in it shows."""
+    """Logic that emits all its calls, so that any difference shows."""
 
     def __init__(self, state: list[Any] | None) -> None:
         self.seen = list(state or ())
@@ -343,7 +343,7 @@ class Heard:
 
 
 class OneKey:
-    """Plays one key's driver as the engine would.
+    """Runs one key's driver as the engine does.
 
     Args:
         config: what builds the driver.

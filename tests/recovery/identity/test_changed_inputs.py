@@ -35,7 +35,7 @@ def write(path: Path, day: int, count: int) -> None:
 
 
 class Job:
-    """Counts values by day, and all values of a key, again and again on one checkpoint."""
+    """A flow that counts values by day and by key, for several runs on one checkpoint."""
 
     def __init__(self, spark: SparkSession, checkpoint: Path) -> None:
         self._spark = spark
@@ -134,7 +134,7 @@ def test_a_static_data_frame_that_streams_now_is_refused(
 
 
 class Shelf(PartitionedSource[Any]):
-    """One's own source, which says what its offsets belong to."""
+    """User-written source that identifies its offsets."""
 
     def __init__(self, name: Any, rows: Sequence[Any], on: str | None = None) -> None:
         self.name, self.rows, self.on = name, rows, on

@@ -26,7 +26,7 @@ def numbered(count: int | None, value: Any) -> tuple[Any, int]:
 
 
 class Case:
-    """Runs flows on one checkpoint, one after the other, and says what each has put out."""
+    """Runs of flows on one checkpoint, one after the other, and the output of each."""
 
     def __init__(self, spark: SparkSession, path: Path) -> None:
         self.spark = spark
@@ -130,7 +130,7 @@ def test_an_input_of_an_interrupted_epoch_may_be_removed(
 
 
 def visits(hours: int, items: list[Any], totals: bool = True) -> tuple[Dataflow, dict[str, Any]]:
-    """Windows of so many hours, and, if asked for, a count by key that never ends."""
+    """Windows of `hours` hours, and optionally a count by key without an end."""
     flow = Dataflow("visits")
     received: dict[str, Any] = {"windows": [], "totals": []}
     stream = op.input("in", flow, TestingSource(items))

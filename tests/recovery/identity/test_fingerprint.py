@@ -25,7 +25,7 @@ Build = Callable[[Any], Any]
 
 
 def hourly(**changes: Any) -> Build:
-    """A windowing step, but for some changes."""
+    """Return a windowing step of hours, with changes."""
     arguments: dict[str, Any] = {
         "clock": EventClock("at", "5m"),
         "windower": TumblingWindower("1h"),
@@ -42,7 +42,7 @@ def totals(mapper: Any) -> Build:
 
 
 def flow_of(*builds: Build, source: str = "in") -> Dataflow:
-    """A flow of some keyed steps, each of which reads the input."""
+    """Return a flow of keyed steps that each read the input."""
     flow = Dataflow("f")
     stream = op.input(source, flow, TestingSource([]))
     for number, build in enumerate(builds):

@@ -17,7 +17,7 @@ from recovery.tools.verifying import _contents
 
 
 class Contents:
-    """State that holds what a test says, in one shard of the step ``total``."""
+    """State with content that a test gives, in one shard of the step ``total``."""
 
     checkpoint = SimpleNamespace(step_of=lambda name: name)
 

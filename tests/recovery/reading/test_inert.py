@@ -55,7 +55,7 @@ class Listed(list[int]):
 
 
 class Touches:
-    """Makes a file when it is unpickled as pickles are."""
+    """Object whose ordinary unpickling makes a file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -66,7 +66,7 @@ class Files:
 
 
 class Kept(KeptCheckpoint):
-    """A checkpoint whose logs are as they should be."""
+    """A checkpoint with valid logs."""
 
     def log(self, epoch: int) -> EpochLog:
         return EpochLog(cast("Any", None), (), "zstd")

@@ -14,7 +14,7 @@ from recovery.tools.rewinding import _logs
 
 
 class Logs:
-    """The logs of a checkpoint as names alone."""
+    """Names of the logs of a checkpoint."""
 
     root = "here"
 

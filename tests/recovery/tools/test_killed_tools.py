@@ -34,7 +34,7 @@ class Killed(BaseException):
 
 
 class Killer:
-    """Ends the process before or after the n-th change of a file; those of locks do not count.
+    """Kill before or after the n-th change of a file; changes of locks do not count.
 
     Args:
         monkeypatch: what changes the methods.
@@ -64,7 +64,7 @@ class Killer:
 
 
 def kills(tool: Callable[[], Any], afresh: Callable[[], None]) -> Iterator[tuple[int, bool]]:
-    """Run a tool on a fresh copy until it has been killed at every step; says at which it was."""
+    """Run a tool on fresh copies, killed at every step once, and yield each step."""
     for after in (False, True):
         for at in range(1, 100):
             afresh()

@@ -29,7 +29,7 @@ def count_value(count: int | None, value: Any) -> tuple[int, int]:
 
 
 class Case:
-    """Counts the rows of a static frame, and what comes after them, by key; or just reads them."""
+    """A flow that reads or counts by key the rows of a static frame and later items."""
 
     def __init__(self, spark: SparkSession, items: list[Any], keyed: bool = True) -> None:
         self.spark = spark

@@ -37,7 +37,7 @@ def count_value(total: int | None, value: int) -> tuple[int, int]:
 
 
 class Case:
-    """Counts values by key, and gathers them in windows of one watermark for the whole stream."""
+    """A flow that counts values by key, and collects them in windows on the stream's watermark."""
 
     def __init__(self, spark: SparkSession, path: Path, values: list[Any], more: bool = False):
         self.spark = spark

@@ -40,7 +40,7 @@ def add_value(total: int | None, value: dict[str, int]) -> tuple[int, int]:
 
 
 class Case:
-    """A flow from a list to directories of Parquet and JSON lines, run again and again."""
+    """A flow from a list to directories of Parquet and JSON lines, for several runs."""
 
     def __init__(self, spark: SparkSession, directory: Path) -> None:
         self.spark = spark

@@ -44,7 +44,7 @@ from tests.support.sampling import sampled
 
 
 class Clock:
-    """Seconds that pass when a test says so."""
+    """Clock in seconds that a test advances."""
 
     now = 100.0
 
@@ -71,7 +71,7 @@ class Lengths(Cuts):
 
 
 class Case:
-    """Planners over files that are on no disk: the first so many of `lengths` have appeared."""
+    """Planners over files without a disk, of which the first ones of `lengths` have appeared."""
 
     def __init__(
         self,
@@ -393,7 +393,7 @@ def test_read_until_with_a_backlog_is_the_newest_listing_that_is_read(
 
 
 class Listings:
-    """Asks a planner for slices and times, as an engine does."""
+    """Engine's calls of a planner for slices and read-until times."""
 
     def __init__(self, case: Case) -> None:
         self._case = case

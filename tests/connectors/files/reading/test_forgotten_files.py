@@ -35,7 +35,7 @@ def compact_early(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Follower:
-    """Reads a directory as an engine does, and goes on after a stop."""
+    """Reader of a directory that works as an engine does, and resumes after a stop."""
 
     home: Path
     options: dict[str, Any] = field(default_factory=dict)
@@ -326,11 +326,11 @@ STEPS = st.lists(
 
 
 class Killed(Exception):
-    """The process dies here."""
+    """Exception that stands for the death of the process."""
 
 
 class DyingLog(JsonLog):
-    """A log of which a compaction dies, after it or before it."""
+    """A log whose compaction kills the process, before or after the write."""
 
     dies: str = ""
 

@@ -58,7 +58,7 @@ def test_an_epoch_is_invisible_before_its_commit(tmp_path: Path) -> None:
 
 
 class WatchedFiles:
-    """The local file system, with something done around each move."""
+    """The local file system, with a call before and after each move."""
 
     def __init__(self, before: Callable[[], None], after: Callable[[], None]) -> None:
         self._files = pa.fs.LocalFileSystem()
@@ -420,7 +420,7 @@ def test_a_file_uri_is_treated_as_a_path(tmp_path: Path) -> None:
 
 @pytest.fixture
 def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A pretended object store, which has no rename of directories."""
+    """Stand-in for an object store, which cannot rename directories."""
     root = tmp_path / "bucket"
     root.mkdir()
 

@@ -18,7 +18,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class Admin:
-    """Answers each question for offsets as it is told to; knows the partitions of one topic."""
+    """Client that answers calls for offsets as configured, for the partitions of one topic."""
 
     def __init__(self, answers: Callable[[int], int | KafkaError], listed: int) -> None:
         self._answers = answers

@@ -265,7 +265,7 @@ PIECES = (
 
 @st.composite
 def broken_json(draw: st.DrawFn) -> bytes:
-    """An object, most often with something put in or taken out at one place or two."""
+    """Generate a JSON object with up to two pieces of its text replaced or inserted."""
     data = json.dumps(
         {**draw(plain), "x": draw(st.sampled_from([1, "a", [1, {"id": 2}]]))}
     ).encode()

@@ -33,7 +33,7 @@ ONCE = {"shards": 2, "partitions": 1}
 
 
 def orders(numbers: Sequence[int], partitions: int = 1) -> list[dict[str, Any]]:
-    """Orders of three users, dealt out to partitions."""
+    """Orders of three users, distributed over partitions."""
     return [
         {
             "value": json.dumps({"user": f"u{number % 3}", "number": number}),
@@ -46,13 +46,13 @@ def orders(numbers: Sequence[int], partitions: int = 1) -> list[dict[str, Any]]:
 def collect_numbers(
     numbers_before: list[int] | None, record: dict[str, Any]
 ) -> tuple[list[int], int]:
-    """Keeps all numbers of a user, so that a doubled or lost one shows."""
+    """Collect all numbers of a user, so that a doubled or lost number shows."""
     numbers = [*(numbers_before or []), record["number"]]
     return numbers, len(numbers)
 
 
 class Case:
-    """A flow that counts orders by user, to be run again and again on one checkpoint."""
+    """A flow that counts orders by user, for several runs on one checkpoint."""
 
     def __init__(
         self,
@@ -271,7 +271,7 @@ def test_messages_deleted_between_runs_stop_the_flow(
 
 
 def at(minute: int, partition: int) -> dict[str, Any]:
-    """An order at some minutes past 10."""
+    """Return an order at some minutes past 10."""
     millis = int(datetime(2026, 1, 1, 10, minute, tzinfo=UTC).timestamp() * 1000)
     order = json.dumps({"user": f"p{partition}", "number": minute})
     return {"value": order, "timestamp": millis, "partition": partition}

@@ -25,7 +25,7 @@ from flow.errors import SourceError
 
 @dataclass
 class Clock:
-    """Seconds, in the test's hands; some pass with each look at it."""
+    """Clock in seconds that the test sets; each reading advances it."""
 
     now: float = 0.0
     passing: float = 0.0
@@ -37,7 +37,7 @@ class Clock:
 
 @dataclass
 class Brokers:
-    """Partitions by name, each with where it begins and ends."""
+    """Partitions by name, each with its first offset and its end."""
 
     partitions_there: dict[str, tuple[int, int]]
     silent: bool = False

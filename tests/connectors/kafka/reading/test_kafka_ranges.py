@@ -21,7 +21,7 @@ PARTITION = cluster.TopicPartition("t", 0)
 
 @dataclass
 class Message:
-    """A message, or an event in the place of one."""
+    """A message, or an event in place of a message."""
 
     at: int
     code: int | None = None
@@ -35,7 +35,7 @@ class Message:
 
 @dataclass
 class Client:
-    """Gives what it was told to, call by call, then nothing.
+    """Client that returns the given messages, one list for each call.
 
     Where the partition begins and ends it says answer by answer, the last one again and again.
     """
@@ -68,7 +68,7 @@ def no_time_to_lose(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def read_slowly(client: Client, on_data_loss: Any = "fail") -> Iterator[list[int]]:
-    """The offsets of the messages that come of a range, from 0 to 4."""
+    """Return the offsets of the messages read from the range 0 to 4."""
     reader = RangeReader(Access("b:9092", Properties({}), on_data_loss, 0.5))
     reader._client = client
     for many in reader.messages(PARTITION, 0, 5):

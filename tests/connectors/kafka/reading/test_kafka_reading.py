@@ -31,7 +31,7 @@ def values(source: KafkaSource) -> list[Any]:
 
 
 def with_bad(source: KafkaSource) -> tuple[list[Any], list[BadMessage]]:
-    """The items of a source that is read once, and what of it is bad."""
+    """Return the items and the bad messages of a source that is read once."""
     good: list[Any] = []
     bad: list[Any] = []
     for read in splits_of(source.planner(MemoryLog(), 1)):
@@ -179,7 +179,7 @@ def test_json_avro_and_text_are_read_to_columns_as_python_reads_them(broker: Bro
 
 @pytest.fixture(scope="module")
 def poisoned(broker: Broker) -> str:
-    """A topic in which every other message is bad in a way of its own."""
+    """A topic in which every other message is bad, each for a different reason."""
     topic = broker.topic()
     good = json.dumps({"id": 1, "name": "a"})
     broker.produce(

@@ -19,7 +19,7 @@ MILLION = 1_000_000
 
 
 class FixedScales(Scales):
-    """Scales for topics of which a test says what their messages weigh."""
+    """Scales with message sizes that a test gives."""
 
     def __init__(self, weights: dict[str, float]) -> None:
         self._weights = weights
