@@ -17,7 +17,7 @@ PIECE = 10
 
 
 class Partitions(PartitionedSource[Any]):
-    """Partitions over an hour, with a value at fixed intervals of seconds; a piece is ten values."""
+    """Partitions over an hour with a value at fixed intervals; a piece is ten values."""
 
     def __init__(self, *every: float) -> None:
         self.every = every
