@@ -21,7 +21,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(autouse=True)
 def session(spark: SparkSession) -> None:
-    """Let the commands use the session of the tests."""
+    """Make the commands use the session of the tests."""
 
 
 def test_status(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
