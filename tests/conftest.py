@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from flow.engine.spark.session.session import SparkSettings, make_session
+from tests.support.cluster import make_bare_python, running_cluster
 from tests.support.ordering import longest_files_first
 from tests.support.sampling import ORDINARY
 
@@ -64,3 +66,14 @@ def spark() -> Iterator[SparkSession]:
     session = make_session("flow-tests", SparkSettings("local[2]", CONF))
     yield session
     session.stop()
+
+
+@pytest.fixture
+def bare_python(tmp_path: Path) -> str:
+    return make_bare_python(tmp_path / "bare")
+
+
+@pytest.fixture
+def master(tmp_path: Path, bare_python: str) -> Iterator[str]:
+    with running_cluster(tmp_path, bare_python) as url:
+        yield url

@@ -45,7 +45,7 @@ from flow.errors import FlowBuildError, FlowTypeError
         (lambda: check_flag("f", 1), FlowTypeError, "f must be True or False, got int 1"),
     ],
 )
-def test_an_argument_that_does_not_fit_is_named_with_the_rule_and_the_value(
+def test_an_invalid_argument_is_named_with_the_rule_and_the_value(
     check: Callable[[], None], kind: type[FlowBuildError], problem: str
 ) -> None:
     with pytest.raises(FlowBuildError) as error:
@@ -53,7 +53,7 @@ def test_an_argument_that_does_not_fit_is_named_with_the_rule_and_the_value(
     assert (type(error.value), str(error.value)) == (kind, problem)
 
 
-def test_an_argument_that_fits_raises_nothing() -> None:
+def test_a_valid_argument_raises_nothing() -> None:
     check_choice("a", "b", ("b", "c"))
     check_whole("n", 1, 1)
     check_flag("f", False)

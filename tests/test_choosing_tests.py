@@ -1,4 +1,4 @@
-"""The tests of a run: how many examples a property has, and which files come first."""
+"""Choice of tests and examples for a run, and the order of test files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.ordering import longest_files_first
 from tests.support.sampling import sampled
 
 
-def tried(**options: int) -> int:
+def count_tries(**options: int) -> int:
     """Return the number of examples that a property is tried with."""
     tries: list[int] = []
 
@@ -36,11 +36,11 @@ def profile() -> Iterator[Any]:
     settings.load_profile(before)
 
 
-def test_a_part_of_the_examples_is_tried_in_an_ordinary_run_and_all_in_others(profile: Any) -> None:
+def test_an_ordinary_run_tries_a_part_of_the_examples(profile: Any) -> None:
     found = {}
     for name in ("steady", "thorough", "search"):
         profile(name)
-        found[name] = tried(by_default=8)
+        found[name] = count_tries(by_default=8)
     assert found == {"steady": 8, "thorough": 40, "search": 40}
 
 
@@ -59,7 +59,7 @@ def item(path: str, name: str, *markers: str) -> Any:
     )
 
 
-def test_files_that_take_long_come_first_and_their_tests_in_order() -> None:
+def test_slow_files_come_first_with_their_tests_in_order() -> None:
     items = [
         item("a", "plain"),
         *(item("b", f"plain {n}") for n in range(9)),

@@ -1,4 +1,4 @@
-"""The graph as data: what may be built, and what is refused while building."""
+"""The graph of a flow as data, and errors while building it."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from flow.operators.stateless import Map, Merge
 from flow.testing import TestDriver, TestingSink, TestingSource, run_once
 
 
-def a_flow() -> tuple[Dataflow, Stream[Any]]:
+def flow_and_stream() -> tuple[Dataflow, Stream[Any]]:
     flow = Dataflow("departures")
     return flow, op.input("in", flow, TestingSource([]))
 
 
 def test_steps_come_in_the_order_in_which_they_were_added() -> None:
-    flow, s = a_flow()
+    flow, s = flow_and_stream()
     doubled = op.map("double", s, abs)
     op.output("out", doubled, TestingSink([]))
     assert [step.step_id for step in flow.steps] == ["in", "double", "out"]
 
 
 def test_a_step_knows_what_it_reads_and_what_it_makes() -> None:
-    flow, s = a_flow()
+    flow, s = flow_and_stream()
     op.branch("big", s, bool)
     step = flow.step("big")
     assert step.ups == (StreamId("in", "down"),)
@@ -41,7 +41,7 @@ def test_a_step_knows_what_it_reads_and_what_it_makes() -> None:
 
 
 def test_a_stream_says_where_it_comes_from() -> None:
-    _, s = a_flow()
+    _, s = flow_and_stream()
     assert repr(s) == "Stream('in' of Dataflow('departures'))"
     assert (
         repr(op.branch("big", s, bool).falses) == "Stream('big.falses' of Dataflow('departures'))"
@@ -50,19 +50,19 @@ def test_a_stream_says_where_it_comes_from() -> None:
 
 @pytest.mark.parametrize("attribute", ["step_id", "operator", "ups"])
 def test_a_step_cannot_be_changed(attribute: str) -> None:
-    flow, _ = a_flow()
+    flow, _ = flow_and_stream()
     with pytest.raises(FrozenInstanceError):
         setattr(flow.step("in"), attribute, None)
 
 
 def test_a_dataflow_cannot_be_renamed() -> None:
-    flow, _ = a_flow()
+    flow, _ = flow_and_stream()
     with pytest.raises(FrozenInstanceError):
         flow.flow_id = "arrivals"  # type: ignore[misc]
 
 
 def test_a_stream_cannot_be_moved_to_another_step() -> None:
-    _, s = a_flow()
+    _, s = flow_and_stream()
     with pytest.raises(FrozenInstanceError):
         s.stream_id = StreamId("other", "down")  # type: ignore[misc]
 
@@ -78,14 +78,14 @@ def test_equal_operators_compare_equal() -> None:
 
 
 def test_the_tuple_of_steps_is_a_copy_that_later_steps_do_not_change() -> None:
-    flow, s = a_flow()
+    flow, s = flow_and_stream()
     before = flow.steps
     op.map("later", s, abs)
     assert [step.step_id for step in before] == ["in"]
 
 
 def test_putting_another_operator_into_a_step_leaves_the_flow_as_it_was() -> None:
-    flow, s = a_flow()
+    flow, s = flow_and_stream()
     op.output("out", op.map("change", s, abs), TestingSink([]))
     changed = flow.with_operator("change", Map(str))
     assert flow.step("change").operator == Map(abs)
@@ -107,7 +107,7 @@ def test_a_dataflow_s_name_must_be_text() -> None:
 
 
 def test_a_step_id_can_be_used_once() -> None:
-    flow, s = a_flow()
+    flow, s = flow_and_stream()
     op.map("double", s, abs)
     with pytest.raises(
         FlowBuildError, match=r"Dataflow\('departures'\) already has a step 'double'"
@@ -118,13 +118,13 @@ def test_a_step_id_can_be_used_once() -> None:
 
 @pytest.mark.parametrize("step_id", ["", " \t"])
 def test_a_step_id_must_not_be_empty(step_id: str) -> None:
-    _, s = a_flow()
+    _, s = flow_and_stream()
     with pytest.raises(FlowBuildError, match="a step id must not be empty"):
         op.map(step_id, s, abs)
 
 
 def test_a_step_id_must_be_text() -> None:
-    _, s = a_flow()
+    _, s = flow_and_stream()
     with pytest.raises(
         FlowTypeError,
         match="a step id must be text, got int 3: the first argument of every operator",
@@ -133,13 +133,13 @@ def test_a_step_id_must_be_text() -> None:
 
 
 def test_a_stream_given_as_the_step_id_is_shown() -> None:
-    _, s = a_flow()
+    _, s = flow_and_stream()
     with pytest.raises(FlowTypeError, match=r"a step id must be text, got Stream Stream\('in'"):
         op.merge(s, s)  # type: ignore[arg-type]
 
 
-def test_looking_up_a_step_that_is_not_there_lists_those_that_are() -> None:
-    flow, s = a_flow()
+def test_looking_up_an_unknown_step_lists_the_known_steps() -> None:
+    flow, s = flow_and_stream()
     op.map("double", s, abs)
     with pytest.raises(
         FlowBuildError,
@@ -157,7 +157,7 @@ def test_looking_up_a_step_of_an_empty_flow_says_that_there_are_none() -> None:
 
 
 def test_a_step_cannot_read_a_stream_of_another_flow() -> None:
-    _, s = a_flow()
+    _, s = flow_and_stream()
     other = Dataflow("arrivals")
     foreign = op.input("other_in", other, TestingSource([]))
     with pytest.raises(
@@ -169,7 +169,7 @@ def test_a_step_cannot_read_a_stream_of_another_flow() -> None:
 
 
 def test_a_step_cannot_read_a_branch_without_naming_one_of_its_streams() -> None:
-    _, s = a_flow()
+    _, s = flow_and_stream()
     both = op.branch("big", s, bool)
     with pytest.raises(
         FlowTypeError,
@@ -180,13 +180,13 @@ def test_a_step_cannot_read_a_branch_without_naming_one_of_its_streams() -> None
 
 
 def test_a_step_cannot_read_a_plain_tuple_of_streams() -> None:
-    _, s = a_flow()
+    _, s = flow_and_stream()
     with pytest.raises(FlowTypeError, match=r"got tuple .*it holds several streams"):
         op.merge("next", (s, s))  # type: ignore[arg-type]
 
 
 def test_a_step_cannot_read_a_dataflow() -> None:
-    flow, _ = a_flow()
+    flow, _ = flow_and_stream()
     with pytest.raises(
         FlowTypeError, match=r"got Dataflow .*: make a stream of it first, with op.input"
     ):
@@ -198,8 +198,8 @@ def test_a_step_cannot_read_a_list() -> None:
         op.map("next", [1, 2], abs)  # type: ignore[arg-type]
 
 
-def test_adding_a_step_of_one_s_own_checks_its_streams_too() -> None:
-    flow, _ = a_flow()
+def test_adding_a_user_written_operator_checks_its_streams() -> None:
+    flow, _ = flow_and_stream()
     with pytest.raises(FlowTypeError, match="step 'own' must read a Stream, got str 'in'"):
         flow.add("own", Merge(), "in")  # type: ignore[arg-type]
 
@@ -210,15 +210,15 @@ def test_a_merge_needs_a_stream() -> None:
 
 
 def test_a_join_needs_two_streams() -> None:
-    _, s = a_flow()
+    _, s = flow_and_stream()
     with pytest.raises(
         FlowBuildError, match="step 'pairs': a join needs two or more streams, got 1"
     ):
         op.join("pairs", s)
 
 
-def test_looping_over_a_stream_says_what_to_do_instead() -> None:
-    _, s = a_flow()
+def test_iterating_over_a_stream_is_refused_with_advice() -> None:
+    _, s = flow_and_stream()
     with pytest.raises(
         FlowTypeError, match=r"cannot be looped over .*use an operator such as op.map"
     ):
@@ -230,7 +230,7 @@ def test_looping_over_a_stream_says_what_to_do_instead() -> None:
 
 
 def test_an_input_is_added_to_a_dataflow() -> None:
-    _, s = a_flow()
+    _, s = flow_and_stream()
     with pytest.raises(
         FlowTypeError, match="step 'in2': an input is added to a Dataflow, got Stream"
     ):
@@ -244,12 +244,12 @@ def test_an_input_needs_a_source() -> None:
 
 
 def test_an_output_needs_a_sink() -> None:
-    _, s = a_flow()
+    _, s = flow_and_stream()
     with pytest.raises(FlowTypeError, match=r"step 'out': sink must be a Sink, got list \[\]"):
         op.output("out", s, [])  # type: ignore[arg-type]
 
 
-def test_try_input_needs_a_source_that_tells_of_errors() -> None:
+def test_try_input_needs_a_source_that_reports_errors() -> None:
     flow = Dataflow("departures")
     with pytest.raises(
         FlowBuildError, match=r"step 'in': op\.try_input needs a source with on_invalid"
@@ -257,7 +257,7 @@ def test_try_input_needs_a_source_that_tells_of_errors() -> None:
         op.try_input("in", flow, TestingSource([]))
 
 
-def test_a_source_that_tells_of_errors_is_read_with_try_input() -> None:
+def test_a_source_that_reports_errors_is_read_with_try_input() -> None:
     class Telling(TestingSource[Any]):
         on_invalid = "errors"
 
@@ -273,19 +273,19 @@ def test_a_flow_without_an_input_cannot_run() -> None:
 
 
 def test_a_flow_without_an_output_cannot_run() -> None:
-    flow, _ = a_flow()
+    flow, _ = flow_and_stream()
     with pytest.raises(FlowBuildError, match="flow 'departures' has no output: end with"):
         TestDriver(flow)
 
 
 def test_a_stream_that_is_watched_by_raises_counts_as_an_end() -> None:
-    flow, s = a_flow()
+    flow, s = flow_and_stream()
     op.raises("never", s)
     assert compile_flow(flow).inputs == ("in",)
 
 
 def test_a_stream_that_is_inspected_counts_as_an_end() -> None:
-    flow, s = a_flow()
+    flow, s = flow_and_stream()
     op.inspect("see", op.map("same", s, str))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -303,8 +303,8 @@ def test_a_flow_that_ends_with_inspect_runs(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out == "see: ('a', 3)\n"
 
 
-def test_a_step_after_an_inspected_stream_that_leads_nowhere_is_warned_of() -> None:
-    flow, s = a_flow()
+def test_a_step_without_an_output_after_an_inspected_stream_is_warned_of() -> None:
+    flow, s = flow_and_stream()
     op.map("end", op.inspect("see", s), abs)
     with pytest.warns(UnusedStepWarning) as caught:
         compile_flow(flow)
@@ -312,7 +312,7 @@ def test_a_step_after_an_inspected_stream_that_leads_nowhere_is_warned_of() -> N
 
 
 def test_a_step_that_leads_to_no_output_is_warned_of_by_name() -> None:
-    flow, s = a_flow()
+    flow, s = flow_and_stream()
     op.output("out", s, TestingSink([]))
     op.map("end", op.map("dead", s, abs), abs)
     with pytest.warns(UnusedStepWarning) as caught:
@@ -324,7 +324,7 @@ def test_a_step_that_leads_to_no_output_is_warned_of_by_name() -> None:
 
 
 def test_a_step_of_which_one_stream_is_used_is_not_warned_of() -> None:
-    flow, s = a_flow()
+    flow, s = flow_and_stream()
     op.output("out", op.branch("big", s, bool).trues, TestingSink([]))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -365,7 +365,7 @@ NOT_CALLABLE: list[tuple[str, Build]] = [
 
 @pytest.mark.parametrize(("parameter", "build"), NOT_CALLABLE)
 def test_a_function_that_cannot_be_called_is_refused(parameter: str, build: Build) -> None:
-    flow, s = a_flow()
+    flow, s = flow_and_stream()
     with pytest.raises(
         FlowTypeError, match=f"step 'step': {parameter} must be a function, got int 7"
     ):
@@ -409,8 +409,8 @@ BAD_OPTIONS: list[tuple[str, Build]] = [
 
 
 @pytest.mark.parametrize(("problem", "build"), BAD_OPTIONS)
-def test_an_option_that_makes_no_sense_is_refused(problem: str, build: Build) -> None:
-    flow, s = a_flow()
+def test_an_invalid_option_is_refused(problem: str, build: Build) -> None:
+    flow, s = flow_and_stream()
     with pytest.raises(FlowBuildError, match=re.escape(f"step 'step': {problem}")):
         build(s)
     assert [step.step_id for step in flow.steps] == ["in"]
@@ -430,7 +430,7 @@ def test_a_sub_flow_is_a_plain_function() -> None:
 
 
 def test_a_sub_flow_can_be_used_twice_under_two_prefixes() -> None:
-    flow, s = a_flow()
+    flow, s = flow_and_stream()
     op.output("both", op.merge("merged", totals("one", s), totals("two", s)), TestingSink([]))
     with TestDriver(flow) as driver:
         driver.send("in", [("a", 1), ("a", 2)])
@@ -438,8 +438,8 @@ def test_a_sub_flow_can_be_used_twice_under_two_prefixes() -> None:
         assert driver.received("both") == [("a", 3), ("a", 3)]
 
 
-def test_an_operator_of_one_s_own_kind_has_one_port_unless_it_says_otherwise() -> None:
-    flow, _ = a_flow()
+def test_a_user_written_operator_has_one_port_by_default() -> None:
+    flow, _ = flow_and_stream()
     step = flow.add("own", Operator())
     assert step.downs == (StreamId("own", "down"),)
 

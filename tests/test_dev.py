@@ -1,4 +1,4 @@
-"""``dev.py``: how it stops with the process that it runs, and how it runs checks."""
+"""``dev.py``: its interruption, and its parallel checks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ time.sleep(60)
 DEV = "import dev, sys; dev.VENV_PYTHON = sys.executable; sys.exit(dev.run(sys.argv[1:]))"
 
 
-def test_ctrl_c_lets_the_process_end_in_its_own_time(tmp_path: Path) -> None:
+def test_ctrl_c_waits_for_the_process_to_end(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     command = [sys.executable, "-c", DEV, "-c", CHILD, str(ready)]
     with subprocess.Popen(command, cwd=ROOT, start_new_session=True) as process:
@@ -48,7 +48,7 @@ sys.exit(dev.check())
 """
 
 
-def test_checks_run_at_once_and_are_shown_in_order_with_the_code_of_the_one_that_failed(
+def test_checks_run_in_parallel_and_are_shown_in_order_with_the_failing_code(
     tmp_path: Path,
 ) -> None:
     """The first waits for what the second does."""

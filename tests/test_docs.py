@@ -1,4 +1,4 @@
-"""The documents say what is so: their pictures, links, names and signatures.
+"""Documents: their pictures, links, names and signatures agree with the code.
 
 Their examples are run by ``dev.py check``.
 """
@@ -28,24 +28,24 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def prose(page: Path) -> str:
-    """A page without its blocks of code."""
+    """Return a page without its blocks of code."""
     return re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
 
 
 def anchors(page: Path) -> set[str]:
-    """What a page's headings can be linked by, as GitHub names them."""
+    """Return the anchors of a page's headings, as GitHub names them."""
     headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
     kept = [re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings]
     return {heading.replace(" ", "-") for heading in kept}
 
 
 def targets(page: Path) -> list[str]:
-    """Where a page's links and pictures lead to, in the order in which they stand."""
+    """Return the targets of a page's links and pictures, in order."""
     return re.findall(r"\]\(([^)\s]+)\)", prose(page))
 
 
 def leads_nowhere(page: Path, target: str) -> bool:
-    """Whether a link is to a file or a heading that is not there."""
+    """Return True if a link is to a file or a heading that does not exist."""
     if re.match(r"https?:", target):
         return False
     name, _, anchor = target.partition("#")
@@ -55,7 +55,7 @@ def leads_nowhere(page: Path, target: str) -> bool:
 
 @pytest.fixture(scope="module")
 def redrawn() -> dict[str, str]:
-    """The pictures as the library makes them now, by name."""
+    """Return the pictures that the library draws now, by name."""
     program = "import json, draw_timelines as d; print(json.dumps(d.pictures()))"
     made = subprocess.run(
         [sys.executable, "-c", program], cwd=DOCS, env=environment(), capture_output=True, text=True
@@ -70,26 +70,26 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
-def test_there_are_pages_and_pictures() -> None:
+def test_pages_and_pictures_exist() -> None:
     assert WINDOWING in PAGES
     assert len(PICTURES) >= 10
 
 
-def test_the_committed_pictures_are_those_that_the_library_draws(redrawn: dict[str, str]) -> None:
+def test_the_committed_pictures_are_up_to_date(redrawn: dict[str, str]) -> None:
     committed = {picture.name: picture.read_text("utf-8") for picture in PICTURES}
     assert sorted(committed) == sorted(redrawn)
     different = [name for name in committed if committed[name] != redrawn[name]]
     assert different == [], "run python docs/draw_timelines.py, and look at what has changed"
 
 
-def test_every_picture_is_shown_once_with_a_text_in_its_place() -> None:
+def test_every_picture_is_shown_once_with_alternative_text() -> None:
     pages = "\n".join(prose(page) for page in PAGES)
     shown = re.findall(r"!\[([^\]]+)\]\(timelines/([^)]+)\)", pages)
     assert sorted(name for _, name in shown) == [picture.name for picture in PICTURES]
 
 
 @pytest.mark.parametrize("picture", PICTURES, ids=lambda path: path.name)
-def test_a_picture_says_what_it_shows_and_has_a_background(picture: Path) -> None:
+def test_a_picture_has_a_description_and_a_background(picture: Path) -> None:
     root = ElementTree.parse(picture).getroot()
     title, description = root.find(f"{SVG}title"), root.find(f"{SVG}desc")
     assert title is not None
@@ -114,11 +114,11 @@ def test_nothing_lies_outside_a_picture(picture: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
-def test_every_link_to_a_file_or_a_heading_leads_there(page: Path) -> None:
+def test_every_link_to_a_file_or_a_heading_has_a_target(page: Path) -> None:
     assert [target for target in targets(page) if leads_nowhere(page, target)] == []
 
 
-def test_a_link_that_leads_nowhere_is_found() -> None:
+def test_a_broken_link_is_detected() -> None:
     wrong = ["missing.md", "#no-such-heading", "windowing.md#no-such-heading"]
     assert [leads_nowhere(WINDOWING, target) for target in wrong] == [True, True, True]
     right = ["#clocks", "windowing.md#late-values", "https://example.com/missing", "../README.md"]
@@ -152,10 +152,10 @@ def test_every_argument_of_clocks_windowers_and_operators_is_explained() -> None
     assert {(name, argument) for name, argument in arguments if argument not in words} == set()
 
 
-def test_signatures_are_as_the_page_says() -> None:
-    said = re.findall(r"^`(\w+\(.*\))`$", prose(WINDOWING), re.MULTILINE)
-    assert len(said) == 6, "one for each windower"
-    for text in said:
+def test_signatures_agree_with_the_page() -> None:
+    signatures = re.findall(r"^`(\w+\(.*\))`$", prose(WINDOWING), re.MULTILINE)
+    assert len(signatures) == 6, "one for each windower"
+    for text in signatures:
         call = ast.parse(text, mode="eval").body
         assert isinstance(call, ast.Call)
         assert isinstance(call.func, ast.Name)
@@ -187,12 +187,12 @@ def drawn_architecture(folder: Path) -> str:
     return made.stdout
 
 
-def test_the_picture_of_the_architecture_is_drawn_from_the_imports_of_today() -> None:
+def test_the_picture_of_the_architecture_agrees_with_the_imports() -> None:
     committed = (DOCS / "architecture.svg").read_text("utf-8")
     assert committed == drawn_architecture(DOCS), "run python docs/draw_architecture.py"
 
 
-def test_the_page_of_the_architecture_names_rooms_modules_and_functions_that_are_there() -> None:
+def test_the_page_of_the_architecture_names_existing_rooms_modules_and_functions() -> None:
     page = (DOCS / "architecture.md").read_text("utf-8")
     picture = (DOCS / "architecture.svg").read_text("utf-8")
     rooms = re.findall(r"^\| (`[^|]*`) \|", page, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Durations: what a user may write, what it means in microseconds, and what is refused."""
+"""Durations: accepted forms, their microseconds, and errors."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_decimal_fraction_is_not_rounded_through_a_float() -> None:
     assert duration_us("1.000001s") == 1_000_001
 
 
-def test_what_is_less_than_a_microsecond_is_cut() -> None:
+def test_fractions_of_a_microsecond_are_truncated() -> None:
     assert duration_us("1.0000009s") == SECOND
 
 
@@ -96,7 +96,7 @@ def test_a_timedelta_is_read(value: timedelta, micros: int) -> None:
         "1,5h",
     ],
 )
-def test_other_text_is_refused_with_the_ways_to_write_one(text: str) -> None:
+def test_other_text_is_refused_with_the_accepted_forms(text: str) -> None:
     with pytest.raises(DurationError) as caught:
         duration_us(text, "length")
     assert str(caught.value) == (
@@ -140,12 +140,12 @@ def test_a_duration_error_is_a_value_error() -> None:
         (MAX_US + 1, "for ever"),
     ],
 )
-def test_microseconds_are_written_the_short_way(micros: int, text: str) -> None:
+def test_microseconds_are_written_in_the_shortest_form(micros: int, text: str) -> None:
     assert duration_text(micros) == text
 
 
 @given(st.integers(-MAX_US + 1, MAX_US - 1))
-def test_what_is_written_reads_back_as_the_same(micros: int) -> None:
+def test_a_written_duration_survives_a_round_trip(micros: int) -> None:
     assert duration_us(duration_text(micros)) == micros
 
 

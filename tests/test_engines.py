@@ -1,4 +1,4 @@
-"""The engines on Spark: one query for any flow, which engine runs, what errors and counts come."""
+"""The engines on Spark: one query for any flow, choice of the engine, errors and counts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def to_all(pair: tuple[str, int]) -> tuple[str, int]:
 
 @dataclass
 class Query:
-    """What Spark says of the queries that are active in an epoch."""
+    """Active queries of an epoch, as Spark reports them."""
 
     names: list[str | None]
     sources: list[str]
@@ -66,7 +66,7 @@ class Query:
 
 @dataclass
 class Watch:
-    """Looks at each epoch of a run, from where outputs are committed."""
+    """Observer of each epoch of a run, at the commit of outputs."""
 
     spark: SparkSession
     outputs: dict[str, list[Any]]
@@ -147,12 +147,12 @@ def test_a_flow_is_one_query_with_a_sink_and_a_state_operator_for_each_level(
 
 
 @pytest.mark.spark
-def test_all_outputs_of_one_query_get_their_items(watched: tuple[Watch, Summary]) -> None:
+def test_all_outputs_of_a_query_receive_their_items(watched: tuple[Watch, Summary]) -> None:
     assert {name: sorted(items) for name, items in watched[0].outputs.items()} == LARGE
 
 
 @pytest.mark.spark
-def test_time_that_moves_reaches_every_shard_though_no_data_does(
+def test_system_time_reaches_every_shard_without_items(
     watched: tuple[Watch, Summary],
 ) -> None:
     """All lists were started in epoch 0, at 0:00; epoch 1, at 0:10, reads none of their keys."""
@@ -161,7 +161,7 @@ def test_time_that_moves_reaches_every_shard_though_no_data_does(
 
 
 @pytest.mark.spark
-def test_the_end_of_input_reaches_each_level_after_what_the_one_before_makes_of_it(
+def test_the_end_of_input_reaches_each_level_after_the_output_of_the_level_before(
     watched: tuple[Watch, Summary],
 ) -> None:
     *before, last = watched[0].received
@@ -170,7 +170,7 @@ def test_the_end_of_input_reaches_each_level_after_what_the_one_before_makes_of_
 
 
 @pytest.mark.spark
-def test_the_summary_counts_what_each_step_did(watched: tuple[Watch, Summary]) -> None:
+def test_the_summary_counts_items_of_each_step(watched: tuple[Watch, Summary]) -> None:
     summary = watched[1]
     counted = {name: (summary.count(name, "in"), summary.count(name, "out")) for name in COUNTS}
     assert counted == COUNTS
@@ -191,7 +191,7 @@ COUNTS = {
 
 
 @pytest.mark.spark
-def test_a_batch_gives_what_the_query_gives(spark: SparkSession) -> None:
+def test_a_batch_gives_the_results_of_the_query(spark: SparkSession) -> None:
     outputs: dict[str, list[Any]] = {}
     summary = run(large_flow(outputs, timed=False), spark=spark)
     assert {name: sorted(items) for name, items in outputs.items()} == LARGE
@@ -220,7 +220,7 @@ def test_a_flow_whose_only_end_is_inspect_runs(
 
 
 class EndlessSource(TestingSource[Any]):
-    """Says that it has no end."""
+    """Source without an end."""
 
     bounded = False
 
@@ -234,7 +234,7 @@ def small_flow(source: Any = None, out: list[Any] | None = None) -> Dataflow:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("engine", ["batch", "streaming"])
-def test_what_is_not_keyed_leaves_in_source_order_beside_a_keyed_step(
+def test_unkeyed_items_keep_source_order_beside_a_keyed_step(
     engine: Any, spark: SparkSession
 ) -> None:
     items = [("k", number) for number in range(10)]
@@ -287,7 +287,7 @@ def print_epoch(epoch: int, stats: Any, feed: Any) -> None:
         ),
     ],
 )
-def test_an_argument_that_makes_no_sense_is_refused_before_spark_starts(
+def test_an_invalid_argument_is_refused_before_spark_starts(
     options: dict[str, Any], error: type[Exception], problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_session(*_: Any) -> Any:
@@ -316,7 +316,7 @@ def test_the_reports_of_epochs_add_up_to_the_summary(engine: Any, spark: SparkSe
     assert {report.system_time for report in reports} == {time}
 
 
-def test_what_is_run_must_be_a_dataflow() -> None:
+def test_run_needs_a_dataflow() -> None:
     with pytest.raises(FlowTypeError, match="run needs a Dataflow, got Stream"):
         run(op.input("in", Dataflow("x"), TestingSource([])))  # type: ignore[arg-type]
 
@@ -329,7 +329,7 @@ def test_what_is_run_must_be_a_dataflow() -> None:
         (TestingSource([Advance("1s")]), "moves system time or ends in a crash, which only"),
     ],
 )
-def test_a_batch_refuses_a_source_that_it_would_change(
+def test_a_batch_refuses_a_source_that_depends_on_epochs(
     source: Any, problem: str, spark: SparkSession
 ) -> None:
     with pytest.raises(FlowBuildError, match=f"step 'in': .*{problem}"):
@@ -355,7 +355,7 @@ def test_a_step_that_cannot_be_sent_to_workers_is_named(engine: Any, spark: Spar
 
 
 class NoStock(Exception):
-    """An exception of the user's own."""
+    """A user-written exception."""
 
 
 def check_stock(pair: tuple[str, int]) -> tuple[str, int]:
@@ -373,8 +373,8 @@ def failing_flow(items: list[Any], outputs: dict[str, list[Any]], *, level: int)
     flow = Dataflow("failing")
     s = op.input("in", flow, TestingSource(items, batch_size=2))
     op.output("raw", s, TestingSink(outputs.setdefault("raw", [])))
-    seen = op.inspect("see", s)
-    checked = op.map("check", seen, check_stock) if level == 0 else seen
+    inspected = op.inspect("see", s)
+    checked = op.map("check", inspected, check_stock) if level == 0 else inspected
     total = op.stateful_map("total", checked, running if level == 0 else refuse)
     op.output("totals", total, TestingSink(outputs.setdefault("totals", [])))
     return flow
@@ -417,7 +417,7 @@ def test_an_error_in_a_query_is_the_step_s_and_commits_nothing_of_its_epoch(
 
 
 class BrokenSource(TestingSource[Any]):
-    """Cannot be planned."""
+    """Source that cannot be planned."""
 
     def planner(self, log: SourceLog, parallelism: int) -> Planner:
         raise ConnectionError("nobody there")
@@ -435,7 +435,7 @@ def test_a_source_that_cannot_be_planned_is_named(engine: Any, spark: SparkSessi
 
 
 @pytest.mark.spark
-def test_workers_find_modules_where_they_are_found_here(
+def test_workers_find_modules_of_the_drivers_path(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The workers were started before the module was there, and in another directory."""
@@ -514,7 +514,7 @@ def test_classes_of_the_main_script_can_be_values_state_and_exceptions(tmp_path:
     ]
 
 
-def test_a_flow_may_be_larger_than_what_spark_sends_at_once(spark: SparkSession) -> None:
+def test_a_flow_may_be_larger_than_a_message_of_spark(spark: SparkSession) -> None:
     table = {str(number): random.Random(number).randbytes(60) for number in range(40_000)}
     flow, sizes = Dataflow("large"), list[Any]()
     stream = op.input("in", flow, TestingSource(["a"]))

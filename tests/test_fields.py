@@ -34,7 +34,7 @@ def test_a_path_goes_through_mappings_and_attributes(item: Any, path: str, value
     assert FieldPath(path).value_in(item) == value
 
 
-def test_a_key_that_holds_dots_comes_before_the_way_through_them() -> None:
+def test_a_key_with_dots_precedes_a_path() -> None:
     assert FieldPath("user.id").value_in({"user.id": 1, "user": {"id": 2}}) == 1
 
 
@@ -53,9 +53,7 @@ def test_a_mapping_s_methods_are_not_its_fields() -> None:
         (5, "a", "a"),
     ],
 )
-def test_a_path_that_leads_nowhere_names_the_part_that_is_missing(
-    item: Any, path: str, missing: str
-) -> None:
+def test_the_error_of_a_path_names_its_missing_part(item: Any, path: str, missing: str) -> None:
     with pytest.raises(KeyError) as caught:
         FieldPath(path).value_in(item)
     assert caught.value.args == (f"there is no field {missing!r} (of {path!r})",)
@@ -69,7 +67,7 @@ def test_a_column_is_found_by_its_whole_name_or_inside_structs() -> None:
 
 
 @pytest.mark.parametrize("path", ["name", "user.name", "user.id.low", "n.low"])
-def test_a_path_that_leads_to_no_column_finds_none(path: str) -> None:
+def test_a_path_without_a_column_gives_none(path: str) -> None:
     batch = pa.RecordBatch.from_pylist([{"n": 1, "user": {"id": 2}}])
     assert FieldPath(path).column_in(batch) is None
 

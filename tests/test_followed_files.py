@@ -7,47 +7,17 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-import flow.operators as op
-from flow import Dataflow, run
-from flow.connectors.files import JsonLinesSink, TextSource
-from flow.connectors.files.reading import file_list
-from flow.engine.feed import retained_offsets
-from recovery import RecoveryConfig, rewind, status, verify
+from recovery import rewind, status, verify
+from tests.support.followed_files import compact_at_once, count_lines
 
 pytestmark = pytest.mark.spark
 
-KEPT = 2
-LINE = len("line 00\n")
-"""Bytes of a file, and of an epoch."""
 ROOT = Path(__file__).parents[1]
-
-
-def compact_at_once(set_to: Callable[[Any, str, int], object]) -> None:
-    set_to(file_list, "LEAST_FILES", 2)
-    set_to(retained_offsets, "RELEASE_EPOCHS", 1)
-
-
-def numbered(count: int | None, line: str) -> tuple[int, dict[str, Any]]:
-    return (count or 0) + 1, {"line": line, "count": (count or 0) + 1}
-
-
-def count_lines(home: Path, spark: SparkSession | None = None, order: Any = "sequence") -> None:
-    """Count how often each line has come, a file an epoch, until there is nothing new."""
-    flow = Dataflow("followed")
-    source = TextSource(home / "in", bytes_per_epoch=LINE, follow=True, order=order)
-    keyed = op.key_on("by_line", op.input("lines", flow, source), lambda line: line)
-    rows = op.map("row", op.stateful_map("count", keyed, numbered), lambda pair: pair[1])
-    op.output("out", rows, JsonLinesSink(home / "out"))
-    recovery = RecoveryConfig(home / "checkpoint", keep_epochs=KEPT)
-    options: dict[str, Any] = {"shards": 1, "partitions": 1, "trigger": "available"}
-    run(flow, spark=spark, recovery=recovery, drain=False, **options)
 
 
 def put(home: Path, *numbers: int) -> None:
@@ -59,7 +29,7 @@ def put(home: Path, *numbers: int) -> None:
 
 
 def counts(home: Path) -> dict[str, list[int]]:
-    """The counts of each line that are in the output."""
+    """Return the counts of each line in the output."""
     lines = [
         json.loads(line)
         for file in sorted((home / "out").rglob("*.jsonl"))
@@ -84,7 +54,7 @@ def log_of(home: Path) -> Counter[str]:
 
 
 @pytest.mark.parametrize("order", ["sequence", "parallel"])
-def test_a_flow_that_is_stopped_again_and_again_reads_each_file_once(
+def test_a_repeatedly_stopped_flow_reads_each_file_once(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
     compact_at_once(monkeypatch.setattr)
@@ -98,7 +68,7 @@ def test_a_flow_that_is_stopped_again_and_again_reads_each_file_once(
     assert verify(tmp_path / "checkpoint", spark=spark) == []
 
 
-def test_a_checkpoint_that_is_set_back_finds_the_files_that_it_reads_again(
+def test_a_rewound_checkpoint_finds_its_files_again(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compact_at_once(monkeypatch.setattr)
@@ -117,7 +87,7 @@ def test_a_checkpoint_that_is_set_back_finds_the_files_that_it_reads_again(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_run_that_is_killed_while_it_compacts_goes_on(
+def test_a_run_killed_during_a_compaction_resumes(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     compact_at_once(monkeypatch.setattr)

@@ -1,4 +1,4 @@
-"""How often Python looks for garbage while an engine works, and that all is as before then."""
+"""Thresholds of the garbage collector: raised while an engine works, and restored afterwards."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def threshold(_item: object) -> int:
     return gc.get_threshold()[0]
 
 
-def test_it_looks_seldom_meanwhile_and_as_before_afterwards() -> None:
+def test_thresholds_are_raised_meanwhile_and_restored_afterwards() -> None:
     def fails() -> None:
         with collecting_seldom():
             assert gc.get_threshold() == (100_000, 10, 10)
@@ -38,13 +38,13 @@ def test_it_looks_seldom_meanwhile_and_as_before_afterwards() -> None:
 
 
 @pytest.mark.parametrize("first", [0, 1_000_000])
-def test_who_looks_never_or_more_seldom_still_does(first: int) -> None:
+def test_higher_or_disabled_thresholds_are_kept(first: int) -> None:
     gc.set_threshold(first, 10, 10)
     collect_seldom()
     assert gc.get_threshold()[0] == first
 
 
-def test_it_looks_again_after_no_collection_if_it_did_before() -> None:
+def test_the_collector_is_enabled_again_if_it_was_before() -> None:
     def fails() -> None:
         with no_collection():
             assert not gc.isenabled()
@@ -62,13 +62,13 @@ def test_it_looks_again_after_no_collection_if_it_did_before() -> None:
         gc.enable()
 
 
-def test_a_flow_in_process_looks_seldom_and_leaves_the_process_as_it_was() -> None:
+def test_a_flow_in_process_raises_and_restores_thresholds() -> None:
     found = run_once([1], lambda items: op.map("threshold", items, threshold))
     assert found == [100_000]
     assert gc.get_threshold() == (700, 10, 10)
 
 
-def test_workers_look_seldom(spark: SparkSession) -> None:
+def test_workers_have_raised_thresholds(spark: SparkSession) -> None:
     flow, found = Dataflow("garbage"), list[int]()
     items = op.input("in", flow, TestingSource([1]))
     op.output("out", op.map("threshold", items, threshold), TestingSink(found))

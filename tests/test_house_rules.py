@@ -1,4 +1,4 @@
-"""The rules of the house that can be counted: sizes of folders, modules and functions, docstrings.
+"""Countable rules of the code: sizes of folders, modules and functions, and docstrings.
 
 Each limit is a ratchet: where the aim is not reached yet, the limit is today's number, and may only
 go down.
@@ -26,8 +26,16 @@ LONG_MODULES: Mapping[str, int] = {}
 CLAUSE = re.compile(r"(?:What|Whether|How|Which|Where|Those|Let)\b")
 """The first words of docstrings that are clauses in the place of noun phrases and statements."""
 
-CLAUSES: Mapping[str, int] = {"flow": 0, "flow_windowing": 0, "recovery": 0}
-"""The number of such docstrings in each package today: the aim is fewer than twenty in all."""
+CLAUSES: Mapping[str, int] = {
+    "flow": 0,
+    "flow_windowing": 0,
+    "recovery": 0,
+    "tests": 23,
+    "benchmarks": 74,
+    "examples": 10,
+    "docs": 12,
+}
+"""The number of such docstrings in each folder today."""
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -81,7 +89,7 @@ def test_no_module_is_too_long(package: str) -> None:
     assert long == {}
 
 
-def test_the_exceptions_of_length_are_needed() -> None:
+def test_long_modules_in_the_list_exist() -> None:
     assert [name for name in LONG_MODULES if name not in modules()] == []
 
 
@@ -106,7 +114,10 @@ def test_clauses_are_counted() -> None:
     assert clauses(text) == 2
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_docstrings_begin_with_nouns_and_verbs(package: str) -> None:
-    found = sum(clauses(source(name)) for name in modules() if name.split(".")[0] == package)
-    assert found <= CLAUSES[package], "write the new ones noun first, and lower the limit"
+@pytest.mark.parametrize("folder", CLAUSES)
+def test_docstrings_begin_with_nouns_and_verbs(folder: str) -> None:
+    texts = {path: path.read_text("utf-8") for path in sorted((ROOT / folder).rglob("*.py"))}
+    assert texts
+    counts = {path.relative_to(ROOT).as_posix(): clauses(text) for path, text in texts.items()}
+    found = {path: count for path, count in counts.items() if count}
+    assert sum(found.values()) <= CLAUSES[folder], found

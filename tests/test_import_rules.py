@@ -91,7 +91,7 @@ def beyond(found: Iterable[tuple[str, ...]], known: Iterable[tuple[str, ...]]) -
     return [set(circle) for circle in found if not any(set(circle) <= one for one in allowed)]
 
 
-def test_imports_are_found_wherever_they_stand() -> None:
+def test_imports_are_found_anywhere_in_a_module() -> None:
     source = """
 import a.b
 from c.d import e
@@ -117,7 +117,7 @@ def test_circles_are_found_through_other_nodes() -> None:
     assert reachable(graph, "d") == {"e"}
 
 
-def test_the_packages_are_where_this_test_looks() -> None:
+def test_the_packages_are_found() -> None:
     assert {"flow.dataflow", "flow_windowing", "recovery.settings"} <= set(modules())
     assert {room_of(name).split(".")[0] for name in modules()} == {*PACKAGES, "commands"}
 
@@ -150,7 +150,7 @@ def test_modules_form_no_circles() -> None:
     assert circles(module_graph(*RUNTIME)) == []
 
 
-def test_flow_reaches_nothing_that_is_built_on_it() -> None:
+def test_flow_does_not_import_packages_built_on_it() -> None:
     """By way of any module: `flow.cli` and the commands alone reach `recovery`."""
     graph = module_graph(*RUNTIME)
     for name in modules():
@@ -213,7 +213,7 @@ def test_connectors_never_import_the_engine() -> None:
     assert {name for name in importers(ENGINE) if is_inside(name, CONNECTORS)} == set()
 
 
-def test_nobody_imports_the_tests() -> None:
+def test_no_package_imports_the_tests() -> None:
     assert importers("tests") | importers("pytest") | importers("hypothesis") == set()
 
 
@@ -450,7 +450,7 @@ def test_every_connector_is_in_the_list() -> None:
 
 
 def public_names(module: str) -> list[str]:
-    """A module's ``__all__``; else the classes and functions that are made in it."""
+    """Return a module's ``__all__``, or the classes and functions that it defines."""
     loaded = importlib.import_module(module)
     names = getattr(loaded, "__all__", None)
     if names is not None:
@@ -465,11 +465,11 @@ def public_names(module: str) -> list[str]:
 
 
 @pytest.mark.parametrize("module", PUBLIC)
-def test_the_public_names_are_these(module: str) -> None:
+def test_the_public_names_are_listed(module: str) -> None:
     assert sorted(public_names(module)) == sorted(PUBLIC[module])
 
 
 @pytest.mark.parametrize("module", PUBLIC)
-def test_every_public_name_is_there(module: str) -> None:
+def test_every_public_name_exists(module: str) -> None:
     loaded = importlib.import_module(module)
     assert [name for name in PUBLIC[module] if not hasattr(loaded, name)] == []

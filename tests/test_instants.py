@@ -1,4 +1,4 @@
-"""Instants: what a user may give as a point in time, and what is refused."""
+"""Instants: accepted forms of a point in time, and errors."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ NEW_YEAR_US = 1_356_998_400_000_000  # 2013-01-01T00:00:00Z
         ("1969-12-31T23:59:59.999999Z", -1),
     ],
 )
-def test_a_point_in_time_is_read_as_utc_microseconds(instant: Instant, micros: int) -> None:
+def test_an_instant_is_read_as_utc_microseconds(instant: Instant, micros: int) -> None:
     assert instant_us(instant) == micros
 
 
 @pytest.mark.parametrize("naive", [datetime(2013, 1, 1), "2013-01-01T00:00:00", "2013-01-01"])  # noqa: DTZ001
-def test_a_naive_datetime_is_refused_with_what_to_do(naive: Instant) -> None:
+def test_a_naive_datetime_is_refused_with_advice(naive: Instant) -> None:
     with pytest.raises(
         TimestampError,
         match="2013-01-01T00:00:00 is a naive datetime, which names no point in time: "
@@ -52,7 +52,7 @@ def test_text_that_is_not_iso_8601_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), True])
-def test_what_is_no_number_of_seconds_is_refused(value: float) -> None:
+def test_numbers_that_are_no_seconds_are_refused(value: float) -> None:
     with pytest.raises(TimestampError, match=f"{value!r} is not a timestamp"):
         instant_us(value)
 
@@ -72,7 +72,7 @@ def test_seconds_beyond_the_calendar_are_refused(seconds: float) -> None:
         instant_us(seconds)
 
 
-def test_the_calendar_s_own_ends_are_instants() -> None:
+def test_the_ends_of_the_calendar_are_instants() -> None:
     assert instant_us(datetime.max.replace(tzinfo=UTC)) == MAX_US
     assert instant_us(datetime.min.replace(tzinfo=UTC)) == MIN_US
 
@@ -83,12 +83,12 @@ def test_microseconds_beyond_the_calendar_show_as_its_ends() -> None:
 
 
 @given(st.integers(MIN_US, MAX_US))
-def test_a_datetime_made_of_microseconds_gives_them_back(micros: int) -> None:
+def test_microseconds_survive_a_round_trip_through_a_datetime(micros: int) -> None:
     assert datetime_us(from_us(micros)) == micros
 
 
 @given(st.datetimes(timezones=st.timezones()))
-def test_the_zone_a_datetime_is_written_in_does_not_matter(value: datetime) -> None:
+def test_the_time_zone_of_a_datetime_does_not_matter(value: datetime) -> None:
     assert datetime_us(value) == (value - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(
         microseconds=1
     )
@@ -103,7 +103,7 @@ def test_never_is_later_than_any_instant() -> None:
     assert NEVER > MAX_US
 
 
-def test_a_moment_tells_the_system_time_and_the_time_that_counts_as_running() -> None:
+def test_a_moment_has_the_system_time_and_the_running_time() -> None:
     moment = Moment(now_us=NEW_YEAR_US, downtime_us=3_600_000_000)
     assert moment.now == datetime(2013, 1, 1, tzinfo=UTC)
     assert moment.running_us == NEW_YEAR_US - 3_600_000_000

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from flow.leveling import Leveling, proportional
 
 
-def test_partitions_of_unknown_pace_share_in_proportion_to_what_they_have():
+def test_partitions_of_unknown_pace_share_in_proportion_to_their_lag():
     assert Leveling().shares({"a": 100, "b": 300}, 40) == {"a": 10, "b": 30}
 
 
-def test_all_is_read_when_an_epoch_holds_it():
+def test_everything_is_read_if_it_fits_an_epoch():
     assert Leveling().shares({"a": 3, "b": 4}, 7) == {"a": 3, "b": 4}
 
 
@@ -29,14 +29,14 @@ def test_the_partition_furthest_behind_is_read_first():
     }
 
 
-def test_a_partition_whose_pace_is_not_known_gets_its_share_beside_those_whose_pace_is():
+def test_a_partition_of_unknown_pace_gets_a_share_beside_others():
     leveling = Leveling()
     leveling.hear({"known": 0}, {"known": 0})
     leveling.hear({"known": 10}, {"known": 10})
     assert leveling.shares({"known": 100, "new": 100}, 20) == {"known": 10, "new": 10}
 
 
-def test_a_partition_that_is_forgotten_leaves_nothing_behind():
+def test_a_removed_partition_leaves_no_state():
     leveling = Leveling()
     for units in (0, 10):
         leveling.hear({"gone": units, "stays": units}, {"gone": units, "stays": units})
@@ -44,7 +44,7 @@ def test_a_partition_that_is_forgotten_leaves_nothing_behind():
     assert [set(known) for known in vars(leveling).values()] == [{"stays"}] * 3
 
 
-def test_a_partition_that_stands_still_takes_no_more_than_its_proportion():
+def test_a_partition_without_progress_gets_at_most_its_proportion():
     leveling = Leveling()
     leveling.hear({"still": 0, "other": 0}, {"still": 0, "other": 0})
     leveling.hear({"still": 10, "other": 1_000}, {"still": 10, "other": 10})
@@ -53,7 +53,7 @@ def test_a_partition_that_stands_still_takes_no_more_than_its_proportion():
     assert leveling.shares({"still": 500, "other": 500}, 10) == {"still": 5, "other": 5}
 
 
-def test_a_partition_too_small_for_a_share_in_proportion_is_read_if_it_is_furthest_behind():
+def test_a_small_partition_furthest_behind_is_read():
     leveling = Leveling()
     leveling.hear({"small": 0, "large": 0}, {"small": 0, "large": 0})
     leveling.hear({"small": 10, "large": 10}, {"small": 10, "large": 10})
@@ -61,7 +61,7 @@ def test_a_partition_too_small_for_a_share_in_proportion_is_read_if_it_is_furthe
     assert leveling.shares({"small": 1, "large": 1_000}, 1) == {"small": 1}
 
 
-def test_a_partition_that_starts_over_is_measured_anew():
+def test_a_restarted_partition_is_measured_anew():
     leveling = Leveling()
     leveling.hear({"again": 0, "other": 0}, {"again": 0, "other": 0})
     leveling.hear({"again": 9_000, "other": 10}, {"again": 90, "other": 10})
@@ -72,7 +72,7 @@ def test_a_partition_that_starts_over_is_measured_anew():
     assert abs(shares["again"] - 500) <= 1
 
 
-def test_proportional_shares_leave_nothing_over():
+def test_proportional_shares_use_the_whole_epoch():
     assert proportional({"a": 1, "b": 1, "c": 1}, 2) == {"a": 1, "b": 1}
 
 
@@ -82,9 +82,9 @@ counts = st.dictionaries(
 
 
 @given(counts, st.integers(1, 3_000), st.lists(st.tuples(counts, counts), max_size=4))
-def test_shares_use_the_epoch_up_and_take_no_more_than_there_is(waiting, most, heard):
+def test_shares_use_the_whole_epoch_and_no_more_than_is_available(waiting, most, reports):
     leveling: Leveling[str] = Leveling()
-    for reached_us, units in heard:
+    for reached_us, units in reports:
         leveling.hear(reached_us, units)
     shares = leveling.shares(waiting, most)
     assert sum(shares.values()) == min(most, sum(waiting.values()))

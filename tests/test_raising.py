@@ -1,4 +1,4 @@
-"""What a user's function raises, whatever it is, ends the flow with the step, the key, the item."""
+"""User functions that raise: every exception ends the flow and names step, key and item."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from flow.testing import TestDriver, TestingSink, TestingSource
 
 
 class MuteError(Exception):
-    """An exception that cannot say what is wrong."""
+    """An exception whose text cannot be made."""
 
     def __str__(self) -> str:
         raise ValueError("no words")
@@ -35,7 +35,7 @@ CLOCK, DAY = win.EventClock(lambda n: n, "0s"), win.TumblingWindower("1d")
 
 
 class Raising:
-    """A function that raises at 2, of whatever number of arguments."""
+    """A function of any number of arguments that raises at 2."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -161,7 +161,7 @@ PAIRS = set(zip(ON_SPARK, RAISED, strict=True))
 
 
 def on_spark() -> list[Any]:
-    """Every step with every exception; an ordinary run has each of both once."""
+    """Return all pairs of a step and an exception, most of them marked `faults`."""
     return [
         pytest.param(build, kind, marks=[] if (build, kind) in PAIRS else pytest.mark.faults)
         for build in ON_SPARK

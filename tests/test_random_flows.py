@@ -1,4 +1,4 @@
-"""Random flows: the engines agree, and neither epochs nor shards show in what comes out.
+"""Random flows: equal results in all engines, for any epochs and shards.
 
 `--hypothesis-profile=search` looks at many more flows than the ones that are always tried.
 """
@@ -61,7 +61,7 @@ def parts_of(epoch: list[list[Row]], shape: Shape, *, columns: bool) -> tuple[Pa
 def in_process(
     spec: FlowSpec, inputs: Sequence[Epochs], shards: int, *, columns: bool
 ) -> tuple[Results, dict[str, Known]]:
-    """What a flow's outputs receive in the in-process driver."""
+    """Run a flow in the in-process driver, and return its outputs and their known properties."""
     flow = Dataflow("random")
     sources = [op.input(f"in {i}", flow, TestingSource([])) for i in range(len(spec.inputs))]
     known = {}
@@ -81,8 +81,8 @@ def in_process(
         return {name: driver.received(name) for name in known}, known
 
 
-def counted(items: Sequence[Any]) -> Counter[str]:
-    """How often each item occurs; dicts cannot be hashed."""
+def count_items(items: Sequence[Any]) -> Counter[str]:
+    """Return the number of occurrences of each item, as text because dicts cannot be hashed."""
     return Counter(map(repr, items))
 
 
@@ -90,7 +90,7 @@ def counted(items: Sequence[Any]) -> Counter[str]:
 
 
 @dataclass
-class Drawn:
+class HypothesisChoice:
     """A `Choice` of hypothesis."""
 
     draw: Callable[[st.SearchStrategy[int]], int]
@@ -100,8 +100,8 @@ class Drawn:
 
 
 @dataclass
-class Seeded:
-    """A `Choice` that is the same each time."""
+class SeededChoice:
+    """A `Choice` by a seeded generator."""
 
     random: Random
 
@@ -122,12 +122,12 @@ ROWS = st.lists(st.tuples(st.sampled_from(KEYS), st.integers(0, 20)), max_size=1
 @st.composite
 def certain_flows(draw: Any) -> tuple[FlowSpec, list[list[Row]]]:
     """A flow whose results must not depend on epochs and shards, and the rows of its inputs."""
-    spec = random_flow(Drawn(draw), certain=True)
+    spec = random_flow(HypothesisChoice(draw), certain=True)
     return spec, [draw(ROWS) for _ in spec.inputs]
 
 
 def cut(rows: list[Row], places: Sequence[int]) -> Epochs:
-    """Rows of one source partition as epochs, some of them perhaps empty."""
+    """Cut the rows of one source partition into epochs, some of which may be empty."""
     ends = [0, *sorted(min(place, len(rows)) for place in places), len(rows)]
     return [[rows[start:end]] for start, end in itertools.pairwise(ends)]
 
@@ -135,7 +135,7 @@ def cut(rows: list[Row], places: Sequence[int]) -> Epochs:
 def check_results(
     spec: FlowSpec, inputs: list[list[Row]], places: Sequence[int], shards: int
 ) -> None:
-    """Hold a flow over input in pieces against the same flow over the input as a whole."""
+    """Compare a flow over input in pieces with the same flow over the input as a whole."""
     whole = [cut(rows, []) for rows in inputs]
     wanted, known = in_process(spec, whole, shards=8, columns=False)
     pieces = [cut(rows, places) for rows in inputs]
@@ -146,7 +146,7 @@ def check_results(
         elif known[name].order is Order.BY_KEY and known[name].gathered:
             assert grouped(found[name]) == grouped(items)
         else:
-            assert counted(found[name]) == counted(items)
+            assert count_items(found[name]) == count_items(items)
 
 
 @given(
@@ -154,7 +154,7 @@ def check_results(
     st.lists(st.integers(0, 12), max_size=4),
     st.sampled_from([1, 2, 5, 16]),
 )
-def test_neither_epochs_nor_shards_nor_columns_show_in_the_results(
+def test_results_do_not_depend_on_epochs_shards_or_columns(
     example: tuple[FlowSpec, list[list[Row]]], places: list[int], shards: int
 ) -> None:
     spec, inputs = example
@@ -164,10 +164,10 @@ def test_neither_epochs_nor_shards_nor_columns_show_in_the_results(
 @pytest.mark.parametrize(
     "seeds", [range(75), pytest.param(range(75, 300), marks=pytest.mark.faults)], ids=str
 )
-def test_nor_do_they_in_larger_flows(seeds: range) -> None:
+def test_results_of_larger_flows_do_not_depend_on_epochs_shards_or_columns(seeds: range) -> None:
     """Hypothesis likes its flows small; these have eight steps as often as one."""
     for seed in seeds:
-        choose = Seeded(Random(seed))
+        choose = SeededChoice(Random(seed))
         spec = random_flow(choose, certain=True)
         inputs = [random_rows(choose, 12) for _ in spec.inputs]
         places = [choose.integer(0, 12) for _ in range(choose.integer(0, 4))]
@@ -189,7 +189,7 @@ class Example:
 
 
 def example(seed: int) -> Example:
-    choose = Seeded(Random(seed))
+    choose = SeededChoice(Random(seed))
     spec = random_flow(choose, certain=False)
     inputs = tuple(
         [[random_rows(choose, 6) for _ in range(choose.integer(0, 2))] for _ in range(EPOCHS)]
@@ -201,7 +201,7 @@ def example(seed: int) -> Example:
 EXAMPLES = [example(seed) for seed in range(FLOWS)]
 
 
-def test_the_examples_hold_every_operator_and_level() -> None:
+def test_the_examples_cover_every_operator_and_level() -> None:
     used = Counter(step.op for one in EXAMPLES for step in one.spec.steps)
     assert set(used) == set(OPS)
     assert {len(one.spec.inputs) for one in EXAMPLES} == {1, 2}
@@ -214,7 +214,7 @@ def test_the_examples_hold_every_operator_and_level() -> None:
 
 
 def on_spark(spark: SparkSession, engine: Any) -> list[Results]:
-    """What the outputs of all examples receive in one Spark job, or one query."""
+    """Run all examples in one Spark job or one query, and return the outputs of each."""
     flow, results = Dataflow("random"), list[Results]()
     for number, one in enumerate(EXAMPLES):
         sources = []
@@ -235,7 +235,7 @@ def on_spark(spark: SparkSession, engine: Any) -> list[Results]:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["batch", "streaming"])
-def test_spark_gives_what_the_driver_gives(engine: str, spark: SparkSession) -> None:
+def test_spark_agrees_with_the_driver(engine: str, spark: SparkSession) -> None:
     """With the same epochs and shards, even what is uncertain otherwise is the same."""
     for one, found in zip(EXAMPLES, on_spark(spark, engine), strict=True):
         wanted, known = in_process(one.spec, one.inputs, SHARDS, columns=one.columns)
@@ -243,4 +243,4 @@ def test_spark_gives_what_the_driver_gives(engine: str, spark: SparkSession) -> 
             if known[name].gathered:
                 assert grouped(found[name]) == grouped(items), (one.spec, name)
             else:
-                assert counted(found[name]) == counted(items), (one.spec, name)
+                assert count_items(found[name]) == count_items(items), (one.spec, name)

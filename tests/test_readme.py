@@ -1,4 +1,4 @@
-"""The README's flow does what it says."""
+"""The flow of the README."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def code_block(heading: str) -> str:
 
 
 @pytest.mark.spark
-def test_the_flow_in_twenty_lines_runs_as_it_stands(
+def test_the_flow_in_twenty_lines_runs(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del spark  # started, so that the flow runs in it

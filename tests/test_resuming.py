@@ -1,4 +1,4 @@
-"""Stopping, crashing and going on: what a checkpoint keeps, and that nothing is lost or doubled."""
+"""Stops, crashes and later runs: the content of checkpoints, no lost or doubled items."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from recovery import RecoveryConfig
 pytestmark = pytest.mark.spark
 
 
-class Clocked(StatefulLogic[Any, Any, int]):
-    """Emits each value with how many there have been, and the epoch's time."""
+class CountWithTime(StatefulLogic[Any, Any, int]):
+    """Logic that emits each value with its count so far and the epoch's time."""
 
     def __init__(self, count: int | None) -> None:
         self._count = count or 0
@@ -44,7 +44,7 @@ def running(total: int | None, value: int) -> tuple[int, int]:
 
 
 class Case:
-    """A flow over a list of items, that can be run again and again on one checkpoint."""
+    """A flow over a list of items, for several runs on one checkpoint."""
 
     def __init__(self, spark: SparkSession, tmp_path: Path, items: list[Any]) -> None:
         self.spark = spark
@@ -64,7 +64,7 @@ class Case:
         return run(self.flow, spark=self.spark, recovery=self.recovery, **options)
 
     def kept(self) -> Any:
-        """What the checkpoint says of itself."""
+        """Read the file in which the checkpoint describes the flow."""
         return json.loads((Path(self.recovery.path) / "flow.json").read_text("utf-8"))
 
 
@@ -79,7 +79,7 @@ def totals(*numbers: int) -> list[Any]:
 #  run       1              2                3
 #  items     a a EOF        a EOF            (none left)
 #  drain     no             no               yes
-def test_a_run_goes_on_where_the_last_ended_and_the_one_that_drains_ends_the_input(
+def test_a_run_resumes_the_last_and_a_draining_run_ends_the_input(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     case = Case(spark, tmp_path, [*ones(2), EOF(), *ones(1), EOF()])
@@ -93,11 +93,11 @@ def test_a_run_goes_on_where_the_last_ended_and_the_one_that_drains_ends_the_inp
     assert (case.totals, case.finals) == (totals(1, 2, 3), [])
     assert case.kept() == kept
     path = case.recovery.path
-    said = [record.getMessage() for record in caplog.records if record.name == "flow"]
-    assert said == [
-        f"{asked} was asked for, but checkpoint {path} was made with {old} and keeps it "
+    messages = [record.getMessage() for record in caplog.records if record.name == "flow"]
+    assert messages == [
+        f"{requested} was asked for, but checkpoint {path} was made with {old} and keeps it "
         "(`python -m recovery rescale` moves it to another layout)"
-        for asked, old in (("shards=16", 4), ("partitions=2", 1))
+        for requested, old in (("shards=16", 4), ("partitions=2", 1))
     ]
 
     case.run(drain=True)
@@ -107,7 +107,7 @@ def test_a_run_goes_on_where_the_last_ended_and_the_one_that_drains_ends_the_inp
 #  run       1                                  2
 #  items     a a │ a ABORT                      a │ a │ end
 #  commit     x      -                          x
-def test_an_epoch_that_was_cut_off_is_done_again_and_counts_once(
+def test_an_interrupted_epoch_is_replayed_and_counts_once(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     items = [*ones(3), ABORT(), *ones(1)]
@@ -119,14 +119,14 @@ def test_an_epoch_that_was_cut_off_is_done_again_and_counts_once(
     assert (case.totals, case.finals) == (totals(1, 2, 3, 4), [("all", 4)])
 
 
-def test_an_epoch_that_is_done_again_gives_the_same_at_the_same_time(
+def test_a_replayed_epoch_gives_the_same_results_at_the_same_system_time(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the machine's clock: what the first attempt would have written is printed on its way."""
     out: list[Any] = []
     flow = Dataflow("again")
     s = op.input("in", flow, TestingSource([("k", "x"), ABORT(), ("k", "y")]))
-    clocked = op.inspect("see", op.stateful("clocked", s, Clocked))
+    clocked = op.inspect("see", op.stateful("clocked", s, CountWithTime))
     op.output("out", clocked, TestingSink(out))
     options: dict[str, Any] = {
         "spark": spark,
@@ -148,9 +148,7 @@ def test_an_epoch_that_is_done_again_gives_the_same_at_the_same_time(
     assert first_down == 0 < later_down <= later_us - first_us
 
 
-def test_a_run_that_is_asked_to_stop_stops_between_two_epochs(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_stopping_run_ends_between_two_epochs(spark: SparkSession, tmp_path: Path) -> None:
     stop = StopFlag()
     case = Case(spark, tmp_path, ones(8))
     summary = case.run(stop=stop, on_epoch=lambda report: stop.ask() if report.epoch == 1 else None)
@@ -161,7 +159,7 @@ def test_a_run_that_is_asked_to_stop_stops_between_two_epochs(
     assert (case.totals, case.finals) == (totals(*range(1, 9)), [("all", 8)])
 
 
-def test_a_run_that_waits_for_more_can_be_stopped_from_another_thread(
+def test_an_idle_run_can_be_stopped_from_another_thread(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     class Waiting(TestingSource[Any]):
@@ -188,7 +186,7 @@ def test_a_run_that_waits_for_more_can_be_stopped_from_another_thread(
     assert (summary.stopped, out) == (True, totals(1, 2))
 
 
-def test_time_stands_still_in_a_later_run_too_but_for_what_moves_it(
+def test_a_fixed_time_advances_in_a_later_run_by_its_source_only(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """A list that was begun in the first run leaves in the second, ten minutes later."""
@@ -246,7 +244,9 @@ def test_a_checkpoint_that_cannot_be_read_is_refused(
         case.run()
 
 
-def test_a_step_id_may_hold_what_a_path_may_not(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_step_id_may_have_characters_that_paths_may_not(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     out: list[Any] = []
     flow = Dataflow("odd: name/1")
     rows = spark.createDataFrame([("a", 1)], "id string, n long")
@@ -257,7 +257,7 @@ def test_a_step_id_may_hold_what_a_path_may_not(spark: SparkSession, tmp_path: P
     assert sorted(row["n"] for row in out) == [1, 2]
 
 
-def test_a_checkpoint_that_cannot_be_written_is_an_error_that_says_where(
+def test_a_checkpoint_that_cannot_be_written_is_an_error_with_its_path(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -270,7 +270,7 @@ def test_a_checkpoint_that_cannot_be_written_is_an_error_that_says_where(
     assert "\n" not in str(caught.value)
 
 
-def test_a_query_that_does_not_start_is_a_clear_error(
+def test_a_query_that_does_not_start_is_an_error(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Terminal escapes, control characters and markup in names and values are shown harmlessly."""
+"""Display of names and values with terminal escapes, control characters and markup."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_failures_are_shown_harmlessly() -> None:
     harmless(first_line(ValueError(EVIL)))
 
 
-def test_what_is_inspected_is_shown_harmlessly(capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspected_items_are_shown_harmlessly(capsys: pytest.CaptureFixture[str]) -> None:
     with TestDriver(flow_of(lambda s: op.inspect(f"inspect {EVIL}", s))) as driver:
         driver.send(EVIL, [EVIL])
     shown = capsys.readouterr().out
@@ -87,13 +87,13 @@ def test_the_summary_and_the_progress_line_are_shown_harmlessly() -> None:
     harmless(terminal.getvalue().removeprefix("\r\x1b[K"))
 
 
-def test_the_picture_of_a_flow_holds_no_markup_of_its_names() -> None:
+def test_the_picture_of_a_flow_escapes_markup_in_names() -> None:
     picture = to_mermaid(flow_of(lambda s: op.map(f"map {EVIL}", s, str)))
     harmless(picture)
     assert "<b>" not in picture
 
 
-def test_what_tools_print_is_harmless(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tools_print_names_harmlessly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from recovery.cli.commands import _print
 
     _print(f"step {EVIL}")

@@ -1,4 +1,4 @@
-"""Names that people try first get an error that names the right ones."""
+"""Errors for names that people try first, which name the right ones."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_an_argument_that_a_windower_has_is_taken() -> None:
     assert win.CalendarWindower("month", "UTC", every=3).every == 3
 
 
-def test_an_argument_of_no_library_is_python_s_own_error() -> None:
+def test_an_unknown_argument_is_pythons_own_error() -> None:
     make: Any = win.TumblingWindower
     with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
         make("1h", colour="red")
@@ -72,7 +72,7 @@ def test_a_stream_says_that_operators_are_functions() -> None:
         getattr(stream, "map")  # noqa: B009  (a type checker refuses the attribute)
 
 
-def test_completion_offers_what_users_call_and_nothing_else() -> None:
+def test_completion_offers_public_names_only() -> None:
     assert dir(op) == sorted(op.__all__)
     assert dir(win) == sorted(win.__all__)
 

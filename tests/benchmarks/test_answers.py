@@ -1,4 +1,4 @@
-"""Whether two contestants of a benchmark have worked out the same."""
+"""Comparison of the answers of a benchmark's contestants."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ LATEST = 10 * MINUTE
 ROWS = [("a", 0, MINUTE, 1.5), ("b", 0, MINUTE, 2.0), ("a", MINUTE, 2 * MINUTE, 4.0)]
 
 
-def pickled(folder: Path, rows: list[tuple[str, int, int, float]]) -> Answer:
+def write_pickles(folder: Path, rows: list[tuple[str, int, int, float]]) -> Answer:
     folder.mkdir()
     (folder / "0.pickle").write_bytes(pickle.dumps(rows[:1]))
     (folder / "1.pickle").write_bytes(pickle.dumps(rows[1:]))
     return answer_in(folder, ("total",), "tumbling", LATEST)
 
 
-def parquet(folder: Path, rows: list[tuple[str, int, int, float]], unit: str = "us") -> Answer:
+def write_parquet(
+    folder: Path, rows: list[tuple[str, int, int, float]], unit: str = "us"
+) -> Answer:
     (folder / "epoch=0").mkdir(parents=True)
     keys, opened, closed, totals = zip(*rows, strict=True)
     scale = {"us": 1, "ms": 1_000}[unit]
@@ -38,34 +40,34 @@ def parquet(folder: Path, rows: list[tuple[str, int, int, float]], unit: str = "
 
 
 def test_windows_and_sums_are_counted(tmp_path: Path) -> None:
-    answer = pickled(tmp_path / "one", ROWS)
+    answer = write_pickles(tmp_path / "one", ROWS)
     assert (answer.windows, answer.sums) == (3, {"total": 7.5})
 
 
-def test_neither_order_nor_form_matters(tmp_path: Path) -> None:
-    first = pickled(tmp_path / "one", ROWS)
-    assert pickled(tmp_path / "two", ROWS[::-1]) == first
-    assert parquet(tmp_path / "three", ROWS) == first
-    assert parquet(tmp_path / "four", ROWS[::-1], unit="ms") == first
+def test_answers_do_not_depend_on_order_or_format(tmp_path: Path) -> None:
+    first = write_pickles(tmp_path / "one", ROWS)
+    assert write_pickles(tmp_path / "two", ROWS[::-1]) == first
+    assert write_parquet(tmp_path / "three", ROWS) == first
+    assert write_parquet(tmp_path / "four", ROWS[::-1], unit="ms") == first
 
 
-def test_a_total_that_went_to_another_key_is_seen(tmp_path: Path) -> None:
-    first = pickled(tmp_path / "one", ROWS)
+def test_a_total_under_another_key_differs(tmp_path: Path) -> None:
+    first = write_pickles(tmp_path / "one", ROWS)
     swapped = [("b", *ROWS[0][1:]), ("a", *ROWS[1][1:]), ROWS[2]]
-    second = pickled(tmp_path / "two", swapped)
+    second = write_pickles(tmp_path / "two", swapped)
     assert (second.windows, second.sums) == (first.windows, first.sums)
     assert second != first
 
 
-def test_a_total_that_went_to_another_window_is_seen(tmp_path: Path) -> None:
-    first = pickled(tmp_path / "one", ROWS)
-    assert pickled(tmp_path / "two", [*ROWS[:2], ("a", 2 * MINUTE, 3 * MINUTE, 4.0)]) != first
+def test_a_total_in_another_window_differs(tmp_path: Path) -> None:
+    first = write_pickles(tmp_path / "one", ROWS)
+    assert write_pickles(tmp_path / "two", [*ROWS[:2], ("a", 2 * MINUTE, 3 * MINUTE, 4.0)]) != first
 
 
-def test_windows_that_the_watermark_has_not_closed_are_left_out(tmp_path: Path) -> None:
+def test_open_windows_are_left_out(tmp_path: Path) -> None:
     # The watermark is ten seconds behind the last event, at 9:50.
     still_open = ("a", 9 * MINUTE, LATEST, 1.0)
-    assert pickled(tmp_path / "one", [*ROWS, still_open]).windows == 3
+    assert write_pickles(tmp_path / "one", [*ROWS, still_open]).windows == 3
 
 
 def test_a_session_is_open_until_its_gap_has_passed(tmp_path: Path) -> None:
@@ -75,6 +77,6 @@ def test_a_session_is_open_until_its_gap_has_passed(tmp_path: Path) -> None:
     assert answer_in(tmp_path, ("n",), "session", LATEST).windows == 1
 
 
-def test_nothing_is_an_answer_too(tmp_path: Path) -> None:
+def test_an_answer_may_hold_no_windows(tmp_path: Path) -> None:
     tmp_path.joinpath("0.pickle").write_bytes(pickle.dumps([]))
     assert answer_in(tmp_path, ("total",), "tumbling", LATEST).windows == 0

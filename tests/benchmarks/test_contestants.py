@@ -1,4 +1,4 @@
-"""The contestants of the window benchmarks at work on a few events: they agree on every window."""
+"""Contestants of the window benchmarks on a few events: their answers agree."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Place:
     def run(
         self, events: Events, module: str, function: str, **settings: Any
     ) -> tuple[Figure, Answer]:
-        """What a contestant comes to, and what it has worked out."""
+        """Return the figure that a contestant measured, and its answer."""
         self._runs += 1
         home = self._home / str(self._runs)
         (home / "scratch").mkdir(parents=True)
@@ -52,7 +52,7 @@ def place(tmp_path: Path) -> Place:
 
 @pytest.fixture(scope="module")
 def minutes() -> tuple[int, float]:
-    """How many windows of a minute have closed, and what they hold, by plain Python."""
+    """Return the number and the total amount of closed windows of a minute, by plain Python."""
     rows = [row for part in range(FILES) for row in COLUMNS.table(part).to_pylist()]
     totals = Counter[tuple[str, datetime]]()
     for row in rows:

@@ -29,12 +29,12 @@ def test_every_row_is_written_once_in_files_of_equal_size(tmp_path: Path) -> Non
     assert sizes == [50] * FILES
 
 
-def test_rows_that_do_not_divide_evenly_are_all_there(tmp_path: Path) -> None:
+def test_no_row_is_lost_where_files_divide_unevenly(tmp_path: Path) -> None:
     folder = make(Events(rows=1_003, keys=10), tmp_path)
     assert sum(pq.read_metadata(path).num_rows for path in folder.glob("*.parquet")) == 1_003
 
 
-def test_the_same_seed_gives_the_same_events_and_another_others() -> None:
+def test_a_seed_determines_the_events() -> None:
     assert Events(1_000, 10).table(3).equals(Events(1_000, 10).table(3))
     assert not Events(1_000, 10, seed=1).table(3).equals(Events(1_000, 10, seed=2).table(3))
 
@@ -84,7 +84,7 @@ def test_objects_hold_the_same_events_as_columns(tmp_path: Path) -> None:
     ]
 
 
-def test_files_are_as_old_as_their_place_says_and_nothing_else_is_read(tmp_path: Path) -> None:
+def test_modification_times_of_files_follow_their_order(tmp_path: Path) -> None:
     folder = make(Events(200, 10), tmp_path)
     shown = sorted(path for path in folder.iterdir() if not path.name.startswith("_"))
     assert [path.stat().st_mtime for path in shown] == [float(n) for n in range(1, FILES + 1)]
@@ -96,7 +96,7 @@ def test_the_last_time_is_the_greatest_not_that_of_the_last_row(tmp_path: Path) 
     assert last_us(folder) == max(times) != times[-1]
 
 
-def test_what_is_there_is_not_made_again(tmp_path: Path) -> None:
+def test_existing_files_are_not_made_again(tmp_path: Path) -> None:
     folder = make(Events(200, 10), tmp_path)
     (folder / "part-00.parquet").unlink()
     make(Events(200, 10), tmp_path)

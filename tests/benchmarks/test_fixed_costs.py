@@ -1,4 +1,4 @@
-"""The flows whose epochs are timed for what does not grow with the work."""
+"""Flows that measure the fixed cost of an epoch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_each_item_closes_the_window_of_the_one_before_it(tmp_path: Path) -> Non
             assert len(driver.received("out")) == SKIPPED + TIMED - 1
 
 
-def test_the_second_level_adds_up_what_the_first_gives(tmp_path: Path) -> None:
+def test_the_second_level_sums_the_results_of_the_first(tmp_path: Path) -> None:
     flow = flow_of_levels(2, str(tmp_path / "out"))
     with TestDriver(flow) as driver:
         for minute in range(4):
@@ -32,7 +32,7 @@ def test_the_second_level_adds_up_what_the_first_gives(tmp_path: Path) -> None:
         assert driver.received("out") == [("all", 1.0), ("all", 2.0), ("all", 3.0)]
 
 
-def test_every_key_comes_once_before_some_are_touched_again() -> None:
+def test_every_key_arrives_once_before_any_key_arrives_again() -> None:
     source = Touches(keys=10, per_epoch=4, touched=3, touches=2)
     assert source.loads == 3
     keys = [row["key"] for row in run_source(source)]

@@ -1,4 +1,4 @@
-"""Which Python runs a peer of the benchmarks."""
+"""Choice of the Python that runs a peer of the benchmarks."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def add_command(path: Path, name: str, text: str) -> None:
     (path / name).chmod(0o755)
 
 
-def test_this_python_runs_what_is_installed(path: Path, tmp_path: Path) -> None:
+def test_this_python_runs_installed_peers(path: Path, tmp_path: Path) -> None:
     assert interpreter_with("", tmp_path) == sys.executable
     assert interpreter_with("pyarrow", tmp_path) == sys.executable
 
 
-def test_a_peer_that_this_python_could_have_is_the_users_choice(
+def test_a_missing_peer_that_this_python_could_install_is_left_to_the_user(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_command(path, "python-old", OLDER)

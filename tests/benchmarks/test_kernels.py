@@ -1,4 +1,4 @@
-"""No columnar kernel takes more than twice the instructions that it may."""
+"""Instruction counts of the columnar kernels, and their budgets."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def in_an_ordinary_run(kernel: str) -> bool:
 
 @pytest.fixture(scope="module")
 def counts(request: pytest.FixtureRequest) -> dict[str, float]:
-    """Instructions a row of the kernels that tests of this run are about."""
+    """Return the instructions for a row of each kernel that the tests of this run need."""
     test = test_a_kernel_takes_at_most_twice_its_budget.__name__
     items = [one for one in request.session.items if getattr(one, "originalname", "") == test]
     chosen = {one.callspec.params["kernel"] for one in items}  # type: ignore[attr-defined]
@@ -59,11 +59,11 @@ def test_a_kernel_takes_at_most_twice_its_budget(kernel: str, counts: dict[str, 
         pytest.fail(problem, pytrace=False)
 
 
-def test_every_budget_is_that_of_a_kernel() -> None:
+def test_every_budget_belongs_to_a_kernel() -> None:
     assert sorted(BUDGETS.by_kernel) == sorted(KERNELS)
 
 
-def test_what_a_kernel_raises_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_a_kernel_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever counts: here it is a program that counts nothing, which is faster."""
     for program in (tmp_path / "valgrind", tmp_path / "vgdb"):
         program.write_text(PLAIN)
@@ -93,7 +93,7 @@ def test_a_kernel_without_a_budget_is_a_problem() -> None:
     )
 
 
-def test_budgets_are_read_as_they_were_written(tmp_path: Path) -> None:
+def test_budgets_survive_writing_and_reading(tmp_path: Path) -> None:
     file = tmp_path / "budgets.json"
     Budgets(SETTING, {"sums": 12.34, "hashes": 5.0}).write(file)
     assert Budgets.read(file) == Budgets(SETTING, {"sums": 12.3, "hashes": 5.0})

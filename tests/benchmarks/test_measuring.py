@@ -1,4 +1,4 @@
-"""Measurements in processes of their own, and what becomes of contestants that cannot run."""
+"""Measurements in processes of their own, and contestants that cannot run."""
 
 from __future__ import annotations
 
@@ -19,46 +19,46 @@ IN_PROCESS = Contestant("in process", "ours", "in_process_objects")
 
 
 def bench_at(home: Path, runs: int = 1) -> tuple[Bench, list[str]]:
-    said: list[str] = []
-    return Bench(home, Scale(rows=1_000), runs, said.append), said
+    messages: list[str] = []
+    return Bench(home, Scale(rows=1_000), runs, messages.append), messages
 
 
-def test_a_peer_that_is_not_installed_is_left_out_and_says_so(tmp_path: Path) -> None:
-    bench, said = bench_at(tmp_path)
+def test_a_peer_that_is_not_installed_is_skipped_with_a_message(tmp_path: Path) -> None:
+    bench, messages = bench_at(tmp_path)
     measured = bench.measure(Work("one", "one thing", (ABSENT,)))
     assert measured.standings["absent"].problem == "no_such_package is not installed"
     assert measured.standings["absent"].median is None
-    assert "no_such_package is not installed" in said[1]
+    assert "no_such_package is not installed" in messages[1]
 
 
-def test_a_contestant_that_fails_says_how_and_is_not_tried_again(tmp_path: Path) -> None:
-    bench, said = bench_at(tmp_path, runs=3)
+def test_a_failed_contestant_reports_its_error_and_runs_once(tmp_path: Path) -> None:
+    bench, messages = bench_at(tmp_path, runs=3)
     measured = bench.measure(Work("one", "one thing", (BROKEN,)))
     assert "No module named 'benchmarks.windows.no_such_module'" in (
         measured.standings["broken"].problem
     )
     assert measured.standings["broken"].failed
-    assert len(said) == 2
+    assert len(messages) == 2
 
 
-def test_a_contestant_that_takes_too_long_is_stopped_and_that_is_no_failure(tmp_path: Path) -> None:
-    said: list[str] = []
-    bench = Bench(tmp_path, Scale(rows=1_000), 3, said.append, patience=0.001)
+def test_a_contestant_over_its_time_limit_is_stopped_without_failing(tmp_path: Path) -> None:
+    messages: list[str] = []
+    bench = Bench(tmp_path, Scale(rows=1_000), 3, messages.append, patience=0.001)
     measured = bench.measure(Work("one", "one thing", (BROKEN,)))
     standing = measured.standings["broken"]
     assert standing.problem == "over 0.001 s, stopped"
     assert standing.stopped_after == 0.001
     assert not standing.failed
-    assert len(said) == 2
+    assert len(messages) == 2
 
 
-def test_nothing_but_data_stays_behind(tmp_path: Path) -> None:
+def test_temporary_files_are_removed(tmp_path: Path) -> None:
     bench, _ = bench_at(tmp_path)
     bench.measure(Work("one", "one thing", (BROKEN,)))
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-def test_results_are_plain_enough_for_json(tmp_path: Path) -> None:
+def test_results_can_be_written_as_json(tmp_path: Path) -> None:
     bench, _ = bench_at(tmp_path)
     [found] = as_json([bench.measure(Work("one", "one thing", (ABSENT,)))])
     assert found["work"] == "one"
@@ -66,7 +66,7 @@ def test_results_are_plain_enough_for_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
-def test_the_memory_of_python_processes_below_this_one_is_seen() -> None:
+def test_memory_of_python_child_processes_is_measured() -> None:
     program = "held = bytearray(80_000_000); print('held', flush=True); input()"
     with (
         WorkerMemory() as used,
@@ -76,9 +76,9 @@ def test_the_memory_of_python_processes_below_this_one_is_seen() -> None:
     ):
         assert child.stdout is not None
         child.stdout.readline()
-        seen = descendants(os.getpid())
+        children = descendants(os.getpid())
         while child.pid not in used.megabytes or used.megabytes[child.pid] < 76:
             pass
         child.communicate(b"\n")
-    assert child.pid in seen
+    assert child.pid in children
     assert 76 < used.largest_megabytes < 300

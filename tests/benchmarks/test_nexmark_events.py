@@ -1,4 +1,4 @@
-"""The events of the auction house: how many of each, which are hot, and the same every time."""
+"""Events of the Nexmark auctions: their shares, hot keys and reproducibility."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def second_of(row: dict[str, Any]) -> float:
     return seconds
 
 
-def test_of_fifty_events_one_is_a_person_three_are_auctions_and_the_rest_bids(
+def test_fifty_events_are_one_person_three_auctions_and_46_bids(
     tables: dict[str, pa.Table],
 ) -> None:
     assert {name: table.num_rows for name, table in tables.items()} == {
@@ -92,18 +92,18 @@ def test_prices_are_spread_over_six_powers_of_ten(tables: dict[str, pa.Table]) -
         assert 0.15 < share < 0.18
 
 
-def test_the_same_seed_makes_the_same_events_and_another_makes_others() -> None:
+def test_a_seed_determines_the_events() -> None:
     first, again, other = (AuctionHouse(seed).block(1_000, 500) for seed in (1, 1, 2))
     for name in first:
         assert first[name].equals(again[name])
     assert not first["bid"].equals(other["bid"])
 
 
-def test_files_are_made_once_and_again_when_something_else_is_asked_for(tmp_path: Path) -> None:
-    said: list[str] = []
+def test_files_are_made_again_only_for_other_settings(tmp_path: Path) -> None:
+    messages: list[str] = []
     for events in (1_000, 1_000, 500):
-        Tables(tmp_path, events, AuctionHouse()).write(said.append)
-    assert said == ["0 of 1,000 events are made", "0 of 500 events are made"]
+        Tables(tmp_path, events, AuctionHouse()).write(messages.append)
+    assert messages == ["0 of 1,000 events are made", "0 of 500 events are made"]
     source = Tables(tmp_path, 500, AuctionHouse()).source("auction", ["seller"], epoch_events=100)
     assert source.rows_per_epoch == 6
     rows = run_source(source)

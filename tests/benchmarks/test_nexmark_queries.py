@@ -1,4 +1,4 @@
-"""The Nexmark flows give what the queries ask for: by hand, in Python, in DuckDB, on Spark."""
+"""Results of the Nexmark queries, compared with plain Python and DuckDB, and on Spark."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def second_of(instant: datetime) -> float:
     return (instant - BASE_TIME).total_seconds()
 
 
-def driven(name: str, epochs: Iterable[Events], between: str = "0s") -> list[Row]:
-    """What a query makes of some epochs, in process, as the rows that a table would hold."""
+def query_rows(name: str, epochs: Iterable[Events], between: str = "0s") -> list[Row]:
+    """Run a query over epochs in process, and return its results as the rows of a table."""
     flow = QUERIES[name].flow(lambda table, columns: TestingSource([]), TestingSink([]))
     with TestDriver(flow, now=BASE_TIME) as driver:
         for tables in epochs:
@@ -66,7 +66,7 @@ def test_q5_finds_the_auctions_with_the_most_bids_of_each_window() -> None:
     went = bids(
         ("A", "u", 1, 1), ("A", "u", 1, 3), ("B", "u", 1, 3), ("B", "u", 1, 5), ("B", "u", 1, 11)
     )
-    rows = driven("q5", [went])
+    rows = query_rows("q5", [went])
     hot = sorted((second_of(row["starttime"]), row["auction"], row["bids"]) for row in rows)
     assert hot == [
         (-8, "A", 1),
@@ -87,7 +87,7 @@ def test_q5_finds_the_auctions_with_the_most_bids_of_each_window() -> None:
 
 def test_q7_finds_all_bids_with_the_highest_price_of_each_window() -> None:
     went = [("A", "u", 5, 1), ("B", "v", 9, 2), ("A", "w", 9, 3), ("A", "x", 9, 4)]
-    rows = driven("q7", [bids(*went, ("A", "y", 8, 5), ("B", "u", 4, 12))])
+    rows = query_rows("q7", [bids(*went, ("A", "y", 8, 5), ("B", "u", 4, 12))])
     assert sorted((second_of(row["date_time"]), row["bidder"], row["price"]) for row in rows) == [
         (2, "v", 9),
         (3, "w", 9),
@@ -96,7 +96,7 @@ def test_q7_finds_all_bids_with_the_highest_price_of_each_window() -> None:
     ]
 
 
-def test_q8_finds_who_came_and_sold_within_one_window() -> None:
+def test_q8_finds_persons_who_registered_and_sold_within_one_window() -> None:
     # second    0         10        20
     # ann       P    AA   |         |      sells twice, is found once
     # bob         P       |A        |      sells too late
@@ -108,7 +108,7 @@ def test_q8_finds_who_came_and_sold_within_one_window() -> None:
         "person": [{"id": name, "name": name.upper(), "date_time": at(s)} for name, s in persons],
         "auction": [{"seller": name, "date_time": at(s)} for name, s in auctions],
     }
-    rows = driven("q8", [tables])
+    rows = query_rows("q8", [tables])
     assert sorted((row["id"], row["name"], second_of(row["starttime"])) for row in rows) == [
         ("ann", "ANN", 0),
         ("cat", "CAT", 10),
@@ -120,7 +120,7 @@ def test_q11_ends_a_session_after_more_than_ten_seconds_without_a_bid() -> None:
     # ann       *         *          *
     # bob           *
     went = bids(("A", "ann", 1, 0), ("A", "bob", 1, 4), ("A", "ann", 1, 10), ("A", "ann", 1, 21))
-    rows = driven("q11", [went])
+    rows = query_rows("q11", [went])
     sessions = [
         (row["key"], second_of(row["open_time"]), second_of(row["close_time"]), row["bids"])
         for row in rows
@@ -128,9 +128,9 @@ def test_q11_ends_a_session_after_more_than_ten_seconds_without_a_bid() -> None:
     assert sorted(sessions) == [("ann", 0, 10, 2), ("ann", 21, 21, 1), ("bob", 4, 4, 1)]
 
 
-def test_q12_counts_by_the_clock_of_the_machine_whatever_the_bids_say() -> None:
+def test_q12_counts_by_system_time_not_by_the_times_of_bids() -> None:
     first = bids(("A", "ann", 1, 700), ("A", "bob", 1, 0), ("A", "ann", 1, 3))
-    rows = driven("q12", [first, bids(("A", "ann", 1, 1))], between="12s")
+    rows = query_rows("q12", [first, bids(("A", "ann", 1, 1))], between="12s")
     windows = [(row["key"], second_of(row["open_time"]), row["bids"]) for row in rows]
     assert sorted(windows) == [("ann", 0, 2), ("ann", 10, 1), ("bob", 0, 1)]
 
@@ -141,7 +141,7 @@ def events() -> dict[str, list[Row]]:
 
 
 def in_epochs(name: str, count: int = 4) -> list[Events]:
-    """The events that a query reads, in epochs that go equally far in event time."""
+    """Return the events that a query reads, in epochs of equal event time."""
 
     def part(table: str, number: int) -> list[Row]:
         rows = events()[table]
@@ -224,18 +224,18 @@ PLAIN: dict[str, tuple[Callable[[], set[tuple[Any, ...]]], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("name", QUERIES)
-def test_a_query_gives_what_plain_python_does(name: str) -> None:
+def test_a_query_agrees_with_plain_python(name: str) -> None:
     plain, columns = PLAIN[name]
-    rows = driven(name, in_epochs(name), between="10s")
+    rows = query_rows(name, in_epochs(name), between="10s")
     got = [tuple(row[column] for column in columns) for row in rows]
     assert len(got) == len(set(got)) > 4
     assert set(got) == plain()
 
 
 @pytest.mark.parametrize("name", QUERIES)
-def test_where_epochs_are_cut_makes_no_difference(name: str) -> None:
+def test_results_do_not_depend_on_epoch_boundaries(name: str) -> None:
     def rows(epochs: int) -> list[str]:
-        return sorted(map(str, driven(name, in_epochs(name, epochs))))
+        return sorted(map(str, query_rows(name, in_epochs(name, epochs))))
 
     assert rows(1) == rows(5)
 
@@ -248,7 +248,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
 
 
 def written(rows: list[Row], folder: Path) -> Path:
-    """Rows as the file that a sink would write, without columns that say nothing."""
+    """Write rows as a sink would, without columns that hold no information."""
     folder.mkdir(parents=True)
     table = pa.Table.from_pylist(rows)
     named = [name for name in table.schema.names if name != "merged_ids"]
@@ -258,15 +258,15 @@ def written(rows: list[Row], folder: Path) -> Path:
 
 @needs_duckdb
 @pytest.mark.parametrize("name", QUERIES)
-def test_duckdb_says_the_same(name: str, tables: Tables, tmp_path: Path) -> None:
-    rows = driven(name, in_epochs(name))
+def test_duckdb_agrees(name: str, tables: Tables, tmp_path: Path) -> None:
+    rows = query_rows(name, in_epochs(name))
     assert check(name, tables.folder, written(rows, tmp_path / "out")) > 4
 
 
 @needs_duckdb
 @pytest.mark.parametrize("name", QUERIES)
-def test_a_wrong_result_is_found(name: str, tables: Tables, tmp_path: Path) -> None:
-    rows = driven(name, in_epochs(name))
+def test_a_wrong_result_is_detected(name: str, tables: Tables, tmp_path: Path) -> None:
+    rows = query_rows(name, in_epochs(name))
     with pytest.raises(WrongResultError, match=rf"{name}: 1 rows are missing, such as .* 0 too"):
         check(name, tables.folder, written(rows[1:], tmp_path / "less"))
     with pytest.raises(WrongResultError, match=r"rows are missing.*1 too many, such as"):
@@ -283,16 +283,16 @@ def test_a_query_runs_on_spark_with_recovery_and_is_measured(
     spark: SparkSession, tables: Tables
 ) -> None:
     found: list[tuple[Any, ...]] = []
-    said: list[str] = []
+    messages: list[str] = []
 
     def look(result: Path) -> None:
         rows = pq.read_table(result, partitioning=None).to_pylist()
         found.extend((row["starttime"], row["auction"], row["bids"]) for row in rows)
 
     settings = Settings(tables, "streaming", cores=2, epoch_events=EVENTS // 2)
-    taken = measure(QUERIES["q5"], settings, said.append, look)
+    measurement = measure(QUERIES["q5"], settings, messages.append, look)
     assert sorted(found) == sorted(plain_q5())
-    assert said[:2] == ["epoch 0: 2,300 rows read", "epoch 1: 4,600 rows read"]
-    assert (taken.rows, taken.events) == (2_300, 2_500)
-    assert 0 < taken.seconds < taken.whole_seconds
-    assert taken.core_seconds > 0
+    assert messages[:2] == ["epoch 0: 2,300 rows read", "epoch 1: 4,600 rows read"]
+    assert (measurement.rows, measurement.events) == (2_300, 2_500)
+    assert 0 < measurement.seconds < measurement.whole_seconds
+    assert measurement.core_seconds > 0

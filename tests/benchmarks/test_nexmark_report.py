@@ -1,4 +1,4 @@
-"""What is timed of a Nexmark run, and the table made of it."""
+"""Timing of a Nexmark run, and its table of results."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ SETTINGS = Settings(Tables(Path("nowhere"), 1_000, AuctionHouse()), "streaming",
 BURN = "import time\nwhile time.process_time() < 0.4: pass"
 
 
-def test_what_is_timed_starts_as_the_first_epoch_ends() -> None:
+def test_timing_starts_at_the_end_of_the_first_epoch() -> None:
     #                 rows  s     processors
     began = Mark(0, 100.0, 50.0)
     epochs = [Mark(460, 110.0, 60.0), Mark(920, 114.0, 66.0), Mark(920, 115.0, 67.0)]
-    taken = measured(began, epochs, Mark(0, 116.0, 68.0), SETTINGS)
-    assert taken == Measured(
+    measurement = measured(began, epochs, Mark(0, 116.0, 68.0), SETTINGS)
+    assert measurement == Measured(
         events=500.0, rows=460, seconds=5.0, core_seconds=7.0, whole_seconds=16.0
     )
-    assert taken.per_core == 500 / 7
+    assert measurement.per_core == 500 / 7
 
 
-def test_a_run_of_one_epoch_is_timed_whole() -> None:
-    taken = measured(Mark(0, 1.0, 5.0), [Mark(920, 4.0, 9.0)], Mark(0, 5.0, 9.5), SETTINGS)
-    assert taken == Measured(
+def test_a_run_of_one_epoch_is_timed_as_a_whole() -> None:
+    measurement = measured(Mark(0, 1.0, 5.0), [Mark(920, 4.0, 9.0)], Mark(0, 5.0, 9.5), SETTINGS)
+    assert measurement == Measured(
         events=1_000.0, rows=920, seconds=4.0, core_seconds=4.5, whole_seconds=4.0
     )
 
 
-def test_without_processor_times_the_cores_given_count() -> None:
+def test_without_processor_times_all_given_cores_count() -> None:
     epochs = [Mark(460, 2.0, None), Mark(920, 5.0, None)]
-    taken = measured(Mark(0, 1.0, None), epochs, Mark(0, 6.0, None), SETTINGS)
-    assert taken.core_seconds == 6.0
+    measurement = measured(Mark(0, 1.0, None), epochs, Mark(0, 6.0, None), SETTINGS)
+    assert measurement.core_seconds == 6.0
 
 
-def test_the_table_shows_the_run_in_the_middle_beside_flink() -> None:
+def test_the_table_shows_the_median_run_beside_flink() -> None:
     runs = [Measured(1e6, 920_000, 10.0, 20.0 / faster, 12.0) for faster in (1, 4, 2)]
     lines = table({"q7": runs}, QUERIES).splitlines()
     assert lines[0].split() == [
@@ -57,7 +57,7 @@ def test_the_table_shows_the_run_in_the_middle_beside_flink() -> None:
     ]
 
 
-def test_every_query_has_a_figure_to_stand_beside() -> None:
+def test_every_query_has_a_published_figure() -> None:
     assert list(FLINK_PER_CORE) == list(QUERIES)
 
 
@@ -79,16 +79,16 @@ def test_processor_time_counts_children_that_run_and_that_have_ended() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("argument", "message"),
     [
         ("--queries=q5,q6", "no query 'q6': there are q5, q7, q8, q11, q12"),
         ("--events=49", "needs a whole number of at least 50, got '49'"),
         ("--runs=0", "needs a whole number of at least 1, got '0'"),
     ],
 )
-def test_what_makes_no_sense_is_refused(
-    given: str, said: str, capsys: pytest.CaptureFixture[str]
+def test_invalid_arguments_are_refused(
+    argument: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
-        main([given])
-    assert said in capsys.readouterr().err
+        main([argument])
+    assert message in capsys.readouterr().err

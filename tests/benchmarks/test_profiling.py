@@ -1,4 +1,4 @@
-"""Where an epoch's time went, as tables."""
+"""Tables of the time that the parts of an epoch take."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ SEEN = [
 
 
 def cells(text: str) -> dict[str, list[str]]:
-    """The figures of each line, by what it is about."""
+    """Return the figures of each line by its subject."""
     lines = [line.split("  ") for line in text.splitlines() if line.startswith("  ")]
     return {line[1]: [cell.strip() for cell in line[2:] if cell.strip()] for line in lines}
 
 
-def test_epochs_are_added_up_and_parts_are_shares_of_the_whole() -> None:
+def test_epochs_are_summed_and_parts_shown_as_shares() -> None:
     text = report(Figure(2.0, {"epochs": [EPOCH, EPOCH], "seen": SEEN}))
     assert text.startswith("2 epochs took 2.00 s, by Spark's account:\n")
     assert cells(text)["planning the query"] == ["0.20 s", "10.0%"]
@@ -39,7 +39,7 @@ def test_state_tasks_are_added_up_over_levels() -> None:
     assert found["state tasks, committing the stores"] == ["0.10 s"]
 
 
-def test_purposes_are_shares_of_the_time_at_work_and_waiting_is_none() -> None:
+def test_purposes_are_shares_of_working_time_without_waiting() -> None:
     found = cells(report(Figure(2.0, {"epochs": [EPOCH], "seen": SEEN})))
     assert found["windows"] == ["1.50 s", "75.0%", "3.00 s"]
     assert found["sink"] == ["0.50 s", "25.0%", "2.00 s"]
@@ -55,5 +55,5 @@ def test_functions_are_in_order_of_their_time_at_work() -> None:
     ]
 
 
-def test_without_epochs_there_is_nothing_about_them() -> None:
+def test_the_table_of_epochs_is_left_out_without_epochs() -> None:
     assert "epochs" not in report(Figure(2.0, {"seen": SEEN}))

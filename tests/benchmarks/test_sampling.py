@@ -1,4 +1,4 @@
-"""What a worker is taken to be doing, by the stack that it is found in."""
+"""Attribution of a worker's time to purposes, by the frames of its stack."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_the_innermost_frame_with_a_purpose_counts(files: list[str], purpose: st
     assert look_at(stack(*files)).purpose == purpose
 
 
-def test_the_place_is_a_function_of_ours_with_what_it_calls_in_libraries() -> None:
+def test_the_place_is_a_function_of_this_project_with_the_library_function_it_calls() -> None:
     files = WORKER, "/repo/flow/engine/rows.py", "/venv/site-packages/pyarrow/x.py"
     assert look_at(stack(*files)) == Look("packing", "engine/rows.py:work")
 
@@ -79,12 +79,12 @@ def test_imports_belong_to_the_start_of_a_task() -> None:
 
 
 @pytest.mark.skipif(not hasattr(__import__("signal"), "setitimer"), reason="there is no timer")
-def test_time_that_passes_and_time_at_work_are_told_apart(tmp_path: Path) -> None:
+def test_wall_time_and_processor_time_are_measured_separately(tmp_path: Path) -> None:
     with Sampler(str(tmp_path)):
         time.sleep(0.3)
         end = time.process_time() + 0.3
         while time.process_time() < end:
             pass
-    seen = seen_in(tmp_path).values()
-    assert sum(times.wall for times in seen) >= 0.5
-    assert 0.25 <= sum(times.cpu for times in seen) <= 0.45
+    times_by_look = seen_in(tmp_path).values()
+    assert sum(times.wall for times in times_by_look) >= 0.5
+    assert 0.25 <= sum(times.cpu for times in times_by_look) <= 0.45

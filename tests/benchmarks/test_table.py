@@ -1,4 +1,4 @@
-"""The table of what benchmarks have measured."""
+"""The table of benchmark results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def standing(*seconds: float, answer: Answer | None = None) -> Standing:
     return Standing([Figure(one) for one in seconds], answer)
 
 
-def test_medians_are_held_against_the_best_of_the_others() -> None:
+def test_medians_are_compared_with_the_best_peer() -> None:
     standings = {
         "ours": standing(0.9, 0.5, 0.1),
         "peer": standing(4.0, 5.0, 9.0),
@@ -46,7 +46,7 @@ def test_medians_are_held_against_the_best_of_the_others() -> None:
     ]
 
 
-def test_what_is_not_reached_is_said() -> None:
+def test_a_missed_target_is_shown() -> None:
     standings = {"ours": standing(1.0), "peer": standing(7.9), "other": standing(9.0)}
     assert lines_of(Measured(SUMS, standings))[0][4:] == ("7.90x", "at least 8x as fast", "no")
 
@@ -61,23 +61,23 @@ def test_a_peer_that_failed_leaves_its_figures_out() -> None:
 STOPPED = Standing(problem="over 60 s, stopped", stopped_after=60)
 
 
-def test_where_all_were_stopped_no_ratio_is_known() -> None:
+def test_the_ratio_is_empty_if_all_peers_were_stopped() -> None:
     lines = lines_of(Measured(SUMS, {"ours": standing(1.5), "peer": STOPPED, "other": STOPPED}))
     assert lines[0][4:] == ("", "at least 8x as fast", "")
     assert lines[1][1:4] == ("peer", "over 60 s", "")
 
 
-def test_who_was_stopped_is_left_out_where_others_came_to_an_end() -> None:
+def test_stopped_peers_are_left_out_if_others_finished() -> None:
     lines = lines_of(Measured(SUMS, {"ours": standing(1), "peer": STOPPED, "other": standing(50)}))
     assert lines[0][4:] == ("50.00x", "at least 8x as fast", "yes")
 
 
-def test_without_any_peer_there_is_no_verdict() -> None:
+def test_the_verdict_is_empty_without_a_peer() -> None:
     standings = {"ours": standing(1.0), "peer": Standing(), "other": Standing()}
     assert lines_of(Measured(SUMS, standings))[0][4:] == ("", "at least 8x as fast", "")
 
 
-def test_a_wrong_answer_is_never_said_to_be_fast() -> None:
+def test_differing_answers_replace_the_verdict() -> None:
     right, wrong = Answer(2, {"total": 3.0}, "aa"), Answer(2, {"total": 3.5}, "ab")
     standings = {
         "ours": standing(1.0, answer=right),
@@ -117,13 +117,13 @@ def test_markdown_has_a_headline_and_a_row_for_each_line() -> None:
     ]
 
 
-def test_a_table_takes_the_place_of_the_last_one_in_a_document() -> None:
+def test_a_table_replaces_the_earlier_one_in_a_document() -> None:
     document = "# Speed\n<!-- figures -->\nold\n<!-- end of figures -->\nThe end.\n"
     assert put_into(document, "new\n") == (
         "# Speed\n<!-- figures -->\nnew\n<!-- end of figures -->\nThe end.\n"
     )
 
 
-def test_a_file_without_a_place_for_it_holds_the_table_alone() -> None:
+def test_a_file_without_markers_is_replaced_by_the_table() -> None:
     assert put_into("", "new\n") == "new\n"
     assert put_into("an older table\n", "new\n") == "new\n"

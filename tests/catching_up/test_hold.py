@@ -1,4 +1,4 @@
-"""What partitions that are behind hold, value by value; timelines are in seconds of 1970."""
+"""Holds of partitions that are behind, value by value; timelines are in seconds of 1970."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flow.testing import Part, TestDriver, TestingSink, TestingSource, key_by_ke
 
 
 class Flow:
-    """Counts values of ten seconds a key, in columns or key by key."""
+    """Flow that counts values in windows of ten seconds, over columns or key by key."""
 
     def __init__(self, columns: bool, inputs: int = 1, **clock: Any) -> None:
         flow = Dataflow("held")
@@ -59,7 +59,7 @@ def columns(request: pytest.FixtureRequest) -> Any:
 
 #  partition 0   5 25 35 ┆         (behind)
 #  partition 1           ┆ 6 16    partition 1 had brought nothing: it holds all at the beginning
-def test_a_partition_that_has_brought_nothing_holds_at_the_beginning(columns: bool) -> None:
+def test_a_partition_without_items_holds_the_watermark_from_the_beginning(columns: bool) -> None:
     flow = Flow(columns)
     flow.parts([5, 25, 35], [], behind=[("in", 0), ("in", 1)])
     flow.parts([36], [], behind=[("in", 0), ("in", 1)])
@@ -84,7 +84,7 @@ def test_the_hold_rises_with_the_partition_that_is_behind(columns: bool) -> None
 
 #  partition 0   30 ┆             all windows before 30 are closed, and nobody holds
 #  partition 1      ┆ 12 ┆ 22     is behind now: what was taken is not taken back
-def test_what_was_taken_is_never_taken_back(columns: bool) -> None:
+def test_the_watermark_does_not_go_back_when_a_partition_falls_behind(columns: bool) -> None:
     flow = Flow(columns)
     flow.parts([5, 30], [1])
     assert flow.out == [("k", 0, 2)]
@@ -98,7 +98,7 @@ def test_what_was_taken_is_never_taken_back(columns: bool) -> None:
 
 #  partition 0   ("a", 5) ("b", 41) ┆ ("b", 42)
 #  partition 1   ("b", 1)           ┆            is behind at 1, and then lower than it was for "a"
-def test_a_hold_that_falls_takes_nothing_back_of_a_key_that_was_touched(columns: bool) -> None:
+def test_a_lower_hold_does_not_lower_the_watermark_of_a_key(columns: bool) -> None:
     flow = Flow(columns, inputs=2)
     both = ["in 0", "in 1"]
     sent = {"in 0": flow.rows(("a", 5), ("a", 25)), "in 1": flow.rows(("b", 21))}
@@ -111,7 +111,7 @@ def test_a_hold_that_falls_takes_nothing_back_of_a_key_that_was_touched(columns:
     assert ("a", 0, 1) in flow.out
 
 
-def test_a_partition_that_brings_nothing_for_a_minute_holds_nobody(columns: bool) -> None:
+def test_a_partition_silent_for_a_minute_does_not_hold(columns: bool) -> None:
     flow = Flow(columns)
     flow.parts([5], [1], behind=[("in", 1)])
     silent = {"in": [Part(flow.rows(35), 0), Part([], 1)]}
@@ -152,7 +152,7 @@ def test_values_that_waited_through_a_slow_epoch_are_not_late(columns: bool) -> 
     assert at_once.late == list(range(3, 20))
 
 
-def test_an_input_whose_time_stands_still_does_not_pass_over_what_it_has_left_behind(
+def test_an_input_that_is_behind_does_not_advance_with_system_time(
     columns: bool,
 ) -> None:
     flow = Flow(columns, wait="2s")
@@ -165,7 +165,7 @@ def test_an_input_whose_time_stands_still_does_not_pass_over_what_it_has_left_be
     assert flow.out == [("k", 0, 4)]
 
 
-def test_it_is_counted_how_late_late_values_were(columns: bool) -> None:
+def test_lateness_of_late_values_is_counted(columns: bool) -> None:
     flow = Flow(columns)
     flow.driver.send("in", flow.rows(100, 93, 88, 99, 50))
     assert flow.driver.stats.lateness == {
@@ -176,7 +176,7 @@ def test_it_is_counted_how_late_late_values_were(columns: bool) -> None:
     }
 
 
-def test_it_is_counted_which_partition_late_values_came_from(columns: bool) -> None:
+def test_late_values_are_counted_by_partition(columns: bool) -> None:
     flow = Flow(columns)
     flow.parts([5, 30, 1], [4, 40])
     flow.parts([], [7, 20, 50])
@@ -184,14 +184,14 @@ def test_it_is_counted_which_partition_late_values_came_from(columns: bool) -> N
     assert (flow.late, flow.driver.stats.late_from) == ([1, 7, 20], late)
 
 
-def test_an_input_that_has_read_nothing_yet_holds_too(columns: bool) -> None:
+def test_an_input_without_items_holds_the_watermark(columns: bool) -> None:
     flow = Flow(columns, inputs=2)
     flow.driver.send_all({"in 0": flow.rows(5, 30)}, behind=["in 1"])
     flow.driver.send_all({"in 1": flow.rows(2, 31)})
     assert (flow.out, flow.late) == ([("k", 0, 2)], [])
 
 
-def test_what_is_behind_names_inputs_of_the_flow() -> None:
+def test_unknown_inputs_behind_are_refused() -> None:
     with pytest.raises(FlowBuildError, match="list of inputs, among \\['in'\\]; got \\['other'\\]"):
         Flow(True).driver.send_all({"in": []}, behind=["other"])
     with pytest.raises(FlowBuildError, match="system time never goes back"):

@@ -1,4 +1,4 @@
-"""Live files whose epochs are slow: values that wait to be read for longer than the wait."""
+"""Lateness in live files whose slow epochs leave values unread for longer than the wait."""
 
 from __future__ import annotations
 

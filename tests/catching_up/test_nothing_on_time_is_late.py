@@ -1,4 +1,4 @@
-"""Values that come at most the wait after their time are never late, however they are read.
+"""Lateness while catching up: values that arrive within the wait are never late.
 
 Partitions of unequal density are read in epochs of random length, with limits and outages, while
 what arrives meanwhile waits in its source. A machine that met each value the moment it arrived
@@ -50,7 +50,7 @@ class World:
         return world
 
     def expected(self) -> Counter[tuple[str, int]]:
-        """How many values each key has in each window."""
+        """The number of values of each key and window."""
         return Counter((key, int(ts // LENGTH)) for part in self.parts for _, key, ts in part)
 
 
@@ -70,17 +70,17 @@ def flow_of(inputs: int, clock: win.EventClock[Any], level_between: bool) -> Dat
 
 
 def epochs(world: World) -> Iterator[tuple[float, float, Any, set[int]]]:
-    """For each epoch: the time before it, an outage, what it reads, which partitions are behind."""
+    """Yield for each epoch the time before it, an outage, the parts read, and partitions behind."""
     r = random.Random(world.seed + 1)
     place, now = [0] * len(world.parts), 0.0
     while now <= UNTIL or any(p < len(q) for p, q in zip(place, world.parts, strict=True)):
         passes = round(r.choice([0.2, 2.0, 20.0]), 3)
         outage = 60.0 if r.random() < 0.03 else 0.0
         now = round(now + passes + outage, 3)
-        there = [sum(at <= now for at, *_ in part) for part in world.parts]
-        ends = [min(n, p + world.limit) for n, p in zip(there, place, strict=True)]
+        arrived = [sum(at <= now for at, *_ in part) for part in world.parts]
+        ends = [min(n, p + world.limit) for n, p in zip(arrived, place, strict=True)]
         reads = [part[p:e] for part, p, e in zip(world.parts, place, ends, strict=True)]
-        behind = {n for n, (e, t) in enumerate(zip(ends, there, strict=True)) if e < t}
+        behind = {n for n, (e, t) in enumerate(zip(ends, arrived, strict=True)) if e < t}
         place = ends
         yield passes, outage, reads, behind
 
@@ -114,9 +114,7 @@ def totals(driver: TestDriver) -> Counter[tuple[str, int]]:
 
 @sampled(60, by_default=12)
 @given(st.integers(0, 10**6), st.booleans(), st.booleans(), st.sampled_from(["key", "stream"]))
-def test_nothing_that_is_on_time_is_late(
-    seed: int, inputs: bool, columns: bool, scope: str
-) -> None:
+def test_values_on_time_are_not_late(seed: int, inputs: bool, columns: bool, scope: str) -> None:
     world = World.of(seed)
     driver = play(world, inputs=inputs, columns=columns, scope=scope)
     assert driver.received("late") == []
@@ -126,7 +124,7 @@ def test_nothing_that_is_on_time_is_late(
 
 @sampled(25, by_default=6)
 @given(st.integers(0, 10**6), st.booleans(), st.booleans())
-def test_nothing_that_is_on_time_is_late_behind_another_keyed_step(
+def test_values_on_time_are_not_late_after_another_keyed_step(
     seed: int, inputs: bool, columns: bool
 ) -> None:
     world = World.of(seed)
@@ -138,7 +136,7 @@ def test_nothing_that_is_on_time_is_late_behind_another_keyed_step(
 
 @sampled(25, by_default=6)
 @given(st.integers(0, 10**6), st.booleans())
-def test_columns_and_objects_give_the_same_while_catching_up(seed: int, inputs: bool) -> None:
+def test_columns_and_objects_agree_while_catching_up(seed: int, inputs: bool) -> None:
     world = World.of(seed)
     with key_by_key():
         alone = play(world, inputs=inputs, columns=False)
@@ -151,7 +149,7 @@ def test_columns_and_objects_give_the_same_while_catching_up(seed: int, inputs: 
 @pytest.mark.parametrize(
     "seeds", [range(5), pytest.param(range(5, 20), marks=pytest.mark.faults)], ids=str
 )
-def test_windows_of_silent_keys_close_once_all_is_read(columns: bool, seeds: range) -> None:
+def test_windows_of_silent_keys_close_after_the_backlog(columns: bool, seeds: range) -> None:
     for seed in seeds:
         world = World.of(seed)
         driver = play(world, inputs=False, columns=columns)

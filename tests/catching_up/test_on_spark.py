@@ -1,4 +1,4 @@
-"""Values on time are not late in runs with Spark: backlogs of inputs, partitions and files."""
+"""Lateness on Spark while catching up, with backlogs of inputs, partitions and files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def write(path: Path, values: Iterable[dict[str, Any]]) -> None:
 
 
 class Counts:
-    """A flow that counts values a minute and key, and what it has emitted."""
+    """A flow that counts values of each minute and key, and its results."""
 
     def __init__(self, *sources: Source[Any], joined: bool = False, wait: str = "0s") -> None:
         self.out: list[Any] = []
@@ -63,7 +63,7 @@ class Counts:
         op.output("late", windows.late, TestingSink(self.late))
 
     def totals(self) -> Counter[tuple[str, int]]:
-        """How many values each key had in each minute."""
+        """The number of values of each key and minute."""
         found = [(key, meta.window_id) for key, (meta, _) in self.out]
         assert len(set(found)) == len(found), "a window came twice"
         return Counter({(key, meta.window_id): one["n"] for key, (meta, one) in self.out})
@@ -152,7 +152,7 @@ def test_a_backlog_that_spark_reads_has_nothing_late(
 
 
 @pytest.mark.parametrize("engine", ["batch", "streaming"])
-def test_a_run_tells_which_file_late_values_came_from(
+def test_a_run_reports_the_file_of_late_values(
     spark: SparkSession, tmp_path: Path, engine: Any
 ) -> None:
     in_order = [{"k": "key 0", "at": at} for at in range(3_000)]
@@ -166,7 +166,7 @@ def test_a_run_tells_which_file_late_values_came_from(
     assert summary.late_sources == {LateSource("count", name, name): 2}
 
 
-def test_a_backlog_that_is_stopped_and_resumed_gives_what_it_gives_in_one_go(
+def test_a_stopped_and_resumed_backlog_gives_the_results_of_one_run(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     inputs = [rows(3_000, 1, 20), rows(100, 2, 20)]
@@ -197,7 +197,7 @@ def test_a_backlog_that_is_stopped_and_resumed_gives_what_it_gives_in_one_go(
 
 #  dense    ▒▒▒▒▒▒▒▒ ✗ ▒▒▒▒▒▒▒▒▒▒▒▒     killed in the middle of both backlogs
 #  sparse   ▒▒▒ ✗ ▒▒▒
-def test_a_backlog_that_is_killed_in_mid_epoch_gives_what_it_gives_in_one_go(
+def test_a_backlog_killed_within_an_epoch_gives_the_results_of_one_run(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     dense, sparse = rows(1_000, 1, 20), rows(100, 2, 20)

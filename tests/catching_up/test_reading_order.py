@@ -1,4 +1,4 @@
-"""Partitions of unequal density come forward together, so that little is held back."""
+"""Reading order of partitions of unequal density, which bounds the state that they need."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PIECE = 10
 
 
 class Partitions(PartitionedSource[Any]):
-    """Partitions with a value each so many seconds of an hour; a piece is ten values."""
+    """Partitions over an hour with a value at fixed intervals; a piece is ten values."""
 
     def __init__(self, *every: float) -> None:
         self.every = every
@@ -37,8 +37,13 @@ class Partitions(PartitionedSource[Any]):
         yield [{"k": "k", "at": n * every} for n in range(start, end)]
 
 
-def spreads(source: Partitions, hears: bool) -> tuple[list[float], list[int], TestDriver]:
-    """How far partitions are apart after each epoch, in seconds, and the bytes of state then."""
+def spreads(source: Partitions, level_out: bool) -> tuple[list[float], list[int], TestDriver]:
+    """Run a source, and return how far its partitions are apart and how large the state is.
+
+    Returns:
+        Seconds between the partitions after each epoch, bytes of state after each epoch, and the
+        driver.
+    """
     flow = Dataflow("spread")
     keyed = op.key_on("key", op.input("in", flow, TestingSource([])), "k")
     clock, minutes = win.EventClock("at", "0s"), win.TumblingWindower("10s")
@@ -46,9 +51,9 @@ def spreads(source: Partitions, hears: bool) -> tuple[list[float], list[int], Te
     op.output("out", counted.down, TestingSink([]))
     op.output("late", counted.late, TestingSink([]))
     driver, planner, offset = TestDriver(flow, shards=1), source.planner(MemoryLog(), 1), None
-    apart, sizes = [], []
+    distances, sizes = [], []
     while not planner.finished(offset):
-        if hears:
+        if level_out:
             planner.hear({number: us for (_, number), us in driver.stats.reached.items()})
         planned = planner.next(offset)
         assert planned is not None
@@ -59,20 +64,20 @@ def spreads(source: Partitions, hears: bool) -> tuple[list[float], list[int], Te
         behind = [("in", number) for number in planned.behind]
         driver.send_parts({"in": parts}, behind=behind)
         reached = driver.stats.reached.values()
-        apart.append((max(reached) - min(reached)) / 1e6 if len(reached) > 1 else 0.0)
+        distances.append((max(reached) - min(reached)) / 1e6 if len(reached) > 1 else 0.0)
         sizes.append(driver.stats.gauges["count", "state_bytes"])
         offset = planned.end
-    return apart, sizes, driver
+    return distances, sizes, driver
 
 
 #  slow partition   a value every 36 s    ten of them are 6 min
 #  fast partition   a value every 0.36 s  ten of them are 3.6 s
 @pytest.mark.slow
 def test_a_slow_and_a_fast_partition_are_never_further_apart_than_two_pieces() -> None:
-    apart, sizes, driver = spreads(Partitions(36.0, 0.36), hears=True)
-    assert max(apart) <= 2 * PIECE * 36.0
+    distances, sizes, driver = spreads(Partitions(36.0, 0.36), level_out=True)
+    assert max(distances) <= 2 * PIECE * 36.0
     # What would be held back if the one furthest behind were not read first.
-    apart_without, sizes_without, deaf = spreads(Partitions(36.0, 0.36), hears=False)
+    apart_without, sizes_without, deaf = spreads(Partitions(36.0, 0.36), level_out=False)
     assert max(apart_without) > HOUR / 2
     assert 2 * max(sizes) < max(sizes_without)
     for one in (driver, deaf):

@@ -1,4 +1,4 @@
-"""What the command line says of runs that fail, and of warnings."""
+"""Messages of the command line about failed runs and warnings."""
 
 from __future__ import annotations
 

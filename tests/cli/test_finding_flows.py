@@ -1,4 +1,4 @@
-"""The command line finds a flow in a module, or says why it cannot."""
+"""Search of a flow in a module by the command line, and its errors."""
 
 from __future__ import annotations
 

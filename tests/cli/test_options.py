@@ -1,4 +1,4 @@
-"""The options of the command line, and what it logs and where."""
+"""Options of the command line, and its logging."""
 
 from __future__ import annotations
 

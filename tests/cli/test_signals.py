@@ -1,4 +1,4 @@
-"""Signals: which are taken, which left alone, and how a program ends that is told to by one."""
+"""Handlers of signals, and the end of a program that a signal stops."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def exits(monkeypatch: pytest.MonkeyPatch) -> Exits:
 
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
-    """Those of a new process, and afterwards what there was."""
+    """Set the handlers of a new process, and restore the earlier ones afterwards."""
     before = {number: signal.getsignal(number) for number in (INT, TERM)}
     signal.signal(INT, signal.default_int_handler)
     signal.signal(TERM, signal.SIG_DFL)
@@ -51,7 +51,7 @@ def own(number: int, frame: FrameType | None) -> None:
 
 
 def pysparks(number: int, frame: FrameType | None) -> None:
-    """What PySpark would put in place."""
+    """Stand in for the handler of interrupts that PySpark installs."""
 
 
 pysparks.__module__ = "pyspark.core.context"

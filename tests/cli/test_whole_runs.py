@@ -1,4 +1,4 @@
-"""The command as a shell starts it, and what signals do to it."""
+"""The command as a process, and its reaction to signals."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class Command:
             )
 
     def shown(self) -> tuple[str, str]:
-        """What it has written to standard output and standard error so far."""
+        """Return the text of standard output and of standard error so far."""
         return self._streams[0].read_text(), self._streams[1].read_text()
 
     def wait_for_output(self) -> None:

@@ -12,7 +12,7 @@ wide = st.one_of(st.integers(-4, 4), st.integers(-(2**62), 2**62))
 
 
 @given(st.lists(st.lists(wide, min_size=1, max_size=5), max_size=5))
-def test_no_row_has_less_than_one_of_its_run_before_it(runs: list[list[int]]) -> None:
+def test_running_max_restarts_with_each_run(runs: list[list[int]]) -> None:
     values = np.array([one for run in runs for one in run], np.int64)
     run_of_row = np.repeat(np.arange(len(runs)), [len(run) for run in runs])
     expected = [max(run[: at + 1]) for run in runs for at in range(len(run))]

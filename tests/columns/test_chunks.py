@@ -71,7 +71,7 @@ def test_positions_go_by_slice_then_split_then_row() -> None:
     assert positions(0, 0, 2**32 - 1, 1)[0] < positions(0, 1, 0, 1)[0]
 
 
-def test_what_timers_emit_lies_before_and_after_every_item() -> None:
+def test_positions_of_timers_lie_before_and_after_all_items() -> None:
     last_item = positions(2**20 - 1, MAX_SPLITS - 1, 2**32 - 1, 1)[0]
     first_item = positions(0, 0, 0, 1)[0]
     order = [BEFORE_ITEMS, first_item, last_item, AFTER_ITEMS, AT_END, 2**63]
@@ -109,14 +109,14 @@ def test_records_are_not_pairs() -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_items_can_be_taken_by_a_mask(shape: str) -> None:
     chunk = SHAPES[shape]()
-    taken = take(chunk, np.array([True, False, True]))
-    assert type(taken) is type(chunk)
-    assert plain(taken) == [plain(chunk)[0], plain(chunk)[2]]
+    result = take(chunk, np.array([True, False, True]))
+    assert type(result) is type(chunk)
+    assert plain(result) == [plain(chunk)[0], plain(chunk)[2]]
     assert plain(take(chunk, np.zeros(3, np.bool_))) == []
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_taking_everything_copies_nothing(shape: str) -> None:
+def test_a_mask_of_all_items_copies_nothing(shape: str) -> None:
     chunk = SHAPES[shape]()
     assert take(chunk, np.ones(3, np.bool_)) is chunk
 
@@ -152,12 +152,12 @@ def test_chunks_are_put_in_order_of_position() -> None:
     assert plain(chunk) == [(0, ("a", {"n": 1})), (1, ("b", {"n": 2})), (2, ("c", {"n": 3}))]
 
 
-def test_what_has_the_same_position_stays_as_it_came() -> None:
+def test_items_of_equal_position_keep_their_order() -> None:
     (chunk,) = in_order([Items(["x", "y"], at(0, 1)), Items(["X", "Y"], at(0, 1))])
     assert plain(chunk) == [(0, "x"), (0, "X"), (1, "y"), (1, "Y")]
 
 
-def test_shapes_that_do_not_interleave_stay_as_they_are() -> None:
+def test_shapes_that_do_not_interleave_stay_separate() -> None:
     chunks = in_order([Records(batch(1), at(0)), Items(["x"], at(1))])
     assert [type(chunk) for chunk in chunks] == [Records, Items]
 
@@ -174,12 +174,12 @@ def test_records_of_two_schemas_that_interleave_become_plain_items() -> None:
 
 
 @given(st.lists(st.integers(-3, 3) | st.integers(-(2**63), 2**63 - 1), max_size=30))
-def test_numbers_are_ordered_and_ties_stay_as_they_came(numbers: list[int]) -> None:
+def test_order_of_is_a_stable_sort(numbers: list[int]) -> None:
     order = order_of(np.array(numbers, np.int64)).tolist()
     assert order == sorted(range(len(numbers)), key=numbers.__getitem__)
 
 
-def test_nothing_in_order_is_nothing() -> None:
+def test_no_chunks_give_no_chunks() -> None:
     assert in_order([]) == []
 
 
@@ -206,7 +206,7 @@ def placed(shape: str, places: list[int], first: int) -> Chunk:
 
 
 @given(PLACED)
-def test_any_chunks_come_out_in_a_stable_order_of_position(
+def test_chunks_are_sorted_by_position_stably(
     parts: list[tuple[str, list[int]]],
 ) -> None:
     chunks: list[Chunk] = []

@@ -1,4 +1,4 @@
-"""Plain values in columns: what goes in comes out, of the same types."""
+"""Round trip of plain values through columns, with their types."""
 
 from __future__ import annotations
 
@@ -29,11 +29,13 @@ fields: dict[type, st.SearchStrategy[Any]] = {
 def plain_values(draw: st.DrawFn) -> list[Any]:
     """Values of one plain shape."""
     kinds = draw(st.lists(st.sampled_from(list(fields)), min_size=1, max_size=4))
-    some = [st.none() | fields[kind] if draw(st.booleans()) else fields[kind] for kind in kinds]
-    rows = st.tuples(*some)
+    chosen_fields = [
+        st.none() | fields[kind] if draw(st.booleans()) else fields[kind] for kind in kinds
+    ]
+    rows = st.tuples(*chosen_fields)
     match draw(st.sampled_from(["alone", "tuple", "dict"])):
         case "alone":
-            return draw(st.lists(some[0], min_size=1, max_size=8))
+            return draw(st.lists(chosen_fields[0], min_size=1, max_size=8))
         case "tuple":
             return draw(st.lists(rows, min_size=1, max_size=8))
         case _:
@@ -42,39 +44,41 @@ def plain_values(draw: st.DrawFn) -> list[Any]:
             return draw(st.lists(made, min_size=1, max_size=8))
 
 
-def exactly(values: list[Any]) -> list[str]:
-    """What tells values apart that are equal: 1 and True, 0.0 and -0.0; and the order of keys."""
+def exact_texts(values: list[Any]) -> list[str]:
+    """Return texts that tell equal values apart: 1 and True, 0.0 and -0.0, orders of keys."""
     return [repr(value) for value in values]
 
 
-def in_columns(values: list[Any]) -> PlainColumns:
+def column_of(values: list[Any]) -> PlainColumns:
     columns = PlainColumns.of(values)
     assert columns is not None
     return columns
 
 
 @given(plain_values())
-def test_values_come_back_as_they_were(values: list[Any]) -> None:
-    columns = in_columns(values)
-    assert exactly(columns.values()) == exactly(values)
-    assert exactly([columns.value(row) for row in range(len(values))]) == exactly(values)
+def test_values_survive_a_round_trip(values: list[Any]) -> None:
+    columns = column_of(values)
+    assert exact_texts(columns.values()) == exact_texts(values)
+    assert exact_texts([columns.value(row) for row in range(len(values))]) == exact_texts(values)
     again = PlainColumns.decoded(pickle.loads(pickle.dumps(columns.encoded(), 5)))
-    assert exactly(again.values()) == exactly(values)
+    assert exact_texts(again.values()) == exact_texts(values)
     assert len(again) == len(values)
 
 
 @given(plain_values(), st.data())
-def test_some_of_them_are_taken_and_joined(values: list[Any], data: st.DataObject) -> None:
-    columns = in_columns(values)
+def test_columns_can_be_selected_and_concatenated(values: list[Any], data: st.DataObject) -> None:
+    columns = column_of(values)
     rows = data.draw(st.lists(st.integers(0, len(values) - 1), max_size=6))
-    taken = columns.take(np.array(rows, np.int64))
-    assert exactly(taken.values()) == exactly([values[row] for row in rows])
-    joined = columns.concatenate([taken, columns])
-    assert exactly(joined.values()) == exactly([*values, *(values[row] for row in rows), *values])
+    selected = columns.take(np.array(rows, np.int64))
+    assert exact_texts(selected.values()) == exact_texts([values[row] for row in rows])
+    joined = columns.concatenate([selected, columns])
+    assert exact_texts(joined.values()) == exact_texts(
+        [*values, *(values[row] for row in rows), *values]
+    )
 
 
 class Day(datetime):
-    """A datetime of a class of one's own."""
+    """A datetime of a user-written class."""
 
 
 Pair = namedtuple("Pair", ["a", "b"])
@@ -110,38 +114,38 @@ NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
     ],
     ids=repr,
 )
-def test_others_are_left_alone(values: list[Any]) -> None:
+def test_other_values_have_no_plain_columns(values: list[Any]) -> None:
     assert PlainColumns.of(values) is None
 
 
-def test_what_is_not_there_is_nothing() -> None:
-    assert in_columns([None, 1]).letters == "?i"
-    assert in_columns([None]).values() == [None]
-    assert in_columns([{"a": None, "b": NOON}, {"a": 1, "b": NOON}]).letters == "?im"
+def test_missing_values_are_none() -> None:
+    assert column_of([None, 1]).letters == "?i"
+    assert column_of([None]).values() == [None]
+    assert column_of([{"a": None, "b": NOON}, {"a": 1, "b": NOON}]).letters == "?im"
 
 
-def test_half_of_a_pair_of_surrogates_is_text_too() -> None:
-    plain = in_columns(["a", "\ud800", "ß"]).encoded()
+def test_a_lone_surrogate_is_text() -> None:
+    plain = column_of(["a", "\ud800", "ß"]).encoded()
     assert PlainColumns.decoded(plain).values() == ["a", "\ud800", "ß"]
 
 
-def test_what_is_no_number_stays_so() -> None:
-    (found,) = in_columns([math.nan]).values()
+def test_nan_stays_nan() -> None:
+    (found,) = column_of([math.nan]).values()
     assert math.isnan(found)
 
 
-def test_only_those_of_one_shape_are_alike() -> None:
-    pairs = in_columns([(1, 2.0)])
-    assert pairs.has_layout_of(in_columns([(3, 4.0)]))
-    assert not pairs.has_layout_of(in_columns([(3, 4)]))
-    assert not in_columns([1]).has_layout_of(in_columns([(1,)]))
-    assert not in_columns([{"a": 1}]).has_layout_of(in_columns([{"b": 1}]))
+def test_only_columns_of_one_shape_have_the_same_layout() -> None:
+    pairs = column_of([(1, 2.0)])
+    assert pairs.has_layout_of(column_of([(3, 4.0)]))
+    assert not pairs.has_layout_of(column_of([(3, 4)]))
+    assert not column_of([1]).has_layout_of(column_of([(1,)]))
+    assert not column_of([{"a": 1}]).has_layout_of(column_of([{"b": 1}]))
 
 
-def test_times_written_as_pickles_of_them_are_still_read() -> None:
+def test_times_of_an_earlier_format_are_read() -> None:
     times = [NOON, datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)]
     content = b"".join(time.__reduce_ex__(5)[1][0] for time in times)
     amounts = np.array([1.5, -2.0, 0.0])
     columns = PlainColumns.decoded((2, "tf", (content, amounts.tobytes())))
     assert columns.values() == list(zip(times, amounts.tolist(), strict=True))
-    assert columns.has_layout_of(in_columns([(NOON, 1.0)]))
+    assert columns.has_layout_of(column_of([(NOON, 1.0)]))

@@ -1,4 +1,4 @@
-"""What the tests of connectors have in common."""
+"""Fixtures that the tests of connectors share."""
 
 from __future__ import annotations
 

@@ -89,7 +89,9 @@ def test_an_empty_data_frame_gives_nothing(spark: SparkSession) -> None:
 
 
 @pytest.mark.spark
-def test_a_static_data_frame_is_read_once_over_a_crash(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_static_data_frame_is_read_once_despite_a_crash(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     """A second input kills the first run. The data frame is kept below the checkpoint."""
     out: list[Any] = []
     flow = Dataflow("kept")
@@ -107,9 +109,7 @@ def test_a_static_data_frame_is_read_once_over_a_crash(spark: SparkSession, tmp_
 
 @pytest.mark.spark
 @pytest.mark.parametrize("engine", ["batch", "streaming"])
-def test_the_times_of_a_static_data_frame_are_points_in_time(
-    spark: SparkSession, engine: Any
-) -> None:
+def test_times_of_a_static_data_frame_are_instants(spark: SparkSession, engine: Any) -> None:
     frame = spark.sql("select 'a' id, timestamp'2024-05-01 12:00:00Z' at, 7 n")
     flow, out = Dataflow("times"), list[Any]()
     by_id = op.key_on("by_id", op.input("in", flow, DataFrameSource(frame)), "id")
@@ -158,8 +158,10 @@ def test_a_static_data_frame_that_cannot_be_read_is_named_with_spark_s_reason(
         (raising, "a function that Spark ran in Python raised ZeroDivisionError: division by zero"),
         (ids.selectExpr("'a' id", "raise_error('odd') n"), r"\[USER_RAISED_EXCEPTION\] odd"),
     ):
-        said = rf"^step 'in': its data frame cannot be read and written to \S+/inputs/in: {reason}"
-        with pytest.raises(SourceError, match=said) as caught:
+        message = (
+            rf"^step 'in': its data frame cannot be read and written to \S+/inputs/in: {reason}"
+        )
+        with pytest.raises(SourceError, match=message) as caught:
             run(sums(frame, []), spark=spark, engine="streaming")
         assert len(str(caught.value).splitlines()) == 1
         with pytest.raises(EngineError, match=f"^the Spark job failed: {reason}"):
@@ -172,7 +174,7 @@ def put(folder: Path, name: str, rows: list[tuple[str, int]]) -> None:
 
 
 @pytest.mark.spark
-def test_a_streaming_data_frame_keeps_its_place_between_runs(
+def test_a_streaming_data_frame_keeps_its_offset_between_runs(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Here Spark itself reads new files; a run takes what is available."""
@@ -199,9 +201,7 @@ def test_a_streaming_data_frame_keeps_its_place_between_runs(
 
 
 @pytest.mark.spark
-def test_a_streaming_data_frame_is_drained_when_that_is_asked_for(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_streaming_data_frame_can_be_drained(spark: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "files"
     folder.mkdir()
     put(folder, "1.parquet", ROWS)
@@ -229,9 +229,7 @@ def test_a_streaming_data_frame_is_read_while_the_clock_stands_still(
 
 @pytest.mark.spark
 @pytest.mark.parametrize("engine", ["batch", "streaming"])
-def test_columns_that_nobody_reads_are_not_asked_for(
-    spark: SparkSession, tmp_path: Path, engine: Any
-) -> None:
+def test_unread_columns_are_not_selected(spark: SparkSession, tmp_path: Path, engine: Any) -> None:
     """A column that cannot be computed is as good as any other, then."""
     put(tmp_path, "1.parquet", ROWS)
     reader = spark.read if engine == "batch" else spark.readStream
@@ -326,7 +324,7 @@ class Delay:
 
 
 @pytest.mark.spark
-def test_a_sink_lays_items_out_by_their_fields(spark: SparkSession) -> None:
+def test_a_sink_maps_fields_to_columns(spark: SparkSession) -> None:
     handed: list[Any] = []
     schema = StructType(
         [
@@ -344,7 +342,7 @@ def test_a_sink_lays_items_out_by_their_fields(spark: SparkSession) -> None:
 
 
 @pytest.mark.spark
-def test_a_sink_s_function_that_raised_is_named(spark: SparkSession) -> None:
+def test_a_failing_sink_function_is_named(spark: SparkSession) -> None:
     def refuse(frame: DataFrame, epoch: int) -> None:
         raise OSError("disk full")
 
@@ -363,7 +361,7 @@ def test_a_sink_s_function_that_raised_is_named(spark: SparkSession) -> None:
         ({"at": datetime(2024, 1, 1)}, "field 'at': 2024-01-01T00:00:00 has no time zone"),  # noqa: DTZ001
     ],
 )
-def test_a_value_that_does_not_fit_a_sink_s_column_is_named_and_not_cut(
+def test_a_value_that_does_not_fit_a_sinks_column_is_named(
     spark: SparkSession, item: dict[str, Any], problem: str
 ) -> None:
     flow = Dataflow("cut")

@@ -1,4 +1,4 @@
-"""Planning a source of several partitions that a user has written."""
+"""Planning of a user-written source with several partitions."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ class Tail(PartitionedSource[int]):
         yield self.numbers[partition][start:end]
 
 
-def planned(planner: Planner, start: Any) -> tuple[Any, list[Any]] | None:
-    """Where an epoch ends, and what it reads."""
+def end_and_payloads(planner: Planner, start: Any) -> tuple[Any, list[Any]] | None:
+    """Return the end offset of the next slice and the payloads of its splits."""
     found = planner.next(start)
     return None if found is None else (found.end, [split.what for split in found.splits])
 
 
-def test_where_a_partition_is_met_is_remembered_though_there_is_nothing_to_read() -> None:
+def test_the_first_offset_of_a_partition_is_stored_without_items() -> None:
     source = Tail(a=[1, 2])
     planner = source.planner(MemoryLog(), 1)
-    assert planned(planner, None) == ({"a": 2}, [])
-    assert planned(planner, {"a": 2}) is None
+    assert end_and_payloads(planner, None) == ({"a": 2}, [])
+    assert end_and_payloads(planner, {"a": 2}) is None
     source.numbers["a"].append(3)
     source.numbers["b"] = [7]
-    assert planned(planner, {"a": 2}) == ({"a": 3, "b": 1}, [["a", 2, 3]])
+    assert end_and_payloads(planner, {"a": 2}) == ({"a": 3, "b": 1}, [["a", 2, 3]])
     source.numbers["b"] = [7, 8]
-    assert planned(planner, {"a": 3, "b": 1}) == ({"a": 3, "b": 2}, [["b", 1, 2]])
+    assert end_and_payloads(planner, {"a": 3, "b": 1}) == ({"a": 3, "b": 2}, [["b", 1, 2]])
 
 
-def test_a_source_without_partitions_has_nothing_to_say() -> None:
-    assert planned(Tail().planner(MemoryLog(), 1), None) is None
+def test_a_source_without_partitions_has_no_slice() -> None:
+    assert end_and_payloads(Tail().planner(MemoryLog(), 1), None) is None
 
 
 class Pages(PartitionedSource[int]):
@@ -65,7 +65,7 @@ class Pages(PartitionedSource[int]):
         self.piece = piece
         self.bounded = bounded
         self.items = partitions
-        self.there = {name: len(items) for name, items in partitions.items()}
+        self.arrived_counts = {name: len(items) for name, items in partitions.items()}
         self.arrivals: dict[tuple[str, int], Any] = {}
 
     def partitions(self) -> list[str]:
@@ -77,7 +77,7 @@ class Pages(PartitionedSource[int]):
     def next_offset(self, partition: str, start: int) -> int | None:
         if self.bounded and start == len(self.items[partition]):
             return None
-        return min(start + self.piece, self.there[partition])
+        return min(start + self.piece, self.arrived_counts[partition])
 
     def read_partition(self, partition: str, start: int, end: int) -> Iterator[list[int]]:
         yield self.items[partition][start:end]
@@ -103,28 +103,28 @@ def test_a_partition_is_behind_while_it_has_more_than_the_epoch_reads() -> None:
     assert next_slice(planner, first.end).behind == []
 
 
-def test_a_partition_that_answers_none_where_the_epoch_ends_is_not_behind() -> None:
+def test_a_partition_whose_next_offset_is_none_is_not_behind() -> None:
     planner = Tail(a=[1]).planner(MemoryLog(), 1)
     assert next_slice(planner, {"a": 0}).behind == []
 
 
 def test_a_partition_of_a_bounded_source_is_behind_until_its_end() -> None:
     source = Pages(a=[1, 2, 3, 4], b=[1, 2])
-    source.there["a"] = 2
+    source.arrived_counts["a"] = 2
     planner = source.planner(MemoryLog(), 1)
     first = next_slice(planner, None)
     assert (first.end, first.behind) == ({"a": 2, "b": 2}, [0])
     source.items["b"].append(3)
-    source.there["b"] = 3
+    source.arrived_counts["b"] = 3
     assert next_slice(planner, first.end).behind == [0]  # though there is nothing to read of it now
-    source.there["a"] = 4
+    source.arrived_counts["a"] = 4
     assert next_slice(planner, {"a": 2, "b": 3}).behind == []
 
 
 # --- up to when it is read ---
 
 
-def test_a_source_that_leaves_nothing_behind_is_read_until_now() -> None:
+def test_a_source_that_is_not_behind_is_read_until_now() -> None:
     planner = Pages(bounded=False, a=[1]).planner(MemoryLog(), 1)
     first = next_slice(planner, None)
     assert planner.read_until_us(7, bool(first.behind)) == 7
@@ -132,7 +132,7 @@ def test_a_source_that_leaves_nothing_behind_is_read_until_now() -> None:
     assert planner.read_until_us(8, False) == 8
 
 
-def test_a_source_that_is_behind_is_read_until_the_least_arrival_of_the_partitions_behind() -> None:
+def test_a_source_that_is_behind_is_read_until_the_least_arrival() -> None:
     source = Pages(a=[1, 2, 3], b=[1, 2, 3], c=[1])
     source.arrivals = {
         ("a", 2): datetime(1970, 1, 1, 0, 0, 40, tzinfo=UTC),
@@ -147,7 +147,7 @@ def test_a_source_that_is_behind_is_read_until_the_least_arrival_of_the_partitio
     assert planner.read_until_us(50_000_000, True) is None
 
 
-def test_without_arrivals_a_source_that_is_behind_cannot_tell() -> None:
+def test_without_arrivals_a_source_that_is_behind_has_no_read_until() -> None:
     class Plain(Pages):
         arrived = PartitionedSource.arrived
 
@@ -157,13 +157,13 @@ def test_without_arrivals_a_source_that_is_behind_cannot_tell() -> None:
 
 
 @pytest.mark.parametrize("arrival", [datetime(2026, 1, 1), "noon", [3]])  # noqa: DTZ001
-def test_an_arrival_that_is_no_point_in_time_is_an_error(arrival: Any) -> None:
+def test_an_arrival_that_is_no_instant_is_an_error(arrival: Any) -> None:
     source = Pages(a=[1, 2, 3])
     source.arrivals = {("a", 2): arrival}
     planner = source.planner(MemoryLog(), 1)
     next_slice(planner, None)
-    said = r"Pages.arrived must return a point in time or None, for partition 'a': .* (is|naive)"
-    with pytest.raises(SourceError, match=said):
+    message = r"Pages.arrived must return a point in time or None, for partition 'a': .* (is|naive)"
+    with pytest.raises(SourceError, match=message):
         planner.read_until_us(7, True)
 
 
@@ -187,19 +187,19 @@ def test_the_partition_furthest_behind_is_read_first() -> None:
     assert fourth.end == {"a": 8, "b": 6}  # 11 µs ahead, and the last step was 169 µs
 
 
-def test_a_partition_that_would_be_caught_up_is_left_out_too_and_is_behind() -> None:
+def test_a_skipped_partition_is_behind_even_if_one_read_would_reach_its_end() -> None:
     source = Pages(bounded=False, a=list(range(100)), b=[1, 2])
     planner = source.planner(MemoryLog(), 1)
     planner.hear({0: 0, 1: 500})
     end = next_slice(planner, {"a": 0, "b": 2}).end
     planner.hear({0: 10, 1: 500})
     source.items["b"].append(3)
-    source.there["b"] = 3
+    source.arrived_counts["b"] = 3
     found = next_slice(planner, end)
     assert (found.end, found.behind) == ({"a": 4, "b": 2}, [0, 1])
 
 
-def test_a_partition_that_is_read_to_its_end_keeps_no_other_from_being_read() -> None:
+def test_a_finished_partition_does_not_hold_back_others() -> None:
     """Its clock may be slow for good, and something new may come of it all the time."""
     source = Pages(bounded=False, a=[1, 2], b=list(range(9)))
     planner = source.planner(MemoryLog(), 1)
@@ -207,11 +207,11 @@ def test_a_partition_that_is_read_to_its_end_keeps_no_other_from_being_read() ->
     first = next_slice(planner, None)
     planner.hear({0: 10, 1: 600})
     source.items["a"].append(3)
-    source.there["a"] = 3
+    source.arrived_counts["a"] = 3
     assert next_slice(planner, first.end).end == {"a": 3, "b": 4}
 
 
-def test_partitions_whose_progress_is_not_known_are_always_read() -> None:
+def test_partitions_of_unknown_progress_are_always_read() -> None:
     planner = Pages(a=list(range(9)), b=list(range(9)), c=list(range(9))).planner(MemoryLog(), 1)
     planner.hear({0: 0, 1: 500})
     first = next_slice(planner, None)
@@ -219,7 +219,7 @@ def test_partitions_whose_progress_is_not_known_are_always_read() -> None:
     assert next_slice(planner, first.end).end == {"a": 4, "b": 2, "c": 4}
 
 
-def test_a_partition_that_stands_still_in_event_time_keeps_no_other_from_being_read() -> None:
+def test_a_partition_without_event_time_progress_does_not_hold_back_others() -> None:
     planner = Pages(a=list(range(9)), b=list(range(9))).planner(MemoryLog(), 1)
     planner.hear({0: 0, 1: 500})
     first = next_slice(planner, None)
@@ -231,7 +231,7 @@ def test_a_partition_that_stands_still_in_event_time_keeps_no_other_from_being_r
     assert next_slice(planner, second.end).end == {"a": 6, "b": 4}
 
 
-def test_a_source_partition_has_the_name_that_the_user_gave() -> None:
+def test_a_source_partition_has_the_given_name() -> None:
     planner = Pages(north=[1], south=[2]).planner(MemoryLog(), 1)
     assert planner.name_of(1) == "partition 1"  # before the first plan
     planner.next(None)
@@ -244,13 +244,15 @@ def test_a_source_partition_has_the_name_that_the_user_gave() -> None:
     st.booleans(),
     st.data(),
 )
-def test_all_is_read_once_in_order_and_behind_is_what_is_left(
+def test_items_are_read_once_in_order_with_exact_behind(
     gaps: list[list[int]], piece: int, bounded: bool, data: st.DataObject
 ) -> None:
     """Timestamps grow by the gaps; items come to partitions while they are read."""
     names = "abcd"[: len(gaps)]
     source = Pages(piece, bounded, **dict(zip(names, gaps, strict=True)))
-    source.there = {name: data.draw(st.integers(0, len(source.items[name]))) for name in names}
+    source.arrived_counts = {
+        name: data.draw(st.integers(0, len(source.items[name]))) for name in names
+    }
     planner = source.planner(MemoryLog(), 1)
     offset: Any = None
     read: dict[str, list[int]] = {name: [] for name in names}
@@ -259,7 +261,7 @@ def test_all_is_read_once_in_order_and_behind_is_what_is_left(
         planner.hear(reached_us)
         found = planner.next(offset)
         at = offset or dict.fromkeys(names, 0)
-        waiting = [name for name in names if at[name] < source.there[name]]
+        waiting = [name for name in names if at[name] < source.arrived_counts[name]]
         assert not waiting or (found is not None and found.splits)
         for split in found.splits if found is not None else ():
             name, start, end = split.what
@@ -269,15 +271,16 @@ def test_all_is_read_once_in_order_and_behind_is_what_is_left(
         if found is not None:
             offset = found.end
             ends = {
-                name: len(source.items[name]) if bounded else source.there[name] for name in names
+                name: len(source.items[name]) if bounded else source.arrived_counts[name]
+                for name in names
             }
             left = [number for number, name in enumerate(names) if offset[name] < ends[name]]
             assert list(found.behind) == left
-        elif all(source.there[name] == len(source.items[name]) for name in names):
+        elif all(source.arrived_counts[name] == len(source.items[name]) for name in names):
             break
         for name in names:
-            source.there[name] = data.draw(
-                st.integers(source.there[name], len(source.items[name]))
+            source.arrived_counts[name] = data.draw(
+                st.integers(source.arrived_counts[name], len(source.items[name]))
                 if found is not None
                 else st.just(len(source.items[name]))
             )

@@ -1,4 +1,4 @@
-"""How items are laid out as named columns."""
+"""Layout of items as named columns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_window_is_laid_out_beside_its_value() -> None:
     }
 
 
-def test_a_window_has_a_timestamp_column_only_when_it_was_asked_for_one() -> None:
+def test_a_window_has_a_timestamp_column_only_if_requested() -> None:
     window = WindowMetadata(7, NOON, ONE, timestamp=ONE)
     assert to_record((window, 3))["timestamp"] == ONE
     assert "timestamp" not in to_record((WindowMetadata(7, NOON, ONE), 3))

@@ -56,7 +56,7 @@ def test_a_function_that_raises_is_an_error_that_names_the_step_and_the_item() -
     assert isinstance(it.value.__cause__, KeyError)
 
 
-def test_it_prints_again_what_is_run_again() -> None:
+def test_a_replayed_epoch_is_printed_again() -> None:
     assert StdOutSink().guarantee is Guarantee.AT_LEAST_ONCE
 
 

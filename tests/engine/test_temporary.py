@@ -1,4 +1,4 @@
-"""The temporary directory of a process, and what a later start removes."""
+"""The temporary directory of a process, and its removal by later starts."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def left_by_the_dead(base: Path, name: str = "flow-123-abcd_123") -> Path:
+def make_leftover(base: Path, name: str = "flow-123-abcd_123") -> Path:
     """Make the directory of a process that is gone: a log without a lock, and files."""
     path = base / name
     (path / "spark" / "blockmgr").mkdir(parents=True)
@@ -93,7 +93,7 @@ def left_by_the_dead(base: Path, name: str = "flow-123-abcd_123") -> Path:
     return path
 
 
-def test_it_is_for_its_owner_alone_and_named_after_the_process(base: Path) -> None:
+def test_the_directory_is_private_and_named_after_the_process(base: Path) -> None:
     directory = process_directory()
     assert directory.path.parent == base
     assert directory.path.name.startswith(f"flow-{os.getpid()}-")
@@ -102,7 +102,7 @@ def test_it_is_for_its_owner_alone_and_named_after_the_process(base: Path) -> No
     assert process_directory() is directory
 
 
-def test_all_that_a_process_makes_lies_in_it_and_goes_with_it(base: Path) -> None:
+def test_files_of_a_process_are_in_the_directory_and_removed_with_it(base: Path) -> None:
     directory = process_directory()
     with temporary_directory("checkpoint-") as scratch:
         made = {Path(scratch), new_directory("code-"), directory.spark}
@@ -112,7 +112,7 @@ def test_all_that_a_process_makes_lies_in_it_and_goes_with_it(base: Path) -> Non
     assert list(base.iterdir()) == []
 
 
-def test_a_log_that_an_error_spoke_of_stays_and_nothing_else(base: Path) -> None:
+def test_only_a_log_that_an_error_names_is_kept(base: Path) -> None:
     log = SparkLog()
     os.write(log.opened(), b"a line\n")
     directory = process_directory()
@@ -125,16 +125,16 @@ def test_a_log_that_an_error_spoke_of_stays_and_nothing_else(base: Path) -> None
     assert directory.log.exists(), "it is locked"
 
 
-def test_a_log_of_a_session_that_was_given_is_not_spoken_of_as_ours(base: Path) -> None:
+def test_the_log_of_a_given_session_is_not_named(base: Path) -> None:
     assert str(SparkLog()) == "where the session that was there writes it"
     assert list(base.iterdir()) == []
 
 
 @pytest.mark.parametrize(("days", "stays"), [(KEPT_DAYS - 1, True), (KEPT_DAYS + 1, False)])
-def test_a_log_that_was_spoken_of_goes_some_days_after_its_last_line(
+def test_a_named_log_is_removed_days_after_its_last_line(
     days: int, stays: bool, base: Path
 ) -> None:
-    path = left_by_the_dead(base)
+    path = make_leftover(base)
     (path / "keep").touch()
     then = time.time() - days * 86_400
     os.utime(path / "spark.log", (then, then))
@@ -144,9 +144,7 @@ def test_a_log_that_was_spoken_of_goes_some_days_after_its_last_line(
     assert left == [path.name + name for name in names]
 
 
-def test_a_start_removes_what_a_killed_process_has_left_and_nothing_of_a_living_one(
-    base: Path, start: Start
-) -> None:
+def test_a_start_removes_files_of_killed_processes_only(base: Path, start: Start) -> None:
     """
     dead    ─ makes a directory ─ killed
     living  ─ makes a directory ────────────────
@@ -161,9 +159,7 @@ def test_a_start_removes_what_a_killed_process_has_left_and_nothing_of_a_living_
     assert (kept / "spark" / "block").read_text() == "a block"
 
 
-def test_what_a_child_of_a_killed_process_uses_stays_until_the_child_ends(
-    base: Path, start: Start
-) -> None:
+def test_files_of_a_child_of_a_killed_process_stay_until_it_ends(base: Path, start: Start) -> None:
     """The child has the log as its output, as a JVM does; it is no child of Python's fork."""
     driver, path = start(DOUBLED)
     time.sleep(0.5)
@@ -173,22 +169,22 @@ def test_what_a_child_of_a_killed_process_uses_stays_until_the_child_ends(
     child = next(
         int(entry.parent.name)
         for entry in Path("/proc").glob("[0-9]*/fd")
-        if entry.parent.name != str(os.getpid()) and has_open(entry, path / "spark.log")
+        if entry.parent.name != str(os.getpid()) and open_files(entry, path / "spark.log")
     )
     os.kill(child, signal.SIGKILL)
     while path.exists():
         remove_leftovers(base)
 
 
-def has_open(descriptors: Path, file: Path) -> bool:
+def open_files(descriptors: Path, file: Path) -> bool:
     try:
         return any(os.readlink(one) == str(file) for one in descriptors.iterdir())
     except OSError:
         return False
 
 
-def test_a_log_that_a_process_has_left_to_its_jvm_says_who_is_alive(base: Path) -> None:
-    path = left_by_the_dead(base)
+def test_an_open_log_shows_that_the_jvm_is_alive(base: Path) -> None:
+    path = make_leftover(base)
     (path / "spark.log").rename(path / "ended.log")
     log = os.open(path / "ended.log", os.O_RDWR)
     assert temporary._lock(log)
@@ -199,16 +195,16 @@ def test_a_log_that_a_process_has_left_to_its_jvm_says_who_is_alive(base: Path) 
     assert list(base.iterdir()) == []
 
 
-def test_nothing_else_is_removed(base: Path, tmp_path: Path) -> None:
-    theirs = left_by_the_dead(tmp_path, "flow-123-elsewher")
+def test_other_files_are_not_removed(base: Path, tmp_path: Path) -> None:
+    theirs = make_leftover(tmp_path, "flow-123-elsewher")
     (base / "flow-123-aaaaaaaa").symlink_to(theirs)
     linked = base / "flow-123-bbbbbbbb"
     linked.mkdir()
     (linked / "spark.log").symlink_to(theirs / "spark.log")
     for name in ("flow-log-abcdefgh", "flow-1-toolong99", "flow-abcdefgh", "spark-1", "flow-1-a b"):
-        left_by_the_dead(base, name)
+        make_leftover(base, name)
     (base / "flow-123-cccccccc").touch()
-    without_log = left_by_the_dead(base, "flow-123-dddddddd")
+    without_log = make_leftover(base, "flow-123-dddddddd")
     (without_log / "spark.log").unlink()
     before = sorted(base.rglob("*"))
     remove_leftovers(base)
@@ -216,10 +212,10 @@ def test_nothing_else_is_removed(base: Path, tmp_path: Path) -> None:
     assert (theirs / "spark" / "blockmgr" / "block").exists()
 
 
-def test_links_in_what_is_removed_are_not_followed(base: Path, tmp_path: Path) -> None:
+def test_links_are_not_followed_on_removal(base: Path, tmp_path: Path) -> None:
     (tmp_path / "checkpoint").mkdir()
     (tmp_path / "checkpoint" / "flow.json").touch()
-    path = left_by_the_dead(base)
+    path = make_leftover(base)
     (path / "link").mkdir()
     for link in (path / "link" / "checkpoint", path / "spark" / "checkpoint", path / "checkpoint"):
         link.symlink_to(tmp_path / "checkpoint", target_is_directory=True)
@@ -229,22 +225,20 @@ def test_links_in_what_is_removed_are_not_followed(base: Path, tmp_path: Path) -
 
 
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="only root can give files away")
-def test_what_is_another_users_stays(base: Path) -> None:
-    path = left_by_the_dead(base)
+def test_directories_of_other_users_are_kept(base: Path) -> None:
+    path = make_leftover(base)
     os.chown(path, 12_345, -1)
     remove_leftovers(base)
     assert (path / "spark" / "blockmgr" / "block").exists()
 
 
-def test_an_empty_directory_is_one_that_was_cut_off(base: Path) -> None:
+def test_an_empty_directory_is_removed(base: Path) -> None:
     (base / "flow-123-abcdefgh").mkdir()
     remove_leftovers(base)
     assert list(base.iterdir()) == []
 
 
-def test_starts_that_make_and_remove_directories_at_once_disturb_nobody(
-    base: Path, tmp_path: Path
-) -> None:
+def test_concurrent_starts_do_not_disturb_each_other(base: Path, tmp_path: Path) -> None:
     stop = threading.Event()
 
     def sweep() -> None:
@@ -256,7 +250,7 @@ def test_starts_that_make_and_remove_directories_at_once_disturb_nobody(
         thread.start()
     try:
         for number in range(200):
-            left_by_the_dead(tmp_path, "left").rename(base / f"flow-{number}-abcdefgh")
+            make_leftover(tmp_path, "left").rename(base / f"flow-{number}-abcdefgh")
             made = ProcessDirectory.make(base)
             (made.spark / "block").touch()
             time.sleep(0.001)
@@ -272,7 +266,7 @@ def test_starts_that_make_and_remove_directories_at_once_disturb_nobody(
     assert list(base.iterdir()) == []
 
 
-def test_a_directory_that_a_start_takes_before_it_is_locked_is_made_again(
+def test_a_directory_removed_before_its_lock_is_made_again(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
@@ -305,14 +299,14 @@ def test_a_directory_that_a_start_takes_before_it_is_locked_is_made_again(
     assert len(made) == 3
 
 
-def test_where_files_have_no_locks_nothing_is_removed_and_a_process_removes_its_own(
+def test_without_file_locks_a_process_removes_only_its_own_directory(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
         raise OSError(37, "No locks available")
 
     monkeypatch.setattr("fcntl.flock", refuse)
-    path = left_by_the_dead(base)
+    path = make_leftover(base)
     directory = process_directory()
     remove_leftovers(base)
     assert (path / "spark" / "blockmgr" / "block").exists()
@@ -320,7 +314,7 @@ def test_where_files_have_no_locks_nothing_is_removed_and_a_process_removes_its_
     assert list(base.iterdir()) == [path]
 
 
-def test_another_is_made_when_somebody_has_tidied_up(base: Path) -> None:
+def test_a_removed_directory_is_made_again(base: Path) -> None:
     first = process_directory()
     first.leave()
     second = process_directory()
@@ -331,7 +325,7 @@ def test_another_is_made_when_somebody_has_tidied_up(base: Path) -> None:
     assert list(second.path.iterdir()) == []
 
 
-def test_a_fork_has_one_of_its_own_and_leaves_its_parents_alone(base: Path) -> None:
+def test_a_fork_has_its_own_directory_and_keeps_its_parents(base: Path) -> None:
     directory = process_directory()
     pid = os.fork()
     if pid == 0:

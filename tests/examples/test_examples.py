@@ -1,4 +1,4 @@
-"""Each example prints what its docstring shows, and does what it says beyond that."""
+"""Output of the examples, compared with their docstrings, and their further behaviour."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import ast
 import re
 import runpy
 import sqlite3
-import textwrap
 from contextlib import closing
 from pathlib import Path
 
@@ -18,17 +17,7 @@ from examples.own_source_and_sink import SqliteSink, TemperatureApi
 from flow import run
 from flow.testing import TestDriver, run_source
 from recovery import RecoveryConfig
-
-EXAMPLES = Path(word_count.__file__).parent
-
-
-def shown_by(name: str) -> list[str]:
-    """The lines that an example's docstring says it prints."""
-    docstring = ast.get_docstring(ast.parse((EXAMPLES / f"{name}.py").read_text())) or ""
-    _, says, after = docstring.partition("\nIt prints")
-    assert says, f"the docstring of {name} does not say what it prints"
-    _, _, block = after.partition(":\n")
-    return textwrap.dedent(block).strip("\n").splitlines()
+from tests.support.examples import EXAMPLES, docstring_output
 
 
 def printed_by(name: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -41,7 +30,7 @@ def printed_by(name: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
 def test_an_example_without_spark_prints_what_its_docstring_shows(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert printed_by(name, capsys) == shown_by(name)
+    assert printed_by(name, capsys) == docstring_output(name)
 
 
 @pytest.mark.spark
@@ -65,7 +54,7 @@ def test_an_example_without_spark_prints_what_its_docstring_shows(
 def test_an_example_on_spark_prints_what_its_docstring_shows_in_any_order(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert sorted(printed_by(name, capsys)) == sorted(shown_by(name))
+    assert sorted(printed_by(name, capsys)) == sorted(docstring_output(name))
 
 
 def test_every_example_is_in_the_index_of_the_folder_and_in_the_readme() -> None:
@@ -77,14 +66,14 @@ def test_every_example_is_in_the_index_of_the_folder_and_in_the_readme() -> None
     assert sorted(linked) == [(name, name) for name in sorted(names)]
 
 
-def test_word_count_takes_words_as_they_are_spoken() -> None:
+def test_word_count_ignores_case_and_punctuation() -> None:
     with TestDriver(word_count.make_flow()) as driver:
         driver.send("lines", ["No, no: NO!", "Yes", ""])
         driver.end()
         assert driver.received("out") == [("no", 3)]
 
 
-def test_orders_and_payments_match_whichever_comes_first() -> None:
+def test_orders_and_payments_match_in_any_order_of_arrival() -> None:
     with TestDriver(orders_and_payments.graph) as driver:
         driver.send("payments", [{"for_order": "A1", "paid": 1}])
         driver.send("orders", [{"order": "A1", "amount": 1}, {"order": "A2", "amount": 2}])
@@ -95,7 +84,7 @@ def test_orders_and_payments_match_whichever_comes_first() -> None:
         assert driver.received("unmatched") == []
 
 
-def test_a_sensor_that_fell_silent_while_the_flow_was_down_is_reported_when_it_goes_on() -> None:
+def test_a_sensor_silent_during_downtime_is_reported_by_the_resumed_flow() -> None:
     """
     12:00 reading, the flow stops · · · 13:00 it goes on
     """
@@ -125,7 +114,7 @@ def test_running_totals_read_each_file_once(
     assert capsys.readouterr().out.splitlines() == ["ann: 1 makes 1", "ann: 1 makes 2"]
 
 
-def test_the_source_of_ones_own_reads_every_page() -> None:
+def test_the_user_written_source_reads_every_page() -> None:
     assert run_source(TemperatureApi(("berlin",), pages_per_epoch=1)) == [
         ("berlin", 21.5),
         ("berlin", 22.0),
@@ -133,7 +122,7 @@ def test_the_source_of_ones_own_reads_every_page() -> None:
     ]
 
 
-def test_the_sink_of_ones_own_writes_an_epoch_that_is_run_again_once(tmp_path: Path) -> None:
+def test_the_user_written_sink_writes_a_replayed_epoch_once(tmp_path: Path) -> None:
     sink = SqliteSink(tmp_path / "temperatures.db")
     sink.open("a run", resuming=False)
     sink.commit(0, [[("berlin", 20.0)]])

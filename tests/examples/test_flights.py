@@ -1,4 +1,4 @@
-"""The flights example agrees with the same rules in pandas, in process and killed on Spark."""
+"""The flights example, compared with pandas: in process, on Spark, and with kills."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LATE = [
 
 
 class Results(NamedTuple):
-    """What the flow gives: a row an hour, the late departures, and rows of longer windows."""
+    """Outputs of the flow: a row an hour, the late departures, and rows of longer windows."""
 
     hours: pd.DataFrame
     late: pd.DataFrame
@@ -67,17 +67,17 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def expected() -> Results:
-    """What must come of all flights."""
+    """Return the expected results of all flights."""
     return by_the_rules()
 
 
 @pytest.fixture(scope="module")
 def some_expected() -> Results:
-    """What must come of the first `SOME` flights that are heard of."""
+    """Return the expected results of the first `SOME` flights to arrive."""
     return by_the_rules(SOME)
 
 
-def by_the_rules(heard: int | None = None) -> Results:
+def by_the_rules(arrivals: int | None = None) -> Results:
     """The flow's rules over the package's own files: a watermark an airport, in landing order."""
     package = flights.find_package()
     flown = pd.read_csv(package / "flights.csv.zip", parse_dates=["time_hour"])
@@ -85,8 +85,8 @@ def by_the_rules(heard: int | None = None) -> Results:
     scheduled = flown.time_hour + flown.minute * MINUTE
     departed = scheduled + flown.dep_delay * MINUTE
     landed = departed + flown.air_time * MINUTE
-    flown = flown.assign(departed=departed, heard=landed.fillna(departed).fillna(scheduled))
-    flown = flown.sort_values("heard", kind="stable")[:heard].dropna(subset="departed")
+    flown = flown.assign(departed=departed, arrival=landed.fillna(departed).fillna(scheduled))
+    flown = flown.sort_values("arrival", kind="stable")[:arrivals].dropna(subset="departed")
     hours, late = hours_by_the_rules(flown, weather)
     # No flight is in the air for twelve hours, so no departure is late for what waits that long.
     return Results(hours, late, days_of(flown), carriers_of(flown), rotations_of(flown))
@@ -150,7 +150,7 @@ def rotations_of(flown: pd.DataFrame) -> pd.DataFrame:
 
 
 def results(rows: dict[str, pd.DataFrame]) -> Results:
-    """What a run gave, in the form of `by_the_rules`."""
+    """Return the results of a run in the form of `by_the_rules`."""
     late = rows["late"]
     instants = {name: pd.to_datetime(late[name]) for name in ("departed_at", "missed_hour")}
     columns = {"late": LATE, **{name: schema.names for name, schema in SCHEMAS.items()}}
@@ -158,8 +158,8 @@ def results(rows: dict[str, pd.DataFrame]) -> Results:
     return Results(**{name: rows[name][columns[name]] for name in Results._fields})
 
 
-def written(out: Path) -> Results:
-    """What a run on Spark wrote."""
+def read_results(out: Path) -> Results:
+    """Read the results that a run on Spark wrote."""
     rows = {name: pd.read_parquet(out / name) for name in SCHEMAS}
     return results({**rows, "late": pd.DataFrame(flights.lines_of(out / "late"))})
 
@@ -177,7 +177,7 @@ def assert_same(got: Results, wanted: Results) -> None:
         )
 
 
-def test_flights_are_heard_of_when_they_land() -> None:
+def test_flights_arrive_when_they_land() -> None:
     """
     New York  9:00   10:00  10:20  10:50  11:10  11:40          19:00
     HNL       departs ·······························  ········ lands
@@ -204,7 +204,7 @@ def test_flights_are_heard_of_when_they_land() -> None:
     ]
 
 
-def test_a_departure_over_the_change_of_the_clocks_is_the_right_instant() -> None:
+def test_a_departure_over_a_change_of_the_clocks_is_the_right_instant() -> None:
     """At 2:00 on 10 March 2013 New York goes over to 3:00; 1:50 and 20 minutes are 3:10."""
     flown = pd.DataFrame(
         {"year": [2013], "month": [3], "day": [10], "hour": [1], "minute": [50]}
@@ -213,7 +213,7 @@ def test_a_departure_over_the_change_of_the_clocks_is_the_right_instant() -> Non
     assert [str(at) for at in departed] == ["2013-03-10 07:10:00+00:00"]
 
 
-def test_data_that_lacks_a_column_is_prepared_anew(
+def test_data_that_lacks_a_column_is_prepared_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     package, data = tmp_path / "package", tmp_path / "data"
@@ -253,7 +253,7 @@ def test_every_output_agrees_with_pandas_exactly(
     assert {step for step, what in driver.stats.counts if what == "late"} == {"hourly"}
 
 
-def test_a_run_that_was_stopped_shows_no_result(
+def test_a_stopped_run_shows_no_result(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stopped = Summary("flights", "streaming", epochs=3, stopped=True)
@@ -274,7 +274,7 @@ class Start(Protocol):
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """What is still running when the test is over is killed, and all that it has started."""
+    """Start the script; kill processes that still run after the test, with their children."""
     started: list[subprocess.Popen[str]] = []
 
     def start(*arguments: str | Path) -> subprocess.Popen[str]:
@@ -305,11 +305,11 @@ def output_of(process: subprocess.Popen[str]) -> list[str]:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.faults
-def test_the_script_runs_to_its_end_once_and_then_shows_the_result_again(
+def test_a_second_start_after_the_end_shows_the_result_again(
     data: Path, expected: Results, tmp_path: Path, start: Start
 ) -> None:
     first = output_of(start("--data", data, "--out", tmp_path))
-    assert_same(written(tmp_path), expected)
+    assert_same(read_results(tmp_path), expected)
     assert first[-1] == (
         "734 departures were heard of too late for their hour, 699 of them to Honolulu: "
         f"{tmp_path / 'late'}"
@@ -317,12 +317,12 @@ def test_the_script_runs_to_its_end_once_and_then_shows_the_result_again(
     again = output_of(start("--data", data, "--out", tmp_path))
     assert again[0] == "Everything is done already; --fresh starts over."
     assert again[1:] == first[first.index("") :]
-    assert_same(written(tmp_path), expected)
+    assert_same(read_results(tmp_path), expected)
 
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_killed_in_the_middle_and_started_again_the_script_gives_the_same_result_and_shows_it_again(
+def test_a_killed_and_restarted_script_gives_the_same_result(
     data: Path, some_expected: Results, tmp_path: Path, start: Start
 ) -> None:
     """
@@ -344,8 +344,8 @@ def test_killed_in_the_middle_and_started_again_the_script_gives_the_same_result
     first.kill()
     again = output_of(start("--data", some, "--out", tmp_path))
     assert [line.partition(":")[0] for line in again[:3]] == ["epoch 1", "epoch 2", "epoch 3"]
-    assert_same(written(tmp_path), some_expected)
+    assert_same(read_results(tmp_path), some_expected)
     shown = output_of(start("--data", some, "--out", tmp_path))
     assert shown[0] == "Everything is done already; --fresh starts over."
     assert shown[1:] == again[again.index("") :]
-    assert_same(written(tmp_path), some_expected)
+    assert_same(read_results(tmp_path), some_expected)

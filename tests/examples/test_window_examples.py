@@ -1,4 +1,4 @@
-"""What the examples of windows do beyond what they print: order, time, and going on later."""
+"""Examples of windows beyond what they print: order, time, and runs that go on later."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from examples.local_days import PARIS
 from flow import Dataflow
 from flow.operators.edges import Input, Output
 from flow.testing import TestDriver, run_source
-from tests.examples.test_examples import shown_by
+from tests.support.examples import docstring_output
 
 
 def lines_of(flow: Dataflow, driver: TestDriver) -> list[str]:
-    """What the outputs to the screen have been given so far, in no particular order."""
+    """Return the lines that the outputs to the screen have received, in no particular order."""
     sinks = {
         step.step_id: step.operator.sink for step in flow.steps if isinstance(step.operator, Output)
     }
@@ -39,7 +39,7 @@ def lines_of(flow: Dataflow, driver: TestDriver) -> list[str]:
     ]
 
 
-def played(flow: Dataflow) -> list[str]:
+def lines_in_process(flow: Dataflow) -> list[str]:
     """The lines that a flow gives of its own sources, in this process, in one epoch."""
     sources = {
         step.step_id: step.operator.source
@@ -63,16 +63,16 @@ def played(flow: Dataflow) -> list[str]:
         local_days,
     ],
 )
-def test_in_process_an_example_says_what_its_docstring_shows(example: Any) -> None:
+def test_an_example_in_process_prints_what_its_docstring_shows(example: Any) -> None:
     name = example.__name__.rpartition(".")[2]
-    assert sorted(played(example.graph)) == sorted(shown_by(name))
+    assert sorted(lines_in_process(example.graph)) == sorted(docstring_output(name))
 
 
 def crossing(at: str, plate: str) -> dict[str, Any]:
     return {"at": f"2024-05-01T{at}Z", "light": "bridge", "plate": plate, "passengers": 1}
 
 
-def test_an_hour_stays_open_until_the_light_has_seen_ten_past() -> None:
+def test_an_hour_stays_open_until_ten_past() -> None:
     """
     8:00          9:00       9:10
      |·············|··········|
@@ -98,7 +98,7 @@ def test_an_hour_stays_open_until_the_light_has_seen_ten_past() -> None:
     )
 
 
-def test_the_tumbling_mean_is_told_at_once_and_the_others_as_the_watermark_passes() -> None:
+def test_the_tumbling_mean_is_emitted_at_once_and_others_at_their_close() -> None:
     """
     12:00       12:05       12:10       12:15       12:20
       |···········|···········|···········|···········|
@@ -119,7 +119,7 @@ def test_the_tumbling_mean_is_told_at_once_and_the_others_as_the_watermark_passe
     ]
 
 
-def test_a_customer_who_has_bought_two_things_is_heard_of_with_the_third() -> None:
+def test_a_customer_is_reported_with_the_third_purchase() -> None:
     flow = last_three_purchases.graph
     driver = TestDriver(flow)
     driver.send("purchases", [{"customer": "bob", "item": x, "price": 9} for x in ("desk", "bin")])
@@ -135,17 +135,17 @@ def test_clicks_in_any_order_make_the_same_visit(order: tuple[str, ...]) -> None
     driver = TestDriver(visits.graph)
     for at in order:
         driver.send("clicks", [{"at": f"2024-05-01T{at}:00Z", "user": "ann", "page": at}])
-    told: dict[int, Any] = {}
+    results: dict[int, Any] = {}
     for _, (visit, news) in driver.received("updates"):
         if isinstance(news, win.Retracted):
-            assert told.pop(visit.window_id) == news.value
+            assert results.pop(visit.window_id) == news.value
         else:
-            told[visit.window_id] = news
-    assert list(told.values()) == [{"clicks": 3, "page": "09:50"}]
+            results[visit.window_id] = news
+    assert list(results.values()) == [{"clicks": 3, "page": "09:50"}]
     driver.end()
     ((_, visit),) = driver.received("over")
     assert visits.span_of(visit) == "09:00-09:50"
-    assert visit.window_id in told
+    assert visit.window_id in results
 
 
 def view(at: str) -> dict[str, str]:
@@ -156,7 +156,7 @@ def click(at: str, button: str) -> dict[str, str]:
     return {"at": f"2024-05-01T{at}:00Z", "view": "v", "button": button}
 
 
-def test_a_view_finds_its_first_click_whatever_comes_first() -> None:
+def test_a_view_finds_its_first_click_in_any_order_of_arrival() -> None:
     flow = views_and_clicks.graph
     driver = TestDriver(flow)
     driver.send("clicks", [click("09:12", "share"), click("09:05", "buy")])
@@ -165,7 +165,7 @@ def test_a_view_finds_its_first_click_whatever_comes_first() -> None:
     assert lines_of(flow, driver) == ["v: lamps, 'buy' after 300 seconds"]
 
 
-def test_a_view_that_nobody_clicks_is_told_and_forgotten() -> None:
+def test_a_view_without_a_click_is_reported_and_discarded() -> None:
     """
     now        9:00    9:15    9:25    9:26    10:14    10:15
     watermark  8:45    9:00    9:10    9:11
@@ -186,7 +186,7 @@ def test_a_view_that_nobody_clicks_is_told_and_forgotten() -> None:
     assert driver.stats.gauges["match", "keys"] == 0
 
 
-def test_both_hours_between_two_and_three_belong_to_the_long_day() -> None:
+def test_both_hours_from_two_to_three_belong_to_the_long_day() -> None:
     """
     Paris   Sun 27 October      2:30   2:30            23:59:59  Mon 28 October
             |·····················A······B·················C·····|D
@@ -209,22 +209,22 @@ def test_both_hours_between_two_and_three_belong_to_the_long_day() -> None:
     ]
 
 
-def test_a_batch_is_posted_when_it_is_full_and_what_is_left_at_the_end() -> None:
-    with batches_for_an_api.serving() as (url, taken):
+def test_a_batch_is_posted_when_full_and_the_rest_at_the_end() -> None:
+    with batches_for_an_api.serving() as (url, posts):
         driver = TestDriver(batches_for_an_api.make_flow(url))
         driver.send("events", [{"customer": "ann", "event": str(n)} for n in range(4)])
         driver.advance("365d")
-        assert taken == {"ann-0": ["0", "1", "2"]}
+        assert posts == {"ann-0": ["0", "1", "2"]}
         driver.end()
-        assert taken == {"ann-0": ["0", "1", "2"], "ann-1": ["3"]}
+        assert posts == {"ann-0": ["0", "1", "2"], "ann-1": ["3"]}
 
 
-def test_what_the_api_refuses_is_kept_to_be_posted_again() -> None:
-    with batches_for_an_api.serving() as (url, taken):
+def test_a_refused_batch_is_kept_and_posted_again() -> None:
+    with batches_for_an_api.serving() as (url, posts):
         driver = TestDriver(batches_for_an_api.make_flow(url))
         driver.send("events", [{"customer": "bob", "event": str(n)} for n in range(3)])
         (refused,) = driver.received("refused")
-        assert taken == {}
+        assert posts == {}
     customer, (_, events) = refused.item
     assert (customer, [event["event"] for event in events]) == ("bob", ["0", "1", "2"])
     assert "404" in str(refused.exception)
@@ -234,7 +234,7 @@ def sale(at: str, amount: int) -> dict[str, Any]:
     return {"at": f"{at}:00Z", "shop": "north", "amount": amount}
 
 
-def test_a_till_with_a_wrong_clock_makes_no_other_sale_late(tmp_path: Path) -> None:
+def test_a_till_with_a_wrong_clock_does_not_make_other_sales_late(tmp_path: Path) -> None:
     driver = TestDriver(dead_letters.make_flow(tmp_path), now="2024-05-01T09:10:00Z")
     driver.send("sales", [sale("2024-05-01T10:11", 1), sale("2024-05-01T09:10", 2)])
     driver.end()

@@ -1,4 +1,4 @@
-"""Runs the shop in a process of its own, to be killed: ``python -m tests.faults.child HOME``."""
+"""A run of the shop in a process to be killed: ``python -m tests.faults.child HOME``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A flow of many small epochs that are all alike, run in a process of its own.
+"""A flow of many small and equal epochs, run in a process of its own.
 
 ``python -m tests.faults.clockwork HOME --epochs N``: each epoch is a minute of event time, with a
 value of each of a few keys. Windows close all the time, so that state stays as large as it is.

@@ -1,4 +1,4 @@
-"""The shop as it is when nothing goes wrong, and shops in which something will."""
+"""A reference run of the shop, and shops for runs with faults."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALIKE = ("--now", STANDING, "--no-drain")
 
 @dataclass(frozen=True)
 class Golden:
-    """What comes of a run that is left alone, its windows left open."""
+    """Results and state of a run without faults, whose windows stay open."""
 
     results: Results
     state: dict[tuple[str, str], Any]

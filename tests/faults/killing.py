@@ -1,4 +1,4 @@
-"""Killing runs at random moments until the shop is done, and noting where the kills fell."""
+"""Kills of runs at random moments until the shop is done, with counts of their phases."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class ToolKill:
 
 @dataclass
 class Tally:
-    """What was seen of many kills."""
+    """Counts of kills, of runs and of tools."""
 
     kills: list[Kill] = field(default_factory=list)
     tool_kills: list[ToolKill] = field(default_factory=list)

@@ -40,11 +40,11 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Size:
-    """How much there is to do.
+    """Size of the shop's input.
 
     Attributes:
-        hours: how many hours of visits and orders there are.
-        epochs: about how many epochs they are read in.
+        hours: the hours of visits and orders.
+        epochs: the approximate number of epochs that read them.
     """
 
     hours: float = 20
@@ -54,8 +54,11 @@ class Size:
 def write_inputs(home: Path, size: Size, seed: int = 1) -> None:
     """Write what the shop's users did, in the order in which it is heard of: nearly in time."""
     rng = random.Random(seed)
-    heard = {"clicks": _heard(rng, _clicks(rng, size)), "orders": _heard(rng, _orders(rng, size))}
-    for name, records in heard.items():
+    records_by_input = {
+        "clicks": _by_arrival(rng, _clicks(rng, size)),
+        "orders": _by_arrival(rng, _orders(rng, size)),
+    }
+    for name, records in records_by_input.items():
         _write_files(home / name, [{**record, "n": n} for n, record in enumerate(records)])
 
 
@@ -75,7 +78,7 @@ def _orders(rng: random.Random, size: Size) -> Iterator[tuple[float, Record]]:
         yield rng.random() * size.hours * 60, {"user": user, "amount": rng.randint(1, 99)}
 
 
-def _heard(rng: random.Random, events: Iterator[tuple[float, Record]]) -> list[Record]:
+def _by_arrival(rng: random.Random, events: Iterator[tuple[float, Record]]) -> list[Record]:
     """Records with their time, each heard of up to four minutes after it happened."""
     timed = sorted(
         ((minute + 4 * rng.random(), minute, record) for minute, record in events),
@@ -201,12 +204,12 @@ def _who(user: str) -> Record:
 
 
 def late_of(item: Any) -> Record:
-    """What came too late, as a record."""
+    """Return the record of a late value."""
     key, late = item
     windows = [window.window_id for window in late.windows]
     by = late.late_by.total_seconds()
-    said = {"late_by": by, "windows": windows, "side": late.side, "reason": late.reason.value}
-    return {"what": "late", "key": key, "value": late.value, **said}
+    details = {"late_by": by, "windows": windows, "side": late.side, "reason": late.reason.value}
+    return {"what": "late", "key": key, "value": late.value, **details}
 
 
 def pair_of(item: Any) -> Record:
@@ -216,7 +219,7 @@ def pair_of(item: Any) -> Record:
 
 
 def value_of(item: Any) -> Any:
-    """What goes by the key."""
+    """Return the value of a pair."""
     return item[1]
 
 

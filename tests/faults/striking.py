@@ -1,4 +1,4 @@
-"""Faults that strike from within a flow: at a named point, whoever is in charge there dies."""
+"""Faults within a flow: at a named point, a process of the run dies or an exception is raised."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Whom(Enum):
 
 
 class Struck(Exception):
-    """What a fault raises."""
+    """Exception that a fault raises."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Fault:
             _DO[self.whom](self)
 
     def _marked(self) -> bool:
-        """Whether this is one of the times; a note is made of it."""
+        """Return True if the fault has not struck `times` times yet, and mark one more strike."""
         for number in range(self.times):
             try:
                 (self.marks / f"struck-{number}").touch(exist_ok=False)

@@ -1,4 +1,4 @@
-"""Kills reach a child's own processes only, even when other processes have its numbers."""
+"""Kills of a child's own processes, also where other processes have their ids."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.faults import Child, Victims
 SLEEPS = [sys.executable, "-c", "import subprocess; subprocess.run(['sleep', '100'])"]
 
 
-def test_all_that_a_child_has_started_is_killed_with_it(tmp_path: Path) -> None:
+def test_processes_of_a_child_are_killed_with_it(tmp_path: Path) -> None:
     child = Child.start(SLEEPS, tmp_path)
     child.wait_for(lambda: len(child.members()) == 2)
     assert sorted(line.split()[0] for line in child.members().values()) == sorted(
@@ -23,7 +23,7 @@ def test_all_that_a_child_has_started_is_killed_with_it(tmp_path: Path) -> None:
     assert child.members() == {}
 
 
-def test_a_session_with_the_number_of_one_that_has_ended_is_left_alone(tmp_path: Path) -> None:
+def test_a_session_that_reuses_the_id_of_an_ended_one_is_not_killed(tmp_path: Path) -> None:
     other = subprocess.Popen(["sleep", "100"], start_new_session=True)
     try:
         ended = Child(other, tmp_path / "log", "the token of a child that has ended")

@@ -1,4 +1,4 @@
-"""The machine's clock is set back, or forward, between runs and within one."""
+"""Steps of the machine's clock, back and forward, between runs and within a run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ A_DAY_ON = "2024-05-02T12:00:00Z"
 A_DAY_ON_US = 24 * HOUR_US
 
 
-class Clocked(StatefulLogic[Any, Any, None]):
+class TimeRecorder(StatefulLogic[Any, Any, None]):
     """Emits each value with the epoch's system time and downtime, since noon."""
 
     def __init__(self, state: None) -> None:
@@ -51,7 +51,7 @@ def reading(n: int, at: str) -> Any:
 #  item         11:58      11:57          11:59                   11:56
 #  watermark    11:53      11:53          11:54                   11:54
 @pytest.mark.spark
-def test_between_runs_now_never_goes_back_and_a_step_forward_makes_nothing_late(
+def test_between_runs_system_time_never_goes_back_and_a_step_forward_makes_nothing_late(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     items = [
@@ -60,29 +60,29 @@ def test_between_runs_now_never_goes_back_and_a_step_forward_makes_nothing_late(
         *(reading(3, "11:59"), EOF()),
         *(reading(4, "11:56"), EOF()),
     ]
-    seen: dict[str, list[Any]] = {name: [] for name in ("clocked", "late", "system", "event")}
+    outputs: dict[str, list[Any]] = {name: [] for name in ("clocked", "late", "system", "event")}
     flow = Dataflow("clocks")
     s = op.input("in", flow, TestingSource(items))
     event = win.collect_window("event", s, EventClock("at", "5m"), TumblingWindower("1h"))
     system = win.collect_window("system", s, SystemClock(), TumblingWindower("30m"))
-    streams = (op.stateful("clocked", s, Clocked), event.late, system.down, event.down)
-    for name, stream in zip(seen, streams, strict=True):
-        op.output(f"{name}_out", stream, TestingSink(seen[name]))
+    streams = (op.stateful("clocked", s, TimeRecorder), event.late, system.down, event.down)
+    for name, stream in zip(outputs, streams, strict=True):
+        op.output(f"{name}_out", stream, TestingSink(outputs[name]))
 
     def go_on(now: str) -> tuple[list[Any], list[Any]]:
         """One run; what was emitted: the times of its items, and system windows."""
-        for items in seen.values():
+        for items in outputs.values():
             items.clear()
         recovery = RecoveryConfig(tmp_path / "checkpoint")
         options: dict[str, Any] = {"shards": 2, "partitions": 1, "drain": False}
         run(flow, spark=spark, recovery=recovery, system_time=now, **options)
-        assert seen["late"] == []
-        assert seen["event"] == []
+        assert outputs["late"] == []
+        assert outputs["event"] == []
         windows = [
             (f"{window.open_time:%d %H:%M}", [value["n"] for value in values])
-            for _, (window, values) in seen["system"]
+            for _, (window, values) in outputs["system"]
         ]
-        return [clocked for _, clocked in seen["clocked"]], windows
+        return [clocked for _, clocked in outputs["clocked"]], windows
 
     assert go_on(NOON) == ([(1, 0, 0)], [])
     assert go_on(AN_HOUR_BACK) == ([(2, 0, 0)], [])
@@ -100,7 +100,7 @@ class Drip(Planner):
         return False
 
 
-def test_within_a_run_time_stands_still_until_a_clock_that_was_set_back_has_caught_up() -> None:
+def test_within_a_run_system_time_stands_still_until_a_clock_set_back_catches_up() -> None:
     """
     clock  12:00  13:00  12:00  12:30  13:10  13:10 a day on
     now    12:00  13:00  13:00  13:00  13:10  13:10 a day on
@@ -108,11 +108,11 @@ def test_within_a_run_time_stands_still_until_a_clock_that_was_set_back_has_caug
     clock = [0, 60, 0, 30, 70, 70 + 24 * 60]
     minutes = iter([0, *clock])
     feed = Feed({"in": Drip()}, system_time=lambda: next(minutes) * 60_000_000)
-    offset, seen = EpochOffset(), []
+    offset, outputs = EpochOffset(), []
     next(minutes)  # a run that goes on from nowhere does not ask when it started
     for _ in clock:
         offset = feed.next(offset)
         assert offset.control is not None
-        seen.append(timedelta(microseconds=offset.control.moment.now_us) / timedelta(minutes=1))
+        outputs.append(timedelta(microseconds=offset.control.moment.now_us) / timedelta(minutes=1))
         assert offset.control.moment.downtime_us == 0
-    assert seen == [0, 60, 60, 60, 70, 70 + 24 * 60]
+    assert outputs == [0, 60, 60, 60, 70, 70 + 24 * 60]

@@ -1,10 +1,9 @@
-"""User functions and sinks that fail, some of the time or always, and a source that stalls."""
+"""User functions and sinks that fail now and then or always, and a source that stalls."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,13 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, EpochReport, FlowError, StepError, run
 from flow.connectors.files import JsonLinesSink
-from flow.connectors.source import Batch, Json, Planner, Slice, Source, SourceLog, Split
 from flow.testing import TestingSink, TestingSource
 from flow_windowing import SystemClock, TumblingWindower
 from recovery import RecoveryConfig
 from tests.faults.conftest import Golden
 from tests.faults.striking import Fault, Struck, Whom
 from tests.support.faults import Shop, assert_same
+from tests.support.stalling import PlannerCalls, StallingSource
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 EPOCH = 4
@@ -29,7 +28,7 @@ EPOCH = 4
 
 @pytest.mark.faults
 @pytest.mark.parametrize(
-    ("point", "at", "step", "seen"),
+    ("point", "at", "step", "committed"),
     [
         ("plan", EPOCH, "clicks", set()),
         ("read", EPOCH, "clicks", set()),
@@ -44,11 +43,11 @@ EPOCH = 4
         ("after commit log", EPOCH, "write_log", {"hours", "log"}),
     ],
 )
-def test_what_fails_twice_and_then_works_stops_runs_and_changes_nothing(
+def test_a_fault_that_strikes_twice_stops_runs_and_changes_no_result(
     point: str,
     at: int,
     step: str,
-    seen: set[str],
+    committed: set[str],
     shop: Shop,
     golden: Golden,
     spark: SparkSession,
@@ -61,7 +60,7 @@ def test_what_fails_twice_and_then_works_stops_runs_and_changes_nothing(
         assert isinstance(error.__cause__, Struck)
         # What one sink has committed of the epoch shows until the epoch is done again.
         shown = {path.parent.name for path in shop.home.glob(f"out/*/epoch={EPOCH:08d}-*")}
-        assert shown == seen
+        assert shown == committed
         assert shop.logged("commits") == EPOCH - 1
     assert 1 <= failures <= 2, "twice in one run, where two tasks come to the same place"
     assert_same(shop.results(), golden.results)
@@ -90,7 +89,7 @@ def count(number: int | None, value: float) -> tuple[int, dict[str, float]]:
     return (number or 0) + 1, {"n": (number or 0) + 1, "value": value}
 
 
-def test_what_always_fails_stops_every_run_at_the_same_epoch_until_it_is_mended(
+def test_a_permanent_failure_stops_every_run_at_the_same_epoch_until_it_is_fixed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """
@@ -127,52 +126,13 @@ def test_what_always_fails_stops_every_run_at_the_same_epoch_until_it_is_mended(
     ]
 
 
-@dataclass
-class Asked:
-    """What was asked of a stalling planner."""
-
-    times: int = 0
-
-
-@dataclass(frozen=True)
-class StallingSource(Source[Any]):
-    """Gives one item, and then for a long time says that there is nothing now."""
-
-    seconds: float
-    asked: Asked = field(default_factory=Asked)
-    bounded = False
-
-    def planner(self, log: SourceLog, parallelism: int) -> Planner:
-        return _StallingPlanner(self)
-
-    def read(self, split: Split) -> Iterator[Batch]:
-        yield [("a", 1)]
-
-
-class _StallingPlanner(Planner):
-    def __init__(self, source: StallingSource) -> None:
-        self._source = source
-        self._until: float | None = None
-
-    def next(self, start: Json | None) -> Slice | None:
-        if start is None:
-            return Slice(1, [Split("first")])
-        self._source.asked.times += 1
-        return None
-
-    def finished(self, start: Json | None) -> bool:
-        if self._until is None:
-            self._until = time.monotonic() + self._source.seconds
-        return time.monotonic() >= self._until
-
-
-def test_while_a_source_stalls_windows_close_by_system_time_and_nothing_spins(
+def test_windows_close_by_system_time_without_busy_waiting_while_a_source_stalls(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    seconds, asked = 8.0, Asked()
+    seconds, calls = 8.0, PlannerCalls()
     closed: list[Any] = []
     flow = Dataflow("stalled")
-    s = op.input("in", flow, StallingSource(seconds, asked))
+    s = op.input("in", flow, StallingSource(seconds, calls))
     windows = win.collect_window("windows", s, SystemClock(), TumblingWindower("1s"))
     op.output("closed", windows.closed, TestingSink(closed))
     before: list[int] = []
@@ -190,5 +150,5 @@ def test_while_a_source_stalls_windows_close_by_system_time_and_nothing_spins(
     assert len(closed) == 1
     # The item, the close, and the end; a window that closes late by a heartbeat makes one more.
     assert summary.epochs <= 4
-    assert asked.times <= seconds / 0.04
+    assert calls.next_calls <= seconds / 0.04
     assert busy < seconds / 2

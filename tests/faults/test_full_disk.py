@@ -1,4 +1,4 @@
-"""A disk that is full: the error says so and where, and with room again the flow goes on."""
+"""Full disks: errors that name the disk, and recovery once there is room."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def fill(disk: Path, leave: int) -> Path:
 
 
 @pytest.mark.parametrize("leave", [0, 8_192, 65_536, 200_000])
-def test_a_checkpoint_on_a_full_disk_is_an_error_that_says_where_and_the_run_goes_on_with_room(
+def test_a_full_disk_of_the_checkpoint_is_named_and_the_run_resumes_with_space(
     leave: int, small_disk: Path, shop: Shop, golden: Golden, spark: SparkSession
 ) -> None:
     (small_disk / "checkpoint").mkdir()
@@ -66,7 +66,7 @@ def test_a_checkpoint_on_a_full_disk_is_an_error_that_says_where_and_the_run_goe
     assert shop.state(spark) == golden.state
 
 
-def test_an_output_on_a_full_disk_is_an_error_that_says_where_and_the_run_goes_on_with_room(
+def test_a_full_disk_of_an_output_is_named_and_the_run_resumes_with_space(
     small_disk: Path, shop: Shop, golden: Golden, spark: SparkSession
 ) -> None:
     (shop.home / "out").symlink_to(small_disk)
@@ -82,9 +82,9 @@ def test_an_output_on_a_full_disk_is_an_error_that_says_where_and_the_run_goes_o
 
 
 @pytest.fixture(scope="module")
-def grown(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def expected_lines(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The results of the growing flow when it is left alone."""
-    home = tmp_path_factory.mktemp("grown")
+    home = tmp_path_factory.mktemp("expected_lines")
     run_growing(home / "checkpoint", home / "out", spark=spark)
     return written(home / "out")
 
@@ -99,8 +99,8 @@ def resize(disk: Path, size: str) -> None:
 
 
 @pytest.mark.parametrize("size", ["1200k", "1700k", "2m", "2500k", "4m", "6m"])
-def test_state_that_outgrows_the_disk_of_the_checkpoint_says_so_whichever_epoch_it_is(
-    size: str, small_disk: Path, tmp_path: Path, grown: list[str], spark: SparkSession
+def test_state_that_outgrows_its_disk_is_reported_in_any_epoch(
+    size: str, small_disk: Path, tmp_path: Path, expected_lines: list[str], spark: SparkSession
 ) -> None:
     resize(small_disk, size)
     checkpoint, out = small_disk / "checkpoint", tmp_path / "out"
@@ -113,12 +113,12 @@ def test_state_that_outgrows_the_disk_of_the_checkpoint_says_so_whichever_epoch_
     assert "spark.local.dir" not in message, "the other disk has room"
     resize(small_disk, "64m")
     run_growing(checkpoint, out, spark=spark)
-    assert written(out) == grown
+    assert written(out) == expected_lines
 
 
 @pytest.mark.parametrize("size", ["1m", "3m", "5m"])
-def test_a_full_disk_of_sparks_own_files_is_one_short_error_on_the_terminal(
-    size: str, small_disk: Path, tmp_path: Path, grown: list[str], spark: SparkSession
+def test_a_full_disk_of_sparks_files_is_one_short_error(
+    size: str, small_disk: Path, tmp_path: Path, expected_lines: list[str], spark: SparkSession
 ) -> None:
     resize(small_disk, size)
     command = [sys.executable, "-m", "flow.run", "tests.faults.growing:flow", "--quiet"]
@@ -136,4 +136,4 @@ def test_a_full_disk_of_sparks_own_files_is_one_short_error_on_the_terminal(
     assert place in message
     assert "make room there, or set spark.local.dir to another disk" in message
     run_growing(tmp_path / "checkpoint", out, spark=spark)
-    assert written(out) == grown
+    assert written(out) == expected_lines

@@ -15,37 +15,19 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-import flow.operators as op
-from flow import CheckpointError, Dataflow, EngineError, EpochReport, SinkError, run
+from flow import CheckpointError, EngineError, EpochReport, SinkError, run
 from flow.connectors.files import JsonLinesSink
 from flow.connectors.sql import SqliteSink
 from flow.engine.spark.session.jvm import SESSION_STOPPED
 from flow.testing import TestingSource
 from recovery import RecoveryConfig
-from tests.faults.test_failures import StallingSource
+from tests.support.counting import counting_flow
 from tests.support.faults import PROJECT
+from tests.support.stalling import StallingSource
 
 pytestmark = pytest.mark.spark
 AT = 1
 """The epoch in which something is removed."""
-
-
-def count(number: int | None, _: Any) -> tuple[int, int]:
-    return (number or 0) + 1, (number or 0) + 1
-
-
-def record(pair: tuple[str, int]) -> dict[str, Any]:
-    return {"key": pair[0], "n": pair[1]}
-
-
-def counting(source: Any, sink: Any, before: Callable[[Any], Any] | None = None) -> Dataflow:
-    """Counts items by key, once a function of them has been called."""
-    flow = Dataflow("counting")
-    items = op.input("in", flow, source)
-    items = items if before is None else op.map("before", items, before)
-    counted = op.stateful_map("count", items, count)
-    op.output("out", op.map("record", counted, record), sink)
-    return flow
 
 
 def run_with(home: Path, spark: SparkSession, sink: Any, remove: Callable[[], None]) -> None:
@@ -61,7 +43,7 @@ def run_with(home: Path, spark: SparkSession, sink: Any, remove: Callable[[], No
     recovery = RecoveryConfig(home / "checkpoint")
     options: dict[str, Any] = {"shards": 2, "partitions": 1, "on_epoch": report}
     try:
-        run(counting(source, sink), spark=spark, recovery=recovery, **options)
+        run(counting_flow(source, sink), spark=spark, recovery=recovery, **options)
     finally:
         assert done == [0, AT]
 
@@ -79,7 +61,7 @@ CHECKPOINT_GONE = r"^checkpoint .*/checkpoint was removed while the flow ran on 
         ("lock.json", r"/checkpoint/lock\.json was removed while this run held it: another run"),
     ],
 )
-def test_a_checkpoint_that_is_removed_ends_the_run_before_it_commits_another_epoch(
+def test_a_removed_checkpoint_ends_the_run_before_the_next_commit(
     name: str, problem: str, tmp_path: Path, spark: SparkSession
 ) -> None:
     def remove() -> None:
@@ -102,7 +84,7 @@ def remove_when_there(path: Path) -> None:
     path.unlink()
 
 
-def test_a_checkpoint_that_is_removed_while_nothing_happens_ends_the_run_within_seconds(
+def test_a_removed_checkpoint_ends_an_idle_run_within_seconds(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     removed: list[float] = []
@@ -112,7 +94,7 @@ def test_a_checkpoint_that_is_removed_while_nothing_happens_ends_the_run_within_
             removed.append(time.monotonic())
             threading.Timer(0.5, shutil.rmtree, [tmp_path / "checkpoint"]).start()
 
-    flow = counting(StallingSource(60), JsonLinesSink(tmp_path / "out"))
+    flow = counting_flow(StallingSource(60), JsonLinesSink(tmp_path / "out"))
     recovery = RecoveryConfig(tmp_path / "checkpoint")
     options: dict[str, Any] = {"shards": 2, "partitions": 1, "on_epoch": remove}
     with pytest.raises(CheckpointError, match=CHECKPOINT_GONE):
@@ -129,7 +111,7 @@ def table(home: Path) -> Any:
 
 
 @pytest.mark.parametrize("sink", [files, table])
-def test_an_output_that_is_removed_is_an_error_at_the_next_commit(
+def test_a_removed_output_is_an_error_at_the_next_commit(
     sink: Callable[[Path], Any], tmp_path: Path, spark: SparkSession
 ) -> None:
     def remove() -> None:
@@ -141,9 +123,7 @@ def test_an_output_that_is_removed_is_an_error_at_the_next_commit(
     assert not list(tmp_path.glob("out/epoch=*"))
 
 
-def test_a_query_that_others_stop_is_no_run_that_came_to_its_end(
-    tmp_path: Path, spark: SparkSession
-) -> None:
+def test_a_query_stopped_by_others_is_an_error(tmp_path: Path, spark: SparkSession) -> None:
     def stop() -> None:
         (query,) = spark.streams.active
         threading.Thread(target=query.stop).start()
@@ -161,8 +141,8 @@ from flow.connectors.files import JsonLinesSink
 from flow.engine.spark.session.session import SparkSettings, make_session
 from flow.testing import TestingSource
 from recovery import RecoveryConfig
-from tests.faults.test_failures import StallingSource
-from tests.faults.test_ground_removed import counting
+from tests.support.counting import counting_flow
+from tests.support.stalling import StallingSource
 
 home, how, engine, when = Path(sys.argv[1]), *sys.argv[2:]
 spark = make_session("stopped", SparkSettings("local[2]"))
@@ -192,7 +172,7 @@ def report(done):
 
 items = [("a", n) for n in range(60)]
 source = StallingSource(60) if when == "idle" else TestingSource(items, batch_size=30)
-flow = counting(source, JsonLinesSink(home / "out"), None if when == "idle" else slow)
+flow = counting_flow(source, JsonLinesSink(home / "out"), None if when == "idle" else slow)
 if when != "idle":
     threading.Thread(target=watch, daemon=True).start()
 options = {} if engine == "batch" else {"recovery": RecoveryConfig(home / "checkpoint")}
@@ -215,7 +195,7 @@ except FlowError as error:
         ("session", "batch", "amid an epoch"),
     ],
 )
-def test_a_session_that_its_owner_stops_ends_the_run_soon_with_an_error_and_no_trace(
+def test_a_stopped_session_ends_the_run_soon_with_an_error_without_a_trace(
     how: str, engine: str, when: str, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-c", CHILD, str(tmp_path), how, engine, when]

@@ -1,4 +1,4 @@
-"""A checkpoint, and what a run takes of the machine, do not grow with the epochs that are done.
+"""Size of a checkpoint and resources of a run over thousands of epochs: both stay bounded.
 
 The long run does 5 000 epochs, which take half an hour on two cores of their own; with
 ``FLOW_STEADY_EPOCHS=500`` in the environment it takes minutes. ``-s`` shows all figures.
@@ -83,7 +83,7 @@ def versions(home: Path) -> list[int]:
 #  epochs      25     50     75    100
 #  snapshots    1     26     51     76    in a run's first epoch, where the last is 20 epochs back
 @pytest.mark.timeout(4 * 600 + 60)
-def test_runs_too_short_for_sparks_maintenance_leave_no_more_and_more_files(
+def test_short_runs_do_not_accumulate_files(
     tmp_path: Path, temporary: Path, watched: Callable[[Child], Child]
 ) -> None:
     keep, of_a_run, runs = 5, 25, 4
@@ -97,7 +97,7 @@ def test_runs_too_short_for_sparks_maintenance_leave_no_more_and_more_files(
 
 
 @pytest.mark.timeout(SECONDS)
-def test_thousands_of_epochs_leave_everything_as_large_as_it_was(
+def test_thousands_of_epochs_do_not_grow_the_footprint(
     tmp_path: Path, temporary: Path, watched: Callable[[Child], Child]
 ) -> None:
     child = watched(start(tmp_path, temporary, EPOCHS, KEEP))
@@ -122,9 +122,9 @@ def most_in_five_seconds(samples: list[tuple[int, Footprint]]) -> int:
 def assert_flat(samples: list[tuple[int, Footprint]]) -> None:
     """Nothing grows by more than it may; tells of all that does."""
     epochs = [epoch for epoch, _ in samples]
-    grown = {
+    growths = {
         name: growth(epochs, [figures[name] for _, figures in samples]) for name in MOST_GROWTH
     }
-    print(json.dumps(grown))  # noqa: T201  (shown by -s)
-    too_much = {name: by for name, by in grown.items() if by > MOST_GROWTH[name]}
+    print(json.dumps(growths))  # noqa: T201  (shown by -s)
+    too_much = {name: by for name, by in growths.items() if by > MOST_GROWTH[name]}
     assert not too_much, f"grows in 1,000 epochs, of {len(samples)} samples: {too_much}"

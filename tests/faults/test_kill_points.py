@@ -1,4 +1,4 @@
-"""A run killed before and after each thing that an epoch writes; the next goes on as if it had not.
+"""Kills before and after each write of an epoch, and the runs that recover.
 
 An epoch writes, in this order: the log of offsets, the state of each level, the files of the sinks,
 what makes these files visible, and the log of commits.
@@ -25,21 +25,21 @@ ITEM = {"level 1": 680, "level 2": 140}
 Watch = Callable[[Child], Child]
 
 
-class Logged(NamedTuple):
+class LoggedEpochs(NamedTuple):
     """The last epochs in Spark's logs."""
 
     offsets: int
     commits: int
 
 
-BEGUN = Logged(EPOCH, EPOCH - 1)
+BEGUN = LoggedEpochs(EPOCH, EPOCH - 1)
 
 
 @pytest.mark.parametrize("whom", [Whom.ALL, Whom.DRIVER], ids=["with its JVM", "alone"])
 @pytest.mark.parametrize(
     ("point", "logged"),
     [
-        ("plan", Logged(EPOCH - 1, EPOCH - 1)),
+        ("plan", LoggedEpochs(EPOCH - 1, EPOCH - 1)),
         ("read", BEGUN),
         ("level 1", BEGUN),
         ("level 2", BEGUN),
@@ -53,9 +53,9 @@ BEGUN = Logged(EPOCH, EPOCH - 1)
         ("after outputs", BEGUN),
     ],
 )
-def test_a_driver_killed_at_any_point_of_an_epoch_leaves_nothing_lost_and_nothing_twice(
+def test_a_driver_killed_at_any_point_of_an_epoch_loses_and_doubles_nothing(
     point: str,
-    logged: Logged,
+    logged: LoggedEpochs,
     whom: Whom,
     shop: Shop,
     golden: Golden,
@@ -64,7 +64,7 @@ def test_a_driver_killed_at_any_point_of_an_epoch_leaves_nothing_lost_and_nothin
 ) -> None:
     child = watched(shop.start_struck(point, ITEM.get(point, EPOCH), whom))
     child.die()
-    assert Logged(shop.logged("offsets"), shop.logged("commits")) == logged
+    assert LoggedEpochs(shop.logged("offsets"), shop.logged("commits")) == logged
     published = {path.parent.name for path in shop.home.glob(f"out/*/epoch={EPOCH:08d}-*")}
     assert published == SEEN.get(point, set())
     shop.run_here(spark)
@@ -91,7 +91,7 @@ SEEN = {
     ],
     ids=["offsets", "state of the level that runs last", "state of the other", "commits"],
 )
-def test_a_run_killed_as_soon_as_a_file_of_the_checkpoint_is_there_goes_on(
+def test_a_run_killed_after_any_checkpoint_file_is_written_resumes(
     file: str, shop: Shop, golden: Golden, spark: SparkSession, watched: Watch
 ) -> None:
     child = watched(shop.start())

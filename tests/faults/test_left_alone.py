@@ -1,4 +1,4 @@
-"""What the shop writes when nothing goes wrong is worth comparing with."""
+"""Output of the shop without faults: it has the properties that runs with faults must keep."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_each_click_is_in_a_visit_or_late_or_still_in_state(golden: Golden, tmp_
     assert min(len(visited), len(late), len(waiting), len(opened)) > 0
 
 
-def test_what_a_user_has_spent_is_summed_in_order(golden: Golden, tmp_path: Path) -> None:
+def test_amounts_of_a_user_are_summed_in_order(golden: Golden, tmp_path: Path) -> None:
     spent: dict[str, int] = defaultdict(int)
     sums = {}
     for order in inputs(tmp_path, "orders"):
@@ -50,7 +50,7 @@ def test_what_a_user_has_spent_is_summed_in_order(golden: Golden, tmp_path: Path
     assert {order["n"]: order["spent"] for order in lines(golden, "order")} == sums
 
 
-def test_what_happens_in_a_town_is_numbered_without_a_gap(golden: Golden) -> None:
+def test_events_of_a_town_are_numbered_without_a_gap(golden: Golden) -> None:
     numbers: dict[str, list[int]] = defaultdict(list)
     for row in [*lines(golden, "order"), *lines(golden, "visit")]:
         numbers[row["town"]].append(row["number"])
@@ -65,7 +65,7 @@ def test_hours_join_visits_with_orders(golden: Golden) -> None:
     assert any("visitor" in row and "buyer" in row for row in hours)
 
 
-def test_a_click_leads_to_an_order_of_its_user_or_waits_for_one(
+def test_a_click_matches_an_order_of_its_user_or_waits_for_one(
     golden: Golden, tmp_path: Path
 ) -> None:
     users = {

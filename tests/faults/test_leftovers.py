@@ -1,4 +1,4 @@
-"""Temporary files of runs that were killed: a later start removes them, and no one else's."""
+"""Temporary files of killed runs: a later start removes these files and no others."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def killing(victims: Victims) -> Callable[[Child], None]:
         pytest.param(killing(Victims.EVERYTHING), True, id="everything as it starts"),
     ],
 )
-def test_the_next_start_removes_what_a_run_that_was_killed_has_left(
+def test_the_next_start_removes_files_of_a_killed_run(
     end: Callable[[Child], None],
     starting: bool,
     new_shop: Callable[[str], Shop],
@@ -88,14 +88,14 @@ def test_the_next_start_removes_what_a_run_that_was_killed_has_left(
     assert_next_start_removes_what_is_left_of(killed, shop, tmpdir_of_runs, watched)
 
 
-def test_the_next_start_removes_what_a_run_that_was_told_twice_to_stop_has_left(
+def test_the_next_start_removes_files_of_a_run_interrupted_twice(
     new_shop: Callable[[str], Shop], tmpdir_of_runs: Path, watched: Watch
 ) -> None:
     shop = new_shop("shop")
-    told = watched(shop.start_struck("level 1", at=20, whom=Whom.WAIT))
-    assert told.wait_for(lambda: (shop.home / "struck-0").exists())
-    interrupt_twice(told)
-    assert_next_start_removes_what_is_left_of(told, shop, tmpdir_of_runs, watched)
+    interrupted = watched(shop.start_struck("level 1", at=20, whom=Whom.WAIT))
+    assert interrupted.wait_for(lambda: (shop.home / "struck-0").exists())
+    interrupt_twice(interrupted)
+    assert_next_start_removes_what_is_left_of(interrupted, shop, tmpdir_of_runs, watched)
 
 
 def assert_next_start_removes_what_is_left_of(
@@ -114,7 +114,7 @@ def assert_next_start_removes_what_is_left_of(
     assert list(tmpdir_of_runs.iterdir()) == []
 
 
-def test_a_run_that_is_alive_and_a_jvm_whose_driver_was_killed_keep_theirs(
+def test_files_of_living_runs_and_orphaned_jvms_are_kept(
     new_shop: Callable[[str], Shop], tmpdir_of_runs: Path, watched: Watch
 ) -> None:
     """
@@ -151,7 +151,7 @@ def test_a_run_that_is_alive_and_a_jvm_whose_driver_was_killed_keep_theirs(
     assert list(tmpdir_of_runs.iterdir()) == []
 
 
-def test_of_a_run_whose_jvm_was_killed_the_log_that_its_error_names_stays(
+def test_the_log_named_by_the_error_of_a_killed_jvm_is_kept(
     new_shop: Callable[[str], Shop], tmpdir_of_runs: Path, watched: Watch
 ) -> None:
     shop = new_shop("shop")
@@ -160,8 +160,12 @@ def test_of_a_run_whose_jvm_was_killed_the_log_that_its_error_names_stays(
     killed.kill(Victims.JVM)
     assert killed.process.wait(60) == 1
     killed.vanish()
-    left = directory_of(killed, tmpdir_of_runs)
-    assert left is not None
-    assert str(left / "spark.log") in killed.output.splitlines()[-1]
+    remaining = directory_of(killed, tmpdir_of_runs)
+    assert remaining is not None
+    assert str(remaining / "spark.log") in killed.output.splitlines()[-1]
     watched(shop.start()).finish()
-    assert sorted(tmpdir_of_runs.rglob("*")) == [left, left / "keep", left / "spark.log"]
+    assert sorted(tmpdir_of_runs.rglob("*")) == [
+        remaining,
+        remaining / "keep",
+        remaining / "spark.log",
+    ]

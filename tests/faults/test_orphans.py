@@ -1,4 +1,4 @@
-"""What becomes of what a driver has started when the driver is killed: it ends, or does no harm."""
+"""Processes of a driver that is killed: they end, or do no harm."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in read}
 
 
-def test_no_process_is_left_when_a_driver_is_killed_and_none_of_them_commits_anything(
-    shop: Shop, watched: Watch
-) -> None:
+def test_processes_of_a_killed_driver_end_without_a_commit(shop: Shop, watched: Watch) -> None:
     child = watched(shop.start_struck("after outputs", EPOCH, Whom.DRIVER))
     child.wait_for(lambda: EPOCH in child.epochs)
     child.process.wait(60)
@@ -38,7 +36,7 @@ def test_no_process_is_left_when_a_driver_is_killed_and_none_of_them_commits_any
     assert (shop.logged("offsets"), shop.logged("commits")) == (EPOCH, EPOCH - 1)
 
 
-def test_a_jvm_that_comes_to_life_again_when_another_run_has_gone_on_changes_nothing(
+def test_a_resumed_jvm_of_a_killed_driver_changes_nothing_after_another_run(
     shop: Shop, golden: Golden, spark: SparkSession, watched: Watch
 ) -> None:
     """
@@ -67,7 +65,7 @@ def test_a_jvm_that_comes_to_life_again_when_another_run_has_gone_on_changes_not
     shop.run_here(spark, drain=True)
 
 
-def test_a_driver_whose_jvm_is_killed_ends_with_an_error_and_the_next_run_goes_on(
+def test_a_killed_jvm_is_an_error_and_the_next_run_resumes(
     shop: Shop, golden: Golden, spark: SparkSession, watched: Watch
 ) -> None:
     child = watched(shop.start())

@@ -1,4 +1,4 @@
-"""Runs killed at moments that nobody chose; `benchmarks/kill_test.py` does so for hours."""
+"""Runs killed at random moments, as `benchmarks/kill_test.py` kills them for hours."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SEED = int(os.environ.get("FAULTS_SEED", "1"))
 @pytest.mark.parametrize(
     "kills", [pytest.param(3, id="a few"), pytest.param(25, id="many", marks=pytest.mark.faults)]
 )
-def test_killed_at_random_and_started_again_it_loses_nothing_and_writes_nothing_twice(
+def test_random_kills_lose_and_double_nothing(
     kills: int, spark: SparkSession, tmp_path: Path
 ) -> None:
     print(f"FAULTS_SEED={SEED}")  # noqa: T201  (shown when the test fails)
@@ -42,7 +42,7 @@ def test_killed_at_random_and_started_again_it_loses_nothing_and_writes_nothing_
 
 
 @pytest.mark.faults
-def test_with_tools_between_its_runs_that_are_killed_too_it_does_the_same(
+def test_random_kills_of_runs_and_tools_lose_and_double_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     print(f"FAULTS_SEED={SEED}")  # noqa: T201  (shown when the test fails)

@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 from tests.faults.conftest import Golden
 from tests.faults.striking import Whom
 from tests.support.faults import Child, Shop, assert_same
-from tests.test_cluster import bare_python, master  # noqa: F401  (fixtures)
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(900)]
 Watch = Callable[[Child], Child]
@@ -24,7 +23,7 @@ RETRIES = "local[2,4]"
 
 
 @pytest.mark.parametrize("point", ["level 1", "level 2"])
-def test_a_task_whose_worker_dies_is_tried_again_and_counts_once(
+def test_a_task_whose_worker_dies_is_retried_and_counts_once(
     point: str, shop: Shop, golden: Golden, spark: SparkSession, watched: Watch
 ) -> None:
     options = ("--point", point, "--at", "140", "--whom", Whom.SELF.value, "--times", "2")
@@ -35,7 +34,7 @@ def test_a_task_whose_worker_dies_is_tried_again_and_counts_once(
     assert shop.state(spark) == golden.state
 
 
-def test_a_run_without_retries_whose_worker_dies_fails_clearly_and_the_next_goes_on(
+def test_a_run_without_retries_whose_worker_dies_fails_and_the_next_resumes(
     shop: Shop, golden: Golden, spark: SparkSession, watched: Watch
 ) -> None:
     child = watched(shop.start_struck("level 2", 140, Whom.SELF))
@@ -81,14 +80,14 @@ def kill_workers(child: Child, rng: random.Random, most: int) -> int:
 
 
 @pytest.mark.cluster
-def test_a_run_goes_on_when_one_of_two_executors_is_killed_in_the_middle_of_an_epoch(
+def test_a_run_survives_the_kill_of_one_of_two_executors(
     shop: Shop,
     golden: Golden,
     spark: SparkSession,
     watched: Watch,
-    master: str,  # noqa: F811
+    master: str,
     monkeypatch: pytest.MonkeyPatch,
-    bare_python: str,  # noqa: F811
+    bare_python: str,
 ) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", bare_python)
     conf = ("--conf", "spark.executor.memory=512m", "--conf", "spark.executor.cores=1")

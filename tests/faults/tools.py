@@ -1,4 +1,4 @@
-"""The recovery tools between two runs of the shop, killed as they work and asked for again."""
+"""Use of the recovery tools between two runs of the shop, with kills and second calls."""
 
 from __future__ import annotations
 

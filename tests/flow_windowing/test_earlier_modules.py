@@ -1,4 +1,4 @@
-"""Pickles of earlier versions find classes that have moved."""
+"""Classes that have moved, in pickles of earlier versions."""
 
 from __future__ import annotations
 

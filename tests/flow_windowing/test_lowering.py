@@ -1,4 +1,4 @@
-"""Lowering: which windowing steps run over columns, and why the others run key by key."""
+"""Lowering: the choice of the columnar path, and the reasons for key by key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Items that are their key's state: cutting the input into epochs changes nothing of them."""
+"""Emitted items that are their key's state, which later epochs do not change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joining keyed streams outside of any window: what a side keeps, and when tuples leave."""
+"""Joins of keyed streams outside of windows: kept values, and times of emission."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def joining(sides: int = 2, **modes: Any) -> TestDriver:
 
 
 def joined(events: list[Event], sides: int = 2, **modes: Any) -> list[list[Any]]:
-    """What one key's values give, one after the other, and then what the end gives."""
+    """Return the rows that each value of one key emits, and then those of the end of input."""
     made = []
     with joining(sides, **modes) as t:
         for side, value in events:

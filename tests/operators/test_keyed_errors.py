@@ -1,4 +1,4 @@
-"""What is said when a keyed step fails: keys that are none, logics that break their contract."""
+"""Errors of keyed steps: wrong keys, and logics that break their contract."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_a_logic_that_rejects_a_value_says_which() -> None:
 
 
 def resumed(builder: Callable[[Any], Any]) -> StepError:
-    """What is said when a key with state is touched again, and its logic cannot be made."""
+    """Return the error of a key with state whose logic cannot be made again."""
     flow = Dataflow("resumed")
     s = op.stateful("step", op.input("in", flow, TestingSource([])), builder)
     op.output("out", s, TestingSink([]))

@@ -1,4 +1,4 @@
-"""The contract of logics that keep state by key: when they are called, and what is kept of them."""
+"""The contract of logics with state by key: their calls and their kept state."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def diary() -> TestDriver:
 
 
 def lines(t: TestDriver) -> list[str]:
-    """What the one key of the flow has emitted."""
+    """Return the lines that the only key of the flow has emitted."""
     return [line for _, line in t.received("out")]
 
 

@@ -1,4 +1,4 @@
-"""The stateful operators that come with the package: maps, final figures and lists."""
+"""Stateful operators: maps, final results and lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stateless operators: what each gives for objects and for records, in the in-process driver."""
+"""Stateless operators over objects and records, in the in-process driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said when a step fails: the step, the problem, the key and the item, and the cause."""
+"""Errors of steps: they name the step, the problem, the key, the item and the cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checkpoint that all tests of the tools look into; who changes it takes a copy."""
+"""The checkpoint that all tests of the tools read, and a copy for tests that change it."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def checkpoint(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def copied(checkpoint: Path, tmp_path: Path) -> Path:
-    """A copy of it, which a test may change."""
+    """A copy of the checkpoint, which a test may change."""
     return Path(shutil.copytree(checkpoint, tmp_path / "checkpoint"))

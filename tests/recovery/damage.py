@@ -1,4 +1,4 @@
-"""Damaging a checkpoint's files, as a disk or a careless copy might."""
+"""Damage of a checkpoint's files, as by a disk or a careless copy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def forget_checksums(file: Path) -> None:
-    """Remove what Hadoop and Spark keep beside a file to find damage by."""
+    """Remove the checksums that Hadoop and Spark keep beside a file."""
     for name in (f".{file.name}.crc", f"{file.name}.crc", f".{file.name}.crc.crc"):
         (file.parent / name).unlink(missing_ok=True)
 
@@ -19,13 +19,13 @@ def cut_off(file: Path, keep: float = 0.5) -> None:
 
 
 def replace(file: Path, text: str) -> None:
-    """Write another text, with nothing to tell that it was not always there."""
+    """Write another text without a checksum that would reveal the change."""
     forget_checksums(file)
     file.write_text(text, "utf-8")
 
 
 def state_file(checkpoint: Path, epoch: int, suffix: str, partition: int = 0) -> Path:
-    """The file of the state that an epoch made, of the first level."""
+    """Return the state file that an epoch wrote at the first level."""
     text = (checkpoint / "spark" / "commits" / str(epoch)).read_text("utf-8")
     ids = json.loads(text.splitlines()[1])["stateUniqueIds"]["0"]
     name = f"{epoch + 1}_{ids[partition][0]}.{suffix}"

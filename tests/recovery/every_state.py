@@ -35,14 +35,14 @@ Record = dict[str, Any]
 
 @dataclass
 class Basket:
-    """State of a class of the user's own."""
+    """State of a user-written class."""
 
     owner: str
     sizes: list[int]
 
 
 class Largest(win.Aggregator[Any, Any, Any]):
-    """An aggregator of the user's own, whose state is an object."""
+    """A user-written aggregator whose state is an object."""
 
     def initialize(self) -> Basket:
         return Basket("largest", [])
@@ -58,7 +58,7 @@ class Largest(win.Aggregator[Any, Any, Any]):
 
 
 class Runs(win.WindowLogic[Any, Any, Any]):
-    """A logic of one window, of the user's own."""
+    """A user-written logic of one window."""
 
     def __init__(self, state: list[int] | None) -> None:
         self.numbers = state or []

@@ -1,4 +1,4 @@
-"""A flow that keeps state of every kind in a checkpoint: what the tools of recovery look into.
+"""A flow that keeps state of every kind in a checkpoint, for tests of the recovery tools.
 
 System time stands at ten o'clock. Six values come, two an epoch::
 
@@ -33,7 +33,7 @@ NOW = datetime(2023, 12, 14, 10, tzinfo=UTC)
 
 @dataclass
 class Basket:
-    """State of a class of the user's own."""
+    """State of a user-written class."""
 
     owner: str
     sizes: list[int]

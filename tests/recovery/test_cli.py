@@ -1,4 +1,4 @@
-"""``python -m recovery``: what it says, where, and its exit codes."""
+"""``python -m recovery``: its output and exit codes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(autouse=True)
 def session(spark: SparkSession) -> None:
-    """The commands use the session there is."""
+    """Make the commands use the session of the tests."""
 
 
 def test_status(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", str(checkpoint)]) == 0
-    said = capsys.readouterr()
-    assert said.out.startswith(f"flow visits, checkpoint {checkpoint}\n")
-    assert said.err == ""
+    output = capsys.readouterr()
+    assert output.out.startswith(f"flow visits, checkpoint {checkpoint}\n")
+    assert output.err == ""
     assert main(["status", str(checkpoint), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["flow"] == "visits"
 
@@ -58,9 +58,9 @@ def test_verify(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"{copied} is whole\n"
     cut_off(copied / "spark" / "commits" / "1")
     assert main(["verify", str(copied)]) == 1
-    said = capsys.readouterr()
-    assert said.out.startswith("spark/commits/1 ")
-    assert (said.out.count("\n"), said.err) == (1, "")
+    output = capsys.readouterr()
+    assert output.out.startswith("spark/commits/1 ")
+    assert (output.out.count("\n"), output.err) == (1, "")
 
 
 def test_export(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,31 +87,31 @@ def test_export(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
         (["verify", "/"], "/ is not a flow's checkpoint"),
     ],
 )
-def test_what_is_not_fit_is_one_line_and_exit_code_2(
+def test_invalid_arguments_are_one_line_and_exit_code_2(
     arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("error: ")
-    assert problem in said.err
-    assert said.err.count("\n") == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("error: ")
+    assert problem in output.err
+    assert output.err.count("\n") == 1
 
 
-def test_a_damaged_state_is_one_line_that_says_who_knows_more(
+def test_damaged_state_is_one_line_with_the_command_that_finds_the_file(
     copied: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for file in (copied / "spark" / "state" / "0" / "0").glob("*.changelog"):
         cut_off(file)
     assert main(["status", str(copied)]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("error: the state of epoch 3 cannot be read: ")
-    assert said.endswith(f"python -m recovery verify {copied} says which file is at fault\n")
-    assert said.count("\n") == 1
+    output = capsys.readouterr().err
+    assert output.startswith("error: the state of epoch 3 cannot be read: ")
+    assert output.endswith(f"python -m recovery verify {copied} says which file is at fault\n")
+    assert output.count("\n") == 1
 
 
 @pytest.mark.slow
-def test_as_a_process_it_prints_its_answer_and_nothing_else(checkpoint: Path) -> None:
+def test_the_process_prints_its_answer_only(checkpoint: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", "recovery", "verify", str(checkpoint)],
         cwd=ROOT,

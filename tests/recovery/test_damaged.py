@@ -1,4 +1,4 @@
-"""A run on a checkpoint that is not whole: refused with the file at fault, and nothing changed."""
+"""Runs on a damaged checkpoint: refused with the damaged file named and nothing changed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 def content(directory: Path) -> dict[str, str]:
-    """Every file of a directory, by what is in it."""
+    """Return a hash of every file of a directory, by path."""
     return {
         str(file.relative_to(directory)): hashlib.sha256(file.read_bytes()).hexdigest()
         for file in sorted(directory.rglob("*"))
@@ -92,10 +92,10 @@ CASES: list[tuple[str, Damage, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("name", "damage", "said"), CASES, ids=[f"{case[0]} {case[1].__name__}" for case in CASES]
+    ("name", "damage", "message"), CASES, ids=[f"{case[0]} {case[1].__name__}" for case in CASES]
 )
-def test_a_run_refuses_what_is_not_whole_and_changes_nothing(
-    name: str, damage: Damage, said: str, whole: Path, spark: SparkSession
+def test_a_run_refuses_a_damaged_checkpoint_without_changing_it(
+    name: str, damage: Damage, message: str, whole: Path, spark: SparkSession
 ) -> None:
     # Spark reads a checkpoint only in its own place, so the whole one is put aside meanwhile.
     aside = whole.with_name("aside")
@@ -105,16 +105,14 @@ def test_a_run_refuses_what_is_not_whole_and_changes_nothing(
         before = content(whole)
         with pytest.raises(CheckpointError) as caught:
             run(make_flow(), spark=spark, recovery=RecoveryConfig(whole), drain=False)
-        assert said in str(caught.value)
+        assert message in str(caught.value)
         assert content(whole) == before
     finally:
         shutil.rmtree(whole)
         aside.rename(whole)
 
 
-def test_files_that_were_never_finished_are_no_part_of_a_checkpoint(
-    whole: Path, spark: SparkSession
-) -> None:
+def test_unfinished_files_are_not_part_of_a_checkpoint(whole: Path, spark: SparkSession) -> None:
     aside = whole.with_name("aside")
     shutil.copytree(whole, aside)
     try:
@@ -131,7 +129,7 @@ def test_files_that_were_never_finished_are_no_part_of_a_checkpoint(
         aside.rename(whole)
 
 
-def test_a_flow_goes_on_from_what_is_whole(whole: Path, spark: SparkSession) -> None:
+def test_a_flow_resumes_from_a_whole_checkpoint(whole: Path, spark: SparkSession) -> None:
     summary = run(make_flow(), spark=spark, recovery=RecoveryConfig(whole), drain=False)
     assert summary.count("total", "in") == 1
 

@@ -1,4 +1,4 @@
-"""A checkpoint of an earlier version, with every kind of state, goes on in this one."""
+"""Runs on a checkpoint of an earlier version, with every kind of state."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def work(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_it_goes_on_with_the_outputs_that_the_earlier_version_would_have_written(
+def test_resumed_outputs_equal_those_of_the_earlier_version(
     spark: SparkSession, work: Path
 ) -> None:
     recovery.relocate(work / "checkpoint", yes=True)

@@ -1,4 +1,4 @@
-"""What a run shows: the line of progress, warnings of drops, the table, and what went wrong."""
+"""Reports of a run: the status line, warnings of drops, the summary table, and errors."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ NOON_US = instant_us("2026-01-01T12:00:00Z")
 
 
 class Terminal(io.StringIO):
-    """A terminal that remembers what was written to it."""
+    """A terminal that records the written text."""
 
     def isatty(self) -> bool:
         return True
 
 
 class Clock:
-    """A clock in the test's hands."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.seconds = 100.0
@@ -73,20 +73,20 @@ def report(
     now_us: int | None = NOON_US,
     **counted: int,
 ) -> EpochReport:
-    """Return a report with counts by ``step_name``."""
+    """Return a feed with a current epoch at this system time."""
     time = None if now_us is None else from_us(now_us)
     return EpochReport(epoch, counts(**counted), system_time=time, lag=lag or {})
 
 
 def lines_of(terminal: Terminal) -> list[str]:
-    """What the status line showed, one after the other."""
+    """Return the texts of the status line, in order."""
     return terminal.getvalue().split("\r\x1b[K")[1:]
 
 
 # --- the line ---
 
 
-def test_the_line_says_epoch_items_rate_system_time_and_how_far_behind(
+def test_the_status_line_has_epoch_items_rate_system_time_and_lag(
     flow_of_two: Dataflow,
 ) -> None:
     terminal, clock = Terminal(), Clock()
@@ -103,7 +103,7 @@ def test_the_line_says_epoch_items_rate_system_time_and_how_far_behind(
     ]
 
 
-def test_the_rate_is_that_of_the_last_seconds(flow_of_two: Dataflow) -> None:
+def test_the_rate_covers_the_last_seconds(flow_of_two: Dataflow) -> None:
     # seconds  0     4     8     12    16
     # items    10    40    40    40    80
     # rate           10    10    10   (80 + 40 + 40) / 12, since the epoch at 4
@@ -118,7 +118,7 @@ def test_the_rate_is_that_of_the_last_seconds(flow_of_two: Dataflow) -> None:
     assert rates == [[], ["10 items/s"], ["10 items/s"], ["10 items/s"], ["13 items/s"]]
 
 
-def test_the_line_says_how_many_items_were_late_or_lost_so_far(flow_of_two: Dataflow) -> None:
+def test_the_status_line_counts_late_and_dropped_items(flow_of_two: Dataflow) -> None:
     terminal = Terminal()
     progress = Progress(flow_of_two, StatusLine(terminal), Clock())
 
@@ -139,7 +139,7 @@ def test_the_line_says_how_many_items_were_late_or_lost_so_far(flow_of_two: Data
         ({}, "0.0 s behind"),
     ],
 )
-def test_the_line_gives_the_lag_in_the_words_of_the_sources(
+def test_the_status_line_shows_the_lag_in_units_of_the_sources(
     flow_of_two: Dataflow, lag: dict[str, str], shown: str
 ) -> None:
     terminal = Terminal()
@@ -156,7 +156,7 @@ def test_the_only_source_needs_no_name_in_the_lag() -> None:
     assert lines_of(terminal)[0].endswith(" UTC | 3 of 10 files")
 
 
-def test_an_epoch_that_is_run_again_after_a_stop_has_no_system_time_to_show(
+def test_a_replayed_epoch_shows_no_system_time(
     flow_of_two: Dataflow,
 ) -> None:
     terminal = Terminal()
@@ -197,7 +197,7 @@ def to_screen(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return terminal
 
 
-def test_what_is_printed_takes_the_place_of_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_printed_text_replaces_the_status_line(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = to_screen(monkeypatch)
     line = StatusLine(screen)
     with line.below_output():
@@ -214,7 +214,7 @@ def test_what_is_printed_takes_the_place_of_the_line(monkeypatch: pytest.MonkeyP
     )  # fmt: skip
 
 
-def test_the_line_waits_while_somebody_is_in_the_middle_of_theirs(
+def test_the_status_line_waits_for_the_end_of_a_printed_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     screen = to_screen(monkeypatch)
@@ -228,7 +228,7 @@ def test_the_line_waits_while_somebody_is_in_the_middle_of_theirs(
     assert screen.getvalue() == "half a line\n\r\x1b[Kepoch 2\r\x1b[K"
 
 
-def test_nothing_is_left_of_the_line_in_the_end_and_the_streams_are_put_back(
+def test_the_status_line_is_cleared_and_the_streams_restored_at_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     screen = to_screen(monkeypatch)
@@ -239,7 +239,7 @@ def test_nothing_is_left_of_the_line_in_the_end_and_the_streams_are_put_back(
     assert sys.stdout is sys.stderr is screen
 
 
-def test_output_that_goes_elsewhere_leaves_the_line_alone(
+def test_redirected_output_does_not_clear_the_status_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     screen, file = to_screen(monkeypatch), io.StringIO()
@@ -252,14 +252,14 @@ def test_output_that_goes_elsewhere_leaves_the_line_alone(
     assert file.getvalue() == "item\n"
 
 
-def test_the_streams_are_otherwise_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_streams_otherwise_behave_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = to_screen(monkeypatch)
     with StatusLine(screen).below_output():
         assert sys.stdout.isatty()
         assert sys.stderr.write("four") == 4
 
 
-def test_the_line_is_never_longer_than_the_terminal_is_wide(
+def test_the_status_line_fits_the_width_of_the_terminal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     screen = to_screen(monkeypatch)
@@ -269,7 +269,7 @@ def test_the_line_is_never_longer_than_the_terminal_is_wide(
     assert len(shown) == 79
 
 
-def test_a_terminal_that_is_gone_stops_nothing() -> None:
+def test_a_closed_terminal_does_not_stop_the_run() -> None:
     class Gone(Terminal):
         def write(self, text: str) -> int:
             raise OSError("gone")
@@ -279,7 +279,7 @@ def test_a_terminal_that_is_gone_stops_nothing() -> None:
     line.clear()
 
 
-def test_there_is_no_line_where_it_cannot_be_written_over(
+def test_no_status_line_is_shown_where_it_cannot_be_overwritten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TERM", "xterm")
@@ -292,7 +292,7 @@ def test_there_is_no_line_where_it_cannot_be_written_over(
 # --- drops ---
 
 
-def test_examples_of_drops_are_logged_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+def test_examples_of_drops_are_logged_at_a_limited_rate(caplog: pytest.LogCaptureFixture) -> None:
     # seconds  0         5         8       10        25
     # notes    one, two  three     -       four      -
     # logged   one, two                    four, and that one was left out
@@ -310,12 +310,12 @@ def test_examples_of_drops_are_logged_now_and_then(caplog: pytest.LogCaptureFixt
     ]
 
 
-def test_a_note_is_logged_as_it_stands(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_note_is_logged_unchanged(caplog: pytest.LogCaptureFixture) -> None:
     DropWarnings(Clock())(Stats(notes=["100% of %s"]))
     assert caplog.messages == ["100% of %s"]
 
 
-def test_run_warns_of_drops_by_itself(
+def test_run_logs_warnings_of_drops(
     flow_of_two: Dataflow, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def batch(*arguments: Any) -> Summary:
@@ -324,28 +324,28 @@ def test_run_warns_of_drops_by_itself(
         return Summary("example", "batch")
 
     monkeypatch.setattr(flow.running, "_run_batch", batch)
-    seen: list[int] = []
+    epochs: list[int] = []
     session: Any = object()
 
     flow.running.run(flow_of_two, spark=session)
-    flow.running.run(flow_of_two, spark=session, on_epoch=lambda done: seen.append(done.epoch))
+    flow.running.run(flow_of_two, spark=session, on_epoch=lambda done: epochs.append(done.epoch))
 
     assert caplog.messages == ["step 'left' dropped a.jsonl, line 3"] * 2
-    assert seen == [0]
+    assert epochs == [0]
 
 
 # --- late values that nothing reads ---
 
 
-class Dated(NamedTuple):
-    """A moment of a run: when an epoch was over, and how many values were late in it."""
+class RunMoment(NamedTuple):
+    """The end of an epoch: its time, and the number of late values in the epoch."""
 
     seconds: int
     late: int
 
 
 def with_late(*, read: bool) -> Dataflow:
-    """A step that makes a stream of late values, which something reads or does not."""
+    """Return a flow with a step that makes late values, with or without a reader."""
     flow = Dataflow("example")
     stream = op.input("in", flow, TestingSource([]))
     down, late = add_step("hourly", Stateful(Diary, emits=("down", "late")), stream)
@@ -355,7 +355,7 @@ def with_late(*, read: bool) -> Dataflow:
     return flow
 
 
-def warned(flow: Dataflow, epochs: list[Dated], caplog: pytest.LogCaptureFixture) -> list[str]:
+def warned(flow: Dataflow, epochs: list[RunMoment], caplog: pytest.LogCaptureFixture) -> list[str]:
     clock = Clock()
     warn = LateWarnings(compile_flow(flow), clock)
     for epoch in epochs:
@@ -364,17 +364,17 @@ def warned(flow: Dataflow, epochs: list[Dated], caplog: pytest.LogCaptureFixture
     return caplog.messages
 
 
-def test_late_values_that_nothing_reads_are_warned_of_at_most_once_a_minute(
+def test_unread_late_values_are_warned_of_at_most_once_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     epochs = [
-        Dated(0, 0),
-        Dated(1, 12),
-        Dated(5, 2),
-        Dated(30, 1),
-        Dated(61, 0),
-        Dated(90, 1),
-        Dated(121, 0),
+        RunMoment(0, 0),
+        RunMoment(1, 12),
+        RunMoment(5, 2),
+        RunMoment(30, 1),
+        RunMoment(61, 0),
+        RunMoment(90, 1),
+        RunMoment(121, 0),
     ]
     assert warned(with_late(read=False), epochs, caplog) == [
         "step 'hourly': 12 values were late and nothing reads its `late` stream",
@@ -384,7 +384,7 @@ def test_late_values_that_nothing_reads_are_warned_of_at_most_once_a_minute(
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
 
 
-def test_a_warning_of_late_values_says_which_wait_they_needed(
+def test_a_warning_of_late_values_names_the_wait_they_needed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     warn = LateWarnings(compile_flow(with_late(read=False)), Clock())
@@ -398,7 +398,7 @@ def test_a_warning_of_late_values_says_which_wait_they_needed(
     ]
 
 
-def test_a_warning_of_late_values_says_which_partition_most_came_from(
+def test_a_warning_of_late_values_names_their_main_partition(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     warn = LateWarnings(compile_flow(with_late(read=False)), Clock())
@@ -414,13 +414,13 @@ def test_a_warning_of_late_values_says_which_partition_most_came_from(
     ]
 
 
-def test_late_values_that_something_reads_are_not_warned_of(
+def test_read_late_values_are_not_warned_of(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    assert warned(with_late(read=True), [Dated(0, 12)], caplog) == []
+    assert warned(with_late(read=True), [RunMoment(0, 12)], caplog) == []
 
 
-def test_run_warns_of_late_values_by_itself(
+def test_run_logs_warnings_of_late_values(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def batch(*arguments: Any) -> Summary:
@@ -471,7 +471,7 @@ def test_the_table_has_a_line_for_each_step_in_flow_order(flow_of_two: Dataflow)
     assert summary_table(flow_of_two, summary()) == TABLE
 
 
-def test_the_table_has_no_column_for_what_no_step_has_any_of(flow_of_two: Dataflow) -> None:
+def test_the_table_leaves_out_empty_columns(flow_of_two: Dataflow) -> None:
     made = Summary("example", "batch")
     made.counts = counts(odd_in=2, odd_gap=1, both_dropped=3)
     assert summary_table(flow_of_two, made).splitlines()[:-1] == [
@@ -495,7 +495,7 @@ def test_the_table_says_when_the_run_was_stopped_early(flow_of_two: Dataflow) ->
     assert total == "example: 1 epoch, 0 items in 0.0 s, 0 items/s (streaming, stopped)"
 
 
-def test_the_table_cuts_step_ids_to_one_line_of_a_sane_length() -> None:
+def test_the_table_shortens_step_ids_to_one_line() -> None:
     flow = Dataflow("example")
     op.input("two\nlines", flow, TestingSource([]))
     op.input("x" * 100, flow, TestingSource([]))
@@ -521,7 +521,7 @@ def test_a_step_error_is_followed_by_the_users_exception_and_its_note() -> None:
     )
 
 
-def test_what_is_spark_s_own_is_left_out() -> None:
+def test_frames_of_spark_are_left_out() -> None:
     Py4JError = type("Py4JError", (Exception,), {"__module__": "py4j.protocol"})
     error = StepError(
         "out", "its function raised\n\tat org.apache.Spark.run(A.java:3)\n\t... 7 more"
@@ -531,7 +531,7 @@ def test_what_is_spark_s_own_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("error", [EngineError("the query failed"), SourceError("no file")])
-def test_other_errors_say_all_there_is_in_their_message(error: Exception) -> None:
+def test_other_errors_are_shown_by_their_message(error: Exception) -> None:
     error.__cause__ = KeyError("inside")
     assert describe_failure(error) == str(error)  # type: ignore[arg-type]
 
@@ -551,7 +551,7 @@ def test_a_trace_shows_the_users_frames_only() -> None:
     assert place.startswith(f" ({__file__}, line ")
 
 
-def test_a_trace_holds_the_users_frames_of_causes_too() -> None:
+def test_a_trace_includes_user_frames_of_causes() -> None:
     def inner() -> None:
         raise KeyError("inner")
 
@@ -567,7 +567,7 @@ def test_a_trace_holds_the_users_frames_of_causes_too() -> None:
     assert trace.endswith("ValueError: outer")
 
 
-def test_an_exception_with_no_frame_of_the_users_is_shown_whole() -> None:
+def test_an_exception_without_user_frames_is_shown_whole() -> None:
     with pytest.raises(AttributeError) as caught:
         flow.running.run(flow_without_steps())
     error = caught.value
@@ -578,7 +578,7 @@ def test_an_exception_with_no_frame_of_the_users_is_shown_whole() -> None:
 
 
 def flow_without_steps() -> Dataflow:
-    """A flow that no user can make."""
+    """Return a flow without steps, which users cannot make."""
     broken = Dataflow("broken")
     del broken.__dict__["_steps"]
     return broken

@@ -1,4 +1,4 @@
-"""The command line without Spark: a flow to name, a run that does as it is told, what is said."""
+"""The command line without Spark: a stub of `run`, and the messages of a command."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ op.output("out", op.input("in", flow, TestingSource([1])), TestingSink([]))
 
 
 class Runs:
-    """In the place of `run`: remembers what it was called with, and does as it is told."""
+    """Stub of `run` that records its arguments and runs a given function."""
 
     def __init__(self) -> None:
         self.arguments: dict[str, Any] = {}
@@ -45,7 +45,7 @@ def without_other_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def said(capsys: pytest.CaptureFixture[str], code: int, *arguments: str) -> str:
-    """What the command says on standard error, once it has ended with this code."""
+    """Run the command, check its exit code, and return its standard error."""
     assert main(arguments) == code
     out, err = capsys.readouterr()
     assert out == ""

@@ -1,4 +1,4 @@
-"""The databases that the tests of the SQL sinks run on, each behind the same few methods."""
+"""Databases for the tests of SQL sinks, behind one interface."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TestDatabase(ABC):
         """Run a statement in a transaction of its own."""
 
     def rows(self, table: str = "t", columns: str = "*") -> list[tuple[Any, ...]]:
-        """What is in a table, in order of its columns."""
+        """Return the rows of a table, sorted by their columns."""
         count = len(columns.split(",")) if columns != "*" else 1
         order = ", ".join(str(number) for number in range(1, count + 1))
         return self.ask(f"SELECT {columns} FROM {table} ORDER BY {order}")
@@ -93,7 +93,7 @@ def write(
     partition: int = 0,
     rewinds: int = 0,
 ) -> Any:
-    """Write as a worker does: with a copy of the sink, and a message that travels back."""
+    """Write as a worker does, with a pickled copy of the sink, and return the pickled message."""
     sink = pickle.loads(pickle.dumps(sink))
     message = sink.write(WriteContext("out", epoch, partition, run, rewinds), iter(batches))
     return pickle.loads(pickle.dumps(message))
@@ -121,12 +121,12 @@ def kn(**numbers: int | None) -> list[dict[str, Any]]:
 
 
 def full(db: TestDatabase, table: str = "t") -> str:
-    """The name by which the table of epochs knows a table."""
+    """Return the name of a table in the table of epochs."""
     return f"{db.schema}.{table}" if isinstance(db, Postgres) else table
 
 
 def epochs(db: TestDatabase) -> list[tuple[Any, ...]]:
-    """What the table of epochs says."""
+    """Return the rows of the table of epochs."""
     return db.rows("_flow_epochs", "sink, run_id, epoch")
 
 

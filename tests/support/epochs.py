@@ -13,11 +13,11 @@ from flow.testing import Part
 
 @dataclass(frozen=True)
 class SourceEpoch:
-    """What one input reads in one epoch.
+    """Input of one source in one epoch.
 
     Attributes:
         parts: the items, a part for each source partition.
-        advance: by how much system time has moved since the epoch before.
+        advance: the advance of system time since the epoch before.
     """
 
     parts: tuple[Part, ...] = ()
@@ -26,7 +26,7 @@ class SourceEpoch:
 
 @dataclass(frozen=True)
 class EpochsSource(Source[Any]):
-    """Reads epochs as they are written down, those without items too.
+    """Source of given epochs, including epochs without items.
 
     Unlike `TestingSource` it can be cut unevenly in a batch as well, hold record batches, and have
     several source partitions.
@@ -47,7 +47,7 @@ class EpochsSource(Source[Any]):
 
 
 class _Planner(Planner):
-    """The offset is how many epochs have been planned."""
+    """Planner whose offset is the number of planned epochs."""
 
     def __init__(self, epochs: Sequence[SourceEpoch]) -> None:
         self._epochs = epochs

@@ -1,4 +1,4 @@
-"""Killing runs of the shop, starting them again, and comparing what came of it."""
+"""Kills of runs of the shop, new starts, and comparison of the results."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ STANDING = "2024-06-01T00:00:00Z"
 
 
 class Victims(Enum):
-    """Which of a run's processes are killed from outside.
+    """Processes of a run that are killed from outside.
 
     Attributes:
         DRIVER: the Python process that started the flow, alone.
         JVM: Spark alone.
-        BOTH: these two at once.
-        EVERYTHING: these, and the Python workers.
+        BOTH: the driver and the JVM at once.
+        EVERYTHING: the driver, the JVM and the Python workers.
     """
 
     DRIVER = "driver"
@@ -57,15 +57,15 @@ class Victims(Enum):
 
 
 class Phase(Enum):
-    """What the run was at when it was killed, as its files tell.
+    """Phase of a run when it was killed, as its files show.
 
     Attributes:
-        STARTING: it had not begun an epoch.
-        BETWEEN: its last epoch was committed, the next not yet begun.
+        STARTING: no epoch had begun.
+        BETWEEN: the last epoch was committed, and the next had not begun.
         COMPUTING: an epoch had begun.
-        STATE: some of that epoch's state was committed.
-        PUBLISHED: some of its outputs were to be seen.
-        OVER: it had come to its end.
+        STATE: a part of the epoch's state was committed.
+        PUBLISHED: a part of the epoch's outputs was visible.
+        OVER: the run had ended.
     """
 
     STARTING = "starting"
@@ -78,7 +78,7 @@ class Phase(Enum):
 
 @dataclass
 class Shop:
-    """A folder with the shop's inputs, a checkpoint and what was written.
+    """A folder with the shop's inputs, checkpoint and outputs.
 
     Attributes:
         home: the folder.
@@ -94,7 +94,7 @@ class Shop:
 
     @property
     def checkpoint(self) -> Path:
-        """Where its runs keep what they need to go on."""
+        """The directory of the shop's checkpoint."""
         return self.home / self.place
 
     @property
@@ -135,7 +135,7 @@ class Shop:
         )
 
     def results(self) -> Results:
-        """What its runs have written: the same for every run that loses and doubles nothing."""
+        """Read the outputs, which are the same for all runs that lose and double nothing."""
         return Results(
             Counter(_text(row) for row in _rows(self.home / "out" / "hours")),
             Counter(_text(line) for line in _lines(self.home / "out" / "log")),
@@ -175,27 +175,31 @@ class Shop:
         return sorted(first + int(name) for name in names if name.isdigit())
 
     def phase(self, begun_before: int) -> Phase:
-        """What the last run, which found so many epochs begun, was at when it was killed."""
-        begun, done = self.logged("offsets"), self.logged("commits")
-        if begun == done:
-            return Phase.STARTING if begun == begun_before else Phase.BETWEEN
-        if any(self.home.glob(f"out/*/epoch={begun:08d}-*")):
+        """Return the phase in which the last run was killed.
+
+        Args:
+            begun_before: the number of epochs that had begun before the run.
+        """
+        begun_count, done_count = self.logged("offsets"), self.logged("commits")
+        if begun_count == done_count:
+            return Phase.STARTING if begun_count == begun_before else Phase.BETWEEN
+        if any(self.home.glob(f"out/*/epoch={begun_count:08d}-*")):
             return Phase.PUBLISHED
-        version = begun + 1 - int(self.identity.get("first_epoch", 0))
+        version = begun_count + 1 - int(self.identity.get("first_epoch", 0))
         if any(self.spark.glob(f"state/*/*/{version}_*")):
             return Phase.STATE
-        return Phase.STARTING if begun == begun_before else Phase.COMPUTING
+        return Phase.STARTING if begun_count == begun_before else Phase.COMPUTING
 
 
 @dataclass(frozen=True)
 class Results:
-    """What was written, each row as text with how often it is there."""
+    """Rows of the outputs as text, each with its number of occurrences."""
 
     hours: Counter[str]
     log: Counter[str]
 
     def kinds(self) -> Counter[str]:
-        """How many rows there are of each kind."""
+        """Return the number of rows of each kind."""
         kinds = Counter({"hour": self.hours.total()})
         for line, times in self.log.items():
             kinds[json.loads(line)["what"]] += times
@@ -207,14 +211,14 @@ class Results:
         At the end of the input the visits of all users end at once. Between keys no order is
         promised: a town sees them in an order that depends on the layout, and numbers them so.
         """
-        apart: Counter[str] = Counter()
+        separated: Counter[str] = Counter()
         for line, times in self.log.items():
             row = json.loads(line)
             number = row.pop("number", None)
-            apart[_text(row)] += times
+            separated[_text(row)] += times
             if number is not None:
-                apart[_text({"town": row["town"], "number": number})] += times
-        return Results(self.hours, apart)
+                separated[_text({"town": row["town"], "number": number})] += times
+        return Results(self.hours, separated)
 
 
 def assert_same(got: Results, wanted: Results) -> None:
@@ -260,7 +264,7 @@ class Child:
 
     @property
     def output(self) -> str:
-        """What it has printed so far."""
+        """The text that the process has printed so far."""
         return self.log.read_text("utf-8")
 
     @property
@@ -271,7 +275,7 @@ class Child:
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended, or was killed."""
+        """True if the process has ended or was killed."""
         return self.process.poll() is not None
 
     def finish(self, seconds: float = 280) -> str:
@@ -291,8 +295,8 @@ class Child:
         """Wait until no process that it had started is left; how long that took."""
         started = time.monotonic()
         while members := self.members():
-            waited = time.monotonic() - started
-            assert waited < seconds, f"still there after {waited:.0f} s: {members}"
+            elapsed = time.monotonic() - started
+            assert elapsed < seconds, f"still there after {elapsed:.0f} s: {members}"
             time.sleep(0.02)
         return time.monotonic() - started
 
@@ -342,7 +346,7 @@ class Child:
         return found
 
     def stacks(self) -> str:
-        """What it has printed, with what each of its Python threads is at."""
+        """Return the output of the process, with the stacks of its Python threads."""
         self.process.send_signal(signal.SIGUSR1)
         time.sleep(1)
         return self.output
@@ -350,7 +354,7 @@ class Child:
 
 @contextlib.contextmanager
 def no_leftovers() -> Iterator[list[Child]]:
-    """A list for children: whatever is left of them afterwards is killed."""
+    """A list of children, whose remaining processes are killed after the test."""
     children: list[Child] = []
     try:
         yield children
@@ -398,5 +402,5 @@ def _lines(folder: Path) -> list[Mapping[str, Any]]:
 
 def _text(row: Mapping[str, Any]) -> str:
     """A row as text; in Parquet a column may come later than a row, where there is nothing."""
-    there = {name: value for name, value in row.items() if value is not None}
-    return json.dumps(there, sort_keys=True, default=str)
+    values = {name: value for name, value in row.items() if value is not None}
+    return json.dumps(values, sort_keys=True, default=str)

@@ -1,4 +1,4 @@
-"""Runs the flow of `test_followed_files` in a process that a compaction of its log kills.
+"""A run of the flow that follows files, in a process that a compaction of its log kills.
 
 ``python -m tests.support.followed_child HOME WHEN``: ``before`` anything is removed that the
 summary replaces, or ``after`` a file of it is.
@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from flow.engine.checkpoint.storage import Storage
-from tests.test_followed_files import compact_at_once, count_lines
+from tests.support.followed_files import compact_at_once, count_lines
 
 
 def main() -> None:
-    """Run the flow to its death."""
+    """Run the flow until the compaction kills the process."""
     home, when = Path(sys.argv[1]), sys.argv[2]
     write_bytes, remove = Storage.write_bytes, Storage.remove
     summaries: list[str] = []

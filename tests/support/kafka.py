@@ -40,7 +40,7 @@ Header = tuple[str, "bytes | None"]
 
 
 class Broker:
-    """A broker, with what tests do to it.
+    """A broker, and the operations of tests on it.
 
     Attributes:
         servers: the address that clients are given.
@@ -89,7 +89,7 @@ class Broker:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def output(self) -> str:
-        """What it printed."""
+        """The text that the broker has printed."""
         return (self._folder / "output").read_text("utf-8", "replace")
 
     def topic(
@@ -112,7 +112,7 @@ class Broker:
         return name
 
     def add_partitions(self, topic: str, total: int) -> None:
-        """Let a topic have more partitions."""
+        """Add partitions to a topic, and wait until the broker reports them."""
         from confluent_kafka.admin import NewPartitions
 
         _done(self._admin().create_partitions([NewPartitions(topic, total)]))
@@ -121,7 +121,7 @@ class Broker:
             time.sleep(0.02)
 
     def partitions(self, topic: str) -> int:
-        """How many partitions a topic has; 0 where there is no such topic."""
+        """Return the number of partitions of a topic, or 0 if it does not exist."""
         found = self._admin().list_topics(timeout=10).topics.get(topic)
         return 0 if found is None or found.error is not None else len(found.partitions)
 
@@ -261,7 +261,7 @@ class Broker:
 
 
 def running_broker() -> Broker:
-    """The broker of this test run, started when it is first asked for.
+    """The broker of this test run, started at the first use.
 
     Where its program cannot be had, or there is no client, the test that asks is skipped.
     """
@@ -273,7 +273,7 @@ def running_broker() -> Broker:
 
 
 def own_broker(**settings: str) -> Broker:
-    """A broker for one test, for what others must not meet; the test removes it."""
+    """A broker for one test alone, which the test removes."""
     running_broker()
     return Broker(
         broker_program()[1], {name.replace("_", "."): one for name, one in settings.items()}
@@ -289,7 +289,7 @@ def _started(jars: Path) -> Broker:
 
 @functools.cache
 def broker_program() -> tuple[str, Path]:
-    """Why there is no program of a broker, if so, and the folder of its jars."""
+    """Return the reason why no broker can be started, or "", and the folder of its jars."""
     try:
         check_java()
     except EnvironmentProblem as error:

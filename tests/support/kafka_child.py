@@ -28,12 +28,12 @@ DAWDLES = 0.05
 
 
 def items(epochs: int) -> list[tuple[str, int]]:
-    """What is read."""
+    """Return the items of all epochs."""
     return [(f"k{number % KEYS}", number) for number in range(epochs * SIZE)]
 
 
 def expected(epochs: int) -> dict[bytes, list[int]]:
-    """The totals that each key is to have in the topic, in order."""
+    """Return the expected totals of each key in the topic, in order."""
     totals: dict[bytes, list[int]] = {}
     for key, number in items(epochs):
         of_key = totals.setdefault(key.encode(), [])
@@ -42,13 +42,13 @@ def expected(epochs: int) -> dict[bytes, list[int]]:
 
 
 def say(what: str, epoch: int) -> None:
-    """Tell who watches, and dawdle."""
+    """Print a phase for the watching test, and wait."""
     print(what, epoch, flush=True)  # noqa: T201
     time.sleep(DAWDLES)
 
 
 class DawdlingSink(KafkaSink):
-    """Says what it is at."""
+    """Sink that prints its phases."""
 
     @override
     def commit(self, epoch: int, messages: Sequence[Any]) -> None:
@@ -63,7 +63,7 @@ _flush = Sender.flush
 
 
 def dawdling_flush(sender: Sender, seconds: float) -> None:
-    """What is written, in a transaction that is still open."""
+    """Flush as the sink does, and report the messages as sent while the transaction is open."""
     _flush(sender, seconds)
     say("sent", _epochs[-1])
 

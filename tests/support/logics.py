@@ -14,7 +14,7 @@ from flow.operators import DISCARD, KEEP, Keep, StatefulBatchLogic, StatefulLogi
 
 
 class Diary(StatefulLogic[Any, str, list[str]]):
-    """Emits what it was called with; its state is all that it has emitted.
+    """Logic that emits its calls; its state is the list of all emitted values.
 
     It asks to be called at the time that a `datetime` value says, and goes when told ``"go"``.
     """
@@ -47,7 +47,7 @@ class Diary(StatefulLogic[Any, str, list[str]]):
 
 
 class BatchTotal(StatefulBatchLogic[int, tuple[int, int], int]):
-    """Emits how many values an epoch brought, and the total so far."""
+    """Logic that emits the number of values of an epoch, and the total so far."""
 
     def __init__(self, state: int | None) -> None:
         self._total = state or 0
@@ -61,7 +61,7 @@ class BatchTotal(StatefulBatchLogic[int, tuple[int, int], int]):
 
 
 class EpochSize(StatefulLogic[Any, int, None]):
-    """Emits at the end of each epoch how many values it brought."""
+    """Logic that emits the number of values at the end of each epoch."""
 
     def __init__(self, state: None) -> None:
         self._size = 0
@@ -80,7 +80,7 @@ class EpochSize(StatefulLogic[Any, int, None]):
 
 @dataclass(frozen=True)
 class Mileage(Progress):
-    """A whole number says how far a stream has come; other values say nothing."""
+    """Measure of progress: whole numbers are the progress, other values have none."""
 
     by_time: bool = False
 
@@ -93,13 +93,13 @@ class Mileage(Progress):
 
 
 class Waypoint(NamedTuple):
-    """A value that asks for a notification when the stream has come so far."""
+    """A value that asks for a notification at a progress of the stream."""
 
     at: int
 
 
 class Traveller(StatefulLogic[Stamped, tuple[Any, int], int]):
-    """Emits what it was called with, and how far the stream had come then."""
+    """Logic that emits its calls with the stream progress at the call."""
 
     def __init__(self, due: int) -> None:
         self._due = due
@@ -126,7 +126,7 @@ class Traveller(StatefulLogic[Stamped, tuple[Any, int], int]):
 
 @dataclass(frozen=True)
 class Journey(LogicBuilder):
-    """Makes travellers, of a step whose progress is measured."""
+    """Builder of travellers in a step with measured progress."""
 
     mileage: Mileage = Mileage()
 

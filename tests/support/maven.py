@@ -35,7 +35,7 @@ _RESOLVING_SECONDS = 240
 
 
 def jars_of(coordinates: str, *without: str) -> tuple[str, Path]:
-    """Why there are no jars of an artifact, if so, and the folder of it and all that it needs.
+    """Return the reason why an artifact is missing, or "", and the folder of its jars.
 
     Args:
         coordinates: its group, name and version, with colons between.
@@ -62,7 +62,7 @@ def _cache() -> Path:
 
 
 def _fetch(pom: str, jars: Path) -> str:
-    """Fetch the jars; returns why that failed, if it did."""
+    """Fetch the jars, and return the reason of a failure, or ""."""
     with tempfile.TemporaryDirectory(dir=jars.parent) as folder:
         (Path(folder) / "pom.xml").write_text(pom)
         command = ["mvn", "-B", "-q", "-f", f"{folder}/pom.xml", _COPY]

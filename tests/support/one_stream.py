@@ -16,12 +16,12 @@ Build: TypeAlias = Callable[[Stream[Any]], Stream[Any]]
 
 
 def a_flow(build: Build) -> Dataflow:
-    """The flow, which reads nothing by itself."""
+    """Return the flow, whose source is empty."""
     flow = Dataflow("example")
     op.output("out", build(op.input("in", flow, TestingSource([]))), TestingSink([]))
     return flow
 
 
 def driver(build: Build) -> TestDriver:
-    """Its driver, at ten."""
+    """Return a driver of the flow, with system time ten o'clock."""
     return TestDriver(a_flow(build), now=TEN)

@@ -127,7 +127,7 @@ class Server:
 
 
 def running_server() -> Server:
-    """The server of this test run, started when it is first asked for.
+    """The server of this test run, started at the first use.
 
     Without the programs of a server, the test that asks is skipped.
     """

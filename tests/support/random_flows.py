@@ -1,4 +1,4 @@
-"""Random flows, and what is certain of the order in which their items come.
+"""Random flows, and the guarantees of the order of their items.
 
 All streams carry one of three shapes: records (``{"id": text, "n": number}``), keyed records, and
 pairs of a text and a number, so that most operators fit most streams. What a generator knows of a
@@ -25,19 +25,19 @@ MAX_LEVEL = 3
 
 
 class Choice(Protocol):
-    """Where a generator's decisions come from: hypothesis, or a seeded generator."""
+    """Origin of a generator's decisions: hypothesis, or a seeded generator."""
 
     def integer(self, least: int, most: int) -> int:
         """A number between two bounds, both inclusive."""
 
 
 def pick(choose: Choice, options: Sequence[Any]) -> Any:
-    """One of several."""
+    """Return one of several values."""
     return options[choose.integer(0, len(options) - 1)]
 
 
 class Shape(Enum):
-    """What a stream's items look like."""
+    """Shape of a stream's items."""
 
     RECORD = "record"
     KEYED_RECORD = "keyed record"
@@ -45,7 +45,7 @@ class Shape(Enum):
 
 
 class Order(Enum):
-    """What is certain of a stream's order, whatever the epochs and the shards are."""
+    """Guarantee of a stream's order, for any epochs and shards."""
 
     TOTAL = "total"
     BY_KEY = "by key"
@@ -54,15 +54,15 @@ class Order(Enum):
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of a stream.
+    """Known properties of a stream.
 
     Attributes:
-        shape: what its items look like.
-        order: what is certain of their order.
-        unique: whether no two items have the same position.
-        inputs: the inputs it comes from.
-        levels: the levels at which its items are made.
-        gathered: whether a keyed step has brought the items of each key together.
+        shape: the shape of the items.
+        order: the guarantee of the items' order.
+        unique: True if no two items have the same position.
+        inputs: the inputs from which the stream comes.
+        levels: the levels that make items of the stream.
+        gathered: True if a keyed step has brought the items of each key together.
     """
 
     shape: Shape
@@ -79,23 +79,23 @@ class Known:
 
     @property
     def usable(self) -> bool:
-        """Whether a step that depends on the order within a key may read it."""
+        """True if a step that depends on the order within a key may read the stream."""
         return self.order is not Order.NONE
 
 
 def rekeyed(up: Known, shape: Shape) -> Known:
-    """The items get another key, or none."""
+    """Return the properties of a stream whose items get another key, or none."""
     order = up.order if up.order is Order.TOTAL else Order.NONE
     return replace(up, shape=shape, order=order, gathered=False)
 
 
 def multiplied(up: Known) -> Known:
-    """An item becomes several."""
+    """Return the properties of a stream of which each item becomes several."""
     return replace(up, unique=False)
 
 
 def merged(*ups: Known) -> Known:
-    """Several streams become one."""
+    """Return the properties of a merge of streams."""
     inputs = frozenset[int]().union(*(up.inputs for up in ups))
     made_later = [level for up in ups for level in up.levels if level]
     certain = (
@@ -127,13 +127,13 @@ def at_the_end(*ups: Known) -> Known:
 
 
 def gathered(up: Known, order: Order, unique: bool) -> Known:
-    """What a keyed step emits."""
+    """Return the properties of a keyed step's output."""
     levels = frozenset({up.level + 1})
     return Known(Shape.PAIR, order, unique, up.inputs, levels, gathered=True)
 
 
 def spread(up: Known) -> Known:
-    """The items are dealt out to all shards."""
+    """Return the properties of a stream whose items are distributed over all shards."""
     certain = up.order is Order.TOTAL and up.unique
     order = Order.TOTAL if certain else Order.NONE
     return replace(up, order=order, levels=frozenset({up.level + 1}), gathered=False)
@@ -149,12 +149,12 @@ def number(item: Any) -> int:
 
 
 def folded(kept: int, value: Any) -> int:
-    """A figure that depends on the order of values."""
+    """Return a number that depends on the order of values."""
     return (kept * 31 + hash_of(value) + 1) % MODULUS
 
 
 def hash_of(value: Any) -> int:
-    """A number for a number, a list, a tuple or nothing."""
+    """Return a number for a number, a list, a tuple or None."""
     if isinstance(value, (list, tuple)):
         total = 7
         for one in value:
@@ -182,7 +182,7 @@ def since(state: int | None, value: int) -> tuple[int, list[int]]:
     return value, [] if state in (None, value) else [state or 0, value]
 
 
-def added(left: int, right: int) -> int:
+def add(left: int, right: int) -> int:
     return (left + right) % MODULUS
 
 
@@ -280,7 +280,7 @@ OPS: dict[str, Op] = {
         keyed=True,
         ordered=True,
     ),
-    "reduce_final": Op((PAIR,), lambda n, s: op.reduce_final(n, s, added), at_the_end, keyed=True),
+    "reduce_final": Op((PAIR,), lambda n, s: op.reduce_final(n, s, add), at_the_end, keyed=True),
     "max_final": Op((PAIR,), op.max_final, at_the_end, keyed=True),
     "count_final": Op(
         ANY,
@@ -378,7 +378,7 @@ class _Growing:
         return [way for way in ways if self._in_order(one, way)]
 
     def _in_order(self, one: Op, way: tuple[int, ...]) -> bool:
-        """Whether the step's result will be the same for all epochs and shards."""
+        """Return True if the step's result is the same for all epochs and shards."""
         if not (self.certain and one.ordered):
             return True
         ups = [self.known[up] for up in way]

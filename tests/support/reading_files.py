@@ -22,7 +22,7 @@ WORKED = settings(
 
 
 class JsonLog(MemoryLog):
-    """A log that keeps nothing but JSON."""
+    """A log that stores entries as JSON."""
 
     def append(self, entry: Json) -> None:
         super().append(json.loads(json.dumps(entry)))
@@ -30,7 +30,7 @@ class JsonLog(MemoryLog):
 
 @dataclass
 class Run:
-    """What a run has read, and how it was cut."""
+    """Items and bad lines that a run has read, with its slices and their ends."""
 
     items: list[Any] = field(default_factory=list)
     bad: list[BadInput] = field(default_factory=list)

@@ -15,7 +15,7 @@ Test = TypeVar("Test", bound=Callable[..., object])
 
 
 def sampled(examples: int, *, by_default: int) -> Callable[[Test], Test]:
-    """Settings of a property that takes long.
+    """Return the settings of a property that takes long.
 
     The test has the marker ``sampled``, and with ``-m faults`` the marker ``faults`` as well.
 

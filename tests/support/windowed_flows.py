@@ -101,7 +101,7 @@ def second_of(byte: int) -> int:
 
 
 def numbered(seconds: Iterable[int]) -> list[Value]:
-    """Values at these times, told apart by their number."""
+    """Values at these times, each with its number."""
     return [(second, number) for number, second in enumerate(seconds)]
 
 
@@ -112,7 +112,7 @@ items = values.map(lambda some: [("aab"[second % 7 % 3], (second, n)) for second
 
 @dataclass(frozen=True)
 class Epoch:
-    """An epoch of one key: how system time has moved before it, and what it brings.
+    """An epoch of one key: the advance of system time before it, and its values.
 
     Attributes:
         moved: by how many seconds system time has moved while the flow ran.
@@ -167,7 +167,7 @@ def _second(value: Value) -> int:
 
 
 class Witness(win.WindowLogic[Any, Any, list[Any]]):
-    """Emits all that it is told, so that any difference in it shows."""
+    """Logic that emits all its calls, so that any difference shows."""
 
     def __init__(self, state: list[Any] | None) -> None:
         self.seen = list(state or ())
@@ -301,7 +301,7 @@ def windowed_flow(make: Callable[[KeyedStream[Any]], win.WindowOut[Any, Any]]) -
 
 
 def received(driver: TestDriver) -> Received:
-    """What each port of a `windowed_flow` has sent so far, by key, in order."""
+    """Return the items that each port of a `windowed_flow` has emitted so far, by key, in order."""
     by_port: Received = {}
     for port in ("down", "late", "closed"):
         by_port[port] = {}
@@ -321,13 +321,13 @@ def in_epochs(items: Sequence[Any], sizes: Iterable[int]) -> list[list[Any]]:
 
 @dataclass
 class Heard:
-    """What a key's driver has emitted so far, in order.
+    """Items that a key's driver has emitted so far, in order.
 
     Attributes:
-        down: what windows have emitted.
+        down: the emitted results of windows.
         late: the late values.
         closed: the windows that have closed.
-        counted: what is counted and goes nowhere.
+        counted: values of the port that is only counted.
     """
 
     down: list[Any] = field(default_factory=list)
@@ -343,7 +343,7 @@ class Heard:
 
 
 class OneKey:
-    """Plays one key's driver as the engine would.
+    """Runs one key's driver as the engine does.
 
     Args:
         config: what builds the driver.
@@ -380,7 +380,7 @@ class OneKey:
         self.snapshot = None if logic is None else pickle.dumps(logic.snapshot())
 
     def state(self) -> Any:
-        """What the key remembers; ``None`` when it is gone."""
+        """The state of the key; ``None`` if the key has been discarded."""
         return None if self.snapshot is None else pickle.loads(self.snapshot)
 
     def _call(self, logic: Any, made: tuple[Iterable[Any], Any]) -> Any:
@@ -390,5 +390,5 @@ class OneKey:
 
 
 def collecting(clock: Any, windower: Any, ordered: bool, emit: Any = "close") -> DriverBuilder:
-    """What builds the drivers of a `collect_window` step."""
+    """Return the builder of the drivers of a `collect_window` step."""
     return DriverBuilder(clock, windower, FoldingBuilder(IntoList(), emit), ordered, emit=emit)

@@ -17,7 +17,7 @@ RUN, OTHER = "run-one", "run-two"
 def write(
     sink: Sink[Any], epoch: int, partition: int, *batches: Any, run: str = RUN, step: str = "out"
 ) -> Any:
-    """Write as a worker does: with a copy of the sink, and a message that travels back."""
+    """Write as a worker does, with a pickled copy of the sink, and return the pickled message."""
     sink = pickle.loads(pickle.dumps(sink))
     message = sink.write(WriteContext(step, epoch, partition, run), iter(batches))
     return pickle.loads(pickle.dumps(message))

@@ -16,5 +16,5 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def broker() -> Broker:
-    """A real broker; the tests are skipped where it cannot be had."""
+    """A real broker; tests are skipped where it cannot be installed."""
     return running_broker()

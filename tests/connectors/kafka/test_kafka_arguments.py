@@ -1,4 +1,4 @@
-"""What KafkaSource takes, what it refuses, and what it never shows. No broker here."""
+"""Arguments of `KafkaSource`: accepted, refused and kept secret; no broker is needed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def source(**arguments: Any) -> KafkaSource:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"topics": None}, "either topics or a pattern"),
         ({"pattern": "o.*"}, "either topics or a pattern"),
@@ -79,14 +79,14 @@ def source(**arguments: Any) -> KafkaSource:
         ({"properties": {"bootstrap.servers": "x"}}, "use the argument servers"),
     ],
 )
-def test_what_does_not_fit_is_refused_when_the_source_is_made(
-    arguments: dict[str, Any], said: str
+def test_invalid_arguments_are_refused_when_the_source_is_made(
+    arguments: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(FlowBuildError, match=said):
+    with pytest.raises(FlowBuildError, match=message):
         source(**arguments)
 
 
-def test_servers_are_addresses_with_commas_between() -> None:
+def test_servers_are_addresses_separated_by_commas() -> None:
     assert KafkaSource(" one:9092, two:9092 ", "orders").servers == "one:9092,two:9092"
     with pytest.raises(FlowBuildError, match="addresses separated by commas"):
         KafkaSource("one:9092,", "orders")
@@ -94,7 +94,7 @@ def test_servers_are_addresses_with_commas_between() -> None:
         KafkaSource(9092, "orders")  # type: ignore[arg-type]
 
 
-def test_a_source_has_an_end_where_one_is_given() -> None:
+def test_a_source_is_bounded_if_an_end_is_given() -> None:
     assert source().bounded is False
     assert source(end="latest").bounded is True
     assert source(end=datetime(2026, 1, 1, tzinfo=UTC)).bounded is True
@@ -104,7 +104,7 @@ def test_a_source_has_an_end_where_one_is_given() -> None:
 # --- the columns of records ---
 
 
-def test_records_have_the_fields_of_the_value_and_what_else_there_is_of_a_message() -> None:
+def test_records_have_the_fields_of_the_value_and_the_metadata() -> None:
     beside = ["key", "topic", "partition", "offset", "timestamp", "timestamp_type", "headers"]
     assert source(value="json", schema=PRICES).names == ["price", *beside]
     assert source(value="avro", schema=PRICE_AVRO).names == ["price", *beside]
@@ -142,19 +142,19 @@ def test_no_secret_is_shown() -> None:
     assert "hunter2" not in str(refused.value)
 
 
-def test_what_the_client_says_is_shown_without_the_secrets_in_it() -> None:
+def test_messages_of_the_client_are_shown_without_secrets() -> None:
     properties = Properties(SECRETS)
     assert properties.mask("no login of ann with hunter2") == "no login of *** with ***"
     problem = LastProblem(properties)
     assert str(problem) == ""
 
 
-def test_a_source_travels_to_workers_with_its_properties() -> None:
+def test_a_pickled_source_keeps_its_properties() -> None:
     made = source(properties=SECRETS, value="avro", schema=PRICE_AVRO)
-    there = pickle.loads(pickle.dumps(made))
-    assert there == made
-    assert dict(there.properties) == SECRETS
-    assert there.names == made.names
+    copy = pickle.loads(pickle.dumps(made))
+    assert copy == made
+    assert dict(copy.properties) == SECRETS
+    assert copy.names == made.names
 
 
 # --- in a test without Spark ---

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.support.kafka import Broker
 
 
-def test_what_was_written_can_be_read_in_order(broker: Broker) -> None:
+def test_written_messages_are_read_in_order(broker: Broker) -> None:
     topic = broker.topic(partitions=2)
     broker.values(topic, ["a", "b"])
     broker.produce(topic, [{"value": "c", "key": "k", "partition": 1, "headers": [("h", b"1")]}])
@@ -25,7 +25,7 @@ def test_an_open_transaction_is_not_read(broker: Broker) -> None:
     assert [one.value() for one in broker.consume(topic)] == [b"a"]
 
 
-def test_a_killed_broker_comes_back_with_its_messages(broker: Broker) -> None:
+def test_a_restarted_broker_keeps_its_messages(broker: Broker) -> None:
     topic = broker.topic()
     broker.values(topic, ["a"])
     broker.kill()

@@ -1,4 +1,4 @@
-"""The example over Kafka does what it says, from topic to topics."""
+"""The Kafka example, from its input topics to its output topics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOURS = 2
 
 
 def is_held_back(car: example.Sent) -> bool:
-    """Whether a camera was cut off, so that its car is sent half an hour later: too late."""
+    """Return True if the camera was cut off: it sends the car half an hour later, which is late."""
     cut_off = (car.at - example.START) % timedelta(minutes=40) < timedelta(minutes=3)
     return car.light == "bridge" and cut_off
 
@@ -79,7 +79,7 @@ def message_at(broker: Broker, partition: int, offset: int) -> Any:
     return _read[partition, offset]
 
 
-def test_what_was_sent_before_is_not_sent_again(broker: Broker, tmp_path: Any) -> None:
+def test_sent_messages_are_not_sent_again(broker: Broker, tmp_path: Any) -> None:
     example.make_topic(broker.servers, fresh=True)
     for count in (150, 250):
         cars = itertools.islice(example.traffic(), count)

@@ -1,4 +1,4 @@
-"""What a user needs the right to do, on a broker that checks it."""
+"""Rights that a Kafka user needs, on a broker that checks them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def guarded_broker() -> Iterator[Broker]:
 
 
 def reserve_group(broker: Broker, group: str) -> None:
-    """Let somebody else alone use a consumer group."""
+    """Give the right to use a consumer group to another user alone."""
     right = AclBinding(
         ResourceType.GROUP,
         group,

@@ -1,4 +1,4 @@
-"""Epochs in tables: written once, whoever dies, is set back, or writes beside."""
+"""Exactly-once epochs in tables, with failures, rewinds and concurrent writers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MARKED = {"schema": "n bigint", "epoch_columns": MARKS}
 # --- epochs --------------------------------------------------------------------------------------
 
 
-def test_an_epoch_is_there_with_its_number_once_it_is_committed(db: TestDatabase) -> None:
+def test_a_committed_epoch_is_visible_with_its_number(db: TestDatabase) -> None:
     sink = db.sink(schema="n bigint")
     with opened(sink):
         messages = [write(sink, 0, ns(1, 2)), write(sink, 0, ns(3), partition=1)]
@@ -51,7 +51,7 @@ def test_an_epoch_is_there_with_its_number_once_it_is_committed(db: TestDatabase
 #  run     1           2
 #  epoch   0  1        1  2
 #  commit  x  x crash  x  x
-def test_an_epoch_that_is_run_again_is_written_once(db: TestDatabase) -> None:
+def test_a_replayed_epoch_is_written_once(db: TestDatabase) -> None:
     sink = db.sink(schema="n bigint")
     with opened(sink):
         publish(sink, 0, ns(1))
@@ -65,7 +65,7 @@ def test_an_epoch_that_is_run_again_is_written_once(db: TestDatabase) -> None:
     assert db.rows() == [(1,), (2,), (3,)]
 
 
-def test_with_epoch_columns_an_epoch_that_is_run_again_replaces_itself(db: TestDatabase) -> None:
+def test_with_epoch_columns_a_replayed_epoch_replaces_its_rows(db: TestDatabase) -> None:
     sink = db.sink(**MARKED)
     with opened(sink, run=OTHER):
         publish(sink, 1, ns(100), run=OTHER)
@@ -84,9 +84,7 @@ def test_with_epoch_columns_an_epoch_that_is_run_again_replaces_itself(db: TestD
 
 
 @pytest.mark.parametrize("bad", [(1, 7, 2), (2, 7)])
-def test_an_epoch_of_which_one_row_is_refused_leaves_nothing(
-    db: TestDatabase, bad: tuple[int, ...]
-) -> None:
+def test_an_epoch_with_a_refused_row_writes_nothing(db: TestDatabase, bad: tuple[int, ...]) -> None:
     """A row that is there already comes in the middle of the epoch, or of its second partition."""
     sink = db.sink(schema="n bigint PRIMARY KEY")
     with opened(sink):
@@ -113,7 +111,7 @@ def test_an_epoch_without_rows_changes_nothing(db: TestDatabase) -> None:
     assert epochs(db) == [(full(db), RUN, 5)]
 
 
-def test_a_run_that_was_set_back_is_refused_where_rows_cannot_be_told_apart(
+def test_a_rewound_run_is_refused_without_keys_or_epoch_columns(
     db: TestDatabase,
 ) -> None:
     sink = db.sink(schema="n bigint")
@@ -130,9 +128,7 @@ def test_a_run_that_was_set_back_is_refused_where_rows_cannot_be_told_apart(
 #  run     1                       2, set back by one epoch, which takes more now
 #  epoch   0: 1   1: 2             1: 2 3
 @pytest.mark.parametrize("now", [[2, 3], []])
-def test_an_epoch_that_was_set_back_to_and_has_other_rows_is_refused_and_not_left_out(
-    db: TestDatabase, now: list[int]
-) -> None:
+def test_a_rewound_epoch_with_other_rows_is_refused(db: TestDatabase, now: list[int]) -> None:
     sink = db.sink(schema="n bigint")
     with opened(sink):
         publish(sink, 0, ns(1))
@@ -145,7 +141,7 @@ def test_an_epoch_that_was_set_back_to_and_has_other_rows_is_refused_and_not_lef
 
 #  run     1              killed   2                 set back by one epoch
 #  epoch   0: 1   1: 2 3           1: 2 4, left out  1: 2 5
-def test_an_epoch_that_was_set_back_to_is_not_taken_for_one_that_is_done_again(
+def test_a_rewound_epoch_is_not_mistaken_for_a_replay(
     db: TestDatabase,
 ) -> None:
     sink = db.sink(schema="n bigint")
@@ -162,7 +158,7 @@ def test_an_epoch_that_was_set_back_to_is_not_taken_for_one_that_is_done_again(
 
 #  rewinds   0     1               1 (done again)   2
 #  epoch     0  1  2 (of nothing)  2  3             2
-def test_what_is_written_after_a_rewind_is_known_again_as_ever(db: TestDatabase) -> None:
+def test_epochs_written_after_a_rewind_are_recognised(db: TestDatabase) -> None:
     sink = db.sink(schema="n bigint")
     with opened(sink):
         publish(sink, 0, ns(0))
@@ -175,7 +171,7 @@ def test_what_is_written_after_a_rewind_is_known_again_as_ever(db: TestDatabase)
     assert db.rows() == [(0,), (1,), (2,), (3,)]
 
 
-def test_a_table_of_epochs_from_before_gets_the_columns_that_it_lacks(db: TestDatabase) -> None:
+def test_an_earlier_table_of_epochs_gets_its_missing_columns(db: TestDatabase) -> None:
     sink = db.sink(schema="n bigint")
     with opened(sink):
         publish(sink, 0, ns(0))
@@ -188,7 +184,7 @@ def test_a_table_of_epochs_from_before_gets_the_columns_that_it_lacks(db: TestDa
 
 
 @pytest.mark.parametrize("table", ["t", "ann's"])
-def test_what_the_refusal_says_is_a_way_to_go_on(db: TestDatabase, table: str) -> None:
+def test_the_advice_of_the_refusal_works(db: TestDatabase, table: str) -> None:
     sink = db.sink(table, schema="n bigint")
     with opened(sink):
         for epoch in range(4):
@@ -204,7 +200,7 @@ def test_what_the_refusal_says_is_a_way_to_go_on(db: TestDatabase, table: str) -
     assert db.rows(f'"{table}"') == [(0,), (1,), (2,), (3,)]
 
 
-def test_with_epoch_columns_a_run_that_was_set_back_removes_what_it_wrote_since(
+def test_with_epoch_columns_a_rewound_run_removes_later_rows(
     db: TestDatabase,
 ) -> None:
     sink = db.sink(**MARKED)
@@ -221,7 +217,7 @@ def test_with_epoch_columns_a_run_that_was_set_back_removes_what_it_wrote_since(
     assert db.rows(columns="n, epoch") == [(0, 0), (11, 1), (12, 2), (100, 3)]
 
 
-def test_a_run_that_was_set_back_to_an_epoch_without_rows_removes_them_too(
+def test_a_run_rewound_to_an_epoch_without_rows_removes_later_rows(
     db: TestDatabase,
 ) -> None:
     sink = db.sink(**MARKED)
@@ -235,7 +231,7 @@ def test_a_run_that_was_set_back_to_an_epoch_without_rows_removes_them_too(
 
 
 #  epoch   0  1 | 2  3     columns from epoch 2 on
-def test_rows_from_before_there_were_epoch_columns_are_not_written_twice(db: TestDatabase) -> None:
+def test_rows_written_before_epoch_columns_are_not_written_twice(db: TestDatabase) -> None:
     plain = db.sink(schema="n bigint")
     with opened(plain):
         publish(plain, 0, ns(0))
@@ -253,7 +249,7 @@ def test_rows_from_before_there_were_epoch_columns_are_not_written_twice(db: Tes
     assert db.rows(columns="n") == [(0,), (1,), (12,)]
 
 
-def test_rows_from_after_epoch_columns_were_given_up_are_not_written_twice(
+def test_rows_written_after_epoch_columns_are_not_written_twice(
     db: TestDatabase,
 ) -> None:
     sink, plain = db.sink(**MARKED), db.sink()
@@ -304,7 +300,7 @@ def test_two_outputs_of_a_flow_cannot_write_to_one_table(db: TestDatabase) -> No
     assert db.rows() == []
 
 
-def test_one_sink_cannot_be_that_of_two_outputs(db: TestDatabase) -> None:
+def test_one_sink_cannot_serve_two_outputs(db: TestDatabase) -> None:
     sink = db.sink(schema="n bigint")
     with pytest.raises(SinkError, match="is the sink of several outputs: merge their streams"):
         open_once(sink, sink)
@@ -313,7 +309,7 @@ def test_one_sink_cannot_be_that_of_two_outputs(db: TestDatabase) -> None:
     assert db.rows() == [(1,)]
 
 
-def test_a_process_whose_checkpoint_another_one_has_taken_up_writes_no_more(
+def test_a_process_that_lost_its_checkpoint_cannot_write(
     db: TestDatabase,
 ) -> None:
     thought_dead, alive = db.sink(schema="n bigint"), db.sink()
@@ -326,19 +322,19 @@ def test_a_process_whose_checkpoint_another_one_has_taken_up_writes_no_more(
     assert db.rows() == [(0,), (1,)]
 
 
-def test_whoever_takes_up_a_run_waits_for_the_epoch_that_is_being_written(
+def test_a_new_run_waits_for_the_epoch_that_is_being_written(
     db: TestDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     thought_dead, alive = db.sink(schema="n bigint"), db.sink()
     write_chunk = TableSink._write_chunk
-    waited: list[bool] = []
+    was_waiting: list[bool] = []
 
     with ThreadPoolExecutor(1) as other_process, opened(thought_dead):
 
         def slowly(*arguments: Any) -> None:
             write_chunk(*arguments)
             opening.append(other_process.submit(alive.open, RUN, True))
-            waited.append(wait(opening, timeout=0.5).not_done != set())
+            was_waiting.append(wait(opening, timeout=0.5).not_done != set())
 
         opening: list[Future[None]] = []
         with monkeypatch.context() as patch:
@@ -348,11 +344,11 @@ def test_whoever_takes_up_a_run_waits_for_the_epoch_that_is_being_written(
         publish(alive, 0, ns(0))
         publish(alive, 1, ns(1))
         alive.close()
-    assert waited == [True]
+    assert was_waiting == [True]
     assert db.rows() == [(0,), (1,)]
 
 
-def test_two_flows_may_make_their_tables_at_the_same_time(
+def test_two_flows_may_create_their_tables_concurrently(
     db: TestDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim = Ledger.claim

@@ -1,4 +1,4 @@
-"""SQL sinks at the end of a flow on Spark, which dies after they have committed and goes on."""
+"""SQL sinks in a flow on Spark that fails after their commit and runs again."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def flow_over(db: TestDatabase, dies_after: int | None) -> Dataflow:
 #  every_value     x      x died
 #  total           x
 @pytest.mark.parametrize("name", ["sqlite", "postgres"])
-def test_a_flow_that_dies_after_a_commit_goes_on_with_nothing_lost_or_doubled(
+def test_a_flow_killed_after_a_commit_resumes_with_nothing_lost_or_doubled(
     spark: SparkSession, tmp_path: Path, name: str
 ) -> None:
     db = Sqlite(tmp_path / "out.db") if name == "sqlite" else Postgres()

@@ -1,4 +1,4 @@
-"""What only PostgreSQL has: passwords, schemas, rights, and a server that goes away."""
+"""Features of PostgreSQL alone: passwords, schemas, rights and a server that stops."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def restarted(db: Postgres) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("restarted")
-def test_a_server_that_stops_in_mid_epoch_fails_the_run_and_the_next_goes_on(
+def test_a_server_that_stops_within_an_epoch_fails_the_run_and_the_next_resumes(
     db: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = db.sink(schema="n bigint")
@@ -70,7 +70,7 @@ def test_a_server_that_stops_in_mid_epoch_fails_the_run_and_the_next_goes_on(
 
 
 @pytest.mark.usefixtures("restarted")
-def test_a_server_that_was_started_anew_between_epochs_is_connected_to_again(
+def test_a_server_restarted_between_epochs_is_reconnected(
     db: Postgres,
 ) -> None:
     sink = db.sink(schema="n bigint")
@@ -84,7 +84,7 @@ def test_a_server_that_was_started_anew_between_epochs_is_connected_to_again(
 
 
 @pytest.mark.usefixtures("restarted")
-def test_a_server_that_is_away_is_an_error_that_says_where_it_was_sought(db: Postgres) -> None:
+def test_an_unreachable_server_is_an_error_with_its_address(db: Postgres) -> None:
     sink = db.sink(schema="n bigint")
     db.server.stop()
     with pytest.raises(SinkError, match=r"(?s)^table 't' of .* cannot be opened: .*Is the server"):
@@ -105,7 +105,7 @@ def assert_hidden(error: BaseException) -> None:
     assert TELLTALE not in "".join(traceback.format_exception(error))
 
 
-def test_the_password_is_nowhere_to_be_seen(
+def test_the_password_is_hidden(
     db: Postgres, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -118,14 +118,14 @@ def test_the_password_is_nowhere_to_be_seen(
             publish(sink, 1, ns(1))
     assert_hidden(caught.value)
     (entry,) = db.rows("_flow_epochs")
-    seen = [repr(sink), str(sink), repr(flow.step("out")), to_json(flow), to_mermaid(flow)]
-    seen += [*map(str, entry), caplog.text, *capsys.readouterr()]
-    for text in seen:
+    texts = [repr(sink), str(sink), repr(flow.step("out")), to_json(flow), to_mermaid(flow)]
+    texts += [*map(str, entry), caplog.text, *capsys.readouterr()]
+    for text in texts:
         assert TELLTALE not in str(text)
     assert "password=***" in repr(sink)
 
 
-def test_the_password_does_not_travel_to_workers(db: Postgres) -> None:
+def test_the_password_is_not_sent_to_workers(db: Postgres) -> None:
     sink = db.sink(schema="n bigint")
     with opened(sink):
         sent = pickle.dumps(sink)
@@ -133,16 +133,14 @@ def test_the_password_does_not_travel_to_workers(db: Postgres) -> None:
     assert repr(pickle.loads(sent)) == repr(sink)
 
 
-def test_a_wrong_password_is_not_shown_either(db: Postgres) -> None:
+def test_a_wrong_password_is_hidden(db: Postgres) -> None:
     wrong = psycopg.conninfo.make_conninfo(db.server.dsn, password="another s3cr3t")
     with pytest.raises(SinkError, match="password authentication failed") as caught:
         PostgresSink(wrong, "t").open(RUN, False)
     assert_hidden(caught.value)
 
 
-def test_an_error_that_quotes_the_password_is_shown_without(
-    db: Postgres, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_password_is_removed_from_errors(db: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: Any, **options: Any) -> None:
         raise psycopg.OperationalError(f"cannot connect with {PASSWORD} or {quote(PASSWORD)}")
 
@@ -164,7 +162,7 @@ def test_an_error_that_quotes_the_password_is_shown_without(
         "postgresql://user:s3cr3t%zz@host/name",
     ],
 )
-def test_a_dsn_that_was_mistyped_is_an_error_that_shows_nothing_of_it(dsn: str) -> None:
+def test_the_error_of_an_invalid_dsn_hides_it(dsn: str) -> None:
     with pytest.raises(FlowBuildError, match="dsn cannot be read: write 'postgresql://") as caught:
         PostgresSink(dsn, "t")
     assert_hidden(caught.value)
@@ -197,7 +195,7 @@ def test_a_table_may_be_named_with_its_schema(db: Postgres) -> None:
     assert db.rows("hours") == [(1,)]
 
 
-def test_a_table_is_the_same_however_it_is_named(db: Postgres) -> None:
+def test_names_of_one_table_are_equivalent(db: Postgres) -> None:
     short, long = db.sink("t", schema="n bigint"), db.sink((db.schema, "t"))
     with opened(short):
         publish(short, 0, ns(1))
@@ -246,7 +244,7 @@ def test_a_role_needs_no_more_rights_than_to_insert(db: Postgres) -> None:
     assert db.rows() == [(0,), (1,)]
 
 
-def test_what_exactly_once_needs_is_so_whatever_the_database_is_set_up_for(
+def test_exactly_once_does_not_depend_on_database_settings(
     db: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An epoch is on the disk when it is committed, and waits for others instead of failing."""
@@ -274,27 +272,27 @@ def test_text_is_read_as_the_type_of_its_column(db: Postgres) -> None:
 
 
 @pytest.mark.parametrize(("stretch", "copied"), [(1, 0), (20, 5), (100, 1)])
-def test_few_rows_that_are_alike_are_not_copied_on_their_own(
+def test_small_groups_of_rows_are_not_copied_separately(
     db: Postgres, monkeypatch: pytest.MonkeyPatch, stretch: int, copied: int
 ) -> None:
     """Each COPY is a question to the server whose answer is waited for."""
-    asked: list[int] = []
+    copies: list[int] = []
     copy = PostgresDatabase._copy
 
     def counted(*arguments: Any) -> None:
-        asked.append(1)
+        copies.append(1)
         copy(*arguments)
 
     monkeypatch.setattr(PostgresDatabase, "_copy", counted)
     sink = db.sink(schema="n bigint, m bigint")
     with opened(sink):
         publish(sink, 0, [{"n": n, "m": n} if n // stretch % 2 else {"n": n} for n in range(100)])
-    assert len(asked) == copied
+    assert len(copies) == copied
     assert db.ask("SELECT count(*), sum(n) FROM t") == [(100, 4950)]
 
 
 @pytest.mark.parametrize("items", [[{"n": 7}], [{"n": 7}, {"m": 1}]])
-def test_a_column_that_the_server_fills_can_be_given(db: Postgres, items: Any) -> None:
+def test_a_generated_column_can_be_given(db: Postgres, items: Any) -> None:
     sink = db.sink(schema="n bigint GENERATED ALWAYS AS IDENTITY, m bigint")
     with opened(sink):
         publish(sink, 0, items)
@@ -305,7 +303,7 @@ def test_a_column_that_the_server_fills_can_be_given(db: Postgres, items: Any) -
 
 
 @pytest.mark.parametrize("table", ["", "a.", ".b", ("a", ""), 7, ("a", 7), "a\0"])
-def test_what_is_no_table_name_is_an_error(table: Any) -> None:
+def test_an_invalid_table_name_is_an_error(table: Any) -> None:
     with pytest.raises(FlowTypeError, match="table must be a table's name"):
         PostgresSink("", table)
 

@@ -46,7 +46,7 @@ def test_upsert_keeps_the_last_row_of_each_key(db: TestDatabase) -> None:
     assert db.rows() == [("a", 3), ("b", 5), ("c", 4), ("d", None)]
 
 
-def test_upsert_writes_an_epoch_over_itself_and_takes_a_run_that_was_set_back(
+def test_upsert_accepts_replayed_epochs_and_rewound_runs(
     db: TestDatabase,
 ) -> None:
     sink = db.sink(**UPSERT)
@@ -62,7 +62,7 @@ def test_upsert_writes_an_epoch_over_itself_and_takes_a_run_that_was_set_back(
     assert epochs(db) == [(full(db), RUN, 2)]
 
 
-def test_delete_takes_a_row_out_in_its_turn(db: TestDatabase) -> None:
+def test_delete_removes_a_row_in_order(db: TestDatabase) -> None:
     sink = db.sink(**UPSERT)
     with opened(sink):
         publish(sink, 0, kn(a=1, b=1, c=1))
@@ -71,7 +71,7 @@ def test_delete_takes_a_row_out_in_its_turn(db: TestDatabase) -> None:
     assert db.rows() == [("c", 2)]
 
 
-def test_a_key_may_have_several_columns_and_be_all_there_is(db: TestDatabase) -> None:
+def test_a_key_may_consist_of_all_columns(db: TestDatabase) -> None:
     schema = pa.schema([("b", pa.int64()), ("a", pa.string())])
     sink = db.sink(schema=schema, mode="upsert", key=["a", "b"])
     with opened(sink):
@@ -80,7 +80,7 @@ def test_a_key_may_have_several_columns_and_be_all_there_is(db: TestDatabase) ->
     assert db.rows(columns="a, b") == [("x", 1)]
 
 
-def test_upsert_leaves_columns_alone_that_a_record_lacks(db: TestDatabase) -> None:
+def test_upsert_keeps_columns_that_a_record_lacks(db: TestDatabase) -> None:
     sink = db.sink(schema="k text PRIMARY KEY, n bigint, m bigint", mode="upsert", key="k")
     with opened(sink):
         publish(sink, 0, [{"k": "a", "n": 1, "m": 1}, {"k": "a", "m": 2}])
@@ -89,7 +89,7 @@ def test_upsert_leaves_columns_alone_that_a_record_lacks(db: TestDatabase) -> No
 
 #  a     put x=1   delete          put y=5
 #  b     put x=2          put x=1           put y=6
-def test_upserts_and_deletes_are_done_in_order_whatever_columns_they_have(
+def test_upserts_and_deletes_with_different_columns_keep_their_order(
     db: TestDatabase,
 ) -> None:
     """That `b` may have the 1 of `a` once `a` is gone is also a matter of order."""
@@ -116,7 +116,7 @@ def test_upsert_needs_a_unique_key(db: TestDatabase) -> None:
 # --- tables and columns --------------------------------------------------------------------------
 
 
-def test_a_table_that_is_missing_is_made_from_a_schema(db: TestDatabase) -> None:
+def test_a_missing_table_is_created_from_a_schema(db: TestDatabase) -> None:
     schema = {"k": pa.string(), "n": pa.int32()}
     sink = db.sink(schema=schema, mode="upsert", key="k")
     with opened(sink):
@@ -133,7 +133,7 @@ def test_a_schema_can_forbid_nulls(db: TestDatabase) -> None:
     assert db.rows() == []
 
 
-def test_a_table_that_is_there_stays_as_it_is(db: TestDatabase) -> None:
+def test_an_existing_table_is_not_changed(db: TestDatabase) -> None:
     db.ask("CREATE TABLE t (n bigint, made text DEFAULT 'by hand')")
     sink = db.sink(schema={"something": pa.string(), "else": pa.int8()})
     with opened(sink):
@@ -141,13 +141,13 @@ def test_a_table_that_is_there_stays_as_it_is(db: TestDatabase) -> None:
     assert db.rows() == [(1, "by hand")]
 
 
-def test_a_table_that_is_missing_without_a_schema_is_an_error(db: TestDatabase) -> None:
+def test_a_missing_table_without_a_schema_is_an_error(db: TestDatabase) -> None:
     sink = db.sink("nowhere")
     with pytest.raises(SinkError, match=r"table 'nowhere' of .* does not exist: create it, or"):
         open_once(sink)
 
 
-def test_a_schema_that_the_database_refuses_is_an_error_and_makes_nothing(
+def test_a_schema_that_the_database_refuses_creates_nothing(
     db: TestDatabase,
 ) -> None:
     sink = db.sink(schema="n bigint, n text")
@@ -159,7 +159,7 @@ def test_a_schema_that_the_database_refuses_is_an_error_and_makes_nothing(
     assert db.rows() == [(1,)]
 
 
-def test_columns_that_the_sink_needs_must_be_there(db: TestDatabase) -> None:
+def test_columns_that_the_sink_needs_must_exist(db: TestDatabase) -> None:
     db.ask("CREATE TABLE t (n bigint, run text)")
     sink = db.sink(epoch_columns=MARKS)
     with pytest.raises(SinkError, match=r"has no column 'epoch', its columns are \['n', 'run'\]"):
@@ -181,7 +181,7 @@ def test_a_column_that_a_record_lacks_gets_its_default(db: TestDatabase) -> None
     assert db.rows() == [(1, 7, None), (2, 7, "a"), (3, 4, None), (5, 7, None)]
 
 
-def test_more_rows_than_are_unpacked_at_a_time_are_all_there(db: TestDatabase) -> None:
+def test_rows_beyond_one_block_are_all_written(db: TestDatabase) -> None:
     count = 2 * CHUNK_ROWS + 1
     sink = db.sink(schema="n bigint")
     with opened(sink):
@@ -196,21 +196,19 @@ def alternating(count: int) -> list[dict[str, int]]:
     return [{"n": n, "m": n} if n % 2 else {"n": n} for n in range(count)]
 
 
-def test_rows_with_different_columns_travel_together(db: TestDatabase) -> None:
+def test_rows_with_different_columns_share_a_block(db: TestDatabase) -> None:
     sink = db.sink()
     chunks = write(sink, 0, alternating(CHUNK_ROWS + 2))
     assert [chunk.count for chunk in chunks] == [CHUNK_ROWS, 2]
 
 
-def test_rows_whose_fields_have_another_order_are_alike(db: TestDatabase) -> None:
+def test_rows_with_another_field_order_are_grouped(db: TestDatabase) -> None:
     (chunk,) = write(db.sink(), 0, [{"n": 1, "k": "a"}, {"k": "b", "n": 2}, Pair("c", 3)])
     assert [(group.columns, len(group.rows)) for group in chunk.unpack()] == [(("k", "n"), 3)]
 
 
 @pytest.mark.parametrize("stretch", [1, 20])
-def test_rows_are_inserted_in_order_whatever_columns_they_have(
-    db: TestDatabase, stretch: int
-) -> None:
+def test_rows_with_different_columns_keep_their_order(db: TestDatabase, stretch: int) -> None:
     identity = " GENERATED ALWAYS AS IDENTITY" if isinstance(db, Postgres) else ""
     sink = db.sink(schema=f"id integer PRIMARY KEY{identity}, n bigint, m bigint DEFAULT -1")
     records = [{"n": n, "m": n} if n // stretch % 2 else {"n": n} for n in range(100)]
@@ -221,7 +219,7 @@ def test_rows_are_inserted_in_order_whatever_columns_they_have(
     ]
 
 
-def test_a_row_that_is_refused_among_others_with_other_columns_leaves_nothing(
+def test_a_refused_row_among_rows_with_other_columns_writes_nothing(
     db: TestDatabase,
 ) -> None:
     sink = db.sink(schema="n bigint PRIMARY KEY, m bigint")
@@ -314,9 +312,7 @@ HOUR = WindowMetadata(
         (Delete({"n": 1}), "a Delete needs a sink with mode='upsert'"),
     ],
 )
-def test_what_is_no_record_is_an_error_that_shows_the_item(
-    db: TestDatabase, item: Any, problem: str
-) -> None:
+def test_an_item_that_is_no_record_is_shown(db: TestDatabase, item: Any, problem: str) -> None:
     sink = db.sink(**MARKED)
     with pytest.raises(StepError, match=problem) as caught:
         write(sink, 0, [{"n": 1}, item])
@@ -360,7 +356,7 @@ def test_a_record_without_its_key_is_an_error(db: TestDatabase, item: Any, probl
         ({"schema": {"n": pa.int64()}, "mode": "upsert", "key": "k"}, "'k' is not in the schema"),
     ],
 )
-def test_what_does_not_fit_is_said_when_the_sink_is_made(
+def test_invalid_arguments_are_refused_when_the_sink_is_made(
     db: TestDatabase, options: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(FlowBuildError) as caught:
@@ -376,7 +372,7 @@ def test_arguments_of_the_wrong_type_are_errors(db: TestDatabase, options: dict[
         db.sink(**options)
 
 
-def test_a_sink_is_a_value(db: TestDatabase) -> None:
+def test_sinks_compare_by_value(db: TestDatabase) -> None:
     options: dict[str, Any] = {"mode": "upsert", "key": "n", "schema": {"n": pa.int64()}}
     sink = db.sink(**options)
     assert sink == db.sink(**options)
@@ -385,7 +381,7 @@ def test_a_sink_is_a_value(db: TestDatabase) -> None:
     assert ", table='t', mode='upsert', key=('n',), schema=n: int64)" in repr(sink)
 
 
-def test_an_open_sink_travels_without_its_connection(db: TestDatabase) -> None:
+def test_an_open_sink_is_pickled_without_its_connection(db: TestDatabase) -> None:
     sink = db.sink(schema="n bigint")
     with opened(sink):
         copy = pickle.loads(pickle.dumps(sink))

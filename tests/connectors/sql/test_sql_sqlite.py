@@ -1,4 +1,4 @@
-"""What only SQLite has: a file, and a lock on the whole of it."""
+"""Features of SQLite alone: a database in a file, with one lock for all of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def db(tmp_path: Path) -> Sqlite:
     return Sqlite(tmp_path / "out.db")
 
 
-def test_a_relative_path_is_where_the_flow_was_built(
+def test_a_relative_path_is_resolved_when_the_flow_is_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -44,7 +44,7 @@ def test_a_file_that_is_no_database_is_an_error(tmp_path: Path) -> None:
         SqliteSink(tmp_path / "notes.md", "t", schema="n INTEGER").open(RUN, False)
 
 
-def test_a_table_is_the_same_whatever_its_capitals(db: Sqlite) -> None:
+def test_table_names_ignore_case(db: Sqlite) -> None:
     small, capital = db.sink("hours", schema="n INTEGER"), db.sink("Hours")
     with opened(small):
         publish(small, 0, ns(1))
@@ -53,7 +53,7 @@ def test_a_table_is_the_same_whatever_its_capitals(db: Sqlite) -> None:
     assert db.rows("hours") == [(1,)]
 
 
-def test_another_program_that_writes_to_the_file_is_waited_for(db: Sqlite) -> None:
+def test_a_lock_of_another_program_is_waited_for(db: Sqlite) -> None:
     sink = db.sink(schema="n INTEGER")
     writing = threading.Event()
 
@@ -75,9 +75,7 @@ def test_another_program_that_writes_to_the_file_is_waited_for(db: Sqlite) -> No
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_a_file_that_is_removed_or_replaced_in_a_run_is_an_error(
-    replaced: bool, db: Sqlite
-) -> None:
+def test_a_file_removed_or_replaced_during_a_run_is_an_error(replaced: bool, db: Sqlite) -> None:
     sink = db.sink(schema="n INTEGER")
     with opened(sink):
         publish(sink, 0, ns(1))
@@ -89,7 +87,7 @@ def test_a_file_that_is_removed_or_replaced_in_a_run_is_an_error(
     assert db.path.exists() == replaced
 
 
-def test_an_epoch_is_on_the_disk_when_it_is_committed(db: Sqlite) -> None:
+def test_a_committed_epoch_is_on_the_disk(db: Sqlite) -> None:
     with contextlib.closing(db.sink().connect()) as database:
         full = 2
         assert database.ask("PRAGMA synchronous") == [(full,)]

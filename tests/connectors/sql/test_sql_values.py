@@ -1,4 +1,4 @@
-"""What values become in a table, and which are refused, on every database."""
+"""Values in the columns of a table, and refused values, on every database."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> TestDatabase:
     return Sqlite(tmp_path / "out.db") if request.param == "sqlite" else Postgres()
 
 
-def test_values_come_back_as_they_were(db: TestDatabase) -> None:
+def test_values_survive_a_round_trip(db: TestDatabase) -> None:
     """None stands above where PostgreSQL has just the value, or SQLite its digits."""
     schema = pa.schema([(f"c{n}", kind) for n, (kind, *_) in enumerate(VALUES)])
     sink = db.sink(schema=schema)
@@ -105,7 +105,7 @@ def test_values_come_back_as_they_were(db: TestDatabase) -> None:
         assert (found, type(found)) == (expected, type(expected)), kind
 
 
-def test_values_come_back_as_they_were_when_they_are_upserted(db: TestDatabase) -> None:
+def test_upserted_values_survive_a_round_trip(db: TestDatabase) -> None:
     """PostgreSQL is then given parameters, and no text to copy."""
     fields = [(f"c{n}", kind) for n, (kind, *_) in enumerate(VALUES)]
     for table, mode in (("one", "insert"), ("two", "upsert")):
@@ -183,7 +183,7 @@ def test_a_value_without_a_form_is_an_error_that_names_its_column(
         write(sink, 0, [{"k": 1, "v": "good"}, {"k": 2, "v": value}])
 
 
-def test_text_with_nul_is_for_sqlite_only(db: TestDatabase) -> None:
+def test_text_with_nul_is_accepted_by_sqlite_only(db: TestDatabase) -> None:
     sink = db.sink(schema="v text")
     if isinstance(db, Postgres):
         with pytest.raises(
@@ -198,7 +198,7 @@ def test_text_with_nul_is_for_sqlite_only(db: TestDatabase) -> None:
 
 @pytest.mark.parametrize("mode", ["insert", "upsert"])
 @pytest.mark.parametrize("value", [1.5, "many", b"1"])
-def test_a_value_that_does_not_fit_its_column_is_refused_and_not_rounded(
+def test_a_value_that_does_not_fit_its_column_is_not_rounded(
     db: TestDatabase, mode: Any, value: Any
 ) -> None:
     schema = {"k": pa.string(), "n": pa.int32()}

@@ -33,8 +33,8 @@ def storage(spark: SparkSession, tmp_path: Path) -> Storage:
     return Storage(spark, str(tmp_path / "checkpoint"))
 
 
-def holder(**changes: Any) -> dict[str, Any]:
-    """What a lock of this very process says, but for some changes."""
+def lock_content(**changes: Any) -> dict[str, Any]:
+    """Return the content of a lock that this process holds, with changes."""
     return {
         "host": socket.gethostname(),
         "pid": os.getpid(),
@@ -46,19 +46,19 @@ def holder(**changes: Any) -> dict[str, Any]:
     }
 
 
-def dead_pid() -> int:
+def pid_without_process() -> int:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     return child.pid
 
 
-def test_a_lock_is_there_while_it_is_held_and_gone_afterwards(storage: Storage) -> None:
+def test_a_lock_exists_while_it_is_held_only(storage: Storage) -> None:
     with CheckpointLock(storage):
         assert storage.read(NAME)["pid"] == os.getpid()
     assert not storage.exists(NAME)
 
 
-def test_a_second_run_is_refused_and_told_who_holds_the_lock(storage: Storage) -> None:
+def test_a_second_run_is_refused_with_the_holder_of_the_lock(storage: Storage) -> None:
     with CheckpointLock(storage) as first:
         held = storage.read(NAME)
         with pytest.raises(CheckpointError) as caught, CheckpointLock(storage):
@@ -73,16 +73,18 @@ def test_a_second_run_is_refused_and_told_who_holds_the_lock(storage: Storage) -
 @pytest.mark.parametrize(
     "gone",
     [
-        pytest.param(lambda: holder(pid=dead_pid()), id="a process that has ended"),
-        pytest.param(lambda: holder(started="1"), id="a number that another process has now"),
-        pytest.param(lambda: holder(pid="?"), id="no process at all"),
         pytest.param(
-            lambda: holder(host="elsewhere", renewed=time.time() - STALE_SECONDS - 1),
+            lambda: lock_content(pid=pid_without_process()), id="a process that has ended"
+        ),
+        pytest.param(lambda: lock_content(started="1"), id="a number that another process has now"),
+        pytest.param(lambda: lock_content(pid="?"), id="no process at all"),
+        pytest.param(
+            lambda: lock_content(host="elsewhere", renewed=time.time() - STALE_SECONDS - 1),
             id="another machine that fell silent",
         ),
     ],
 )
-def test_a_lock_that_was_left_behind_is_taken_over(gone: Any, storage: Storage) -> None:
+def test_a_stale_lock_is_taken_over(gone: Any, storage: Storage) -> None:
     storage.write(NAME, gone())
     with CheckpointLock(storage):
         assert storage.read(NAME)["token"] != "other"
@@ -90,13 +92,13 @@ def test_a_lock_that_was_left_behind_is_taken_over(gone: Any, storage: Storage) 
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not tell")
-def test_a_run_that_was_killed_is_gone_even_while_its_parent_has_not_noticed(
+def test_a_killed_run_counts_as_ended_before_its_parent_waits_for_it(
     storage: Storage,
 ) -> None:
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as child:
         stat = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
-        left = holder(pid=child.pid, started=stat[19])
-        storage.write(NAME, left)
+        content = lock_content(pid=child.pid, started=stat[19])
+        storage.write(NAME, content)
         with pytest.raises(CheckpointError, match=f"process {child.pid}"), CheckpointLock(storage):
             pass
         child.kill()
@@ -106,14 +108,16 @@ def test_a_run_that_was_killed_is_gone_even_while_its_parent_has_not_noticed(
 
 
 def test_a_lock_of_another_machine_holds_while_it_is_renewed(storage: Storage) -> None:
-    storage.write(NAME, holder(host="elsewhere", pid=1))
+    storage.write(NAME, lock_content(host="elsewhere", pid=1))
     with pytest.raises(CheckpointError, match="process 1 on elsewhere"), CheckpointLock(storage):
         pass
 
 
-def test_a_lock_of_another_machine_holds_that_is_renewed_beside_it(storage: Storage) -> None:
+def test_a_lock_of_another_machine_holds_while_a_file_beside_it_is_renewed(
+    storage: Storage,
+) -> None:
     old = time.time() - STALE_SECONDS - 1
-    storage.write(NAME, holder(host="elsewhere", pid=1, renewed=old))
+    storage.write(NAME, lock_content(host="elsewhere", pid=1, renewed=old))
     storage.write("lock-other.json", {"renewed": time.time()})
     with pytest.raises(CheckpointError, match="process 1 on elsewhere"), CheckpointLock(storage):
         pass
@@ -123,7 +127,7 @@ def test_a_lock_of_another_machine_holds_that_is_renewed_beside_it(storage: Stor
     assert storage.names("") == []
 
 
-def test_a_renewal_leaves_a_lock_alone_that_others_take_over_meanwhile(
+def test_a_renewal_does_not_overwrite_a_lock_that_is_taken_over_meanwhile(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They do it right before this one writes."""
@@ -131,7 +135,7 @@ def test_a_renewal_leaves_a_lock_alone_that_others_take_over_meanwhile(
     put, renewed = Storage.write, threading.Event()
 
     def write(self: Storage, name: str, content: Any) -> None:
-        put(self, NAME, holder(host="elsewhere", pid=7))
+        put(self, NAME, lock_content(host="elsewhere", pid=7))
         put(self, name, content)
         renewed.set()
 
@@ -146,12 +150,12 @@ def test_a_renewal_leaves_a_lock_alone_that_others_take_over_meanwhile(
     assert storage.names("") == [NAME]
 
 
-def test_a_run_that_was_suspended_looks_before_it_commits(
+def test_a_suspended_run_checks_its_lock_before_a_commit(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the thread that renews the lock gets to do first."""
     with CheckpointLock(storage) as mine:
-        storage.write(NAME, holder(host="elsewhere", pid=7))
+        storage.write(NAME, lock_content(host="elsewhere", pid=7))
         mine.check()
         later = SimpleNamespace(time=lambda: time.time() + 2 * lock.RENEW_SECONDS + 1)
         monkeypatch.setattr(lock, "time", later)
@@ -159,11 +163,11 @@ def test_a_run_that_was_suspended_looks_before_it_commits(
             mine.check()
 
 
-def test_a_lock_that_is_away_while_it_is_taken_over_is_told_from_one_that_was_removed(
+def test_a_takeover_of_the_lock_differs_from_its_removal(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def take(_: float) -> None:
-        storage.write(NAME, holder(host="elsewhere", pid=7))
+        storage.write(NAME, lock_content(host="elsewhere", pid=7))
 
     with CheckpointLock(storage) as held:
         held.check_there()
@@ -175,13 +179,13 @@ def test_a_lock_that_is_away_while_it_is_taken_over_is_told_from_one_that_was_re
             held.check_there()
 
 
-def test_a_run_that_lost_its_lock_leaves_the_new_holders_alone(storage: Storage) -> None:
+def test_a_run_that_lost_its_lock_keeps_the_new_holders_lock(storage: Storage) -> None:
     with CheckpointLock(storage):
-        storage.write(NAME, holder())
+        storage.write(NAME, lock_content())
     assert storage.read(NAME)["token"] == "other"
 
 
-def test_a_run_that_lost_its_lock_does_not_take_it_back_and_commits_nothing_more(
+def test_a_run_that_lost_its_lock_cannot_commit(
     spark: SparkSession, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one does that was suspended for longer than others waited for it."""
@@ -189,23 +193,23 @@ def test_a_run_that_lost_its_lock_does_not_take_it_back_and_commits_nothing_more
 
     def lose_it(_: EpochReport) -> None:
         for _ in range(10):  # again, since a renewal that has just looked may write over it once
-            storage.write(NAME, holder(host="elsewhere", pid=7))
+            storage.write(NAME, lock_content(host="elsewhere", pid=7))
             time.sleep(0.1)
 
     out: list[int] = []
     flow = Dataflow("lost")
     numbers = op.input("in", flow, TestingSource([1, 2, 3], batch_size=1))
     op.output("out", numbers, TestingSink(out))
-    said = f"{storage.root} was taken over by process 7 on elsewhere, since this one had not been"
-    with pytest.raises(CheckpointError, match=said):
+    message = (
+        f"{storage.root} was taken over by process 7 on elsewhere, since this one had not been"
+    )
+    with pytest.raises(CheckpointError, match=message):
         run(flow, spark=spark, recovery=RecoveryConfig(storage.root), on_epoch=lose_it)
     assert out == [1]
     assert storage.read(NAME)["token"] == "other"
 
 
-def test_a_file_is_put_in_its_place_whole_and_leaves_nothing_beside_it(
-    storage: Storage, tmp_path: Path
-) -> None:
+def test_files_are_written_atomically_without_leftovers(storage: Storage, tmp_path: Path) -> None:
     storage.write("a/b.json", {"n": 1})
     storage.write("a/b.json", {"n": 2})
     assert storage.read("a/b.json") == {"n": 2}
@@ -215,7 +219,7 @@ def test_a_file_is_put_in_its_place_whole_and_leaves_nothing_beside_it(
     assert names == {"b.json", ".b.json.crc"}
 
 
-def test_an_identity_comes_back_as_it_was() -> None:
+def test_an_identity_survives_a_round_trip() -> None:
     places = {"v": 1}, {"v": 2}, {"fingerprint": {}}, ("a", "b"), 3, ((8, {"fingerprint": 1}),)
     identity = Identity("f", "r", 4, 2, 1, 7, *places)
     assert Identity.from_json(json.loads(json.dumps(identity.to_json())), "x") == identity
@@ -224,7 +228,7 @@ def test_an_identity_comes_back_as_it_was() -> None:
 
 #   epochs    3  4  5  |  6  7  |  8
 #   recovery  one      |  two   |  three
-def test_an_identity_knows_what_it_was_when_an_earlier_epoch_was_done() -> None:
+def test_an_identity_records_its_state_at_earlier_epochs() -> None:
     one = Identity("f", "r", 4, 2, recovery="one")
     two = one.admitting("two", ("old",), [3, 4, 5])
     assert (two.recovery, two.dropping, two.earlier) == ("two", ("old",), ((5, "one"),))

@@ -32,7 +32,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_sparks_log_is_in_a_directory_of_its_own_that_is_private(tmp_path: Path) -> None:
+def test_sparks_log_is_in_a_private_directory(tmp_path: Path) -> None:
     one, other = ProcessDirectory.make(tmp_path), ProcessDirectory.make(tmp_path)
     os.write(one.log_descriptor, b"a line")
     assert one.log.read_bytes() == b"a line"
@@ -43,7 +43,7 @@ def test_sparks_log_is_in_a_directory_of_its_own_that_is_private(tmp_path: Path)
     assert not one.log.parent.exists()
 
 
-def test_a_log_that_an_error_spoke_of_stays() -> None:
+def test_a_log_that_an_error_names_is_kept() -> None:
     log = SparkLog()
     log.opened()
     directory = process_directory()
@@ -52,7 +52,7 @@ def test_a_log_that_an_error_spoke_of_stays() -> None:
     assert directory.log.exists()
 
 
-def test_a_link_in_the_place_of_the_log_is_not_followed(
+def test_a_link_at_the_path_of_the_log_is_not_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not by the start that makes a directory, nor by one that looks for leftovers."""

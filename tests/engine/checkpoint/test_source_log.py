@@ -80,7 +80,7 @@ def test_entries_share_pages_and_are_read_back_in_order(monkeypatch: pytest.Monk
     ]
 
 
-def test_a_run_that_goes_on_fills_the_newest_page() -> None:
+def test_a_resumed_run_fills_the_newest_page() -> None:
     disk = Disk()
     for number in range(3):
         disk.log().append({"n": number})
@@ -88,7 +88,7 @@ def test_a_run_that_goes_on_fills_the_newest_page() -> None:
     assert content(disk)[1] == [{"n": 0}, {"n": 1}, {"n": 2}]
 
 
-def test_entries_of_the_first_format_are_read_and_gone_on_from() -> None:
+def test_a_log_of_the_first_format_is_read_and_continued() -> None:
     disk = Disk()
     disk.files = {f"in/{n:09d}.json": json.dumps({"n": n}).encode() for n in range(12)}
     log = disk.log()
@@ -100,7 +100,7 @@ def test_entries_of_the_first_format_are_read_and_gone_on_from() -> None:
     assert disk.names("in") == ["000000012.page.json", "000000013.page.json", "000000013.summary"]
 
 
-def test_the_first_format_refuses_a_log_that_was_compacted() -> None:
+def test_the_first_format_refuses_a_compacted_log() -> None:
     """As it did: it read the files named ``.json``, and refused a number that was not the next."""
     disk = Disk()
     log = disk.log()
@@ -126,10 +126,10 @@ def filled() -> Disk:
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("action", ["compact", "append"])
-def test_a_process_that_dies_leaves_the_log_as_it_was_or_as_it_was_to_be(
+def test_a_killed_process_leaves_the_log_before_or_after_the_change(
     action: str, after: bool
 ) -> None:
-    seen = []
+    contents = []
     for number in range(20):
         disk = filled()
         disk.dies_at = disk.changes + number, after
@@ -137,7 +137,7 @@ def test_a_process_that_dies_leaves_the_log_as_it_was_or_as_it_was_to_be(
         try:
             log.compact(b"second") if action == "compact" else log.append(4)
         except Dies:
-            seen.append(content(disk))
+            contents.append(content(disk))
             disk.dies_at = None
             again = disk.log()
             again.compact(b"third")
@@ -147,12 +147,12 @@ def test_a_process_that_dies_leaves_the_log_as_it_was_or_as_it_was_to_be(
         break
     whole = (b"second", []) if action == "compact" else (b"first", [3, 4])
     assert content(filled()) == (b"first", [3])
-    assert set(map(str, seen)) <= {str((b"first", [3])), str(whole)}
-    assert len(seen) == (3 if action == "compact" else 1), "every change is one to die at"
+    assert set(map(str, contents)) <= {str((b"first", [3])), str(whole)}
+    assert len(contents) == (3 if action == "compact" else 1), "every change is one to die at"
     assert str(content(disk)) == str(whole)
 
 
-def test_a_summary_that_was_cut_off_or_changed_is_refused() -> None:
+def test_a_damaged_summary_is_refused() -> None:
     disk = filled()
     name = "in/000000003.summary"
     data = disk.files[name]
@@ -168,7 +168,7 @@ def test_a_summary_that_was_cut_off_or_changed_is_refused() -> None:
         disk.log().summary()
 
 
-def test_a_page_that_is_missing_or_none_is_refused() -> None:
+def test_a_missing_or_invalid_page_is_refused() -> None:
     disk = filled()
     page = disk.files.pop("in/000000003.page.json")
     disk.files["in/000000004.page.json"] = page

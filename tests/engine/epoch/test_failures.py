@@ -1,4 +1,4 @@
-"""Failures on their way from a worker to where the flow was started."""
+"""Transport of failures from a worker to the process that started the flow."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def failed_step() -> StepError:
     return caught.value
 
 
-def travelled(error: FlowError) -> FlowError:
+def round_trip(error: FlowError) -> FlowError:
     return decode_failure(encode_failure(error))
 
 
-def test_a_step_error_arrives_with_all_that_it_says() -> None:
-    error = travelled(step_error("step", "broke", key="k", item={"n": 1}))
+def test_a_step_error_keeps_its_attributes() -> None:
+    error = round_trip(step_error("step", "broke", key="k", item={"n": 1}))
     assert isinstance(error, StepError)
     assert (error.step_id, error.problem, error.key, error.item) == (
         "step",
@@ -56,18 +56,18 @@ def test_a_step_error_arrives_with_all_that_it_says() -> None:
     assert error.__cause__ is None
 
 
-def test_other_errors_arrive_as_what_they_are() -> None:
-    error = travelled(SourceError("no such file"))
+def test_other_errors_keep_their_type() -> None:
+    error = round_trip(SourceError("no such file"))
     assert (type(error), str(error)) == (SourceError, "no such file")
 
 
-def test_the_cause_arrives_too() -> None:
-    cause = travelled(failed_step()).__cause__
+def test_the_cause_is_kept() -> None:
+    cause = round_trip(failed_step()).__cause__
     assert (type(cause), str(cause)) == (ZeroDivisionError, "division by zero")
 
 
-def test_the_cause_notes_where_in_the_user_s_own_code_it_was_raised() -> None:
-    cause = travelled(failed_step()).__cause__
+def test_the_cause_notes_the_line_of_user_code_that_raised_it() -> None:
+    cause = round_trip(failed_step()).__cause__
     (note,) = cause.__notes__  # type: ignore[union-attr]
     assert note.startswith("raised in a worker at:\n")
     assert "in inverse\n    return 1 / number" in note
@@ -91,21 +91,21 @@ def test_an_exception_that_was_never_raised_has_no_trace() -> None:
         (TakesTwo(5, "no"), "TakesTwo: 5: no"),
     ],
 )
-def test_an_exception_that_cannot_travel_is_replaced_by_its_words(
+def test_an_exception_that_cannot_be_pickled_is_replaced_by_its_text(
     error: Exception, text: str
 ) -> None:
     replaced = portable(error)
     assert (type(replaced), str(replaced)) == (RuntimeError, text)
 
 
-def test_an_exception_that_can_travel_stays_itself() -> None:
+def test_an_exception_that_can_be_pickled_is_unchanged() -> None:
     error = TimestampError("naive")
     assert portable(error) is error
 
 
-def test_a_cause_that_cannot_travel_does_not_stop_the_error() -> None:
+def test_a_cause_that_cannot_be_pickled_does_not_stop_the_error() -> None:
     error = step_error("step", "broke", item=1)
     error.__cause__ = HoldsAFunction()
-    arrived = travelled(error)
+    arrived = round_trip(error)
     assert str(arrived) == "step 'step': broke\n  item: 1"
     assert str(arrived.__cause__) == "HoldsAFunction: held"

@@ -1,4 +1,4 @@
-"""The feed: what each epoch reads, what its system time is, when there is one, and when it ends."""
+"""The feed: slices and system time of epochs, their start, and the end of input."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ def slices(count: int, **options: Any) -> list[Slice]:
     return [Slice(n + 1, [Split(f"piece {n}")], **options) for n in range(count)]
 
 
-def a_feed(planner: Planner | None = None, clock: Any = None, **options: Any) -> Feed:
+def make_feed(planner: Planner | None = None, clock: Any = None, **options: Any) -> Feed:
     return Feed({"in": planner or Script()}, clock or Clock(), **options)
 
 
 def resting(planner: Planner | None = None, clock: Any = None, **options: Any) -> Feed:
     """A feed whose source waits for more."""
-    return a_feed(planner or Script(ends=False), clock, **options)
+    return make_feed(planner or Script(ends=False), clock, **options)
 
 
 def moment(offset: EpochOffset) -> Moment:
@@ -89,7 +89,7 @@ def ends(offset: EpochOffset) -> bool:
 
 
 def at_noon(downtime_us: int = 0, *, end: bool = False, after: int = 0) -> EpochOffset:
-    """Where an earlier run stopped."""
+    """Return the offset at which an earlier run stopped."""
     return EpochOffset(Control(Moment(NOON, downtime_us), end), {"in": after})
 
 
@@ -117,13 +117,13 @@ def test_the_tasks_of_an_epoch_are_numbered_through_all_sources() -> None:
     ]
 
 
-def test_a_run_goes_on_where_the_one_before_stopped() -> None:
-    feed = a_feed(Script(slices(3)))
+def test_a_run_resumes_at_the_offset_of_the_last() -> None:
+    feed = make_feed(Script(slices(3)))
     assert feed.next(at_noon(after=2)).read == (("in", Split("piece 2")),)
 
 
 #  names of the input in the checkpoint    in · ["in", 1] · ["in", 2], which a third reset replaces
-def test_an_input_that_was_reset_in_an_epoch_in_hand_is_left_where_its_last_name_was() -> None:
+def test_an_input_reset_in_an_interrupted_epoch_keeps_the_offset_of_its_last_name() -> None:
     old, newer, newest = "in", '["in", 1]', '["in", 2]'
     before = EpochOffset(at_noon().control, {old: 5, newer: 7, newest: 1})
     hand = EpochOffset(at_noon().control, {old: 5, newer: 7, newest: 2}, (("in", Split("x")),))
@@ -133,14 +133,14 @@ def test_an_input_that_was_reset_in_an_epoch_in_hand_is_left_where_its_last_name
     assert feed._skipped_offsets == {newest: 1}
 
 
-def test_a_source_that_wants_too_many_places_in_a_partition_is_refused() -> None:
-    feed = a_feed(Script([Slice(1, [Split("x", order=1024)])]))
+def test_a_source_with_too_many_splits_of_a_partition_is_refused() -> None:
+    feed = make_feed(Script([Slice(1, [Split("x", order=1024)])]))
     with pytest.raises(SourceError, match="step 'in': a slice may have at most 1024 splits"):
         feed.next(START)
 
 
-def test_the_feed_tells_how_far_behind_each_source_is() -> None:
-    feed = a_feed(Script(slices(3)))
+def test_the_feed_reports_the_lag_of_each_source() -> None:
+    feed = make_feed(Script(slices(3)))
     feed.next(START)
     assert feed.lag == {"in": "2 slices to go"}
 
@@ -148,60 +148,60 @@ def test_the_feed_tells_how_far_behind_each_source_is() -> None:
 # --- system time ------------------------------------------------------------------------------
 
 
-def test_an_epoch_s_time_is_the_clock_s() -> None:
+def test_the_time_of_an_epoch_is_the_clocks() -> None:
     clock = Clock()
-    feed = a_feed(Script(slices(2)), clock)
+    feed = make_feed(Script(slices(2)), clock)
     first = feed.next(START)
     clock.now_us += SECOND
     second = feed.next(first)
     assert (moment(first), moment(second)) == (Moment(NOON), Moment(NOON + SECOND))
 
 
-def test_now_never_goes_back_within_a_run() -> None:
+def test_system_time_never_goes_back_within_a_run() -> None:
     clock = Clock()
-    feed = a_feed(Script(slices(2)), clock)
+    feed = make_feed(Script(slices(2)), clock)
     first = feed.next(START)
     clock.now_us -= MINUTE
     assert moment(feed.next(first)) == Moment(NOON)
 
 
-def test_now_never_goes_back_between_runs() -> None:
-    feed = a_feed(Script(slices(1)), Clock(NOON - MINUTE))
+def test_system_time_never_goes_back_between_runs() -> None:
+    feed = make_feed(Script(slices(1)), Clock(NOON - MINUTE))
     assert moment(feed.next(at_noon())) == Moment(NOON)
 
 
 #  run     12:00 ─ 12:00       12:10 ─ 12:11            12:30
 #  down                10 min           19 min
-def test_the_time_between_runs_is_downtime_and_adds_up() -> None:
+def test_downtime_between_runs_adds_up() -> None:
     second_run = Clock(NOON + 10 * MINUTE)
-    feed = a_feed(Script(slices(2)), second_run)
+    feed = make_feed(Script(slices(2)), second_run)
     first = feed.next(at_noon())
     assert moment(first) == Moment(NOON + 10 * MINUTE, 10 * MINUTE)
     second_run.now_us += MINUTE
     second = feed.next(first)
     assert moment(second) == Moment(NOON + 11 * MINUTE, 10 * MINUTE)
 
-    third_run = a_feed(Script(slices(3)), Clock(NOON + 30 * MINUTE))
+    third_run = make_feed(Script(slices(3)), Clock(NOON + 30 * MINUTE))
     third = third_run.next(second)
     assert moment(third) == Moment(NOON + 30 * MINUTE, 29 * MINUTE)
     assert moment(third).running_us == NOON + MINUTE
 
 
 def test_a_first_run_has_no_downtime() -> None:
-    assert moment(a_feed(Script(slices(1))).next(START)).downtime_us == 0
+    assert moment(make_feed(Script(slices(1))).next(START)).downtime_us == 0
 
 
-def test_a_clock_that_was_set_back_makes_no_downtime() -> None:
-    feed = a_feed(Script(slices(1)), Clock(NOON - MINUTE))
+def test_a_clock_set_back_causes_no_downtime() -> None:
+    feed = make_feed(Script(slices(1)), Clock(NOON - MINUTE))
     assert moment(feed.next(at_noon(downtime_us=5))).downtime_us == 5
 
 
 # --- time that tests move ---------------------------------------------------------------------
 
 
-def test_a_slice_can_move_a_time_that_stands_still() -> None:
+def test_a_slice_can_advance_a_fixed_time() -> None:
     script = Script([*slices(1), Slice(2, advance_us=MINUTE), Slice(3, advance_us=SECOND)])
-    feed = a_feed(script, FixedTime(NOON))
+    feed = make_feed(script, FixedTime(NOON))
     first = feed.next(START)
     second = feed.next(first)
     third = feed.next(second)
@@ -212,15 +212,15 @@ def test_a_slice_can_move_a_time_that_stands_still() -> None:
     ]
 
 
-def test_of_two_sources_that_move_time_the_one_that_moves_it_further_wins() -> None:
+def test_the_larger_advance_of_two_sources_counts() -> None:
     one, two = Script(slices(1, advance_us=SECOND)), Script(slices(1, advance_us=MINUTE))
     feed = Feed({"one": one, "two": two}, FixedTime(NOON))
     assert moment(feed.next(START)).now_us == NOON + MINUTE
 
 
-def test_time_moves_in_a_later_run_too() -> None:
+def test_a_fixed_time_advances_in_a_later_run_too() -> None:
     """The clock of the second run stands behind where the first run's epochs had got to."""
-    feed = a_feed(Script(slices(1, advance_us=MINUTE)), FixedTime(NOON - 5 * MINUTE))
+    feed = make_feed(Script(slices(1, advance_us=MINUTE)), FixedTime(NOON - 5 * MINUTE))
     assert moment(feed.next(at_noon())) == Moment(NOON + MINUTE)
 
 
@@ -237,7 +237,7 @@ def test_a_run_starts_with_an_epoch_even_when_there_is_nothing_to_read() -> None
     assert moment(feed.next(at_noon())).now_us == NOON + SECOND
 
 
-def test_while_nothing_is_due_the_feed_rests() -> None:
+def test_no_epoch_starts_while_nothing_is_due() -> None:
     clock = Clock()
     feed, first = after_first_epoch(clock)
     feed.due_us = NOON + MINUTE
@@ -254,7 +254,7 @@ def test_an_epoch_starts_when_a_step_is_due() -> None:
     assert (moment(tick).now_us, tick.read, tick.at) == (NOON + SECOND, (), {"in": 1})
 
 
-def test_what_was_due_before_an_epoch_is_asked_for_again_after_it() -> None:
+def test_an_epoch_clears_the_due_time_before_it() -> None:
     clock = Clock()
     feed, first = after_first_epoch(clock)
     feed.due_us = clock.now_us
@@ -287,33 +287,33 @@ def test_when_all_sources_have_ended_one_more_epoch_ends_the_input() -> None:
 
 
 def test_without_draining_the_run_just_ends() -> None:
-    feed = a_feed(Script(slices(1)), drain=False)
+    feed = make_feed(Script(slices(1)), drain=False)
     first = feed.next(START)
     assert feed.next(first) is first
     assert feed.end.done.is_set()
 
 
-def test_a_source_that_waits_for_more_does_not_let_the_input_end() -> None:
+def test_a_source_that_waits_for_more_keeps_the_input_open() -> None:
     feed = Feed({"a": Script(), "b": Script(ends=False)}, Clock())
     assert not ends(feed.next(START))
     assert not feed.end.done.is_set()
 
 
-def test_an_input_that_was_ended_is_not_ended_again() -> None:
-    feed = a_feed(Script(slices(1)))
+def test_an_ended_input_is_not_ended_again() -> None:
+    feed = make_feed(Script(slices(1)))
     drained = at_noon(end=True, after=1)
     assert feed.next(drained) is drained
     assert feed.end.done.is_set()
 
 
-def test_an_input_that_goes_on_after_it_was_ended_is_ended_again() -> None:
-    feed = a_feed(Script(slices(2)))
+def test_an_input_resumed_after_its_end_is_ended_again() -> None:
+    feed = make_feed(Script(slices(2)))
     more = feed.next(at_noon(end=True, after=1))
     assert not ends(more)
     assert ends(feed.next(more))
 
 
-def test_a_run_of_what_is_available_ends_though_the_source_goes_on() -> None:
+def test_a_run_of_available_items_ends_although_the_source_continues() -> None:
     feed = resting(Script([*slices(1), None, *slices(2)], ends=False), only_available=True)
     first = feed.next(START)
     assert first.read == (("in", Split("piece 0")),)
@@ -331,9 +331,9 @@ class Doubting(Script):
 
 
 @pytest.mark.parametrize("foreign", [False, True])
-def test_a_run_of_what_is_available_does_not_end_while_a_source_is_in_doubt(foreign: bool) -> None:
+def test_a_run_of_available_items_does_not_end_while_a_source_is_in_doubt(foreign: bool) -> None:
     clock, planner = Clock(), Doubting()
-    feed = a_feed(planner, clock, only_available=True, foreign=foreign, end_now=True)
+    feed = make_feed(planner, clock, only_available=True, foreign=foreign, end_now=True)
     feed.foreign_busy = False
     first = feed.next(START)
     resting = feed.next(first)
@@ -345,16 +345,16 @@ def test_a_run_of_what_is_available_does_not_end_while_a_source_is_in_doubt(fore
     assert ends(feed.next(tick))
 
 
-def test_a_run_that_is_asked_to_stop_plans_nothing_more() -> None:
-    feed = a_feed(Script(slices(2)))
+def test_a_stopping_run_plans_no_epoch() -> None:
+    feed = make_feed(Script(slices(2)))
     first = feed.next(START)
     feed.end.stop_asked.set()
     assert feed.next(first) is first
     assert feed.end.done.is_set()
 
 
-def test_an_epoch_that_a_test_aborts_is_the_last() -> None:
-    feed = a_feed(Script(slices(2, abort=True)))
+def test_an_aborted_epoch_is_the_last() -> None:
+    feed = make_feed(Script(slices(2, abort=True)))
     assert not feed.aborted
     first = feed.next(START)
     assert feed.aborted
@@ -364,7 +364,7 @@ def test_an_epoch_that_a_test_aborts_is_the_last() -> None:
 # --- sources that Spark reads -----------------------------------------------------------------
 
 
-def test_with_sources_that_spark_reads_every_question_is_an_epoch() -> None:
+def test_with_sources_that_spark_reads_every_call_starts_an_epoch() -> None:
     feed = resting(foreign=True)
     first = feed.next(START)
     second = feed.next(first)
@@ -372,23 +372,21 @@ def test_with_sources_that_spark_reads_every_question_is_an_epoch() -> None:
     assert second is not first
 
 
-def test_an_epoch_is_told_from_the_one_before_though_the_clock_stands_still_or_is_set_back() -> (
-    None
-):
+def test_offsets_of_epochs_differ_although_the_clock_stands_still_or_goes_back() -> None:
     clock = Clock()
     feed = resting(clock=clock, foreign=True)
     offsets = [feed.next(START)]
     for step_us in (0, 0, -SECOND, 0, SECOND, 1, 0):
         clock.now_us += step_us
         offsets.append(feed.next(EpochOffset.from_json(offsets[-1].to_json())))
-    told = [json.dumps(offset.to_json()) for offset in offsets]
-    assert all(one != other for one, other in pairwise(told))
+    texts = [json.dumps(offset.to_json()) for offset in offsets]
+    assert all(one != other for one, other in pairwise(texts))
     times = [moment(offset).now_us - NOON for offset in offsets]
     assert times == [0, 0, 0, 0, 0, 0, 1, 1]
 
 
-def test_a_run_of_what_is_available_waits_until_spark_s_sources_bring_nothing() -> None:
-    feed = a_feed(foreign=True, only_available=True)
+def test_a_run_of_available_items_waits_until_sparks_sources_are_empty() -> None:
+    feed = make_feed(foreign=True, only_available=True)
     busy = feed.next(START)
     assert not feed.end.done.is_set()
     feed.foreign_busy = False
@@ -405,7 +403,7 @@ def test_a_run_of_what_is_available_waits_until_spark_s_sources_bring_nothing() 
 
 @pytest.mark.parametrize("value", [np.int64(7), datetime(2024, 5, 1, tzinfo=UTC), {1, 2}])
 @pytest.mark.parametrize("part", ["offset", "split"])
-def test_what_a_source_plans_must_be_json(part: str, value: Any) -> None:
+def test_plans_of_a_source_must_be_json(part: str, value: Any) -> None:
     """Here and in a batch, so that a test of the source finds it."""
 
     class Source(Planner):
@@ -416,15 +414,15 @@ def test_what_a_source_plans_must_be_json(part: str, value: Any) -> None:
         def finished(self, start: Json | None) -> bool:
             return False
 
-    said = rf"step 'in': its source's {part} must be JSON, got .*is not JSON serializable"
-    with pytest.raises(StepError, match=said):
-        a_feed(Source()).next(START)
-    with pytest.raises(StepError, match=said):
+    message = rf"step 'in': its source's {part} must be JSON, got .*is not JSON serializable"
+    with pytest.raises(StepError, match=message):
+        make_feed(Source()).next(START)
+    with pytest.raises(StepError, match=message):
         plan_everything({"in": Source()})
 
 
-def test_spark_s_sources_are_drained_by_a_run_of_its_own() -> None:
-    feed = a_feed(foreign=True, only_available=True, end_now=True)
+def test_input_ends_once_sparks_sources_are_drained() -> None:
+    feed = make_feed(foreign=True, only_available=True, end_now=True)
     busy = feed.next(START)
     feed.foreign_busy = False
     assert ends(feed.next(busy))
@@ -452,13 +450,13 @@ def test_an_offset_survives_json(offset: EpochOffset) -> None:
     assert EpochOffset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
 
 
-def test_an_epoch_that_is_run_again_is_read_back_with_the_same_time_and_tasks() -> None:
-    planned = a_feed(Script(slices(1))).next(at_noon(downtime_us=7))
+def test_a_replayed_epoch_has_the_same_time_and_tasks() -> None:
+    planned = make_feed(Script(slices(1))).next(at_noon(downtime_us=7))
     again = EpochOffset.from_json(json.loads(json.dumps(planned.to_json())))
     assert (again.control, again.readings()) == (planned.control, planned.readings())
 
 
-def test_the_form_of_an_offset_on_disk_never_changes() -> None:
+def test_the_format_of_an_offset_is_unchanged() -> None:
     offset = EpochOffset(Control(Moment(5, 1), True), {"in": [1]}, (("in", Split("x", 2, 3)),))
     assert START.to_json() == {"v": 1}
     assert offset.to_json() == {
@@ -489,7 +487,7 @@ def test_a_batch_reads_all_slices_numbered_by_slice_and_task() -> None:
     ]
 
 
-def test_a_batch_waits_for_a_source_that_has_nothing_now_but_has_not_ended() -> None:
+def test_a_batch_waits_for_an_idle_source_that_has_not_ended() -> None:
     late = Script([*slices(1), None, *slices(2)[1:]])
     assert [one.splits for one in plan_everything({"in": late})["in"]] == [
         [Split("piece 0")],
@@ -497,10 +495,10 @@ def test_a_batch_waits_for_a_source_that_has_nothing_now_but_has_not_ended() -> 
     ]
 
 
-def test_a_planners_own_error_is_told_with_the_step_once() -> None:
+def test_a_planners_error_names_the_step_once() -> None:
     class Broken(Planner):
-        def __init__(self, said: str) -> None:
-            self._said = said
+        def __init__(self, message: str) -> None:
+            self._said = message
 
         def next(self, start: Any) -> Slice | None:
             raise SourceError(self._said)
@@ -508,18 +506,18 @@ def test_a_planners_own_error_is_told_with_the_step_once() -> None:
         def finished(self, start: Any) -> bool:
             return False
 
-    for said in ("the topic is gone", "step 'in': the topic is gone"):
+    for message in ("the topic is gone", "step 'in': the topic is gone"):
         with pytest.raises(SourceError) as raised:
-            Feed({"in": Broken(said)}, FixedTime(0)).next(EpochOffset())
+            Feed({"in": Broken(message)}, FixedTime(0)).next(EpochOffset())
         assert str(raised.value) == "step 'in': the topic is gone"
 
 
-def test_planners_are_told_once_of_a_run_that_reads_what_there_is() -> None:
-    class Told(Planner):
-        told = 0
+def test_planners_are_notified_once_of_a_run_of_available_items() -> None:
+    class StopCounter(Planner):
+        stop_calls = 0
 
         def stop_at_present(self) -> None:
-            self.told += 1
+            self.stop_calls += 1
 
         def next(self, start: Any) -> Slice | None:
             return None if start == 1 else Slice(1)
@@ -530,12 +528,12 @@ def test_planners_are_told_once_of_a_run_that_reads_what_there_is() -> None:
         def behind(self, start: Any) -> dict[str, int]:
             return {"p/0": 5}
 
-    planner = Told()
+    planner = StopCounter()
     feed = Feed({"in": planner}, FixedTime(0), only_available=True, drain=False)
     offset = feed.next(EpochOffset())
     assert feed.behind == {"in": {"p/0": 5}}
     feed.next(offset)
-    assert planner.told == 1
-    unasked = Told()
+    assert planner.stop_calls == 1
+    unasked = StopCounter()
     Feed({"in": unasked}, FixedTime(0)).next(EpochOffset())
-    assert unasked.told == 0
+    assert unasked.stop_calls == 0

@@ -1,4 +1,4 @@
-"""Packets: what crosses between processes comes out as it went in, in order, key by key."""
+"""Round trip of packets between processes: content, order and keys."""
 
 from __future__ import annotations
 
@@ -85,21 +85,21 @@ def plain(chunk: Chunk) -> list[tuple[int, Any]]:
     ("shape", "form"),
     [("items", b"I"), ("pairs", b"Q"), ("records", b"R"), ("keyed records", b"K")],
 )
-def test_a_chunk_reads_back_as_it_was(shape: str, form: bytes) -> None:
+def test_a_chunk_survives_a_round_trip(shape: str, form: bytes) -> None:
     payload = encode_whole(SHAPES[shape](), "step")
     assert payload[:1] == form
     assert plain(decode(payload)) == plain(SHAPES[shape]())
 
 
 @pytest.mark.parametrize("shape", ["records", "keyed records"])
-def test_records_stay_columns_on_the_way(shape: str) -> None:
+def test_records_stay_columns(shape: str) -> None:
     chunk = decode(encode_whole(SHAPES[shape](), "step"))
     assert type(chunk) is type(SHAPES[shape]())
     assert chunk.batch.equals(FLIGHTS)  # type: ignore[union-attr]
 
 
 @given(st.lists(st.integers(-1, 3) | st.integers(-1, AT_END), min_size=1, max_size=20))
-def test_positions_read_back_however_far_apart(places: list[int]) -> None:
+def test_distant_positions_survive_a_round_trip(places: list[int]) -> None:
     rows = pa.RecordBatch.from_pydict({"n": range(len(places))})
     found = decode(encode_whole(Records(rows, at(*places)), "maker"))
     assert found.pos.dtype == np.int64
@@ -107,7 +107,7 @@ def test_positions_read_back_however_far_apart(places: list[int]) -> None:
 
 
 @pytest.mark.parametrize("count", [2**15 - 1, 2**15 + 1])
-def test_few_keys_and_many_read_back_alike(count: int) -> None:
+def test_few_and_many_keys_survive_a_round_trip(count: int) -> None:
     keys = pa.array(map(str, range(count)))
     rows = pa.RecordBatch.from_pydict({"n": range(count)})
     chunk = KeyedRecords(keys.dictionary_encode(), rows, np.arange(count))
@@ -118,7 +118,7 @@ def test_few_keys_and_many_read_back_alike(count: int) -> None:
     assert found.keys.to_pylist() == keys.to_pylist()
 
 
-def test_records_without_rows_read_back() -> None:
+def test_records_without_rows_survive_a_round_trip() -> None:
     empty = Records(FLIGHTS.slice(0, 0), at())
     assert plain(decode(encode_whole(empty, "step"))) == []
 
@@ -128,7 +128,7 @@ def test_a_payload_of_another_version_is_refused() -> None:
         decode(b"Zrest")
 
 
-def test_an_item_that_cannot_be_pickled_is_shown() -> None:
+def test_the_error_shows_an_item_that_cannot_be_pickled() -> None:
     with pytest.raises(
         StepError, match="step 'maker': made a value that cannot be pickled"
     ) as caught:
@@ -181,7 +181,7 @@ def test_pairs_go_to_the_shards_of_their_keys_and_keep_their_order(
 
 @pytest.mark.parametrize("sample", [1, 1_000], ids=["each key", "numbered keys"])
 @given(KEYED, st.integers(1, 40))
-def test_keyed_records_go_where_pairs_go(
+def test_keyed_records_and_pairs_go_to_the_same_shards(
     sample: int, pairs: list[tuple[str, int]], shards: int
 ) -> None:
     keys = [key for key, _ in pairs]
@@ -198,7 +198,7 @@ def test_keyed_records_go_where_pairs_go(
 
 
 @pytest.mark.parametrize("samples", [(1, 1), (1_000, 1_000), (1, 1_000)])
-def test_rows_are_gathered_from_keys_of_either_form(samples: tuple[int, int]) -> None:
+def test_rows_are_gathered_from_plain_and_dictionary_keys(samples: tuple[int, int]) -> None:
     arrived = []
     for origin, sample in enumerate(samples):
         keys = pa.array(["b", "a", "c", "b"] if origin else ["a", "b", "b", "c"])
@@ -217,7 +217,7 @@ def test_rows_are_gathered_from_keys_of_either_form(samples: tuple[int, int]) ->
     assert by_key == {"a": [0, 11], "b": [10, 1, 2, 13], "c": [12, 3]}
 
 
-def test_pairs_also_read_back_as_one_chunk() -> None:
+def test_pairs_can_be_decoded_as_one_chunk() -> None:
     ((_, payload),) = encode_keyed(SHAPES["pairs"](), 1, EDGE)
     pairs = as_pairs(decode(payload), "reader")
     assert sorted(zip(pairs.pos.tolist(), pairs.keys, pairs.values, strict=True), key=str) == [
@@ -227,12 +227,12 @@ def test_pairs_also_read_back_as_one_chunk() -> None:
     ]
 
 
-def test_items_bound_for_a_keyed_step_must_be_pairs() -> None:
+def test_items_for_a_keyed_step_must_be_pairs() -> None:
     with pytest.raises(StepError, match=r"step 'reader': needs \(key, value\) pairs, got int"):
         list(encode_keyed(Items([1], at(0)), 4, EDGE))
 
 
-def test_a_value_that_cannot_be_pickled_is_the_maker_s_fault() -> None:
+def test_a_value_that_cannot_be_pickled_names_the_step_that_made_it() -> None:
     with pytest.raises(StepError, match="step 'maker': made a value that cannot be pickled"):
         list(encode_keyed(Pairs(["a"], [lambda: None], at(0)), 4, EDGE))
 
@@ -244,7 +244,7 @@ def packet(chunk: Chunk, origin: int = 0, seq: int = 0) -> Packet:
     return Packet(0, 0, origin, seq, encode_whole(chunk, "step"))
 
 
-def test_the_items_of_several_packets_come_in_order_of_position() -> None:
+def test_items_of_several_packets_are_sorted_by_position() -> None:
     #  origin 0   a       d
     #  origin 1       b c
     packets = [packet(Items(["b", "c"], at(1, 2)), origin=1), packet(Items(["a", "d"], at(0, 3)))]
@@ -252,7 +252,7 @@ def test_the_items_of_several_packets_come_in_order_of_position() -> None:
     assert as_items(chunk).items == ["a", "b", "c", "d"]
 
 
-def test_items_of_one_position_come_in_order_of_origin_and_number() -> None:
+def test_items_of_one_position_are_sorted_by_origin_and_number() -> None:
     packets = [
         packet(Items(["third"], at(0)), origin=1, seq=0),
         packet(Items(["second"], at(0)), origin=0, seq=1),
@@ -262,7 +262,7 @@ def test_items_of_one_position_come_in_order_of_origin_and_number() -> None:
     assert as_items(chunk).items == ["first", "second", "third"]
 
 
-def test_whole_payloads_group_by_key_too() -> None:
+def test_unkeyed_payloads_are_grouped_by_key() -> None:
     runs = list(decode_runs(encode_whole(SHAPES["pairs"](), "step"), "step"))
     assert runs == [Run("a", [1, {"x": 2}], [7, 9]), Run("b", [None], [8])]
 
@@ -293,7 +293,7 @@ def test_no_packets_are_no_rows() -> None:
 
 
 def test_a_payload_is_one_pickle_of_lists() -> None:
-    """What a packet costs: one pickle for all items, not one an item."""
+    """A packet costs one pickle for all items, not one for each item."""
     payload = encode_whole(SHAPES["items"](), "step")
     pos, items = pickle.loads(payload[1:])
     assert (np.frombuffer(pos, np.int64).tolist(), items) == ([7, 8, 9], [1, None, {"x": (2,)}])
@@ -326,9 +326,7 @@ def test_only_the_fields_that_the_step_needs_are_sent(
     ("name", "scope"),
     [("__flow_pos__", "key"), ("__flow_key__", "key"), ("__flow_reached__", "stream")],
 )
-def test_a_column_with_a_name_of_the_engines_is_an_error_that_names_it(
-    name: str, scope: Any
-) -> None:
+def test_a_column_with_a_reserved_name_is_an_error_that_names_it(name: str, scope: Any) -> None:
     flow = Dataflow("names")
     stream = op.key_on("key", op.input("in", flow, TestingSource([])), "user")
     clock = EventClock("ts", "1s", scope=scope)

@@ -1,4 +1,4 @@
-"""Where keys go: the hash, shards, segments, and Spark's own placement.
+"""Placement of keys: the hash, shards, segments, and Spark's partitions.
 
 A checkpoint depends on every number here: one that changes makes state unreachable.
 """
@@ -37,7 +37,7 @@ def hashes(keys: list[str]) -> list[int]:
         ("x" * 1000, 0xA82CB71F03B05417),
     ],
 )
-def test_the_hash_of_a_key_never_changes(key: str, pinned: int) -> None:
+def test_the_hash_of_a_key_is_unchanged(key: str, pinned: int) -> None:
     assert hashes([key]) == [pinned]
 
 
@@ -75,7 +75,7 @@ def test_a_slice_of_a_column_hashes_as_a_column_of_its_own(
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
-def test_how_arrow_holds_the_text_does_not_matter(kind: pa.DataType) -> None:
+def test_hashes_do_not_depend_on_the_arrow_type_of_text(kind: pa.DataType) -> None:
     assert hash_keys(pa.array(["a", "user-1"], kind)).tolist() == hashes(["a", "user-1"])
 
 
@@ -108,7 +108,7 @@ def test_with_one_segment_every_key_is_in_it() -> None:
 
 
 @pytest.mark.parametrize("segments", range(1, 40))
-def test_one_segment_more_takes_keys_from_one_segment_only(segments: int) -> None:
+def test_a_new_segment_takes_keys_from_one_segment_only(segments: int) -> None:
     before, after = segment_of(SOME_HASHES, segments), segment_of(SOME_HASHES, segments + 1)
     moved = before != after
     assert set(after.tolist()) == set(range(segments + 1))
@@ -128,7 +128,9 @@ def test_one_segment_more_takes_keys_from_one_segment_only(segments: int) -> Non
         (8, [0, 1, 2, 3, 4, 5, 6, 7]),
     ],
 )
-def test_segments_go_by_linear_hashing_of_the_high_bits(segments: int, expected: list[int]) -> None:
+def test_segments_are_chosen_by_linear_hashing_of_the_high_bits(
+    segments: int, expected: list[int]
+) -> None:
     hashed = np.arange(8, dtype=np.uint64) << np.uint64(32)
     assert segment_of(hashed, segments).tolist() == expected
 
@@ -137,7 +139,7 @@ def test_segments_go_by_linear_hashing_of_the_high_bits(segments: int, expected:
 
 
 @pytest.mark.parametrize(("value", "pinned"), [(0, 933211791), (1, -559580957), (42, 29417773)])
-def test_spark_s_hash_of_an_integer_never_changes(value: int, pinned: int) -> None:
+def test_sparks_hash_of_an_integer_is_unchanged(value: int, pinned: int) -> None:
     assert spark_hash(value) == pinned
 
 
@@ -151,7 +153,7 @@ def test_every_partition_gets_its_share_of_the_shards(shards: int, partitions: i
     assert len(held) == min(shards, partitions)
 
 
-def test_the_grouping_keys_of_a_checkpoint_never_change() -> None:
+def test_the_grouping_keys_of_a_checkpoint_are_unchanged() -> None:
     assert group_ids(4, 2) == (2, 0, 4, 1)
 
 
@@ -161,7 +163,7 @@ def test_a_layout_translates_shards_to_grouping_keys_and_back() -> None:
 
 
 @pytest.mark.spark
-def test_spark_puts_each_shard_where_the_grouping_key_says(spark: SparkSession) -> None:
+def test_spark_places_each_shard_by_its_grouping_key(spark: SparkSession) -> None:
     ids = group_ids(32, 5)
     frame = spark.createDataFrame([(group,) for group in ids], "shard int")
     rows = (

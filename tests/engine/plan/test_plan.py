@@ -100,7 +100,7 @@ def test_warn_of_unused_leaves_the_plan_as_it_was() -> None:
         assert warn_of_unused(plan) == plan
 
 
-def test_warn_of_unused_names_every_step_on_a_way_that_leads_nowhere() -> None:
+def test_warn_of_unused_names_every_step_without_an_output() -> None:
     flow = Dataflow("unused")
     s = source(flow)
     sink("out", s)
@@ -121,7 +121,7 @@ def test_a_flow_without_keyed_steps_has_no_levels() -> None:
     assert assign_levels(before(flow, assign_levels)).levels == ()
 
 
-def test_keyed_steps_that_need_nothing_of_each_other_share_a_level() -> None:
+def test_independent_keyed_steps_share_a_level() -> None:
     flow = Dataflow("side_by_side")
     s = source(flow)
     sink("out", op.merge("all", total("first", s), total("second", s)))
@@ -170,7 +170,7 @@ def test_edges_lead_to_keyed_steps_and_outputs_and_know_their_side_and_level() -
     assert plan.edges_into("key") == ()
 
 
-def test_the_number_of_an_edge_is_its_place_in_the_plan() -> None:
+def test_the_number_of_an_edge_is_its_index_in_the_plan() -> None:
     flow = Dataflow("numbers")
     s = source(flow)
     sink("a", s)
@@ -181,7 +181,7 @@ def test_the_number_of_an_edge_is_its_place_in_the_plan() -> None:
 # --- route_streams ----------------------------------------------------------------------------
 
 
-def test_a_stream_goes_to_its_readers_in_the_order_in_which_they_were_declared() -> None:
+def test_a_stream_reaches_its_readers_in_order_of_declaration() -> None:
     #  in ─ split ─┬ trues ─┬─ double ─┬─ sum ─ out
     #              │        └──────────┘(side by side)
     #              └ falses ─ log
@@ -209,7 +209,7 @@ def test_a_stream_that_a_step_reads_twice_reaches_it_twice() -> None:
     assert plan.hops_of(stream("in")) == (plan.steps["all"], plan.steps["all"])
 
 
-def test_a_stream_that_nobody_reads_goes_nowhere() -> None:
+def test_an_unread_stream_has_no_route() -> None:
     flow = Dataflow("nowhere")
     sink("out", op.branch("split", source(flow), bool).trues)
     assert compile_flow(flow).hops_of(stream("split", "falses")) == ()
@@ -263,7 +263,7 @@ def hourly(flow: Dataflow, name: str, **figures: Any) -> Any:
     return win.aggregate_window(name, keyed, clock, TumblingWindower("1h"), **figures)
 
 
-def test_columns_of_windows_are_all_that_is_read_of_an_input() -> None:
+def test_only_columns_that_windows_need_are_read_from_an_input() -> None:
     flow = Dataflow("f")
     made = hourly(flow, "w", total=Sum("price.net"), n=Count())
     sink("out", made.down)
@@ -278,13 +278,13 @@ def test_columns_of_windows_are_all_that_is_read_of_an_input() -> None:
     [Collect(), Sum(lambda value: value["price"]), Sum()],
     ids=["the value itself", "a function of it", "the value itself, added up"],
 )
-def test_what_may_read_any_field_has_all_of_them(figure: Any) -> None:
+def test_a_step_that_may_read_any_field_gets_all_fields(figure: Any) -> None:
     flow = Dataflow("f")
     sink("out", hourly(flow, "w", figure=figure).down)
     assert compile_flow(flow).fields_read == {}
 
 
-def test_late_values_are_whole() -> None:
+def test_late_values_have_all_fields() -> None:
     flow = Dataflow("f")
     made = hourly(flow, "w", n=Count())
     sink("out", made.down)

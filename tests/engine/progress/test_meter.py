@@ -1,4 +1,4 @@
-"""Measuring how far a stream has come, where its items leave: stamps, marks, and their form."""
+"""Measurement of stream progress where items leave a step: stamps, marks and their format."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def chunk(*values: Any, start: int = 0) -> Items:
     return Items([("k", value) for value in values], pos)
 
 
-def marked(one: Meter) -> list[tuple[int, int]]:
+def marks_of(one: Meter) -> list[tuple[int, int]]:
     marks = one.marks()
     return list(zip(marks.positions.tolist(), marks.values.tolist(), strict=True))
 
@@ -44,7 +44,7 @@ def test_a_stamp_is_the_greatest_measure_so_far() -> None:
     assert made.values == [(None, NO_PROGRESS), (5, 5), (3, 5), (8, 8), (None, 8), (8, 8)]
 
 
-def test_stamps_go_on_from_chunk_to_chunk() -> None:
+def test_stamps_continue_over_chunks() -> None:
     one = meter()
     one.stamp(chunk(5))
     assert one.stamp(chunk(3, start=1)).values == [(3, 5)]
@@ -63,55 +63,53 @@ def test_records_are_measured_row_by_row() -> None:
     assert (made.keys, made.values) == (["a", "b"], [({"n": 5}, 5), ({"n": 4}, 5)])
 
 
-def test_a_stream_is_marked_wherever_it_comes_further() -> None:
+def test_marks_are_set_wherever_progress_advances() -> None:
     one = meter()
     one.stamp(chunk(1, 2, 2, None, 3))
-    assert marked(one) == [(0, 1), (1, 2), (4, 3)]
+    assert marks_of(one) == [(0, 1), (1, 2), (4, 3)]
 
 
-def test_the_end_of_several_items_at_one_position_is_what_counts() -> None:
+def test_the_last_of_several_items_at_one_position_counts() -> None:
     one = meter()
     one.stamp(Items([("k", 1), ("k", 2), ("k", 3)], np.array([0, 7, 7])))
-    assert marked(one) == [(0, 1), (7, 3)]
+    assert marks_of(one) == [(0, 1), (7, 3)]
 
 
 #  position      0  1  2  3 | 4  5  6  7 | 8  9
 #  four at most  x        x            x       x
-def test_a_source_partition_that_often_comes_further_has_its_first_mark_and_ends_of_runs() -> None:
+def test_marks_over_the_limit_keep_the_first_and_the_ends_of_runs() -> None:
     with mock.patch("flow.engine.progress.meter.MOST_MARKS", 4):
         one = meter()
         one.stamp(chunk(*range(10)))
-    assert marked(one) == [(0, 0), (3, 3), (7, 7), (9, 9)]
+    assert marks_of(one) == [(0, 0), (3, 3), (7, 7), (9, 9)]
 
 
 @given(st.lists(st.integers(0, 2000), max_size=400), st.integers(2, 20))
-def test_marks_are_few_and_true_and_the_first_and_the_last_are_among_them(
-    values: list[int], most: int
-) -> None:
+def test_marks_are_bounded_and_include_the_first_and_the_last(values: list[int], most: int) -> None:
     with mock.patch("flow.engine.progress.meter.MOST_MARKS", most):
         thin = meter()
         thin.stamp(chunk(*values))
     every = meter(LEVEL)
     every.stamp(chunk(*values))
-    few, all_marks = marked(thin), marked(every)
+    few, all_marks = marks_of(thin), marks_of(every)
     assert len(few) <= most
     assert set(few) <= set(all_marks)
     assert [few[:1], few[-1:]] == [all_marks[:1], all_marks[-1:]]
 
 
-def test_what_a_level_makes_has_all_its_marks() -> None:
+def test_marks_of_a_level_are_not_limited() -> None:
     one = meter(LEVEL)
     one.stamp(chunk(*range(1000)))
-    assert len(marked(one)) == 1000
+    assert len(marks_of(one)) == 1000
 
 
-def test_items_that_say_nothing_leave_no_mark() -> None:
+def test_items_without_a_measure_leave_no_mark() -> None:
     one = meter()
     one.stamp(chunk(None, None))
-    assert marked(one) == []
+    assert marks_of(one) == []
 
 
-def test_no_measure_lies_beyond_the_end_of_time() -> None:
+def test_measures_are_limited_to_the_range_of_time() -> None:
     one = meter()
     assert one.stamp(chunk(NO_PROGRESS - 1, NEVER + 1)).values == [
         (NO_PROGRESS - 1, NO_PROGRESS),
@@ -120,7 +118,7 @@ def test_no_measure_lies_beyond_the_end_of_time() -> None:
 
 
 @pytest.mark.parametrize("partition", [SOURCE, LEVEL, Partition("two\nlines", 7)])
-def test_marks_read_back_as_they_were_written(partition: Partition) -> None:
+def test_marks_survive_a_round_trip(partition: Partition) -> None:
     one = meter(partition)
     one.stamp(chunk(-5, 3, None, 10))
     marks = one.marks()
@@ -132,7 +130,7 @@ def test_marks_read_back_as_they_were_written(partition: Partition) -> None:
     assert Marks.dest_in(payload) == 3
 
 
-def test_marks_of_nothing_read_back_too() -> None:
+def test_empty_marks_survive_a_round_trip() -> None:
     one = meter()
     one.stamp(chunk(None))
     assert len(Marks.decode(one.marks().encode()).positions) == 0

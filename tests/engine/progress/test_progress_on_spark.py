@@ -1,4 +1,4 @@
-"""How far a step's stream comes on Spark: as far as in process, epoch by epoch."""
+"""Stream progress of a step on Spark: the same as in process, epoch by epoch."""
 
 from __future__ import annotations
 
@@ -73,9 +73,7 @@ def in_process(epochs: Sequence[SourceEpoch]) -> dict[str, dict[str, list[Any]]]
 
 @pytest.mark.spark
 @pytest.mark.parametrize("engine", ["batch", "streaming"])
-def test_the_engines_see_the_stream_come_as_far_as_it_does_in_process(
-    engine: Any, spark: SparkSession
-) -> None:
+def test_stream_progress_on_spark_equals_that_in_process(engine: Any, spark: SparkSession) -> None:
     outputs: dict[str, list[Any]] = {}
     flow = journeys(EpochsSource(JOURNEY), outputs)
     run(flow, spark=spark, engine=engine, shards=3, partitions=2, system_time=0)

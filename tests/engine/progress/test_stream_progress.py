@@ -1,4 +1,4 @@
-"""How far a step's whole stream has come: at each item, between epochs, and in every shard."""
+"""Stream progress of a step: at each item, between epochs, and in every shard."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def travel(step_id: str, *ups: Stream[Any], builder: Any = None) -> KeyedStream[
     return add_step(step_id, operator, *ups)[0]
 
 
-def a_flow(builder: Any = None) -> Dataflow:
+def make_flow(builder: Any = None) -> Dataflow:
     flow = Dataflow("example")
     stream = op.input("in", flow, TestingSource([]))
     op.output("out", travel("travel", stream, builder=builder), TestingSink([]))
@@ -38,7 +38,7 @@ def a_flow(builder: Any = None) -> Dataflow:
 
 
 def driver(builder: Any = None, shards: int = 4) -> TestDriver:
-    return TestDriver(a_flow(builder), shards=shards)
+    return TestDriver(make_flow(builder), shards=shards)
 
 
 def by_key(items: Iterable[Any]) -> dict[str, list[Any]]:
@@ -48,13 +48,16 @@ def by_key(items: Iterable[Any]) -> dict[str, list[Any]]:
     return dict(found)
 
 
-def received(t: TestDriver) -> dict[str, list[Any]]:
-    """What each key has emitted since this was last asked."""
+def take_by_key(t: TestDriver) -> dict[str, list[Any]]:
+    """Take the items that each key has emitted since the last call."""
     return by_key(t.take("out"))
 
 
 def parts(*of_partitions: Sequence[Any], key: str = "") -> dict[str, list[Part]]:
-    """What "in" reads: of each partition values, all of one key, by default the partition's own."""
+    """Return parts for the input "in", one for each partition.
+
+    All values of a partition have one key, by default a key of the partition's own.
+    """
     return {
         "in": [
             Part([(key or f"p{number}", value) for value in values], partition=number)
@@ -66,52 +69,52 @@ def parts(*of_partitions: Sequence[Any], key: str = "") -> dict[str, list[Part]]
 # --- one partition ----------------------------------------------------------------------------
 
 
-def test_an_item_finds_the_stream_where_the_items_of_all_keys_have_brought_it() -> None:
+def test_an_item_sees_the_progress_of_all_keys() -> None:
     with driver() as t:
         t.send("in", [("a", 5), ("b", 3), ("a", None), ("b", 9), ("a", 7)])
-        assert received(t) == {"a": [(5, 5), (None, 5), (7, 9)], "b": [(3, 5), (9, 9)]}
+        assert take_by_key(t) == {"a": [(5, 5), (None, 5), (7, 9)], "b": [(3, 5), (9, 9)]}
         t.send("in", [("a", 1)])
-        assert received(t) == {"a": [(1, 9)]}
+        assert take_by_key(t) == {"a": [(1, 9)]}
 
 
-def test_before_anything_has_been_measured_nothing_is_known() -> None:
+def test_progress_is_unknown_before_the_first_measure() -> None:
     with driver() as t:
         t.send("in", [("a", None), ("a", 4)])
-        assert received(t) == {"a": [(None, NO_PROGRESS), (4, 4)]}
+        assert take_by_key(t) == {"a": [(None, NO_PROGRESS), (4, 4)]}
 
 
 #  epoch   1          2        3
 #  a       at 10, 4            (at 10) 12
 #  b                  11
-def test_a_silent_key_is_notified_when_another_key_s_items_have_gone_far_enough() -> None:
+def test_items_of_other_keys_notify_a_silent_key() -> None:
     with driver() as t:
         t.send("in", [("a", Waypoint(10)), ("a", 4)])
         t.send("in", [("b", 9)])
-        assert received(t) == {"a": [(Waypoint(10), NO_PROGRESS), (4, 4)], "b": [(9, 9)]}
+        assert take_by_key(t) == {"a": [(Waypoint(10), NO_PROGRESS), (4, 4)], "b": [(9, 9)]}
         t.send("in", [("b", 11)])
-        assert received(t) == {"a": [("notify", 11)], "b": [(11, 11)]}
+        assert take_by_key(t) == {"a": [("notify", 11)], "b": [(11, 11)]}
         t.send("in", [("a", 12)])
-        assert received(t) == {"a": [(12, 12)]}
+        assert take_by_key(t) == {"a": [(12, 12)]}
 
 
 def test_a_key_with_items_is_notified_after_them() -> None:
     with driver() as t:
         t.send("in", [("a", Waypoint(10)), ("b", 11), ("a", 3)])
-        assert received(t) == {
+        assert take_by_key(t) == {
             "a": [(Waypoint(10), NO_PROGRESS), (3, 11), ("notify", 11)],
             "b": [(11, 11)],
         }
 
 
-def test_the_end_comes_with_all_that_has_been_reached() -> None:
+def test_the_end_of_input_sees_all_progress() -> None:
     with driver() as t:
         t.send("in", [("a", 5), ("b", 8)])
-        received(t)
+        take_by_key(t)
         t.end()
-        assert received(t) == {"a": [("end", 8)], "b": [("end", 8)]}
+        assert take_by_key(t) == {"a": [("end", 8)], "b": [("end", 8)]}
 
 
-def test_calls_by_the_epoch_come_with_all_that_has_been_reached() -> None:
+def test_calls_at_the_end_of_an_epoch_see_all_progress() -> None:
     class Chatty(Traveller):
         def on_epoch_end(self, moment: Moment) -> list[Any]:
             return [("epoch", moment.progress_us)]
@@ -123,7 +126,7 @@ def test_calls_by_the_epoch_come_with_all_that_has_been_reached() -> None:
 
     with driver(Chat()) as t:
         t.send("in", [("a", 5), ("b", 8)])
-        assert received(t) == {"a": [(5, 5), ("epoch", 8)], "b": [(8, 8), ("epoch", 8)]}
+        assert take_by_key(t) == {"a": [(5, 5), ("epoch", 8)], "b": [(8, 8), ("epoch", 8)]}
 
 
 VALUES = st.lists(st.integers(0, 60) | st.none(), max_size=60)
@@ -159,7 +162,7 @@ def spread(pair: tuple[str, int | None]) -> list[tuple[str, int | None]]:
 
 
 @given(VALUES, CUTS, st.sampled_from([1, 3, 8]), st.integers(1, 4))
-def test_where_epochs_are_cut_makes_no_difference_to_a_stream_of_one_partition(
+def test_epoch_boundaries_do_not_change_a_stream_of_one_partition(
     values: list[int | None], sizes: list[int], shards: int, keys: int
 ) -> None:
     items = [(f"k{number % keys}", value) for number, value in enumerate(values)]
@@ -173,11 +176,11 @@ def test_where_epochs_are_cut_makes_no_difference_to_a_stream_of_one_partition(
             t.send_parts({"in": [Part(split) for split in epoch]})
         stamps = running_maximum(value for _, value in arrives)
         keyed = [(key, stamped) for (key, _), stamped in zip(arrives, stamps, strict=True)]
-        assert received(t) == by_key(keyed)
+        assert take_by_key(t) == by_key(keyed)
 
 
 @given(VALUES, CUTS, st.sampled_from([1, 3, 8]), st.booleans())
-def test_a_shuffle_before_the_step_makes_no_difference_to_a_stream_of_one_partition(
+def test_a_shuffle_does_not_change_a_stream_of_one_partition(
     values: list[int | None], sizes: list[int], shards: int, keyed: bool
 ) -> None:
     items = [(f"k{number % 4}", value) for number, value in enumerate(values)]
@@ -193,7 +196,7 @@ def test_a_shuffle_before_the_step_makes_no_difference_to_a_stream_of_one_partit
             t.send_parts({"in": [Part(split) for split in epoch]})
         stamps = running_maximum(values)
         expected = [(key, stamped) for (key, _), stamped in zip(items, stamps, strict=True)]
-        assert received(t) == by_key(expected)
+        assert take_by_key(t) == by_key(expected)
 
 
 # --- several partitions -----------------------------------------------------------------------
@@ -203,71 +206,71 @@ def test_a_shuffle_before_the_step_makes_no_difference_to_a_stream_of_one_partit
 #  p0         10  20  30
 #  p1         5   15  50
 #  stream     5   15  30
-def test_the_stream_has_come_as_far_as_the_partition_that_is_behind() -> None:
+def test_stream_progress_is_that_of_the_slowest_partition() -> None:
     with driver() as t:
         t.send_parts(parts([10, 20, 30], [5, 15, 50]))
-        assert received(t) == {
+        assert take_by_key(t) == {
             "p0": [(10, 5), (20, 15), (30, 30)],
             "p1": [(5, 5), (15, 15), (50, 30)],
         }
 
 
-def test_a_partition_that_is_ahead_does_not_make_the_first_items_of_another_late() -> None:
+def test_a_partition_ahead_does_not_make_first_items_of_another_late() -> None:
     with driver() as t:
         t.send_parts(parts([90, 91, 92], [None, 5, 6]))
-        assert received(t) == {
+        assert take_by_key(t) == {
             "p0": [(90, 5), (91, 5), (92, 6)],
             "p1": [(None, NO_PROGRESS), (5, 5), (6, 6)],
         }
 
 
-def test_a_partition_that_has_not_spoken_does_not_hold_the_stream_back() -> None:
+def test_a_partition_without_items_does_not_hold_the_stream() -> None:
     with driver() as t:
         t.send_parts(parts([1, 2], [None]))
-        assert received(t) == {"p0": [(1, 1), (2, 2)], "p1": [(None, NO_PROGRESS)]}
+        assert take_by_key(t) == {"p0": [(1, 1), (2, 2)], "p1": [(None, NO_PROGRESS)]}
         t.send_parts(parts([3], [None]))
-        assert received(t) == {"p0": [(3, 3)], "p1": [(None, 2)]}
+        assert take_by_key(t) == {"p0": [(3, 3)], "p1": [(None, 2)]}
 
 
-def test_a_partition_that_falls_silent_holds_the_stream_where_it_was() -> None:
+def test_a_partition_that_falls_silent_holds_the_stream() -> None:
     with driver() as t:
         t.send_parts(parts([1], [2]))
         t.send_parts(parts([50], []))
-        received(t)
+        take_by_key(t)
         t.send_parts(parts([60], [4]))
-        assert received(t) == {"p0": [(60, 4)], "p1": [(4, 4)]}
+        assert take_by_key(t) == {"p0": [(60, 4)], "p1": [(4, 4)]}
 
 
 #  epoch   1    2    3    4
 #  p0      10   12   14   16
 #  p1           3    5    15
 #  stream  10   10   10   15
-def test_a_partition_that_turns_up_behind_holds_the_stream_and_never_takes_it_back() -> None:
+def test_a_new_slow_partition_holds_the_stream_without_moving_it_back() -> None:
     with driver() as t:
         for p0, p1 in (([10], []), ([12], [3]), ([14], [5]), ([16], [15])):
             t.send_parts(parts(p0, p1))
-        assert received(t) == {
+        assert take_by_key(t) == {
             "p0": [(10, 10), (12, 10), (14, 10), (16, 15)],
             "p1": [(3, 10), (5, 10), (15, 15)],
         }
 
 
-def test_a_key_never_finds_the_stream_further_back_than_before() -> None:
+def test_progress_seen_by_a_key_never_goes_back() -> None:
     """At position 0 each partition knows its own item, and what the other has said by then."""
     with driver() as t:
         t.send_parts(parts([8, None], [3, 20], [6, 20], key="k"))
-        progress = [reached for _, reached in received(t)["k"]]
+        progress = [reached for _, reached in take_by_key(t)["k"]]
         assert progress == sorted(progress)
 
 
-def test_what_several_splits_of_a_partition_say_counts_together() -> None:
+def test_splits_of_a_partition_count_together() -> None:
     with driver() as t:
         splits = [Part([("a", 5)]), Part([("b", 3)]), Part([("a", 4), ("a", 9)])]
         t.send_parts({"in": splits})
-        assert received(t) == {"a": [(5, 5), (4, 5), (9, 9)], "b": [(3, 5)]}
+        assert take_by_key(t) == {"a": [(5, 5), (4, 5), (9, 9)], "b": [(3, 5)]}
 
 
-def test_an_input_s_partitions_are_its_own() -> None:
+def test_partitions_of_different_inputs_are_separate() -> None:
     flow = Dataflow("example")
     left = op.input("left", flow, TestingSource([]))
     right = op.input("right", flow, TestingSource([]))
@@ -275,17 +278,17 @@ def test_an_input_s_partitions_are_its_own() -> None:
     with TestDriver(flow) as t:
         t.send_all({"left": [("a", 10)], "right": [("b", 4)]})
         t.send("left", [("a", 20)])
-        assert received(t) == {"a": [(10, 4), (20, 4)], "b": [(4, 4)]}
+        assert take_by_key(t) == {"a": [(10, 4), (20, 4)], "b": [(4, 4)]}
 
 
-def test_each_side_has_partitions_of_its_own() -> None:
+def test_partitions_of_different_sides_are_separate() -> None:
     flow = Dataflow("example")
     left = op.input("left", flow, TestingSource([]))
     right = op.input("right", flow, TestingSource([]))
     op.output("out", travel("travel", left, right), TestingSink([]))
     with TestDriver(flow) as t:
         t.send_all({"left": [("a", 10), ("a", 12)], "right": [("b", 4), ("a", 11)]})
-        assert received(t) == {
+        assert take_by_key(t) == {
             "a": [((0, 10), 4), ((0, 12), 11), ((1, 11), 11)],
             "b": [((1, 4), 4)],
         }
@@ -298,7 +301,7 @@ def test_one_stream_read_on_two_sides_counts_on_each() -> None:
     op.output("out", travel("travel", stream, high), TestingSink([]))
     with TestDriver(flow) as t:
         t.send("in", [("a", 6), ("a", 2), ("a", 8)])
-        assert received(t) == {
+        assert take_by_key(t) == {
             "a": [((0, 6), 6), ((1, 6), 6), ((0, 2), 6), ((0, 8), 8), ((1, 8), 8)]
         }
 
@@ -308,10 +311,10 @@ def test_one_stream_read_on_two_sides_counts_on_each() -> None:
     st.sampled_from([2, 7]),
     st.integers(1, 3),
 )
-def test_every_shard_sees_the_same_and_none_sees_the_stream_go_back(
+def test_all_shards_see_the_same_monotonic_progress(
     epochs: list[list[list[int | None]]], shards: int, keys: int
 ) -> None:
-    seen = []
+    emissions = []
     for count in (1, shards):
         with driver(shards=count) as t:
             for epoch in epochs:
@@ -324,9 +327,9 @@ def test_every_shard_sees_the_same_and_none_sees_the_stream_go_back(
                     }
                 )
             t.end()
-            seen.append(received(t))
-    assert seen[0] == seen[1]
-    for emitted in seen[0].values():
+            emissions.append(take_by_key(t))
+    assert emissions[0] == emissions[1]
+    for emitted in emissions[0].values():
         progress = [reached for _, reached in emitted]
         assert progress == sorted(progress)
 
@@ -334,26 +337,26 @@ def test_every_shard_sees_the_same_and_none_sees_the_stream_go_back(
 # --- time -------------------------------------------------------------------------------------
 
 
-def test_time_that_passes_brings_the_stream_further_if_it_is_to() -> None:
+def test_system_time_advances_the_stream_if_enabled() -> None:
     for by_time, reached in ((True, 15), (False, 5)):
         with driver(Journey(Mileage(by_time=by_time))) as t:
             t.send("in", [("a", 5)])
             t.advance("0.00001s")
             t.send("in", [("a", None)])
-            assert received(t) == {"a": [(5, 5), (None, reached)]}
+            assert take_by_key(t) == {"a": [(5, 5), (None, reached)]}
 
 
-def test_an_item_that_is_no_further_than_time_has_come_changes_nothing() -> None:
+def test_an_item_below_the_progress_by_time_changes_nothing() -> None:
     with driver(Journey(Mileage(by_time=True))) as t:
         t.send("in", [("a", 5)])
         t.advance("0.00001s")
         t.send("in", [("a", 14), ("a", 16)])
         t.advance("0.00001s")
         t.send("in", [("a", None)])
-        assert received(t) == {"a": [(5, 5), (14, 15), (16, 16), (None, 26)]}
+        assert take_by_key(t) == {"a": [(5, 5), (14, 15), (16, 16), (None, 26)]}
 
 
-def test_the_time_that_the_flow_was_down_does_not_count() -> None:
+def test_downtime_does_not_advance_the_stream() -> None:
     with driver(Journey(Mileage(by_time=True))) as t:
         t.send("in", [("a", 5)])
         t.advance("0.000003s")
@@ -361,73 +364,75 @@ def test_the_time_that_the_flow_was_down_does_not_count() -> None:
         t.send("in", [("a", None)])
         t.advance("0.000002s")
         t.send("in", [("a", None)])
-        assert received(t) == {"a": [(5, 5), (None, 8), (None, 10)]}
+        assert take_by_key(t) == {"a": [(5, 5), (None, 8), (None, 10)]}
 
 
-def test_a_partition_that_falls_silent_is_brought_further_by_time() -> None:
+def test_system_time_advances_a_silent_partition() -> None:
     with driver(Journey(Mileage(by_time=True))) as t:
         t.send_parts(parts([10], [2]))
         t.advance("0.000005s")
         t.send_parts(parts([30], []))
-        assert received(t) == {"p0": [(10, 2), (30, 7)], "p1": [(2, 2)]}
+        assert take_by_key(t) == {"p0": [(10, 2), (30, 7)], "p1": [(2, 2)]}
 
 
-def test_a_logic_is_called_when_time_has_brought_the_stream_far_enough() -> None:
+def test_a_logic_is_called_when_system_time_makes_it_due() -> None:
     with driver(Journey(Mileage(by_time=True))) as t:
         t.send("in", [("a", Waypoint(25)), ("b", 5)])
         assert t.stats.due_us == 20
         t.advance("0.00001s")
         assert t.stats.due_us == 20
-        received(t)
+        take_by_key(t)
         t.advance("0.000009s")
-        assert received(t) == {}
+        assert take_by_key(t) == {}
         t.advance(MICRO)
-        assert received(t) == {"a": [("notify", 25)]}
+        assert take_by_key(t) == {"a": [("notify", 25)]}
         assert t.stats.due_us == NEVER
 
 
-def test_what_time_has_made_due_is_called_before_the_items() -> None:
+def test_timers_due_by_time_run_before_the_items() -> None:
     with driver(Journey(Mileage(by_time=True))) as t:
         t.send("in", [("a", Waypoint(25)), ("b", 5)])
-        received(t)
+        take_by_key(t)
         t.restart()
         t._now_us += 30
         t.send("in", [("a", 90)])
-        assert received(t) == {"a": [("notify", 35), (90, 90)]}
+        assert take_by_key(t) == {"a": [("notify", 35), (90, 90)]}
 
 
 @pytest.mark.parametrize(("by_time", "first"), [(False, ("b", 5)), (True, ("b", None))])
-def test_nothing_is_due_by_time_that_does_not_move_the_stream(by_time: bool, first: Any) -> None:
+def test_no_timer_is_due_by_time_that_does_not_advance_the_stream(
+    by_time: bool, first: Any
+) -> None:
     with driver(Journey(Mileage(by_time=by_time))) as t:
         t.send("in", [("a", Waypoint(25)), first])
         assert t.stats.due_us == NEVER
 
 
-def test_what_is_asked_for_in_the_past_is_due_now() -> None:
+def test_a_timer_in_the_past_is_due_now() -> None:
     with driver(Journey(Mileage(by_time=True))) as t:
         t.send("in", [("a", 5)])
         t.send("in", [("b", Waypoint(3))])
-        assert received(t)["b"] == [(Waypoint(3), 5), ("notify", 5)]
+        assert take_by_key(t)["b"] == [(Waypoint(3), 5), ("notify", 5)]
 
 
 #  now     0    1    2    3    4    5    6    7   8
 #  p0      10   11   12 ...
 #  p1           3    4    5    6    7    8    9   10
 #  stream  10   11   11 ...                       11 held until p1 has caught up
-def test_a_stream_that_is_held_goes_on_when_time_has_brought_the_last_partition_there() -> None:
+def test_a_held_stream_advances_when_time_moves_its_slowest_partition() -> None:
     with driver(Journey(Mileage(by_time=True))) as t:
         t.send_parts(parts([10], []))
         t.advance(MICRO)
         t.send_parts(parts([Waypoint(13)], [3]))
-        assert received(t)["p0"] == [(10, 10), (Waypoint(13), 11)]
+        assert take_by_key(t)["p0"] == [(10, 10), (Waypoint(13), 11)]
         assert t.stats.due_us == 1 + (13 - 3)
         t.advance("0.000005s")
         t.send_parts(parts([None], []))
-        assert received(t) == {"p0": [(None, 11)]}
+        assert take_by_key(t) == {"p0": [(None, 11)]}
         t.advance("0.000004s")
-        assert received(t) == {}
+        assert take_by_key(t) == {}
         t.advance(MICRO)
-        assert received(t) == {"p0": [("notify", 13)]}
+        assert take_by_key(t) == {"p0": [("notify", 13)]}
 
 
 # --- what levels make -------------------------------------------------------------------------
@@ -447,25 +452,25 @@ def two_levels() -> Dataflow:
 #  position   0    1    2    3
 #  p0         10   .    20   .
 #  p1         .    5    .    30
-def test_at_level_two_all_that_level_one_makes_is_one_partition() -> None:
+def test_at_level_two_the_output_of_level_one_is_one_partition() -> None:
     with TestDriver(two_levels(), shards=5) as t:
         p0 = [("1x", 10), ("1x", None), ("2x", 20)]
         p1 = [("3y", None), ("3y", 5), ("3y", None), ("4y", 30)]
         t.send_parts({"in": [Part(p0, partition=0), Part(p1, partition=1)]})
-        assert received(t) == {"x": [(10, 10), (20, 20)], "y": [(5, 10), (30, 30)]}
+        assert take_by_key(t) == {"x": [(10, 10), (20, 20)], "y": [(5, 10), (30, 30)]}
         t.send("in", [("9x", 2)])
-        assert received(t) == {"x": [(2, 30)]}
+        assert take_by_key(t) == {"x": [(2, 30)]}
 
 
-def test_at_level_two_a_silent_key_hears_of_what_level_one_makes_in_the_same_epoch() -> None:
+def test_at_level_two_a_silent_key_is_notified_in_the_same_epoch() -> None:
     with TestDriver(two_levels(), shards=5) as t:
         t.send("in", [("1x", Waypoint(10)), ("2y", 1)])
-        received(t)
+        take_by_key(t)
         t.send("in", [("3y", 12)])
-        assert received(t) == {"x": [("notify", 12)], "y": [(12, 12)]}
+        assert take_by_key(t) == {"x": [("notify", 12)], "y": [(12, 12)]}
 
 
-def test_what_was_read_and_what_a_level_made_are_partitions_apart() -> None:
+def test_source_partitions_and_the_output_of_a_level_are_separate_partitions() -> None:
     flow = Dataflow("example")
     stream = op.input("in", flow, TestingSource([]))
     same = op.stateful_map("same", stream, lambda state, value: (1, value))
@@ -473,7 +478,7 @@ def test_what_was_read_and_what_a_level_made_are_partitions_apart() -> None:
     op.output("out", travel("travel", op.merge("both", same, late)), TestingSink([]))
     with TestDriver(flow, shards=3) as t:
         t.send("in", [("a", 1), ("a", 2)])
-        assert received(t) == {"a": [(101, 1), (1, 1), (102, 2), (2, 2)]}
+        assert take_by_key(t) == {"a": [(101, 1), (1, 1), (102, 2), (2, 2)]}
 
 
 def test_two_steps_of_a_level_are_measured_in_order_of_position() -> None:
@@ -484,7 +489,7 @@ def test_two_steps_of_a_level_are_measured_in_order_of_position() -> None:
     op.output("out", travel("travel", op.merge("both", one, other)), TestingSink([]))
     with TestDriver(flow, shards=1) as t:
         t.send("in", [("a", 10), ("a", 20)])
-        assert received(t) == {"a": [(10, 10), (9, 10), (20, 20), (19, 20)]}
+        assert take_by_key(t) == {"a": [(10, 10), (9, 10), (20, 20), (19, 20)]}
 
 
 def test_a_step_of_level_one_and_one_of_level_two_have_progress_of_their_own() -> None:
@@ -495,7 +500,7 @@ def test_a_step_of_level_one_and_one_of_level_two_have_progress_of_their_own() -
     op.output("out", op.merge("both", first, second), TestingSink([]))
     with TestDriver(flow, shards=3) as t:
         t.send("in", [("a", 5), ("b", 3)])
-        assert {key: sorted(values) for key, values in received(t).items()} == {
+        assert {key: sorted(values) for key, values in take_by_key(t).items()} == {
             "a": [(5, 5), (5, 5)],
             "b": [(3, 5), (3, 5)],
         }
@@ -504,7 +509,7 @@ def test_a_step_of_level_one_and_one_of_level_two_have_progress_of_their_own() -
 # --- failures, and what it costs --------------------------------------------------------------
 
 
-def test_an_epoch_that_fails_leaves_the_progress_as_it_was() -> None:
+def test_a_failed_epoch_does_not_change_progress() -> None:
     class Fragile(Traveller):
         def on_item(self, value: Any, moment: Moment) -> Any:
             if value.value == "broken":
@@ -522,7 +527,7 @@ def test_an_epoch_that_fails_leaves_the_progress_as_it_was() -> None:
             t.send("in", [("a", 90), ("b", "broken")])
         assert (caught.value.key, caught.value.item) == ("b", "'broken'")
         t.send("in", [("a", 7)])
-        assert received(t) == {"a": [(5, 5), (7, 7)]}
+        assert take_by_key(t) == {"a": [(5, 5), (7, 7)]}
 
 
 def test_a_batch_logic_s_failure_shows_values_without_stamps() -> None:
@@ -558,7 +563,7 @@ def test_a_measure_that_fails_names_the_step() -> None:
     )
 
 
-def test_an_attribute_that_only_has_the_name_is_no_progress() -> None:
+def test_an_attribute_of_the_same_name_is_no_progress() -> None:
     class Plain(Traveller):
         progress = "half way"
 
@@ -570,10 +575,10 @@ def test_an_attribute_that_only_has_the_name_is_no_progress() -> None:
 
     with driver(Plain) as t:
         t.send("in", [("a", 5)])
-        assert received(t) == {"a": [(5, NO_PROGRESS)]}
+        assert take_by_key(t) == {"a": [(5, NO_PROGRESS)]}
 
 
-def test_an_epoch_s_cost_follows_the_keys_that_are_due() -> None:
+def test_the_cost_of_an_epoch_depends_on_due_keys() -> None:
     built: list[str] = []
 
     @dataclass(frozen=True)
@@ -587,5 +592,5 @@ def test_an_epoch_s_cost_follows_the_keys_that_are_due() -> None:
         built.clear()
         t.send("in", [("mover", 12)])
         assert sorted(built) == ["new", "old", "old", "old"]
-        notified = [value for values in received(t).values() for value in values[1:]]
+        notified = [value for values in take_by_key(t).values() for value in values[1:]]
         assert notified == [("notify", 12)] * 3

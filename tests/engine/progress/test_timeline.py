@@ -1,4 +1,4 @@
-"""A timeline: what an epoch's marks and what is remembered come to, and what is remembered then."""
+"""`Timeline`: stream progress from an epoch's marks and the stored progress."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.support.logics import Journey, Mileage, Traveller
 MARKS = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 30)), min_size=1, max_size=5)
 
 
-def sent(origin: int, partition: int, marks: Sequence[tuple[int, int]]) -> Sent:
+def sent_progress(origin: int, partition: int, marks: Sequence[tuple[int, int]]) -> Sent:
     """Marks of a partition, from an origin that sent them in order."""
     points: dict[int, int] = {}
     for pos, value in sorted(marks):
@@ -46,11 +46,11 @@ def points_of(one: Sent) -> list[tuple[int, int]]:
 
 
 @dataclass
-class ByTheRules:
-    """What `Timeline` computes, said as plainly as can be, for a flow in which no time passes."""
+class TimelineModel:
+    """Plain model of `Timeline`, for a flow in which no time passes."""
 
     start: dict[int, int]
-    said: dict[int, list[tuple[int, int]]]
+    points: dict[int, list[tuple[int, int]]]
 
     @property
     def before(self) -> int:
@@ -59,24 +59,24 @@ class ByTheRules:
     def counts_from(self, partition: int) -> int:
         if partition in self.start:
             return self.start[partition]
-        first = min(pos for pos, _ in self.said[partition])
-        return min(value for pos, value in self.said[partition] if pos == first)
+        first = min(pos for pos, _ in self.points[partition])
+        return min(value for pos, value in self.points[partition] if pos == first)
 
     def at(self, partition: int, pos: int, stamp: int) -> int:
-        own = [value for at, value in self.said.get(partition, []) if at < pos]
+        own = [value for at, value in self.points.get(partition, []) if at < pos]
         own += [stamp, self.start.get(partition, NO_PROGRESS)]
         if max(own) == NO_PROGRESS:
             return self.before
         others = [
-            max([self.counts_from(one), *(value for at, value in self.said[one] if at <= pos)])
-            for one in self.said
+            max([self.counts_from(one), *(value for at, value in self.points[one] if at <= pos)])
+            for one in self.points
             if one != partition
         ]
         return max(self.before, min([max(own), *others]))
 
     @property
     def after(self) -> int:
-        ends = [max([self.counts_from(p), *(v for _, v in self.said[p])]) for p in self.said]
+        ends = [max([self.counts_from(p), *(v for _, v in self.points[p])]) for p in self.points]
         return max(self.before, min(ends, default=NO_PROGRESS))
 
 
@@ -87,31 +87,37 @@ class ByTheRules:
     st.integers(-1, 9),
     st.just(NO_PROGRESS) | st.integers(0, 30),
 )
-def test_a_timeline_follows_its_rules(
+def test_a_timeline_agrees_with_the_model(
     start: dict[int, int],
     packets: list[tuple[int, list[tuple[int, int]]]],
     partition: int,
     pos: int,
     stamp: int,
 ) -> None:
-    all_sent = [sent(origin, number, marks) for origin, (number, marks) in enumerate(packets)]
-    said: dict[int, list[tuple[int, int]]] = {number: [] for number in start}
+    all_sent = [
+        sent_progress(origin, number, marks) for origin, (number, marks) in enumerate(packets)
+    ]
+    points: dict[int, list[tuple[int, int]]] = {number: [] for number in start}
     for one in all_sent:
-        said.setdefault(one.marks.partition.number, []).extend(points_of(one))
-    rules = ByTheRules(start, said)
+        points.setdefault(one.marks.partition.number, []).extend(points_of(one))
+    rules = TimelineModel(start, points)
     kept = StepProgress({(0, "in", number): Reached(us, 0) for number, us in start.items()})
 
     timeline = Timeline(Mileage(), kept, all_sent, Moment(100))
 
     assert (timeline.before_us, timeline.after_us) == (rules.before, rules.after)
-    if partition in said or stamp == NO_PROGRESS:  # an origin with a stamp has sent marks
+    if partition in points or stamp == NO_PROGRESS:  # an origin with a stamp has sent marks
         found = timeline.at((0, "in", partition), np.array([pos]), np.array([stamp]))
         assert found.tolist() == [rules.at(partition, pos, stamp)]
-    assert {speaker[2] for speaker in timeline.kept.reached} == set(said)
+    assert {speaker[2] for speaker in timeline.kept.reached} == set(points)
 
 
 def test_of_several_first_measures_at_one_position_the_least_counts() -> None:
-    all_sent = [sent(0, 0, [(2, 9)]), sent(1, 0, [(2, 4)]), sent(2, 1, [(0, 50)])]
+    all_sent = [
+        sent_progress(0, 0, [(2, 9)]),
+        sent_progress(1, 0, [(2, 4)]),
+        sent_progress(2, 1, [(0, 50)]),
+    ]
     timeline = Timeline(Mileage(), StepProgress(), all_sent, Moment(0))
     found = timeline.at((0, "in", 1), np.array([0, 2]), np.array([50, 50]))
     assert found.tolist() == [4, 9]
@@ -140,7 +146,7 @@ class CountingStore(MemoryStore):
 EDGE = Edge(0, StreamId("in", "down"), "travel", 0, 1, EdgeKind.KEYED)
 
 
-def travelling(builder: Any) -> Step:
+def travel_step(builder: Any) -> Step:
     """A step of its own, called "travel"."""
     flow = Dataflow("example")
     add_step("travel", Stateful(builder), op.input("in", flow, TestingSource([])))
@@ -151,10 +157,10 @@ def open_timeline(
     store: MemoryStore, *marks: tuple[int, int], now_us: int = 0, by_time: bool = False
 ) -> Timeline:
     """An epoch's timeline of the step, from what the store remembers, kept there again."""
-    step = travelling(Journey(Mileage(by_time=by_time)))
+    step = travel_step(Journey(Mileage(by_time=by_time)))
     packets = [
         Packet(PROGRESS, 0, one.origin, 0, one.marks.encode())
-        for one in [sent(0, 0, marks)]
+        for one in [sent_progress(0, 0, marks)]
         if marks
     ]
     states = SegmentedStates(store, "travel", Journey())
@@ -165,7 +171,7 @@ def open_timeline(
     return timeline
 
 
-def test_progress_is_written_when_it_has_changed_and_only_then() -> None:
+def test_progress_is_written_only_if_it_changed() -> None:
     store = CountingStore()
     open_timeline(store)
     assert store.written == []
@@ -176,16 +182,16 @@ def test_progress_is_written_when_it_has_changed_and_only_then() -> None:
     assert store.written == [PROGRESS_SEGMENT]
 
 
-def test_a_step_without_progress_asks_for_none_of_it() -> None:
+def test_a_step_without_progress_reads_none() -> None:
     store = CountingStore()
     states = SegmentedStates(store, "travel", Traveller)
-    step = travelling(Traveller)
+    step = travel_step(Traveller)
     plan = Plan("example", "", {"travel": step})
     assert step_time(plan, step, (EDGE,), [], states, Control(Moment(0))).timeline is None
     assert store.read == []
 
 
-def test_the_form_of_what_is_remembered_never_changes() -> None:
+def test_the_format_of_stored_progress_is_unchanged() -> None:
     kept = StepProgress({(0, "in", 3): Reached(5, 1), (1, "", 2): Reached(7, 2)}, floor_us=6)
     content = b'\x01[6, [[0, "in", 3, 5, 1], [1, "", 2, 7, 2]]]'
     assert kept.encode() == content

@@ -1,4 +1,4 @@
-"""Workers are forked from one process, which starts early and has imported what they use."""
+"""The daemon from which workers are forked: its early start and its imports."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def note_modules(path: str) -> None:
 
 
 @dataclass(frozen=True)
-class NotingSink(Sink[Any]):
+class ModuleNotingSink(Sink[Any]):
     path: str
 
     @override
@@ -63,52 +63,52 @@ def noting_flow(reader: str, writer: str) -> Dataflow:
     clock: win.EventClock[Any] = win.EventClock(itemgetter(0), wait_for_system_duration="0s")
     windower = win.TumblingWindower("1m")
     counted = win.fold_window("windows", read, clock, windower, int, count, int.__add__)
-    op.output("out", op.key_rm("values", counted.down), NotingSink(writer))
+    op.output("out", op.key_rm("values", counted.down), ModuleNotingSink(writer))
     return flow
 
 
-def worked(flow: Dataflow, spark: SparkSession, *paths: Path) -> list[tuple[int, set[str]]]:
+def worker_modules(flow: Dataflow, spark: SparkSession, *paths: Path) -> list[tuple[int, set[str]]]:
     """Run a flow; the process that each worker comes from, and what it has imported."""
     run(flow, spark=spark, engine="streaming")
-    noted = [path.read_text().split() for path in paths]
-    return [(int(parent), set(names)) for parent, *names in noted]
+    lines = [path.read_text().split() for path in paths]
+    return [(int(parent), set(names)) for parent, *names in lines]
 
 
 def say_what_is_imported(folder: str) -> None:
     """Run a flow in workers that nobody else has used; print what is preloaded, and what is not."""
     spark = make_session("daemon", SparkSettings("local[2]"))
-    asked = str(spark.sparkContext.getConf().get(f"spark.executorEnv.{PRELOAD}"))
+    preloaded = str(spark.sparkContext.getConf().get(f"spark.executorEnv.{PRELOAD}"))
     code = "import sys, flow.engine.spark.daemon as d; d.prepare(); print(*sys.modules)"
-    environment = {**os.environ, PRELOAD: asked}
+    environment = {**os.environ, PRELOAD: preloaded}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     beforehand = set(done.stdout.split())
     reader, writer = Path(folder) / "reader", Path(folder) / "writer"
-    found = worked(noting_flow(str(reader), str(writer)), spark, reader, writer)
+    found = worker_modules(noting_flow(str(reader), str(writer)), spark, reader, writer)
     used = set.union(*(names for _, names in found))
     later = sorted(name for name in used - beforehand if not name.startswith("flow.testing"))
     sys.stdout.write(json.dumps({"beforehand": sorted(used & beforehand), "later": later}))
 
 
 @pytest.mark.slow
-def test_a_worker_imports_nothing_when_its_first_task_comes(tmp_path: Path) -> None:
+def test_the_first_task_of_a_worker_imports_no_module(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.engine.spark.test_daemon", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    said = json.loads(done.stdout)
-    assert said["later"] == []
+    modules = json.loads(done.stdout)
+    assert modules["later"] == []
     wanted = {"flow.engine.steps.reading", "flow_windowing.columnar.step.shard"}
-    assert wanted <= set(said["beforehand"])
+    assert wanted <= set(modules["beforehand"])
 
 
-def test_workers_that_keep_state_and_others_come_from_one_process(
+def test_stateful_and_other_workers_are_forked_from_one_process(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     paths = tmp_path / "reader", tmp_path / "writer"
-    (reading, _), (writing, _) = worked(noting_flow(*map(str, paths)), spark, *paths)
+    (reading, _), (writing, _) = worker_modules(noting_flow(*map(str, paths)), spark, *paths)
     assert reading == writing
 
 
-def test_a_session_has_workers_start_at_once(spark: SparkSession) -> None:
+def test_a_session_starts_its_workers_early(spark: SparkSession) -> None:
     tracker = spark.sparkContext.statusTracker()
     before = set(tracker.getJobIdsForGroup(JOB_GROUP))
     start_workers_early(spark).join(60)
@@ -118,7 +118,7 @@ def test_a_session_has_workers_start_at_once(spark: SparkSession) -> None:
     assert found.status == "SUCCEEDED"
 
 
-def test_workers_that_cannot_start_early_are_no_problem_yet(
+def test_a_failed_early_start_of_workers_is_ignored(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     nothing: Any = None

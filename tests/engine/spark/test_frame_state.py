@@ -1,4 +1,4 @@
-"""Streaming data frames that keep state of their own are refused, and no others."""
+"""Refusal of streaming data frames that keep state of their own."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Processor(StatefulProcessor):
         yield pd.DataFrame()
 
     def close(self) -> None:
-        """Let go of nothing."""
+        """Close the processor, which holds no resources."""
 
 
 def unchanged(_key: Any, rows: Any, _state: Any) -> Any:
@@ -152,24 +152,24 @@ STATELESS: dict[str, Callable[[DataFrame], DataFrame]] = {
 
 
 @pytest.mark.parametrize("name", STATEFUL)
-def test_a_stream_that_keeps_state_is_refused_with_what_does_the_same_in_a_flow(
+def test_a_stateful_stream_is_refused_with_the_operator_to_use_instead(
     stream: DataFrame, name: str
 ) -> None:
     made, what, instead = STATEFUL[name]
-    said = (
+    message = (
         f"^step 'in': its streaming data frame keeps state of its own, for {what}, which a flow "
         f"can neither go on from nor end. Do that in the flow, with {instead}.*; or let a query of "
     )
-    with pytest.raises(FlowBuildError, match=said):
+    with pytest.raises(FlowBuildError, match=message):
         refuse_stateful_frames(compile_flow(reading(made(stream))))
 
 
 @pytest.mark.parametrize("name", STATELESS)
-def test_a_stream_that_keeps_no_state_is_read(stream: DataFrame, name: str) -> None:
+def test_a_stateless_stream_is_read(stream: DataFrame, name: str) -> None:
     refuse_stateful_frames(compile_flow(reading(STATELESS[name](stream))))
 
 
-def test_it_is_refused_before_anything_is_written(
+def test_a_stateful_stream_is_refused_before_anything_is_written(
     spark: SparkSession, stream: DataFrame, tmp_path: Path
 ) -> None:
     path = tmp_path / "checkpoint"
@@ -179,7 +179,7 @@ def test_it_is_refused_before_anything_is_written(
     assert not path.exists()
 
 
-def test_a_checkpoint_is_gone_on_from_by_a_stream_that_keeps_no_state(
+def test_a_stateless_stream_resumes_its_checkpoint(
     spark: SparkSession, stream: DataFrame, tmp_path: Path
 ) -> None:
     """Of all these operators together, as Spark plans them."""
@@ -201,9 +201,7 @@ def test_a_checkpoint_is_gone_on_from_by_a_stream_that_keeps_no_state(
 
 
 @pytest.mark.parametrize("engine", ["batch", "streaming"])
-def test_what_is_static_may_do_all_that_would_be_state_on_a_stream(
-    spark: SparkSession, engine: Any
-) -> None:
+def test_static_data_frames_may_use_stateful_operations(spark: SparkSession, engine: Any) -> None:
     frame = static(spark).distinct().groupBy("id").agg(F.sum("m").alias("m"))
     both = frame.join(frame.dropDuplicates(["id"]).withColumnRenamed("m", "k"), "id").limit(3)
     out: list[Any] = []

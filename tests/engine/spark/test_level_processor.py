@@ -1,4 +1,4 @@
-"""What Spark makes in a process of its own, to learn which state variables there are."""
+"""Level processor in the process in which Spark asks for its state variables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ print(json.dumps({"asked": handle.asked, "imported": sorted(imported)}))
 """
 
 
-def test_it_is_made_without_anything_of_this_project_or_of_the_flow(tmp_path: Path) -> None:
+def test_the_processor_is_made_without_imports_of_this_project_or_the_flow(tmp_path: Path) -> None:
     content = b"what a worker reads when the first packets come"
     (tmp_path / "processor").write_bytes(cloudpickle.dumps(LevelProcessor(content)))
     command = [sys.executable, "-I", "-c", MAKE_AND_ASK, str(tmp_path / "processor")]

@@ -1,4 +1,4 @@
-"""Many calls of Spark's state at a time, against a server that answers as Spark's does."""
+"""Pipelined calls of Spark's state, with a server that answers as Spark's does."""
 
 from __future__ import annotations
 
@@ -93,12 +93,12 @@ def calls(request: pytest.FixtureRequest, state: MapState) -> StateCalls:
     return made
 
 
-def test_calls_are_pipelined_with_the_pyspark_of_today(state: MapState) -> None:
+def test_calls_are_pipelined_with_the_current_pyspark(state: MapState) -> None:
     assert isinstance(state_calls(state), PipelinedCalls)
 
 
 @pytest.mark.parametrize("version", ["4.2.1", "4.4.0", "5.0.0.dev1"])
-def test_another_pyspark_gets_its_public_calls(
+def test_other_pyspark_versions_use_public_calls(
     state: MapState, version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pyspark.__version__", version)
@@ -136,7 +136,7 @@ def test_none_removes_a_key(calls: StateCalls, server: Server) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_large_values_go_either_way_without_one_side_waiting_for_the_other(
+def test_large_values_do_not_deadlock_client_and_server(
     calls: StateCalls,
 ) -> None:
     large = {("step", number): bytes([number]) * 1_000_000 for number in range(3 * AHEAD)}
@@ -144,9 +144,7 @@ def test_large_values_go_either_way_without_one_side_waiting_for_the_other(
     assert calls.get(large) == list(large.values())
 
 
-def test_a_call_that_fails_is_an_error_and_the_next_calls_get_their_own_answers(
-    calls: StateCalls, server: Server
-) -> None:
+def test_calls_after_a_failed_call_get_their_own_answers(calls: StateCalls, server: Server) -> None:
     server.refused = {("step", 5)}
     with pytest.raises(EngineError, match="no room"):
         calls.put((("step", number), b"%d" % number) for number in range(100))
@@ -155,7 +153,7 @@ def test_a_call_that_fails_is_an_error_and_the_next_calls_get_their_own_answers(
     assert calls.get([("step", 1), ("step", 6)]) == [b"1", later]
 
 
-def test_answers_are_not_left_behind_where_what_is_written_cannot_be_made(
+def test_no_answers_remain_after_values_that_cannot_be_made(
     calls: StateCalls,
 ) -> None:
     def values() -> Iterator[tuple[tuple[str, int], bytes]]:

@@ -1,4 +1,4 @@
-"""State in Spark, with copies on the worker's disk: whatever happens, it reads what Spark has."""
+"""The store of state in Spark with local copies, which always agree with Spark's state."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class SparkState:
         self.kept.pop(key, None)
 
     def get(self, keys: Iterable[Any]) -> list[bytes | None]:
-        asked = list(keys)
-        self.reads += len(asked)
-        return [self.kept.get(key) for key in asked]
+        numbers = list(keys)
+        self.reads += len(numbers)
+        return [self.kept.get(key) for key in numbers]
 
     def put(self, values: Iterable[tuple[Any, bytes | None]]) -> None:
         for key, value in values:
@@ -91,7 +91,7 @@ def write(store: SparkStore, contents: Mapping[int, bytes | None], segments: int
     store.write_header("step", header_of(segments))
 
 
-def test_what_most_of_a_shard_was_written_as_is_read_from_the_copy(tmp_path: Path) -> None:
+def test_most_segments_of_a_shard_are_read_from_the_copy(tmp_path: Path) -> None:
     shard, contents = Shard(tmp_path), contents_of(MANY)
     write(shard.task(), contents)
     assert shard.reads_of(MANY) == (list(contents.values()), 0)
@@ -103,14 +103,14 @@ def test_few_segments_are_read_from_spark(tmp_path: Path) -> None:
     assert shard.reads_of([5, 6]) == ([contents[5], contents[6]], 2)
 
 
-def test_what_the_copy_does_not_have_is_read_from_spark(tmp_path: Path) -> None:
+def test_segments_missing_in_the_copy_are_read_from_spark(tmp_path: Path) -> None:
     shard, first, then = Shard(tmp_path), contents_of(MANY), contents_of(range(20), epoch=1)
     write(shard.task(), first)
     write(shard.task(), then)
     assert shard.reads_of(MANY) == (list((first | then).values()), 20)
 
 
-def test_a_segment_that_is_written_later_takes_the_copy_away(tmp_path: Path) -> None:
+def test_a_later_write_of_a_segment_removes_the_copy(tmp_path: Path) -> None:
     shard, first, then = Shard(tmp_path), contents_of(MANY), contents_of([5], epoch=1)
     write(shard.task(), first)
     write(shard.task(), then)
@@ -118,7 +118,7 @@ def test_a_segment_that_is_written_later_takes_the_copy_away(tmp_path: Path) -> 
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_a_header_that_is_not_written_again_forgets_the_copy_too(tmp_path: Path) -> None:
+def test_a_write_without_a_header_invalidates_the_copy(tmp_path: Path) -> None:
     shard, first, then = Shard(tmp_path), contents_of(MANY), contents_of([5], epoch=1)
     write(shard.task(), first)
     task = shard.task()
@@ -127,7 +127,7 @@ def test_a_header_that_is_not_written_again_forgets_the_copy_too(tmp_path: Path)
     assert shard.reads_of(MANY) == (list((first | then).values()), 40)
 
 
-def test_how_far_the_stream_has_come_leaves_the_copy(tmp_path: Path) -> None:
+def test_writing_stream_progress_keeps_the_copy(tmp_path: Path) -> None:
     shard, contents = Shard(tmp_path), contents_of(MANY)
     write(shard.task(), contents)
     shard.task().write_segments("step", {PROGRESS_SEGMENT: b"far"})
@@ -135,7 +135,7 @@ def test_how_far_the_stream_has_come_leaves_the_copy(tmp_path: Path) -> None:
     assert shard.reads_of([PROGRESS_SEGMENT]) == ([b"far"], 1)
 
 
-def test_on_another_machine_spark_is_asked(tmp_path: Path) -> None:
+def test_on_another_machine_segments_are_read_from_spark(tmp_path: Path) -> None:
     shard, contents = Shard(tmp_path), contents_of(MANY)
     write(shard.task("there"), contents)
     assert shard.reads_of(MANY) == (list(contents.values()), 40)
@@ -148,7 +148,7 @@ def test_without_a_folder_nothing_is_copied() -> None:
     assert shard.reads_of(MANY) == (list(contents.values()), 40)
 
 
-def test_a_reader_that_knows_of_no_copies_finds_the_header(tmp_path: Path) -> None:
+def test_a_reader_without_copies_finds_the_header(tmp_path: Path) -> None:
     shard = Shard(tmp_path)
     write(shard.task(), contents_of(MANY))
     stamped = shard.headers.kept["step",]
@@ -157,7 +157,7 @@ def test_a_reader_that_knows_of_no_copies_finds_the_header(tmp_path: Path) -> No
     assert shard.task().read_header("step") == header_of(40)
 
 
-def test_a_header_that_is_put_in_place_names_no_copy(tmp_path: Path) -> None:
+def test_a_header_of_moved_state_names_no_copy(tmp_path: Path) -> None:
     shard = Shard(tmp_path)
     write(shard.task(), contents_of(MANY))
     task, moved = shard.task(), contents_of(MANY, epoch=1)
@@ -167,7 +167,7 @@ def test_a_header_that_is_put_in_place_names_no_copy(tmp_path: Path) -> None:
     assert shard.reads_of(MANY) == (list(moved.values()), 40)
 
 
-def test_what_is_dropped_is_gone(tmp_path: Path) -> None:
+def test_dropped_segments_are_removed(tmp_path: Path) -> None:
     shard = Shard(tmp_path, {"step": "kept name"})
     write(shard.task(), contents_of(MANY))
     assert {name for name, _ in shard.segments.kept} == {"kept name"}
@@ -178,7 +178,7 @@ def test_what_is_dropped_is_gone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_tasks_that_fail_and_move_read_what_spark_has(tmp_path: Path, seed: int) -> None:
+def test_failed_and_moved_tasks_read_sparks_state(tmp_path: Path, seed: int) -> None:
     rng, shard = random.Random(seed), Shard(tmp_path)
     expected: dict[int, bytes | None] = {}
     for epoch in range(30):
@@ -186,8 +186,8 @@ def test_tasks_that_fail_and_move_read_what_spark_has(tmp_path: Path, seed: int)
         for attempt in range(3):
             task = shard.task(rng.choice("ab"))
             task.read_header("step")
-            asked = rng.sample(MANY, rng.choice([1, 10, 40]))
-            assert task.read_segments("step", asked) == [expected.get(one) for one in asked]
+            numbers = rng.sample(MANY, rng.choice([1, 10, 40]))
+            assert task.read_segments("step", numbers) == [expected.get(one) for one in numbers]
             written = contents_of(rng.sample(MANY, rng.choice([0, 1, 10, 40])), epoch)
             written |= dict.fromkeys(rng.sample(MANY, rng.choice([0, 0, 3, 40])))
             if written:
@@ -205,7 +205,7 @@ def closed(*_: Any) -> Any:
 
 
 @pytest.mark.parametrize("method", ["getValue", "updateValue", "get", "put"])
-def test_a_connection_that_has_ended_is_told_with_the_disks_that_are_full(
+def test_the_error_of_a_closed_connection_names_full_disks(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shard, disks = Shard(None), Mock(full=Mock(return_value=("/data/checkpoint",)))
@@ -224,7 +224,7 @@ def test_a_connection_that_has_ended_is_told_with_the_disks_that_are_full(
         store.check()
 
 
-def test_a_connection_that_has_ended_while_there_is_room_says_no_more_than_it_knows(
+def test_the_error_of_a_closed_connection_names_no_disk_with_free_space(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = Shard(None).task()

@@ -1,4 +1,4 @@
-"""Spark's source of epochs, in a process of its own, and what it asks of the feed."""
+"""Spark's source of epochs in a process of its own, and its calls of the feed server."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def servers() -> Iterator[list[FeedServer]]:
         server.close()
 
 
-def asked(server: FeedServer, folder: Path) -> dict[str, Any]:
-    """What a process of Spark's gets to hear, and what it had to import for that."""
+def ask(server: FeedServer, folder: Path) -> dict[str, Any]:
+    """Ask a feed server from a new process, and return the answers and the modules it imported."""
     shipped = ShippedPlan("plan", b"not to be read there", ())
     source = server.source("ticker", TickReading(shipped, Layout(4, 2, 1)))
     (folder / "source").write_bytes(cloudpickle.dumps(source))
@@ -88,21 +88,21 @@ def asked(server: FeedServer, folder: Path) -> dict[str, Any]:
     return cast("dict[str, Any]", json.loads(done.stdout))
 
 
-def test_it_asks_for_offsets_and_tasks_without_anything_of_this_project(
+def test_the_source_gets_offsets_and_tasks_without_imports_of_this_project(
     tmp_path: Path, servers: list[FeedServer]
 ) -> None:
     epoch = EpochOffset(CONTROL, {"in": {"file": 3}}, READ)
     servers.append(FeedServer(cast("Feed", StandIn(epoch)), 2))
-    told = asked(servers[0], tmp_path)
-    assert told == {"end": epoch.to_json(), "tasks": [True, True], "ours": []}
+    answers = ask(servers[0], tmp_path)
+    assert answers == {"end": epoch.to_json(), "tasks": [True, True], "ours": []}
 
 
-def test_what_fails_in_the_feed_is_told_and_ends_the_run(
+def test_an_error_of_the_feed_is_reported_and_ends_the_run(
     tmp_path: Path, servers: list[FeedServer]
 ) -> None:
     feed = StandIn(None)
     servers.append(FeedServer(cast("Feed", feed), 2))
-    assert asked(servers[0], tmp_path)["failed"] == "SourceError: the shelf is empty"
+    assert ask(servers[0], tmp_path)["failed"] == "SourceError: the shelf is empty"
     assert isinstance(servers[0].failure, SourceError)
     assert feed.end.done.is_set()
 
@@ -129,7 +129,7 @@ def sockets_of(port: int) -> set[str]:
 
 
 def _link(descriptor: Path) -> str:
-    """What an open file is, and nothing if it has been closed since it was listed."""
+    """Return the target of an open descriptor, or "" if it has been closed since it was listed."""
     try:
         return os.readlink(descriptor)
     except FileNotFoundError:
@@ -159,7 +159,7 @@ def test_a_closed_server_leaves_no_thread_and_no_socket(foreign: bool) -> None:
     server.close()
 
 
-def test_a_server_that_is_released_answers_those_who_ask_but_takes_no_more(
+def test_a_released_server_answers_its_clients_and_accepts_no_more(
     servers: list[FeedServer],
 ) -> None:
     """Spark goes on asking while its query is being stopped."""
@@ -174,7 +174,9 @@ def test_a_server_that_is_released_answers_those_who_ask_but_takes_no_more(
             socket.create_connection(address)
 
 
-def test_strangers_are_turned_away_and_others_are_answered_still(servers: list[FeedServer]) -> None:
+def test_clients_without_the_token_are_refused_and_others_answered(
+    servers: list[FeedServer],
+) -> None:
     feed = StandIn(EpochOffset(CONTROL, {}, READ))
     servers.append(FeedServer(cast("Feed", feed), 2))
     address = (HOST, servers[0]._port)
@@ -187,7 +189,7 @@ def test_strangers_are_turned_away_and_others_are_answered_still(servers: list[F
         assert json.loads(asker.recv_bytes()) == {"offset": feed.epoch.to_json()}
 
 
-def test_tasks_share_what_an_epoch_reads_and_one_tells_the_time() -> None:
+def test_tasks_share_the_slices_of_an_epoch_and_one_carries_its_time() -> None:
     epoch = EpochOffset(CONTROL, {}, READ)
     tasks = [
         pickle.loads(b64decode(task.encode())) for task in tasks_of(epoch, epoch.readings(), 2)

@@ -1,4 +1,4 @@
-"""State in segments: held against a plain dict, and what it costs in calls of the store."""
+"""State in segments: compared with a plain dict, and its calls of the store."""
 
 from __future__ import annotations
 
@@ -133,9 +133,7 @@ def play(store: MemoryStore, model: dict[str, tuple[str, int]], epoch: Epoch) ->
 
 
 @given(EPOCHS, st.sampled_from([1, 60, 200, 10_000]))
-def test_segmented_state_is_a_dict_that_is_kept_in_pieces(
-    epochs: list[Epoch], target_bytes: int
-) -> None:
+def test_segmented_state_agrees_with_a_dict(epochs: list[Epoch], target_bytes: int) -> None:
     store, model = MemoryStore(), dict[str, tuple[str, int]]()
     with segments_of(target_bytes):
         for epoch in epochs:
@@ -147,9 +145,7 @@ def test_segmented_state_is_a_dict_that_is_kept_in_pieces(
 
 
 @given(EPOCHS, st.sampled_from([1, 60, 200]))
-def test_segments_are_neither_too_few_nor_far_too_many(
-    epochs: list[Epoch], target_bytes: int
-) -> None:
+def test_the_number_of_segments_follows_the_state(epochs: list[Epoch], target_bytes: int) -> None:
     store, model = MemoryStore(), dict[str, tuple[str, int]]()
     with segments_of(target_bytes):
         for epoch in epochs:
@@ -167,7 +163,7 @@ def test_segments_are_neither_too_few_nor_far_too_many(
 
 
 @given(EPOCHS)
-def test_live_state_is_a_dict_too(epochs: list[Epoch]) -> None:
+def test_live_state_agrees_with_a_dict(epochs: list[Epoch]) -> None:
     one, model = LiveStates(), dict[str, tuple[str, int]]()
     for epoch in epochs:
         assert one.due(DueLimit(epoch.now_us)) == sorted(
@@ -185,7 +181,7 @@ def test_live_state_is_a_dict_too(epochs: list[Epoch]) -> None:
         assert all(one.take(key) == Text(text) for key, (text, _) in model.items())
 
 
-def test_steps_have_state_apart() -> None:
+def test_states_of_steps_are_separate() -> None:
     store = MemoryStore()
     fill(store, ["a"], "of one")
     other = states(store, "other")
@@ -194,7 +190,7 @@ def test_steps_have_state_apart() -> None:
     assert other.all() == []
 
 
-def test_a_copied_store_does_not_change_with_the_first() -> None:
+def test_a_copied_store_is_independent() -> None:
     store = MemoryStore()
     fill(store, ["a"], "before")
     copy = store.copy()
@@ -204,7 +200,7 @@ def test_a_copied_store_does_not_change_with_the_first() -> None:
     assert kept.take("a") == Text("before")
 
 
-def test_what_is_taken_is_made_anew_each_time() -> None:
+def test_each_take_makes_a_new_logic() -> None:
     store = MemoryStore()
     fill(store, ["a"], "text")
     one = states(store)
@@ -270,7 +266,7 @@ def test_keys_of_one_segment_cost_one_segment(large: CountingStore) -> None:
     assert (large.read, large.written) == ([number], [number])
 
 
-def test_what_is_due_is_found_without_reading_the_rest(large: CountingStore) -> None:
+def test_due_keys_are_found_without_reading_other_segments(large: CountingStore) -> None:
     fill(large, ["key-1", "key-2"], "0123456789", due_us=5)
     large.read.clear()
     one = states(large)
@@ -280,7 +276,7 @@ def test_what_is_due_is_found_without_reading_the_rest(large: CountingStore) -> 
     assert 1 <= len(large.read) <= 2
 
 
-def test_live_state_finds_what_is_due_without_looking_at_the_rest() -> None:
+def test_live_state_finds_due_keys_without_a_scan() -> None:
     one = LiveStates()
     for number in range(1000):
         one.put(f"key-{number}", Text(""), due_us=number)
@@ -290,7 +286,7 @@ def test_live_state_finds_what_is_due_without_looking_at_the_rest() -> None:
         assert popped.call_count == 3
 
 
-def test_live_state_does_not_grow_with_the_times_that_keys_have_asked_for() -> None:
+def test_live_state_does_not_grow_with_replaced_due_times() -> None:
     one = LiveStates()
     for due_us in range(10_000):
         for key in KEYS:
@@ -299,7 +295,7 @@ def test_live_state_does_not_grow_with_the_times_that_keys_have_asked_for() -> N
     assert one.flush() == 9_999
 
 
-def test_one_segment_more_is_split_off_one_segment(large: CountingStore) -> None:
+def test_a_new_segment_is_split_off_one_segment(large: CountingStore) -> None:
     before = header(large).segments
     large.calls.clear()
     number = 0
@@ -359,7 +355,7 @@ def fill_with(store: MemoryStore, settings: str, dues: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize("settings", ["", "as it was"])
-def test_a_step_that_is_set_as_it_was_reads_nothing_that_is_not_touched(settings: str) -> None:
+def test_a_step_with_unchanged_settings_reads_no_untouched_segment(settings: str) -> None:
     store = CountingStore()
     with segments_of(100):
         fill_with(store, settings, dict.fromkeys(KEYS, 50))
@@ -372,7 +368,7 @@ def test_a_step_that_is_set_as_it_was_reads_nothing_that_is_not_touched(settings
     assert (store.read, store.written) == ([], [])
 
 
-def test_a_step_that_is_set_otherwise_has_all_its_keys_asked_once_when_they_are_due() -> None:
+def test_changed_settings_ask_all_keys_once_for_their_due_times() -> None:
     store = CountingStore()
     with segments_of(100):
         fill_with(store, "slow", dict.fromkeys(KEYS, 50))
@@ -388,7 +384,7 @@ def test_a_step_that_is_set_otherwise_has_all_its_keys_asked_once_when_they_are_
         assert sorted(set(header(store).dues.tolist())) == [20, 50]
 
 
-def test_state_that_does_not_say_how_its_step_was_set_is_looked_at_once() -> None:
+def test_state_without_settings_is_read_once() -> None:
     store = MemoryStore()
     fill(store, ["a"], due_us=50)
     for before in ("", None):
@@ -401,7 +397,7 @@ def test_state_that_does_not_say_how_its_step_was_set_is_looked_at_once() -> Non
 # --- the form on disk -------------------------------------------------------------------------
 
 
-def test_a_header_reads_back_as_it_was_written() -> None:
+def test_a_header_survives_a_round_trip() -> None:
     store = MemoryStore()
     fill(store, ["a"], "text", due_us=7)
     found = header(store)
@@ -410,13 +406,13 @@ def test_a_header_reads_back_as_it_was_written() -> None:
     assert (again.keys, again.size, again.dues.tolist()) == (1, found.size, [7])
 
 
-def test_the_form_of_a_header_never_changes() -> None:
+def test_the_format_of_a_header_is_unchanged() -> None:
     assert Header.empty().encode().hex() == (
         "01" + "00" * 8 + "00" * 8 + "01000000" + "0000000000000040"
     )
 
 
-def test_the_form_of_a_header_with_settings_never_changes() -> None:
+def test_the_format_of_a_header_with_settings_is_unchanged() -> None:
     of_one = Header(Header.empty().dues, keys=3, size=7, settings="hold")
     content = of_one.encode()
     assert content.hex() == (
@@ -427,14 +423,14 @@ def test_the_form_of_a_header_with_settings_never_changes() -> None:
     assert Header.decode(content + b"a stamp", "step").encode() == content
 
 
-def test_the_form_of_a_segment_never_changes() -> None:
+def test_the_format_of_a_segment_is_unchanged() -> None:
     content = Segment({"a": (pickle.dumps(5, 5), 7)}).encode()
     assert content is not None
     assert content[0] == 1
     assert pickle.loads(content[1:]) == (["a"], [pickle.dumps(5, 5)], (7).to_bytes(8, "little"))
 
 
-def test_an_empty_segment_has_no_form() -> None:
+def test_an_empty_segment_is_not_stored() -> None:
     assert Segment().encode() is None
     assert Segment.decode(None, "step").kept == {}
 
@@ -460,7 +456,7 @@ def test_a_key_that_utf_8_cannot_hold_is_refused() -> None:
         states(MemoryStore()).prepare(["k\ud800"])
 
 
-def test_a_header_says_what_held_keys_wait_for_and_only_where_there_are_some() -> None:
+def test_a_header_lists_the_bounds_of_held_keys_if_any() -> None:
     free = Header(np.array([5, NEVER]), 2, 30, "set")
     held = Header(np.array([5, NEVER]), 2, 30, "set", np.array([NEVER, 7]))
     assert (free.encode()[0], held.encode()[0]) == (2, 4)
@@ -472,7 +468,7 @@ def test_a_header_says_what_held_keys_wait_for_and_only_where_there_are_some() -
         assert (read.settings, Header.length_in(content)) == ("set", len(content))
 
 
-def test_a_held_key_is_due_when_the_bound_reaches_what_it_waits_for() -> None:
+def test_a_held_key_is_due_when_the_bound_reaches_its_time() -> None:
     store, live = MemoryStore(), LiveStates()
     for one in (states(store), live):
         one.prepare(["held", "plain"])

@@ -1,4 +1,4 @@
-"""A level in one shard: what it does with the packets of an epoch."""
+"""A level in one shard, and the packets of an epoch."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def play(plan: Plan, packets: list[Packet], control: Control | None) -> list[Pac
     return list(run_level(plan, 1, 1, 0, packets, states_of, control=control))
 
 
-def test_items_without_their_epochs_time_are_an_error_and_not_lost() -> None:
+def test_items_without_the_time_of_their_epoch_are_an_error() -> None:
     plan, packet = counting()
     (made,) = play(plan, [packet], control=None)
     assert made.dest == ERROR
@@ -50,7 +50,7 @@ def test_items_without_their_epochs_time_are_an_error_and_not_lost() -> None:
     assert str(error) == "an epoch sent items to level 1 without its system time"
 
 
-def test_a_packet_for_further_on_passes_untouched() -> None:
+def test_a_packet_for_a_later_level_passes_unchanged() -> None:
     plan, packet = counting()
     output = packet._replace(dest=plan.outputs[0].dest)
     made = play(plan, [output], Control(Moment(0)))

@@ -1,4 +1,4 @@
-"""Outputs: a task of Spark's keeps what is bound for sinks, and writes it at its end."""
+"""Outputs of a Spark task, which collects items for sinks and writes them at its end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from flow.testing import TestingSource
 
 
 @dataclass(frozen=True)
-class Noting(Sink[Any]):
+class RecordingSink(Sink[Any]):
     """Notes what it is asked to write, under a name."""
 
     name: str
@@ -46,7 +46,7 @@ class Noting(Sink[Any]):
 
 
 @dataclass(frozen=True)
-class Failing(Noting):
+class FailingSink(RecordingSink):
     def write(self, context: WriteContext, batches: Iterator[Written]) -> Any:
         raise OSError("no room")
 
@@ -57,19 +57,19 @@ def _items(batch: Written) -> list[Any]:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_noted() -> None:
-    Noting.written.clear()
+def _clear_records() -> None:
+    RecordingSink.written.clear()
 
 
 def two_outputs(second: Sink[Any] | None = None) -> Plan:
     flow = Dataflow("two")
     stream = op.input("in", flow, TestingSource([]))
-    op.output("one", stream, Noting("one"))
-    op.output("two", stream, second or Noting("two"))
+    op.output("one", stream, RecordingSink("one"))
+    op.output("two", stream, second or RecordingSink("two"))
     return compile_flow(flow)
 
 
-def bound_for(plan: Plan, step_id: str, items: list[Any], *, seq: int = 0) -> Packet:
+def packet_for(plan: Plan, step_id: str, items: list[Any], *, seq: int = 0) -> Packet:
     edge = next(edge for edge in plan.outputs if edge.step_id == step_id)
     payload = encode_whole(Items(items, np.arange(seq, seq + len(items))), "in")
     return Packet(edge.dest, 0, 0, seq, payload)
@@ -82,26 +82,26 @@ WRITING = Writing("run", 7, 3)
 def test_each_sink_gets_all_of_a_task_s_items_once_in_order_of_position() -> None:
     plan = two_outputs()
     packets = [
-        bound_for(plan, "one", ["c", "d"], seq=2),
+        packet_for(plan, "one", ["c", "d"], seq=2),
         COUNTS,
-        bound_for(plan, "two", ["x"]),
-        bound_for(plan, "one", ["a", "b"]),
+        packet_for(plan, "two", ["x"]),
+        packet_for(plan, "one", ["a", "b"]),
     ]
-    made = list(write_outputs(plan, WRITING, packets))
-    assert Noting.written == [
+    outgoing = list(write_outputs(plan, WRITING, packets))
+    assert RecordingSink.written == [
         ("one", WriteContext("one", 7, 3, "run"), ["a", "b", "c", "d"]),
         ("two", WriteContext("two", 7, 3, "run"), ["x"]),
     ]
-    assert made[0] == COUNTS
-    assert [pickle.loads(one.payload) for one in made[1:]] == ["one: 4", "two: 1"]
-    assert [one.dest for one in made[1:]] == [edge.dest for edge in plan.outputs]
+    assert outgoing[0] == COUNTS
+    assert [pickle.loads(one.payload) for one in outgoing[1:]] == ["one: 4", "two: 1"]
+    assert [one.dest for one in outgoing[1:]] == [edge.dest for edge in plan.outputs]
 
 
-def test_nothing_is_written_before_all_of_it_is_there() -> None:
+def test_nothing_is_written_before_all_items_have_arrived() -> None:
     plan = two_outputs()
     task = OutputTask(plan, WRITING)
-    assert list(task.keep([bound_for(plan, "one", ["a"]), COUNTS])) == [COUNTS]
-    assert not Noting.written
+    assert list(task.keep([packet_for(plan, "one", ["a"]), COUNTS])) == [COUNTS]
+    assert not RecordingSink.written
     assert not task.is_done
     assert len(list(task.write())) == 1
     assert task.is_done
@@ -111,25 +111,27 @@ def test_nothing_is_written_before_all_of_it_is_there() -> None:
 def test_a_task_that_has_failed_writes_nothing() -> None:
     plan = two_outputs()
     failure = Packet(ERROR, 0, 0, 0, encode_failure(StepError("map", "raised ValueError()")))
-    packets = [bound_for(plan, "one", ["a"]), failure, bound_for(plan, "two", ["b"])]
+    packets = [packet_for(plan, "one", ["a"]), failure, packet_for(plan, "two", ["b"])]
     assert list(write_outputs(plan, WRITING, packets)) == [failure]
-    assert not Noting.written
+    assert not RecordingSink.written
 
 
-def test_what_is_written_elsewhere_goes_on_as_it_is() -> None:
+def test_packets_of_outputs_written_elsewhere_pass_unchanged() -> None:
     plan = two_outputs()
-    first, second = bound_for(plan, "one", ["a"]), bound_for(plan, "two", ["b"])
+    first, second = packet_for(plan, "one", ["a"]), packet_for(plan, "two", ["b"])
     writing = Writing("run", 7, 3, left_out=frozenset({first.dest}))
-    made = list(write_outputs(plan, writing, [first, second]))
-    assert made[0] == first
-    assert [name for name, _, _ in Noting.written] == ["two"]
+    outgoing = list(write_outputs(plan, writing, [first, second]))
+    assert outgoing[0] == first
+    assert [name for name, _, _ in RecordingSink.written] == ["two"]
 
 
 def test_a_sink_that_fails_is_named() -> None:
-    plan = two_outputs(Failing("two"))
-    made = list(write_outputs(plan, WRITING, [bound_for(plan, "two", ["b"])]))
-    assert [one.dest for one in made] == [ERROR]
-    assert str(decode_failure(made[0].payload)) == "step 'two': its sink raised OSError: no room"
+    plan = two_outputs(FailingSink("two"))
+    outgoing = list(write_outputs(plan, WRITING, [packet_for(plan, "two", ["b"])]))
+    assert [one.dest for one in outgoing] == [ERROR]
+    assert (
+        str(decode_failure(outgoing[0].payload)) == "step 'two': its sink raised OSError: no room"
+    )
 
 
 # --- tasks of Spark ---------------------------------------------------------------------------
@@ -169,12 +171,12 @@ def test_an_epoch_s_number_is_that_of_the_micro_batch_after_the_first(
     assert writing.context("out") == WriteContext("out", 34, 1, "run", 2)
 
 
-def test_the_first_micro_batch_has_the_number_nought(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_micro_batch_has_number_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     in_task(monkeypatch, 0, batch="0")
     assert TaskWriting("run", frozenset()).of_task().epoch == 0
 
 
-def test_a_batch_is_epoch_nought_in_a_micro_batch_of_somebody_else_too(
+def test_a_batch_within_a_foreign_micro_batch_is_epoch_zero(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     in_task(monkeypatch, 2, batch="4")
@@ -205,16 +207,16 @@ def last_level(monkeypatch: pytest.MonkeyPatch) -> SparkLevel:
     flow = Dataflow("level")
     stream = op.input("in", flow, TestingSource([]))
     counted = op.stateful_map("count", stream, lambda n, _: (n, n))
-    op.output("out", counted, Noting("out"))
+    op.output("out", counted, RecordingSink("out"))
     plan = compile_flow(flow)
     dest = plan.outputs[0].dest
 
-    def made(_plan: Plan, _level: int, _shards: int, shard: int, *_: Any) -> Iterator[Packet]:
+    def run_level(_plan: Plan, _level: int, _shards: int, shard: int, *_: Any) -> Iterator[Packet]:
         chunk = Pairs([f"k{shard}"], [shard], np.array([shard]))
         yield Packet(dest, shard, shard, 0, encode_whole(chunk, "count"))
         yield COUNTS
 
-    monkeypatch.setattr(spark_level, "run_level", made)
+    monkeypatch.setattr(spark_level, "run_level", run_level)
     monkeypatch.setattr(spark_level, "SparkStore", Mock())
     in_task(monkeypatch, 1, batch="0")
     layout = Layout(SHARDS, PARTITIONS, 1)
@@ -229,15 +231,15 @@ def run_shard(level: SparkLevel, shard: int) -> list[Any]:
 
 def test_the_last_shard_of_a_partition_has_the_level_write(last_level: SparkLevel) -> None:
     assert [row.dest for row in run_shard(last_level, 3)] == [STATS]
-    assert not Noting.written
+    assert not RecordingSink.written
     counts, message = run_shard(last_level, 1)
     assert counts.dest == STATS
     assert pickle.loads(message.payload) == "out: 2"
-    assert [items for _, _, items in Noting.written] == [[("k1", 1), ("k3", 3)]]
+    assert [items for _, _, items in RecordingSink.written] == [[("k1", 1), ("k3", 3)]]
     last_level.close()
 
 
-def test_a_shard_that_was_not_called_is_an_error_and_not_lost(last_level: SparkLevel) -> None:
+def test_a_shard_that_was_not_called_is_an_error(last_level: SparkLevel) -> None:
     run_shard(last_level, 3)
     with pytest.raises(EngineError, match="an epoch did not call 1 of the shards of a partition"):
         last_level.close()
@@ -251,4 +253,4 @@ def test_a_level_before_the_last_writes_nothing(last_level: SparkLevel) -> None:
         STATS,
     ]
     before.close()
-    assert not Noting.written
+    assert not RecordingSink.written

@@ -1,4 +1,4 @@
-"""Aggregates: what each makes of some values, of missing fields, of ties and of NaN."""
+"""Results of aggregates: values, missing fields, ties and NaN."""
 
 from __future__ import annotations
 
@@ -161,12 +161,12 @@ def test_the_result_without_values(aggregator: Aggregator[Any, Any, Any], result
     assert same(aggregator.empty_result(), result)
 
 
-def test_the_spread_of_one_value_is_known_only_for_a_population() -> None:
+def test_the_deviation_of_one_value_is_defined_for_a_population_only() -> None:
     assert aggregate(StdDev(), [0.1]) is None
     assert aggregate(StdDev(sample=False), [0.1]) == 0.0
 
 
-def test_decimals_do_not_depend_on_the_context_of_the_machine_that_adds_them() -> None:
+def test_decimals_do_not_depend_on_the_decimal_context() -> None:
     with localcontext(prec=3):
         assert same(aggregate(Sum(), [Decimal(10**9), Decimal(1)]), Decimal(10**9 + 1))
         assert same(aggregate(Mean(), [Decimal(10**9), Decimal(2)]), Decimal(5 * 10**8 + 1))
@@ -225,7 +225,7 @@ def test_a_missing_field_is_skipped(of: Any, field: Any, value: object) -> None:
     assert aggregate(of(field), [value]) == aggregate(of(field), [])
 
 
-def test_a_count_of_a_field_counts_the_values_that_have_it() -> None:
+def test_a_count_of_a_field_counts_values_with_the_field() -> None:
     values: list[Any] = [{"tip": 0}, {"tip": None}, {}, {"tip": 2}]
     assert aggregate(Count("tip"), values) == 2
     assert aggregate(Count(), values) == 4
@@ -257,7 +257,7 @@ WAITED = [
     ],
 )
 @pytest.mark.parametrize("step", [1, -1])
-def test_what_first_and_last_mean_does_not_depend_on_the_order_of_calls(
+def test_first_and_last_do_not_depend_on_the_order_of_calls(
     aggregator: Aggregator[Any, Any, Any], figure: object, step: int
 ) -> None:
     state = aggregator.initialize()
@@ -285,7 +285,7 @@ def test_times_are_read_as_timestamps_are() -> None:
         (CollectUnique(), ["a", "b", "c"]),
     ],
 )
-def test_without_arrivals_the_order_is_that_of_the_calls(
+def test_without_arrivals_the_order_of_calls_counts(
     aggregator: Aggregator[Any, Any, Any], figure: object
 ) -> None:
     state = aggregator.add(aggregator.add(aggregator.initialize(), "a"), "b")
@@ -306,7 +306,7 @@ def test_without_arrivals_the_order_is_that_of_the_calls(
         (MinKUnique(k=2), [[1, 2.0], [True, 2]]),
     ],
 )
-def test_of_equals_the_first_to_arrive_stands_for_them(
+def test_the_first_of_equal_values_to_arrive_is_kept(
     aggregator: Aggregator[Any, Any, Any], figure: list[Any]
 ) -> None:
     assert same(aggregate(aggregator, [2.0, 1, True, 2]), figure[0])
@@ -332,7 +332,7 @@ def test_of_equals_the_first_to_arrive_stands_for_them(
         (StdDev(), [NAN, 1, 2], NAN),
     ],
 )
-def test_nan_is_the_greatest_number_and_the_same_as_itself(
+def test_nan_is_the_greatest_number_and_equals_itself(
     aggregator: Aggregator[Any, Any, Any], values: list[Any], figure: object
 ) -> None:
     assert same(aggregate(aggregator, values), figure)
@@ -352,7 +352,7 @@ def test_nan_is_the_greatest_number_and_the_same_as_itself(
         (StdDev("latency", True), "StdDev('latency')"),
     ],
 )
-def test_a_repr_could_be_typed(aggregator: Aggregator[Any, Any, Any], typed: str) -> None:
+def test_a_repr_is_valid_code(aggregator: Aggregator[Any, Any, Any], typed: str) -> None:
     assert repr(aggregator) == typed
     assert eval(typed) == aggregator
 
@@ -380,14 +380,14 @@ class Span(Aggregator[float, list[float], float]):
         return state[1] - state[0]
 
 
-def test_an_aggregator_of_one_s_own_needs_four_methods() -> None:
+def test_a_user_written_aggregator_needs_four_methods() -> None:
     span = Span()
     assert aggregate(span, [4, 9, 5]) == 5
     state = span.add_at(span.initialize(), 3, Arrival(0, 0, 0))
     assert span.result(span.merge(state, [5, 6])) == 3
 
 
-def test_an_aggregator_of_one_s_own_may_know_when_a_value_came() -> None:
+def test_a_user_written_aggregator_may_use_times_of_arrival() -> None:
     class Delay(Sum):
         def add_at(self, state: Any, value: Any, at: Arrival) -> Any:
             return super().add_at(state, at.timestamp_us - value, at)
@@ -395,6 +395,6 @@ def test_an_aggregator_of_one_s_own_may_know_when_a_value_came() -> None:
     assert aggregate(Delay(), [0, 0, 0], times=[1, 2, 3]) == 6_000_000
 
 
-def test_a_fraction_is_not_rounded_unasked() -> None:
+def test_a_fraction_is_not_rounded() -> None:
     with pytest.raises(ValueError, match=r"cannot add Fraction\(1, 3\)"):
         aggregate(Sum(), [Fraction(1, 3)])

@@ -1,4 +1,4 @@
-"""Aggregates: the laws of the contract, for values that nobody thought of."""
+"""Laws of aggregates, for random values."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def arrivals(draw: st.DrawFn, values: st.SearchStrategy[Any]) -> Added:
 
 @pytest.mark.parametrize(("one", "values"), OF_WHAT)
 @given(data=st.data())
-def test_parts_added_in_any_order_and_merged_give_what_adding_everything_gives(
+def test_merged_parts_give_the_result_of_all_values(
     one: AnyAggregator, values: st.SearchStrategy[Any], data: st.DataObject
 ) -> None:
     added = data.draw(arrivals(values))
@@ -129,7 +129,7 @@ def test_parts_added_in_any_order_and_merged_give_what_adding_everything_gives(
 
 
 @given(arrivals(NUMBERS), st.integers(0, 12))
-def test_a_result_changes_nothing_and_is_not_changed(added: Added, cut: int) -> None:
+def test_a_result_is_independent_of_its_state(added: Added, cut: int) -> None:
     for one in EVERY:
         state = state_of(one, added[:cut])
         early = one.result(state)
@@ -151,7 +151,7 @@ def test_a_state_may_be_pickled_at_any_time(added: Added) -> None:
 
 
 @given(arrivals(NUMBERS), arrivals(NUMBERS))
-def test_a_shallow_copy_of_a_state_goes_its_own_way(added: Added, more: Added) -> None:
+def test_a_shallow_copy_of_a_state_is_independent(added: Added, more: Added) -> None:
     for one in EVERY:
         state = state_of(one, added)
         kept, shown = copy.copy(state), repr(one.result(state))
@@ -162,7 +162,7 @@ def test_a_shallow_copy_of_a_state_goes_its_own_way(added: Added, more: Added) -
 
 
 @pytest.mark.parametrize("one", EVERY)
-def test_windows_do_not_share_a_first_state(one: AnyAggregator) -> None:
+def test_windows_do_not_share_an_initial_state(one: AnyAggregator) -> None:
     one.add_at(one.initialize(), 1, Arrival(0, 0, 0))
     assert repr(one.result(one.initialize())) == repr(aggregate(one, []))
 
@@ -193,7 +193,7 @@ def test_an_aggregator_can_be_pickled(one: AnyAggregator) -> None:
 
 
 @given(st.lists(st.floats(-1e300, 1e300), max_size=50))
-def test_a_sum_of_floats_is_that_of_fsum(numbers: list[float]) -> None:
+def test_a_sum_of_floats_equals_fsum(numbers: list[float]) -> None:
     assert aggregate(Sum(), numbers) == math.fsum(numbers)
 
 
@@ -212,7 +212,7 @@ def test_a_standard_deviation_is_close_to_the_exact_one(numbers: list[float]) ->
 
 
 @given(st.lists(st.floats(-1e300, 1e300), min_size=1), st.floats(0, 1))
-def test_a_quantile_is_numpy_s(numbers: list[float], q: float) -> None:
+def test_a_quantile_equals_numpys(numbers: list[float], q: float) -> None:
     assert aggregate(Quantile(q=q), numbers) == float(np.quantile(numbers, q))
 
 
@@ -225,6 +225,6 @@ def test_the_best_k_are_the_ends_of_the_sorted_values(numbers: list[int], k: int
 
 
 @given(st.lists(st.integers(0, 9)), st.integers(1, 5))
-def test_the_most_frequent_are_those_of_a_counter(numbers: list[int], k: int) -> None:
+def test_the_most_frequent_values_equal_those_of_a_counter(numbers: list[int], k: int) -> None:
     expected = [number for number, _ in collections.Counter(numbers).most_common(k)]
     assert aggregate(TopK(k=k), numbers) == expected

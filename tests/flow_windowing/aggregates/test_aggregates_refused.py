@@ -1,4 +1,4 @@
-"""Aggregates: what they refuse, when they are made and when a value comes."""
+"""Errors of aggregates: refused arguments and refused values."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_an_argument_of_a_wrong_type(make: Any, problem: str) -> None:
         (lambda: Quantile(q=True), "Quantile: q must be a number from 0 to 1, got True"),
     ],
 )
-def test_an_argument_that_is_not_fit(make: Any, problem: str) -> None:
+def test_an_invalid_argument(make: Any, problem: str) -> None:
     with pytest.raises(FlowBuildError) as caught:
         make()
     assert str(caught.value).startswith(problem)
@@ -131,7 +131,7 @@ def test_a_value_that_cannot_be_aggregated(
     assert caught.value.value == {"a": values[1 if len(values) > 1 else 0]}
 
 
-def test_windows_that_do_not_mix_name_what_was_found() -> None:
+def test_types_that_do_not_mix_are_named_at_a_merge() -> None:
     left = Max().add(Max().initialize(), "a")
     right = Max().add(Max().initialize(), 1)
     with pytest.raises(RejectedValue, match=r"Max\(\) cannot compare 1 \(int\) with 'a' \(str\)"):
@@ -167,7 +167,7 @@ class Faulty:
          "Collect('price'): reading the value raised OSError: no such disk"),
     ],
 )  # fmt: skip
-def test_what_a_function_raises_is_told_with_the_value(
+def test_an_error_of_a_function_names_the_value(
     one: Aggregator[Any, Any, Any], value: object, problem: str
 ) -> None:
     with pytest.raises(RejectedValue) as caught:
@@ -186,7 +186,7 @@ def test_a_function_may_reject_a_value_itself() -> None:
 
 
 @pytest.mark.parametrize("one", [Min(), MaxK(k=1), CountDistinct(), TopK(k=1)])
-def test_what_a_value_s_own_methods_raise_is_the_cause(one: Aggregator[Any, Any, Any]) -> None:
+def test_an_error_of_a_values_methods_is_the_cause(one: Aggregator[Any, Any, Any]) -> None:
     with pytest.raises(RejectedValue) as caught:
         aggregate(one, [Faulty(), Faulty()])
     assert isinstance(caught.value.__cause__, OSError)

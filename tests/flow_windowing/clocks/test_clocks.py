@@ -1,4 +1,4 @@
-"""Clocks: timestamps, watermarks, and what is remembered."""
+"""Clocks: timestamps, watermarks and snapshots."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_table_of_event_time() -> None:
         assert clock.watermark(moment) == at(after)
 
 
-def test_a_snapshot_goes_on_as_the_clock_would_have() -> None:
+def test_a_restored_clock_continues_like_the_original() -> None:
     clock = EventClock(lambda micros: micros / 1_000_000, "10s")
     first = clock.build(None)
     first.on_item(100_000_000, Moment(5))
@@ -49,7 +49,7 @@ def test_a_snapshot_goes_on_as_the_clock_would_have() -> None:
     assert second.watermark(Moment(7)) == first.watermark(Moment(7)) == 90_000_002
 
 
-def test_time_that_the_flow_was_down_does_not_move_the_watermark() -> None:
+def test_downtime_does_not_advance_the_watermark() -> None:
     clock = EventClock(lambda seconds: seconds, "0s").build(None)
     clock.on_item(1000, Moment(at("10:00")))
     clock.settle(Moment(at("10:00")))
@@ -57,7 +57,7 @@ def test_time_that_the_flow_was_down_does_not_move_the_watermark() -> None:
     assert clock.watermark(hour_later) == 1_000_000_000
 
 
-def test_a_watermark_falls_due_when_system_time_will_have_moved_it_there() -> None:
+def test_due_times_follow_system_time() -> None:
     clock = EventClock(lambda seconds: seconds, "10s").build(None)
     clock.on_item(100, Moment(50, downtime_us=7))
     clock.settle(Moment(50, downtime_us=7))
@@ -65,7 +65,7 @@ def test_a_watermark_falls_due_when_system_time_will_have_moved_it_there() -> No
     assert clock.watermark(Moment(due, downtime_us=9)) == 95_000_000
 
 
-def test_an_endless_wait_never_moves_the_watermark_past_anything() -> None:
+def test_an_endless_wait_keeps_the_watermark_at_the_beginning() -> None:
     clock = EventClock(lambda seconds: seconds, timedelta.max).build(None)
     timestamp, watermark, _ = clock.on_item(253_402_300_799, Moment(at("10:00")))
     assert watermark < instant_us(-62_135_596_800) < timestamp
@@ -114,7 +114,7 @@ def test_a_path_reads_a_field_of_a_field() -> None:
         ({"at": 10**15}, "outside the years 1 to 9999"),
     ],
 )
-def test_what_is_no_timestamp_is_rejected_with_the_value(value: object, problem: str) -> None:
+def test_an_invalid_timestamp_is_rejected_with_the_value(value: object, problem: str) -> None:
     clock = EventClock("at", "0s").build(None)
     with pytest.raises(RejectedValue) as caught:
         clock.on_item(value, Moment(0))
@@ -133,7 +133,7 @@ def test_what_is_no_timestamp_is_rejected_with_the_value(value: object, problem:
         (("a..b", "5s"), FlowBuildError, "must be a field's path such as 'details.at', got 'a..b'"),
     ],
 )
-def test_an_unfit_argument_is_refused_when_the_clock_is_made(
+def test_an_invalid_argument_is_refused_when_the_clock_is_made(
     arguments: tuple[object, ...], kind: type[Exception], message: str
 ) -> None:
     with pytest.raises(kind) as caught:
@@ -141,7 +141,7 @@ def test_an_unfit_argument_is_refused_when_the_clock_is_made(
     assert message in str(caught.value)
 
 
-def test_clocks_compare_by_value_and_their_repr_can_be_typed() -> None:
+def test_clocks_compare_by_value_and_their_repr_is_valid_code() -> None:
     assert EventClock("at", "5m") == EventClock("at", "5m") != EventClock("at", "6m")
     assert eval(repr(EventClock("at", "5m"))) == EventClock("at", "5m")
     assert SystemClock() == SystemClock()

@@ -1,4 +1,4 @@
-"""The event clock in a flow: outages, silence, what is forgotten, and what is no timestamp."""
+"""The event clock in a flow: outages, silent keys, expired keys and invalid timestamps."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def keys(t: TestDriver) -> int:
     return t.stats.gauges["w", "keys"]
 
 
-def test_a_key_whose_windows_have_all_closed_remembers_its_watermark() -> None:
+def test_a_key_without_open_windows_keeps_its_watermark() -> None:
     # wm:   25 . . 31: [20,30) closes     25 is behind the watermark, though nothing is open
     with driver(clock()) as t:
         send(t, 25)
@@ -61,7 +61,7 @@ def test_a_key_whose_windows_have_all_closed_remembers_its_watermark() -> None:
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-def test_after_an_outage_nothing_of_the_backlog_is_late(ordered: bool) -> None:
+def test_the_backlog_after_an_outage_is_not_late(ordered: bool) -> None:
     # second:  100  .... an hour without the flow ....  the backlog: 101, 105, 3000, 3001
     with driver(clock("5s"), ordered=ordered) as t:
         send(t, 100)
@@ -86,7 +86,7 @@ def test_time_before_and_after_outages_adds_up() -> None:
         assert down(t) == [[99]]
 
 
-def test_an_idle_key_closes_its_windows_by_system_time_while_others_go_on() -> None:
+def test_an_idle_key_closes_its_windows_by_system_time() -> None:
     with driver(clock()) as t:
         send(t, 3, key="idle")
         t.advance("6s")
@@ -96,7 +96,7 @@ def test_an_idle_key_closes_its_windows_by_system_time_while_others_go_on() -> N
         assert down(t) == [[3]]
 
 
-def test_a_clock_that_holds_waits_for_data() -> None:
+def test_a_clock_with_on_idle_hold_waits_for_values() -> None:
     with driver(clock(on_idle="hold")) as t:
         send(t, 3)
         t.advance("1000h")
@@ -113,7 +113,7 @@ def test_a_watermark_is_not_behind_its_base_when_system_time_was_set_back() -> N
     assert logic.watermark(Moment(NOON_US - HOUR_US)) == 95 * SECOND
 
 
-def test_what_waits_is_due_when_it_will_be_its_turn_and_no_sooner() -> None:
+def test_buffered_values_are_due_exactly_at_their_turn() -> None:
     # wait 30: watermark -27 at noon; 3 enters when it is 3, 30 s later; [0,10) closes 7 s after
     with driver(clock("30s")) as t:
         send(t, 3)
@@ -126,7 +126,7 @@ def test_what_waits_is_due_when_it_will_be_its_turn_and_no_sooner() -> None:
         assert (down(t), t.stats.due_us) == ([[3]], NEVER)
 
 
-def test_after_an_outage_what_is_due_is_due_later() -> None:
+def test_an_outage_delays_due_times() -> None:
     with driver(clock("30s")) as t:
         send(t, 3)
         t.restart(after="1h")
@@ -134,13 +134,13 @@ def test_after_an_outage_what_is_due_is_due_later() -> None:
         assert t.stats.due_us == NOON_US + HOUR_US + 37 * SECOND
 
 
-def test_an_endless_wait_is_not_due_as_long_as_there_are_dates() -> None:
+def test_an_endless_wait_is_never_due() -> None:
     with driver(clock("100000000d")) as t:
         send(t, 3)
         assert t.stats.due_us > MAX_US
 
 
-def test_a_key_is_forgotten_once_it_has_been_silent_long_enough() -> None:
+def test_a_key_expires_after_forget_after_of_silence() -> None:
     # 5 comes at 0 s, [0,10) closes at 5 s; forgotten at 60 s of silence
     with driver(clock(forget_after="60s")) as t:
         send(t, 5)
@@ -153,7 +153,7 @@ def test_a_key_is_forgotten_once_it_has_been_silent_long_enough() -> None:
         assert (keys(t), t.stats.due_us) == (0, NEVER)
 
 
-def test_a_key_that_was_forgotten_starts_afresh() -> None:
+def test_an_expired_key_starts_anew() -> None:
     with driver(clock(forget_after="60s")) as t:
         send(t, 500)
         t.advance("60s")
@@ -162,7 +162,7 @@ def test_a_key_that_was_forgotten_starts_afresh() -> None:
         assert (down(t), late(t)) == ([[500], [5]], [])
 
 
-def test_a_late_value_too_breaks_the_silence() -> None:
+def test_a_late_value_breaks_the_silence() -> None:
     with driver(clock(forget_after="60s")) as t:
         send(t, 5)
         t.advance("50s")
@@ -174,7 +174,7 @@ def test_a_late_value_too_breaks_the_silence() -> None:
         assert keys(t) == 0
 
 
-def test_time_that_the_flow_was_down_is_not_silence() -> None:
+def test_downtime_does_not_count_as_silence() -> None:
     with driver(clock(forget_after="60s")) as t:
         send(t, 5)
         t.advance("30s")
@@ -185,7 +185,7 @@ def test_time_that_the_flow_was_down_is_not_silence() -> None:
         assert keys(t) == 0
 
 
-def test_a_key_with_an_open_window_is_not_forgotten() -> None:
+def test_a_key_with_an_open_window_does_not_expire() -> None:
     # [0, 1 h) stays open until 3595 s after 5 came, far beyond 60 s of silence
     with driver(clock(forget_after="60s"), TumblingWindower("1h")) as t:
         send(t, 5)
@@ -195,7 +195,7 @@ def test_a_key_with_an_open_window_is_not_forgotten() -> None:
         assert (down(t), keys(t)) == ([[5]], 0)
 
 
-def test_a_key_of_which_one_window_closes_is_not_forgotten_while_another_is_open() -> None:
+def test_a_key_does_not_expire_while_another_window_is_open() -> None:
     # watermark 400:   [0,600) closes 200 s later, [3600,4200) does not
     sense = clock("3600s", forget_after="60s")
     with driver(sense, TumblingWindower("10m"), ordered=False) as t:
@@ -206,7 +206,7 @@ def test_a_key_of_which_one_window_closes_is_not_forgotten_while_another_is_open
         assert down(t) == [[5], [4000]]
 
 
-def test_a_value_that_waits_keeps_its_key() -> None:
+def test_a_buffered_value_keeps_its_key() -> None:
     with driver(clock("1h", forget_after="60s")) as t:
         send(t, 5)
         t.advance("3599s")
@@ -215,7 +215,7 @@ def test_a_value_that_waits_keeps_its_key() -> None:
         assert (down(t), keys(t)) == ([[5]], 1)
 
 
-def test_silence_is_counted_from_when_the_watermark_passes_the_last_value() -> None:
+def test_silence_starts_when_the_watermark_passes_the_last_value() -> None:
     # last value at 0s, watermark there at 1h, forgotten at 1h + 60s
     with driver(clock("1h", forget_after="60s")) as t:
         send(t, 5)
@@ -225,7 +225,7 @@ def test_silence_is_counted_from_when_the_watermark_passes_the_last_value() -> N
         assert keys(t) == 0
 
 
-def test_the_counter_of_count_windows_is_forgotten_too() -> None:
+def test_the_counter_of_count_windows_expires() -> None:
     # count 2:  1 2 | 3 (open: kept)  4 | forgotten: counting starts again
     with driver(clock(forget_after="60s"), win.CountWindower(2)) as t:
         send(t, 1, 2, 3)
@@ -239,7 +239,7 @@ def test_the_counter_of_count_windows_is_forgotten_too() -> None:
         assert (ids, down(t)) == ([0, 1, 0], [[1, 2], [3, 4000], [5, 6]])
 
 
-def test_without_being_told_to_forget_two_integers_are_kept_for_ever() -> None:
+def test_without_forget_after_two_integers_are_kept() -> None:
     one = OneKey(collecting(clock(), TENS, ordered=True))
     one.epoch([5], Moment(0))
     one.epoch([], Moment(10**6 * HOUR_US))
@@ -247,7 +247,7 @@ def test_without_being_told_to_forget_two_integers_are_kept_for_ever() -> None:
     assert not any(one.state()._replace(clock=None))
 
 
-def test_a_value_without_a_timestamp_can_be_left_out_and_is_counted_and_noted() -> None:
+def test_a_value_without_a_timestamp_can_be_dropped_counted_and_logged() -> None:
     flow = windowed_flow(
         lambda up: win.collect_window("w", up, EventClock("at", "0s", on_invalid="drop"), TENS)
     )
@@ -262,13 +262,13 @@ def test_a_value_without_a_timestamp_can_be_left_out_and_is_counted_and_noted() 
     assert "{'at': 'soon'}" in note
 
 
-def test_a_key_of_which_all_was_left_out_is_not_kept() -> None:
+def test_a_key_with_dropped_values_only_is_not_kept() -> None:
     with driver(EventClock("at", "0s", on_invalid="drop")) as t:
         send(t, {"when": 2})
         assert keys(t) == 0
 
 
-def test_a_function_that_raises_stops_the_flow_and_what_it_raised_is_the_cause() -> None:
+def test_a_function_that_raises_stops_the_flow_with_its_error_as_cause() -> None:
     def refuse(value: Any) -> Any:
         raise LookupError("no such thing")
 
@@ -280,7 +280,7 @@ def test_a_function_that_raises_stops_the_flow_and_what_it_raised_is_the_cause()
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-def test_an_epoch_that_is_played_again_gives_the_same_again(ordered: bool) -> None:
+def test_a_replayed_epoch_gives_the_same_results(ordered: bool) -> None:
     sessions = win.SessionWindower("5s")
     flow = windowed_flow(
         lambda up: win.collect_window("w", up, clock("2s"), sessions, list, ordered)

@@ -1,4 +1,4 @@
-"""Clocks of one's own: what they see, and that windows go by what they say."""
+"""User-written clocks: the values that they see, and the windows that they close."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PunctuatedClock(Clock[Any, int]):
         seen: every value it was asked about.
     """
 
-    seen: list[Any] = field(default_factory=list)
+    values: list[Any] = field(default_factory=list)
 
     def build(self, state: int | None) -> PunctuatedLogic:
         return PunctuatedLogic(self, state)
@@ -40,7 +40,7 @@ class PunctuatedLogic(ClockLogic[Any, int]):
         self.mark_us = NO_WATERMARK if state is None else state
 
     def on_item(self, value: Any, moment: Moment) -> Reading:
-        self.clock.seen.append(value)
+        self.clock.values.append(value)
         second, name = value
         if name == "odd":
             raise DroppedValue(f"odd: {value}")
@@ -79,7 +79,7 @@ TENS = TumblingWindower("10s")
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-def test_windows_close_by_the_marks_of_a_clock_of_ones_own(ordered: bool) -> None:
+def test_windows_close_by_the_watermarks_of_a_user_written_clock(ordered: bool) -> None:
     # b@7 a@3 | mark@10 closes [0,10) | late@5
     clock = PunctuatedClock()
     flow = windowed_flow(lambda up: win.window("w", up, clock, TENS, Gather, ordered))
@@ -94,10 +94,10 @@ def test_windows_close_by_the_marks_of_a_clock_of_ones_own(ordered: bool) -> Non
         t.send("in", [("k", (5, "late"))])
         assert [late.value for late in received(t)["late"]["k"]] == [(5, "late")]
         t.end()
-        assert clock.seen == [(7, "b"), (3, "a"), (10, "mark"), (5, "late")]
+        assert clock.values == [(7, "b"), (3, "a"), (10, "mark"), (5, "late")]
 
 
-def test_in_a_join_it_sees_the_plain_values_of_all_sides() -> None:
+def test_a_clock_of_a_join_sees_plain_values_of_all_sides() -> None:
     clock = PunctuatedClock()
     flow = Dataflow("joined")
     sides = [op.input(f"s{number}", flow, TestingSource([])) for number in range(2)]
@@ -108,10 +108,10 @@ def test_in_a_join_it_sees_the_plain_values_of_all_sides() -> None:
         t.send("s1", [("k", (3, "a"))])
         t.send("s1", [("k", (10, "mark"))])
         assert [row for _, (_, row) in t.received("down")] == [((7, "b"), (3, "a"))]
-    assert clock.seen == [(7, "b"), (3, "a"), (10, "mark")]
+    assert clock.values == [(7, "b"), (3, "a"), (10, "mark")]
 
 
-def test_a_value_it_drops_is_counted_and_one_it_rejects_stops_the_flow() -> None:
+def test_dropped_values_are_counted_and_rejected_values_stop_the_flow() -> None:
     flow = windowed_flow(lambda up: win.window("w", up, PunctuatedClock(), TENS, Gather))
     with TestDriver(flow) as t:
         t.send("in", [("k", (1, "odd"))])
@@ -122,7 +122,7 @@ def test_a_value_it_drops_is_counted_and_one_it_rejects_stops_the_flow() -> None
         assert (caught.value.key, caught.value.item) == ("k", "(1, 'bad')")
 
 
-def test_a_clock_of_ones_own_can_take_the_place_of_another_in_a_test() -> None:
+def test_a_user_written_clock_can_replace_another_in_a_test() -> None:
     flow = windowed_flow(lambda up: win.window("w", up, win.SystemClock(), TENS, Gather))
     with TestDriver(swap_clock(flow, "w", PunctuatedClock())) as t:
         t.send("in", [("k", (7, "b")), ("k", (10, "mark"))])

@@ -1,4 +1,4 @@
-"""A test puts another clock in the place of a windowing step's own."""
+"""Replacement of a windowing step's clock in a test."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def windows(flow: Dataflow) -> list[Any]:
         return [values for _, (_, values) in t.received("out")]
 
 
-def test_a_swapped_clock_runs_in_the_place_of_the_steps_own() -> None:
+def test_a_swapped_clock_replaces_the_steps_clock() -> None:
     flow = hourly(SystemClock())
     assert windows(flow) == []
     assert windows(swap_clock(flow, "hourly", EventClock(float, "0s"))) == [[10]]
@@ -62,7 +62,7 @@ def test_the_clock_of_a_join_can_be_swapped() -> None:
         assert [pair for _, (_, pair) in t.received("out")] == [(1, 2)]
 
 
-def test_what_cannot_be_swapped_is_an_error_that_names_the_step() -> None:
+def test_a_clock_that_cannot_be_swapped_names_the_step() -> None:
     flow = hourly(SystemClock())
     with pytest.raises(FlowBuildError, match="step 'in' has no clock"):
         swap_clock(flow, "in", SystemClock())

@@ -1,11 +1,9 @@
-"""Many keys at once give what each key by itself does, whatever form the values come in."""
+"""Windowing over columns, compared with key by key, for records and objects."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta, timezone
-from typing import Any, TypeAlias
+from datetime import timedelta
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -19,230 +17,37 @@ from flow.columns.chunks import rows_as_dicts
 from flow.errors import StepError
 from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
 from flow_windowing import (
-    CalendarWindower,
-    Collect,
-    CollectUnique,
     Count,
-    CountDistinct,
-    CountWindower,
-    Earliest,
     EventClock,
-    First,
     Last,
-    Latest,
-    Max,
-    MaxK,
     Mean,
     Min,
-    MinKUnique,
-    Quantile,
-    SessionWindower,
-    SlidingWindower,
-    StdDev,
     Sum,
     SystemClock,
-    TopK,
     TumblingWindower,
 )
-from tests.support.sampling import sampled
-
-START = datetime(2023, 12, 14, 10, 30, tzinfo=UTC)
-SCHEMA = pa.schema(
-    [
-        ("user", pa.string()),
-        ("ts", pa.timestamp("us", tz="UTC")),
-        ("whole", pa.int64()),
-        ("real", pa.float64()),
-        ("text", pa.string()),
-    ]
-)
-PORTS = ("down", "late", "closed")
-
-Row: TypeAlias = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """Rows that come in together, some time after those before."""
-
-    rows: list[Row]
-    later: int = 0
-
-
-@dataclass(frozen=True)
-class Step:
-    """A windowing step: what to aggregate, and how."""
-
-    clock: Any
-    windower: Any
-    aggregates: dict[str, Any] = field(default_factory=lambda: dict(NUMBERS))
-    ordered: bool = False
-    timestamp: Any = None
-    emit: Any = "close"
-
-    def flow(self) -> Dataflow:
-        made = Dataflow("columns")
-        stream = op.key_on("key", op.input("in", made, TestingSource([])), "user")
-        out = win.aggregate_window(
-            "w",
-            stream,
-            self.clock,
-            self.windower,
-            ordered=self.ordered,
-            timestamp=self.timestamp,
-            emit=self.emit,
-            **self.aggregates,
-        )
-        for port in PORTS:
-            op.output(port, getattr(out, port), TestingSink([]))
-        return made
-
-
-NUMBERS: dict[str, Any] = {
-    "n": Count(),
-    "known": Count("real"),
-    "whole_sum": Sum("whole"),
-    "real_sum": Sum("real"),
-    "whole_mean": Mean("whole"),
-    "real_mean": Mean("real"),
-    "least": Min("whole"),
-    "most": Max("real"),
-    "low": Min("real"),
-}
-EDGES: dict[str, Any] = {
-    "first": First("whole"),
-    "last": Last("real"),
-    "earliest": Earliest("real"),
-    "latest": Latest("whole"),
-    "n": Count(),
-}
-OTHERS: dict[str, Any] = {
-    "n": Count(),
-    "total": Sum("whole"),
-    "texts": Collect("text"),
-    "last": Last("whole"),
-    "texts_first": Earliest("text"),
-    "top": Max("text"),
-}
-PICKED: dict[str, Any] = {
-    "texts": CountDistinct("text"),
-    "median": Quantile("real", 0.5),
-    "often": TopK("text", 1),
-    "most": MaxK("real", 2),
-    "least": MinKUnique("whole", 2),
-    "different": CollectUnique("whole"),
-    "spread": StdDev("whole"),
-}
-
-
-def as_records(rows: list[Row]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
-
-
-def as_dicts(rows: list[Row]) -> list[Row]:
-    return rows_as_dicts(as_records(rows))
-
-
-def play(driver: TestDriver, epochs: list[Epoch], form: Any) -> None:
-    for epoch in epochs:
-        if epoch.later:
-            driver.advance(timedelta(seconds=epoch.later))
-        driver.send("in", form(epoch.rows))
-
-
-def heard(driver: TestDriver) -> dict[str, Any]:
-    """What came of each key, as text, in which nan equals nan, and 1 is not 1.0."""
-    found: dict[str, Any] = {}
-    for port in PORTS:
-        of_key: dict[str, list[str]] = {}
-        for key, value in driver.received(port):
-            of_key.setdefault(key, []).append(repr(value))
-        found[port] = of_key
-    counts = driver.stats.counts
-    found["counted"] = {what: n for (step, what), n in counts.items() if step == "w" and n}
-    return found
-
-
-def outcome(step: Step, epochs: list[Epoch], form: Any, shards: int = 2) -> dict[str, Any]:
-    with TestDriver(step.flow(), now=START, shards=shards) as t:
-        play(t, epochs, form)
-        t.end()
-        return heard(t)
-
-
-# --- random rows, clocks and windowers -----------------------------------------------------------
-
-seconds = st.one_of(st.integers(-90, 90), st.integers(-3, 3))
-reals = st.one_of(
-    st.none(),
-    st.sampled_from([0.1, 0.2, -0.3, 0.0, 1e16, 1.5, 2.0**-40]),
-    st.sampled_from([-0.0, math.nan, math.inf, -math.inf, 1e300, 1e-300]),
-    st.floats(allow_nan=False, allow_infinity=False, width=32),
-)
-rows = st.fixed_dictionaries(
-    {
-        "user": st.sampled_from(["a", "b", "c", ""]),
-        "ts": seconds.map(lambda s: START + timedelta(seconds=s)),
-        "whole": st.one_of(st.none(), st.integers(-5, 5), st.just(2**62), st.just(-(2**62))),
-        "real": reals,
-        "text": st.sampled_from(["x", "y", None]),
-    }
-)
-epochs_of_rows = st.lists(
-    st.builds(Epoch, st.lists(rows, max_size=9), st.sampled_from([0, 0, 1, 30, 200])), max_size=5
-)
-waits = st.sampled_from(["0s", "5s", "1m", timedelta.max])
-clocks = st.one_of(
-    st.just(SystemClock()),
-    st.builds(
-        EventClock,
-        st.just("ts"),
-        waits,
-        on_idle=st.sampled_from(["advance", "hold"]),
-        max_ahead=st.sampled_from([None, "30s"]),
-        forget_after=st.sampled_from([None, "40s"]),
-    ),
-    st.builds(
-        EventClock,
-        st.just("ts"),
-        waits,
-        scope=st.just("stream"),
-        on_idle=st.sampled_from(["advance", "hold"]),
-        max_ahead=st.sampled_from([None, "30s"]),
-    ),
-)
-graces = st.sampled_from([None, "0s", "20s"])
-sides = st.sampled_from(["left", "right"])
-# In this zone a day starts at 10:30 UTC, where the rows are.
-NEW_DAY = timezone(timedelta(hours=13, minutes=30))
-windowers = st.one_of(
-    st.builds(TumblingWindower, st.sampled_from(["10s", "1m"]), closed=sides, grace=graces),
-    st.builds(
-        SlidingWindower,
-        st.sampled_from(["10s", "20s"]),
-        st.sampled_from(["5s", "7s", "30s"]),
-        closed=sides,
-        grace=graces,
-    ),
-    st.builds(CalendarWindower, st.sampled_from(["day", "week"]), st.just(NEW_DAY), grace=graces),
-    st.builds(CountWindower, st.integers(1, 4), st.sampled_from([None, 1, 2, 3, 6]), st.booleans()),
-    st.builds(SessionWindower, st.sampled_from(["2s", "15s", "1m"]), st.booleans(), grace=graces),
-)
-steps = st.builds(
+from tests.support.columns import (
+    SCHEMA,
+    START,
+    Epoch,
+    Row,
     Step,
-    clocks,
-    windowers,
-    st.sampled_from([NUMBERS, OTHERS, EDGES, PICKED]),
-    st.booleans(),
-    st.sampled_from([None, "open", "close", "last"]),
-    st.sampled_from(["close", "close", "epoch", "update"]),
+    as_dicts,
+    as_records,
+    epochs_of_rows,
+    equal_rows,
+    outcome,
+    play,
+    results_by_key,
+    steps,
 )
+from tests.support.sampling import sampled
 
 
 @sampled(300, by_default=75)
 @given(steps, epochs_of_rows)
 @example(Step(SystemClock(), TumblingWindower("10s")), [])
-def test_records_give_what_their_values_give_key_by_key(step: Step, epochs: list[Epoch]) -> None:
+def test_records_over_columns_agree_with_key_by_key(step: Step, epochs: list[Epoch]) -> None:
     with key_by_key():
         expected = outcome(step, epochs, as_dicts)
     assert outcome(step, epochs, as_records) == expected
@@ -250,7 +55,7 @@ def test_records_give_what_their_values_give_key_by_key(step: Step, epochs: list
 
 @sampled(100, by_default=25)
 @given(steps, epochs_of_rows)
-def test_objects_give_what_they_give_key_by_key(step: Step, epochs: list[Epoch]) -> None:
+def test_objects_over_columns_agree_with_key_by_key(step: Step, epochs: list[Epoch]) -> None:
     with key_by_key():
         expected = outcome(step, epochs, as_dicts)
     assert outcome(step, epochs, as_dicts) == expected
@@ -258,7 +63,7 @@ def test_objects_give_what_they_give_key_by_key(step: Step, epochs: list[Epoch])
 
 @sampled(150, by_default=35)
 @given(steps, epochs_of_rows, st.lists(st.tuples(st.booleans(), st.booleans()), max_size=5))
-def test_state_goes_from_one_way_of_running_to_the_other_and_back(
+def test_state_survives_changes_between_columns_and_key_by_key(
     step: Step, epochs: list[Epoch], ways: list[tuple[bool, bool]]
 ) -> None:
     ways = [*ways, *[(False, True)] * (len(epochs) - len(ways))]
@@ -272,12 +77,12 @@ def test_state_goes_from_one_way_of_running_to_the_other_and_back(
             else:
                 play(t, [epoch], as_dicts if plain else as_records)
         t.end()
-        assert heard(t) == expected
+        assert results_by_key(t) == expected
 
 
 @settings(max_examples=60)
 @given(steps, epochs_of_rows, epochs_of_rows)
-def test_records_of_two_schemas_may_meet(
+def test_records_of_two_schemas_can_be_merged(
     step: Step, epochs: list[Epoch], others: list[Epoch]
 ) -> None:
     made = Dataflow("merged")
@@ -294,7 +99,7 @@ def test_records_of_two_schemas_may_meet(
                 rows, more = (_rows_of(one, number) for one in (epochs, others))
                 t.send_all({"in": wide(rows), "narrow": narrow(more)})
             t.end()
-            return heard(t)
+            return results_by_key(t)
 
     with key_by_key():
         expected = result(lambda rows: rows_as_dicts(as_narrow(rows)), as_dicts)
@@ -310,11 +115,6 @@ def as_narrow(rows: list[Row]) -> pa.RecordBatch:
 
 
 # --- what random rows would rarely be ------------------------------------------------------------
-
-
-def some(count: int, **fields: Any) -> list[Row]:
-    base = {"user": "a", "ts": START, "whole": 1, "real": 0.5, "text": "x"}
-    return [{**base, **fields} for _ in range(count)]
 
 
 @pytest.mark.parametrize("keys", [1, 70_000], ids=["one key", "more keys than 16 bits tell apart"])
@@ -341,46 +141,56 @@ def test_few_keys_and_many(keys: int) -> None:
 
 def test_whole_numbers_beyond_64_bits_stay_exact() -> None:
     step = Step(EventClock("ts", "5s"), TumblingWindower("1m"), {"total": Sum("whole")})
-    epochs = [Epoch(some(3, whole=2**62)), Epoch(some(2, whole=2**62))]
+    epochs = [Epoch(equal_rows(3, whole=2**62)), Epoch(equal_rows(2, whole=2**62))]
     (value,) = outcome(step, epochs, as_records)["down"]["a"]
     assert f"'total': {5 * 2**62}" in value
 
 
 def test_floats_of_very_different_size_add_up_exactly() -> None:
     step = Step(EventClock("ts", "5s"), TumblingWindower("1m"), {"total": Sum("real")})
-    rows = [*some(1, real=1e300), *some(1, real=0.1), *some(1, real=1e-300), *some(1, real=-1e300)]
+    rows = [
+        *equal_rows(1, real=1e300),
+        *equal_rows(1, real=0.1),
+        *equal_rows(1, real=1e-300),
+        *equal_rows(1, real=-1e300),
+    ]
     (value,) = outcome(step, [Epoch(rows)], as_records)["down"]["a"]
     assert "'total': 0.1}" in value
 
 
 @pytest.mark.parametrize("form", [as_dicts, as_records], ids=["objects", "records"])
 @pytest.mark.parametrize("aggregate", [Sum, Mean, Min, Last, Count], ids=lambda one: one.__name__)
-def test_a_window_without_numbers_has_the_empty_result(aggregate: Any, form: Any) -> None:
+def test_a_window_without_values_of_the_field_has_the_empty_result(
+    aggregate: Any, form: Any
+) -> None:
     step = Step(EventClock("ts", "5s"), TumblingWindower("1m"), {"of": aggregate("real")})
-    (value,) = outcome(step, [Epoch(some(2, real=None))], form)["down"]["a"]
+    (value,) = outcome(step, [Epoch(equal_rows(2, real=None))], form)["down"]["a"]
     assert f"'of': {aggregate('real').empty_result()}}}" in value
 
 
 @pytest.mark.parametrize("form", [as_dicts, as_records], ids=["objects", "records"])
-def test_of_equals_that_come_in_different_epochs_the_first_to_come_stays(form: Any) -> None:
+def test_the_first_of_equal_values_is_kept_over_epochs(form: Any) -> None:
     step = Step(EventClock("ts", "1m"), TumblingWindower("1m"), {"low": Min("real")})
-    epochs = [Epoch([*some(3, real=None), *some(1, real=0.0)]), Epoch(some(2, real=-0.0))]
+    epochs = [
+        Epoch([*equal_rows(3, real=None), *equal_rows(1, real=0.0)]),
+        Epoch(equal_rows(2, real=-0.0)),
+    ]
     (value,) = outcome(step, epochs, form)["down"]["a"]
     assert "{'low': 0.0}" in value
 
 
 def test_a_value_without_a_timestamp_stops_the_flow_and_is_named() -> None:
     step = Step(EventClock("ts", "5s"), TumblingWindower("1m"))
-    rows = [*some(2), *some(1, user="b", ts=None)]
+    rows = [*equal_rows(2), *equal_rows(1, user="b", ts=None)]
     with TestDriver(step.flow(), now=START) as t, pytest.raises(StepError) as raised:
         t.send("in", as_records(rows))
     assert (raised.value.step_id, raised.value.key) == ("w", "b")
     assert "ts_getter 'ts' gave no timestamp" in str(raised.value)
 
 
-def test_a_value_without_a_timestamp_is_dropped_and_counted_when_that_is_asked_for() -> None:
+def test_a_value_without_a_timestamp_can_be_dropped_and_counted() -> None:
     step = Step(EventClock("ts", "5s", on_invalid="drop"), TumblingWindower("1m"))
-    epochs = [Epoch([*some(2), *some(3, ts=None), *some(1, user="b", ts=None)])]
+    epochs = [Epoch([*equal_rows(2), *equal_rows(3, ts=None), *equal_rows(1, user="b", ts=None)])]
     with key_by_key():
         expected = outcome(step, epochs, as_dicts)
     found = outcome(step, epochs, as_records)
@@ -391,7 +201,7 @@ def test_a_value_without_a_timestamp_is_dropped_and_counted_when_that_is_asked_f
 def test_a_value_that_cannot_be_added_up_stops_the_flow_and_is_named() -> None:
     step = Step(EventClock("ts", "5s"), TumblingWindower("1m"), {"total": Sum("text")})
     with TestDriver(step.flow(), now=START) as t, pytest.raises(StepError) as raised:
-        t.send("in", as_records(some(1)))
+        t.send("in", as_records(equal_rows(1)))
     assert (raised.value.step_id, raised.value.key) == ("w", "a")
     assert "Sum('text') cannot add 'x' (str)" in str(raised.value)
 
@@ -427,7 +237,7 @@ def test_a_timestamp_inside_a_record_is_found_by_its_path() -> None:
         assert sorted(key for key, _ in t.received("down")) == ["a", "b"]
 
 
-def test_a_state_that_cannot_be_kept_is_an_error_that_names_the_step() -> None:
+def test_a_state_that_cannot_be_pickled_names_the_step() -> None:
     step = Step(EventClock("ts", "5s"), TumblingWindower("1m"))
     made = Dataflow("f")
     keyed = op.key_on("key", op.input("in", made, TestingSource([])), "user")
@@ -442,7 +252,7 @@ def test_a_state_that_cannot_be_kept_is_an_error_that_names_the_step() -> None:
     )
     op.output("out", folded.down, TestingSink([]))
     with TestDriver(made, now=START) as t, pytest.raises(StepError, match="pickle") as raised:
-        t.send("in", as_records(some(1)))
+        t.send("in", as_records(equal_rows(1)))
     assert raised.value.step_id == "w"
 
 
@@ -453,7 +263,7 @@ def test_a_result_that_raises_is_an_error_that_names_the_step() -> None:
 
     step = Step(EventClock("ts", "5s"), TumblingWindower("1m"), {"broken": Broken()})
     with TestDriver(step.flow(), now=START) as t:
-        t.send("in", as_records(some(1)))
+        t.send("in", as_records(equal_rows(1)))
         with pytest.raises(StepError, match="ZeroDivisionError: no result") as raised:
             t.end()
     assert raised.value.step_id == "w"

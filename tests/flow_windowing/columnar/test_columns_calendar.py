@@ -1,4 +1,4 @@
-"""Calendar windows of whole columns are those of the calendar, instant by instant."""
+"""Calendar windows over columns, compared with the calendar instant by instant."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_days_are_23_and_25_hours_long_where_the_clocks_change() -> None:
     assert ((closes - opens) // HOUR).tolist() == [23, 25, 24]
 
 
-def test_no_value_falls_into_a_day_that_a_zone_leaves_out() -> None:
+def test_a_day_skipped_by_its_zone_has_no_values() -> None:
     windows = CalendarWindows(CalendarWindower("day", "Pacific/Apia"))
     before, after = windows.ids_at(
         micros_of("2011-12-30T09:59:59.999999Z", "2011-12-30T10:00:00Z")
@@ -102,9 +102,7 @@ def test_quarters_before_1970_have_negative_ids() -> None:
     assert windows.ids_at(times)[0].tolist() == [-1, 0, -2]
 
 
-def test_a_step_with_calendar_windows_runs_over_many_keys_and_can_be_sent_to_where_it_runs() -> (
-    None
-):
+def test_a_step_with_calendar_windows_runs_over_columns_and_can_be_pickled() -> None:
     config = DriverBuilder(
         EventClock("ts", "0s"),
         CalendarWindower("day", "Europe/Paris"),

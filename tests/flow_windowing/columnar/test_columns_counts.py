@@ -1,4 +1,4 @@
-"""Windows of a number of values, over whole columns, are those of each key by itself."""
+"""Count windows over columns, compared with key by key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from flow_windowing.columnar.state.shard_state import ShardState
 from flow_windowing.columnar.state.spans import Spans
 from flow_windowing.columnar.windows.count_windows import CountWindows
 from flow_windowing.lowering import DriverBuilder
-from tests.flow_windowing.columnar.test_columns import heard
+from tests.support.columns import results_by_key
 from tests.support.sampling import sampled
 from tests.support.windowed_flows import in_epochs
 
@@ -33,7 +33,7 @@ START = datetime(2023, 12, 14, 10, 30, tzinfo=UTC)
 SCHEMA = pa.schema([("user", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("n", pa.int64())])
 
 
-def counted(
+def counting_flow(
     clock: Any, windower: CountWindower, ordered: bool = False, timestamp: Any = "last"
 ) -> Dataflow:
     made = Dataflow("counted")
@@ -67,7 +67,7 @@ PATIENT = EventClock("ts", "10m")
 moments = st.tuples(st.sampled_from(["a", "a", "b"]), st.integers(0, 30))
 epochs_of_moments = st.lists(st.lists(moments, max_size=9), max_size=4)
 flows = st.builds(
-    counted,
+    counting_flow,
     st.sampled_from([SystemClock(), PATIENT, EventClock("ts", "3s", forget_after="1m")]),
     st.builds(CountWindower, st.integers(1, 5), st.sampled_from([None, 1, 2, 4, 7]), st.booleans()),
     st.booleans(),
@@ -76,8 +76,10 @@ flows = st.builds(
 
 @sampled(200, by_default=50)
 @given(flows, epochs_of_moments, st.lists(st.booleans(), min_size=5, max_size=5))
-@example(counted(PATIENT, CountWindower(3, 2)), [[("a", 1)] * 4, [("a", 9)], []], [False, True] * 3)
-def test_windows_are_those_of_each_key_by_itself_also_where_the_way_of_running_changes(
+@example(
+    counting_flow(PATIENT, CountWindower(3, 2)), [[("a", 1)] * 4, [("a", 9)], []], [False, True] * 3
+)
+def test_count_windows_agree_with_key_by_key_also_over_changes_of_path(
     flow: Dataflow, epochs: list[list[tuple[str, int]]], ways: list[bool]
 ) -> None:
     def outcome(ways: list[bool]) -> dict[str, Any]:
@@ -90,7 +92,7 @@ def test_windows_are_those_of_each_key_by_itself_also_where_the_way_of_running_c
                     t.send("in", records(epoch))
                 t.advance("20s")
             t.end()
-            return heard(t)
+            return results_by_key(t)
 
     expected = outcome([True] * 5)
     assert outcome([False] * 5) == expected
@@ -118,21 +120,21 @@ def numbers_in(flow: Dataflow, *epochs: list[int], drain: bool = True) -> list[A
 
 
 def test_windows_of_four_open_every_two_values() -> None:
-    flow = counted(PATIENT, CountWindower(4, 2))
+    flow = counting_flow(PATIENT, CountWindower(4, 2))
     expected = [(0, 10, 40, [1, 2, 3, 4]), (1, 20, 60, [3, 4, 5, 6])]
     assert numbers_in(flow, [40, 10, 30, 20, 60, 50]) == expected
     assert numbers_in(flow, [40], [10, 30], [20, 60, 50], []) == expected
 
 
-def test_windows_that_are_not_full_are_emitted_in_the_end_where_that_is_asked_for() -> None:
+def test_partial_windows_are_emitted_at_the_end_if_configured() -> None:
     # 1 2 3 4 5:  [1 2 3 4]  [3 4 5 .]  [5 . . .]
-    flow = counted(PATIENT, CountWindower(4, 2, partial=True))
+    flow = counting_flow(PATIENT, CountWindower(4, 2, partial=True))
     expected = [(0, 1, 4, [1, 2, 3, 4]), (1, 3, 5, [3, 4, 5]), (2, 5, 5, [5])]
     assert numbers_in(flow, [1, 2, 3, 4, 5]) == expected
     assert numbers_in(flow, [1, 2, 3], [4, 5]) == expected
 
 
-def test_counting_goes_on_at_the_window_after_those_that_closed_unfilled() -> None:
+def test_counting_continues_after_the_partial_windows() -> None:
     # Five values seen, four a window, one every two: windows 1 and 2 are open, 3 begins at 6.
     state = ShardState.of_new_keys(pa.array(["a", "b"], pa.large_string()), ())
     state.counted_values = np.array([5, 4])
@@ -145,7 +147,7 @@ def test_counting_goes_on_at_the_window_after_those_that_closed_unfilled() -> No
 
 
 def test_a_window_closes_as_soon_as_it_is_full() -> None:
-    flow = counted(PATIENT, CountWindower(2))
+    flow = counting_flow(PATIENT, CountWindower(2))
     assert numbers_in(flow, [1, 2, 3], drain=False) == [(0, 1, 2, [1, 2])]
 
 
@@ -157,7 +159,7 @@ def test_a_value_behind_the_watermark_enters_at_once_before_buffered_values(
     # second     20   12   16   8    3    30             24
     # watermark  15   15   15   15   15   25             25
     # enters          2         4    5    3 (16), 1 (20) 7
-    flow = counted(EventClock("ts", "5s", on_idle="hold"), CountWindower(2), ordered=True)
+    flow = counting_flow(EventClock("ts", "5s", on_idle="hold"), CountWindower(2), ordered=True)
     epochs = in_epochs([20, 12, 16, 8, 3, 30, 24], sizes)
     with key_by_key() if alone else nullcontext():
         assert numbers_in(flow, *epochs, drain=False) == [
@@ -169,13 +171,13 @@ def test_a_value_behind_the_watermark_enters_at_once_before_buffered_values(
 
 @pytest.mark.parametrize("alone", [True, False], ids=["key by key", "over columns"])
 @pytest.mark.parametrize("sizes", [[5], [1, 4], [1] * 5], ids=str)
-def test_a_value_behind_the_watermark_enters_after_what_the_watermark_has_passed(
+def test_a_value_behind_the_watermark_enters_after_released_values(
     sizes: list[int], alone: bool
 ) -> None:
     # second     20   12   18   30             3
     # watermark  15   15   15   25             25
     # enters          2         3 (18), 1 (20) 5
-    flow = counted(EventClock("ts", "5s", on_idle="hold"), CountWindower(2), ordered=True)
+    flow = counting_flow(EventClock("ts", "5s", on_idle="hold"), CountWindower(2), ordered=True)
     epochs = in_epochs([20, 12, 18, 30, 3], sizes)
     with key_by_key() if alone else nullcontext():
         assert numbers_in(flow, *epochs, drain=False) == [
@@ -187,7 +189,7 @@ def test_a_value_behind_the_watermark_enters_after_what_the_watermark_has_passed
 @pytest.mark.parametrize("alone", [True, False], ids=["key by key", "over columns"])
 @pytest.mark.parametrize("ordered", [True, False])
 def test_no_value_of_a_count_window_is_late(ordered: bool, alone: bool) -> None:
-    flow = counted(EventClock("ts", "0s"), CountWindower(2), ordered=ordered)
+    flow = counting_flow(EventClock("ts", "0s"), CountWindower(2), ordered=ordered)
     with key_by_key() if alone else nullcontext(), TestDriver(flow, now=START) as t:
         t.send("in", records([("a", 50), ("a", 20)]))
         t.send("in", records([("a", 10), ("b", 1)]))
@@ -196,18 +198,18 @@ def test_no_value_of_a_count_window_is_late(ordered: bool, alone: bool) -> None:
 
 
 @pytest.mark.parametrize("alone", [True, False], ids=["key by key", "over columns"])
-def test_a_value_behind_the_watermark_counts_as_it_comes_where_order_is_not_asked_for(
+def test_a_value_behind_the_watermark_counts_on_arrival_if_unordered(
     alone: bool,
 ) -> None:
-    flow = counted(EventClock("ts", "5s"), CountWindower(2))
+    flow = counting_flow(EventClock("ts", "5s"), CountWindower(2))
     expected = [(0, 12, 20, [1, 2]), (1, 8, 16, [3, 4])]
     with key_by_key() if alone else nullcontext():
         assert numbers_in(flow, [20, 12, 16], [8, 3]) == expected
 
 
 @pytest.mark.parametrize("alone", [True, False], ids=["key by key", "over columns"])
-def test_a_value_too_far_ahead_still_does_not_count(alone: bool) -> None:
-    flow = counted(EventClock("ts", "0s", max_ahead="10s"), CountWindower(2))
+def test_a_value_too_far_ahead_does_not_count(alone: bool) -> None:
+    flow = counting_flow(EventClock("ts", "0s", max_ahead="10s"), CountWindower(2))
     with key_by_key() if alone else nullcontext(), TestDriver(flow, now=START) as t:
         t.send("in", records([("a", 5), ("a", 30), ("a", 2)]))
         assert [late.value["n"] for _, late in t.received("late")] == [2]
@@ -215,7 +217,7 @@ def test_a_value_too_far_ahead_still_does_not_count(alone: bool) -> None:
 
 
 def test_values_between_windows_are_late_and_counted() -> None:
-    flow = counted(PATIENT, CountWindower(2, 3))
+    flow = counting_flow(PATIENT, CountWindower(2, 3))
     with TestDriver(flow, now=START) as t:
         t.send("in", records([("a", second) for second in range(7)]))
         late = [value.value["n"] for _, value in t.received("late")]
@@ -227,9 +229,7 @@ def test_values_between_windows_are_late_and_counted() -> None:
     [(3, 1, True, True), (3, 4, False, True), (3, 4, True, False), (1000, 1, False, False)],
     ids=["overlapping", "gaps", "gaps in order of time", "a thousand windows a value"],
 )
-def test_which_steps_run_over_many_keys(
-    count: int, step: int, ordered: bool, at_once: bool
-) -> None:
+def test_lowering_of_count_windows(count: int, step: int, ordered: bool, at_once: bool) -> None:
     windower, folding = CountWindower(count, step), FoldingBuilder(Count(), "close")
     config = DriverBuilder(PATIENT, windower, folding, ordered=ordered)
     assert isinstance(config.lower(), OverColumns) == at_once

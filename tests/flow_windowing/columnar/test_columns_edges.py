@@ -1,4 +1,4 @@
-"""The first and the last of numbers, over whole columns."""
+"""First and last values over columns."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def records(seconds: list[int], first_number: int) -> pa.RecordBatch:
 
 
 def outcome(windower: Any, epochs: list[list[int]], ways: list[bool]) -> list[Any]:
-    """What windows hold in the end, when some of the epochs run key by key."""
+    """Return the results of the windows, with some of the epochs run key by key."""
     sent = 0
     with TestDriver(edges_of(windower), now=START) as t:
         for seconds, alone in zip(epochs, ways, strict=False):
@@ -73,7 +73,7 @@ def outcome(windower: Any, epochs: list[list[int]], ways: list[bool]) -> list[An
 
 
 @pytest.mark.parametrize("cut", [1, 2, 3, 4, 5])
-def test_sessions_that_become_one_keep_what_came_first_and_last(cut: int) -> None:
+def test_merged_sessions_keep_first_and_last_values(cut: int) -> None:
     # 20 then 10 open a session each, 15 joins them; 5 comes last, and is the earliest.
     seconds = [20, 10, 10, 15, 5]
     epochs = [seconds[:cut], seconds[cut:]]
@@ -87,7 +87,7 @@ def test_sessions_that_become_one_keep_what_came_first_and_last(cut: int) -> Non
     st.lists(st.lists(st.integers(0, 30), max_size=6), min_size=1, max_size=4),
     st.lists(st.booleans(), min_size=4, max_size=4),
 )
-def test_the_way_of_running_may_change_from_epoch_to_epoch(
+def test_first_and_last_agree_over_changes_of_path(
     windower: Any, epochs: list[list[int]], ways: list[bool]
 ) -> None:
     expected = outcome(windower, epochs, [True] * 4)

@@ -1,8 +1,8 @@
-"""Over whole columns too, windows emit before they close: once an epoch, or at every value."""
+"""Windows over columns that emit before they close: once an epoch, or at every value."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -11,73 +11,38 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import flow.operators as op
-import flow_windowing as win
 from flow import Dataflow
 from flow.columns.chunks import as_pairs
 from flow.instants import Moment
 from flow.keyed.shard_logic import ShardEpoch, ShardLogic, ShardRows
 from flow.keyed.step import OverColumns
-from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
+from flow.testing import TestDriver, key_by_key
 from flow_windowing import (
-    Collect,
     Count,
     CountWindower,
     EventClock,
     SessionWindower,
     SlidingWindower,
-    Sum,
     TumblingWindower,
 )
 from flow_windowing.aggregates.folding import FoldingBuilder
 from flow_windowing.lowering import DriverBuilder
 from flow_windowing.rules.streams import DOWN
-from tests.flow_windowing.columnar.test_columns import heard
+from tests.support.columns import results_by_key
+from tests.support.emitting import (
+    AT_ONCE,
+    NUMBERS,
+    OTHERS,
+    PATIENT,
+    START,
+    emitting,
+    records,
+)
 from tests.support.sampling import sampled
 
-START = datetime(2023, 12, 14, 10, 30, tzinfo=UTC)
-SCHEMA = pa.schema([("user", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("n", pa.int64())])
-PATIENT = EventClock("ts", "1m")
-AT_ONCE = EventClock("ts", "0s")
-NUMBERS = {"n": Count(), "total": Sum("n")}
-OTHERS = {"n": Count(), "numbers": Collect("n")}
 
-
-def emitting(
-    clock: Any,
-    windower: Any,
-    aggregates: dict[str, Any],
-    ordered: bool = False,
-    emit: Any = "epoch",
-    timestamp: Any = None,
-) -> Dataflow:
-    made = Dataflow("emitting")
-    stream = op.key_on("key", op.input("in", made, TestingSource([])), "user")
-    out = win.aggregate_window(
-        "w",
-        stream,
-        clock,
-        windower,
-        ordered=ordered,
-        emit=emit,
-        timestamp=timestamp,
-        **aggregates,
-    )
-    for port in ("down", "late", "closed"):
-        op.output(port, getattr(out, port), TestingSink([]))
-    return made
-
-
-def records(epoch: list[tuple[str, int]]) -> pa.RecordBatch:
-    rows = [
-        {"user": user, "ts": START + timedelta(seconds=second), "n": second}
-        for user, second in epoch
-    ]
-    return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
-
-
-def emitted(t: TestDriver, *seconds: int) -> list[tuple[int, int]]:
-    """What an epoch of values of one key emits: what opened when, and the sum of what it has."""
+def emit_epoch(t: TestDriver, *seconds: int) -> list[tuple[int, int]]:
+    """Send an epoch of values of one key, and return each emitted window's open second and sum."""
     t.send("in", records([("a", second) for second in seconds]))
     down = t.take("down")
     return [((one.open_time - START).seconds, value["total"]) for _, (one, value) in down]
@@ -108,7 +73,7 @@ flows = st.builds(
 
 @sampled(150, by_default=35)
 @given(flows, epochs_of_moments, st.lists(st.booleans(), min_size=4, max_size=4))
-def test_windows_emit_what_those_of_each_key_do_also_where_the_way_of_running_changes(
+def test_emissions_agree_with_key_by_key_also_over_changes_of_path(
     flow: Dataflow, epochs: list[list[tuple[str, int]]], ways: list[bool]
 ) -> None:
     def outcome(ways: list[bool]) -> dict[str, Any]:
@@ -122,37 +87,37 @@ def test_windows_emit_what_those_of_each_key_do_also_where_the_way_of_running_ch
                     t.send("in", records(epoch))
                     t.advance("6s")
             t.end()
-            return heard(t)
+            return results_by_key(t)
 
     expected = outcome([True] * 4)
     assert outcome([False] * 4) == expected
     assert outcome(ways) == expected
 
 
-def test_windows_that_changed_emit_in_the_order_in_which_they_did_so_first() -> None:
+def test_changed_windows_emit_in_order_of_their_first_change() -> None:
     # epochs:  12 5 13 25  |  3  |  (nothing)
     with TestDriver(emitting(PATIENT, TumblingWindower("10s"), NUMBERS), now=START) as t:
-        assert emitted(t, 12, 5, 13, 25) == [(10, 25), (0, 5), (20, 25)]
-        assert emitted(t, 3) == [(0, 8)]
-        assert emitted(t) == []
+        assert emit_epoch(t, 12, 5, 13, 25) == [(10, 25), (0, 5), (20, 25)]
+        assert emit_epoch(t, 3) == [(0, 8)]
+        assert emit_epoch(t) == []
 
 
 def test_a_window_that_closes_in_the_epoch_that_changed_it_emits_once() -> None:
     with TestDriver(emitting(AT_ONCE, TumblingWindower("10s"), NUMBERS), now=START) as t:
-        assert emitted(t, 1, 12) == [(0, 1), (10, 12)]
-        assert emitted(t, 15, 25) == [(10, 27), (20, 25)]
+        assert emit_epoch(t, 1, 12) == [(0, 1), (10, 12)]
+        assert emit_epoch(t, 15, 25) == [(10, 27), (20, 25)]
 
 
-def test_every_value_emits_what_it_makes_of_its_windows_one_after_the_other() -> None:
+def test_every_value_emits_an_update_of_each_of_its_windows() -> None:
     flow = emitting(PATIENT, SlidingWindower("20s", "10s"), NUMBERS, emit="update")
     with TestDriver(flow, now=START) as t:
-        assert emitted(t, 25, 12) == [(10, 25), (20, 25), (0, 12), (10, 37)]
-        assert emitted(t, 15) == [(0, 27), (10, 52)]
+        assert emit_epoch(t, 25, 12) == [(10, 25), (20, 25), (0, 12), (10, 37)]
+        assert emit_epoch(t, 15) == [(0, 27), (10, 52)]
         t.end()
         assert t.received("down") == []
 
 
-def test_a_value_that_is_not_the_latest_leaves_the_timestamp_of_its_window() -> None:
+def test_an_earlier_value_does_not_change_the_last_timestamp() -> None:
     flow = emitting(PATIENT, TumblingWindower("10s"), NUMBERS, emit="update", timestamp="last")
     with TestDriver(flow, now=START) as t:
         t.send("in", records([("a", second) for second in (5, 3, 7)]))
@@ -161,15 +126,15 @@ def test_a_value_that_is_not_the_latest_leaves_the_timestamp_of_its_window() -> 
     assert last == [5, 5, 7, 7]
 
 
-def test_in_order_of_time_only_what_the_watermark_has_passed_has_changed_a_window() -> None:
+def test_ordered_values_change_a_window_once_the_watermark_passes_them() -> None:
     flow = emitting(EventClock("ts", "5s"), TumblingWindower("10s"), NUMBERS, ordered=True)
     with TestDriver(flow, now=START) as t:
-        assert emitted(t, 3, 7) == []
-        assert emitted(t, 9) == [(0, 3)]
+        assert emit_epoch(t, 3, 7) == []
+        assert emit_epoch(t, 9) == [(0, 3)]
 
 
-def run(logic: ShardLogic, at_second: int, *seconds: int) -> list[tuple[int, int]]:
-    """What an epoch of values of one key emits, time and values coming in the same epoch."""
+def run_epoch(logic: ShardLogic, at_second: int, *seconds: int) -> list[tuple[int, int]]:
+    """Run an epoch of one key at a time, and return each window's open second and result."""
     values = records([("a", second) for second in seconds])
     order = np.arange(len(seconds))
     rows = ShardRows(pa.array(["a"]), np.array([len(seconds)]), order, order, values)
@@ -194,10 +159,10 @@ def test_values_released_by_time_and_by_values_of_one_epoch_change_a_window_once
     lowering = config.lower()
     assert isinstance(lowering, OverColumns)
     logic = lowering.shard_logic()
-    assert run(logic, 0, 1, 2, 3, 12, 16) == []
+    assert run_epoch(logic, 0, 1, 2, 3, 12, 16) == []
     closed = [(-15, 3), (-10, 3), (-5, 4)]
-    assert run(logic, 19, 36) == [*closed, (0, 5), (5, 2), (10, 2), (15, 1)]
-    assert run(logic, 19, 36) == []
+    assert run_epoch(logic, 19, 36) == [*closed, (0, 5), (5, 2), (10, 2), (15, 1)]
+    assert run_epoch(logic, 19, 36) == []
 
 
 @pytest.mark.parametrize(
@@ -211,7 +176,7 @@ def test_values_released_by_time_and_by_values_of_one_epoch_change_a_window_once
         (SessionWindower("10s"), "update", True),
     ],
 )
-def test_which_steps_run_over_many_keys(windower: Any, emit: Any, at_once: bool) -> None:
+def test_lowering_of_windows_that_emit_early(windower: Any, emit: Any, at_once: bool) -> None:
     config = DriverBuilder(
         PATIENT, windower, FoldingBuilder(Count(), emit), ordered=False, emit=emit
     )

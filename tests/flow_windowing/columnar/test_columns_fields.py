@@ -1,4 +1,4 @@
-"""Aggregates of a field find it in its column: no record becomes a dict, and none has to wait."""
+"""Aggregates over the column of a field: no record becomes a dict, few values are buffered."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from flow_windowing.aggregates.folding import FoldingBuilder, Named
 from flow_windowing.columnar.values import records
 from flow_windowing.columnar.windows.plan import WindowPlan
 from flow_windowing.lowering import DriverBuilder, fields_of, plan_of
-from tests.flow_windowing.columnar.test_columns import (
+from tests.support.columns import (
     PICKED,
     START,
     Step,
     as_dicts,
     as_records,
-    some,
+    equal_rows,
 )
 
 PATIENT = EventClock("ts", "5s")
@@ -30,12 +30,12 @@ MINUTES = TumblingWindower("1m")
 
 
 @pytest.mark.parametrize("emit", ["close", "update"])
-def test_records_are_not_made_dicts_for_what_one_field_holds(emit: str) -> None:
+def test_records_do_not_become_dicts_to_aggregate_a_field(emit: str) -> None:
     def refuse(*_: Any) -> Any:
         raise AssertionError("a record has become a dict")
 
     step = Step(PATIENT, MINUTES, PICKED, emit=emit)
-    rows = [*some(2, whole=3), *some(1, real=2.5, text=None)]
+    rows = [*equal_rows(2, whole=3), *equal_rows(1, real=2.5, text=None)]
     with mock.patch.object(records, "rows_of", refuse), TestDriver(step.flow(), now=START) as t:
         t.send("in", as_records(rows))
         t.end()
@@ -55,16 +55,14 @@ def test_records_are_not_made_dicts_for_what_one_field_holds(emit: str) -> None:
     ("name", "waits"),
     [(name, name in ("different", "spread")) for name in PICKED],
 )
-def test_values_wait_for_their_turn_only_where_that_makes_a_difference(
-    name: str, waits: bool
-) -> None:
+def test_values_are_buffered_only_if_order_matters(name: str, waits: bool) -> None:
     config = DriverBuilder(PATIENT, MINUTES, FoldingBuilder(PICKED[name], "close"))
     plan = plan_of(config)
     assert isinstance(plan, WindowPlan)
     assert plan.waits == waits
 
 
-def test_no_column_is_read_that_nobody_asks_for() -> None:
+def test_unused_columns_are_not_read() -> None:
     builder = FoldingBuilder(Named(tuple(PICKED), tuple(PICKED.values())), "close")
     config = DriverBuilder(PATIENT, MINUTES, builder)
     plan = plan_of(config)
@@ -81,28 +79,28 @@ def test_a_function_of_the_value_may_ask_for_any_column() -> None:
 
 
 @pytest.mark.parametrize("emit", ["close", "update"])
-def test_what_is_not_fit_is_refused_with_the_record_that_holds_it(emit: str) -> None:
+def test_an_invalid_value_is_refused_with_its_record(emit: str) -> None:
     step = Step(PATIENT, MINUTES, {"spread": StdDev("text")}, emit=emit)
-    said = []
+    messages = []
     for way in (as_records, as_dicts):
         with TestDriver(step.flow(), now=START) as t, pytest.raises(StepError) as raised:
-            t.send("in", way(some(1, text=None) + some(1, text="much")))
-        said.append(str(raised.value))
+            t.send("in", way(equal_rows(1, text=None) + equal_rows(1, text="much")))
+        messages.append(str(raised.value))
     with key_by_key(), TestDriver(step.flow(), now=START) as t:
         with pytest.raises(StepError) as raised:
-            t.send("in", as_dicts(some(1, text=None) + some(1, text="much")))
-        said.append(str(raised.value))
-    assert len(set(said)) == 1
-    assert "StdDev('text') needs numbers, not 'much' (str)" in said[0]
-    assert "'text': 'much'" in said[0]
+            t.send("in", as_dicts(equal_rows(1, text=None) + equal_rows(1, text="much")))
+        messages.append(str(raised.value))
+    assert len(set(messages)) == 1
+    assert "StdDev('text') needs numbers, not 'much' (str)" in messages[0]
+    assert "'text': 'much'" in messages[0]
 
 
-def test_a_field_that_no_record_has_is_nothing_to_aggregate() -> None:
+def test_a_field_that_no_record_has_gives_empty_results() -> None:
     step = Step(
         PATIENT, MINUTES, {"n": win.CountDistinct("nowhere"), "top": win.TopK("no.where", 1)}
     )
     with TestDriver(step.flow(), now=START) as t:
-        t.send("in", as_records(some(3)))
+        t.send("in", as_records(equal_rows(3)))
         t.advance(timedelta(minutes=2))
         ((_, (_, value)),) = t.received("down")
     assert value == {"n": 0, "top": []}

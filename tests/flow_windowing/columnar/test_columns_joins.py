@@ -1,4 +1,4 @@
-"""Joins of many keys at once give what each key by itself gives."""
+"""Joins over columns, compared with key by key."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from flow import Dataflow
 from flow.engine.local import Part
 from flow.keyed.step import OverColumns
 from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
-from tests.flow_windowing.columnar.test_columns import (
+from tests.support.columns import (
     PORTS,
     START,
     Row,
     as_dicts,
     as_records,
     clocks,
-    heard,
+    results_by_key,
     rows,
     windowers,
 )
@@ -76,7 +76,7 @@ def outcome(join: Join, epochs: list[Epoch], form: Any) -> Any:
         for epoch in epochs:
             play(t, epoch, form)
         t.end()
-        return heard(t)
+        return results_by_key(t)
 
 
 joins = st.builds(
@@ -93,7 +93,7 @@ epochs_of_sides = st.lists(st.tuples(st.sampled_from([0, 0, 5, 100]), two_sides)
 
 @sampled(200, by_default=50)
 @given(joins, epochs_of_sides)
-def test_joins_give_what_they_give_key_by_key(join: Join, epochs: list[Epoch]) -> None:
+def test_joins_over_columns_agree_with_key_by_key(join: Join, epochs: list[Epoch]) -> None:
     with key_by_key():
         expected = outcome(join, epochs, as_dicts)
     assert outcome(join, epochs, as_records) == expected
@@ -102,7 +102,7 @@ def test_joins_give_what_they_give_key_by_key(join: Join, epochs: list[Epoch]) -
 
 @sampled(80, by_default=25)
 @given(joins, epochs_of_sides, st.lists(st.booleans(), min_size=4, max_size=4))
-def test_the_state_of_joins_goes_from_one_way_of_running_to_the_other_and_back(
+def test_state_of_joins_survives_changes_of_path(
     join: Join, epochs: list[Epoch], alone: list[bool]
 ) -> None:
     with key_by_key():
@@ -115,10 +115,10 @@ def test_the_state_of_joins_goes_from_one_way_of_running_to_the_other_and_back(
             else:
                 play(t, epoch, as_records)
         t.end()
-        assert heard(t) == expected
+        assert results_by_key(t) == expected
 
 
-def test_it_is_many_keys_at_once_that_are_tried_here() -> None:
+def test_joins_are_lowered_to_columns() -> None:
     join = Join(win.SystemClock(), win.TumblingWindower("1m"), "last", True)
     (step,) = (one for one in join.flow().steps if one.step_id == "w")
     operator: Any = step.operator

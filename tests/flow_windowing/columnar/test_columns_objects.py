@@ -1,4 +1,4 @@
-"""Python objects in windows and before them, over many segments of state."""
+"""Python objects in windows over columns, with state in many segments."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def one_more(state: tuple[int, float], value: Any) -> tuple[int, float]:
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=list(FORMS))
 @pytest.mark.parametrize("step", [collected, counted])
-def test_each_window_has_its_own_values_however_state_is_cut(
+def test_windows_have_their_own_values_for_any_number_of_segments(
     step: Callable[[Any], Any], form: Form, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = events(form)
@@ -93,7 +93,7 @@ def test_each_window_has_its_own_values_however_state_is_cut(
     assert {(key, window.open_time): value for key, (window, value) in found} == expected
 
 
-def test_a_value_to_start_from_that_cannot_be_made_names_the_value_it_is_for() -> None:
+def test_a_failing_initial_state_names_the_value_it_is_for() -> None:
     made: list[float] = []
 
     def start() -> float:

@@ -49,7 +49,7 @@ def windows_flow(home: Path) -> Dataflow:
     return flow
 
 
-def written(folder: Path) -> list[tuple[Any, ...]]:
+def read_windows(folder: Path) -> list[tuple[Any, ...]]:
     """User, first and last second, how many ids were merged, how many values, and their sum."""
     files = [pq.ParquetFile(one).read() for one in sorted(folder.rglob("*.parquet"))]
     rows = [row for table in files for row in table.to_pylist()]
@@ -81,4 +81,7 @@ def test_windows_of_a_batch_and_of_two_epochs_are_the_same(
         recovery = RecoveryConfig(str(home / "checkpoint")) if name == "epochs" else None
         summary = run(windows_flow(home), spark=spark, recovery=recovery)
         assert summary.engine == ("batch" if recovery is None else "streaming")
-        assert (written(home / "sessions"), written(home / "counts")) == (sessions, counts)
+        assert (read_windows(home / "sessions"), read_windows(home / "counts")) == (
+            sessions,
+            counts,
+        )

@@ -1,4 +1,4 @@
-"""Over whole columns, windows that overlap take values in by panes, or by lots of bounded size."""
+"""Overlapping windows over columns: panes, and chunks of bounded size."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from flow_windowing.lowering import DriverBuilder
 from flow_windowing.rules.settings import Emit
 from flow_windowing.rules.streams import CLOSED, DOWN, LATE
 from flow_windowing.windowers.windower import Windower
-from tests.flow_windowing.columnar.test_columns import (
+from tests.support.columns import (
     EDGES,
     NUMBERS,
     OTHERS,
@@ -64,9 +64,9 @@ MEGABYTE = 1 << 20
 
 @contextmanager
 def lots_of(pairs: int, least: int) -> Iterator[None]:
-    """Let values into their windows by lots of so many pairs of a value and a window.
+    """Add values to windows in chunks of `pairs` pairs of a value and a window.
 
-    Where windows get at least so many values, they are made of panes.
+    Windows with at least `least` values are made of panes.
     """
     with (
         mock.patch.object(window_ranges, "pairs_per_chunk", return_value=pairs),
@@ -102,7 +102,7 @@ steps = st.builds(
 
 @sampled(250, by_default=60)
 @given(steps, epochs_of_rows, st.integers(1, 30), st.sampled_from([BY_PANE, 2, ONE_BY_ONE]), forms)
-def test_panes_and_lots_of_any_size_give_what_each_key_by_itself_does(
+def test_panes_and_chunks_of_any_size_agree_with_key_by_key(
     step: Step, epochs: list[Epoch], pairs: int, least: int, form: Any
 ) -> None:
     with key_by_key():
@@ -130,7 +130,7 @@ def rows_at(moments: list[tuple[str, int]]) -> list[Row]:
         st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 70)), max_size=50), max_size=2
     ),
 )
-def test_windows_of_many_panes_hold_what_those_of_each_key_do(
+def test_windows_of_many_panes_agree_with_key_by_key(
     wait: str,
     offset: str,
     grace: str | None,
@@ -148,7 +148,7 @@ def test_windows_of_many_panes_hold_what_those_of_each_key_do(
 
 
 def figures_of(step: Step, *seconds: int) -> dict[int, Any]:
-    """What the windows of one key come to, by the second in which they open."""
+    """Return the results of one key's windows, by the second in which the windows open."""
     with lots_of(7, BY_PANE), TestDriver(step.flow(), now=START) as t:
         t.send("in", as_records(rows_at([("a", second) for second in seconds])))
         t.end()
@@ -156,7 +156,7 @@ def figures_of(step: Step, *seconds: int) -> dict[int, Any]:
     return {(one.open_time - START) // timedelta(seconds=1): value for _, (one, value) in down}
 
 
-def test_a_window_is_the_sum_of_all_its_panes() -> None:
+def test_a_window_combines_all_its_panes() -> None:
     # A value each second, which is its number: twenty panes a window, i to i + 19.
     figures = {"total": Sum("whole"), "first": Earliest("whole"), "last": Last("whole")}
     step = Step(EventClock("ts", "1m"), SlidingWindower("20s", "1s"), figures)
@@ -167,7 +167,7 @@ def test_a_window_is_the_sum_of_all_its_panes() -> None:
     assert [found[i]["total"] for i in (-19, -18, 58, 59)] == [0, 1, 58 + 59, 59]
 
 
-def test_a_value_that_is_late_for_a_window_takes_none_from_those_before_it() -> None:
+def test_a_value_late_for_a_window_does_not_change_earlier_windows() -> None:
     #   windows from  -15   -10   -5    0     5     10
     #   9                   in    in    in    in
     #   12                        in    in    in    in    closes -15 and -10
@@ -197,7 +197,7 @@ def test_windows_are_runs_of_panes() -> None:
     assert found.runs.counts.tolist() == [1, 1, 2, 1, 1, 1, 1, 1]
 
 
-def test_windows_of_one_value_each_are_not_made_of_panes() -> None:
+def test_windows_of_one_value_do_not_use_panes() -> None:
     entering = EnteringRows(*(np.arange(3) for _ in range(5)))
     assert panes_of(entering, WindowRanges.of(np.arange(3), np.full(3, 9))) is None
 
@@ -223,7 +223,7 @@ def epoch_of(count: int, from_us: int) -> ShardRows:
     return ShardRows(pa.array(["a"]), np.array([count]), rows, rows, values)
 
 
-def asked(*ports: int) -> ShardEpoch:
+def epoch_reading(*ports: int) -> ShardEpoch:
     now = Moment(START_US)
     return ShardEpoch(now, now, end_of_input=False, wanted=frozenset(ports))
 
@@ -240,21 +240,21 @@ def room_for(work: Callable[[], object]) -> int:
 
 @pytest.mark.parametrize("least", [BY_PANE, ONE_BY_ONE], ids=["by pane", "one by one"])
 @pytest.mark.parametrize("aggregator", [Count(), Sum("n"), Last("n")], ids=repr)
-def test_values_of_many_windows_take_no_more_room_than_a_lot_of_them(
+def test_memory_for_values_of_many_windows_is_bounded_by_a_chunk(
     aggregator: Aggregator[Any, Any, Any], least: int
 ) -> None:
     # 10,000 values in 1,440 windows each: 14.4 million pairs, whose numbers alone are 115 MB.
     logic, rows = logic_of(DAY_OF_MINUTES, aggregator), epoch_of(10_000, START_US)
     with mock.patch.object(panes, "_LEAST", least):
-        assert room_for(lambda: logic.run(rows, asked(DOWN, CLOSED))) < 40 * MEGABYTE
+        assert room_for(lambda: logic.run(rows, epoch_reading(DOWN, CLOSED))) < 40 * MEGABYTE
 
 
-def test_values_that_miss_many_windows_take_no_room_where_nobody_asks_for_them() -> None:
+def test_missed_windows_take_no_memory_if_late_values_are_unread() -> None:
     logic = logic_of(DAY_OF_MINUTES, Count())
-    logic.run(epoch_of(1, START_US), asked())
+    logic.run(epoch_of(1, START_US), epoch_reading())
     two_days_us = 2 * 86_400_000_000
     late = epoch_of(10_000, START_US - two_days_us)
     unread: list[int] = []
-    room = room_for(lambda: unread.extend(logic.run(late, asked(DOWN)).unread))
+    room = room_for(lambda: unread.extend(logic.run(late, epoch_reading(DOWN)).unread))
     assert unread[LATE] == 10_000
     assert room < 40 * MEGABYTE

@@ -1,4 +1,4 @@
-"""Sessions over whole columns emit before they close, and take back what became part of others."""
+"""Retractions of sessions over columns that emit before they close."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from flow_windowing.columnar.storage.segments import SegmentContent
 from flow_windowing.columnar.storage.snapshots import split_by_key
 from flow_windowing.lowering import DriverBuilder
 from flow_windowing.rules.streams import DOWN
-from tests.flow_windowing.columnar.test_columns import heard
-from tests.flow_windowing.columnar.test_columns_emitting import (
+from tests.support.columns import results_by_key
+from tests.support.emitting import (
     NUMBERS,
     OTHERS,
     START,
@@ -57,8 +57,8 @@ FIGURES = {
 }
 
 
-def said(t: TestDriver, *seconds: int) -> list[tuple[int, Any]]:
-    """What an epoch of values of one key emits: the session, and the sum of what it has."""
+def emit_epoch(t: TestDriver, *seconds: int) -> list[tuple[int, Any]]:
+    """Send an epoch of values of one key; return the id in seconds and sum of each session."""
     t.send("in", records([("a", second) for second in seconds]))
     down = t.take("down")
     return [((one.window_id - START_US) // 1_000_000, _total(value)) for _, (one, value) in down]
@@ -97,7 +97,7 @@ flows = st.builds(
 @example(
     emitting(PATIENT, GAP_5, NUMBERS), [[("a", 10), ("a", 20)], [("a", 15)]], [False, True], False
 )
-def test_sessions_say_and_take_back_what_those_of_each_key_do(
+def test_emissions_and_retractions_agree_with_key_by_key(
     flow: Dataflow, epochs: list[list[tuple[str, int]]], ways: list[bool], time_passes: bool
 ) -> None:
     def outcome(ways: list[bool]) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def test_sessions_say_and_take_back_what_those_of_each_key_do(
                 else:
                     _play(t, epoch, time_passes)
             t.end()
-            return heard(t)
+            return results_by_key(t)
 
     expected = outcome([True] * 5)
     assert outcome([False] * 5) == expected
@@ -122,62 +122,62 @@ def _play(t: TestDriver, epoch: list[tuple[str, int]], time_passes: bool) -> Non
         t.advance("6s")
 
 
-def test_what_had_been_said_is_taken_back_before_the_value_that_joins_two_sessions() -> None:
+def test_a_retraction_precedes_the_update_of_the_merged_session() -> None:
     # gap 5:   10 . . . . 20   then 15, then 16
     with TestDriver(emitting(PATIENT, GAP_5, NUMBERS, emit="update"), now=START) as t:
-        assert said(t, 10, 20) == [(10, 10), (20, 20)]
-        assert said(t, 15) == [(20, Retracted(20)), (10, 45)]
-        assert said(t, 16) == [(10, 61)]
+        assert emit_epoch(t, 10, 20) == [(10, 10), (20, 20)]
+        assert emit_epoch(t, 15) == [(20, Retracted(20)), (10, 45)]
+        assert emit_epoch(t, 16) == [(10, 61)]
         t.end()
         assert t.received("down") == []
 
 
-def test_a_session_that_never_said_anything_is_not_taken_back() -> None:
+def test_a_session_that_never_emitted_is_not_retracted() -> None:
     # epochs:  10  |  20 15
     with TestDriver(emitting(PATIENT, GAP_5, NUMBERS), now=START) as t:
-        assert said(t, 10) == [(10, 10)]
-        assert said(t, 20, 15) == [(10, 45)]
+        assert emit_epoch(t, 10) == [(10, 10)]
+        assert emit_epoch(t, 20, 15) == [(10, 45)]
     # epochs:  10 20  |  15
     with TestDriver(emitting(PATIENT, GAP_5, NUMBERS), now=START) as t:
-        assert said(t, 10, 20) == [(10, 10), (20, 20)]
-        assert said(t, 15) == [(20, Retracted(20)), (10, 45)]
+        assert emit_epoch(t, 10, 20) == [(10, 10), (20, 20)]
+        assert emit_epoch(t, 15) == [(20, Retracted(20)), (10, 45)]
 
 
-def test_what_is_taken_back_is_what_was_said_before_the_epoch_that_joined_them() -> None:
+def test_a_retraction_holds_the_result_emitted_before_the_epoch() -> None:
     # epochs:  10 20  |  22 15: that 22 had joined 20 was never said
     with TestDriver(emitting(PATIENT, GAP_5, NUMBERS), now=START) as t:
-        said(t, 10, 20)
-        assert said(t, 22, 15) == [(20, Retracted(20)), (10, 67)]
+        emit_epoch(t, 10, 20)
+        assert emit_epoch(t, 22, 15) == [(20, Retracted(20)), (10, 67)]
 
 
-def test_what_is_taken_back_comes_among_what_closes_as_the_watermark_passes() -> None:
+def test_retractions_and_closes_are_in_order_of_the_watermark() -> None:
     # wait 20, gap 5; 0 16 22 take the watermark to 2, and 30 to 10, past the end of 0..0
     flow = emitting(EventClock("ts", "20s"), GAP_5, NUMBERS)
     with TestDriver(flow, now=START) as t:
-        said(t, 0, 16, 22)
-        assert said(t, 30, 19) == [(0, 0), (22, Retracted(22)), (30, 30), (16, 57)]
+        emit_epoch(t, 0, 16, 22)
+        assert emit_epoch(t, 30, 19) == [(0, 0), (22, Retracted(22)), (30, 30), (16, 57)]
     with TestDriver(flow, now=START) as t:
-        said(t, 0, 16, 22)
-        assert said(t, 19, 30) == [(22, Retracted(22)), (0, 0), (16, 57), (30, 30)]
+        emit_epoch(t, 0, 16, 22)
+        assert emit_epoch(t, 19, 30) == [(22, Retracted(22)), (0, 0), (16, 57), (30, 30)]
 
 
-def test_what_closes_at_the_very_watermark_at_which_something_is_taken_back_goes_first() -> None:
+def test_closes_precede_retractions_of_the_same_watermark() -> None:
     # wait 20, gap 5, a gap being enough; 30 takes the watermark to 10, at which 5..5 closes
     windower = SessionWindower("5s", inclusive=False)
     with TestDriver(emitting(EventClock("ts", "20s"), windower, NUMBERS), now=START) as t:
-        said(t, 5, 16, 22)
-        assert said(t, 30, 19) == [(5, 5), (22, Retracted(22)), (30, 30), (16, 57)]
+        emit_epoch(t, 5, 16, 22)
+        assert emit_epoch(t, 30, 19) == [(5, 5), (22, Retracted(22)), (30, 30), (16, 57)]
 
 
-def test_what_is_taken_back_at_one_watermark_is_so_as_the_values_come() -> None:
+def test_retractions_of_one_watermark_are_in_order_of_values() -> None:
     # epochs:  10 20 40 50  |  21, then 45 makes 40 and 50 one, then 15 does so with 10 and 20
     with TestDriver(emitting(PATIENT, GAP_5, NUMBERS), now=START) as t:
-        said(t, 10, 20, 40, 50)
-        back = [(50, Retracted(50)), (20, Retracted(20))]
-        assert said(t, 21, 45, 15) == [*back, (40, 135), (10, 66)]
+        emit_epoch(t, 10, 20, 40, 50)
+        retractions = [(50, Retracted(50)), (20, Retracted(20))]
+        assert emit_epoch(t, 21, 45, 15) == [*retractions, (40, 135), (10, 66)]
 
 
-def test_what_a_session_had_taken_in_goes_with_it_into_another() -> None:
+def test_merged_ids_are_passed_on_to_the_merged_session() -> None:
     # gap 5:   0 . . . 8 . . . 16     then 12 joins the last two, and 4 both with the first
     with TestDriver(emitting(PATIENT, GAP_5, NUMBERS, emit="update"), now=START) as t:
         t.send("in", records([("a", second) for second in (0, 8, 16, 12, 4)]))
@@ -188,67 +188,67 @@ def test_what_a_session_had_taken_in_goes_with_it_into_another() -> None:
     assert merged == [[], [], [], [], [16], [16], [8, 16]]
 
 
-def test_what_a_session_took_in_does_not_say_when_it_changed_first() -> None:
+def test_the_order_of_updates_does_not_depend_on_absorbed_sessions() -> None:
     # epochs:  10 30  |  20, of its own; then 32 joins 30; then 15 makes 10 and 20 one
     with TestDriver(emitting(PATIENT, GAP_5, NUMBERS), now=START) as t:
-        said(t, 10, 30)
-        assert said(t, 20, 32, 15) == [(30, 62), (10, 45)]
+        emit_epoch(t, 10, 30)
+        assert emit_epoch(t, 20, 32, 15) == [(30, 62), (10, 45)]
 
 
-def test_only_keys_that_take_something_back_leave_the_columns() -> None:
+def test_only_retractions_are_emitted_as_objects() -> None:
     # b's session at 10 closes in the epoch in which a takes one back
     logic = logic_that_emits("epoch")
-    run(logic, a=[10, 20], b=[10])
-    back, closing, changed = run(logic, a=[15], b=[100]).chunks[DOWN]
-    assert isinstance(back, Pairs)
+    run_epoch(logic, a=[10, 20], b=[10])
+    retractions, closing, changed = run_epoch(logic, a=[15], b=[100]).chunks[DOWN]
+    assert isinstance(retractions, Pairs)
     assert isinstance(closing, KeyedRecords)
     assert isinstance(changed, KeyedRecords)
-    assert back.keys == ["a"]
+    assert retractions.keys == ["a"]
     assert closing.keys.to_pylist() == ["b"]
     assert changed.keys.to_pylist() == ["a", "b"]
 
 
 @pytest.mark.parametrize("emit", ["epoch", "update"])
-def test_what_was_open_while_sessions_emitted_at_the_close_alone_is_not_taken_back(
+def test_sessions_opened_with_emit_close_are_not_retracted(
     emit: str,
 ) -> None:
     before, after = logic_that_emits("close"), logic_that_emits(emit)
-    assert counted(run(before, a=[10, 20])) == []
-    carry(before, after)
-    assert counted(run(after, a=[15])) == [(10, 3)]
+    assert counts_by_session(run_epoch(before, a=[10, 20])) == []
+    copy_state(before, after)
+    assert counts_by_session(run_epoch(after, a=[15])) == [(10, 3)]
 
 
-def test_keys_that_join_others_bring_what_they_have_said() -> None:
+def test_keys_of_loaded_segments_keep_their_emitted_results() -> None:
     before, after = logic_that_emits("epoch"), logic_that_emits("epoch")
-    run(before, b=[10, 20])
-    run(after, a=[10, 20])
-    carry(before, after)
-    back = [(20, Retracted(1)), (20, Retracted(1))]
-    assert counted(run(after, a=[15], b=[15])) == [*back, (10, 3), (10, 3)]
+    run_epoch(before, b=[10, 20])
+    run_epoch(after, a=[10, 20])
+    copy_state(before, after)
+    retractions = [(20, Retracted(1)), (20, Retracted(1))]
+    assert counts_by_session(run_epoch(after, a=[15], b=[15])) == [*retractions, (10, 3), (10, 3)]
 
 
-def test_a_key_taken_out_of_its_segment_has_said_what_it_had() -> None:
+def test_a_key_split_off_its_segment_keeps_its_emitted_results() -> None:
     before, after = logic_that_emits("epoch"), logic_that_emits("epoch")
-    run(before, a=[10, 20], b=[10])
-    for _, alone, _ in split_by_key(SegmentContent.decode(dumped(before))):
+    run_epoch(before, a=[10, 20], b=[10])
+    for _, alone, _ in split_by_key(SegmentContent.decode(state_bytes(before))):
         after.load(alone)
-    assert counted(run(after, a=[15])) == [(20, Retracted(1)), (10, 3)]
+    assert counts_by_session(run_epoch(after, a=[15])) == [(20, Retracted(1)), (10, 3)]
 
 
-def test_what_has_been_said_is_taken_back_by_a_run_that_goes_on() -> None:
+def test_a_resumed_run_retracts_earlier_results() -> None:
     before, after = logic_that_emits("epoch"), logic_that_emits("epoch")
-    assert counted(run(before, a=[10, 20])) == [(10, 1), (20, 1)]
-    carry(before, after)
-    assert counted(run(after, a=[15])) == [(20, Retracted(1)), (10, 3)]
+    assert counts_by_session(run_epoch(before, a=[10, 20])) == [(10, 1), (20, 1)]
+    copy_state(before, after)
+    assert counts_by_session(run_epoch(after, a=[15])) == [(20, Retracted(1)), (10, 3)]
 
 
-def test_what_changed_while_sessions_emitted_at_the_close_alone_is_not_taken_back() -> None:
+def test_sessions_changed_with_emit_close_are_not_retracted() -> None:
     first, then, last = (logic_that_emits(emit) for emit in ("epoch", "close", "epoch"))
-    run(first, a=[10, 20])
-    carry(first, then)
-    run(then, a=[21])
-    carry(then, last)
-    assert counted(run(last, a=[15])) == [(10, 4)]
+    run_epoch(first, a=[10, 20])
+    copy_state(first, then)
+    run_epoch(then, a=[21])
+    copy_state(then, last)
+    assert counts_by_session(run_epoch(last, a=[15])) == [(10, 4)]
 
 
 def logic_that_emits(emit: Any) -> ShardLogic:
@@ -260,7 +260,7 @@ def logic_that_emits(emit: Any) -> ShardLogic:
     return lowering.shard_logic()
 
 
-def run(logic: ShardLogic, **seconds: list[int]) -> ShardOutput:
+def run_epoch(logic: ShardLogic, **seconds: list[int]) -> ShardOutput:
     """An epoch of values of some keys."""
     values = records([(key, second) for key, of_key in seconds.items() for second in of_key])
     order = np.arange(values.num_rows)
@@ -270,8 +270,8 @@ def run(logic: ShardLogic, **seconds: list[int]) -> ShardOutput:
     return logic.run(rows, ShardEpoch(moment, moment, False, WANTED))
 
 
-def counted(made: ShardOutput) -> list[tuple[int, Any]]:
-    """What one key has emitted: the session, and its count."""
+def counts_by_session(made: ShardOutput) -> list[tuple[int, Any]]:
+    """Return each session that one key has emitted, as its id in seconds, with its count."""
     return [
         ((window.window_id - START_US) // 1_000_000, value)
         for chunk in made.chunks[DOWN]
@@ -279,12 +279,12 @@ def counted(made: ShardOutput) -> list[tuple[int, Any]]:
     ]
 
 
-def carry(before: ShardLogic, after: ShardLogic) -> None:
-    """Let one go on from what another has come to."""
-    after.load(dumped(before))
+def copy_state(before: ShardLogic, after: ShardLogic) -> None:
+    """Load the state of `before` into `after`."""
+    after.load(state_bytes(before))
 
 
-def dumped(logic: ShardLogic) -> bytes:
+def state_bytes(logic: ShardLogic) -> bytes:
     """All that is kept, as one segment."""
     (segment,) = logic.dump(np.zeros(len(logic.keys()), np.int64), [0])
     assert segment.content is not None
@@ -292,7 +292,7 @@ def dumped(logic: ShardLogic) -> bytes:
 
 
 @pytest.mark.parametrize("failing", ["folding", "merging"])
-def test_a_function_that_fails_while_sessions_become_one_names_the_key(failing: str) -> None:
+def test_a_function_that_fails_during_a_merge_names_the_key(failing: str) -> None:
     def fail(held: list[Any], value: Any) -> list[Any]:
         if type(value) is dict and value["n"] != 4:
             return [*held, value]

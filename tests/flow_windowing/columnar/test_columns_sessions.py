@@ -1,4 +1,4 @@
-"""Sessions of whole columns are those of each key by itself, also where they become one."""
+"""Sessions over columns, compared with key by key, also where sessions merge."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from flow_windowing.aggregates.folding import FoldingBuilder
 from flow_windowing.columnar.state.spans import merged_ids_column
 from flow_windowing.columnar.windows.window_view import WindowView
 from flow_windowing.lowering import DriverBuilder
-from tests.flow_windowing.columnar.test_columns import heard
+from tests.support.columns import results_by_key
 from tests.support.sampling import sampled
 
 START = datetime(2023, 12, 14, 10, 30, tzinfo=UTC)
@@ -98,7 +98,7 @@ def outcome(flow: Dataflow, epochs: list[list[tuple[str, int]]], form: Any) -> d
             t.send("in", form(numbered(epoch, first)))
             first += len(epoch)
         t.end()
-        return heard(t)
+        return results_by_key(t)
 
 
 def summary(flow: Dataflow, *epochs: list[int]) -> list[tuple[Any, ...]]:
@@ -139,7 +139,7 @@ flows = st.builds(
 
 @sampled(250, by_default=60)
 @given(flows, epochs_of_moments, st.sampled_from([records, dicts]))
-def test_sessions_are_those_of_each_key_by_itself(
+def test_sessions_over_columns_agree_with_key_by_key(
     flow: Dataflow, epochs: list[list[tuple[str, int]]], form: Any
 ) -> None:
     with key_by_key():
@@ -150,7 +150,7 @@ def test_sessions_are_those_of_each_key_by_itself(
 @sampled(150, by_default=35)
 @given(flows, epochs_of_moments, st.lists(st.booleans(), min_size=4, max_size=4))
 @example(sessions(), [[("a", 0)], [("a", 8)], [("a", 4)], [("a", 20)]], [False, True, False, True])
-def test_state_goes_from_one_way_of_running_to_the_other_and_back(
+def test_state_of_sessions_survives_changes_of_path(
     flow: Dataflow, epochs: list[list[tuple[str, int]]], ways: list[bool]
 ) -> None:
     with key_by_key():
@@ -165,12 +165,12 @@ def test_state_goes_from_one_way_of_running_to_the_other_and_back(
                 t.send("in", records(numbered(epoch, first)))
             first += len(epoch)
         t.end()
-        assert heard(t) == expected
+        assert results_by_key(t) == expected
 
 
 @pytest.mark.parametrize("ordered", [True, False])
 @pytest.mark.parametrize("grace", [None, "5s"])
-def test_which_steps_run_over_many_keys(ordered: bool, grace: Any) -> None:
+def test_lowering_of_sessions(ordered: bool, grace: Any) -> None:
     config = DriverBuilder(
         EventClock("ts", "0s"),
         SessionWindower("5s", grace=grace),
@@ -183,14 +183,14 @@ def test_which_steps_run_over_many_keys(ordered: bool, grace: Any) -> None:
 # Gap 5 s, seconds on the line; each session's id is where it opened, its merged ids in brackets.
 
 
-def test_a_value_between_two_sessions_makes_them_one() -> None:
+def test_a_value_between_two_sessions_merges_them() -> None:
     # 0 . . . 4 . . . 8       4 comes last: 0..8 [8]
     numbers = sessions(what="numbers")
     assert summary(numbers, [0, 8, 4]) == [(0, 0, 8, [8], 3, 6)]
     assert summary(numbers, [0, 8], [4]) == [(0, 0, 8, [8], 3, 6)]
 
 
-def test_merged_ids_pass_on_through_several_merges() -> None:
+def test_merged_ids_are_kept_over_several_merges() -> None:
     # 0 . . . 4 . . . 8 . . . 12 . . . 16
     numbers = sessions(what="numbers")
     assert summary(numbers, [16, 8, 0], [12], [4]) == [(0, 0, 16, [8, 16], 5, 15)]
@@ -201,7 +201,7 @@ def test_merged_ids_pass_on_through_several_merges() -> None:
     ("inclusive", "expected"),
     [(True, [(0, 0, 5, [], 2, 3)]), (False, [(0, 0, 0, [], 1, 1), (5, 5, 5, [], 1, 2)])],
 )
-def test_values_a_gap_apart_belong_together_where_that_is_asked_for(
+def test_values_exactly_a_gap_apart_share_a_session_if_inclusive(
     inclusive: bool, expected: list[tuple[Any, ...]]
 ) -> None:
     flow = sessions(what="numbers", inclusive=inclusive)
@@ -229,14 +229,14 @@ def test_sessions_close_between_values_of_one_epoch() -> None:
     assert (late[1].window.open_time, late[1].window.close_time) == (at(3), at(3))
 
 
-def test_a_value_behind_the_watermark_joins_a_session_that_is_still_open() -> None:
+def test_a_value_behind_the_watermark_joins_an_open_session() -> None:
     # wait 0, gap 5, grace 20: at 24 the session 0..4 is open still, at 40 it is not.
     flow = sessions(wait="0s", grace="20s", what="numbers")
     assert summary(flow, [0, 4, 24, 3]) == [(0, 0, 4, [], 3, 7), (24, 24, 24, [], 1, 3)]
     assert summary(flow, [0, 4, 40, 3]) == [(0, 0, 4, [], 2, 3), (40, 40, 40, [], 1, 3)]
 
 
-def test_a_fold_is_merged_when_the_windows_are_and_not_before() -> None:
+def test_folds_are_merged_when_their_windows_merge() -> None:
     with TestDriver(sessions(what="fold"), now=START) as t:
         t.send("in", records(numbered([("a", 0), ("a", 8), ("a", 9), ("a", 4), ("a", 5)])))
         t.end()

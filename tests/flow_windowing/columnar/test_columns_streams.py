@@ -1,4 +1,4 @@
-"""Many keys at once that share one watermark, their stream's, give what each by itself does."""
+"""Windows over columns on the watermark of a stream, compared with key by key."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from flow.columns.chunks import rows_as_dicts
 from flow.engine.local import Part
 from flow.testing import TestDriver, key_by_key
 from flow_windowing import EventClock, TumblingWindower
-from tests.flow_windowing.columnar.test_columns import (
+from tests.support.columns import (
     START,
     Row,
     Step,
     as_dicts,
     as_records,
     graces,
-    heard,
+    results_by_key,
     rows,
     waits,
     windowers,
@@ -59,17 +59,15 @@ def outcome(step: Step, epochs: list[PartsOfEpoch], form: Any) -> Any:
         for later, splits in epochs:
             if later:
                 t.advance(timedelta(seconds=later))
-            parts = [Part(form(some), partition=number) for number, some in splits]
+            parts = [Part(form(values), partition=number) for number, values in splits]
             t.send_parts({"in": parts})
         t.end()
-        return heard(t)
+        return results_by_key(t)
 
 
 @sampled(150, by_default=35)
 @given(steps, epochs_of_splits)
-def test_several_partitions_give_what_they_give_key_by_key(
-    step: Step, epochs: list[PartsOfEpoch]
-) -> None:
+def test_several_partitions_agree_with_key_by_key(step: Step, epochs: list[PartsOfEpoch]) -> None:
     with key_by_key():
         expected = outcome(step, epochs, as_dicts)
     assert outcome(step, epochs, as_records) == expected
@@ -84,16 +82,16 @@ def as_texts(rows: list[Row]) -> pa.RecordBatch:
 
 @settings(max_examples=50)
 @given(graces, st.lists(rows, max_size=12))
-def test_times_that_have_to_be_read_one_by_one_count_as_well(grace: Any, some: list[Row]) -> None:
+def test_times_as_text_advance_the_watermark(grace: Any, values: list[Row]) -> None:
     clock: Any = EventClock("ts", "1s", scope="stream", on_invalid="drop")
-    step, epochs = Step(clock, TumblingWindower("10s", grace=grace)), [(0, [(0, some)])]
+    step, epochs = Step(clock, TumblingWindower("10s", grace=grace)), [(0, [(0, values)])]
     with key_by_key():
         expected = outcome(step, epochs, lambda rows: rows_as_dicts(as_texts(rows)))
     assert outcome(step, epochs, as_texts) == expected
 
 
 #   stream   0 .. 59 | 60 closes the first minute of both users, though b has said nothing since 5
-def test_a_key_that_falls_silent_closes_by_what_others_say() -> None:
+def test_values_of_other_keys_close_windows_of_a_silent_key() -> None:
     clock: Any = EventClock("ts", "0s", scope="stream", on_idle="hold")
     step = Step(clock, TumblingWindower("1m", align_to=START))
 

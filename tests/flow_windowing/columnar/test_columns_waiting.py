@@ -1,4 +1,4 @@
-"""Values that wait enter in order of time, in columns where that comes to the same."""
+"""Buffered values over columns, which enter in order of time."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from flow.testing import key_by_key
 from flow_windowing import Count, CountWindower, EventClock, Max, Mean, Min, SessionWindower, Sum
 from flow_windowing.columnar.values.buffered_values import BufferedValues
 from flow_windowing.columnar.values.records import fields_as_records
-from tests.flow_windowing.columnar.test_columns import (
+from tests.support.columns import (
     START,
     Epoch,
     Step,
     as_dicts,
     as_records,
+    equal_rows,
     outcome,
-    some,
 )
 from tests.support.sampling import sampled
 
@@ -55,7 +55,7 @@ def rows_of(number: int, epoch: list[tuple[str, int, float | None]]) -> list[dic
     return [
         one
         for place, (user, second, real) in enumerate(epoch)
-        for one in some(
+        for one in equal_rows(
             1,
             user=user,
             ts=START + timedelta(seconds=10 * number + second),
@@ -67,7 +67,7 @@ def rows_of(number: int, epoch: list[tuple[str, int, float | None]]) -> list[dic
 
 @sampled(200, by_default=50)
 @given(steps, epochs_of_moments, st.lists(st.booleans(), min_size=4, max_size=4))
-def test_figures_are_those_of_each_key_by_itself(
+def test_results_with_buffered_values_agree_with_key_by_key(
     step: Step, epochs: list[list[tuple[str, int, float | None]]], plain: list[bool]
 ) -> None:
     made = [Epoch(rows_of(number, epoch)) for number, epoch in enumerate(epochs)]
@@ -79,16 +79,16 @@ def test_figures_are_those_of_each_key_by_itself(
 
 
 @pytest.mark.parametrize("form", [as_dicts, as_records], ids=["objects", "records"])
-def test_of_equals_the_first_to_come_stays_also_if_it_is_later_in_time(form: Any) -> None:
+def test_the_first_of_equal_values_to_arrive_is_kept_even_if_later_in_time(form: Any) -> None:
     # -0.0 comes first, and waits until 0.0, of an earlier time, has entered.
     step = Step(EventClock("ts", "5s"), SessionWindower("1m"), {"low": Min("real")}, ordered=True)
-    first = some(1, real=-0.0, ts=START + timedelta(seconds=9))
-    epochs = [Epoch([*first, *some(1, real=0.0, ts=START + timedelta(seconds=4))])]
+    first = equal_rows(1, real=-0.0, ts=START + timedelta(seconds=9))
+    epochs = [Epoch([*first, *equal_rows(1, real=0.0, ts=START + timedelta(seconds=4))])]
     (value,) = outcome(step, epochs, form)["down"]["a"]
     assert "{'low': -0.0}" in value
 
 
-def test_only_a_value_that_all_that_waits_comes_before_need_not_wait() -> None:
+def test_a_value_skips_the_buffer_if_no_later_value_is_released_before_it() -> None:
     #        0   5   10 = watermark   15
     # waits      5                    15
     # new      4 6 10                 12, of key 1 only 4
@@ -124,10 +124,10 @@ def test_fields_of_one_kind_of_number_become_columns() -> None:
     ],
     ids=["two kinds", "a bool", "too great", "text", "nothing", "no dict", "no values"],
 )
-def test_other_values_stay_as_they_are(values: list[Any]) -> None:
+def test_other_values_stay_objects(values: list[Any]) -> None:
     assert fields_as_records(values, ("n",)) is values
 
 
-def test_values_of_which_no_field_is_read_stay_as_they_are() -> None:
+def test_values_without_read_fields_stay_objects() -> None:
     values = [{"n": 1}]
     assert fields_as_records(values, ()) is values

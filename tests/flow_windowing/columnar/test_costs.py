@@ -1,4 +1,4 @@
-"""What windowing costs, in work counted and not in time taken."""
+"""Costs of windowing, in counted work instead of time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ENDLESS = EventClock(lambda second: second, "100000000d")
 
 @pytest.fixture
 def values_pickled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
-    """How many values the wait queue has written and read."""
+    """Count the values that the wait queue writes and reads."""
     counted = Counter[str]()
 
     def dumps(values: list[Any], protocol: int) -> bytes:
@@ -59,7 +59,7 @@ def waiting(values: int, epoch: int) -> OneKey:
 
 
 @pytest.mark.parametrize("count", [10_000, 40_000])
-def test_waiting_is_not_quadratic_in_how_many_wait(
+def test_buffering_is_not_quadratic_in_the_number_of_values(
     count: int, values_pickled: Counter[str]
 ) -> None:
     waiting(count, 500)
@@ -68,22 +68,22 @@ def test_waiting_is_not_quadratic_in_how_many_wait(
     assert values_pickled.total() <= 2 * count * doublings
 
 
-def test_values_that_come_in_one_epoch_are_written_once(values_pickled: Counter[str]) -> None:
+def test_values_of_one_epoch_are_written_once(values_pickled: Counter[str]) -> None:
     waiting(40_000, 40_000)
     assert values_pickled == {"written": 40_000}
 
 
-def test_values_that_leave_together_are_read_once(values_pickled: Counter[str]) -> None:
+def test_values_released_together_are_read_once(values_pickled: Counter[str]) -> None:
     one = waiting(10_000, 500)
     values_pickled.clear()
     one.epoch((), Moment(0), end=True)
-    left = [second for _, held in one.heard.down for second in held]
-    assert left == list(range(10_000))
+    released = [second for _, held in one.heard.down for second in held]
+    assert released == list(range(10_000))
     assert values_pickled["read"] <= 10_000
     assert values_pickled["written"] == 0
 
 
-def test_a_watermark_that_moves_a_little_reads_a_little(values_pickled: Counter[str]) -> None:
+def test_a_small_advance_of_the_watermark_reads_few_values(values_pickled: Counter[str]) -> None:
     # 10 000 values a second apart; system time lets 10 of them enter in each of 20 epochs
     clock = EventClock(lambda second: second, "10000s")
     one = OneKey(collecting(clock, TumblingWindower("100000s"), ordered=True), rebuilt=True)
@@ -96,7 +96,7 @@ def test_a_watermark_that_moves_a_little_reads_a_little(values_pickled: Counter[
 
 @pytest.fixture
 def segments(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
-    """How many segments of state are read and written."""
+    """Count the segments of state that are read and written."""
     counted = Counter[str]()
     read, write = MemoryStore.read_segments, MemoryStore.write_segments
 
@@ -125,9 +125,7 @@ def hourly(wait: str = "5s", ordered: bool = True) -> Any:
 
 
 @pytest.mark.parametrize("idle", [100, 10_000])
-def test_an_epoch_costs_what_its_keys_do_and_not_what_all_keys_do(
-    idle: int, segments: Counter[str]
-) -> None:
+def test_the_cost_of_an_epoch_depends_on_its_keys_only(idle: int, segments: Counter[str]) -> None:
     # idle keys each hold an open window, which closes in an hour
     with TestDriver(hourly(), shards=1) as t:
         t.send("in", [(f"key {number}", 1) for number in range(idle)])
@@ -139,7 +137,7 @@ def test_an_epoch_costs_what_its_keys_do_and_not_what_all_keys_do(
         assert segments == {"read": 1, "written": 1}
 
 
-def test_a_value_that_waits_costs_nothing_until_it_is_its_turn(segments: Counter[str]) -> None:
+def test_a_buffered_value_costs_nothing_until_its_release(segments: Counter[str]) -> None:
     # 5 waits for 30 s; an epoch a second does nothing at all until then
     with TestDriver(hourly("30s"), shards=1) as t:
         t.send("in", [("k", 5)])
@@ -153,7 +151,7 @@ def test_a_value_that_waits_costs_nothing_until_it_is_its_turn(segments: Counter
         assert segments == {"read": 1, "written": 1}
 
 
-def test_a_key_that_is_due_does_not_touch_the_state_of_others(segments: Counter[str]) -> None:
+def test_a_due_key_does_not_read_the_state_of_others(segments: Counter[str]) -> None:
     # 5 000 keys wait for an hour and more, one is due in 10 s
     with TestDriver(hourly("1h"), shards=1) as t:
         t.send("in", [(f"key {number}", 5_000) for number in range(5_000)])
@@ -164,16 +162,16 @@ def test_a_key_that_is_due_does_not_touch_the_state_of_others(segments: Counter[
         assert t.stats.gauges["w", "keys"] == 5_001
 
 
-def test_closing_a_window_does_not_look_at_all_that_are_open(
+def test_closing_a_window_does_not_scan_open_windows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # 2 000 windows are open at any time, and each value closes one
-    asked = 0
+    calls = 0
     closed_at_us = AlignedLogic.closed_at_us
 
     def counting(self: AlignedLogic, window_id: int) -> int:
-        nonlocal asked
-        asked += 1
+        nonlocal calls
+        calls += 1
         return closed_at_us(self, window_id)
 
     monkeypatch.setattr(AlignedLogic, "closed_at_us", counting)
@@ -181,5 +179,5 @@ def test_closing_a_window_does_not_look_at_all_that_are_open(
     one = OneKey(collecting(clock, TumblingWindower("1s"), ordered=False))
     one.epoch(range(6_000), Moment(0))
     # a value's own window, the next to close, and a search among 2 000
-    assert asked <= 6_000 * 20
+    assert calls <= 6_000 * 20
     assert len(one.heard.closed) == 4_000 - 1

@@ -1,4 +1,4 @@
-"""Values of windows as segments hold them, plain or not, read or not yet."""
+"""Encoding of window values in segments: columns, pickles, and values not read yet."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ lots = st.lists(
 
 
 @given(lots, st.randoms())
-def test_values_of_any_history_come_back_as_they_were(parts: list[list[Any]], random: Any) -> None:
+def test_values_survive_a_round_trip_in_any_form(parts: list[list[Any]], random: Any) -> None:
     """Some are fresh, some have been written in columns or as pickles, and all are mixed."""
     values = [value for part in parts for value in part]
     mixed = list(
@@ -61,7 +61,7 @@ def test_plain_values_are_written_in_columns_and_others_as_pickles() -> None:
     assert (type(pair), type(one_set)) == (ColumnValue, PickledValue)
 
 
-def test_what_has_not_been_read_is_written_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unread_values_are_written_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs, sets = lazy_values(encode_values(PAIRS)), lazy_values(encode_values(SETS))
     monkeypatch.setattr("flow_windowing.columnar.values.encoding.pickle.loads", None)
     monkeypatch.setattr("flow_windowing.columnar.values.encoding.pickle.dumps", None)
@@ -71,14 +71,14 @@ def test_what_has_not_been_read_is_written_as_it_is(monkeypatch: pytest.MonkeyPa
     assert encode_values(sets[1:3]) == [sets[1].content, sets[2].content]
 
 
-def test_they_stay_in_order_among_new_ones() -> None:
+def test_old_values_keep_their_order_among_new_ones() -> None:
     old = lazy_values(encode_values(PAIRS))
     columns = to_plain_columns([(7, 7.0), old[2], (8, 8.0), old[0]])
     assert columns is not None
     assert columns.values() == [(7, 7.0), (2, 2.0), (8, 8.0), (0, 0.0)]
 
 
-def test_values_some_of_which_are_not_there_join_others() -> None:
+def test_values_with_missing_fields_join_columns() -> None:
     old = lazy_values(encode_values([(1, None), (2, 2.0)]))
     columns = to_plain_columns([old[0], (3, 3.0)])
     assert columns is not None
@@ -87,10 +87,10 @@ def test_values_some_of_which_are_not_there_join_others() -> None:
 
 
 @pytest.mark.parametrize("values", [PAIRS, SETS], ids=["columns", "pickles"])
-def test_some_are_cut_out(values: list[Any]) -> None:
+def test_encoded_values_can_be_sliced(values: list[Any]) -> None:
     assert decode_values(slice_values(encode_values(values), slice(1, 3))) == values[1:3]
     assert decode_values(slice_values(encode_values(values), slice(2, 2))) == []
 
 
-def test_a_reader_of_ones_own_reads_the_pickles() -> None:
+def test_a_given_reader_reads_the_pickles() -> None:
     assert decode_values(encode_values(SETS), len) == [len(pickle.dumps(one, 5)) for one in SETS]

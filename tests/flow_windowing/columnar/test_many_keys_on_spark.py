@@ -1,4 +1,4 @@
-"""So many keys that workers keep copies of their state, in several runs on Spark."""
+"""Windows of many keys on Spark, with local copies of state, over several runs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def sums_flow(home: Path) -> Dataflow:
     return flow
 
 
-def written(home: Path) -> list[tuple[Any, ...]]:
+def read_sums(home: Path) -> list[tuple[Any, ...]]:
     files = (pq.ParquetFile(one).read() for one in sorted((home / "out").rglob("*.parquet")))
     columns = ("key", "open_time", "n", "total")
     return sorted(
@@ -67,7 +67,7 @@ def written(home: Path) -> list[tuple[Any, ...]]:
 
 @pytest.fixture
 def copies(spark: SparkSession) -> Path:
-    """Where workers keep their copies."""
+    """Return the folder of the workers' local copies of state."""
     (found,) = spark.sparkContext.parallelize([""], 1).map(worker_folder).collect()
     assert found is not None
     return found
@@ -77,7 +77,7 @@ def files(folder: Path) -> set[Path]:
     return {path for path in folder.rglob("*") if path.is_file()}
 
 
-def test_windows_of_many_keys_are_the_same_from_copies_of_their_state(
+def test_windows_of_many_keys_agree_with_and_without_local_copies(
     spark: SparkSession, tmp_path: Path, copies: Path
 ) -> None:
     home = tmp_path / "copied"
@@ -99,5 +99,5 @@ def test_windows_of_many_keys_are_the_same_from_copies_of_their_state(
     for number in range(6):
         write_rows(whole / "in", number)
     run(sums_flow(whole), spark=spark, engine="batch")
-    assert len(written(home)) > 3 * KEYS
-    assert written(home) == written(whole)
+    assert len(read_sums(home)) > 3 * KEYS
+    assert read_sums(home) == read_sums(whole)

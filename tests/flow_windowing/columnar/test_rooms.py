@@ -1,4 +1,4 @@
-"""The rooms of windows over columns import one way, without a circle."""
+"""Import rules of the rooms of windowing over columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A step goes on with what it kept when it was set otherwise, over columns as key by key."""
+"""Windowing steps whose settings change between runs, over columns and key by key."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from flow_windowing import (
     SlidingWindower,
     TumblingWindower,
 )
-from tests.flow_windowing.columnar.test_columns import (
+from tests.support.columns import (
     START,
     Epoch,
     Row,
     Step,
     as_dicts,
     as_records,
-    heard,
     play,
+    results_by_key,
 )
 
 
@@ -65,11 +65,11 @@ def outcome(
     alone: bool,
     drain: bool = False,
 ) -> Any:
-    """What comes of it until the end of its input."""
+    """Run the changed step to the end of its input, and return the results by key."""
     second = gone_on(before, after, epochs, alone, drain)
     with key_by_key() if alone else nullcontext():
         second.end()
-    return heard(second)
+    return results_by_key(second)
 
 
 def step(forget_after: str | None) -> Step:

@@ -1,4 +1,4 @@
-"""Windows, window by window, against what the contract says of the whole timeline."""
+"""Windows of random timelines, compared with a model of the contract."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When windows emit, what is taken back, and which timestamp the metadata says."""
+"""Times at which windows emit, retractions, and timestamps in metadata."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def driver(windower: Any, emit: Any, clock: Any = PATIENT, ordered: bool = False
 
 
 def emitted(t: TestDriver) -> list[Any]:
-    """What was emitted since the last call: what opened when, in seconds, and what it held."""
+    """Take the windows emitted since the last call, as open time in seconds and result."""
     down = t.take("down")
     return [((one.open_time - EPOCH) // timedelta(seconds=1), value) for _, (one, value) in down]
 

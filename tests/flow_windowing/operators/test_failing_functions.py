@@ -1,4 +1,4 @@
-"""What a user is told when a function of theirs raises in a window: which one, and of which value.
+"""Errors of user functions that raise in a window: the function and the value are named.
 
 It is the same over many keys at once and key by key.
 """

@@ -1,4 +1,4 @@
-"""Joins in windows: what decides which value is first, what late values say, when rows leave."""
+"""Joins in windows: order of values, sides of late values, and times of emission."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def joining(windower: Any = TENS, clock: Any = None, sides: int = 2, **options: 
 
 
 def play(flow: Dataflow, *arrivals: tuple[int, Any]) -> Received:
-    """What comes of values that arrive one after the other, each with its side."""
+    """Send values one after the other, each to its side, and return what the join emits."""
     with TestDriver(flow) as t:
         for side, value in arrivals:
             t.send(f"s{side}", [("k", value)])

@@ -1,4 +1,4 @@
-"""A late value leaves once and names every window that it missed, key by key and over columns."""
+"""Late values: emitted once with all missed windows, key by key and over columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a window, and a late value, say of themselves."""
+"""Metadata of windows and of late values."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ emits = st.sampled_from(["close", "update"])
 
 
 def played(make: Any, sent: Items, sizes: list[int], shards: int = 1) -> Received:
-    """What comes of items cut into epochs of these sizes, with system time standing still."""
+    """Send items in epochs of these sizes at one system time, and return what each port emits."""
     with TestDriver(windowed_flow(make), now=ORIGIN, shards=shards) as t:
         for epoch in in_epochs(sent, sizes):
             t.send("in", epoch)
@@ -104,7 +104,7 @@ def merged_away(out: Received, key: str) -> set[int]:
 
 
 def heard(config: DriverBuilder, epochs: list[Epoch], rebuilt: bool = False) -> Heard:
-    """What comes of a key's timeline, the input ending after it."""
+    """Run a key's timeline to the end of its input, and return what the key has emitted."""
     one = OneKey(config, rebuilt)
     *before, last = moments(epochs)
     for epoch, moment in zip(epochs, before, strict=True):

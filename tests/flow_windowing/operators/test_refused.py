@@ -1,4 +1,4 @@
-"""Unfit arguments are refused when a flow is built, by parameter, value, rule and step."""
+"""Refused arguments of windowing steps, named by parameter, value, rule and step."""
 
 from __future__ import annotations
 

@@ -17,7 +17,9 @@ def test_a_value_at_the_watermark_is_on_time(timestamp_us: int, behind: bool) ->
 
 
 @pytest.mark.parametrize(("closed_at_us", "closed"), [(9, True), (10, True), (11, False)])
-def test_a_window_has_closed_at_the_watermark_of_its_close(closed_at_us: int, closed: bool) -> None:
+def test_a_window_closes_when_the_watermark_reaches_its_close(
+    closed_at_us: int, closed: bool
+) -> None:
     assert has_closed(closed_at_us, 10) is closed
     assert has_closed(np.array([closed_at_us]), np.array([10])).tolist() == [closed]
 

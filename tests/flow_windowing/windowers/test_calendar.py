@@ -1,4 +1,4 @@
-"""Calendar windows: where local days, weeks, months and years start and end."""
+"""Calendar windows: bounds of local days, weeks, months and years."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_values_that_jump_between_windows_each_enter_their_own() -> None:
     assert numbers == [1, 0, 0, 1, 0, 0]
 
 
-def test_what_the_clocks_show_again_of_the_old_day_belongs_to_the_new_one() -> None:
+def test_repeated_local_times_of_the_old_day_belong_to_the_new_one() -> None:
     # clocks show  ... the 6th  |  the 7th  |  the 6th, 23:01 on  |  the 7th ...
     # windows      ... the 6th  |  the 7th                                   ...
     #                        02:30Z      02:31Z                03:30Z
@@ -127,7 +127,7 @@ def test_what_the_clocks_show_again_of_the_old_day_belongs_to_the_new_one() -> N
     assert [id_at(windows, one) - number_of("2010-11-06") for one in instants] == [0, 1, 1]
 
 
-def test_no_value_falls_into_a_day_that_a_zone_leaves_out() -> None:
+def test_a_day_skipped_by_its_zone_has_no_values() -> None:
     windows = days_in("Pacific/Apia")
     assert id_at(windows, "2011-12-30T09:59:59.999999Z") == number_of("2011-12-29")
     assert id_at(windows, "2011-12-30T10:00:00Z") == number_of("2011-12-31")
@@ -223,7 +223,7 @@ def test_grace_keeps_a_window_open_for_longer() -> None:
     assert [window.window_id for window in missed] == [20_023]
 
 
-def test_a_snapshot_keeps_what_is_open() -> None:
+def test_a_snapshot_keeps_open_windows() -> None:
     windower = CalendarWindower("month", "Asia/Kathmandu")
     windows = windower.build(None)
     id_at(windows, "2024-02-29T12:00:00Z")
@@ -232,7 +232,7 @@ def test_a_snapshot_keeps_what_is_open() -> None:
 
 
 def old_fashioned_zones() -> list[tzinfo]:
-    """Those of packages that pandas brings and that are older than `datetime.fold`."""
+    """Return time zones of packages that are older than `datetime.fold`; pandas requires them."""
     pytz = pytest.importorskip("pytz")
     dateutil = pytest.importorskip("dateutil.tz")
     return [pytz.timezone("America/Havana"), dateutil.gettz("America/Havana")]
@@ -284,7 +284,7 @@ def scanned_start_us(tz: str, day: date) -> int:
 
 
 @pytest.mark.parametrize("tz", ZONES)
-def test_days_start_where_pandas_has_midnight_and_a_scan_by_minute_the_rest(tz: str) -> None:
+def test_days_start_at_the_midnight_of_pandas_or_of_a_scan_by_minute(tz: str) -> None:
     midnights = pd.date_range("1967-01-01", "2037-12-31", freq="D")
     # True: where midnight comes twice, take it as summer time, which is the first. Its
     # nonexistent="shift_forward" goes on to the next full hour, even if the clocks skip less.
@@ -337,7 +337,7 @@ def test_ids_never_decrease_with_time(windower: CalendarWindower, instants: list
 
 
 def first_date(windower: CalendarWindower, window_id: int) -> date:
-    """What `datetime.date` says of the first day of a window."""
+    """Return the first day of a window, computed with `datetime.date`."""
     units = window_id * windower.every
     if windower.unit == "day":
         return FIRST + timedelta(days=units)
@@ -443,7 +443,7 @@ def test_a_windower_compares_by_value_and_survives_a_copy(windower: CalendarWind
     assert windower != CalendarWindower("day", "Europe/London")
 
 
-def test_its_repr_can_be_typed() -> None:
+def test_the_repr_of_a_windower_is_valid_code() -> None:
     windower = CalendarWindower("week", "Asia/Tokyo", 2, grace="1h")
     assert repr(windower) == (
         "CalendarWindower(unit='week', tz='Asia/Tokyo', every=2, week_starts='monday', grace='1h')"
@@ -511,7 +511,7 @@ class NoZone(tzinfo):
         ({"grace": "soon"}, DurationError, "CalendarWindower: grace 'soon' is not a duration"),
     ],
 )
-def test_an_unfit_argument_is_refused_when_the_windower_is_made(
+def test_an_invalid_argument_is_refused_when_the_windower_is_made(
     arguments: dict[str, object], kind: type[Exception], message: str
 ) -> None:
     with pytest.raises(kind) as caught:

@@ -28,14 +28,14 @@ WINDOWERS: dict[str, Any] = {
 }
 
 
-def collected(
+def collect(
     windower: Any,
     times: list[datetime],
     clock: Any = None,
     ordered: bool = True,
     now: datetime = NOON,
 ) -> tuple[Received, TestDriver]:
-    """What comes of values that are times, each in an epoch of its own."""
+    """Send times as values, each in an epoch of its own; return what is emitted, and the driver."""
     clock = clock or EventClock(lambda value: value, "0s")
     flow = windowed_flow(lambda up: win.collect_window("w", up, clock, windower, list, ordered))
     with TestDriver(flow, now=now) as t:
@@ -45,7 +45,7 @@ def collected(
         return received(t), t
 
 
-def held(out: Received) -> list[list[datetime]]:
+def window_values(out: Received) -> list[list[datetime]]:
     return [values for _, values in out["down"].get("k", ())]
 
 
@@ -55,29 +55,29 @@ def held(out: Received) -> list[list[datetime]]:
     "time", [FIRST, LAST, datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)], ids=str
 )
 def test_any_time_has_its_window(windower: str, time: datetime, ordered: bool) -> None:
-    out, _ = collected(WINDOWERS[windower], [time], ordered=ordered)
+    out, _ = collect(WINDOWERS[windower], [time], ordered=ordered)
     windows = 2 if windower == "sliding" else 1
-    assert held(out) == [[time]] * windows
+    assert window_values(out) == [[time]] * windows
     assert not out["late"]
     assert all(one.open_time <= time <= one.close_time for one, _ in out["down"]["k"])
 
 
 @pytest.mark.parametrize("ordered", [True, False])
 @pytest.mark.parametrize("windower", WINDOWERS)
-def test_all_of_time_in_one_run(windower: str, ordered: bool) -> None:
+def test_one_run_covers_all_of_time(windower: str, ordered: bool) -> None:
     # FIRST                                1970                               LAST
-    out, _ = collected(WINDOWERS[windower], [FIRST, NOON, LAST], ordered=ordered)
+    out, _ = collect(WINDOWERS[windower], [FIRST, NOON, LAST], ordered=ordered)
     windows = 2 if windower == "sliding" else 1
-    assert held(out) == [[time] for time in (FIRST, NOON, LAST) for _ in range(windows)]
+    assert window_values(out) == [[time] for time in (FIRST, NOON, LAST) for _ in range(windows)]
 
 
 @pytest.mark.parametrize("wait", [FOREVER, "100000000d"], ids=["max", "text"])
 @pytest.mark.parametrize("windower", WINDOWERS)
-def test_an_endless_wait_takes_all_of_time_in_any_order(windower: str, wait: Any) -> None:
+def test_an_endless_wait_accepts_all_of_time_in_any_order(windower: str, wait: Any) -> None:
     clock = EventClock(lambda value: value, wait)
-    out, _ = collected(WINDOWERS[windower], [LAST, NOON, FIRST], clock)
+    out, _ = collect(WINDOWERS[windower], [LAST, NOON, FIRST], clock)
     windows = 2 if windower == "sliding" else 1
-    assert held(out) == [[time] for time in (FIRST, NOON, LAST) for _ in range(windows)]
+    assert window_values(out) == [[time] for time in (FIRST, NOON, LAST) for _ in range(windows)]
     assert not out["late"]
 
 
@@ -100,8 +100,8 @@ LATER = NOON + timedelta(seconds=10)
 )
 def test_a_window_that_no_watermark_closes_closes_at_the_end(windower: Any, ordered: bool) -> None:
     # NOON  LATER                                                    end
-    out, _ = collected(windower, [NOON, LATER], ordered=ordered)
-    assert held(out) == [[NOON, LATER]]
+    out, _ = collect(windower, [NOON, LATER], ordered=ordered)
+    assert window_values(out) == [[NOON, LATER]]
     assert len(out["closed"]["k"]) == 1
 
 
@@ -109,15 +109,15 @@ def test_a_window_that_no_watermark_closes_closes_at_the_end(windower: Any, orde
 @pytest.mark.parametrize("right", [True, False])
 def test_event_sliding_windows_may_be_as_long_as_time(ordered: bool, right: bool) -> None:
     windower = win.EventSlidingWindower(FOREVER, right, grace=FOREVER)
-    out, _ = collected(windower, [NOON, LATER], ordered=ordered)
+    out, _ = collect(windower, [NOON, LATER], ordered=ordered)
     # What begins just after NOON holds LATER, as the one that ends at the end of time.
-    assert held(out) == [[NOON], [NOON, LATER], *([[LATER]] if right else [])]
+    assert window_values(out) == [[NOON], [NOON, LATER], *([[LATER]] if right else [])]
 
 
-def test_a_key_that_is_never_forgotten_is_just_kept() -> None:
+def test_an_endless_forget_after_keeps_the_key() -> None:
     clock = EventClock(lambda value: value, "0s", forget_after=FOREVER)
-    out, driver = collected(win.TumblingWindower("1s"), [NOON, LATER], clock)
-    assert held(out) == [[NOON], [LATER]]
+    out, driver = collect(win.TumblingWindower("1s"), [NOON, LATER], clock)
+    assert window_values(out) == [[NOON], [LATER]]
     assert driver.stats.gauges["w", "keys"] == 1
 
 
@@ -130,7 +130,7 @@ def test_windows_before_align_to(windower: str) -> None:
     if windower == "tumbling right":
         options["closed"] = "right"
     before = NOON - timedelta(minutes=30)
-    out, _ = collected(cls(length="1h", align_to=NOON, **options), [before])
+    out, _ = collect(cls(length="1h", align_to=NOON, **options), [before])
     (metadata, _) = out["down"]["k"][0]
     assert (metadata.window_id, metadata.open_time) == (-1, NOON - timedelta(hours=1))
     assert metadata.close_time == NOON
@@ -139,36 +139,36 @@ def test_windows_before_align_to(windower: str) -> None:
 FUTURE = datetime(2400, 1, 1, tzinfo=UTC)
 
 
-def test_a_value_from_the_year_2400_is_refused_and_harms_nobody() -> None:
+def test_a_value_from_the_year_2400_is_refused_without_effect() -> None:
     # system time: NOON.  NOON  2400!  NOON+10s
     clock = EventClock(lambda value: value, "5s", max_ahead="1d")
-    out, driver = collected(win.TumblingWindower("1h"), [NOON, FUTURE, LATER], clock)
-    assert held(out) == [[NOON, LATER]]
+    out, driver = collect(win.TumblingWindower("1h"), [NOON, FUTURE, LATER], clock)
+    assert window_values(out) == [[NOON, LATER]]
     (late,) = out["late"]["k"]
     assert (late.value, late.reason, late.window) == (FUTURE, LateReason.TOO_FAR_AHEAD, None)
     assert (late.watermark, late.late_by) == (NOON - timedelta(seconds=5), timedelta(0))
     assert driver.stats.counts["w", "too_far_ahead"] == 1
 
 
-def test_without_a_limit_it_makes_all_that_follows_late() -> None:
+def test_a_value_from_the_year_2400_without_max_ahead_makes_later_values_late() -> None:
     clock = EventClock(lambda value: value, "5s")
-    out, _ = collected(win.TumblingWindower("1h"), [NOON, FUTURE, LATER], clock)
-    assert held(out) == [[NOON], [FUTURE]]
+    out, _ = collect(win.TumblingWindower("1h"), [NOON, FUTURE, LATER], clock)
+    assert window_values(out) == [[NOON], [FUTURE]]
     (late,) = out["late"]["k"]
     assert (late.value, late.watermark) == (LATER, FUTURE - timedelta(seconds=5))
     assert late.late_by == FUTURE - timedelta(seconds=5) - LATER
 
 
-def test_exactly_as_far_ahead_as_allowed_is_allowed() -> None:
+def test_a_value_exactly_max_ahead_is_accepted() -> None:
     clock = EventClock(lambda value: value, "0s", max_ahead="10s")
     microsecond = timedelta(microseconds=1)
-    out, _ = collected(win.CountWindower(1), [LATER, LATER + microsecond], clock)
-    assert held(out) == [[LATER]]
+    out, _ = collect(win.CountWindower(1), [LATER, LATER + microsecond], clock)
+    assert window_values(out) == [[LATER]]
     assert [late.value for late in out["late"]["k"]] == [LATER + microsecond]
 
 
-def test_the_first_value_of_a_key_refused_leaves_nothing_behind() -> None:
+def test_a_refused_first_value_leaves_no_state() -> None:
     clock = EventClock(lambda value: value, "0s", max_ahead="1d")
-    out, driver = collected(win.TumblingWindower("1h"), [FUTURE], clock)
+    out, driver = collect(win.TumblingWindower("1h"), [FUTURE], clock)
     assert [late.watermark for late in out["late"]["k"]] == [None]
     assert driver.stats.gauges["w", "keys"] == 0

@@ -1,4 +1,4 @@
-"""Sessions: what belongs together, what becomes one, and what is left behind."""
+"""Sessions: membership, merges, and the state that remains."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ def sessions(
         return received(t)
 
 
-def held(out: Received) -> list[Any]:
+def window_values(out: Received) -> list[Any]:
     return [values for _, values in out["down"]["k"]]
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-def test_values_exactly_a_gap_apart_are_together_or_not(ordered: bool) -> None:
+def test_values_exactly_a_gap_apart_share_a_session_if_inclusive(ordered: bool) -> None:
     # minutes: 0  10 15 . . . 50 60 . . 90      gap 30m
     #          |------|       |---------|       inclusive
     #          |------|       |--|      |       not
     minutes = [0, 10, 15, 50, 60, 90]
     together = sessions(minutes, "30m", True, ordered)
-    apart = sessions(minutes, "30m", False, ordered)
-    assert held(together) == [[0, 10, 15], [50, 60, 90]]
-    assert held(apart) == [[0, 10, 15], [50, 60], [90]]
-    bounds = [(one.open_time.minute, one.close_time.minute) for one, _ in apart["down"]["k"]]
+    separate = sessions(minutes, "30m", False, ordered)
+    assert window_values(together) == [[0, 10, 15], [50, 60, 90]]
+    assert window_values(separate) == [[0, 10, 15], [50, 60], [90]]
+    bounds = [(one.open_time.minute, one.close_time.minute) for one, _ in separate["down"]["k"]]
     assert bounds == [(0, 15), (50, 0), (30, 30)]
 
 
-def test_a_value_between_two_sessions_makes_them_one() -> None:
+def test_a_value_between_two_sessions_merges_them() -> None:
     # gap 5:  10 12 . . . 20        then 16
     #         |--|        |
     #         |-----------|
@@ -58,7 +58,7 @@ def test_a_value_between_two_sessions_makes_them_one() -> None:
     assert len(out["closed"]["k"]) == 1
 
 
-def test_merged_ids_are_all_that_ever_became_part() -> None:
+def test_merged_ids_name_all_absorbed_sessions() -> None:
     # gap 5:  0     8     16    24     four sessions; 20 joins the last two, 4 the first two, 12 all
     #         |     |     |-----|
     #         |-----|     |-----|
@@ -69,7 +69,7 @@ def test_merged_ids_are_all_that_ever_became_part() -> None:
     assert metadata.merged_ids == {minute * 60 * SECOND for minute in (8, 16, 24)}
 
 
-def test_the_id_is_of_the_value_that_opened_it_though_it_now_opens_earlier() -> None:
+def test_the_id_stays_that_of_the_first_value_if_the_open_time_moves_back() -> None:
     # gap 5:  12, then 10 before it; id stays 12's
     (metadata,) = sessions([12, 10], "5m", ordered=False)["closed"]["k"]
     assert metadata.window_id == 12 * 60 * SECOND
@@ -94,7 +94,7 @@ def test_a_session_closes_once_the_watermark_is_more_than_the_gap_past_it(
         assert len(one.heard.closed) == closed
 
 
-def test_grace_keeps_a_session_open_for_longer_but_reaches_no_further() -> None:
+def test_grace_keeps_a_session_open_without_a_larger_gap() -> None:
     # gap 5, grace 10:  10 . . . . 15 . . . . . 25 -> closes after that
     windower = SessionWindower("5s", grace="10s")
     one = OneKey(collecting(SECONDS, windower, ordered=False))
@@ -108,7 +108,7 @@ def test_grace_keeps_a_session_open_for_longer_but_reaches_no_further() -> None:
     assert [late.value for late in one.heard.late] == [13]
 
 
-def test_closed_sessions_of_system_time_leave_nothing() -> None:
+def test_closed_sessions_of_system_time_leave_no_state() -> None:
     flow = windowed_flow(
         lambda up: win.collect_window("w", up, SystemClock(), SessionWindower("10s"))
     )

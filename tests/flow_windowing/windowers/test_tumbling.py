@@ -1,4 +1,4 @@
-"""Tumbling windows: which window, when it closes, and what arguments are refused."""
+"""Tumbling windows: assignment, close and refused arguments."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_window_closes_when_the_watermark_reaches_its_close() -> None:
     assert windows.snapshot() is None
 
 
-def test_a_snapshot_keeps_what_is_open() -> None:
+def test_a_snapshot_keeps_open_windows() -> None:
     windower = TumblingWindower("1h")
     windows = windower.build(None)
     windows.open_for(5, -NEVER)
@@ -55,7 +55,7 @@ def test_a_snapshot_keeps_what_is_open() -> None:
     assert [closed.window_id for closed in again.close_for(NEVER)] == [0]
 
 
-def test_a_window_that_the_watermark_has_passed_does_not_open_again() -> None:
+def test_a_closed_window_does_not_open_again() -> None:
     windows = TumblingWindower("1h").build(None)
     opened = windows.open_for(5, HOUR)
     assert (opened.ids, [missed.window_id for missed in opened.missed]) == ([], [0])
@@ -96,7 +96,7 @@ def test_the_ends_of_the_calendar_have_windows(timestamp: int) -> None:
         ),
     ],
 )
-def test_an_unfit_argument_is_refused_when_the_windower_is_made(
+def test_an_invalid_argument_is_refused_when_the_windower_is_made(
     arguments: dict[str, object], kind: type[Exception], message: str
 ) -> None:
     with pytest.raises(kind) as caught:

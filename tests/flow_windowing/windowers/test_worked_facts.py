@@ -19,7 +19,7 @@ PATIENT = EventClock(lambda value: value[1], timedelta.max)
 
 
 def play(windower: Any, values: list[Any], clock: Any = PATIENT, **options: Any) -> Received:
-    """What comes of values ``(name, time)``, each in an epoch of its own."""
+    """Send values ``(name, time)``, each in an epoch of its own, and return what is emitted."""
     flow = windowed_flow(lambda up: win.collect_window("w", up, clock, windower, **options))
     with TestDriver(flow) as t:
         for value in values:
@@ -63,7 +63,7 @@ def test_with_grace_a_value_can_be_late_for_one_window_and_on_time_for_another()
     assert (late.window.open_time - EPOCH, late.late_by) == (95 * SECOND, 3 * SECOND)
 
 
-def test_a_value_in_a_gap_is_in_no_window_and_was_not_late() -> None:
+def test_a_value_in_a_gap_is_in_no_window() -> None:
     # |0    5|        |10   15|        7 waits until the watermark is there
     clock = EventClock(lambda value: value[1], "10s")
     values = [("a", 4), ("gap", 7), ("b", 5), ("c", 50)]
@@ -81,7 +81,7 @@ def test_a_value_in_a_gap_is_in_no_window_and_was_not_late() -> None:
     [win.TumblingWindower("1h", closed="right"), win.SlidingWindower("1h", "1h", closed="right")],
     ids=["tumbling", "sliding"],
 )
-def test_closed_right_a_window_holds_its_close_and_not_its_open(windower: Any) -> None:
+def test_a_window_closed_right_includes_its_close_only(windower: Any) -> None:
     # (14:00 ... 15:00] (15:00 + 1 us ... 16:00]
     three = datetime(2024, 1, 1, 15, tzinfo=UTC)
     values = [("close", three), ("after", three + timedelta(microseconds=1))]
@@ -91,7 +91,7 @@ def test_closed_right_a_window_holds_its_close_and_not_its_open(windower: Any) -
     assert not out["late"]
 
 
-def test_left_windows_hold_what_came_just_before_each_value() -> None:
+def test_left_windows_hold_the_values_just_before_each_value() -> None:
     # length 10, grace 15:   A@23  B@20  C@27
     #   10 |-----B| 20
     #      13 |---B--A| 23
@@ -116,7 +116,7 @@ RIGHT = [(8001, 13001, [2, 3]), (9201, 14201, [3])]
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-def test_right_windows_hold_what_came_just_after_each_value(ordered: bool) -> None:
+def test_right_windows_hold_the_values_just_after_each_value(ordered: bool) -> None:
     left = win.EventSlidingWindower("5s", resolution="1ms")
     both = win.EventSlidingWindower("5s", emit_right=True, resolution="1ms")
     assert windows(play(left, IN_MS, ordered=ordered), MILLISECOND) == LEFT
@@ -144,7 +144,7 @@ def test_both_bounds_of_an_event_sliding_window_belong_to_it_until_the_watermark
     assert windows(out) == [(0, 10, ["a"]), (10, 20, ["a", "b", "c"])]
 
 
-def counted(windower: Any, **options: Any) -> Received:
+def count_windows(windower: Any, **options: Any) -> Received:
     return play(windower, [(number, 100 - number) for number in range(1, 7)], **options)
 
 
@@ -153,19 +153,19 @@ def test_count_windows_overlap_and_the_last_stay_open() -> None:
     # |-----|
     #     |-----|
     #         |...
-    out = counted(win.CountWindower(4, step=2), ordered=False)
+    out = count_windows(win.CountWindower(4, step=2), ordered=False)
     assert windows(out) == [(96, 99, [1, 2, 3, 4]), (94, 97, [3, 4, 5, 6])]
     assert [one.window_id for one in out["closed"]["k"]] == [0, 1]
 
 
-def test_what_is_left_of_count_windows_at_the_end_when_asked_for() -> None:
-    out = counted(win.CountWindower(4, step=2, partial=True), ordered=False)
+def test_partial_count_windows_at_the_end() -> None:
+    out = count_windows(win.CountWindower(4, step=2, partial=True), ordered=False)
     assert [held for _, _, held in windows(out)] == [[1, 2, 3, 4], [3, 4, 5, 6], [5, 6]]
 
 
 def test_count_windows_with_gaps() -> None:
     # 1 2 | 3 | 4 5 | 6
-    out = counted(win.CountWindower(2, step=3), ordered=False)
+    out = count_windows(win.CountWindower(2, step=3), ordered=False)
     assert [held for _, _, held in windows(out)] == [[1, 2], [4, 5]]
     assert [(late.value[0], late.reason) for late in out["late"]["k"]] == [
         (3, LateReason.GAP),
@@ -175,7 +175,7 @@ def test_count_windows_with_gaps() -> None:
 
 def test_ordered_values_are_counted_in_order_of_time() -> None:
     # times run backwards, so that the last to arrive is the first to be counted
-    out = counted(win.CountWindower(3))
+    out = count_windows(win.CountWindower(3))
     assert [held for _, _, held in windows(out)] == [[6, 5, 4], [3, 2, 1]]
 
 

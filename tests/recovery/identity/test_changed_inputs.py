@@ -1,4 +1,4 @@
-"""Inputs that read something else when a run goes on: what is new is read, or the run refused."""
+"""Inputs that change between runs: new input is read, or the run is refused."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def write(path: Path, day: int, count: int) -> None:
 
 
 class Job:
-    """Counts values by day, and all values of a key, again and again on one checkpoint."""
+    """A flow that counts values by day and by key, for several runs on one checkpoint."""
 
     def __init__(self, spark: SparkSession, checkpoint: Path) -> None:
         self._spark = spark
@@ -53,7 +53,7 @@ class Job:
             "daily", keyed, win.EventClock("at", "1h"), win.TumblingWindower("1d"), n=win.Count()
         )
         op.output("days", counts.down, TestingSink(daily))
-        running = op.stateful_map("total", keyed, lambda seen, _: ((seen or 0) + 1,) * 2)
+        running = op.stateful_map("total", keyed, lambda count, _: ((count or 0) + 1,) * 2)
         op.output("totals", running, TestingSink(totals))
         recovery = RecoveryConfig(self._checkpoint, reset_steps=reset_steps)
         run(
@@ -90,7 +90,7 @@ def test_a_daily_job_over_another_directory_reads_it(
 
 
 @pytest.mark.spark
-def test_a_source_that_followed_and_has_an_end_now_reads_what_came_since(
+def test_a_following_source_with_a_new_end_reads_later_files(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     write(tmp_path / "data/0.jsonl", 0, 3)
@@ -122,7 +122,7 @@ def test_a_static_data_frame_of_another_folder_is_refused_until_its_input_is_res
 
 
 @pytest.mark.spark
-def test_a_data_frame_that_was_static_and_streams_now_cannot_go_on(
+def test_a_static_data_frame_that_streams_now_is_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     write(tmp_path / "a.json", 0, 2)
@@ -134,7 +134,7 @@ def test_a_data_frame_that_was_static_and_streams_now_cannot_go_on(
 
 
 class Shelf(PartitionedSource[Any]):
-    """One's own source, which says what its offsets belong to."""
+    """User-written source that identifies its offsets."""
 
     def __init__(self, name: Any, rows: Sequence[Any], on: str | None = None) -> None:
         self.name, self.rows, self.on = name, rows, on
@@ -165,7 +165,7 @@ class Shelf(PartitionedSource[Any]):
 
 
 @pytest.mark.spark
-def test_a_source_of_ones_own_says_what_its_offsets_belong_to(
+def test_a_user_written_source_identifies_its_offsets(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows = [{"k": "k", "at": DAYS[0] + n} for n in range(4)]
@@ -188,6 +188,6 @@ def test_an_identity_must_be_json(tmp_path: Path) -> None:
         fingerprint(compile_flow(flow))
 
 
-def test_places_of_files_are_known_from_the_root_and_without_credentials() -> None:
+def test_identities_of_files_are_absolute_and_without_credentials() -> None:
     source = JsonLinesSource(["s3://me:secret@bucket/b", "/data//a"])
     assert source.identity() == {"paths": ["/data/a", "s3://bucket/b"]}

@@ -1,4 +1,4 @@
-"""Flows that change between two runs, on Spark: what they read, and what is left of their state."""
+"""Flows that change between two runs on Spark: their input and their state."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def numbered(count: int | None, value: Any) -> tuple[Any, int]:
 
 
 class Case:
-    """Runs flows on one checkpoint, one after the other, and says what each has put out."""
+    """Runs of flows on one checkpoint, one after the other, and the output of each."""
 
     def __init__(self, spark: SparkSession, path: Path) -> None:
         self.spark = spark
@@ -48,7 +48,7 @@ class Case:
         return names
 
     def keys(self) -> dict[str, int]:
-        """How many keys each step keeps."""
+        """Return the number of keys of each step."""
         return {step.step: step.keys for step in status(self.path, spark=self.spark).steps}
 
 
@@ -70,7 +70,7 @@ def letters(**inputs: list[str]) -> tuple[Dataflow, list[Any]]:
 #  run    1      2      3      4
 #  one    a b |  a |    a |    b
 #  two           a b |         a
-def test_inputs_come_and_go_and_nothing_is_read_twice(spark: SparkSession, tmp_path: Path) -> None:
+def test_added_and_removed_inputs_read_nothing_twice(spark: SparkSession, tmp_path: Path) -> None:
     case = Case(spark, tmp_path / "checkpoint")
     one, two = "ab|a|a|b", "ab|a"
     received = []
@@ -92,7 +92,7 @@ def test_inputs_come_and_go_and_nothing_is_read_twice(spark: SparkSession, tmp_p
 #  run    1            2      3
 #  one    a b (fails)  a b a
 #  two    a b                 a b
-def test_an_input_may_go_that_an_epoch_in_hand_was_to_read(
+def test_an_input_of_an_interrupted_epoch_may_be_removed(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As one does that a run has failed of. When it comes back it goes on where it was."""
@@ -117,11 +117,11 @@ def test_an_input_may_go_that_an_epoch_in_hand_was_to_read(
     with pytest.raises(StepError, match="two is down"):
         run_with("ab|a", two="ab", mapper=failing)
     assert run_with("ab|a") == [("a", ("one", 1)), ("a", ("one", 2)), ("b", ("one", 1))]
-    said = [
+    messages = [
         record.getMessage() for record in caplog.records if "was removed or reset" in record.msg
     ]
-    assert len(said) == 1
-    assert "input 'two' was removed or reset: skipping its records" in said[0]
+    assert len(messages) == 1
+    assert "input 'two' was removed or reset: skipping its records" in messages[0]
     assert run_with("ab|a", two="ab") == [("a", ("two", 3)), ("b", ("two", 2))]
     assert verify(case.path, spark=spark) == []
 
@@ -130,7 +130,7 @@ def test_an_input_may_go_that_an_epoch_in_hand_was_to_read(
 
 
 def visits(hours: int, items: list[Any], totals: bool = True) -> tuple[Dataflow, dict[str, Any]]:
-    """Windows of so many hours, and, if asked for, a count by key that never ends."""
+    """Windows of `hours` hours, and optionally a count by key without an end."""
     flow = Dataflow("visits")
     received: dict[str, Any] = {"windows": [], "totals": []}
     stream = op.input("in", flow, TestingSource(items))
@@ -151,7 +151,7 @@ HOURS = [("a", 0), ("b", 0.5), ("a", 1), ("b", 1.5), EOF()]
 HOURS += [("a", 2), ("b", 2.5), ("a", 3), EOF(), ("a", 5)]
 
 
-def test_a_changed_step_is_reset_and_a_removed_one_dropped_and_their_old_state_is_gone(
+def test_old_state_of_reset_and_removed_steps_is_deleted(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     case = Case(spark, tmp_path / "checkpoint")
@@ -185,9 +185,7 @@ def test_a_changed_step_is_reset_and_a_removed_one_dropped_and_their_old_state_i
 #  before    [a   b )[a   b
 #  reset                        [a  b   a
 #  set back                  |  )[a  b)[a      )[a
-def test_setting_back_to_before_a_reset_brings_the_state_back(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_rewind_before_a_reset_restores_the_state(spark: SparkSession, tmp_path: Path) -> None:
     case = Case(spark, tmp_path / "checkpoint")
     flow, received = visits(1, HOURS)
     case.run(flow)
@@ -212,7 +210,7 @@ def test_setting_back_to_before_a_reset_brings_the_state_back(
 #  run       1     2                       3                    4
 #  one       a b   b a (from the start)    -                    b a (goes on)
 #  two       -     -                       c                    -
-def test_an_input_that_was_read_afresh_comes_back_where_it_was(
+def test_a_reset_input_comes_back_at_its_offset(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     case = Case(spark, tmp_path / "checkpoint")
@@ -233,5 +231,5 @@ def test_an_input_that_was_read_afresh_comes_back_where_it_was(
         [("c", ("two", 1))],
         [("c", ("one", 2)), ("d", ("one", 1))],
     ]
-    said = "step 'one' is back: it is read from where it was left"
-    assert [one.getMessage().endswith(said) for one in caplog.records].count(True) == 1
+    messages = "step 'one' is back: it is read from where it was left"
+    assert [one.getMessage().endswith(messages) for one in caplog.records].count(True) == 1

@@ -1,4 +1,4 @@
-"""What a change of a flow means for its checkpoint: harmless, empty, wrong, moved or removed."""
+"""Changes of a flow and its checkpoint: state that is kept, empty, wrong, moved or removed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Build = Callable[[Any], Any]
 
 
 def hourly(**changes: Any) -> Build:
-    """A windowing step, but for some changes."""
+    """Return a windowing step of hours, with changes."""
     arguments: dict[str, Any] = {
         "clock": EventClock("at", "5m"),
         "windower": TumblingWindower("1h"),
@@ -42,7 +42,7 @@ def totals(mapper: Any) -> Build:
 
 
 def flow_of(*builds: Build, source: str = "in") -> Dataflow:
-    """A flow of some keyed steps, each of which reads the input."""
+    """Return a flow of keyed steps that each read the input."""
     flow = Dataflow("f")
     stream = op.input(source, flow, TestingSource([]))
     for number, build in enumerate(builds):
@@ -77,7 +77,7 @@ def wrong(step_id: str, what: str) -> list[tuple[str, Effect, str]]:
         pytest.param(hourly(timestamp="last"), id="a timestamp"),
     ],
 )
-def test_what_does_no_harm_to_state_is_no_change(now: Build) -> None:
+def test_harmless_changes_are_no_change(now: Build) -> None:
     assert changes(flow_of(hourly()), flow_of(now)) == []
 
 
@@ -114,13 +114,13 @@ def test_what_does_no_harm_to_state_is_no_change(now: Build) -> None:
         ),
     ],
 )
-def test_what_state_depends_on_is_named(now: Build, what: str) -> None:
+def test_changes_that_affect_state_are_named(now: Build, what: str) -> None:
     found = changes(flow_of(hourly()), flow_of(now))
     assert [(step_id, effect) for step_id, effect, _ in found] == [("hourly", Effect.WRONG_STATE)]
     assert found[0][2].startswith(what)
 
 
-def test_code_is_not_looked_into() -> None:
+def test_code_is_not_compared() -> None:
     first, second = flow_of(totals(lambda a, b: (a, b))), flow_of(totals(lambda a, b: (b, a)))
     assert changes(first, second) == []
 
@@ -152,7 +152,7 @@ def test_stateless_steps_and_outputs_do_not_matter() -> None:
     assert changes(before, now) == []
 
 
-def test_another_level_moves_state_unless_it_is_bound_to_none() -> None:
+def test_another_level_moves_state_if_levels_are_recorded() -> None:
     before = flow_of(totals(lambda a, b: (a, b)))
     below = flow_of(
         lambda s: op.stateful_map(
@@ -173,7 +173,7 @@ def test_inputs_come_and_go() -> None:
 
 
 @pytest.mark.spark
-def test_streaming_data_frames_stay_as_they_are_and_in_their_order(spark: SparkSession) -> None:
+def test_streaming_data_frames_must_keep_their_number_and_order(spark: SparkSession) -> None:
     """Spark knows them by their places: it would give one the offset of another."""
 
     def reading(*names: str) -> Plan:
@@ -195,8 +195,8 @@ def test_streaming_data_frames_stay_as_they_are_and_in_their_order(spark: SparkS
     config.admit(older, reading("a", "b"))
 
 
-def admitted(config: RecoveryConfig, *flows: Dataflow) -> Any:
-    """Let flows go on one after the other; what the last is told."""
+def admit_all(config: RecoveryConfig, *flows: Dataflow) -> Any:
+    """Admit flows to one checkpoint, one after the other, and return the last admission."""
     kept = None
     for flow in flows:
         admission = config.admit(kept, compile_flow(flow))
@@ -204,10 +204,10 @@ def admitted(config: RecoveryConfig, *flows: Dataflow) -> Any:
     return admission
 
 
-def test_a_flow_that_does_not_fit_is_told_what_may_be_done() -> None:
+def test_a_flow_that_does_not_fit_is_refused_with_advice() -> None:
     config = RecoveryConfig("there")
     with pytest.raises(CheckpointError) as caught:
-        admitted(config, flow_of(hourly()), flow_of(hourly(windower=TumblingWindower("30m"))))
+        admit_all(config, flow_of(hourly()), flow_of(hourly(windower=TumblingWindower("30m"))))
     assert str(caught.value).splitlines() == [
         "checkpoint there does not fit the flow as it is now:",
         "  step 'hourly': windower.length was '1h' and is '30m'",
@@ -227,7 +227,7 @@ def test_a_step_that_is_reset_keeps_its_state_under_another_name() -> None:
     assert admission.said == ("step 'hourly' starts afresh, as reset_steps says",)
 
 
-def test_a_step_is_reset_once_however_often_it_is_asked_for() -> None:
+def test_a_step_is_reset_once_for_repeated_requests() -> None:
     config = RecoveryConfig("there", reset_steps=["hourly"])
     kept = RecoveryConfig("there").admit(None, compile_flow(flow_of(hourly()))).kept
     first = config.admit(kept, compile_flow(flow_of(hourly())))
@@ -238,16 +238,16 @@ def test_a_step_is_reset_once_however_often_it_is_asked_for() -> None:
     assert (third.names, third.dropped) == ({"hourly": '["hourly", 2]'}, ('["hourly", 1]',))
 
 
-def test_the_state_of_a_removed_step_is_dropped_only_when_told() -> None:
+def test_state_of_a_removed_step_is_dropped_only_on_request() -> None:
     before, now = flow_of(totals(max), hourly()), flow_of(totals(max))
     with pytest.raises(CheckpointError, match=r"on_removed='drop'"):
-        admitted(RecoveryConfig("there"), before, now)
-    admission = admitted(RecoveryConfig("there", on_removed="drop"), before, now)
+        admit_all(RecoveryConfig("there"), before, now)
+    admission = admit_all(RecoveryConfig("there", on_removed="drop"), before, now)
     assert admission.dropped == ("hourly",)
 
 
-def test_a_removed_step_that_comes_back_does_not_meet_its_old_state_or_lose_its_new() -> None:
-    """What is dropped goes in each epoch of a run, until one has gone well."""
+def test_a_removed_step_that_returns_starts_without_its_old_state() -> None:
+    """The state is dropped in each epoch of a run until an epoch has succeeded."""
     both, one = compile_flow(flow_of(totals(max), hourly())), compile_flow(flow_of(totals(max)))
     config = RecoveryConfig("there", on_removed="drop")
     kept = config.admit(None, both).kept
@@ -260,7 +260,7 @@ def test_a_removed_step_that_comes_back_does_not_meet_its_old_state_or_lose_its_
     assert again.names == {"hourly": '["hourly", 2]'}
 
 
-def test_an_input_that_is_gone_is_remembered_and_goes_on_when_it_is_back() -> None:
+def test_a_removed_input_resumes_when_it_returns() -> None:
     one, other = flow_of(hourly()), flow_of(hourly(), source="other")
     config, reset = RecoveryConfig("there"), RecoveryConfig("there", reset_steps=["in"])
     kept = reset.admit(config.admit(None, compile_flow(one)).kept, compile_flow(one)).kept
@@ -277,11 +277,11 @@ def test_an_input_that_is_gone_is_remembered_and_goes_on_when_it_is_back() -> No
 
 def test_what_cannot_be_reset_is_an_error() -> None:
     with pytest.raises(FlowBuildError, match=r"'nothing', which keeps nothing; .*: 'in', 'hourly'"):
-        admitted(RecoveryConfig("there", reset_steps=["nothing"]), flow_of(hourly()))
+        admit_all(RecoveryConfig("there", reset_steps=["nothing"]), flow_of(hourly()))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "said"),
+    ("arguments", "error", "message"),
     [
         ({"reset_steps": "hourly"}, FlowTypeError, "must be a list of step ids, got 'hourly'"),
         ({"reset_steps": [1]}, FlowTypeError, "must be a list of step ids"),
@@ -289,26 +289,24 @@ def test_what_cannot_be_reset_is_an_error() -> None:
         ({"keep_epochs": 0}, FlowBuildError, "keep_epochs must be a whole number of at least 1"),
     ],
 )
-def test_settings_that_are_not_fit_are_errors(
-    arguments: Any, error: type[Exception], said: str
-) -> None:
-    with pytest.raises(error, match=said):
+def test_invalid_settings_are_errors(arguments: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
         RecoveryConfig("there", **arguments)
 
 
-def test_a_time_zone_is_known_by_its_name_however_it_is_given() -> None:
+def test_a_time_zone_is_compared_by_name() -> None:
     by_name = win.CalendarWindower("day", "Europe/Paris")
     by_zone = win.CalendarWindower("day", ZoneInfo("Europe/Paris"))
     assert describe(by_name) == describe(by_zone)
     assert describe(by_name) != describe(win.CalendarWindower("day", ZoneInfo("Asia/Tokyo")))
 
 
-def test_a_user_made_windower_is_known_by_its_name() -> None:
+def test_a_user_written_windower_is_compared_by_name() -> None:
     class Odd(win.Windower[Any]):
         def build(self, state: Any) -> Any: ...
 
     assert describe(Odd()) == {
-        "type": "test_a_user_made_windower_is_known_by_its_name.<locals>.Odd"
+        "type": "test_a_user_written_windower_is_compared_by_name.<locals>.Odd"
     }
 
 
@@ -358,12 +356,12 @@ def passing(name: str, stream: Any) -> Any:
         (lambda a, c: (a, a), lambda a, c: (a, a), []),
     ],
 )
-def test_sides_that_are_others_are_refused(before: Sides, now: Sides, what: list[str]) -> None:
+def test_other_sides_are_refused(before: Sides, now: Sides, what: list[str]) -> None:
     found = changes(joined(before), joined(now))
     assert found == [(step, Effect.WRONG_STATE, one) for step in ("j", "w") for one in what]
 
 
-def test_sides_behind_keyed_steps_come_from_these() -> None:
+def test_sides_after_keyed_steps_are_traced_to_these_steps() -> None:
     def sides(first: str, second: str) -> Sides:
         def keyed(a: Any, c: Any) -> tuple[Any, Any]:
             total = win.count_window("n", c, EventClock("at", "5m"), TumblingWindower("1h"), str)
@@ -389,7 +387,7 @@ def test_the_modes_of_joins_are_compared() -> None:
     ]
 
 
-def test_what_an_older_version_did_not_keep_is_not_compared() -> None:
+def test_properties_unknown_to_an_older_version_are_not_compared() -> None:
     before, now = (fingerprint(compile_flow(joined())) for _ in range(2))
     del before["keyed"]["j"]["from"], before["keyed"]["j"]["config"]["insert_mode"]
     assert compare(before, now) == []

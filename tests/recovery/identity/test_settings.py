@@ -16,7 +16,7 @@ def test_keeps_the_path_as_text() -> None:
     assert RecoveryConfig(Path("state") / "departures").path == "state/departures"
 
 
-def test_compares_by_value_and_shows_itself_as_it_is_typed() -> None:
+def test_compares_by_value_and_has_a_valid_repr() -> None:
     config = RecoveryConfig(Path("state"))
     assert config == RecoveryConfig("state") != RecoveryConfig("other")
     assert hash(config) == hash(RecoveryConfig("state"))
@@ -38,6 +38,6 @@ def test_refuses_an_empty_path(path: str) -> None:
 @pytest.mark.parametrize(
     ("path", "shown"), [(None, "NoneType None"), (7, "int 7"), (b"state", "bytes b'state'")]
 )
-def test_refuses_what_is_no_text(path: object, shown: str) -> None:
+def test_refuses_a_path_that_is_no_text(path: object, shown: str) -> None:
     with pytest.raises(FlowTypeError, match=f"needs a directory's path, got {shown}"):
         RecoveryConfig(path)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Whether what is kept in state can be read, and agrees with itself."""
+"""Check of the contents of state: each piece can be read, and the pieces agree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from recovery.tools.verifying import _contents
 
 
 class Contents:
-    """State that holds what a test says, in one shard of the step ``total``."""
+    """State with content that a test gives, in one shard of the step ``total``."""
 
     checkpoint = SimpleNamespace(step_of=lambda name: name)
 
@@ -50,7 +50,7 @@ def test_a_segment_and_its_snapshots_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "said"),
+    ("state", "message"),
     [
         (Contents(segment(pickle.dumps(7))[:-9]), "segment 0 of shard 2 cannot be read"),
         (Contents(b"\x01" + pickle.dumps([1])), "segment 0 of shard 2 cannot be read"),
@@ -60,8 +60,8 @@ def test_a_segment_and_its_snapshots_are_read() -> None:
         (Contents(b"\x09", number=-1, keys=0), "is in format 9, this version reads format 1"),
     ],
 )
-def test_what_is_kept_and_cannot_be_read(state: Contents, said: str) -> None:
+def test_unreadable_or_inconsistent_state_is_reported(state: Contents, message: str) -> None:
     problem = state.problems()[0]
     assert problem.problem.startswith("the state of step 'total'")
-    assert said in problem.problem
+    assert message in problem.problem
     assert problem.way_out == "start the step afresh: RecoveryConfig(..., reset_steps=['total'])"

@@ -1,4 +1,4 @@
-"""What Spark's logs say of an epoch."""
+"""Reading of Spark's logs of an epoch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_an_epochs_log_may_have_offsets_of_sparks_own_sources() -> None:
 @pytest.mark.parametrize(
     "text", ["", "v2", f"{HEAD}", f"{HEAD[:60]}", f"{HEAD}\nticker:{OWN[:30]}", f"{HEAD}\n[]"]
 )
-def test_an_epochs_log_that_is_not_whole_is_an_error(text: str) -> None:
+def test_an_incomplete_log_of_an_epoch_is_an_error(text: str) -> None:
     with pytest.raises((ValueError, KeyError)):
         EpochLog.parse(text)
 

@@ -1,4 +1,4 @@
-"""Reading pickles without running what they name."""
+"""Reading of pickles without running the code that they name."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Listed(list[int]):
 
 
 class Touches:
-    """Makes a file when it is unpickled as pickles are."""
+    """Object whose ordinary unpickling makes a file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -102,7 +102,7 @@ def test_plain_values_are_rebuilt(value: Any) -> None:
     assert (found, type(found)) == (value, type(value))
 
 
-def test_what_windowing_keeps_is_rebuilt() -> None:
+def test_state_of_windowing_is_rebuilt() -> None:
     state = DriverState((1, 2), None, None, 1, 0, {3: ([4],)}, (), {}, {})
     window = WindowMetadata.of_us(1, 2, 3, frozenset({4}))
     values = [state, window, LateReason.GAP, Retracted(5)]
@@ -138,20 +138,18 @@ HERE = __name__
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_another_object_is_shown_by_its_class_and_what_it_was_made_from(
-    value: Any, shown: Any
-) -> None:
+def test_other_objects_are_shown_by_class_and_arguments(value: Any, shown: Any) -> None:
     assert plain(reread(value)) == shown
 
 
-def test_objects_that_are_not_rebuilt_do_not_keep_what_is_around_them_from_being() -> None:
+def test_values_around_objects_that_are_not_rebuilt_are_rebuilt() -> None:
     by_colour = {Colour.RED: Basket("me", []), "plain": deque([Basket("you", [])])}
     found = reread(by_colour)
     assert [repr(key) for key in found] == [f"{HERE}.Colour('red')", "'plain'"]
     assert repr(found["plain"][0]) == f"{HERE}.Basket(owner='you', sizes=[])"
 
 
-def test_a_time_of_a_zone_that_is_not_rebuilt_is_a_stand_in() -> None:
+def test_a_time_in_a_zone_that_is_not_rebuilt_is_a_stand_in() -> None:
     found = reread(pendulum.datetime(2024, 3, 31, tz="Europe/Paris"))
     assert repr(found).startswith("pendulum.datetime.DateTime(2024, 3, 31, 0, 0, 0, 0, ")
     found = reread(datetime(2024, 3, 31, tzinfo=pendulum.FixedTimezone(3600)))
@@ -171,7 +169,7 @@ def test_of_this_project_only_classes_that_hold_data_are_rebuilt() -> None:
 
 
 @pytest.mark.parametrize("keep", [0, 1, 5, 20, -1])
-def test_bytes_that_are_cut_off_are_an_error(keep: int) -> None:
+def test_truncated_bytes_are_an_error(keep: int) -> None:
     content = pickle.dumps({"a": [1, 2, 3], "b": Basket("me", [])}, 5)
     with pytest.raises(pickle.UnpicklingError):
         load_inert(content[:keep])
@@ -194,7 +192,7 @@ IN_ATTRIBUTES, IN_SLOTS = b"}(V__doc__\nI1\nub.", b"N}(V__doc__\nI1\nu\x86b."
 
 @pytest.mark.parametrize("state", [IN_ATTRIBUTES, IN_SLOTS])
 @pytest.mark.parametrize(("module", "name"), SHARED)
-def test_no_attribute_of_what_others_use_is_set(module: str, name: str, state: bytes) -> None:
+def test_attributes_of_shared_objects_are_not_set(module: str, name: str, state: bytes) -> None:
     content = f"c{module}\n{name}\n".encode() + state
     shared = getattr(importlib.import_module(module), name)
     before = shared.__doc__

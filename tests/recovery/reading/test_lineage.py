@@ -1,4 +1,4 @@
-"""Which files a version of the state is made of."""
+"""Lineage of a version of the state: the snapshot and changelogs that it is made of."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Files:
 
 
 class Kept(KeptCheckpoint):
-    """A checkpoint whose logs are as they should be."""
+    """A checkpoint with valid logs."""
 
     def log(self, epoch: int) -> EpochLog:
         return EpochLog(cast("Any", None), (), "zstd")
@@ -89,9 +89,7 @@ def kept(files: Files) -> Kept:
         (8, ["9_i.changelog", "8_h.zip", "SSTs/eight.sst"]),
     ],
 )
-def test_a_version_is_the_last_snapshot_and_what_changed_since(
-    epoch: int, needed: list[str]
-) -> None:
+def test_a_version_is_the_last_snapshot_and_later_changelogs(epoch: int, needed: list[str]) -> None:
     files = Files()
     assert StateFiles(kept(files)).problems(epoch) == []
     assert files.read[1:] == needed  # after what says how the state is kept
@@ -118,7 +116,7 @@ def test_a_missing_file_breaks_the_versions_that_need_it(missing: str, broken: s
     assert named <= {missing.removeprefix(f"{FOLDER}/"), "5_e.changelog"}
 
 
-def test_changelogs_back_to_the_first_version_do_not_do_without_its_snapshot(
+def test_changelogs_back_to_the_first_version_need_its_snapshot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Spark would load them, and take one variable for another."""
@@ -127,7 +125,7 @@ def test_changelogs_back_to_the_first_version_do_not_do_without_its_snapshot(
     assert (problem.file, problem.problem) == (f"{FOLDER}/1_a.zip", "is missing")
 
 
-def test_says_which_earlier_epoch_is_whole() -> None:
+def test_names_the_last_complete_epoch() -> None:
     checkpoint = kept(Files("7_g.changelog"))
     assert newest_whole(checkpoint, 6) == 5
     assert newest_whole(kept(Files("5_e.zip")), 6) is None

@@ -1,4 +1,4 @@
-"""The logs of epochs: which are kept, and in which order they are removed."""
+"""Logs of epochs: their retention, and the order of their removal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from recovery.tools.rewinding import _logs
 
 
 class Logs:
-    """The logs of a checkpoint as names alone."""
+    """Names of the logs of a checkpoint."""
 
     root = "here"
 
@@ -38,16 +38,16 @@ class Logs:
 
 
 @pytest.mark.parametrize("commits", [range(6), range(5)])
-def test_wherever_it_is_cut_off_a_run_could_go_on(commits: Sequence[int]) -> None:
+def test_an_interrupted_removal_leaves_valid_logs(commits: Sequence[int]) -> None:
     """At any time the last epoch is one that was committed, or one to be done again."""
     logs = Logs(range(6), commits)
     for name in list(_logs(logs.checkpoint(), [3, 4, 5])):
         logs.remove(name)
-        left = logs.checkpoint()
-        last = left.committed[-1]
-        assert left.committed == list(range(last + 1))
-        assert left.begun in (None, last + 1)
-        assert left.logged == list(range(last + (1 if left.begun is None else 2)))
+        remaining = logs.checkpoint()
+        last = remaining.committed[-1]
+        assert remaining.committed == list(range(last + 1))
+        assert remaining.begun in (None, last + 1)
+        assert remaining.logged == list(range(last + (1 if remaining.begun is None else 2)))
     assert (logs.checkpoint().committed, logs.checkpoint().begun) == ([0, 1, 2], None)
 
 

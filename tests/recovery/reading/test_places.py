@@ -1,4 +1,4 @@
-"""Which paths in a checkpoint's files are its own, and what becomes of them in another place."""
+"""Paths in a checkpoint's files, and their translation when the checkpoint is moved."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def here() -> Here:
         ("/old/seed-1", "/new/seed-1", "/old"),
     ],
 )
-def test_a_path_of_another_place_is_known_by_the_like_of_it_here(
+def test_a_path_of_the_old_place_is_translated_if_its_counterpart_exists(
     path: str, moved: str, place: str, here: Here
 ) -> None:
     assert here.path(path) == moved
@@ -54,12 +54,12 @@ def test_a_path_of_another_place_is_known_by_the_like_of_it_here(
         "anything",
     ],
 )
-def test_other_paths_are_as_they_were(path: str, here: Here) -> None:
+def test_other_paths_are_not_translated(path: str, here: Here) -> None:
     assert here.path(path) == path
     assert here.others == []
 
 
-def test_an_epochs_log_changes_in_what_the_flow_itself_wrote_alone(here: Here) -> None:
+def test_in_the_log_of_an_epoch_only_entries_of_the_flow_are_translated(here: Here) -> None:
     alike = ["", f"/old/{PART}", 7]
     own: dict[str, Any] = {
         "v": 1,
@@ -82,7 +82,7 @@ def test_an_epochs_log_changes_in_what_the_flow_itself_wrote_alone(here: Here) -
     assert moved["at"] == own["at"]
 
 
-def test_what_the_checkpoint_says_of_itself_changes_in_its_offsets_alone(here: Here) -> None:
+def test_in_the_metadata_of_a_checkpoint_only_offsets_are_translated(here: Here) -> None:
     files = ["a frame", [{"file": ["", f"/old/{PART}", 7]}], 0, 0]
     content = {"flow_id": "/old/seed-1", "start": None, "begun": {"v": 1, "read": [files]}}
     moved = json.loads(_identity(json.dumps(content), here))
@@ -90,7 +90,7 @@ def test_what_the_checkpoint_says_of_itself_changes_in_its_offsets_alone(here: H
     assert moved["begun"]["read"][0][1][0]["file"] == ["", f"/new/{PART}", 7]
 
 
-def test_all_that_describes_the_state_is_kept(here: Here) -> None:
+def test_descriptions_of_the_state_are_kept(here: Here) -> None:
     store = {"storeName": "default", "stateSchemaFilePaths": [f"file:/old/{SCHEMA}"]}
     text = 'v2\n{"operatorInfo":{"name":"ü"},"stateStoreInfo":[' + json.dumps(store) + "]}"
     version, content = _metadata(text, here).split("\n")

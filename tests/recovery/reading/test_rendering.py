@@ -52,7 +52,7 @@ def test_an_instant_that_no_datetime_holds_has_no_text() -> None:
     assert (time_text(NEVER), time_text(-NEVER)) == (None, None)
 
 
-def test_json_is_indented_so_that_each_thing_is_on_a_line() -> None:
+def test_json_is_indented_with_a_line_for_each_entry() -> None:
     value = {
         "due": None,
         "state": {"windows": [{"id": 1, "value": {"n": 2}}, {"id": 2, "value": []}], "text": ""},

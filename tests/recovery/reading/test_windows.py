@@ -1,4 +1,4 @@
-"""What a windowing step keeps of a key, as it is shown."""
+"""Rendering of a key's state in a windowing step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def driver_state(**changes: Any) -> DriverState:
     return DriverState(None, None, None, 0, 0, {}, (), {}, {})._replace(**changes)
 
 
-def test_time_that_passed_since_a_value_moves_the_watermark_if_it_makes_something_due() -> None:
+def test_time_since_a_value_advances_the_watermark_if_it_makes_a_timer_due() -> None:
     """Base 100, set at running time 40; the epoch is at 70, of which the flow was down for 10."""
     step = WindowingStep({"clock": {"type": "EventClock"}}, Moment(70, 10))
     open_window = {"clock": (100, 40), "windows": {1: ()}}
@@ -35,7 +35,7 @@ def test_other_clocks() -> None:
     assert own.view(driver_state(clock=(100, 40)), NEVER)["clock"] == [100, 40]
 
 
-def test_values_that_wait_in_blocks_are_read() -> None:
+def test_buffered_values_in_blocks_are_read() -> None:
     queue = WaitQueue()
     for number in range(400):
         queue.push(Waiting(1_000 - number, number, {"n": number}))
@@ -66,18 +66,18 @@ def test_values_that_wait_in_blocks_are_read() -> None:
         (None, "None"),
     ],
 )
-def test_a_windower_is_made_from_what_a_checkpoint_says_of_it(config: Any, shown: str) -> None:
+def test_a_windower_is_made_from_its_description_in_a_checkpoint(config: Any, shown: str) -> None:
     assert repr(windower_of(config)).startswith(shown)
 
 
-def test_windows_of_a_windower_that_is_not_known_have_no_bounds() -> None:
+def test_windows_of_an_unknown_windower_have_no_bounds() -> None:
     step = WindowingStep({"windower": {"type": "TheirWindower"}}, Moment(0))
     (only,) = step.windows(driver_state(windows={7: (1,)}))
     assert only == (7, None, (1,))
     assert step.view(driver_state(windows={7: (1,)}), NEVER)["windows"] == [{"id": 7, "value": [1]}]
 
 
-def test_what_a_window_has_emitted_is_shown_also_where_that_is_what_it_has_come_to() -> None:
+def test_the_emitted_result_of_a_window_is_shown_also_if_it_is_current() -> None:
     config = {"type": "FoldingBuilder", "aggregator": {"type": "Count"}}
     step = WindowingStep({"builder": config}, Moment(0))
     window = WindowMetadata.of_us(7, 7, 7)

@@ -1,4 +1,4 @@
-"""A step's state as a Parquet file."""
+"""Export of a step's state to a Parquet file."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_key_without_an_open_window_has_a_row_too(
     assert row["snapshot"]
 
 
-def test_when_a_key_is_due(checkpoint: Path, spark: SparkSession, tmp_path: Path) -> None:
+def test_due_times_of_keys(checkpoint: Path, spark: SparkSession, tmp_path: Path) -> None:
     file = tmp_path / "sessions.parquet"
     export(checkpoint, "sessions", file, spark=spark)
     assert rows_by_key(file)["a"]["due"] == NOW + timedelta(minutes=10)

@@ -1,4 +1,4 @@
-"""A step's state, key by key."""
+"""Inspection of a step's state, key by key."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def waits(clock_time: str, n: int) -> Any:
     return {"timestamp": at, "value": {"at": at, "n": n}}
 
 
-def test_shows_watermark_open_windows_and_what_waits(checkpoint: Path, spark: SparkSession) -> None:
+def test_shows_watermark_open_windows_and_buffered_values(
+    checkpoint: Path, spark: SparkSession
+) -> None:
     found = inspect(checkpoint, "hourly", spark=spark)
     assert (found.step, found.epoch, found.total) == ("hourly", 3, 2)
     assert found.now == "2023-12-14T10:00:00Z"
@@ -72,7 +74,7 @@ def test_shows_the_watermark_of_a_whole_stream(checkpoint: Path, spark: SparkSes
     assert b["waiting"] == []
 
 
-def test_shows_what_holds_a_key(tmp_path: Path, spark: SparkSession) -> None:
+def test_shows_the_holds_of_a_key(tmp_path: Path, spark: SparkSession) -> None:
     """Views are read up to minute 1, of clicks all; the window of minute 0 waits for the views."""
     flow, stop = Dataflow("shop"), StopFlag()
     views = op.input("views", flow, TestingSource([("k", 60 * n) for n in range(9)], 2))
@@ -96,7 +98,7 @@ def test_shows_what_holds_a_key(tmp_path: Path, spark: SparkSession) -> None:
     assert only.due == "held until partitions behind reach 1970-01-01T00:02:00Z"
 
 
-def test_shows_the_state_of_other_steps_as_it_is(checkpoint: Path, spark: SparkSession) -> None:
+def test_shows_the_state_of_other_steps_unchanged(checkpoint: Path, spark: SparkSession) -> None:
     found = inspect(checkpoint, "counts", spark=spark)
     assert (state_of(found, "a"), state_of(found, "b")) == (3, 3)
     found = inspect(checkpoint, "baskets", key="b", spark=spark)
@@ -112,7 +114,7 @@ def test_shows_no_more_keys_than_asked_for(checkpoint: Path, spark: SparkSession
     assert "2 keys, of which 1 are shown" in str(found)
 
 
-def test_is_text_for_people_and_json_for_programs(checkpoint: Path, spark: SparkSession) -> None:
+def test_is_printed_as_text_or_json(checkpoint: Path, spark: SparkSession) -> None:
     found = inspect(checkpoint, "hourly", key="a", spark=spark)
     text = str(found)
     assert text.startswith("step hourly after epoch 3, at 2023-12-14T10:00:00Z: 2 keys")
@@ -121,7 +123,7 @@ def test_is_text_for_people_and_json_for_programs(checkpoint: Path, spark: Spark
     assert json.loads(json.dumps(found.to_json()))["keys"][0]["state"]["windows"][0]["id"] == HOUR
 
 
-def test_what_is_not_there_is_an_error_that_says_what_is(
+def test_an_unknown_step_or_epoch_is_an_error_that_lists_the_known(
     checkpoint: Path, spark: SparkSession
 ) -> None:
     steps = "'hourly', 'sessions', 'whole', 'baskets', 'counts', 'named'"

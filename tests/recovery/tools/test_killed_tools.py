@@ -1,4 +1,4 @@
-"""Tools that are killed at every step: asked for again they do the rest; no run starts before."""
+"""Tools killed at every step, and their completion before the next run."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ BESIDE = ("rewound-", "relocated-", LOCKS)
 
 
 class Killed(BaseException):
-    """What stands for the end of the process."""
+    """Exception that stands for the end of the process."""
 
 
 class Killer:
-    """Ends the process before or after the n-th change of a file; those of locks do not count.
+    """Kill before or after the n-th change of a file; changes of locks do not count.
 
     Args:
         monkeypatch: what changes the methods.
@@ -43,20 +43,20 @@ class Killer:
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, at: int, after: bool) -> None:
-        self.left, self.after, self.fell = at, after, False
+        self.steps_left, self.after, self.struck = at, after, False
         for owner, name in CHANGING:
             monkeypatch.setattr(owner, name, self._fatal(getattr(owner, name)))
 
     def _fatal(self, method: Callable[..., Any]) -> Callable[..., Any]:
         def changed(files: Any, name: str, *arguments: Any) -> Any:
-            if name.startswith(LOCKS) or self.fell:
+            if name.startswith(LOCKS) or self.struck:
                 return method(files, name, *arguments)
-            self.left -= 1
-            self.fell = self.left == 0
-            if self.fell and not self.after:
+            self.steps_left -= 1
+            self.struck = self.steps_left == 0
+            if self.struck and not self.after:
                 raise Killed
             found = method(files, name, *arguments)
-            if self.fell:
+            if self.struck:
                 raise Killed
             return found
 
@@ -64,7 +64,7 @@ class Killer:
 
 
 def kills(tool: Callable[[], Any], afresh: Callable[[], None]) -> Iterator[tuple[int, bool]]:
-    """Run a tool on a fresh copy until it has been killed at every step; says at which it was."""
+    """Run a tool on fresh copies, killed at every step once, and yield each step."""
     for after in (False, True):
         for at in range(1, 100):
             afresh()
@@ -72,13 +72,13 @@ def kills(tool: Callable[[], Any], afresh: Callable[[], None]) -> Iterator[tuple
                 killer = Killer(monkeypatch, at, after)
                 with contextlib.suppress(Killed):
                     tool()
-            if not killer.fell:
+            if not killer.struck:
                 break
             yield at, after
 
 
 def content(directory: Path) -> dict[str, bytes]:
-    """What a checkpoint holds, without backups, locks and checksums."""
+    """Return the files of a checkpoint by path, without backups, locks and checksums."""
     found = {path.relative_to(directory): path for path in directory.rglob("*") if path.is_file()}
     return {
         str(name): path.read_bytes()
@@ -88,7 +88,7 @@ def content(directory: Path) -> dict[str, bytes]:
     }
 
 
-def test_a_rewind_that_was_killed_is_finished_before_anything_else(
+def test_a_killed_rewind_is_completed_first(
     checkpoint: Path, copied: Path, spark: SparkSession
 ) -> None:
     def afresh() -> None:
@@ -98,9 +98,9 @@ def test_a_rewind_that_was_killed_is_finished_before_anything_else(
     rewind(copied, 1, yes=True, spark=spark)
     whole = content(copied)
     assert status(copied, spark=spark).epochs == (0, 1)
-    seen = 0
+    kill_count = 0
     for at, after in kills(lambda: rewind(copied, 1, yes=True, spark=spark), afresh):
-        seen += 1
+        kill_count += 1
         cut_off = (copied / "change.json").exists()
         if cut_off and at % 3 == 0:
             with pytest.raises(CheckpointError, match=r"recovery rewind .* --epoch 1 --yes"):
@@ -110,11 +110,11 @@ def test_a_rewind_that_was_killed_is_finished_before_anything_else(
             assert "tool was cut off" in str(verify(copied, spark=spark)[0])
         rewind(copied, 1, yes=True, spark=spark)
         assert content(copied) == whole, (at, after)
-    assert seen > 10
+    assert kill_count > 10
 
 
 @pytest.mark.parametrize("tool", [rescale, relocate])
-def test_other_tools_wait_for_a_rewind_that_was_killed(
+def test_other_tools_are_refused_after_a_killed_rewind(
     tool: Callable[..., Any], copied: Path, spark: SparkSession
 ) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:

@@ -1,4 +1,4 @@
-"""A checkpoint in another place: refused, told where it is, and gone on from."""
+"""Relocation of a checkpoint that has been moved."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ pytestmark = pytest.mark.spark
 METADATA = "spark/state/0/_metadata/v2/0"
 
 
-def counted(count: int | None, value: Any) -> tuple[int, int]:
+def count_value(count: int | None, value: Any) -> tuple[int, int]:
     return (count or 0) + 1, (count or 0) + 1
 
 
 class Case:
-    """Counts the rows of a static frame, and what comes after them, by key; or just reads them."""
+    """A flow that reads or counts by key the rows of a static frame and later items."""
 
     def __init__(self, spark: SparkSession, items: list[Any], keyed: bool = True) -> None:
         self.spark = spark
@@ -40,11 +40,11 @@ class Case:
         later = op.input("later", self.flow, TestingSource(items, batch_size=1))
         stream = op.merge("both", frame, later)
         if keyed:
-            stream = op.stateful_map("count", op.key_on("key", stream, "id"), counted)
+            stream = op.stateful_map("count", op.key_on("key", stream, "id"), count_value)
         op.output("out", stream, TestingSink(self.received))
 
     def run(self, path: Path) -> list[Any]:
-        """What comes out of a run."""
+        """Run the flow on a checkpoint, and return the received items, sorted."""
         self.received.clear()
         options: dict[str, Any] = {"drain": False, "shards": 2, "partitions": 1, "system_time": 0}
         run(self.flow, spark=self.spark, recovery=RecoveryConfig(path), **options)
@@ -54,7 +54,7 @@ class Case:
 A = {"id": "a", "n": 1}
 
 
-def moved(path: Path) -> Path:
+def move_checkpoint(path: Path) -> Path:
     """Move a checkpoint, so that nothing is left where it was."""
     return Path(shutil.move(path, path.with_name("moved")))
 
@@ -69,21 +69,21 @@ def contents(directory: Path) -> dict[str, str]:
 
 #  run      1         2              moved, relocated, 3
 #  reads    a b a     a ABORT        a
-def test_a_checkpoint_that_was_moved_is_refused_until_it_is_told_where_it_is(
+def test_a_moved_checkpoint_is_refused_until_it_is_relocated(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     made = tmp_path / "made"
     case = Case(spark, [A, EOF(), A, ABORT(), A])
     assert case.run(made) == [("a", 1), ("a", 2), ("b", 1)]
     assert case.run(made) == [("a", 3)]
-    path = moved(made)
+    path = move_checkpoint(made)
 
     with pytest.raises(CheckpointError) as caught:
         case.run(path)
-    said = str(caught.value)
-    assert f"{METADATA} names file:{made}/spark/state/0/_stateSchema/" in said
-    assert f"not there: the checkpoint was moved: python -m recovery relocate {path}" in said
-    assert f"names {made}/inputs/a%20frame/part-00000" in said
+    message = str(caught.value)
+    assert f"{METADATA} names file:{made}/spark/state/0/_stateSchema/" in message
+    assert f"not there: the checkpoint was moved: python -m recovery relocate {path}" in message
+    assert f"names {made}/inputs/a%20frame/part-00000" in message
     assert {one.way_out for one in verify(path, spark=spark)} == {
         f"python -m recovery relocate {path}"
     }
@@ -104,7 +104,7 @@ def test_a_checkpoint_that_was_moved_is_refused_until_it_is_told_where_it_is(
     assert status(path, spark=spark).steps[0].keys == 2
 
 
-def test_what_is_written_anew_is_kept_as_it_was(
+def test_files_that_change_are_backed_up(
     spark: SparkSession, checkpoint: Path, copied: Path
 ) -> None:
     before = contents(copied)
@@ -128,20 +128,20 @@ def test_what_is_written_anew_is_kept_as_it_was(
     assert str(again) == f"all files of {copied} say that it is there already: nothing to do"
 
 
-def test_an_epoch_that_was_to_read_a_frame_reads_it_in_the_new_place(
+def test_an_interrupted_epoch_reads_its_data_frame_in_the_new_place(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     made = tmp_path / "made"
     case = Case(spark, [ABORT()], keyed=False)
     case.run(made)
-    path = moved(made)
+    path = move_checkpoint(made)
     with pytest.raises(CheckpointError, match="python -m recovery relocate"):
         case.run(path)
     relocate(path, yes=True, spark=spark)
     assert [row["id"] for row in case.run(path)] == ["a", "b"]
 
 
-def test_a_generation_that_was_begun_finds_its_seed_in_the_new_place(
+def test_a_new_generation_finds_its_seed_in_the_new_place(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     made = tmp_path / "made"
@@ -152,14 +152,14 @@ def test_a_generation_that_was_begun_finds_its_seed_in_the_new_place(
     for name in ("commits/*", "offsets/[1-9]", "offsets/.[1-9].crc"):
         for log in made.glob(f"spark-1/{name}"):
             log.unlink()
-    path = moved(made)
+    path = move_checkpoint(made)
     relocate(path, yes=True, spark=spark)
     offset = (path / "spark-1" / "offsets" / "0").read_text("utf-8").splitlines()[2]
     assert json.loads(offset.partition(":")[2])["seed"] == f"{path}/seed-1"
     assert case.run(path) == [("a", 3)]
 
 
-def test_a_checkpoint_in_use_is_left_alone(spark: SparkSession, copied: Path) -> None:
+def test_a_checkpoint_in_use_is_not_relocated(spark: SparkSession, copied: Path) -> None:
     before = contents(copied)
     with (
         CheckpointLock(Storage(spark, str(copied))),

@@ -1,4 +1,4 @@
-"""Rescaling: state moved to another layout, with which a run goes on as if nothing had happened."""
+"""Rescaling of state to another layout, and runs that go on with it."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def items(first: int, last: int) -> list[Any]:
     return [(f"key {number % KEYS}", number) for number in range(first, last)]
 
 
-def counted(total: int | None, value: int) -> tuple[int, int]:
+def count_value(total: int | None, value: int) -> tuple[int, int]:
     return (total or 0) + 1, (total or 0) + 1
 
 
 class Case:
-    """Counts values by key, and gathers them in windows of one watermark for the whole stream."""
+    """A flow that counts values by key, and collects them in windows on the stream's watermark."""
 
     def __init__(self, spark: SparkSession, path: Path, values: list[Any], more: bool = False):
         self.spark = spark
@@ -46,9 +46,9 @@ class Case:
         self.flow = Dataflow("rescaled")
         stream = op.input("in", self.flow, TestingSource(values, batch_size=50))
         if more:  # one level more, below all that was there
-            seen = op.stateful_map("more", stream, counted)
-            stream = op.map_value("back", op.join("both", stream, seen), lambda both: both[0])
-        counts = op.stateful_map("counts", stream, counted)
+            more = op.stateful_map("more", stream, count_value)
+            stream = op.map_value("back", op.join("both", stream, more), lambda both: both[0])
+        counts = op.stateful_map("counts", stream, count_value)
         clock = win.EventClock(float, "10s", on_idle="hold", scope="stream")
         windows = win.collect_window("windows", stream, clock, win.TumblingWindower("30s"))
         op.output("out", counts, TestingSink(self.received["counts"]))
@@ -63,7 +63,7 @@ class Case:
 
 
 def settings_in(seed: str) -> dict[str, set[str]]:
-    """What each step was set to, by the headers that a generation starts with."""
+    """Return the settings of each step in the headers that a generation starts with."""
     found: dict[str, set[str]] = {}
     for one in read_seed_rows(seed):
         if one.number is None:
@@ -72,7 +72,7 @@ def settings_in(seed: str) -> dict[str, set[str]]:
 
 
 def settings_of_steps(flow: Dataflow) -> dict[str, str]:
-    """What each keyed step of a flow is set to."""
+    """Return the settings of each keyed step of a flow."""
     steps = compile_flow(flow).steps
     return {
         name: step.operator.settings
@@ -89,7 +89,7 @@ def golden(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dic
 
 
 @pytest.mark.parametrize(("shards", "partitions"), [(3, 2), (32, 1), (None, None)])
-def test_a_run_goes_on_with_the_state_in_another_layout(
+def test_a_run_resumes_with_the_state_in_another_layout(
     shards: int | None,
     partitions: int | None,
     golden: dict[str, list[str]],
@@ -121,7 +121,7 @@ def test_a_step_that_ran_over_columns_goes_on_key_by_key_after_a_move(
     assert case.sorted() == golden
 
 
-def test_an_epoch_that_was_cut_off_is_done_again_in_the_new_layout(
+def test_an_interrupted_epoch_is_replayed_in_the_new_layout(
     golden: dict[str, list[str]], spark: SparkSession, tmp_path: Path
 ) -> None:
     case = Case(spark, tmp_path / "checkpoint", [*items(0, 110), ABORT(), *items(110, 200)])
@@ -131,7 +131,7 @@ def test_an_epoch_that_was_cut_off_is_done_again_in_the_new_layout(
     assert case.sorted() == golden
 
 
-def test_a_flow_with_another_level_goes_on_once_its_state_has_moved(
+def test_a_flow_with_another_level_resumes_once_its_state_has_moved(
     golden: dict[str, list[str]], spark: SparkSession, tmp_path: Path
 ) -> None:
     path = tmp_path / "checkpoint"
@@ -148,7 +148,7 @@ def test_a_flow_with_another_level_goes_on_once_its_state_has_moved(
     assert {name: sorted(map(repr, found)) for name, found in both.items()} == golden
 
 
-def test_state_can_be_moved_again_and_again(
+def test_state_can_be_moved_repeatedly(
     golden: dict[str, list[str]], spark: SparkSession, tmp_path: Path
 ) -> None:
     case = Case(spark, tmp_path / "checkpoint", [*items(0, 70), EOF(), *items(70, 200)])
@@ -177,7 +177,7 @@ def test_inputs_that_spark_reads_cannot_be_moved(spark: SparkSession, tmp_path: 
     frame = spark.readStream.schema("id string").json(str(tmp_path / "in"))
     flow = Dataflow("foreign")
     keyed = op.key_on("key", op.input("in", flow, DataFrameSource(frame)), "id")
-    op.output("out", op.stateful_map("n", keyed, counted), TestingSink([]))
+    op.output("out", op.stateful_map("n", keyed, count_value), TestingSink([]))
     recovery = RecoveryConfig(tmp_path / "checkpoint")
     run(flow, spark=spark, recovery=recovery, trigger="available", shards=2, partitions=1)
     with pytest.raises(CheckpointError, match="inputs that Spark itself reads"):

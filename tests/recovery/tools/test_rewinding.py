@@ -1,4 +1,4 @@
-"""Setting a checkpoint back: what comes out in the end is as if nothing had happened."""
+"""Rewinds of a checkpoint, and the outputs of the runs after them."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def values(first: int, last: int) -> list[Any]:
     return [("abc"[n % 3], {"at": n * 400, "n": n}) for n in range(first, last)]
 
 
-def summed(total: int | None, value: dict[str, int]) -> tuple[int, int]:
+def add_value(total: int | None, value: dict[str, int]) -> tuple[int, int]:
     made = (total or 0) + value["n"]
     return made, made
 
 
 class Case:
-    """A flow from a list to directories of Parquet and JSON lines, run again and again."""
+    """A flow from a list to directories of Parquet and JSON lines, for several runs."""
 
     def __init__(self, spark: SparkSession, directory: Path) -> None:
         self.spark = spark
@@ -53,7 +53,7 @@ class Case:
         windows = win.collect_window("windows", stream, HOLD, TumblingWindower("40m"))
         rows = op.map("rows", windows.down, lambda one: {"key": one[0], "window": one[1][1]})
         op.output("windows_out", rows, JsonLinesSink(self.directory / "windows"))
-        totals = op.stateful_map("totals", stream, summed)
+        totals = op.stateful_map("totals", stream, add_value)
         pairs = op.map("pairs", totals, lambda one: {"key": one[0], "total": one[1]})
         op.output("totals_out", pairs, ParquetSink(self.directory / "totals"))
         return run(
@@ -67,7 +67,7 @@ class Case:
         )
 
     def written(self) -> dict[str, list[str]]:
-        """What is in the outputs, in an order of its own."""
+        """Return the rows of each output, sorted."""
         found = {}
         for name, form in (("windows", "json"), ("totals", "parquet")):
             rows = ds.dataset(self.directory / name, format=form).to_table().to_pylist()
@@ -90,7 +90,7 @@ def tree(directory: Path) -> dict[str, bytes | None]:
     }
 
 
-def test_what_comes_out_is_as_if_nothing_had_happened(
+def test_outputs_after_a_rewind_equal_those_without_one(
     interrupted: Path, spark: SparkSession, tmp_path: Path
 ) -> None:
     golden = Case(spark, tmp_path / "golden")
@@ -126,7 +126,7 @@ def test_without_yes_nothing_is_changed(copied: Path, spark: SparkSession) -> No
     ]
 
 
-def test_what_is_removed_is_kept_with_a_note_on_how_to_undo_it(
+def test_removed_files_are_backed_up_with_a_note_on_undoing(
     copied: Path, spark: SparkSession
 ) -> None:
     before = tree(copied)
@@ -154,16 +154,14 @@ def test_snapshots_of_later_state_are_moved_too(copied: Path, spark: SparkSessio
     assert found.moved[2:] == (later.relative_to(copied).as_posix(), "flow.json")
 
 
-def test_an_epoch_that_was_begun_is_removed(copied: Path, spark: SparkSession) -> None:
+def test_an_unfinished_epoch_is_removed(copied: Path, spark: SparkSession) -> None:
     (copied / "spark" / "commits" / "3").unlink()
     found = rewind(copied, 2, yes=True, spark=spark)
     assert (found.undone, found.moved) == ((3,), ("spark/offsets/3", "flow.json"))
     assert status(copied, spark=spark).begun is None
 
 
-def test_the_last_epoch_is_where_the_next_run_goes_on_anyway(
-    copied: Path, spark: SparkSession
-) -> None:
+def test_a_rewind_to_the_last_epoch_changes_nothing(copied: Path, spark: SparkSession) -> None:
     before = tree(copied)
     found = rewind(copied, 3, yes=True, spark=spark)
     assert (found.undone, found.moved) == ((), ())
@@ -171,9 +169,7 @@ def test_the_last_epoch_is_where_the_next_run_goes_on_anyway(
     assert tree(copied) == before
 
 
-def test_another_version_of_a_package_is_nothing_to_bring_back(
-    copied: Path, spark: SparkSession
-) -> None:
+def test_another_package_version_is_no_recorded_change(copied: Path, spark: SparkSession) -> None:
     file = copied / "flow.json"
     kept = json.loads(file.read_text("utf-8"))
     older = {**kept["recovery"]["fingerprint"], "versions": {"pyspark": "4.2.9"}}

@@ -1,4 +1,4 @@
-"""Seeding: a flow starts with state made elsewhere, as if it had made it itself."""
+"""Seeding of a flow with state made elsewhere."""
 
 from __future__ import annotations
 
@@ -35,9 +35,7 @@ def make_flow(items: list[Any], totals: list[Any], lasts: list[Any]) -> Dataflow
 
 
 @pytest.mark.spark
-def test_a_flow_starts_with_the_state_that_it_is_seeded_with(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_flow_starts_with_its_seeded_state(spark: SparkSession, tmp_path: Path) -> None:
     totals, lasts = list[Any](), list[Any]()
     flow = make_flow([("a", 1), ("b", 2), ("c", 3)], totals, lasts)
     keys = seed(tmp_path / "checkpoint", flow, STATES, shards=4, partitions=1, spark=spark)
@@ -54,7 +52,7 @@ def test_a_step_that_keeps_no_state_is_an_error(tmp_path: Path) -> None:
         seed(tmp_path, make_flow([], [], []), {"in": {}})
 
 
-def test_a_state_that_a_step_cannot_go_on_from_is_an_error(tmp_path: Path) -> None:
+def test_a_state_that_a_step_cannot_restore_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StepError, match="step 'last': cannot go on from a state") as caught:
         seed(tmp_path, make_flow([], [], []), {"last": {"k": 7}})
     assert "key:  'k'" in str(caught.value)

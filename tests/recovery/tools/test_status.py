@@ -1,4 +1,4 @@
-"""What a checkpoint holds, at a glance."""
+"""Summary of a checkpoint by `status`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.recovery.kept_flow import VALUES, run_on
 pytestmark = pytest.mark.spark
 
 
-def test_says_what_is_in_a_checkpoint(checkpoint: Path, spark: SparkSession) -> None:
+def test_summarises_a_checkpoint(checkpoint: Path, spark: SparkSession) -> None:
     found = status(checkpoint, spark=spark)
     kept = json.loads((checkpoint / "flow.json").read_text("utf-8"))
     assert (found.path, found.flow, found.run_id) == (str(checkpoint), "visits", kept["run_id"])
@@ -37,7 +37,7 @@ def test_says_what_is_in_a_checkpoint(checkpoint: Path, spark: SparkSession) -> 
     ]
 
 
-def test_says_what_each_keyed_step_keeps_in_the_order_of_the_flow(
+def test_lists_the_state_of_keyed_steps_in_flow_order(
     checkpoint: Path, spark: SparkSession
 ) -> None:
     steps = status(checkpoint, spark=spark).steps
@@ -90,13 +90,13 @@ def test_is_json_for_programs(checkpoint: Path, spark: SparkSession) -> None:
     assert StepStatus(**found["steps"][1]).due == "2023-12-14T10:10:00Z"
 
 
-def test_says_that_an_epoch_was_begun_and_not_finished(spark: SparkSession, tmp_path: Path) -> None:
+def test_reports_an_unfinished_epoch(spark: SparkSession, tmp_path: Path) -> None:
     path = run_on(spark, tmp_path, [*VALUES[:3], ABORT(), *VALUES[3:]])
     found = status(path, spark=spark)
     assert (found.epochs, found.last, found.begun) == ((0,), 0, 1)
     assert found.sources[0].offset == 2
-    said = "epoch 1 was begun and not finished: the next run does it again"
-    assert said in str(found)
+    message = "epoch 1 was begun and not finished: the next run does it again"
+    assert message in str(found)
 
 
 def test_a_checkpoint_without_a_finished_epoch_has_no_state(
@@ -121,7 +121,7 @@ def test_a_new_generation_starts_where_the_last_one_ended(
     assert [(one.step, one.offset) for one in found.sources] == [("clicks", 7), ("names", None)]
 
 
-def test_says_who_uses_the_checkpoint(copied: Path, spark: SparkSession) -> None:
+def test_names_the_process_that_uses_the_checkpoint(copied: Path, spark: SparkSession) -> None:
     with CheckpointLock(Storage(spark, str(copied))):
         in_use = status(copied, spark=spark).in_use
     assert in_use is not None
@@ -130,7 +130,7 @@ def test_says_who_uses_the_checkpoint(copied: Path, spark: SparkSession) -> None
     assert status(copied, spark=spark).in_use == "lock.json, which cannot be read"
 
 
-def test_a_step_keeps_its_id_under_another_name_of_its_state(
+def test_a_step_is_listed_by_its_id_if_its_state_has_another_name(
     copied: Path, spark: SparkSession
 ) -> None:
     kept = json.loads((copied / "flow.json").read_text("utf-8"))
@@ -142,7 +142,7 @@ def test_a_step_keeps_its_id_under_another_name_of_its_state(
     assert (steps["new counts"], "counts" in steps) == (2, False)
 
 
-def test_what_is_no_checkpoint_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_directory_without_a_checkpoint_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"^there is no directory .*nowhere$"):
         status(tmp_path / "nowhere")
     with pytest.raises(CheckpointError, match=r"is not a flow's checkpoint: it has no flow\.json"):

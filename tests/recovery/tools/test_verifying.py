@@ -1,4 +1,4 @@
-"""Whether a checkpoint is whole: each kind of file missing, cut off, or not what it should be."""
+"""Verification of a checkpoint: each kind of file missing, cut off or damaged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def name_in(checkpoint: Path, file: Path) -> str:
     return file.relative_to(checkpoint).as_posix()
 
 
-def test_a_checkpoint_that_is_whole_has_no_problem(copied: Path, spark: SparkSession) -> None:
+def test_a_whole_checkpoint_has_no_problem(copied: Path, spark: SparkSession) -> None:
     before = sorted(copied.rglob("*"))
     assert verify(copied, spark=spark) == []
     assert sorted(copied.rglob("*")) == before
@@ -59,7 +59,7 @@ def test_the_log_of_the_newest_epoch_cut_off(copied: Path, spark: SparkSession) 
 
 
 @pytest.mark.parametrize("kind", ["offsets", "commits"])
-def test_the_log_of_the_newest_epoch_is_not_one(
+def test_the_log_of_the_newest_epoch_is_not_a_log(
     copied: Path, spark: SparkSession, kind: str
 ) -> None:
     replace(copied / "spark" / kind / "3", "v2\n{}\n{")
@@ -93,7 +93,7 @@ def test_the_log_of_an_earlier_epoch(copied: Path, spark: SparkSession, kind: st
     assert problem.way_out == "only setting the checkpoint back to epoch 1 needs it"
 
 
-def test_what_a_source_remembers(copied: Path, spark: SparkSession) -> None:
+def test_the_log_of_a_source(copied: Path, spark: SparkSession) -> None:
     log = copied / "sources" / "names"
     (entry,) = log.glob("*.json")
     assert entry.name == "000000000.page.json"
@@ -147,14 +147,14 @@ def test_a_changelog(
     copied: Path, spark: SparkSession, damage: Callable[[Path], str], epoch: int
 ) -> None:
     file = state_file(copied, epoch, "changelog")
-    said = damage(file)
+    message = damage(file)
     problem = only(verify(copied, spark=spark))
-    assert (problem.file, problem.problem) == (name_in(copied, file), said)
+    assert (problem.file, problem.problem) == (name_in(copied, file), message)
     assert problem.way_out.endswith(f"--epoch {epoch - 1}")
 
 
 @pytest.mark.parametrize("epoch", [3, 1])
-def test_a_changelog_that_is_cut_off_where_nothing_tells_how_long_it_was(
+def test_a_truncated_changelog_without_a_checksum(
     copied: Path, spark: SparkSession, epoch: int
 ) -> None:
     file = state_file(copied, epoch, "changelog", partition=1)
@@ -167,19 +167,17 @@ def test_a_changelog_that_is_cut_off_where_nothing_tells_how_long_it_was(
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_the_snapshot_that_changelogs_go_on_from(
+def test_the_snapshot_under_changelogs(
     copied: Path, spark: SparkSession, damage: Callable[[Path], str]
 ) -> None:
     file = state_file(copied, 0, "zip")
-    said = damage(file)
+    message = damage(file)
     problem = only(verify(copied, spark=spark))
-    assert (problem.file, problem.problem) == (name_in(copied, file), said)
+    assert (problem.file, problem.problem) == (name_in(copied, file), message)
     assert "put it back from a copy" in problem.way_out
 
 
-def test_a_snapshot_that_is_cut_off_where_nothing_tells_how_long_it_was(
-    copied: Path, spark: SparkSession
-) -> None:
+def test_a_truncated_snapshot_without_a_checksum(copied: Path, spark: SparkSession) -> None:
     file = state_file(copied, 0, "zip")
     cut_off(file)
     forget_checksums(file)
@@ -198,12 +196,12 @@ def test_a_file_that_a_snapshot_lists(
     copied: Path, spark: SparkSession, damage: Callable[[Path], str]
 ) -> None:
     file = shared_file(copied)
-    said = damage(file)
+    message = damage(file)
     problem = only(verify(copied, spark=spark))
-    assert (problem.file, problem.problem) == (name_in(copied, file), said)
+    assert (problem.file, problem.problem) == (name_in(copied, file), message)
 
 
-def test_what_says_how_the_state_is_kept(copied: Path, spark: SparkSession) -> None:
+def test_the_metadata_of_the_state(copied: Path, spark: SparkSession) -> None:
     file = copied / "spark" / "state" / "0" / "_metadata" / "v2" / "0"
     version, content = file.read_text("utf-8").splitlines()
     cut_off(file)
@@ -240,6 +238,6 @@ def test_the_state_that_a_new_generation_starts_with(copied: Path, spark: SparkS
     assert verify(copied, spark=spark) == []
 
 
-def test_what_is_no_checkpoint_is_refused(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_directory_without_a_checkpoint_is_refused(tmp_path: Path, spark: SparkSession) -> None:
     with pytest.raises(CheckpointError, match=r"is not a flow's checkpoint: it has no flow\.json"):
         verify(tmp_path, spark=spark)

@@ -1,4 +1,4 @@
-"""Files one after another, or side by side: what each epoch reads, leaves behind, and has read."""
+"""Order of files, in sequence or in parallel: splits, files behind and time read until."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from tests.support.sampling import sampled
 
 
 class Clock:
-    """Seconds that pass when a test says so."""
+    """Clock in seconds that a test advances."""
 
     now = 100.0
 
@@ -60,10 +60,10 @@ class Lengths(Cuts):
     whole: frozenset[int] = frozenset()
     least_split: int = 1
     least_piece: int = 1
-    asked: list[int] = field(default_factory=list)
+    lookups: list[int] = field(default_factory=list)
 
     def length(self, file: File) -> int:
-        self.asked.append(int(file.path))
+        self.lookups.append(int(file.path))
         return self.of[int(file.path)]
 
     def near(self, file: File, ideal: int, least: int, most: int) -> int:
@@ -71,7 +71,7 @@ class Lengths(Cuts):
 
 
 class Case:
-    """Planners over files that are on no disk: the first so many of `lengths` have appeared."""
+    """Planners over files without a disk, of which the first ones of `lengths` have appeared."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ def units(planned: Slice) -> dict[int, list[tuple[int, int, int]]]:
     return found
 
 
-def begun(planned: Slice) -> dict[int, int]:
+def units_by_file(planned: Slice) -> dict[int, int]:
     """Units that a slice reads, by file."""
     return {part: sum(end - at for _, at, end in read) for part, read in units(planned).items()}
 
@@ -131,7 +131,7 @@ paces = st.lists(st.integers(0, 50), min_size=9, max_size=9)
 
 
 @given(lengths, st.integers(1, 60), st.integers(1, 6), st.sets(st.integers(0, 8)), st.data())
-def test_in_sequence_each_unit_is_read_once_file_after_file(
+def test_files_in_sequence_are_read_one_after_the_other(
     of: list[int], per_epoch: int, parallelism: int, whole: set[int], data: st.DataObject
 ) -> None:
     case = Case("sequence", Lengths(of, frozenset(whole)), per_epoch, parallelism=parallelism)
@@ -161,7 +161,7 @@ def test_in_sequence_each_unit_is_read_once_file_after_file(
     st.data(),
 )
 @sampled(300, by_default=75)
-def test_in_parallel_each_unit_is_read_once_and_each_file_in_order(
+def test_files_in_parallel_are_each_read_once_in_order(
     of: list[int],
     per_epoch: int,
     parallelism: int,
@@ -179,7 +179,7 @@ def test_in_parallel_each_unit_is_read_once_and_each_file_in_order(
         for start, planned in slices(case.planner):
             starts.append((start, dict(at)))
             read_in_parallel(planned, at)
-            sizes = begun(planned)
+            sizes = units_by_file(planned)
             assert len(sizes) <= max(parallelism, per_epoch // least_piece)
             assert sum(sizes.values()) <= per_epoch or whole & sizes.keys()
             assert len(planned.end["open"]) <= most_open
@@ -214,7 +214,7 @@ def test_files_side_by_side_share_an_epoch() -> None:
     case.cuts.least_piece = 10
     planned = case.planner.next(None)
     assert planned is not None
-    assert begun(planned) == {0: 10, 1: 30}
+    assert units_by_file(planned) == {0: 10, 1: 30}
     assert planned.end == {"started": 2, "open": [[0, 10], [1, 30]]}
     assert list(planned.behind) == [0, 1]
 
@@ -239,34 +239,34 @@ def test_the_file_furthest_behind_in_event_time_is_read_first() -> None:
     for _ in range(2):
         planned = planner.next(start)
         assert planned is not None
-        assert begun(planned) == {0: 10, 1: 10}
+        assert units_by_file(planned) == {0: 10, 1: 10}
         start = planned.end
         at = dict(start["open"])
         planner.hear({0: at[0], 1: at[1] * 100})
     planned = planner.next(start)
     assert planned is not None
-    assert begun(planned) == {0: 20}
+    assert units_by_file(planned) == {0: 20}
 
 
-def test_where_an_epoch_has_not_room_for_all_files_they_take_turns() -> None:
+def test_files_take_turns_if_an_epoch_cannot_hold_all() -> None:
     case = Case("parallel", Lengths([30] * 4, least_piece=10), 20)
-    read = [sorted(begun(planned)) for _, planned in slices(case.planner)]
+    read = [sorted(units_by_file(planned)) for _, planned in slices(case.planner)]
     assert read == [[0, 1], [2, 3]] * 3
 
 
-def test_a_file_that_has_brought_nothing_goes_before_those_that_have() -> None:
+def test_a_file_without_items_is_read_first() -> None:
     case = Case("parallel", Lengths([100] * 4, least_piece=10), 20)
     case.planner.hear({0: -3, 1: -5, 3: 9})
     start = {"started": 4, "open": [[0, 10], [1, 10], [2, 10], [3, 10]]}
     planned = case.planner.next(start)
     assert planned is not None
     # File 2 is at the beginning of time, and file 1 before the others.
-    assert sorted(begun(planned)) == [1, 2]
+    assert sorted(units_by_file(planned)) == [1, 2]
 
 
 def test_files_that_cannot_be_cut_are_read_whole_and_no_more_of_them_than_fill_an_epoch() -> None:
     case = Case("parallel", Lengths([30] * 10, whole=frozenset(range(10))), 50)
-    assert [begun(planned) for _, planned in slices(case.planner)] == [
+    assert [units_by_file(planned) for _, planned in slices(case.planner)] == [
         {n: 30, n + 1: 30} for n in range(0, 10, 2)
     ]
 
@@ -274,7 +274,7 @@ def test_files_that_cannot_be_cut_are_read_whole_and_no_more_of_them_than_fill_a
 def test_a_file_that_cannot_be_cut_leaves_less_of_an_epoch_for_the_others() -> None:
     planned = Case("parallel", Lengths([30, 100], whole=frozenset([0])), 40).planner.next(None)
     assert planned is not None
-    assert begun(planned) == {0: 30, 1: 10}
+    assert units_by_file(planned) == {0: 30, 1: 10}
 
 
 def test_an_epoch_reads_no_more_files_than_it_may_have_splits() -> None:
@@ -282,13 +282,13 @@ def test_an_epoch_reads_no_more_files_than_it_may_have_splits() -> None:
     assert [len(planned.splits) for _, planned in slices(case.planner)] == [1_000, 1_000, 500]
 
 
-def test_a_bounded_number_of_files_is_open_and_the_others_are_behind(
+def test_a_limited_number_of_files_is_open_and_the_others_are_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(parallel_planning, "MOST_OPEN", 2)
     planned = Case("parallel", [10] * 5, 8).planner.next(None)
     assert planned is not None
-    assert begun(planned) == {0: 4, 1: 4}
+    assert units_by_file(planned) == {0: 4, 1: 4}
     assert list(planned.behind) == [0, 1, 2, 3, 4]
 
 
@@ -298,11 +298,11 @@ def test_many_files_without_units_do_not_hide_those_after_them(
     monkeypatch.setattr(parallel_planning, "MOST_OPEN", 2)
     case = Case("parallel", [0, 0, 0, 0, 7, 0, 0, 0], 10)
     ((_, planned),) = slices(case.planner)
-    assert begun(planned) == {4: 7}
+    assert units_by_file(planned) == {4: 7}
     assert (planned.end, planned.behind) == ({"started": 8, "open": []}, ())
 
 
-def test_offset_and_planning_go_by_the_open_files_and_not_by_all_there_have_been() -> None:
+def test_offset_and_planning_depend_on_open_files_only() -> None:
     count = 2_000
     case = Case("parallel", [100_000, *[1] * count], 10, appeared=1, follow=True)
     start = None
@@ -314,14 +314,14 @@ def test_offset_and_planning_go_by_the_open_files_and_not_by_all_there_have_been
         start = planned.end
     assert start["started"] == count + 1
     assert [number for number, _ in start["open"]] == [0]
-    case.cuts.asked.clear()
+    case.cuts.lookups.clear()
     planned = case.new_planner().next(start)
     assert planned is not None
-    assert set(case.cuts.asked) == {0}
+    assert set(case.cuts.lookups) == {0}
     assert list(planned.behind) == [0]
 
 
-def test_files_that_are_finished_leave_nothing_in_memory() -> None:
+def test_finished_files_are_removed_from_memory() -> None:
     case = Case("parallel", [9] * 50, 8)
     most = 0
     for _, planned in slices(case.planner):
@@ -342,7 +342,7 @@ S = 1_000_000
 
 
 @pytest.mark.parametrize("order", FILE_ORDERS)
-def test_a_bounded_source_has_read_up_to_now_when_nothing_is_left(order: FileOrder) -> None:
+def test_a_finished_bounded_source_is_read_until_now(order: FileOrder) -> None:
     case = Case(order, [10, 10], 15, parallelism=2)
     answers = [
         case.planner.read_until_us(now * S, bool(planned.behind))
@@ -357,19 +357,19 @@ def test_a_bounded_source_has_read_up_to_now_when_nothing_is_left(order: FileOrd
 #  reads            -     0-1   -     2     -     -     -
 #  all read up to   -     1     1     2     2     3     3
 @pytest.mark.parametrize("order", FILE_ORDERS)
-def test_the_time_of_the_last_listing_counts_and_not_that_of_a_plan_without_one(
+def test_read_until_is_the_time_of_the_last_listing(
     order: FileOrder,
 ) -> None:
     case = Case(order, [5] * 9, 100, appeared=0, follow=True)
-    asked = Asker(case)
+    listings = Listings(case)
     # The listing of the planner's start belongs to no time that the planner knows.
-    assert asked.at(0.5, appeared=0) == (None, None)
-    assert asked.at(1.0, appeared=2) == ([0, 1], 1.0)
-    assert asked.at(1.5, appeared=3) == (None, 1.0)
-    assert asked.at(2.0, appeared=3) == ([2], 2.0)
-    assert asked.at(2.5, appeared=3) == (None, 2.0)
-    assert asked.at(3.0, appeared=3) == (None, 3.0)
-    assert asked.at(3.5, appeared=4) == (None, 3.0)
+    assert listings.at(0.5, appeared=0) == (None, None)
+    assert listings.at(1.0, appeared=2) == ([0, 1], 1.0)
+    assert listings.at(1.5, appeared=3) == (None, 1.0)
+    assert listings.at(2.0, appeared=3) == ([2], 2.0)
+    assert listings.at(2.5, appeared=3) == (None, 2.0)
+    assert listings.at(3.0, appeared=3) == (None, 3.0)
+    assert listings.at(3.5, appeared=4) == (None, 3.0)
 
 
 #  seconds                1      2      3      4      5      6
@@ -379,21 +379,21 @@ def test_the_time_of_the_last_listing_counts_and_not_that_of_a_plan_without_one(
 #  parallel reads half    0      1      2      0      1      2
 #  all read up to         -      -      -      1      2      6
 @pytest.mark.parametrize("order", FILE_ORDERS)
-def test_with_a_backlog_the_time_is_that_of_the_newest_listing_all_of_which_is_read(
+def test_read_until_with_a_backlog_is_the_newest_listing_that_is_read(
     order: FileOrder,
 ) -> None:
     case = Case(order, Lengths([10] * 3, least_piece=5), 5, appeared=0, follow=True)
-    asked = Asker(case)
+    listings = Listings(case)
     if order == "sequence":
         expected = [([0], None), ([0], 1), ([1], 1), ([1], 2), ([2], 2), ([2], 6)]
     else:
         # A file that has just appeared goes before those of which something is read.
         expected = [([0], None), ([1], None), ([2], None), ([0], 1), ([1], 2), ([2], 6)]
-    assert [asked.at(now, min(now, 3)) for now in range(1, 7)] == expected
+    assert [listings.at(now, min(now, 3)) for now in range(1, 7)] == expected
 
 
-class Asker:
-    """Asks a planner for slices and times, as an engine does."""
+class Listings:
+    """Engine's calls of a planner for slices and read-until times."""
 
     def __init__(self, case: Case) -> None:
         self._case = case
@@ -417,7 +417,7 @@ class Asker:
         return read, None if until_us is None else until_us / S
 
 
-def test_few_listings_are_remembered() -> None:
+def test_the_number_of_remembered_listings_is_bounded() -> None:
     times = ListingTimes()
     for now_us in range(1_000):
         times.add(now_us, 5)
@@ -428,7 +428,7 @@ def test_few_listings_are_remembered() -> None:
     assert len(times._listings) == 3
 
 
-def test_a_listing_at_the_same_time_as_one_before_it_says_more() -> None:
+def test_a_second_listing_at_the_same_time_replaces_the_first() -> None:
     times = ListingTimes()
     times.add(7, 1)
     assert times.read_until_us(1) == 7
@@ -483,7 +483,7 @@ def test_an_offset_in_parallel_beyond_the_list_is_an_error() -> None:
         Case("parallel", [1, 1], 5).planner.next({"started": 3, "open": []})
 
 
-def test_the_offset_in_sequence_is_what_it_has_always_been() -> None:
+def test_the_format_of_the_offset_in_sequence_is_unchanged() -> None:
     ends = [planned.end for _, planned in slices(Case("sequence", [10, 10], 15).planner)]
     assert ends == [{"file": 1, "at": 5}, {"file": 2, "at": 0}]
 
@@ -498,7 +498,7 @@ def test_lag_in_parallel_counts_finished_files() -> None:
 
 
 @pytest.mark.parametrize("kind", [TextSource, JsonLinesSource, CsvSource, ParquetSource])
-def test_another_word_for_the_order_is_an_error(kind: Any) -> None:
+def test_an_unknown_order_is_an_error(kind: Any) -> None:
     with pytest.raises(FlowBuildError, match="order must be 'sequence' or 'parallel', got 'x'"):
         kind("a", order="x")
 
@@ -527,7 +527,7 @@ def devices(home: Path, kind: str) -> tuple[Source[Any], list[list[Any]]]:
 
 @pytest.mark.parametrize("parallelism", [1, 3, 8])
 @pytest.mark.parametrize("kind", ["text", "json", "csv", "parquet"])
-def test_files_of_each_kind_are_partitions_side_by_side(
+def test_parallel_files_of_each_format_are_partitions(
     tmp_path: Path, kind: str, parallelism: int
 ) -> None:
     source, expected = devices(tmp_path, kind)
@@ -551,7 +551,7 @@ def plain(batch: Batch) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", ["text", "json", "csv", "parquet"])
-def test_files_side_by_side_are_read_to_their_ends_by_a_batch(tmp_path: Path, kind: str) -> None:
+def test_a_batch_reads_parallel_files_to_their_ends(tmp_path: Path, kind: str) -> None:
     source, expected = devices(tmp_path, kind)
     items = run_source(source)
     assert [[one for one in items if one in some] for some in expected] == expected
@@ -571,7 +571,7 @@ def numbered(count: int | None, value: int) -> tuple[int, tuple[int, int]]:
 #  file a    ▓▓    ▓▓      │ ▓▓▓▓▓▓▓▓
 #  file b    ▓▓    ▓▓      │ ▓▓
 @pytest.mark.spark
-def test_a_backlog_side_by_side_goes_on_after_a_stop_where_each_file_was_left(
+def test_a_parallel_backlog_resumes_each_file_at_its_offset(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     for name, count in (("a", 60), ("b", 20)):

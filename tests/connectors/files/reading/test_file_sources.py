@@ -1,4 +1,4 @@
-"""Which files a source reads, in which order, and what it refuses."""
+"""Selection and order of the files that a source reads, and refused arguments."""
 
 from __future__ import annotations
 
@@ -60,9 +60,7 @@ def tree(tmp_path: Path) -> Path:
         ("x/", ["x/c.txt", "x/e.log", "x/y/d.txt"]),
     ],
 )
-def test_a_path_stands_for_files_in_order_of_their_paths(
-    tree: Path, path: str, expected: list[str]
-) -> None:
+def test_a_path_lists_files_in_order_of_path(tree: Path, path: str, expected: list[str]) -> None:
     assert items(TextSource(f"{tree}/{path}")) == expected
     for scheme in ("file://", "file:"):
         assert items(TextSource(f"{scheme}{tree}/{path.replace('?', '*')}")) == expected
@@ -110,7 +108,7 @@ def test_an_unknown_kind_of_uri_is_an_error_that_names_it_without_its_password()
         TextSource("nope://me:secret@host/x").planner(JsonLog(), 1)
 
 
-def test_files_without_content_are_no_files_to_read_but_no_error(tmp_path: Path) -> None:
+def test_empty_files_are_skipped(tmp_path: Path) -> None:
     write(tmp_path / "a.txt", "")
     assert items(TextSource(tmp_path)) == []
 
@@ -141,7 +139,7 @@ def test_a_file_that_changes_after_it_was_listed_is_an_error_that_names_it(
 # --- the list of a bounded source, and one that grows --------------------------------------------
 
 
-def test_a_bounded_source_that_goes_on_reads_new_files_after_those_that_were_there(
+def test_a_resumed_bounded_source_reads_new_files_last(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(tmp_path / "b.txt", "b\n")
@@ -161,7 +159,7 @@ def test_a_bounded_source_that_goes_on_reads_new_files_after_those_that_were_the
     ]
 
 
-def test_a_file_is_not_new_because_it_is_reached_by_another_name(tmp_path: Path) -> None:
+def test_a_file_reached_by_another_path_is_not_new(tmp_path: Path) -> None:
     write(tmp_path / "data/a.txt", "a\n")
     (tmp_path / "link").symlink_to(tmp_path / "data")
     log = JsonLog()
@@ -229,7 +227,7 @@ def test_following_reads_new_files_in_the_order_in_which_they_were_written(
     assert run(source, log=log, start=planned.end).items == ["0"]
 
 
-def test_following_takes_a_file_once_it_has_content_and_never_again(
+def test_following_reads_a_file_once_as_soon_as_it_has_content(
     tmp_path: Path, clock: Clock
 ) -> None:
     source = TextSource(tmp_path, follow=True)
@@ -252,7 +250,7 @@ def test_following_a_directory_that_does_not_exist_is_an_error(tmp_path: Path) -
         TextSource(tmp_path / "no", follow=True).planner(JsonLog(), 1)
 
 
-def test_a_slow_listing_is_made_less_often(tmp_path: Path) -> None:
+def test_slow_listings_are_repeated_less_often(tmp_path: Path) -> None:
     clock, listings = Clock(), []
 
     def find() -> list[ListedFile]:

@@ -1,4 +1,4 @@
-"""The list of files while its log is compacted: what is read, what is late, and what is refused."""
+"""Compaction of the list of files: forgotten names, late files and refused settings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOW_US = 100 * DAY * 1_000_000
 
 
 @pytest.fixture(autouse=True)
-def compacted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def compact_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_list, "LEAST_FILES", 1)
     monkeypatch.setattr(file_list, "LEAST_WAIT", 0.0)
     monkeypatch.setattr(file_list, "BUSY_SHARE", 1)
@@ -35,7 +35,7 @@ def compacted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Follower:
-    """Reads a directory as an engine does, and goes on after a stop."""
+    """Reader of a directory that works as an engine does, and resumes after a stop."""
 
     home: Path
     options: dict[str, Any] = field(default_factory=dict)
@@ -74,7 +74,7 @@ def follower(request: pytest.FixtureRequest, tmp_path: Path) -> Follower:
     return Follower(tmp_path / "in", {"order": request.param})
 
 
-def test_a_compacted_list_goes_on_with_the_same_numbers(follower: Follower) -> None:
+def test_a_compacted_list_keeps_the_numbers_of_files(follower: Follower) -> None:
     for number in range(5):
         follower.put(f"{number}", day=number)
         assert follower.read() == [f"{number}"]
@@ -121,7 +121,7 @@ def test_open_files_stay_in_the_list_and_keep_their_names(tmp_path: Path) -> Non
         again.next({"started": 3, "open": [[0, 1]]})
 
 
-def test_files_that_are_there_are_remembered_however_old_they_are(follower: Follower) -> None:
+def test_existing_files_are_remembered_at_any_age(follower: Follower) -> None:
     follower.put("old", day=1)
     assert follower.read() == ["old"]
     for day in (50, 60):
@@ -133,7 +133,7 @@ def test_files_that_are_there_are_remembered_however_old_they_are(follower: Foll
     assert follower.read() == []
 
 
-def test_a_file_that_comes_back_after_it_was_forgotten_is_reported_and_not_read(
+def test_a_forgotten_file_that_returns_is_reported_and_not_read(
     follower: Follower, caplog: pytest.LogCaptureFixture
 ) -> None:
     #  day   1        20              30           40
@@ -147,14 +147,14 @@ def test_a_file_that_comes_back_after_it_was_forgotten_is_reported_and_not_read(
     follower.put("never seen", day=0.5)
     follower.put("in time", day=1.5)
     assert follower.read() == ["in time"]
-    (said,) = caplog.records
-    assert said.levelno == logging.WARNING
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
     assert re.fullmatch(
         rf"2 files are not read, such as {follower.home}/(never seen|old): not newer than files of "
         r"that directory that were read, removed and forgotten \(late_files=7d\), so it may be one "
         r"of them, put back; late files in this run: 2\. To have a file read, give it a new "
         r"modification time \(touch\)",
-        said.getMessage(),
+        record.getMessage(),
     )
     planner = follower.planner
     assert planner is not None
@@ -168,7 +168,7 @@ def test_a_file_that_comes_back_after_it_was_forgotten_is_reported_and_not_read(
     assert "1 file is not read, such as" in caplog.messages[-1]
 
 
-def test_how_late_a_file_may_come_is_an_argument(follower: Follower) -> None:
+def test_the_lateness_limit_of_files_is_an_argument(follower: Follower) -> None:
     follower.options["late_files"] = "30d"
     for name, day in (("old", 1), ("new", 20), ("newer", 31), ("newest", 40)):
         follower.put(name, day)
@@ -180,7 +180,7 @@ def test_how_late_a_file_may_come_is_an_argument(follower: Follower) -> None:
             (follower.home / "old").unlink()
 
 
-def test_a_file_from_the_future_has_no_other_forgotten(follower: Follower) -> None:
+def test_a_file_with_a_future_time_expires_no_others(follower: Follower) -> None:
     for name, day in (("a", 99), ("future", 5_000), ("b", 99.1), ("c", 99.2)):
         follower.put(name, day)
         assert follower.read() == [name]
@@ -191,7 +191,7 @@ def test_a_file_from_the_future_has_no_other_forgotten(follower: Follower) -> No
     assert follower.read() == ["d"]
 
 
-def test_a_directory_that_is_empty_for_a_while_is_not_read_again(
+def test_a_directory_that_was_empty_is_not_read_again(
     follower: Follower, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As that of a disk that is not mounted."""
@@ -208,7 +208,7 @@ def test_a_directory_that_is_empty_for_a_while_is_not_read_again(
     assert "3 files are not read" in caplog.text
 
 
-def test_an_old_list_goes_on_and_is_compacted(
+def test_a_list_of_an_earlier_version_is_compacted(
     follower: Follower, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As the first format has it: an entry for each listing, without times of modification."""
@@ -235,7 +235,7 @@ def test_an_old_list_goes_on_and_is_compacted(
     assert "1 file is not read" in caplog.text
 
 
-def test_a_bounded_source_that_goes_on_compacts_its_list(
+def test_a_resumed_bounded_source_compacts_its_list(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     follower = Follower(tmp_path / "in", follow=False)
@@ -251,7 +251,7 @@ def test_a_bounded_source_that_goes_on_compacts_its_list(
     assert "1 file is not read, such as" in caplog.text
 
 
-def test_a_compacted_file_is_not_new_because_it_is_reached_by_another_name(tmp_path: Path) -> None:
+def test_a_compacted_file_reached_by_another_path_is_not_new(tmp_path: Path) -> None:
     write(tmp_path / "data/a.txt", "a\n")
     write(tmp_path / "elsewhere.txt", "b\n")
     (tmp_path / "data/b.txt").symlink_to(tmp_path / "elsewhere.txt")
@@ -272,9 +272,9 @@ def test_a_compacted_file_is_not_new_because_it_is_reached_by_another_name(tmp_p
 
 @pytest.mark.parametrize("compacted", [False, True])
 @pytest.mark.parametrize("path", ["in", "in/a.txt", "in/*.txt", "in/**/*.txt", "link/*.txt"])
-@pytest.mark.parametrize("gone", ["directory", "files"])
-def test_a_bounded_source_goes_on_where_all_that_it_read_is_gone(
-    tmp_path: Path, compacted: bool, path: str, gone: str, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("missing", ["directory", "files"])
+def test_a_bounded_source_resumes_if_all_read_files_are_gone(
+    tmp_path: Path, compacted: bool, path: str, missing: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     home = tmp_path / "in"
     (tmp_path / "link").symlink_to(home)
@@ -286,7 +286,7 @@ def test_a_bounded_source_goes_on_where_all_that_it_read_is_gone(
     if compacted:
         source.planner(log, 1).release(first.ends[-1], NOW_US)
         assert log.summary() is not None
-    shutil.rmtree(home) if gone == "directory" else (home / "a.txt").unlink()
+    shutil.rmtree(home) if missing == "directory" else (home / "a.txt").unlink()
     assert run(source, log=log, start=first.ends[-1]).items == []
     assert caplog.messages == [
         f"no file matches '{tmp_path / path}' any more: files that an earlier run listed there "
@@ -298,7 +298,7 @@ def test_a_bounded_source_goes_on_where_all_that_it_read_is_gone(
     assert run(source, log=log, start=first.ends[-1]).items == expected
 
 
-def test_a_directory_that_is_gone_before_all_was_read_is_an_error(tmp_path: Path) -> None:
+def test_a_directory_removed_before_all_was_read_is_an_error(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write(tmp_path / "in" / name, f"{name}\n")
     log = JsonLog()
@@ -309,7 +309,7 @@ def test_a_directory_that_is_gone_before_all_was_read_is_an_error(tmp_path: Path
         run(source, log=log, start=first.ends[0])
 
 
-def test_a_directory_that_was_never_there_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
     write(tmp_path / "in/a", "a\n")
     log = JsonLog()
     first = run(TextSource(tmp_path / "in"), log=log)
@@ -325,26 +325,26 @@ STEPS = st.lists(
 )
 
 
-class Dies(Exception):
-    """The process dies here."""
+class Killed(Exception):
+    """Exception that stands for the death of the process."""
 
 
 class DyingLog(JsonLog):
-    """A log of which a compaction dies, after it or before it."""
+    """A log whose compaction kills the process, before or after the write."""
 
     dies: str = ""
 
     def compact(self, summary: bytes) -> None:
         if self.dies == "before":
-            raise Dies
+            raise Killed
         super().compact(summary)
         if self.dies:
-            raise Dies
+            raise Killed
 
 
 @WORKED
 @given(STEPS, st.booleans(), st.sampled_from(["sequence", "parallel"]), st.integers(1, 4))
-def test_each_file_is_read_once_whatever_comes_and_goes(
+def test_each_file_is_read_once_while_files_come_and_go(
     tmp_path_factory: pytest.TempPathFactory,
     steps: list[str],
     follow: bool,
@@ -360,13 +360,13 @@ def test_each_file_is_read_once_whatever_comes_and_goes(
     follower.read()
     for number, step in enumerate([*steps, "read", "restart", "read"]):
         day += 3
-        there = set(follower.lines) - set(removed)
+        present = set(follower.lines) - set(removed)
         match step:
             case "add":
                 follower.put(f"{number}", day)
                 added.append(f"{number}")
-            case "remove" if there:
-                removed.append(min(there))
+            case "remove" if present:
+                removed.append(min(present))
                 (home / removed[-1]).unlink()
             case "put back" if removed:
                 name = removed.pop()
@@ -375,7 +375,7 @@ def test_each_file_is_read_once_whatever_comes_and_goes(
                 follower.start()
             case "crash":
                 log.dies = "before" if number % 2 else "after"
-                with suppress(Dies):
+                with suppress(Killed):
                     follower.read()
                 log.dies = ""
                 follower.start()
@@ -390,12 +390,12 @@ def test_each_file_is_read_once_whatever_comes_and_goes(
 
 
 @pytest.mark.parametrize("value", ["-1d", "a week", 7])
-def test_how_late_files_may_come_is_checked(value: Any) -> None:
+def test_the_lateness_limit_of_files_is_validated(value: Any) -> None:
     with pytest.raises((FlowBuildError, DurationError), match="late_files"):
         TextSource("in", late_files=value)
 
 
-def test_nothing_is_forgotten_where_files_may_come_however_late(follower: Follower) -> None:
+def test_no_name_expires_without_a_lateness_limit(follower: Follower) -> None:
     from datetime import timedelta
 
     follower.options["late_files"] = timedelta.max

@@ -1,4 +1,4 @@
-"""Text, JSON lines and CSV: what is read of lines, and what becomes of bad ones."""
+"""Reading of text, JSON lines and CSV, and bad lines."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ AWKWARD = (
 @pytest.mark.parametrize("parallelism", range(1, 8))
 @pytest.mark.parametrize("bytes_per_epoch", [1, 2, 5, 17, 1000])
 @pytest.mark.parametrize("schema", [None, {"n": pa.int64()}])
-def test_every_cut_gives_the_same_objects_and_the_same_bad_lines(
+def test_objects_and_bad_lines_do_not_depend_on_splits(
     tmp_path: Path, parallelism: int, bytes_per_epoch: int, schema: Any
 ) -> None:
     path = write(tmp_path / "a.jsonl", AWKWARD)
@@ -63,7 +63,7 @@ def test_every_cut_gives_the_same_objects_and_the_same_bad_lines(
     bom=st.booleans(),
 )
 @WORKED
-def test_text_lines_are_those_between_line_ends_however_they_are_read(
+def test_text_lines_do_not_depend_on_splits(
     tmp_path_factory: pytest.TempPathFactory,
     texts: list[str],
     bytes_per_epoch: int,
@@ -98,7 +98,7 @@ ROWS = st.lists(st.lists(CELLS, min_size=1, max_size=3).map(",".join), max_size=
     multiline=st.booleans(),
 )
 @WORKED
-def test_csv_is_read_line_by_line_however_it_is_cut(
+def test_csv_lines_do_not_depend_on_splits(
     tmp_path_factory: pytest.TempPathFactory,
     rows: list[str],
     schema: Any,
@@ -141,7 +141,7 @@ JSON_LINES = st.lists(
     parallelism=st.integers(1, 7),
 )
 @WORKED
-def test_json_is_read_line_by_line_however_it_is_cut(
+def test_json_lines_do_not_depend_on_splits(
     tmp_path_factory: pytest.TempPathFactory,
     rows: list[str],
     schema: Any,
@@ -160,7 +160,7 @@ def test_json_is_read_line_by_line_however_it_is_cut(
     assert (done.items, done.bad_lines) == (good, bad)
 
 
-def test_a_run_goes_on_from_any_offset_with_a_fresh_planner(tmp_path: Path) -> None:
+def test_a_run_resumes_from_any_offset_with_a_new_planner(tmp_path: Path) -> None:
     for name in "abc":
         write(tmp_path / f"{name}.txt", "".join(f"{name}{n}\n" for n in range(5)))
     log = JsonLog()
@@ -171,7 +171,7 @@ def test_a_run_goes_on_from_any_offset_with_a_fresh_planner(tmp_path: Path) -> N
         assert run(source, 3, log, start=end).items == whole.items[count:]
 
 
-def test_epochs_take_at_most_their_bytes_and_cut_them_evenly(tmp_path: Path) -> None:
+def test_epochs_have_a_limit_of_bytes_and_even_splits(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", "0123456789\n" * 100)
     done = run(TextSource(path, bytes_per_epoch=400), 4)
     assert split_sizes(done) == [[100] * 4, [100] * 4, [75] * 4]
@@ -232,7 +232,7 @@ def short_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("short_lines")
-def test_something_without_line_ends_is_not_taken_into_memory(tmp_path: Path) -> None:
+def test_a_file_without_line_ends_is_not_loaded_into_memory(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", b"[" + b"1," * (1 << 20))
     done = run(JsonLinesSource(path, on_invalid="drop"))
     (bad,) = done.bad
@@ -255,7 +255,7 @@ def test_a_line_that_is_too_long_is_a_bad_line_among_others(
     assert [bad.where for bad in done.bad] == [f"{path}, line 3"]
 
 
-def test_half_of_a_character_is_refused(tmp_path: Path) -> None:
+def test_half_of_a_surrogate_pair_in_json_is_refused(tmp_path: Path) -> None:
     whole = r'{"a": "\ud83d\ude00"}'
     path = write(tmp_path / "a.jsonl", f'{whole}\n{{"a": "\\uD83D"}}\n{{"\\udfff": 1}}\n')
     done = run(JsonLinesSource(path, on_invalid="drop"))
@@ -266,7 +266,7 @@ def test_half_of_a_character_is_refused(tmp_path: Path) -> None:
     ]
 
 
-def test_a_whole_number_of_csv_is_decimal(tmp_path: Path) -> None:
+def test_csv_integers_are_decimal(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "n,text\n16,0x10\n0x10,a\n-0X1,b\n7,c\n")
     schema = {"n": pa.int64(), "text": pa.string()}
     done = run(CsvSource(path, schema=schema, on_invalid="drop"))
@@ -322,7 +322,7 @@ BROKEN = [b"\x80", b"\xc3", b"\xc0\x80", b"\xe2\x82", b"\xed\xa0\x80", b"\xf4\x9
 
 
 @given(st.lists(st.sampled_from([one.encode() for one in PIECES] + BROKEN)) | st.binary())
-def test_text_is_what_python_decodes(pieces: list[bytes] | bytes) -> None:
+def test_text_agrees_with_pythons_decoding(pieces: list[bytes] | bytes) -> None:
     data = pieces if isinstance(pieces, bytes) else b"".join(pieces)
     try:
         data.decode()
@@ -335,7 +335,7 @@ def test_text_is_what_python_decodes(pieces: list[bytes] | bytes) -> None:
 # --- JSON lines ----------------------------------------------------------------------------------
 
 
-def test_json_items_are_what_json_gives(tmp_path: Path) -> None:
+def test_json_items_agree_with_pythons_json(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", '{"a": [1, {"b": null}]}\n 5 \n"x"\r\n[]\ntrue')
     assert items(JsonLinesSource(path)) == [{"a": [1, {"b": None}]}, 5, "x", [], True]
 
@@ -350,7 +350,7 @@ def test_json_with_a_schema_has_exactly_its_columns(tmp_path: Path) -> None:
     assert batch.schema == pa.schema({"a": pa.int64(), "b": pa.string()})
 
 
-def test_json_text_becomes_the_times_that_the_schema_says(tmp_path: Path) -> None:
+def test_json_text_becomes_times_of_the_schema(tmp_path: Path) -> None:
     line = {
         "at": "2013-01-01T05:00:00+01:00",
         "local": "2013-01-01T05:00:00",
@@ -414,7 +414,7 @@ def test_json_that_does_not_fit_the_schema_is_a_bad_line(
         ["\u00a0", " null ", "}{"],
     ],
 )
-def test_what_is_not_one_value_a_line_is_bad_though_the_numbers_add_up(
+def test_lines_without_exactly_one_value_are_bad(
     tmp_path: Path, rows: list[str], schema: Any
 ) -> None:
     rows = [row for row in rows if schema or row != " null "]
@@ -517,7 +517,9 @@ def test_each_csv_file_has_a_header_of_its_own(tmp_path: Path, bytes_per_epoch: 
         ("1,\udcff", "not UTF-8 text, at byte 3 of the line"),
     ],
 )
-def test_csv_that_does_not_fit_is_a_bad_line(tmp_path: Path, line: str, reason: str) -> None:
+def test_a_csv_row_that_does_not_fit_the_schema_is_a_bad_line(
+    tmp_path: Path, line: str, reason: str
+) -> None:
     text = f"a,b\n1,2\n{line}\n3,4\n".encode(errors="surrogateescape")
     path = write(tmp_path / "a.csv", text)
     done = run(CsvSource(path, schema={"a": pa.int64(), "b": pa.string()}))
@@ -531,7 +533,7 @@ def test_a_line_end_in_a_csv_cell_makes_bad_lines(tmp_path: Path) -> None:
     assert (done.items, done.bad_lines) == ([{"a": "2", "b": "z"}], [2, 3])
 
 
-def test_rows_of_csv_that_are_not_lines_are_bad_though_the_numbers_add_up(tmp_path: Path) -> None:
+def test_csv_rows_that_are_not_lines_are_bad(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", 'a,b\n1,"x\ny"\n3,4\r5,6\n7,8\n')
     done = run(CsvSource(path))
     assert (done.items, done.bad_lines) == ([{"a": "7", "b": "8"}], [2, 3, 4])

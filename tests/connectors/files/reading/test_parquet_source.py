@@ -1,4 +1,4 @@
-"""Parquet files."""
+"""Reading of Parquet files."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_parquet_gives_the_columns_asked_for_in_that_order(tmp_path: Path) -> No
     ],
     ids=["those there are", "of those asked for, in that order", "none: one, to count rows by"],
 )
-def test_parquet_columns_that_nobody_reads_are_left_out(
+def test_parquet_columns_that_no_step_reads_are_left_out(
     tmp_path: Path, columns: list[str] | None, fields: set[str], read: list[str]
 ) -> None:
     pq.write_table(pa.table({"a": [1, 2], "b": [3, 4], "c": [5, 6]}), tmp_path / "a.parquet")
@@ -70,7 +70,7 @@ def test_parquet_columns_that_nobody_reads_are_left_out(
     rows=st.integers(1, 9),
 )
 @WORKED
-def test_parquet_rows_come_in_order_and_once_however_they_are_cut(
+def test_parquet_rows_are_read_once_in_order_for_any_splits(
     tmp_path_factory: pytest.TempPathFactory,
     sizes: list[tuple[int, int]],
     rows_per_epoch: int,
@@ -98,7 +98,7 @@ def test_a_single_row_group_is_cut_for_all_tasks_and_epochs(tmp_path: Path) -> N
     assert split_sizes(done) == [[200, 200, 200], [133, 133, 134]]
 
 
-def test_parquet_is_cut_between_row_groups_where_that_is_about_even(tmp_path: Path) -> None:
+def test_parquet_is_split_between_row_groups_of_similar_size(tmp_path: Path) -> None:
     path = parquet(tmp_path / "a.parquet", 0, 1000, 110)
     done = run(ParquetSource(path, rows_per_epoch=500), 2)
     assert split_sizes(done) == [[220, 220], [220, 220], [60, 60]]
@@ -140,7 +140,7 @@ def test_a_parquet_file_without_a_column_is_an_error_that_names_both(tmp_path: P
 
 @pytest.mark.spark
 @pytest.mark.parametrize("written_as", ["INT96", "TIMESTAMP_MICROS"])
-def test_timestamps_that_spark_has_written_are_points_in_time(
+def test_timestamps_written_by_spark_are_instants(
     spark: SparkSession, tmp_path: Path, written_as: str
 ) -> None:
     frame = spark.sql(
@@ -164,7 +164,7 @@ def test_timestamps_that_spark_has_written_are_points_in_time(
     }
 
 
-def test_the_same_type_of_another_writer_has_no_time_zone(tmp_path: Path) -> None:
+def test_timestamps_of_other_writers_have_no_time_zone(tmp_path: Path) -> None:
     noon = datetime(2024, 5, 1, 12)  # noqa: DTZ001
     table = pa.table({"at": pa.array([noon], pa.timestamp("ns"))})
     pq.write_table(table, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)

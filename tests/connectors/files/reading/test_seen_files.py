@@ -1,4 +1,4 @@
-"""Names of files that were read: remembered, forgotten once gone and old, late after that."""
+"""The set of names of read files: its expiry, and late files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def expire(seen: SeenFiles, before_ns: int, *present: str) -> None:
     seen.expire(before_ns, mask)
 
 
-def has(seen: SeenFiles, *paths: str) -> list[bool]:
+def contains(seen: SeenFiles, *paths: str) -> list[bool]:
     return [bool(row >= 0) for row in seen.find([digest_of("", path) for path in paths])]
 
 
@@ -34,29 +34,29 @@ def test_a_name_is_found_by_store_and_path_alone() -> None:
     seen = seen_of(("bucket/in/a", 5), ("bucket/in/b", 6), store="s3://bucket")
     seen.add([("s3a://bucket", "bucket/in/a", 9), ("", "/in/a", 7)])
     assert len(seen) == 3
-    assert has(seen, "/in/a", "bucket/in/a", "/in/b") == [True, False, False]
+    assert contains(seen, "/in/a", "bucket/in/a", "/in/b") == [True, False, False]
     assert list(seen.find([digest_of("s3a://bucket", "bucket/in/b")]) >= 0) == [True]
 
 
 def test_a_set_of_names_that_is_empty_finds_none() -> None:
-    assert has(SeenFiles(), "/in/a") == [False]
-    assert has(seen_of(("/in/a", 1))) == []
+    assert contains(SeenFiles(), "/in/a") == [False]
+    assert contains(seen_of(("/in/a", 1))) == []
     seen = SeenFiles()
     seen.add([])
     assert len(seen) == 0
 
 
-def test_names_that_share_half_of_a_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_that_share_half_of_a_hash_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     digests = {"/in/a": b"\7" * 15 + b"a", "/in/b": b"\7" * 15 + b"b", "/in/c": b"\7" * 15 + b"c"}
     monkeypatch.setattr(seen_files, "digest_of", lambda _, path: digests[path])
     seen = seen_of(("/in/a", 1), ("/in/b", 1))
     assert list(seen.find(list(digests.values())) >= 0) == [True, True, False]
 
 
-def test_names_are_forgotten_only_once_their_files_are_gone_and_old() -> None:
+def test_names_expire_once_their_files_are_gone_and_old() -> None:
     seen = seen_of(("/in/gone", 10), ("/in/there", 10), ("/in/gone-lately", 30))
     expire(seen, 30, "/in/there")
-    assert has(seen, "/in/gone", "/in/there", "/in/gone-lately") == [False, True, True]
+    assert contains(seen, "/in/gone", "/in/there", "/in/gone-lately") == [False, True, True]
 
 
 def test_a_file_is_late_where_a_newer_one_was_forgotten() -> None:
@@ -82,7 +82,7 @@ def test_a_mark_never_goes_back() -> None:
     assert seen.is_late("", "/in/c", 20)
 
 
-def test_directories_beyond_the_most_marks_share_one_with_those_beside_them(
+def test_directories_over_the_limit_of_marks_share_a_mark_with_neighbours(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(seen_files, "MOST_MARKS", 3)
@@ -95,7 +95,7 @@ def test_directories_beyond_the_most_marks_share_one_with_those_beside_them(
     assert not seen.is_late("", "/inn/b", 1)
 
 
-def test_a_mark_shared_up_to_the_root_is_one() -> None:
+def test_marks_merge_up_to_the_root() -> None:
     marks = {f" /{number}": number for number in range(10)}
     before = seen_files.MOST_MARKS
     seen_files.MOST_MARKS = 0
@@ -105,7 +105,7 @@ def test_a_mark_shared_up_to_the_root_is_one() -> None:
         seen_files.MOST_MARKS = before
 
 
-def test_a_place_is_known_by_files_below_it_that_are_remembered_or_were_forgotten() -> None:
+def test_a_directory_is_known_by_remembered_and_forgotten_files_below_it() -> None:
     seen = seen_of(("/in/day=1/a", 10), ("/data/b", 10))
     expire(seen, 30, "/data/b")
     known = {path: seen.has_below("", path) for path in ("/in", "/in/day=1", "/data", "/data/b")}
@@ -115,20 +115,20 @@ def test_a_place_is_known_by_files_below_it_that_are_remembered_or_were_forgotte
     assert seen.has_below("", "/")
 
 
-def test_a_summary_is_read_back_as_it_was() -> None:
+def test_a_summary_survives_a_round_trip() -> None:
     seen = seen_of(("/in/a", 10), ("/in/b", 20), ("/other/c", 40))
     expire(seen, 15)
     files = [("", "/in/d", 3, 50), ("s3://b", "b/e", 4, 60)]
     read = FileSummary.decode(FileSummary(7, seen, files).encode())
     assert (read.first, list(read.files)) == (7, files)
-    assert has(read.seen, "/in/a", "/in/b", "/other/c") == [False, True, True]
+    assert contains(read.seen, "/in/a", "/in/b", "/other/c") == [False, True, True]
     assert read.seen.is_late("", "/in/x", 10)
     assert not read.seen.is_late("", "/other/x", 10)
     assert read.seen.newest_ns == 40
     assert FileSummary.decode(FileSummary().encode()).files == []
 
 
-def test_a_summary_of_a_newer_format_or_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_summary_of_an_unknown_format_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for content in (b"", b"nothing", FileSummary().encode()[:90]):
         with pytest.raises(SourceError, match=r"cannot be read: .*; put the checkpoint back"):
             FileSummary.decode(content)
@@ -139,11 +139,11 @@ def test_a_summary_of_a_newer_format_or_none_is_refused(monkeypatch: pytest.Monk
         FileSummary.decode(newer)
 
 
-def test_a_copy_changes_by_itself() -> None:
+def test_a_copy_changes_independently() -> None:
     seen: Any = seen_of(("/in/a", 10))
     copy = seen.copy()
     copy.add([("", "/in/b", 20)])
     expire(copy, 15)
-    assert has(seen, "/in/a", "/in/b") == [True, False]
+    assert contains(seen, "/in/a", "/in/b") == [True, False]
     assert not seen.is_late("", "/in/c", 1)
     assert copy.is_late("", "/in/c", 1)

@@ -1,4 +1,4 @@
-"""Which types the columns of file sinks have, and which values fit them."""
+"""Types of the columns of file sinks, and values that do not fit them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ZONED = datetime(2024, 1, 1, tzinfo=UTC)
         (b"a", "a", "that is text, and not bytes"),
     ],
 )
-def test_no_value_becomes_another_to_fit_the_column_of_those_before(
+def test_values_are_not_converted_to_the_type_of_earlier_values(
     tmp_path: Path, first: Any, later: Any, problem: str
 ) -> None:
     sink = opened(ParquetSink(tmp_path))
@@ -61,7 +61,7 @@ def test_no_value_becomes_another_to_fit_the_column_of_those_before(
         ([None, "x"], [None, "x"]),
     ],
 )
-def test_values_of_later_epochs_fit_where_they_stay_the_same(
+def test_later_values_fit_a_column_if_the_cast_is_lossless(
     tmp_path: Path, values: list[Any], read: list[Any]
 ) -> None:
     sink = opened(ParquetSink(tmp_path))
@@ -77,7 +77,7 @@ def pq_schema(path: Path) -> pa.Schema:
     return pq.read_schema(max(path.glob("epoch=*/*.parquet")))
 
 
-def test_a_schema_that_was_asked_for_reads_text_and_leaves_parts_out(tmp_path: Path) -> None:
+def test_a_given_schema_parses_text_and_drops_fields(tmp_path: Path) -> None:
     schema = {"at": pa.timestamp("us", "UTC"), "by": pa.struct([("a", pa.int64())])}
     sink = opened(ParquetSink(tmp_path, schema=schema))
     publish(sink, 0, [{"at": "2024-01-01T00:00:00Z", "by": {"a": "7", "b": 1}, "c": 1}])
@@ -103,7 +103,7 @@ def test_a_schema_decides_the_columns(tmp_path: Path) -> None:
     assert parquet_rows(tmp_path) == [{"n": 1, "x": None}, {"n": 3, "x": 2.0}]
 
 
-def test_files_of_an_epoch_get_the_same_columns_whatever_each_task_saw(tmp_path: Path) -> None:
+def test_files_of_an_epoch_have_the_same_columns(tmp_path: Path) -> None:
     sink = opened(ParquetSink(tmp_path))
     publish(
         sink,
@@ -123,7 +123,7 @@ def test_files_of_an_epoch_get_the_same_columns_whatever_each_task_saw(tmp_path:
     assert len({str(pq.read_schema(file)) for file in files}) == 1
 
 
-def test_columns_keep_their_types_in_a_run_that_goes_on(tmp_path: Path) -> None:
+def test_columns_keep_their_types_in_a_resumed_run(tmp_path: Path) -> None:
     publish(opened(ParquetSink(tmp_path)), 0, [{"x": 1.5}])
     again = opened(ParquetSink(tmp_path), resuming=True)
     publish(again, 1, [{"x": None}], [{"x": 2}])
@@ -173,14 +173,14 @@ def test_a_column_that_changes_within_a_task_makes_another_file(
         (None, pa.record_batch({"epoch": [1]}), "field 'epoch' cannot be written"),
     ],
 )
-def test_what_does_not_fit_a_column_is_an_error_that_names_the_field(
+def test_a_value_that_does_not_fit_its_column_names_the_field(
     tmp_path: Path, schema: Any, items: Any, message: str
 ) -> None:
     with pytest.raises(SinkError, match=f"step 'out': .*{message}"):
         write(opened(ParquetSink(tmp_path, schema=schema)), 0, 0, items)
 
 
-def test_a_column_that_changes_its_type_later_is_an_error_that_shows_the_way_out(
+def test_a_column_that_changes_its_type_later_is_an_error_with_advice(
     tmp_path: Path,
 ) -> None:
     sink = opened(ParquetSink(tmp_path))
@@ -199,7 +199,7 @@ def test_a_column_that_changes_its_type_later_is_an_error_that_shows_the_way_out
     ]
 
 
-def test_tasks_that_see_different_types_in_the_first_epoch_are_an_error(tmp_path: Path) -> None:
+def test_different_types_in_tasks_of_the_first_epoch_are_an_error(tmp_path: Path) -> None:
     sink = opened(ParquetSink(tmp_path))
     with pytest.raises(SinkError, match="field 'x' is int64 in some items and string in others"):
         publish(sink, 0, [{"x": 1}], [{"x": "1"}])

@@ -1,4 +1,4 @@
-"""What items become in files: text, JSON lines, Parquet and CSV."""
+"""Encoding of items in files: text, JSON lines, Parquet and CSV."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_text_sink_writes_text_only(tmp_path: Path, item: Any, message: str) -> 
         write(opened(TextSink(tmp_path)), 0, 0, ["a", item])
 
 
-def test_text_sink_says_what_to_do_with_records(tmp_path: Path) -> None:
+def test_text_sink_refuses_records_with_advice(tmp_path: Path) -> None:
     with pytest.raises(SinkError, match=r"these items are records with the columns \['n'\]: map"):
         write(opened(TextSink(tmp_path)), 0, 0, pa.record_batch({"n": [1]}))
 
@@ -135,7 +135,7 @@ def test_record_batches_become_json_objects(tmp_path: Path) -> None:
         ({"Epoch": 1}, r"step 'out': field 'Epoch' cannot be written: the directories"),
     ],
 )
-def test_what_has_no_form_in_json_is_an_error_that_names_the_field(
+def test_a_value_without_a_json_form_names_the_field(
     tmp_path: Path, item: Any, message: str
 ) -> None:
     with pytest.raises(SinkError, match=message):
@@ -243,7 +243,7 @@ def test_csv_files_have_the_same_columns_in_the_same_order(tmp_path: Path) -> No
     assert rows == [[{"a": 1, "b": "x"}], [{"a": 1.5, "b": "y"}], [{"a": 3, "b": None}]]
 
 
-def test_csv_files_of_an_epoch_get_the_order_of_the_first_whatever_each_task_saw(
+def test_csv_files_of_an_epoch_share_the_column_order_of_the_first(
     tmp_path: Path,
 ) -> None:
     sink = opened(CsvSink(tmp_path))
@@ -265,7 +265,7 @@ def test_csv_files_of_an_epoch_get_the_order_of_the_first_whatever_each_task_saw
     assert lines(tmp_path)[9:11] == ['"a","b","c,"', '1.5,"","""q"",']
 
 
-def test_a_csv_file_that_cannot_be_told_into_cells_is_not_put_in_another_order(
+def test_a_csv_file_with_a_wrong_number_of_cells_is_refused(
     tmp_path: Path,
 ) -> None:
     sink = opened(CsvSink(tmp_path, delimiter="-"))
@@ -310,14 +310,14 @@ def test_csv_with_a_schema_has_its_columns(tmp_path: Path) -> None:
         (timedelta(1), r"field 'v' is duration\[us\], which has no form in CSV"),
     ],
 )
-def test_what_has_no_form_in_csv_is_an_error_that_names_the_field(
+def test_a_value_without_a_csv_form_names_the_field(
     tmp_path: Path, value: Any, message: str
 ) -> None:
     with pytest.raises(SinkError, match=f"step 'out': {message}"):
         write(opened(CsvSink(tmp_path)), 0, 0, [{"v": value}])
 
 
-def test_a_csv_field_that_was_not_there_before_is_an_error_that_shows_the_way_out(
+def test_a_new_csv_field_is_an_error_with_advice(
     tmp_path: Path,
 ) -> None:
     sink = opened(CsvSink(tmp_path))

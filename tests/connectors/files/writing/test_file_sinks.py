@@ -48,7 +48,7 @@ def test_an_epoch_is_a_directory_with_a_file_for_each_partition(tmp_path: Path) 
     assert sink.guarantee is Guarantee.EXACTLY_ONCE
 
 
-def test_nothing_of_an_epoch_is_seen_before_it_is_committed(tmp_path: Path) -> None:
+def test_an_epoch_is_invisible_before_its_commit(tmp_path: Path) -> None:
     sink = opened(TextSink(tmp_path))
     messages = [write(sink, 0, 0, ["a"]), write(sink, 0, 1, ["b"])]
     visible = [path.name for path in tmp_path.iterdir() if path.name[0] not in "._"]
@@ -58,7 +58,7 @@ def test_nothing_of_an_epoch_is_seen_before_it_is_committed(tmp_path: Path) -> N
 
 
 class WatchedFiles:
-    """The local file system, with something done around each move."""
+    """The local file system, with a call before and after each move."""
 
     def __init__(self, before: Callable[[], None], after: Callable[[], None]) -> None:
         self._files = pa.fs.LocalFileSystem()
@@ -82,20 +82,20 @@ def watch(
     monkeypatch.setattr(pa.fs, "LocalFileSystem", lambda: files)
 
 
-def test_a_reader_sees_all_of_an_epoch_or_nothing_also_when_it_is_run_again(
+def test_a_reader_sees_all_of_an_epoch_or_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = opened(TextSink(tmp_path))
-    seen: set[tuple[str, ...]] = set()
-    watch(monkeypatch, after=lambda: seen.add(tuple(lines(tmp_path))))
+    snapshots: set[tuple[str, ...]] = set()
+    watch(monkeypatch, after=lambda: snapshots.add(tuple(lines(tmp_path))))
     publish(sink, 0, ["a"], ["b"], ["c"])
-    assert seen == {(), ("a", "b", "c")}
-    seen.clear()
+    assert snapshots == {(), ("a", "b", "c")}
+    snapshots.clear()
     publish(sink, 0, ["x"], ["y"])
-    assert seen == {("a", "b", "c"), (), ("x", "y")}
+    assert snapshots == {("a", "b", "c"), (), ("x", "y")}
 
 
-def test_an_epoch_that_is_run_again_replaces_itself(tmp_path: Path) -> None:
+def test_a_replayed_epoch_replaces_its_files(tmp_path: Path) -> None:
     publish(opened(TextSink(tmp_path)), 0, ["a"], ["b"])
     again = opened(TextSink(tmp_path), resuming=True)
     publish(again, 0, ["a"], ["b"])
@@ -104,14 +104,14 @@ def test_an_epoch_that_is_run_again_replaces_itself(tmp_path: Path) -> None:
     assert len(tree(tmp_path)) == 4
 
 
-def test_an_epoch_that_is_run_again_without_items_is_removed(tmp_path: Path) -> None:
+def test_a_replayed_epoch_without_items_is_removed(tmp_path: Path) -> None:
     sink = opened(TextSink(tmp_path))
     publish(sink, 0, ["a"])
     publish(sink, 0)
     assert lines(tmp_path) == []
 
 
-def test_a_run_that_was_set_back_does_not_keep_the_epochs_after_that(tmp_path: Path) -> None:
+def test_a_rewound_run_removes_later_epochs(tmp_path: Path) -> None:
     sink = opened(TextSink(tmp_path))
     for epoch in range(4):
         publish(sink, epoch, [str(epoch)])
@@ -124,7 +124,7 @@ def test_a_run_that_was_set_back_does_not_keep_the_epochs_after_that(tmp_path: P
     assert lines(tmp_path) == ["0", "one", "two"]
 
 
-def test_a_crash_before_the_commit_leaves_nothing_to_see_and_is_cleaned_up(tmp_path: Path) -> None:
+def test_a_crash_before_the_commit_leaves_nothing_visible_and_is_cleaned_up(tmp_path: Path) -> None:
     sink = opened(TextSink(tmp_path))
     publish(sink, 0, ["a"])
     write(sink, 1, 0, ["b"])
@@ -140,16 +140,16 @@ class Crash(Exception):
 
 
 @pytest.mark.parametrize("moves", range(6))
-def test_a_crash_anywhere_in_a_commit_is_made_good_when_the_epoch_is_run_again(
+def test_a_replay_completes_a_commit_that_crashed_anywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: int
 ) -> None:
     publish(opened(TextSink(tmp_path)), 0, ["a"], ["b"])
-    left = [moves]
+    remaining = [moves]
 
     def crash() -> None:
-        if not left[0]:
+        if not remaining[0]:
             raise Crash
-        left[0] -= 1
+        remaining[0] -= 1
 
     with monkeypatch.context() as patch:
         again = opened(TextSink(tmp_path), resuming=True)
@@ -168,7 +168,7 @@ def test_a_crash_anywhere_in_a_commit_is_made_good_when_the_epoch_is_run_again(
     assert lines(tmp_path) == ["a", "b"]
 
 
-def test_what_a_lost_attempt_of_a_task_has_written_is_not_published(tmp_path: Path) -> None:
+def test_files_of_a_lost_task_attempt_are_not_published(tmp_path: Path) -> None:
     sink = opened(TextSink(tmp_path))
     write(sink, 0, 0, ["lost"])
     publish(sink, 0, ["kept"])
@@ -195,7 +195,7 @@ def test_an_epoch_without_items_writes_nothing(tmp_path: Path) -> None:
 # --- whose directory it is -----------------------------------------------------------------------
 
 
-def test_the_output_of_another_run_is_an_error_that_shows_the_ways_out(tmp_path: Path) -> None:
+def test_the_output_of_another_run_is_an_error_with_advice(tmp_path: Path) -> None:
     publish(opened(TextSink(tmp_path), OTHER), 0, ["a"], run=OTHER)
     message = (
         f"{tmp_path} holds the output of another run, 1 epochs of it: write to another path, or "
@@ -207,7 +207,7 @@ def test_the_output_of_another_run_is_an_error_that_shows_the_ways_out(tmp_path:
     assert lines(tmp_path) == ["a"]
 
 
-def test_another_run_that_has_published_nothing_is_in_nobodys_way(tmp_path: Path) -> None:
+def test_another_run_without_published_files_is_accepted(tmp_path: Path) -> None:
     crashed = opened(TextSink(tmp_path), OTHER)
     write(crashed, 0, 0, ["x"], run=OTHER)
     publish(opened(TextSink(tmp_path)), 0, ["a"])
@@ -247,7 +247,7 @@ def test_replace_keeps_everything_when_one_file_is_not_a_flows(tmp_path: Path) -
     assert lines(tmp_path) == ["a"]
 
 
-def test_append_writes_beside_whatever_is_there(tmp_path: Path) -> None:
+def test_append_writes_beside_existing_files(tmp_path: Path) -> None:
     publish(opened(TextSink(tmp_path), OTHER), 5, ["a"], run=OTHER)
     (tmp_path / "notes.md").write_text("mine")
     publish(opened(TextSink(tmp_path, if_exists="append")), 0, ["b"])
@@ -261,7 +261,7 @@ def test_append_writes_beside_whatever_is_there(tmp_path: Path) -> None:
     assert lines(tmp_path) == ["b", "a", "c"]
 
 
-def test_a_run_that_goes_on_needs_no_leave(tmp_path: Path) -> None:
+def test_a_resumed_run_needs_no_permission_to_overwrite(tmp_path: Path) -> None:
     publish(opened(TextSink(tmp_path)), 0, ["a"])
     publish(opened(TextSink(tmp_path, if_exists="error"), resuming=True), 1, ["b"])
     publish(opened(TextSink(tmp_path, if_exists="replace"), resuming=True), 2, ["c"])
@@ -281,7 +281,7 @@ REMOVED = r"out was removed while the flow ran, or its _flow\.json was, .* put i
 
 @pytest.mark.parametrize("items", [["b"], []], ids=["items", "no items"])
 @pytest.mark.parametrize("what", ["out", "out/_flow.json"])
-def test_a_directory_that_is_removed_in_a_run_is_an_error_and_not_made_anew(
+def test_a_directory_removed_during_a_run_is_an_error(
     what: str, items: list[str], tmp_path: Path
 ) -> None:
     sink = opened(TextSink(tmp_path / "out"))
@@ -293,7 +293,7 @@ def test_a_directory_that_is_removed_in_a_run_is_an_error_and_not_made_anew(
     assert not list(tmp_path.glob("out/epoch=00000001-*"))
 
 
-def test_a_directory_that_is_removed_between_writing_and_publishing_is_an_error(
+def test_a_directory_removed_before_publishing_is_an_error(
     tmp_path: Path,
 ) -> None:
     sink = opened(TextSink(tmp_path / "out"))
@@ -304,7 +304,7 @@ def test_a_directory_that_is_removed_between_writing_and_publishing_is_an_error(
     assert not (tmp_path / "out").exists()
 
 
-def test_epochs_that_a_reader_has_taken_away_are_no_error(tmp_path: Path) -> None:
+def test_epochs_removed_by_a_reader_are_no_error(tmp_path: Path) -> None:
     sink = opened(TextSink(tmp_path / "out"))
     publish(sink, 0, ["a"])
     shutil.rmtree(next(tmp_path.glob("out/epoch=*")))
@@ -340,16 +340,16 @@ def test_two_outputs_that_share_a_path_are_refused_before_anything_is_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_store_may_be_named_as_hadoop_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uris_of_hadoop_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Static data frames are read back from below the checkpoint, whose path Spark understands."""
-    asked: list[str] = []
+    uris: list[str] = []
 
     class FileSystem:
         type_name = "s3"
 
         @staticmethod
         def from_uri(uri: str) -> tuple[Any, str]:
-            asked.append(uri)
+            uris.append(uri)
             return FileSystem(), uri.partition("://")[2]
 
     monkeypatch.setattr(place.fs, "FileSystem", FileSystem)
@@ -357,10 +357,10 @@ def test_a_store_may_be_named_as_hadoop_does(monkeypatch: pytest.MonkeyPatch) ->
     found = [place.locate(f"{name}://bucket/out/").path for name in ("s3", "s3a", "s3n")]
     place._connect.cache_clear()
     assert found == ["bucket/out"] * 3
-    assert asked == ["s3://bucket/out/"] * 3
+    assert uris == ["s3://bucket/out/"] * 3
 
 
-def test_nothing_shows_the_password_of_a_uri() -> None:
+def test_the_password_of_a_uri_is_hidden() -> None:
     uri = "s3://me:s3cr3t@bucket/out"
     shown = [
         repr(JsonLinesSink(uri)),
@@ -403,7 +403,7 @@ def test_a_directory_that_cannot_be_made_is_an_error_that_names_it(tmp_path: Pat
         opened(TextSink(tmp_path / "out" / "below"))
 
 
-def test_a_relative_path_is_where_the_flow_was_built(
+def test_a_relative_path_is_resolved_when_the_flow_is_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -413,14 +413,14 @@ def test_a_relative_path_is_where_the_flow_was_built(
     assert lines(tmp_path / "out") == ["a"]
 
 
-def test_a_file_uri_is_written_like_a_path(tmp_path: Path) -> None:
+def test_a_file_uri_is_treated_as_a_path(tmp_path: Path) -> None:
     publish(opened(TextSink(f"file://{tmp_path}/out")), 0, ["a"])
     assert lines(tmp_path / "out") == ["a"]
 
 
 @pytest.fixture
 def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A pretended object store, which has no rename of directories."""
+    """Stand-in for an object store, which cannot rename directories."""
     root = tmp_path / "bucket"
     root.mkdir()
 

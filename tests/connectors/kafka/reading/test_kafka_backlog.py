@@ -1,4 +1,4 @@
-"""A backlog of many messages comes in bounded epochs, in bounded memory, and adds up."""
+"""Reading of a large backlog in bounded epochs and bounded memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MOST_MEGABYTES = 700
 
 
 def orders(count: int) -> Iterator[dict[str, Any]]:
-    """Orders that are 10 ms apart, dealt out to partitions."""
+    """Orders 10 ms apart, distributed over partitions."""
     for number in range(count):
         order = {"user": f"u{number % USERS}", "amount": number % 7}
         yield {
@@ -43,7 +43,7 @@ def orders(count: int) -> Iterator[dict[str, Any]]:
 
 
 def workers_megabytes() -> float:
-    """The most that any Python process under this one takes now."""
+    """Return the megabytes of the largest Python process below this one."""
     pages = os.sysconf("SC_PAGE_SIZE")
     most = 0
     for pid in descendants(os.getpid()):

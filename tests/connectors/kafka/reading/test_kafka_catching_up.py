@@ -1,4 +1,4 @@
-"""Nothing on time is late in a backlog of partitions of unequal density, nor after an outage."""
+"""Lateness in a backlog of partitions of unequal density, and after an outage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What brokers' refusals mean to a planner, told by a client that a test makes up."""
+"""Reactions of a Kafka planner to errors of the brokers, with a client that the test controls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class Admin:
-    """Answers each question for offsets as it is told to; knows the partitions of one topic."""
+    """Client that answers calls for offsets as configured, for the partitions of one topic."""
 
     def __init__(self, answers: Callable[[int], int | KafkaError], listed: int) -> None:
         self._answers = answers
@@ -28,8 +28,8 @@ class Admin:
         topic = SimpleNamespace(partitions=dict.fromkeys(range(self._listed)))
         return SimpleNamespace(topics={"t": topic} if self._listed else {})
 
-    def list_offsets(self, asked: Mapping[Any, Any], **_: Any) -> dict[Any, Future[Any]]:
-        return {one: self._answered(one.partition) for one in asked}
+    def list_offsets(self, partitions: Mapping[Any, Any], **_: Any) -> dict[Any, Future[Any]]:
+        return {one: self._answered(one.partition) for one in partitions}
 
     def poll(self, _seconds: float) -> None:
         pass
@@ -63,27 +63,27 @@ def failing(code: int) -> Callable[[int], int | KafkaError]:
         KafkaError._TRANSPORT,
     ],
 )
-def test_what_passes_by_itself_is_waited_for(code: int) -> None:
+def test_transient_errors_are_waited_for(code: int) -> None:
     with pytest.raises(Unreachable, match="no Kafka broker answers at b:9092"):
         cluster(failing(code)).latest([T0, T1])
 
 
-def test_what_stays_is_an_error() -> None:
+def test_permanent_errors_are_raised() -> None:
     with pytest.raises(SourceError, match="Kafka at b:9092 refuses to answer"):
         cluster(failing(KafkaError.TOPIC_AUTHORIZATION_FAILED)).latest([T0, T1])
 
 
 @pytest.mark.parametrize("code", [KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION])
-def test_a_partition_that_is_not_there_is_left_out(code: int) -> None:
+def test_a_missing_partition_is_left_out(code: int) -> None:
     assert cluster(failing(code)).latest([T0, T1]) == {T0: 17}
 
 
-def test_partitions_that_nobody_leads_are_waited_for() -> None:
+def test_partitions_without_a_leader_are_waited_for() -> None:
     nobody = cluster(lambda _: KafkaError(KafkaError._NOENT))
     with pytest.raises(Unreachable, match="no broker of b:9092 leads t/0 and 1 more"):
         nobody.latest([T0, T1])
 
 
-def test_a_topic_that_was_deleted_has_no_leaders_and_is_left_out() -> None:
+def test_a_deleted_topic_is_left_out() -> None:
     gone = cluster(lambda _: KafkaError(KafkaError._NOENT), listed=0)
     assert gone.latest([T0, T1]) == {}

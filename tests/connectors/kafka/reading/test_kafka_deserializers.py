@@ -1,4 +1,4 @@
-"""Columns of keys and values hold what plain Python reads of them, and bad ones are found."""
+"""Deserialization of messages to columns, compared with plain Python, and bad messages."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def written(schema: Any, value: Any) -> bytes:
 # --- what is beside the value ---
 
 
-def test_a_record_has_the_value_as_text_and_all_that_the_message_has() -> None:
+def test_a_record_has_the_value_as_text_and_the_metadata_of_the_message() -> None:
     message = Message(b"hi", b"ann", 17, (2, 1_500), [("trace", b"\x01"), ("empty", None)])
     good, bad = records([message], TextDeserializer())
     assert bad == []
@@ -120,14 +120,14 @@ def test_a_record_has_the_value_as_text_and_all_that_the_message_has() -> None:
     ]
 
 
-def test_what_a_message_has_not_is_null() -> None:
+def test_missing_parts_of_a_message_are_null() -> None:
     good, _ = records([Message(None, None, stamp=(0, -1))], BytesDeserializer())
     assert [good[0][name] for name in ("value", "key", "timestamp")] == [None, None, None]
     assert (good[0]["timestamp_type"], good[0]["headers"]) == ("none", [])
 
 
 @pytest.mark.parametrize("whole", [RecordItems, ObjectItems])
-def test_a_time_may_be_before_1970_or_missing_and_is_bad_where_no_calendar_has_it(
+def test_a_time_may_be_before_1970_or_missing_but_not_beyond_the_calendar(
     whole: Any,
 ) -> None:
     """Producers that give microseconds for milliseconds come to the year 50,000."""
@@ -149,10 +149,10 @@ def test_a_time_may_be_before_1970_or_missing_and_is_bad_where_no_calendar_has_i
     assert [(one.message.offset, one.message.timestamp) for one in bad] == [
         (offset, None) for offset in (4, 5, 6, 7)
     ]
-    said = (
+    reason = (
         "its timestamp: 1,700,000,000,000,000,000 ms since 1970 is not within the years 1 to 9999"
     )
-    assert bad[2].reason == said
+    assert bad[2].reason == reason
 
 
 def as_dicts(batch: Any) -> list[dict[str, Any]]:
@@ -191,7 +191,7 @@ layouts = st.sampled_from([{}, {"indent": 2}, {"ensure_ascii": False}, {"separat
 
 @json_columns
 @given(values=st.lists(st.tuples(plain, layouts), max_size=30))
-def test_json_columns_are_what_python_reads_however_it_is_laid_out(
+def test_json_columns_agree_with_python_for_any_layout(
     columns: type[JsonColumns], values: list[tuple[dict[str, Any], dict[str, Any]]]
 ) -> None:
     data = [json.dumps(value, **layout).encode() for value, layout in values]
@@ -220,7 +220,7 @@ BAD_JSON = [
 
 @json_columns
 @pytest.mark.parametrize(("data", "reason"), BAD_JSON)
-def test_a_bad_value_is_found_among_good_ones_and_said_why(
+def test_a_bad_value_among_good_ones_is_reported_with_its_reason(
     columns: type[JsonColumns], data: bytes | None, reason: str
 ) -> None:
     around = [Message(b'{"id": %d}' % n, b"k", n) for n in range(5)]
@@ -245,7 +245,7 @@ def test_a_bad_value_is_found_among_good_ones_and_said_why(
         max_size=40,
     )
 )
-def test_each_message_is_good_or_bad_whatever_is_beside_it(
+def test_a_message_is_judged_independently_of_its_neighbours(
     columns: type[JsonColumns], data: list[bytes | None]
 ) -> None:
     form = columns(SCHEMA)
@@ -265,7 +265,7 @@ PIECES = (
 
 @st.composite
 def broken_json(draw: st.DrawFn) -> bytes:
-    """An object, most often with something put in or taken out at one place or two."""
+    """Generate a JSON object with up to two pieces of its text replaced or inserted."""
     data = json.dumps(
         {**draw(plain), "x": draw(st.sampled_from([1, "a", [1, {"id": 2}]]))}
     ).encode()
@@ -277,7 +277,7 @@ def broken_json(draw: st.DrawFn) -> bytes:
 
 
 @given(broken_json())
-def test_flat_columns_hold_what_arrow_reads(data: bytes) -> None:
+def test_flat_columns_agree_with_arrow(data: bytes) -> None:
     assert is_flat(SCHEMA)
     mine, theirs = FlatJsonColumns(SCHEMA).column([data]), JsonColumns(SCHEMA).column([data])
     if theirs is not None:
@@ -291,7 +291,7 @@ def test_flat_columns_hold_what_arrow_reads(data: bytes) -> None:
         assert mine.to_pylist() == [{name: value.get(name) for name in SCHEMA.names}]
 
 
-def test_flat_columns_may_have_any_name_and_are_made_of_text_where_json_has_no_type() -> None:
+def test_flat_columns_may_have_any_name_and_parse_text() -> None:
     schema = pa.schema(
         {
             "user-id": pa.uint8(),
@@ -324,7 +324,7 @@ def test_flat_columns_may_have_any_name_and_are_made_of_text_where_json_has_no_t
     "kind",
     [pa.float32(), pa.list_(pa.int64()), pa.struct([("a", pa.int64())]), pa.decimal128(5, 2)],
 )
-def test_other_types_are_left_to_arrow(kind: Any) -> None:
+def test_other_types_are_parsed_by_arrow(kind: Any) -> None:
     assert not is_flat(pa.schema([("id", pa.int64()), ("more", kind)]))
 
 
@@ -333,7 +333,7 @@ def test_the_last_of_two_fields_with_one_name_counts() -> None:
     assert found["id"] == 2
 
 
-def test_messages_of_json_hold_what_python_reads() -> None:
+def test_json_messages_agree_with_python() -> None:
     items = ObjectItems(TextDeserializer(), JsonDeserializer(), key_needed=False)
     (batch,) = items.batches([Message(b'{"a": [1, null]}', b"k"), Message(None)], None)
     assert isinstance(batch, list)
@@ -344,7 +344,7 @@ def test_messages_of_json_hold_what_python_reads() -> None:
 
 
 @pytest.mark.parametrize("whole", [RecordItems, ObjectItems])
-def test_a_bad_key_or_none_is_bad_as_asked(whole: Any) -> None:
+def test_a_bad_or_missing_key_is_bad_as_configured(whole: Any) -> None:
     more = {"prefix": ""} if whole is RecordItems else {}
     messages = [Message(b"a", b"k", 0), Message(b"b", b"\xff", 1), Message(b"c", None, 2)]
     items = whole(TextDeserializer(), TextDeserializer(), key_needed=True, **more)
@@ -363,7 +363,7 @@ def test_a_bad_key_or_none_is_bad_as_asked(whole: Any) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.none() | st.text(), st.floats())))
-def test_avro_columns_are_what_fastavro_reads(rows: list[tuple[int, str | None, float]]) -> None:
+def test_avro_columns_agree_with_fastavro(rows: list[tuple[int, str | None, float]]) -> None:
     values = [{"id": one, "name": name, "price": price} for one, name, price in rows]
     data = [written(AVRO, value) for value in values]
     form = AvroDeserializer(json.dumps(AVRO))
@@ -372,7 +372,7 @@ def test_avro_columns_are_what_fastavro_reads(rows: list[tuple[int, str | None, 
     assert repr(column.to_pylist()) == repr([form.read(one) for one in data])
 
 
-def test_avro_of_many_types_comes_to_columns() -> None:
+def test_avro_of_many_types_is_read_to_columns() -> None:
     types: list[tuple[str, Any, Any, Any]] = [
         ("flag", "boolean", True, pa.bool_()),
         ("small", "int", 5, pa.int32()),
@@ -408,7 +408,7 @@ def test_avro_of_many_types_comes_to_columns() -> None:
         assert kind is None or column.type.field(name).type == kind
 
 
-def test_avro_maps_and_uuids_come_to_columns() -> None:
+def test_avro_maps_and_uuids_are_read_to_columns() -> None:
     number = UUID(int=7)
     schema = {
         "type": "record",
@@ -434,7 +434,7 @@ def test_avro_maps_and_uuids_come_to_columns() -> None:
         (None, "there is nothing (a tombstone)"),
     ],
 )
-def test_bad_avro_is_found(data: bytes | None, reason: str) -> None:
+def test_bad_avro_is_reported(data: bytes | None, reason: str) -> None:
     good = Message(written(AVRO, {"id": 1, "name": "a", "price": 1.0}))
     found, bad = records([good, Message(data), good], AvroDeserializer(AVRO))
     assert [one["id"] for one in found] == [1, 1]

@@ -1,4 +1,4 @@
-"""Flows on Spark that read a real broker: epochs, restarts, faults, and what a run says of them."""
+"""Flows on Spark that read a real broker: epochs, restarts, faults and reports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ONCE = {"shards": 2, "partitions": 1}
 
 
 def orders(numbers: Sequence[int], partitions: int = 1) -> list[dict[str, Any]]:
-    """Orders of three users, dealt out to partitions."""
+    """Orders of three users, distributed over partitions."""
     return [
         {
             "value": json.dumps({"user": f"u{number % 3}", "number": number}),
@@ -41,14 +41,16 @@ def orders(numbers: Sequence[int], partitions: int = 1) -> list[dict[str, Any]]:
     ]
 
 
-def running(seen: list[int] | None, record: dict[str, Any]) -> tuple[list[int], int]:
-    """Keeps all numbers of a user, so that a doubled or lost one shows."""
-    numbers = [*(seen or []), record["number"]]
+def collect_numbers(
+    numbers_before: list[int] | None, record: dict[str, Any]
+) -> tuple[list[int], int]:
+    """Collect all numbers of a user, so that a doubled or lost number shows."""
+    numbers = [*(numbers_before or []), record["number"]]
     return numbers, len(numbers)
 
 
 class Case:
-    """A flow that counts orders by user, to be run again and again on one checkpoint."""
+    """A flow that counts orders by user, for several runs on one checkpoint."""
 
     def __init__(
         self,
@@ -60,12 +62,12 @@ class Case:
         self.spark = spark
         self.recovery: Any = RecoveryConfig(tmp_path / "checkpoint")
         self.counts: list[tuple[str, int]] = []
-        self.seen: list[int] = []
+        self.received: list[int] = []
         self.flow = Dataflow("orders")
         read = op.input("orders", self.flow, source)
-        op.output("seen", op.map("number", read, number), TestingSink(self.seen))
+        op.output("seen", op.map("number", read, number), TestingSink(self.received))
         keyed = op.key_on("by_user", read, "user")
-        counted = op.stateful_map("count", keyed, running)
+        counted = op.stateful_map("count", keyed, collect_numbers)
         op.output("counts", counted, TestingSink(self.counts))
 
     def run(self, **options: Any) -> Any:
@@ -74,7 +76,7 @@ class Case:
 
     def check(self, numbers: Sequence[int]) -> None:
         """Each number was read once, and each user's count went up one by one."""
-        assert sorted(self.seen) == sorted(numbers)
+        assert sorted(self.received) == sorted(numbers)
         by_user = Counter(f"u{number % 3}" for number in numbers)
         for user, count in by_user.items():
             assert [n for key, n in self.counts if key == user] == list(range(1, count + 1))
@@ -89,7 +91,7 @@ def json_source(broker: Broker, topic: str | None, **arguments: Any) -> KafkaSou
 
 
 #  run 1: 250 orders in epochs of 100 at most     run 2: fails on 260     run 3: 250 .. 349
-def test_a_backlog_comes_in_bounded_epochs_and_a_restart_loses_and_doubles_nothing(
+def test_a_backlog_is_read_once_in_bounded_epochs_over_a_restart(
     broker: Broker, spark: SparkSession, tmp_path: Path
 ) -> None:
     topic = broker.topic(partitions=2)
@@ -134,7 +136,7 @@ def test_a_backlog_comes_in_bounded_epochs_and_a_restart_loses_and_doubles_nothi
     ]
 
 
-def test_a_checkpoint_can_be_set_back_and_moved_to_another_layout(
+def test_a_checkpoint_can_be_rewound_and_rescaled(
     broker: Broker, spark: SparkSession, tmp_path: Path
 ) -> None:
     topic = broker.topic()
@@ -155,7 +157,7 @@ def test_a_checkpoint_can_be_set_back_and_moved_to_another_layout(
     case.check(range(120))
 
 
-def test_a_run_stops_with_the_lag_that_is_left_and_says_so(
+def test_a_stopped_run_reports_the_remaining_lag(
     broker: Broker, spark: SparkSession, tmp_path: Path
 ) -> None:
     topic = broker.topic(partitions=2)
@@ -201,7 +203,7 @@ def lone_broker() -> Iterator[Broker]:
     broker.remove()
 
 
-def test_a_broker_that_is_killed_and_started_again_is_waited_for(
+def test_a_restarted_broker_is_waited_for(
     lone_broker: Broker, spark: SparkSession, tmp_path: Path
 ) -> None:
     topic = lone_broker.topic(partitions=2)
@@ -220,7 +222,7 @@ def test_a_broker_that_is_killed_and_started_again_is_waited_for(
     case.check(range(1_000))
 
 
-def test_a_partition_that_is_added_while_a_flow_runs_is_read_from_its_beginning(
+def test_a_partition_added_during_a_run_is_read_from_its_beginning(
     broker: Broker, spark: SparkSession, tmp_path: Path
 ) -> None:
     topic = broker.topic()
@@ -229,12 +231,12 @@ def test_a_partition_that_is_added_while_a_flow_runs_is_read_from_its_beginning(
     stop, added = StopFlag(), threading.Event()
 
     def on_epoch(report: EpochReport) -> None:
-        if len(case.seen) == 10 and not added.is_set():
+        if len(case.received) == 10 and not added.is_set():
             added.set()
             broker.add_partitions(topic, 2)
             new = [{**order, "partition": 1} for order in orders(range(10, 20))]
             broker.produce(topic, new)
-        if len(case.seen) >= 20:
+        if len(case.received) >= 20:
             stop.ask()
 
     case.run(trigger=None, stop=stop, on_epoch=on_epoch)
@@ -245,7 +247,7 @@ def test_a_partition_that_is_added_while_a_flow_runs_is_read_from_its_beginning(
     }
 
 
-def test_messages_that_were_deleted_while_a_flow_was_down_stop_it(
+def test_messages_deleted_between_runs_stop_the_flow(
     broker: Broker, spark: SparkSession, tmp_path: Path
 ) -> None:
     topic = broker.topic()
@@ -267,7 +269,7 @@ def test_messages_that_were_deleted_while_a_flow_was_down_stop_it(
 
 
 def at(minute: int, partition: int) -> dict[str, Any]:
-    """An order at some minutes past 10."""
+    """Return an order at some minutes past 10."""
     millis = int(datetime(2026, 1, 1, 10, minute, tzinfo=UTC).timestamp() * 1000)
     order = json.dumps({"user": f"p{partition}", "number": minute})
     return {"value": order, "timestamp": millis, "partition": partition}
@@ -278,7 +280,7 @@ def at(minute: int, partition: int) -> dict[str, Any]:
 #  partition 1              x         x                       then silent
 #  partition 2                                                never a message
 #  closed: those of both that end at 10 or before, the watermark of partition 1
-def test_a_partition_that_falls_silent_holds_a_stream_back_and_an_empty_one_does_not(
+def test_a_silent_partition_holds_the_watermark_and_an_empty_one_does_not(
     broker: Broker, spark: SparkSession, tmp_path: Path
 ) -> None:
     topic = broker.topic(partitions=3)
@@ -356,4 +358,4 @@ def test_a_bad_message_stops_the_flow_by_default(
     assert str(raised.value).startswith(
         f"step 'orders': topic '{poisoned}', partition 0, offset 1: its value: not JSON: "
     )
-    assert case.seen == []
+    assert case.received == []

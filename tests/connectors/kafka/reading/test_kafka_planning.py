@@ -1,4 +1,4 @@
-"""What each epoch reads of topics, planned against brokers that a test makes up."""
+"""Planning of the offsets that each epoch reads, with brokers that the test controls."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from flow.errors import SourceError
 
 @dataclass
 class Clock:
-    """Seconds, in the test's hands; some pass with each look at it."""
+    """Clock in seconds that the test sets; each reading advances it."""
 
     now: float = 0.0
     passing: float = 0.0
@@ -37,7 +37,7 @@ class Clock:
 
 @dataclass
 class Brokers:
-    """Partitions by name, each with where it begins and ends."""
+    """Partitions by name, each with its first offset and its end."""
 
     partitions_there: dict[str, tuple[int, int]]
     silent: bool = False
@@ -90,14 +90,14 @@ def planner(
 
 
 def read(planned: Any) -> list[tuple[Any, int, int]]:
-    """What a slice reads: ranges, source partitions, and places among the splits of those."""
+    """Return the range, source partition and order of each split of a slice."""
     return [(split.what, split.partition, split.order) for split in planned.splits]
 
 
 # --- epochs ---
 
 
-def test_an_epoch_reads_all_that_is_new_and_says_where_to_go_on() -> None:
+def test_an_epoch_reads_all_new_messages_and_returns_the_next_offset() -> None:
     brokers = Brokers({"t/0": (0, 5), "t/1": (2, 2)})
     plan = planner(brokers)
     first = plan.next(None)
@@ -109,7 +109,7 @@ def test_an_epoch_reads_all_that_is_new_and_says_where_to_go_on() -> None:
     assert (second.end, read(second)) == ({"t/0": 5, "t/1": 3}, [(["t", 1, 2, 3], 1, 0)])
 
 
-def test_a_backlog_comes_in_epochs_of_what_its_messages_weigh() -> None:
+def test_epochs_of_a_backlog_are_limited_by_message_size() -> None:
     class Scales:
         def most(self, at: Ends, waiting: dict[TopicPartition, int]) -> int:
             return at[TopicPartition("t", 0)] + sum(waiting.values()) // 10
@@ -122,7 +122,7 @@ def test_a_backlog_comes_in_epochs_of_what_its_messages_weigh() -> None:
     assert limited.next(None).end == {"t/0": 2}
 
 
-def test_a_backlog_comes_in_epochs_of_bounded_size_dealt_out_by_what_waits() -> None:
+def test_epochs_of_a_backlog_are_shared_in_proportion_to_lag() -> None:
     plan = planner(Brokers({"t/0": (0, 90), "t/1": (0, 10), "t/2": (0, 1)}), per_epoch=20)
     offset, epochs = None, []
     while (planned := plan.next(offset)) is not None:
@@ -135,7 +135,7 @@ def test_a_backlog_comes_in_epochs_of_bounded_size_dealt_out_by_what_waits() -> 
     assert offset == {"t/0": 90, "t/1": 10, "t/2": 1}
 
 
-def test_few_partitions_are_cut_up_so_that_all_cores_read() -> None:
+def test_few_partitions_are_split_for_all_cores() -> None:
     plan = planner(Brokers({"t/0": (0, 100_000)}), cores=4)
     assert [split for split, _, _ in read(plan.next(None))] == [
         ["t", 0, 0, 25_000],
@@ -152,7 +152,7 @@ def test_few_partitions_are_cut_up_so_that_all_cores_read() -> None:
 
 #  t/0   |-+-+-+-+-+-+-+-+-->    dense: a message is a microsecond
 #  t/1   |---+---+---+---+-->    sparse: a message is a hundred
-def test_a_backlog_is_dealt_out_so_that_partitions_come_forward_together() -> None:
+def test_partitions_of_a_backlog_advance_together_in_event_time() -> None:
     plan = planner(Brokers({"t/0": (0, 10_000), "t/1": (0, 10_000)}), per_epoch=100)
     offset = plan.next(None).end
     assert offset == {"t/0": 50, "t/1": 50}
@@ -167,7 +167,7 @@ def test_a_backlog_is_dealt_out_so_that_partitions_come_forward_together() -> No
     assert plan.next(third.end).end == {"t/0": 300, "t/1": 100}
 
 
-def test_progress_goes_to_the_partitions_of_a_checkpoint() -> None:
+def test_progress_is_mapped_to_the_partitions_of_a_checkpoint() -> None:
     """The first thing that a planner hears, before it has planned, is of where a run goes on."""
     plan = planner(Brokers({"t/0": (0, 500), "t/1": (0, 500)}), per_epoch=10)
     plan.hear({0: 1_000, 1: 0})
@@ -196,7 +196,7 @@ def test_partitions_with_messages_left_after_the_epoch_are_behind() -> None:
     assert plan.next({"t/0": 90, "t/1": 10, "t/2": 3}) is None
 
 
-def test_markers_of_transactions_count_as_read_once_their_offsets_are() -> None:
+def test_transaction_markers_count_as_read_with_their_offsets() -> None:
     """Of t/0 two markers are left, of which no message and no progress comes."""
     plan = planner(Brokers({"t/0": (0, 12), "t/1": (0, 10)}), per_epoch=5)
     offset, behind = {"t/0": 10, "t/1": 0}, []
@@ -207,7 +207,7 @@ def test_markers_of_transactions_count_as_read_once_their_offsets_are() -> None:
     assert (offset, behind) == ({"t/0": 12, "t/1": 10}, [[0, 1], [1], []])
 
 
-def test_behind_is_up_to_the_end_of_the_run() -> None:
+def test_a_partition_is_behind_up_to_the_end_of_the_run_only() -> None:
     brokers = Brokers({"t/0": (0, 50), "t/1": (0, 5)})
     given = planner(brokers, end={"t": {0: 5, 1: 9}}).next(None)
     assert given.end == {"t/0": 5, "t/1": 5}
@@ -220,7 +220,7 @@ def test_behind_is_up_to_the_end_of_the_run() -> None:
     assert present.next(first.end) is None
 
 
-def test_a_partition_in_doubt_is_behind_as_it_was_until_its_loss_is_certain() -> None:
+def test_a_partition_in_doubt_stays_behind_until_its_loss_is_certain() -> None:
     clock, brokers = Clock(), Brokers({"t/0": (0, 9), "t/1": (0, 9)})
     plan = planner(brokers, clock, on_data_loss="warn", per_epoch=4)
     first = plan.next(None)
@@ -236,7 +236,7 @@ def test_a_partition_in_doubt_is_behind_as_it_was_until_its_loss_is_certain() ->
 # --- up to when it is read ---
 
 
-def test_a_source_is_read_until_the_last_poll_whose_ends_it_has_come_to() -> None:
+def test_a_source_is_read_until_the_last_poll_whose_ends_it_has_reached() -> None:
     brokers = Brokers({"t/0": (0, 10), "t/1": (0, 0)})
     plan = planner(brokers, per_epoch=5)
     until, offset = [], None
@@ -248,7 +248,7 @@ def test_a_source_is_read_until_the_last_poll_whose_ends_it_has_come_to() -> Non
     assert until == [(5, None), (10, 1), (15, 2), (20, 4), (20, 5), (20, 6), (20, 7), (21, 8)]
 
 
-def test_what_brokers_did_not_say_is_no_poll() -> None:
+def test_missing_or_stale_ends_are_no_poll() -> None:
     clock, brokers = Clock(), Brokers({"t/0": (0, 2)})
     plan = planner(brokers, clock)
     offset = plan.next(None).end
@@ -264,7 +264,7 @@ def test_what_brokers_did_not_say_is_no_poll() -> None:
 
 @dataclass(frozen=True)
 class Epoch:
-    """What happens before an epoch: messages that are appended, and those that it reads."""
+    """Messages appended to each partition before an epoch, and the limit of what it reads."""
 
     appended: tuple[int, int, int]
     per_epoch: int
@@ -281,7 +281,7 @@ EPOCHS = st.lists(
 
 
 @given(EPOCHS, st.tuples(*[st.integers(1, 1_000)] * 3))
-def test_all_is_read_once_and_behind_and_read_until_are_what_they_say(
+def test_messages_are_read_once_with_exact_behind_and_read_until(
     epochs: list[Epoch], paces: tuple[int, int, int]
 ) -> None:
     names = ["t/0", "t/1", "t/2"]
@@ -327,7 +327,7 @@ def test_all_is_read_once_and_behind_and_read_until_are_what_they_say(
 # --- where it starts ---
 
 
-def test_a_flow_that_starts_at_the_latest_remembers_where_that_was() -> None:
+def test_a_flow_that_starts_at_the_latest_remembers_the_offsets() -> None:
     brokers = Brokers({"t/0": (0, 5)})
     first = planner(brokers, start="latest").next(None)
     assert (first.end, first.splits) == ({"t/0": 5}, [])
@@ -335,7 +335,7 @@ def test_a_flow_that_starts_at_the_latest_remembers_where_that_was() -> None:
     assert read(planner(brokers, start="latest").next(first.end)) == [(["t", 0, 5, 7], 0, 0)]
 
 
-def test_a_time_is_asked_of_the_brokers_in_milliseconds_rounded_up() -> None:
+def test_a_start_time_is_rounded_up_to_milliseconds() -> None:
     brokers = Brokers({"t/0": (0, 10_000)}, times={"t/0": 7})
     start = datetime.fromtimestamp(1.0001, UTC)
     assert read(planner(brokers, start=start).next(None)) == [(["t", 0, 1_008, 10_000], 0, 0)]
@@ -344,7 +344,7 @@ def test_a_time_is_asked_of_the_brokers_in_milliseconds_rounded_up() -> None:
 #  t/0   |--------->
 #  t/1             |----->   added while the flow runs: read whole, though it starts at the latest
 #  other topic            |-->
-def test_partitions_that_are_added_are_read_from_their_beginning_and_keep_their_numbers() -> None:
+def test_added_partitions_are_read_from_their_beginning_and_keep_their_numbers() -> None:
     brokers, clock = Brokers({"t/0": (0, 5)}), Clock()
     plan = planner(brokers, clock, start="latest")
     offset = plan.next(None).end
@@ -357,7 +357,7 @@ def test_partitions_that_are_added_are_read_from_their_beginning_and_keep_their_
     assert read(second) == [(["a", 0, 0, 1], 1, 0), (["t", 1, 0, 3], 2, 0)]
 
 
-def test_topics_that_turn_up_after_a_pattern_matched_none_are_read_whole() -> None:
+def test_topics_that_appear_after_a_pattern_matched_none_are_read_whole() -> None:
     brokers, clock = Brokers({}), Clock()
     plan = planner(brokers, clock, start="latest", topics=(), pattern="t.*")
     offset = plan.next(None).end
@@ -366,18 +366,18 @@ def test_topics_that_turn_up_after_a_pattern_matched_none_are_read_whole() -> No
     assert read(plan.next(offset)) == [(["t", 0, 0, 2], 0, 0)]
 
 
-def test_offsets_that_are_given_must_be_of_partitions_that_are_there() -> None:
+def test_given_offsets_must_name_existing_partitions() -> None:
     brokers = Brokers({"t/0": (0, 5), "t/1": (0, 5)})
     start = planner(brokers, start={"t": {1: 3}}).next(None)
     assert read(start) == [(["t", 0, 0, 5], 0, 0), (["t", 1, 3, 5], 1, 0)]
-    said = "offsets are given for 't/2', but the partitions that exist are 't/0', 't/1'"
+    message = "offsets are given for 't/2', but the partitions that exist are 't/0', 't/1'"
     for where in ("start", "end"):
-        with pytest.raises(SourceError, match=said):
+        with pytest.raises(SourceError, match=message):
             planner(brokers, **{where: {"t": {1: 3, 2: 7}}}).next(None)
 
 
 @pytest.mark.parametrize("how", [{"topics": ("t",)}, {"topics": (), "pattern": "t.*"}])
-def test_a_checkpoint_of_topics_that_are_not_read_any_more_is_refused(how: Any) -> None:
+def test_a_checkpoint_with_topics_no_longer_read_is_refused(how: Any) -> None:
     brokers = Brokers({"t/0": (0, 5)})
     assert read(planner(brokers, **how).next({"t/0": 3})) == [(["t", 0, 3, 5], 0, 0)]
     for question in ("next", "finished"):
@@ -388,7 +388,7 @@ def test_a_checkpoint_of_topics_that_are_not_read_any_more_is_refused(how: Any) 
 # --- where it ends ---
 
 
-def test_a_run_with_an_end_reads_up_to_the_ends_there_were_at_its_start() -> None:
+def test_a_bounded_run_reads_up_to_the_ends_at_its_start() -> None:
     brokers, clock = Brokers({"t/0": (0, 5)}), Clock()
     plan = planner(brokers, clock, end="latest")
     assert plan.finished(None) is False
@@ -400,7 +400,7 @@ def test_a_run_with_an_end_reads_up_to_the_ends_there_were_at_its_start() -> Non
     assert planner(brokers, end="latest").finished({"t/0": 5}) is False
 
 
-def test_a_run_that_reads_what_there_is_ends_though_more_comes() -> None:
+def test_a_run_of_available_messages_ends_although_more_arrive() -> None:
     brokers = Brokers({"t/0": (0, 5)})
     plan = planner(brokers, per_epoch=3)
     plan.stop_at_present()
@@ -412,7 +412,7 @@ def test_a_run_that_reads_what_there_is_ends_though_more_comes() -> None:
     assert plan.finished(second.end) is False
 
 
-def test_a_bounded_topic_that_is_empty_is_finished_once_that_is_noted() -> None:
+def test_an_empty_bounded_topic_is_finished_once_logged() -> None:
     plan = planner(Brokers({"t/0": (4, 4)}), end="latest")
     assert plan.finished(None) is False
     first = plan.next(None)
@@ -421,7 +421,7 @@ def test_a_bounded_topic_that_is_empty_is_finished_once_that_is_noted() -> None:
 
 
 @pytest.mark.parametrize("left", [None, (0, 2)])
-def test_a_run_with_an_end_does_not_wait_for_what_is_lost(left: tuple[int, int] | None) -> None:
+def test_a_bounded_run_does_not_wait_for_lost_messages(left: tuple[int, int] | None) -> None:
     """A partition is deleted, or made anew with fewer messages, before its end was reached."""
     brokers, clock = Brokers({"t/0": (0, 5), "t/1": (0, 9)}), Clock()
     plan = planner(brokers, clock, end="latest", on_data_loss="warn", per_epoch=7)
@@ -440,7 +440,7 @@ def test_a_run_with_an_end_does_not_wait_for_what_is_lost(left: tuple[int, int] 
 # --- lag ---
 
 
-def test_lag_is_what_waits_behind_an_offset_by_partition() -> None:
+def test_lag_is_the_number_of_unread_messages_by_partition() -> None:
     plan = planner(Brokers({"t/0": (0, 5_000), "t/1": (0, 10)}), per_epoch=1_002)
     first = plan.next(None)
     assert plan.behind(first.end) == {"t/0": 4_000, "t/1": 8}
@@ -458,13 +458,13 @@ def test_the_lag_of_many_partitions_shows_the_worst() -> None:
 # --- losses ---
 
 
-def test_deleted_messages_are_an_error_that_says_which() -> None:
+def test_deleted_messages_are_an_error_that_names_them() -> None:
     plan = planner(Brokers({"t/0": (7, 9)}))
     with pytest.raises(SourceError, match=r"messages 3 to 6 of t/0 were deleted .*='warn' goes"):
         plan.next({"t/0": 3})
 
 
-def test_one_deleted_message_is_a_loss_and_those_that_were_read_are_none() -> None:
+def test_only_unread_deleted_messages_are_a_loss() -> None:
     plan = planner(Brokers({"t/0": (7, 9)}))
     with pytest.raises(SourceError, match="messages 6 to 6 of t/0 were deleted"):
         plan.next({"t/0": 6})
@@ -472,7 +472,7 @@ def test_one_deleted_message_is_a_loss_and_those_that_were_read_are_none() -> No
     assert planner(Brokers({"t/0": (7, 7)})).next({"t/0": 7}) is None
 
 
-def test_a_partition_that_is_gone_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_partition_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
     plan = planner(Brokers({"t/0": (0, 2)}), Clock(passing=5.0), on_data_loss="warn")
     for _ in range(4):
         assert plan.next({"t/0": 2, "t/1": 5}) is None
@@ -481,7 +481,7 @@ def test_a_partition_that_is_gone_is_warned_of_once(caplog: pytest.LogCaptureFix
     ]
 
 
-def test_all_messages_deleted_are_a_loss_that_may_be_met_with_a_warning(
+def test_the_loss_of_all_messages_may_be_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     plan = planner(Brokers({"t/0": (9, 9)}), on_data_loss="warn")
@@ -493,7 +493,7 @@ def test_all_messages_deleted_are_a_loss_that_may_be_met_with_a_warning(
     ]
 
 
-def test_a_topic_that_was_made_anew_is_a_loss_once_it_is_certain(
+def test_a_recreated_topic_is_a_loss_once_it_is_certain(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = Clock()
@@ -509,7 +509,7 @@ def test_a_topic_that_was_made_anew_is_a_loss_once_it_is_certain(
     assert len(caplog.records) == 1
 
 
-def test_a_partition_that_is_gone_is_a_loss_once_it_is_certain() -> None:
+def test_a_missing_partition_is_a_loss_once_it_is_certain() -> None:
     clock, brokers = Clock(), Brokers({"t/0": (0, 2), "t/1": (0, 2)})
     plan = planner(brokers, clock)
     offset = plan.next(None).end
@@ -526,7 +526,7 @@ def test_a_partition_that_is_gone_is_a_loss_once_it_is_certain() -> None:
         plan.next(offset)
 
 
-def test_a_run_that_ends_by_itself_waits_until_it_is_certain() -> None:
+def test_a_bounded_run_waits_until_a_loss_is_certain() -> None:
     clock = Clock()
     plan = planner(Brokers({"t/0": (0, 2)}), clock)
     plan.stop_at_present()
@@ -539,7 +539,7 @@ def test_a_run_that_ends_by_itself_waits_until_it_is_certain() -> None:
     assert bounded.finished({"t/0": 8}) is False
 
 
-def test_a_named_topic_must_be_there_at_the_start() -> None:
+def test_a_named_topic_must_exist_at_the_start() -> None:
     with pytest.raises(
         SourceError, match=r"there is no topic 't' on the broker, or .*: create it first"
     ):
@@ -549,7 +549,7 @@ def test_a_named_topic_must_be_there_at_the_start() -> None:
 # --- brokers that do not answer ---
 
 
-def test_a_broker_that_never_answered_is_waited_for_for_a_while() -> None:
+def test_a_broker_that_never_answered_is_an_error_after_a_while() -> None:
     clock = Clock()
     plan = planner(Brokers({}, silent=True), clock)
     assert plan.next(None) is None
@@ -558,7 +558,7 @@ def test_a_broker_that_never_answered_is_waited_for_for_a_while() -> None:
         plan.next(None)
 
 
-def test_a_broker_that_answers_no_more_is_waited_for_and_said_so_once(
+def test_a_broker_that_stops_answering_is_waited_for_with_one_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -582,7 +582,7 @@ def test_a_broker_that_answers_no_more_is_waited_for_and_said_so_once(
         plan.next(offset)
 
 
-def test_a_run_that_ends_by_itself_does_not_take_silence_for_nothing_new() -> None:
+def test_a_bounded_run_does_not_end_while_brokers_are_silent() -> None:
     brokers, clock = Brokers({"t/0": (0, 2)}, silent=True), Clock()
     plan = planner(brokers, clock)
     plan.stop_at_present()
@@ -593,7 +593,7 @@ def test_a_run_that_ends_by_itself_does_not_take_silence_for_nothing_new() -> No
     assert (plan.next(offset), plan.in_doubt()) == (None, False)
 
 
-def test_a_run_of_what_is_available_that_waits_for_a_broker_stops_when_it_is_asked_to(
+def test_a_run_that_waits_for_a_broker_can_be_stopped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Here nobody listens where the broker should be."""

@@ -1,4 +1,4 @@
-"""The history of polls: it stays small, and the time it tells moves on steadily."""
+"""The history of polls: its bounded size, and the steady advance of its time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ORDERS = TopicPartition("orders", 0)
 SECOND = 1_000_000
 
 
-def test_before_the_ends_of_a_poll_are_reached_there_is_no_time() -> None:
+def test_read_until_is_none_before_the_ends_of_a_poll_are_reached() -> None:
     polls = PollHistory()
     assert polls.read_until_us({}) is None
     polls.add(7, {ORDERS: 3})
@@ -17,7 +17,7 @@ def test_before_the_ends_of_a_poll_are_reached_there_is_no_time() -> None:
     assert polls.read_until_us({ORDERS: 3}) == 7
 
 
-def test_the_time_stays_while_no_later_poll_is_reached() -> None:
+def test_read_until_stays_while_no_later_poll_is_reached() -> None:
     polls = PollHistory()
     polls.add(7, {ORDERS: 3})
     polls.add(8, {ORDERS: 5})
@@ -25,14 +25,14 @@ def test_the_time_stays_while_no_later_poll_is_reached() -> None:
     assert len(polls) == 0
 
 
-def test_ends_that_were_lost_do_not_hold_up_later_polls() -> None:
+def test_lost_ends_do_not_block_later_polls() -> None:
     polls = PollHistory()
     polls.add(7, {ORDERS: 100})
     polls.add(8, {ORDERS: 5})  # the topic was created again
     assert polls.read_until_us({ORDERS: 5}) == 8
 
 
-def test_a_long_backlog_keeps_few_polls_and_moves_the_time_on_steadily() -> None:
+def test_a_long_backlog_keeps_few_polls_and_advances_read_until_steadily() -> None:
     """A poll a second for three hours, a message a second; then all of them are read."""
     polls, count = PollHistory(), 10_000
     for second in range(count):

@@ -1,4 +1,4 @@
-"""Reading a range through a client that a test makes up: what it says besides messages."""
+"""Reading of a range of offsets, with errors and events of a client of the test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARTITION = cluster.TopicPartition("t", 0)
 
 @dataclass
 class Message:
-    """A message, or an event in the place of one."""
+    """A message, or an event in place of a message."""
 
     at: int
     code: int | None = None
@@ -35,7 +35,7 @@ class Message:
 
 @dataclass
 class Client:
-    """Gives what it was told to, call by call, then nothing.
+    """Client that returns the given messages, one list for each call.
 
     Where the partition begins and ends it says answer by answer, the last one again and again.
     """
@@ -68,7 +68,7 @@ def no_time_to_lose(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def read_slowly(client: Client, on_data_loss: Any = "fail") -> Iterator[list[int]]:
-    """The offsets of the messages that come of a range, from 0 to 4."""
+    """Return the offsets of the messages read from the range 0 to 4."""
     reader = RangeReader(Access("b:9092", Properties({}), on_data_loss, 0.5))
     reader._client = client
     for many in reader.messages(PARTITION, 0, 5):
@@ -84,14 +84,14 @@ def messages(*offsets: int) -> list[Message]:
     return [Message(offset) for offset in offsets]
 
 
-def test_messages_come_once_though_the_client_was_out_of_range_beside_them() -> None:
+def test_messages_are_read_once_despite_out_of_range_errors() -> None:
     out_of_range = Message(2, KafkaError._AUTO_OFFSET_RESET)
     client = Client([[*messages(0, 1), out_of_range], messages(0, 1, 2), messages(3, 4, 5)])
     assert read(client) == [0, 1, 2, 3, 4]
     assert client.assigned == [0, 2]
 
 
-def test_offsets_that_hold_no_message_are_passed_over() -> None:
+def test_offsets_without_a_message_are_skipped() -> None:
     end = Message(5, KafkaError._PARTITION_EOF)
     assert read(Client([messages(1), messages(3), [end]])) == [1, 3]
     assert read(Client([messages(1, 7)])) == [1]
@@ -101,11 +101,11 @@ def test_offsets_that_hold_no_message_are_passed_over() -> None:
     "code",
     [KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN],
 )
-def test_what_concerns_no_message_is_passed_over(code: int) -> None:
+def test_errors_that_concern_no_message_are_skipped(code: int) -> None:
     assert read(Client([[Message(-1, code)], messages(0, 1, 2, 3, 4)])) == [0, 1, 2, 3, 4]
 
 
-def test_what_stays_is_an_error() -> None:
+def test_permanent_errors_are_raised() -> None:
     refused = Message(0, KafkaError.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(SourceError, match="t/0 cannot be read at 0: "):
         read(Client([[refused]]))
@@ -131,18 +131,18 @@ def test_what_stays_is_an_error() -> None:
         ),
     ],
 )
-def test_messages_that_are_gone_are_an_error_or_a_warning(
+def test_lost_messages_are_an_error_or_a_warning(
     given: list[list[Message]], ends: Any, problem: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(SourceError, match=rf"{problem}.*\(on_data_loss='warn' goes on"):
         read(Client(list(given), [ends]))
     assert read(Client(list(given), [ends]), on_data_loss="warn") == [0, 1]
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert said.startswith(problem)
-    assert said.endswith("; going on with what is left")
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.startswith(problem)
+    assert message.endswith("; going on with what is left")
 
 
-def test_an_end_that_comes_too_early_is_no_loss_where_the_broker_has_the_rest() -> None:
+def test_an_early_end_is_no_loss_if_the_broker_has_the_rest() -> None:
     early = Message(2, KafkaError._PARTITION_EOF)
     client = Client([messages(0, 1), [early]], ends=[(0, 5)])
     with pytest.raises(
@@ -152,21 +152,21 @@ def test_an_end_that_comes_too_early_is_no_loss_where_the_broker_has_the_rest() 
     assert client.assigned == [0]
 
 
-def test_what_the_broker_says_for_a_moment_only_is_no_loss() -> None:
+def test_a_transient_answer_of_the_broker_is_no_loss() -> None:
     unknown = KafkaError(KafkaError._UNKNOWN_PARTITION)
     client = Client([messages(0, 1)], ends=[(0, 2), unknown, (0, 5)])
     with pytest.raises(SourceError, match="no message of t/0"):
         read(client)
 
 
-def test_the_time_that_is_spent_on_messages_is_not_the_broker_s() -> None:
+def test_time_spent_on_messages_does_not_count_as_waiting() -> None:
     reading_slowly = read_slowly(Client([messages(0, 1), [], messages(2, 3, 4)]))
     assert next(reading_slowly) == [0, 1]
     time.sleep(0.6)
     assert list(reading_slowly) == [[2, 3, 4]]
 
 
-def test_brokers_that_are_away_when_asked_are_waited_for() -> None:
+def test_unreachable_brokers_are_waited_for() -> None:
     away = KafkaError(KafkaError._TRANSPORT)
     out_of_range = Message(0, KafkaError._AUTO_OFFSET_RESET)
     assert read(Client([[out_of_range], messages(0, 1, 2, 3, 4)], ends=[away])) == [0, 1, 2, 3, 4]

@@ -1,4 +1,4 @@
-"""Reading from a real broker: where it starts and ends, what is bad, and what is gone. No Spark."""
+"""Reading from a real broker without Spark: start, end, bad messages and lost messages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def values(source: KafkaSource) -> list[Any]:
 
 
 def with_bad(source: KafkaSource) -> tuple[list[Any], list[BadMessage]]:
-    """The items of a source that is read once, and what of it is bad."""
+    """Return the items and the bad messages of a source that is read once."""
     good: list[Any] = []
     bad: list[Any] = []
     for read in splits_of(source.planner(MemoryLog(), 1)):
@@ -80,7 +80,7 @@ def second(seconds: float) -> datetime:
         ({"start": {"T": {0: 1, 1: 1}}, "end": {"T": {0: 2, 1: 1}}}, [b"b"]),
     ],
 )
-def test_it_starts_and_ends_where_it_is_told(
+def test_reading_starts_and_ends_at_the_given_offsets(
     broker: Broker, topic: str, arguments: dict[str, Any], expected: list[bytes]
 ) -> None:
     named = {
@@ -99,13 +99,13 @@ def test_topics_are_named_or_match_a_pattern(broker: Broker) -> None:
     assert values(source(broker, None, pattern="listed-none")) == []
 
 
-def test_a_topic_that_is_not_there_is_an_error_that_names_it(broker: Broker) -> None:
+def test_a_missing_topic_is_an_error_that_names_it(broker: Broker) -> None:
     with pytest.raises(SourceError, match="there is no topic 'nowhere' on the broker"):
         values(source(broker, "nowhere"))
     assert broker.partitions("nowhere") == 0
 
 
-def test_where_no_broker_answers_the_error_says_so_and_keeps_secrets() -> None:
+def test_the_error_of_unreachable_brokers_hides_secrets() -> None:
     properties = {"security.protocol": "PLAINTEXT", "sasl.password": "hunter2"}
     nowhere = KafkaSource("127.0.0.1:1", "t", end="latest", patience="1s", properties=properties)
     with pytest.raises(SourceError, match=r"no Kafka broker answers at 127.0.0.1:1: ") as raised:
@@ -113,7 +113,7 @@ def test_where_no_broker_answers_the_error_says_so_and_keeps_secrets() -> None:
     assert "hunter2" not in str(raised.value)
 
 
-def test_a_property_that_the_client_does_not_know_is_named(broker: Broker) -> None:
+def test_an_unknown_client_property_is_named(broker: Broker) -> None:
     with pytest.raises(SourceError, match=r"\"no\.such\".* those of librdkafka"):
         run_source(source(broker, "t", properties={"no.such": "hunter2"}))
 
@@ -179,7 +179,7 @@ def test_json_avro_and_text_are_read_to_columns_as_python_reads_them(broker: Bro
 
 @pytest.fixture(scope="module")
 def poisoned(broker: Broker) -> str:
-    """A topic in which every other message is bad in a way of its own."""
+    """A topic in which every other message is bad, each for a different reason."""
     topic = broker.topic()
     good = json.dumps({"id": 1, "name": "a"})
     broker.produce(
@@ -203,9 +203,7 @@ def json_source(broker: Broker, topic: str, **arguments: Any) -> KafkaSource:
     return source(broker, topic, **{**options, **arguments})
 
 
-def test_bad_messages_are_told_with_where_they_are_and_as_they_came(
-    broker: Broker, poisoned: str
-) -> None:
+def test_bad_messages_are_reported_with_place_and_content(broker: Broker, poisoned: str) -> None:
     good, bad = with_bad(json_source(broker, poisoned, on_invalid="errors"))
     assert [one["offset"] for one in good] == [0, 2, 4, 6]
     at = f"topic '{poisoned}', partition 0, offset "
@@ -222,9 +220,7 @@ def test_bad_messages_are_told_with_where_they_are_and_as_they_came(
     ]
 
 
-def test_a_message_without_a_key_is_good_unless_it_is_said_otherwise(
-    broker: Broker, poisoned: str
-) -> None:
+def test_a_message_without_a_key_is_good_by_default(broker: Broker, poisoned: str) -> None:
     good, _ = with_bad(json_source(broker, poisoned, null_key="keep", on_invalid="drop"))
     assert [(one["offset"], one["key"]) for one in good][3] == (5, None)
 
@@ -232,7 +228,7 @@ def test_a_message_without_a_key_is_good_unless_it_is_said_otherwise(
 # --- offsets that hold no message ---
 
 
-def test_transactions_leave_gaps_and_only_what_was_committed_is_read(broker: Broker) -> None:
+def test_only_committed_messages_are_read(broker: Broker) -> None:
     topic = broker.topic()
     producer = broker.producer(transactional_id="reading")
     producer.init_transactions()
@@ -258,7 +254,9 @@ def test_transactions_leave_gaps_and_only_what_was_committed_is_read(broker: Bro
     producer.abort_transaction()
 
 
-def test_a_partition_with_only_a_marker_left_is_behind_until_it_is_passed(broker: Broker) -> None:
+def test_a_partition_with_only_a_marker_left_is_behind_until_the_marker_is_read(
+    broker: Broker,
+) -> None:
     topic = broker.topic(partitions=2)
     producer = broker.producer(transactional_id="marker")
     producer.init_transactions()
@@ -297,13 +295,13 @@ def shortened(broker: Broker) -> str:
     return topic
 
 
-def test_messages_that_are_gone_are_an_error_by_default(broker: Broker, shortened: str) -> None:
+def test_lost_messages_are_an_error_by_default(broker: Broker, shortened: str) -> None:
     assert len(values(source(broker, shortened))) == 6
     with pytest.raises(SourceError, match=f"messages 1 to 3 of {shortened}/0 were deleted"):
         values(source(broker, shortened, start={shortened: {0: 1}}))
 
 
-def test_messages_that_are_gone_are_a_warning_when_asked(
+def test_lost_messages_are_a_warning_if_configured(
     broker: Broker, shortened: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     start = {shortened: {0: 1}}
@@ -315,7 +313,7 @@ def test_messages_that_are_gone_are_a_warning_when_asked(
     ]
 
 
-def test_messages_that_go_between_planning_and_reading_are_met_in_the_worker(
+def test_messages_deleted_after_planning_are_reported_by_the_worker(
     broker: Broker,
 ) -> None:
     topic = broker.topic()
@@ -333,7 +331,7 @@ def test_messages_that_go_between_planning_and_reading_are_met_in_the_worker(
 
 
 @pytest.mark.parametrize("messages_anew", [None, 3])
-def test_a_topic_that_goes_between_planning_and_reading_is_met_in_the_worker(
+def test_a_topic_deleted_after_planning_is_reported_by_the_worker(
     broker: Broker,
     messages_anew: int | None,
     monkeypatch: pytest.MonkeyPatch,
@@ -368,7 +366,7 @@ def lone_broker() -> Iterator[Broker]:
     broker.remove()
 
 
-def test_reading_waits_for_a_broker_that_is_killed_and_started_again(lone_broker: Broker) -> None:
+def test_reading_waits_for_a_restarted_broker(lone_broker: Broker) -> None:
     topic = lone_broker.topic()
     lone_broker.values(topic, [b"x" * 10_000] * 8_000)
     slow = {"queued.max.messages.kbytes": 1_024}
@@ -384,7 +382,7 @@ def test_reading_waits_for_a_broker_that_is_killed_and_started_again(lone_broker
     assert 0 < len(first) < 8_000  # type: ignore[arg-type]
 
 
-def test_reading_gives_up_after_its_patience(lone_broker: Broker) -> None:
+def test_reading_fails_after_its_patience(lone_broker: Broker) -> None:
     topic = lone_broker.topic()
     lone_broker.values(topic, [b"x"])
     reader = source(lone_broker, topic, patience="2s")
@@ -408,7 +406,7 @@ def test_a_worker_keeps_its_connection_for_the_next_range(broker: Broker) -> Non
     assert [one for _, _, one in kafka_reading._idle] == [kept]
 
 
-def test_who_may_not_log_in_is_told_so_without_the_password(broker: Broker) -> None:
+def test_a_failed_login_is_reported_without_the_password(broker: Broker) -> None:
     properties = {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "PLAIN",

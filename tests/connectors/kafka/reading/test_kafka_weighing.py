@@ -1,4 +1,4 @@
-"""Epochs of a backlog hold as many messages as weigh about as much, whatever their size."""
+"""Limits of an epoch by the size of its messages."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.support.kafka import Broker
 MILLION = 1_000_000
 
 
-class Weighed(Scales):
-    """Scales for topics of which a test says what their messages weigh."""
+class FixedScales(Scales):
+    """Scales with message sizes that a test gives."""
 
     def __init__(self, weights: dict[str, float]) -> None:
         self._weights = weights
@@ -28,27 +28,27 @@ class Weighed(Scales):
         return self._weights[partition.topic]
 
 
-def most(weights: dict[str, float], **waiting: int) -> int:
-    """What may be read of topics of which so much waits."""
+def most_messages(weights: dict[str, float], **waiting: int) -> int:
+    """Return how many messages an epoch may read of topics with these backlogs."""
     backlog = {TopicPartition(name, 0): count for name, count in waiting.items()}
-    return Weighed(weights).most(dict.fromkeys(backlog, 0), backlog)
+    return FixedScales(weights).most(dict.fromkeys(backlog, 0), backlog)
 
 
 @pytest.mark.parametrize(
     ("weight", "records"),
     [(20, 4 * MILLION), (200, 4 * MILLION), (800, MILLION), (10_000, 80_000), (1e12, 1)],
 )
-def test_an_epoch_holds_as_many_messages_as_weigh_so_much(weight: float, records: int) -> None:
-    assert most({"t": weight}, t=10 * MILLION) == records
+def test_the_limit_of_an_epoch_follows_the_message_size(weight: float, records: int) -> None:
+    assert most_messages({"t": weight}, t=10 * MILLION) == records
 
 
-def test_topics_count_by_how_much_of_them_waits() -> None:
+def test_topics_are_weighted_by_their_lag() -> None:
     weights = {"small": 100.0, "large": 1700.0}
-    assert most(weights, small=7 * MILLION, large=MILLION) == int(8e8 / 300)
+    assert most_messages(weights, small=7 * MILLION, large=MILLION) == int(8e8 / 300)
 
 
-def test_few_messages_are_not_weighed() -> None:
-    assert most({}, t=100_000) == MOST_RECORDS
+def test_small_backlogs_are_not_weighed() -> None:
+    assert most_messages({}, t=100_000) == MOST_RECORDS
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_few_messages_are_not_weighed() -> None:
         ({"value": "json", "schema": {"n": pa.int64()}, "max_records_per_epoch": 9}, None),
     ],
 )
-def test_a_source_weighs_messages_unless_it_is_told_how_many_to_read(
+def test_a_source_weighs_messages_unless_a_count_is_given(
     options: dict[str, Any], overhead: int | None
 ) -> None:
     made: Any = KafkaSource("localhost:1", "t", **options).planner(None, 1)  # type: ignore[arg-type]
@@ -81,7 +81,7 @@ def test_messages_weigh_their_keys_values_and_headers(broker: Broker) -> None:
     assert scales_on(broker).most({TopicPartition(topic, 0): 50}, waiting) == 800_000
 
 
-def test_what_cannot_be_looked_at_now_does_not_stop_a_flow(broker: Broker) -> None:
+def test_messages_that_cannot_be_sampled_do_not_stop_a_flow(broker: Broker) -> None:
     gone = TopicPartition("nowhere", 3)
     began = time.monotonic()
     assert scales_on(broker).most({gone: 0}, {gone: 10 * MILLION}) == MILLION

@@ -61,7 +61,9 @@ print(json.dumps({"epochs": summary.epochs, "found": sorted(found)}))
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_it_goes_through_the_windows_of_a_flow(broker: Broker, tmp_path: Path) -> None:
+def test_a_topic_read_by_sparks_connector_flows_through_windows(
+    broker: Broker, tmp_path: Path
+) -> None:
     problem, folder = jars_of(CONNECTOR, "org.apache.hadoop")
     if problem:
         pytest.skip(f"no connector of Spark's for Kafka: {problem}")

@@ -1,4 +1,4 @@
-"""Dead letters: what late and broken items become, and that they arrive."""
+"""Dead letters: encoding and delivery of late and broken items."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def flow_over(items: list[Any], sink: KafkaSink = SINK) -> Dataflow:
     return flow
 
 
-def test_late_and_broken_items_say_why_they_are_there() -> None:
+def test_late_and_broken_items_have_their_reason() -> None:
     """
     even   0 ··· 100 · 20 (late for 00:00-01:00 by 80 s)          x is no number
     """
@@ -75,13 +75,13 @@ def test_late_and_broken_items_say_why_they_are_there() -> None:
     assert broken == KafkaRecord("x", None, [("flow.step", "parse"), ("flow.reason", reason)])
 
 
-def test_a_message_stays_as_it_was_and_says_where_it_was_read() -> None:
+def test_a_message_keeps_its_content_and_records_its_origin() -> None:
     made = dead_letter("parse", ("ann", op.ItemError(message(b"k", b"v"), "parse", KeyError("a"))))
     reason = [("flow.step", "parse"), ("flow.reason", "KeyError: 'a'")]
     assert made == KafkaRecord(b"v", b"k", [("trace", b"1"), *reason, *COORDINATES], NOON)
 
 
-def test_a_message_that_could_not_be_read_stays_as_it_was() -> None:
+def test_an_unreadable_message_keeps_its_content() -> None:
     bad = BadMessage("orders[3]@17", "{", "not JSON", message(None, b"{"))
     why = [("flow.step", "in"), ("flow.reason", "not JSON"), ("flow.where", "orders[3]@17")]
     assert dead_letter("in", bad) == KafkaRecord(
@@ -89,7 +89,7 @@ def test_a_message_that_could_not_be_read_stays_as_it_was() -> None:
     )
 
 
-def test_a_record_read_from_kafka_leaves_out_what_the_message_says() -> None:
+def test_a_record_read_from_kafka_leaves_out_the_metadata() -> None:
     record = {
         "n": 1,
         "key": b"k",
@@ -105,17 +105,17 @@ def test_a_record_read_from_kafka_leaves_out_what_the_message_says() -> None:
     assert made == KafkaRecord({"n": 1}, b"k", headers, NOON)
 
 
-def test_input_that_could_not_be_read_says_where_it_stands() -> None:
+def test_unreadable_input_records_its_place() -> None:
     made = dead_letter("in", BadInput("a.jsonl, line 3", "{", "not JSON"))
     headers = [("flow.step", "in"), ("flow.reason", "not JSON"), ("flow.where", "a.jsonl, line 3")]
     assert made == KafkaRecord("{", None, headers)
 
 
-def test_any_other_item_says_its_step_and_keeps_its_key() -> None:
+def test_other_items_record_their_step_and_keep_their_key() -> None:
     assert dead_letter("odd", ("k", {"n": 1})) == KafkaRecord({"n": 1}, "k", [("flow.step", "odd")])
 
 
-def test_text_is_written_as_it_stood_in_the_message() -> None:
+def test_text_is_written_unchanged() -> None:
     made = dead_letter("any", message("k", "é"))
     assert (made.key, made.value) == (b"k", "é".encode())
     half_a_pair = BadMessage("here", "", "\ud83d", message(None, "\ud83d"))
@@ -123,28 +123,28 @@ def test_text_is_written_as_it_stood_in_the_message() -> None:
     assert (made.value, dict(made.headers)["flow.reason"]) == (b"?", "?")
 
 
-class Odd:
-    """What no format knows."""
+class Unencodable:
+    """Object that no format can encode, and whose representation is no valid text."""
 
     def __repr__(self) -> str:
         return "Odd(\udcff)"
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "as_key", "as_value", "said"),
+    ("key", "value", "as_key", "as_value", "forms"),
     [
         ({"id": 7}, {"n": 1}, b'{"id": 7}', {"n": 1}, {"flow.key_as": "json"}),
-        (1.5, Odd(), b"1.5", b"Odd(?)", {"flow.key_as": "json", "flow.value_as": "repr"}),
-        (7, {"n": Odd()}, 7, b"{'n': Odd(?)}", {"flow.value_as": "repr"}),
+        (1.5, Unencodable(), b"1.5", b"Odd(?)", {"flow.key_as": "json", "flow.value_as": "repr"}),
+        (7, {"n": Unencodable()}, 7, b"{'n': Odd(?)}", {"flow.value_as": "repr"}),
         (b"\xff", b"\xff", b"\xff", b"\xff", {}),
     ],
 )
-def test_what_has_no_form_in_the_sink_s_formats_is_written_all_the_same(
-    key: Any, value: Any, as_key: Any, as_value: Any, said: dict[str, str]
+def test_items_without_an_encoding_are_written_as_text(
+    key: Any, value: Any, as_key: Any, as_value: Any, forms: dict[str, str]
 ) -> None:
     made = dead_letter("any", message(key, value))
     assert (made.key, made.value) == (as_key, as_value)
-    assert {name: text for name, text in made.headers if name.endswith("_as")} == said
+    assert {name: text for name, text in made.headers if name.endswith("_as")} == forms
     encoding = SINK.encoding
     (batch,) = encoding.encoded([[made]], "dead")
     assert batch.num_rows == 1

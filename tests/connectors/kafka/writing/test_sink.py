@@ -1,4 +1,4 @@
-"""What a `KafkaSink` does with a topic: epochs once, as a whole, in order; no Spark is needed."""
+"""Epochs that a `KafkaSink` writes: once, as a whole and in order; no Spark is needed."""
 
 from __future__ import annotations
 
@@ -84,13 +84,13 @@ def test_key_value_time_and_headers_arrive(broker: Broker, start: Start) -> None
     assert abs(plain.timestamp()[1] / 1000 - time.time()) < 60
 
 
-def test_headers_arrive_where_no_message_says_its_time(broker: Broker, start: Start) -> None:
+def test_headers_arrive_for_messages_without_a_time(broker: Broker, start: Start) -> None:
     topic = broker.topic()
     start(topic).write(0, [KafkaRecord(1, "k", {"a": "x"}), KafkaRecord(2, "k")])
     assert [one.headers() for one in broker.consume(topic)] == [[("a", b"x")], None]
 
 
-def test_columns_arrive_as_their_records_do(broker: Broker, start: Start) -> None:
+def test_columns_arrive_like_their_records(broker: Broker, start: Start) -> None:
     topic = broker.topic()
     batch = pa.RecordBatch.from_pydict({"key": ["a", None], "n": [1, 2], "timestamp": [NOON, None]})
     start(topic).write(0, batch, batch.drop_columns(["timestamp"]))
@@ -99,7 +99,7 @@ def test_columns_arrive_as_their_records_do(broker: Broker, start: Start) -> Non
     assert broker.consume(topic)[0].timestamp()[1] == 1_714_564_800_000
 
 
-def test_a_keys_items_stay_in_order_and_in_the_partition_that_javas_clients_choose(
+def test_items_of_a_key_stay_in_order_in_the_partition_of_javas_clients(
     broker: Broker, start: Start
 ) -> None:
     topic = broker.topic(partitions=4)
@@ -120,7 +120,7 @@ def test_a_keys_items_stay_in_order_and_in_the_partition_that_javas_clients_choo
 
 
 def java_partition(key: bytes, count: int) -> int:
-    """Where Kafka's own clients send a key: a murmur2 hash without its sign, modulo the count."""
+    """Return the partition that Kafka's Java clients choose by a murmur2 hash of the key."""
     mask, m = 0xFFFFFFFF, 0x5BD1E995
     h = (0x9747B28C ^ len(key)) & mask
     whole = len(key) // 4 * 4
@@ -134,7 +134,7 @@ def java_partition(key: bytes, count: int) -> int:
     return ((h ^ (h >> 15)) & 0x7FFFFFFF) % count
 
 
-def test_an_epoch_that_is_done_again_writes_nothing(broker: Broker, start: Start) -> None:
+def test_a_replayed_epoch_writes_nothing(broker: Broker, start: Start) -> None:
     """
     first run    0 · 1 ·· killed before Spark knew
     second run         1 · 2
@@ -150,7 +150,7 @@ def test_an_epoch_that_is_done_again_writes_nothing(broker: Broker, start: Start
     assert values(broker, topic) == numbers(1, 2, 3, 4)
 
 
-def test_epochs_without_items_leave_nothing(broker: Broker, start: Start) -> None:
+def test_epochs_without_items_write_nothing(broker: Broker, start: Start) -> None:
     topic = broker.topic()
     run = start(topic)
     run.write(0)
@@ -159,7 +159,7 @@ def test_epochs_without_items_leave_nothing(broker: Broker, start: Start) -> Non
     assert values(broker, topic) == numbers(5)
 
 
-def test_what_was_cut_off_is_not_seen_and_is_written_by_the_next_run(
+def test_an_interrupted_epoch_is_invisible_and_written_by_the_next_run(
     broker: Broker, start: Start
 ) -> None:
     topic = broker.topic()
@@ -173,7 +173,7 @@ def test_what_was_cut_off_is_not_seen_and_is_written_by_the_next_run(
     assert values(broker, topic) == numbers(1, 2)
 
 
-class Wrapped:
+class ProducerWrapper:
     """A producer that does all but one thing as ever."""
 
     def __init__(self, producer: Any) -> None:
@@ -186,7 +186,7 @@ class Wrapped:
         return len(self._producer)
 
 
-class Interrupted(Wrapped):
+class InterruptedProducer(ProducerWrapper):
     """A producer whose process dies with all sent, and nothing committed."""
 
     def commit_transaction(self, _seconds: float) -> None:
@@ -194,7 +194,7 @@ class Interrupted(Wrapped):
         raise KeyboardInterrupt
 
 
-def test_a_number_that_was_not_committed_does_not_count(
+def test_an_uncommitted_epoch_number_does_not_count(
     broker: Broker, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
@@ -205,14 +205,16 @@ def test_a_number_that_was_not_committed_does_not_count(
     first = start(topic, "run")
     first.write(0, [0])
     sender = first.sink._run.writers["out"]._sender
-    monkeypatch.setattr(sender, "producer", Interrupted(sender.producer))
+    monkeypatch.setattr(sender, "producer", InterruptedProducer(sender.producer))
     with pytest.raises(KeyboardInterrupt):
         first.write(1, [1])
     start(topic, "run").write(1, [1])
     assert values(broker, topic) == numbers(0, 1)
 
 
-def test_a_run_that_was_taken_over_from_can_write_no_more(broker: Broker, start: Start) -> None:
+def test_a_run_whose_output_another_process_opened_cannot_write(
+    broker: Broker, start: Start
+) -> None:
     topic = broker.topic()
     zombie = start(topic, "run")
     zombie.write(0, [1])
@@ -237,7 +239,7 @@ def test_two_outputs_and_two_runs_share_a_topic(broker: Broker, start: Start) ->
     assert sorted(one["value"] for one in values(broker, topic)) == [1, 2, 3, 4, 5, 6]
 
 
-def test_another_flows_open_transaction_does_not_hide_what_was_written(
+def test_an_open_transaction_of_another_flow_does_not_hide_epochs(
     broker: Broker, start: Start
 ) -> None:
     """
@@ -263,7 +265,7 @@ def test_another_flows_open_transaction_does_not_hide_what_was_written(
     assert values(broker, topic) == numbers(0, 1)
 
 
-def test_a_run_that_was_set_back_is_refused_or_writes_again(broker: Broker, start: Start) -> None:
+def test_a_rewound_run_is_refused_or_writes_again(broker: Broker, start: Start) -> None:
     topic = broker.topic()
     run = start(topic, "run")
     for epoch in range(3):
@@ -284,7 +286,7 @@ def test_a_run_that_was_set_back_is_refused_or_writes_again(broker: Broker, star
     assert values(broker, topic) == numbers(0, 1, 2, 1, 2, 3)
 
 
-def test_a_topic_is_made_where_that_was_asked_for(broker: Broker, start: Start) -> None:
+def test_a_missing_topic_is_created_if_configured(broker: Broker, start: Start) -> None:
     topic = f"made-{uuid.uuid4().hex}"
     with pytest.raises(SinkError) as caught:
         start(topic)
@@ -296,21 +298,21 @@ def test_a_topic_is_made_where_that_was_asked_for(broker: Broker, start: Start) 
     assert values(broker, topic) == numbers(1)
 
 
-def test_a_topic_that_somebody_else_has_made_by_now_is_taken(broker: Broker) -> None:
+def test_a_topic_created_concurrently_is_used(broker: Broker) -> None:
     topic = Topic(Clients(broker.servers, {}), f"made-{uuid.uuid4().hex}")
     topic.make(2)
     topic.make(3)
     assert broker.partitions(topic.name) == 2
 
 
-def test_a_topic_of_epochs_that_forgets_is_refused(broker: Broker, start: Start) -> None:
+def test_a_topic_of_epochs_with_retention_is_refused(broker: Broker, start: Start) -> None:
     epochs = broker.topic()
     with pytest.raises(SinkError) as caught:
         start(broker.topic(), epochs_topic=epochs)
     assert f"{epochs!r} has cleanup.policy='delete'" in str(caught.value)
 
 
-def test_a_topic_of_epochs_that_is_gone_is_not_taken_for_nothing_written(
+def test_a_lost_topic_of_epochs_is_detected(
     broker: Broker,
     start: Start,
     monkeypatch: pytest.MonkeyPatch,
@@ -325,13 +327,13 @@ def test_a_topic_of_epochs_that_is_gone_is_not_taken_for_nothing_written(
         run.write(0, [{"n": 1}])
     assert broker.consume(topic) == []
     run.sink.open("a run", resuming=True)
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert said.startswith(f"the topic of epochs '{epochs_topic}' did not exist and was created")
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.startswith(f"the topic of epochs '{epochs_topic}' did not exist and was created")
     run.sink.open("a run", resuming=True)
     assert len(caplog.records) == 1
 
 
-def test_brokers_too_few_for_transactions_are_not_taken_for_unreachable(
+def test_too_few_brokers_for_transactions_are_reported_as_such(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The default asks for three of them, which is a common surprise on one."""
@@ -346,7 +348,7 @@ def test_brokers_too_few_for_transactions_are_not_taken_for_unreachable(
         lone.remove()
 
 
-def test_a_record_that_is_too_large_is_named_and_nothing_of_its_epoch_is_seen(
+def test_a_record_that_is_too_large_is_named_and_its_epoch_stays_invisible(
     broker: Broker, start: Start
 ) -> None:
     topic = broker.topic(settings={"max.message.bytes": "20000"})
@@ -362,13 +364,15 @@ def test_a_record_that_is_too_large_is_named_and_nothing_of_its_epoch_is_seen(
     assert len(broker.consume(topic)) == 200
 
 
-def test_a_topic_that_takes_large_records_gets_them(broker: Broker, start: Start) -> None:
+def test_large_records_are_written_to_a_topic_that_accepts_them(
+    broker: Broker, start: Start
+) -> None:
     topic = broker.topic(settings={"max.message.bytes": "5000000"})
     start(topic, value_format="text").write(0, ["x" * 3_000_000, "y"])
     assert [len(one.value()) for one in broker.consume(topic)] == [3_000_000, 1]
 
 
-def test_a_topic_that_is_gone_is_an_error(broker: Broker, start: Start) -> None:
+def test_a_deleted_topic_is_an_error(broker: Broker, start: Start) -> None:
     topic = broker.topic()
     run = start(topic, properties={"transaction.timeout.ms": 4000})
     run.write(0, [1])
@@ -380,7 +384,7 @@ def test_a_topic_that_is_gone_is_an_error(broker: Broker, start: Start) -> None:
     assert "the topic does not exist any more" in str(caught.value)
 
 
-def test_a_broker_that_is_killed_and_comes_back_has_the_epoch_once(
+def test_a_restarted_broker_has_the_epoch_once(
     broker: Broker, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
@@ -412,17 +416,17 @@ def test_brokers_that_cannot_be_reached_are_named(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("properties", "said"),
+    ("properties", "message"),
     [
         ({"no.such": 1}, "no.such"),
         ({"compression.type": "tar"}, "tar"),
         ({"sasl.jaas.config": "x"}, "JAAS"),
     ],
 )
-def test_a_property_that_the_client_does_not_know_is_named(
-    broker: Broker, start: Start, properties: dict[str, Any], said: str
+def test_an_unknown_client_property_is_named(
+    broker: Broker, start: Start, properties: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(SinkError, match=said):
+    with pytest.raises(SinkError, match=message):
         start(broker.topic(), properties=properties)
 
 
@@ -436,7 +440,7 @@ def test_no_error_shows_a_secret(broker: Broker, start: Start) -> None:
         start(broker.topic(), properties={"compression.codec": "s3cr3t"})
 
 
-def test_at_least_once_writes_again_what_is_done_again(broker: Broker, start: Start) -> None:
+def test_at_least_once_writes_a_replayed_epoch_again(broker: Broker, start: Start) -> None:
     topic = broker.topic()
     run = start(topic, guarantee="at least once")
     run.write(0, [1], [2])
@@ -444,7 +448,9 @@ def test_at_least_once_writes_again_what_is_done_again(broker: Broker, start: St
     assert values(broker, topic) == numbers(1, 2, 1, 2)
 
 
-def test_at_least_once_says_what_could_not_be_written(broker: Broker, start: Start) -> None:
+def test_at_least_once_reports_messages_that_could_not_be_written(
+    broker: Broker, start: Start
+) -> None:
     topic = broker.topic(settings={"max.message.bytes": "2000"})
     run = start(topic, guarantee="at least once", value_format="text")
     with pytest.raises(SinkError) as caught:
@@ -456,7 +462,7 @@ def test_at_least_once_says_what_could_not_be_written(broker: Broker, start: Sta
 
 
 @pytest.mark.parametrize("guarantee", ["exactly once", "at least once"])
-def test_what_only_the_brokers_refuse_is_an_error_that_names_it(
+def test_a_record_that_only_the_brokers_refuse_is_named(
     broker: Broker, start: Start, guarantee: str
 ) -> None:
     topic = broker.topic(settings={"max.message.bytes": "2000"})
@@ -468,28 +474,28 @@ def test_what_only_the_brokers_refuse_is_an_error_that_names_it(
     assert broker.consume(topic) == []
 
 
-class Stuck(Wrapped):
+class StuckProducer(ProducerWrapper):
     """A producer that never gets rid of its last message."""
 
     def flush(self, _seconds: float) -> int:
         return 1
 
 
-def test_at_least_once_says_what_was_not_written_in_time(
+def test_at_least_once_reports_messages_not_written_in_time(
     broker: Broker, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = broker.topic()
     run = start(topic, guarantee="at least once")
     run.write(0, [1])
     (sender,) = [one for one in sending._idle_senders.values() if one._topic == topic]
-    monkeypatch.setattr(sender, "producer", Stuck(sender.producer))
+    monkeypatch.setattr(sender, "producer", StuckProducer(sender.producer))
     with pytest.raises(SinkError, match=r"epoch 1 could not be written.* cannot be reached"):
         run.write(1, [2])
     run.write(1, [2])
     assert values(broker, topic)[-1:] == numbers(2)
 
 
-def test_a_transaction_that_takes_too_long_says_so_and_the_next_run_goes_on(
+def test_a_transaction_timeout_is_reported_and_the_next_run_continues(
     broker: Broker, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = broker.topic()

@@ -1,4 +1,4 @@
-"""What messages a `KafkaSink` makes of items, one by one and in columns; no broker is needed."""
+"""Encoding of items as messages by a `KafkaSink`, one by one and in columns, without a broker."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Message:
 
 
 def messages(written: Written, **options: Any) -> list[Message]:
-    """What the workers make of a batch."""
+    """Return the messages that the workers encode for a batch."""
     sink = KafkaSink("nowhere:1", "t", **options)
     chunks = sink.write(WriteContext("out", 0, 0, "run"), iter([written]))
     rows = [row for chunk in chunks for row in chunk.batch().to_pylist()]
@@ -62,14 +62,14 @@ def test_a_pair_becomes_its_key_and_a_json_object() -> None:
     ]
 
 
-def test_a_record_has_the_key_that_its_column_says_or_none() -> None:
+def test_the_key_of_a_record_comes_from_its_column() -> None:
     assert messages([{"key": "a", "n": 1}, {"n": 2}]) == [
         Message(b"a", b'{"n": 1}'),
         Message(None, b'{"n": 2}'),
     ]
 
 
-def test_a_windows_result_becomes_the_window_and_the_figures() -> None:
+def test_a_windows_result_becomes_the_window_and_its_values() -> None:
     assert messages([("LHR", (WINDOW, {"flights": 3}))]) == [
         Message(
             b"LHR",
@@ -79,7 +79,7 @@ def test_a_windows_result_becomes_the_window_and_the_figures() -> None:
     ]
 
 
-def test_a_column_timestamp_with_points_in_time_is_the_messages_time() -> None:
+def test_a_timestamp_column_of_instants_is_the_messages_time() -> None:
     window = WindowMetadata(3, NOON, NOON, timestamp=NOON)
     assert [one.timestamp for one in messages([("a", (window, 1))])] == [NOON_MS]
     assert [one.timestamp for one in messages([{"timestamp": 5}, {"timestamp": "noon"}])] == [
@@ -90,13 +90,13 @@ def test_a_column_timestamp_with_points_in_time_is_the_messages_time() -> None:
     assert messages(records(timestamp=[5]))[0].timestamp is None
 
 
-def test_all_four_can_be_chosen_by_path() -> None:
+def test_all_four_parts_can_be_chosen_by_path() -> None:
     item = {"id": "a", "at": {"time": NOON}, "body": {"n": 1}, "unit": "m"}
     chosen = {"key": "id", "value": "body", "timestamp": "at.time", "headers": {"u": "unit"}}
     assert messages([item], **chosen) == [Message(b"a", b'{"n": 1}', NOON_MS, (("u", b"m"),))]
 
 
-def test_all_four_can_be_chosen_by_function() -> None:
+def test_all_four_parts_can_be_chosen_by_function() -> None:
     assert messages(
         [("a", 5)],
         key=lambda item: item[0] * 2,
@@ -120,14 +120,14 @@ def test_a_chosen_key_stays_in_the_value() -> None:
     ]
 
 
-def test_a_kafka_record_says_all_itself() -> None:
+def test_a_kafka_record_sets_all_parts() -> None:
     record = KafkaRecord({"n": 1}, key="k", headers={"h": "x"}, timestamp=NOON)
     assert messages([record], key="nothing", value="nothing") == [
         Message(b"k", b'{"n": 1}', NOON_MS, (("h", b"x"),))
     ]
 
 
-def test_a_message_is_written_as_it_was_read() -> None:
+def test_a_read_message_is_written_unchanged() -> None:
     read = KafkaMessage(b"k", b"{}", "t", 3, 7, NOON, "create", (("h", None), ("h", b"x")))
     assert messages([read], key="offset") == [
         Message(b"k", b"{}", NOON_MS, (("h", None), ("h", b"x")))
@@ -135,14 +135,14 @@ def test_a_message_is_written_as_it_was_read() -> None:
 
 
 @pytest.mark.parametrize("format", ["json", "text", "bytes"])
-def test_bytes_are_written_as_they_are_and_none_is_a_tombstone(format: Any) -> None:
+def test_bytes_are_written_unchanged_and_none_is_a_tombstone(format: Any) -> None:
     made = messages([KafkaRecord(b"\xff", key=b"\0"), KafkaRecord(None)], value_format=format)
     assert made == [Message(b"\0", b"\xff"), Message(None, None)]
     chosen = {"value": "v", "value_format": format}
     assert [one.value for one in messages(records(v=[b"\xff", None]), **chosen)] == [b"\xff", None]
 
 
-def test_text_and_bytes_take_the_only_field_there_is() -> None:
+def test_text_and_bytes_formats_write_the_only_field() -> None:
     assert messages([("a", "hé")], value_format="text") == [Message(b"a", "hé".encode())]
     assert messages(["plain"], value_format="text") == [Message(None, b"plain")]
     assert messages(records(key=["a"], value=["x"]), value_format="text") == [Message(b"a", b"x")]
@@ -166,7 +166,7 @@ SCHEMA = {
 
 
 @pytest.mark.parametrize("schema", [SCHEMA, json.dumps(SCHEMA)])
-def test_avro_is_what_an_avro_reader_reads(schema: Any) -> None:
+def test_avro_can_be_read_by_an_avro_reader(schema: Any) -> None:
     import io
 
     batch = records(key=["a"], sum=[7], at=[NOON])
@@ -212,7 +212,7 @@ def parsed(made: list[Message]) -> list[str]:
 
 
 @given(st.data())
-def test_columns_give_the_same_json_as_their_records(data: st.DataObject) -> None:
+def test_columns_and_their_records_give_the_same_json(data: st.DataObject) -> None:
     names = data.draw(st.lists(st.sampled_from(sorted(VALUES)), unique=True, min_size=1))
     count = data.draw(st.integers(1, 4))
     columns = {
@@ -227,14 +227,14 @@ def test_columns_give_the_same_json_as_their_records(data: st.DataObject) -> Non
     assert parsed(messages(batch)) == parsed(messages(rows))
 
 
-def test_whole_columns_are_written_without_looking_at_items() -> None:
+def test_columns_are_encoded_as_a_whole() -> None:
     assert KafkaSink("s:1", "t", key="a", value="b", timestamp="c").lays_out
     assert not KafkaSink("s:1", "t", key=str).lays_out
     assert not KafkaSink("s:1", "t", headers={"a": "b"}).lays_out
 
 
 @pytest.mark.parametrize(
-    ("written", "options", "said"),
+    ("written", "options", "message"),
     [
         ([object()], {}, "step 'out': the value cannot be written as JSON: TypeError"),
         ([{"n": float("nan")}], {}, "step 'out': the value cannot be written as JSON: ValueError"),
@@ -263,16 +263,16 @@ def test_whole_columns_are_written_without_looking_at_items() -> None:
         ([KafkaRecord(1, headers={2: 1})], {}, "a header's name must be text, got 2"),
     ],
 )
-def test_what_cannot_be_written_is_an_error_that_names_the_step(
-    written: Written, options: dict[str, Any], said: str
+def test_a_message_that_cannot_be_encoded_names_the_step(
+    written: Written, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises((SinkError, StepError)) as caught:
         messages(written, **options)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "step 'out'" in str(caught.value)
 
 
-def test_no_secret_is_shown_and_none_travels_to_workers_that_only_encode() -> None:
+def test_secrets_are_hidden_and_not_sent_to_encoding_workers() -> None:
     import pickle
 
     secrets = {"sasl.password": "s3cr3t", "my.plugin.token": "s3cr3t", "linger.ms": 7}
@@ -288,7 +288,7 @@ def test_no_secret_is_shown_and_none_travels_to_workers_that_only_encode() -> No
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: KafkaSink("", "t"), "servers"),
         (lambda: KafkaSink("s:1", ""), "topic must be text, got ''"),
@@ -311,9 +311,9 @@ def test_no_secret_is_shown_and_none_travels_to_workers_that_only_encode() -> No
         (lambda: Avro(5), "an Avro schema must be JSON text, or"),
     ],
 )
-def test_arguments_that_cannot_be_used_are_errors_when_the_sink_is_made(
-    make: Callable[[], Any], said: str
+def test_invalid_arguments_are_refused_when_the_sink_is_made(
+    make: Callable[[], Any], message: str
 ) -> None:
     with pytest.raises(FlowBuildError) as caught:
         make()
-    assert said in str(caught.value)
+    assert message in str(caught.value)

@@ -1,4 +1,4 @@
-"""A `KafkaSink` at the end of flows on Spark: runs that die, at any point, and go on."""
+"""A `KafkaSink` at the end of flows on Spark that are killed at any point and run again."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def small(spark: SparkSession, tmp_path: Path) -> dict[str, Any]:
 #  items  a1 b2   a3 b4    a5
 #                    died once its transaction was committed, and once while it was open
 @pytest.mark.parametrize("committed", [True, False], ids=["committed", "open"])
-def test_a_flow_that_dies_goes_on_with_nothing_lost_or_doubled(
+def test_a_killed_flow_resumes_with_nothing_lost_or_doubled(
     broker: Broker,
     spark: SparkSession,
     tmp_path: Path,
@@ -120,7 +120,7 @@ def test_a_flow_that_dies_goes_on_with_nothing_lost_or_doubled(
     assert not any(SECRET.encode() in content for content in kept)
 
 
-def test_windows_of_columns_arrive_each_once_with_their_close_as_time(
+def test_windows_of_columns_arrive_once_with_their_close_as_time(
     broker: Broker, spark: SparkSession, tmp_path: Path
 ) -> None:
     topic = broker.topic(partitions=3)
@@ -176,21 +176,21 @@ def test_at_least_once_loses_nothing_in_a_batch(broker: Broker, spark: SparkSess
         pytest.param(20, 40, id="many", marks=pytest.mark.faults),
     ],
 )
-def test_killed_at_random_and_started_again_each_result_is_there_once(
+def test_results_are_written_once_over_random_kills(
     kills: int, epochs: int, broker: Broker, tmp_path: Path
 ) -> None:
     print(f"FAULTS_SEED={SEED}")  # noqa: T201  (shown when the test fails)
     topic, rng = broker.topic(partitions=3), random.Random(SEED)
-    where: Counter[str] = Counter()
+    kills_by_phase: Counter[str] = Counter()
     most = 2 * (epochs * kafka_child.LINES // (kills + 1)) - 1
 
     def start(lines: int | None) -> str:
         return killed_after(lines, [broker.servers, topic, str(tmp_path / "c"), str(epochs)])
 
     for _ in range(kills):
-        where[start(rng.randint(1, most))] += 1
+        kills_by_phase[start(rng.randint(1, most))] += 1
     assert start(None) == "done"
-    print(f"killed at: {dict(where)}")  # noqa: T201
+    print(f"killed at: {dict(kills_by_phase)}")  # noqa: T201
     assert by_key(broker, topic) == kafka_child.expected(epochs)
 
 

@@ -1,4 +1,4 @@
-"""The full disk of a run, as messages and file systems tell it."""
+"""Detection of a full disk from error messages and file systems."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def free(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         (f"Error cancelling write to file:/data/checkpoint/x\nFSError: {NONE}", IN_THE_CHECKPOINT),
     ],
 )
-def test_a_message_that_names_a_file_tells_which_disk(
+def test_a_message_that_names_a_file_names_its_disk(
     message: str, problem: str, free: dict[str, int]
 ) -> None:
     assert DISKS.explain([message]) == problem
 
 
-def test_a_checkpoint_below_the_temporary_files_is_told_from_them(free: dict[str, int]) -> None:
+def test_a_checkpoint_inside_the_temporary_directory_is_distinguished(free: dict[str, int]) -> None:
     free["/tmp/checkpoint"] = 0
     below = RunDisks("file:///tmp/checkpoint", ("/tmp",))
     assert below.explain([f"/tmp/checkpoint/spark: {NONE}"]).startswith(
@@ -61,21 +61,21 @@ def test_a_checkpoint_below_the_temporary_files_is_told_from_them(free: dict[str
 
 
 @pytest.mark.parametrize(
-    ("left", "problem"),
+    ("free_bytes", "problem"),
     [
         ({"/data/checkpoint": 0}, IN_THE_CHECKPOINT),
         ({"/tmp": MB - 4096}, IN_TMP),
         ({"/tmp": 20 * MB}, IN_TMP),
     ],
 )
-def test_without_a_name_it_is_the_disk_that_has_little_room(
-    left: dict[str, int], problem: str, free: dict[str, int]
+def test_without_a_name_the_fullest_disk_is_named(
+    free_bytes: dict[str, int], problem: str, free: dict[str, int]
 ) -> None:
-    free.update(left)
+    free.update(free_bytes)
     assert DISKS.explain([NONE]) == problem
 
 
-def test_where_none_stands_out_both_are_named_with_their_room(free: dict[str, int]) -> None:
+def test_if_neither_disk_is_full_both_are_named_with_free_space(free: dict[str, int]) -> None:
     free["/tmp"] = 300 * MB
     assert DISKS.explain() == (
         "No space left on device on the disk of the checkpoint, /data/checkpoint (943.7 MB free "
@@ -84,7 +84,7 @@ def test_where_none_stands_out_both_are_named_with_their_room(free: dict[str, in
     )
 
 
-def test_nothing_is_known_of_the_room_of_other_file_systems(tmp_path: os.PathLike[str]) -> None:
+def test_free_space_of_other_file_systems_is_unknown(tmp_path: os.PathLike[str]) -> None:
     away = RunDisks("hdfs://name:8020/flows/a", (f"{tmp_path}/not/there",))
     assert away.full() == ()
     assert "hdfs://name:8020/flows/a (unknown free now) or " in away.explain([NONE])

@@ -1,4 +1,4 @@
-"""What Spark's failures say in a line: the cause, not the call that met it."""
+"""Messages of Spark's failures: a line with the cause instead of the call that failed."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Java:
         return f"java.io.EOFException: {self.message}" if self.message else "java.io.EOFException"
 
 
-class FromJava(Exception):
-    """What Py4J raises."""
+class JavaError(Exception):
+    """Stand-in for the exception that Py4J raises for one of Java."""
 
     def __init__(self, message: str, java: Java) -> None:
         super().__init__(message)
@@ -93,22 +93,22 @@ def chain(*messages: str | None) -> Java | None:
         ((AWAIT, RAISED), "a function that Spark ran in Python raised ValueError: odd number"),
     ],
 )
-def test_the_outermost_cause_that_says_anything_is_shown(
+def test_the_outermost_cause_with_a_message_is_shown(
     messages: tuple[str | None, ...], problem: str
 ) -> None:
     java = chain(*messages)
     assert java is not None
-    assert spark_problem(FromJava(f"{CALL}\n: {messages[0]}\n\tat Deep.scala", java)) == problem
+    assert spark_problem(JavaError(f"{CALL}\n: {messages[0]}\n\tat Deep.scala", java)) == problem
 
 
-def test_an_exception_of_pythons_is_shown_as_it_is() -> None:
+def test_a_python_exception_is_shown_unchanged() -> None:
     assert spark_problem(ValueError("odd\nand more")) == "odd"
 
 
-def test_causes_that_go_round_in_a_circle_come_to_an_end() -> None:
+def test_cyclic_causes_end() -> None:
     java = Java(AWAIT)
     java.cause = java
-    assert spark_problem(FromJava(CALL, java)) == CALL
+    assert spark_problem(JavaError(CALL, java)) == CALL
 
 
 DISKS = RunDisks("/there/is/no/checkpoint", ("/nor/such/a/folder",))
@@ -119,23 +119,23 @@ FULL = (
 )
 
 
-def worker(raised: str) -> FromJava:
+def worker(raised: str) -> JavaError:
     """The failure of a Spark job in which a Python worker raised something."""
     message = f"{ABORTED}: PythonException: {TRACE}{raised}\n SQLSTATE: 38000\n\tat Deep.scala"
-    return FromJava(CALL, Java(message))
+    return JavaError(CALL, Java(message))
 
 
-def test_a_full_disk_that_a_worker_found_as_its_state_was_lost_is_named() -> None:
+def test_a_full_disk_reported_with_lost_state_is_named() -> None:
     kind = "flow.engine.spark.session.failures.StateLost"
-    said = f"{kind}: No space left on device: /there/is/no/checkpoint"
-    assert spark_problem(worker(said), DISKS) == FULL
+    text = f"{kind}: No space left on device: /there/is/no/checkpoint"
+    assert spark_problem(worker(text), DISKS) == FULL
 
 
 @pytest.mark.parametrize(
     "raised",
     ["EOFError", "BrokenPipeError: [Errno 32] Broken pipe", "x.StateLost: ConnectionResetError"],
 )
-def test_a_full_disk_that_spark_has_only_logged_is_named(raised: str) -> None:
+def test_a_full_disk_found_in_sparks_log_is_named(raised: str) -> None:
     log = (
         "WARN CheckpointFileManager: Error cancelling write to "
         "file:/there/is/no/checkpoint/spark/state/0/1/3.changelog, continuing\n"
@@ -144,13 +144,13 @@ def test_a_full_disk_that_spark_has_only_logged_is_named(raised: str) -> None:
     assert spark_problem(worker(raised), DISKS, lambda: log) == FULL
 
 
-def test_a_socket_that_ended_while_there_is_room_is_no_full_disk() -> None:
+def test_a_closed_socket_with_free_space_is_no_full_disk() -> None:
     assert spark_problem(worker("x.StateLost: EOFError"), DISKS, lambda: "all is well") == ROOMY
     problem = spark_problem(worker("EOFError"), DISKS, lambda: "all is well")
     assert problem == "a function that Spark ran in Python raised EOFError"
 
 
-def test_what_has_nothing_to_do_with_disks_is_not_looked_up_in_the_log() -> None:
+def test_unrelated_errors_do_not_read_the_log() -> None:
     def logged() -> str:
         raise AssertionError
 

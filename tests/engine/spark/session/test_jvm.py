@@ -1,4 +1,4 @@
-"""What a user sees when Spark's JVM ends while a flow runs: one line, or what failed before."""
+"""Errors shown when Spark's JVM ends while a flow runs: one line, or the earlier failure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from flow.errors import CheckpointError, EngineError, StepError
 ENDED = r"^Spark's JVM has ended; was it killed, or out of memory\?"
 
 
-def a_spark(*, answers: bool, stopped: bool = False) -> Any:
+def fake_session(*, answers: bool, stopped: bool = False) -> Any:
     """A session whose JVM tells the time, or is not there, and whose context may be stopped."""
 
     def nano_time() -> int:
@@ -35,7 +35,7 @@ def a_spark(*, answers: bool, stopped: bool = False) -> Any:
     return SimpleNamespace(_jvm=SimpleNamespace(java=lang), sparkContext=context)
 
 
-def met(error: Exception, cause: Exception | None = None) -> Exception:
+def raised_from(error: Exception, cause: Exception | None = None) -> Exception:
     error.__context__ = cause
     return error
 
@@ -46,13 +46,13 @@ def met(error: Exception, cause: Exception | None = None) -> Exception:
         Py4JNetworkError("Answer from Java side is empty"),
         Py4JError("An error occurred while calling o134.isActive"),
         ConnectionRefusedError("Connection refused"),
-        met(CheckpointError("x cannot be written"), Py4JNetworkError("while sending")),
-        met(EngineError("the Spark job failed"), ConnectionResetError("reset")),
+        raised_from(CheckpointError("x cannot be written"), Py4JNetworkError("while sending")),
+        raised_from(EngineError("the Spark job failed"), ConnectionResetError("reset")),
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_what_fails_because_the_jvm_has_ended_says_so(error: Exception) -> None:
-    with pytest.raises(EngineError, match=ENDED) as caught, jvm_needed(a_spark(answers=False)):
+def test_errors_caused_by_the_end_of_the_jvm_name_it(error: Exception) -> None:
+    with pytest.raises(EngineError, match=ENDED) as caught, jvm_needed(fake_session(answers=False)):
         raise error
     assert caught.value.__cause__ is error
 
@@ -66,8 +66,8 @@ def test_what_fails_because_the_jvm_has_ended_says_so(error: Exception) -> None:
         (ValueError("odd"), False),
     ],
 )
-def test_what_fails_of_something_else_stays_as_it_is(error: Exception, answers: bool) -> None:
-    with pytest.raises(type(error)) as caught, jvm_needed(a_spark(answers=answers)):
+def test_errors_of_other_causes_are_raised_unchanged(error: Exception, answers: bool) -> None:
+    with pytest.raises(type(error)) as caught, jvm_needed(fake_session(answers=answers)):
         raise error
     assert caught.value is error
 
@@ -87,17 +87,17 @@ def from_spark() -> StepError:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_what_fails_because_the_session_was_stopped_says_so(error: Exception) -> None:
-    spark = a_spark(answers=True, stopped=True)
+def test_errors_caused_by_a_stopped_session_name_it(error: Exception) -> None:
+    spark = fake_session(answers=True, stopped=True)
     with pytest.raises(EngineError) as caught, jvm_needed(spark):
         raise error
     assert str(caught.value) == SESSION_STOPPED
     assert caught.value.__cause__ is error
 
 
-def test_what_a_step_raised_before_the_session_was_stopped_stays_as_it_is() -> None:
+def test_a_step_error_before_the_session_stopped_is_raised_unchanged() -> None:
     error = StepError("half", "the mapper raised")
-    with pytest.raises(StepError) as caught, jvm_needed(a_spark(answers=True, stopped=True)):
+    with pytest.raises(StepError) as caught, jvm_needed(fake_session(answers=True, stopped=True)):
         raise error
     assert caught.value is error
 
@@ -105,7 +105,7 @@ def test_what_a_step_raised_before_the_session_was_stopped_stays_as_it_is() -> N
 def test_the_thread_that_releases_java_objects_logs_nothing_after_a_run(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with jvm_needed(a_spark(answers=True)):
+    with jvm_needed(fake_session(answers=True)):
         pass
     releasing = FinalizerWorker(deque())
     releasing.run = partial(logging.error, "while sending")  # type: ignore[method-assign]
@@ -115,7 +115,7 @@ def test_the_thread_that_releases_java_objects_logs_nothing_after_a_run(
     assert [record.message for record in caplog.records] == ["by the user's own thread"]
 
 
-def test_a_context_that_python_has_let_go_of_is_stopped() -> None:
+def test_a_context_without_a_python_object_is_stopped() -> None:
     assert is_stopped(cast("Any", SimpleNamespace(sparkContext=SimpleNamespace(_jsc=None))))
 
 
@@ -147,7 +147,7 @@ except FlowError as error:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("engine", "how", "said"),
+    ("engine", "how", "message"),
     [
         ("streaming", "alone", "EngineError: Spark's JVM has ended;"),
         ("streaming", "and fails", "StepError: step 'out': the shelf is full"),
@@ -155,10 +155,10 @@ except FlowError as error:
     ],
 )
 def test_a_jvm_that_is_killed_hides_no_error_and_shows_no_trace(
-    engine: str, how: str, said: str
+    engine: str, how: str, message: str
 ) -> None:
     command = [sys.executable, "-c", CHILD, engine, how]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout.startswith(said), done.stdout + done.stderr
+    assert done.stdout.startswith(message), done.stdout + done.stderr
     assert len(done.stdout.splitlines()) == 1
     assert "Traceback" not in done.stderr, done.stderr

@@ -36,7 +36,7 @@ print(json.dumps({
 """
 
 
-def session(tmpdir: Path, conf: dict[str, str] | None = None, **variables: str) -> Any:
+def start_session(tmpdir: Path, conf: dict[str, str] | None = None, **variables: str) -> Any:
     """Return the output of a session in a process of its own, once both are gone."""
     tmpdir.mkdir(parents=True)
     done = subprocess.run(
@@ -49,10 +49,10 @@ def session(tmpdir: Path, conf: dict[str, str] | None = None, **variables: str) 
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    said = json.loads(done.stdout)
-    while said["jvm"] and Path(f"/proc/{said['jvm']}").exists():
+    paths = json.loads(done.stdout)
+    while paths["jvm"] and Path(f"/proc/{paths['jvm']}").exists():
         time.sleep(0.1)
-    return said
+    return paths
 
 
 def kinds(folder: Path) -> set[str]:
@@ -60,52 +60,52 @@ def kinds(folder: Path) -> set[str]:
 
 
 @pytest.mark.spark
-def test_all_of_sparks_files_lie_in_the_directory_of_the_process_and_go_with_it(
+def test_sparks_files_are_in_the_directory_of_the_process_and_removed_with_it(
     tmp_path: Path,
 ) -> None:
-    said = session(tmp_path / "with space")
-    assert said["tmpdir"] == said["own"]
-    assert Path(said["own"]).parents[1] == tmp_path / "with space"
-    assert {"blockmgr", "spark"} <= set(said["here"])
+    paths = start_session(tmp_path / "with space")
+    assert paths["tmpdir"] == paths["own"]
+    assert Path(paths["own"]).parents[1] == tmp_path / "with space"
+    assert {"blockmgr", "spark"} <= set(paths["here"])
     assert list((tmp_path / "with space").iterdir()) == []
 
 
 @pytest.mark.spark
-def test_a_path_too_long_for_sockets_does_without_them(tmp_path: Path) -> None:
-    said = session(tmp_path / ("long" * 40))
-    assert (said["sockets"], said["workers"]) == ("false", 3)
-    assert said["tmpdir"] == said["own"]
+def test_a_path_too_long_for_sockets_disables_them(tmp_path: Path) -> None:
+    paths = start_session(tmp_path / ("long" * 40))
+    assert (paths["sockets"], paths["workers"]) == ("false", 3)
+    assert paths["tmpdir"] == paths["own"]
 
 
 @pytest.mark.spark
-def test_a_short_path_has_sockets() -> None:
+def test_a_short_path_enables_sockets() -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as short:
-        said = session(Path(short) / "t")
-        assert (said["sockets"], said["workers"]) == ("true", 3)
+        paths = start_session(Path(short) / "t")
+        assert (paths["sockets"], paths["workers"]) == ("true", 3)
 
 
 @pytest.mark.spark
-def test_places_that_the_user_names_are_taken(tmp_path: Path) -> None:
+def test_directories_of_the_user_are_used(tmp_path: Path) -> None:
     chosen, java = tmp_path / "chosen", tmp_path / "java"
     java.mkdir()
     chosen.mkdir()
     options = {"spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={java}"}
-    said = session(tmp_path / "t", {"spark.local.dir": str(chosen), **options})
-    assert said["tmpdir"] == str(java)
-    assert said["here"] == []
+    paths = start_session(tmp_path / "t", {"spark.local.dir": str(chosen), **options})
+    assert paths["tmpdir"] == str(java)
+    assert paths["here"] == []
     assert list((tmp_path / "t").iterdir()) == []
 
 
 @pytest.mark.spark
-def test_a_place_that_the_environment_names_is_taken(tmp_path: Path) -> None:
+def test_a_directory_of_the_environment_is_used(tmp_path: Path) -> None:
     chosen = tmp_path / "chosen"
-    said = session(tmp_path / "t", SPARK_LOCAL_DIRS=str(chosen))
-    assert "blockmgr" not in said["here"]
+    paths = start_session(tmp_path / "t", SPARK_LOCAL_DIRS=str(chosen))
+    assert "blockmgr" not in paths["here"]
     assert chosen.is_dir()
     assert list((tmp_path / "t").iterdir()) == []
 
 
-def test_a_temporary_directory_of_java_that_the_user_names_stays(
+def test_javas_temporary_directory_of_the_user_is_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Xmx1g -Djava.io.tmpdir=/var/java")
@@ -115,7 +115,7 @@ def test_a_temporary_directory_of_java_that_the_user_names_stays(
         assert "SPARK_SUBMIT_OPTS" not in os.environ
 
 
-def test_the_users_own_options_for_java_stay_and_come_last(
+def test_java_options_of_the_user_come_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Dmine=1")
@@ -127,7 +127,7 @@ def test_the_users_own_options_for_java_stay_and_come_last(
     directory.leave()
 
 
-def test_what_pyspark_makes_while_it_starts_a_jvm_lies_there_too(tmp_path: Path) -> None:
+def test_files_that_pyspark_makes_at_startup_are_there_too(tmp_path: Path) -> None:
     gateway: Any = java_gateway
     directory = ProcessDirectory.make(tmp_path)
     with started_in(directory):
@@ -138,7 +138,7 @@ def test_what_pyspark_makes_while_it_starts_a_jvm_lies_there_too(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("bytes_of_path", "room"), [(60, True), (61, False)])
-def test_sockets_fit_where_macos_takes_their_paths(
+def test_socket_paths_fit_the_limit_of_macos(
     bytes_of_path: int, room: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A name is a dot, 36 characters and ``.sock``; with its slash and a zero at most 104 bytes."""

@@ -21,12 +21,12 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("master", ["local", "local[1]", "local[2]", "local[2,4]"])
-def test_few_cores_collect_one_at_a_time(master: str) -> None:
+def test_few_cores_use_the_serial_collector(master: str) -> None:
     assert SERIAL in options_of(master)
 
 
 @pytest.mark.parametrize("master", ["local[3]", "local[16]"])
-def test_many_cores_keep_javas_own_collector(master: str) -> None:
+def test_many_cores_keep_javas_default_collector(master: str) -> None:
     assert SERIAL not in options_of(master)
 
 
@@ -39,17 +39,17 @@ def test_all_cores_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS"])
-def test_a_collector_that_the_environment_chooses_is_the_only_one(
+def test_a_collector_of_the_environment_is_the_only_one(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv(name, "-Xss2m -XX:+UseZGC")
     assert SERIAL not in options_of("local[2]")
 
 
-def test_the_history_for_sparks_page_is_short_unless_asked_for() -> None:
+def test_the_history_of_sparks_ui_is_short_by_default() -> None:
     assert session._conf(SparkSettings(), True)["spark.ui.retainedJobs"] == "50"
-    asked = SparkSettings(conf={"spark.ui.retainedJobs": "1000"})
-    assert session._conf(asked, True)["spark.ui.retainedJobs"] == "1000"
+    settings = SparkSettings(conf={"spark.ui.retainedJobs": "1000"})
+    assert session._conf(settings, True)["spark.ui.retainedJobs"] == "1000"
 
 
 @pytest.mark.parametrize(("switch", "is_ours"), [("on", True), ("off", False)])

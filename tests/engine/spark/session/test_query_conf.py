@@ -1,4 +1,4 @@
-"""The settings that a query runs with: its own, and none of them stays behind."""
+"""Settings of a query, which the session does not keep."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def settings_of(spark: SparkSession) -> dict[str, Any]:
     return {name: spark.conf.get(name, None) for name in names}
 
 
-def test_what_a_query_needs_is_set_while_it_starts(spark: SparkSession) -> None:
+def test_settings_of_a_query_are_set_while_it_starts(spark: SparkSession) -> None:
     before = settings_of(spark)
     with query_conf(spark, 3, only_packets=True):
         within = settings_of(spark)
@@ -38,7 +38,7 @@ def test_what_a_query_needs_is_set_while_it_starts(spark: SparkSession) -> None:
 
 
 def code_in(spark: SparkSession, source: Any, sink: Any, **options: Any) -> str:
-    """How the rows of a flow's query are worked on."""
+    """Return the setting of code generation in the query of a flow."""
     found: list[str] = []
 
     def on_epoch(*_: Any) -> None:
@@ -70,7 +70,7 @@ def test_code_is_generated_for_rows_of_data_frames(spark: SparkSession, tmp_path
 
 
 def code_in_batch(spark: SparkSession, source: Any) -> str:
-    """How the rows of a batch are worked on, where nothing else takes data frames."""
+    """Return the setting of code generation in a batch of which no sink takes data frames."""
     found: list[str] = []
     flow = Dataflow("coded")
     op.output("out", op.input("in", flow, source), TestingSink([]))
@@ -78,7 +78,7 @@ def code_in_batch(spark: SparkSession, source: Any) -> str:
     return found[0]
 
 
-def test_a_batch_is_no_other(spark: SparkSession) -> None:
+def test_code_of_a_batch_is_generated_for_data_frames_only(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(1,)], "n int")
     assert code_in_batch(spark, TestingSource([1])) == INTERPRETED
     assert code_in_batch(spark, DataFrameSource(frame)) == GENERATED

@@ -1,4 +1,4 @@
-"""Copies of segments on a worker's disk: what was kept comes back, or nothing does."""
+"""Local copies of segments on a worker's disk, whole or not at all."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def files(folder: Path) -> list[Path]:
 
 
 @given(CONTENTS)
-def test_what_is_kept_comes_back(
+def test_a_written_copy_is_found(
     tmp_path_factory: pytest.TempPathFactory, contents: dict[int, bytes | None]
 ) -> None:
     copies = LocalCopies(tmp_path_factory.mktemp("copies"), "step", 3)
     stamp = copies.keep(contents)
-    there = {number: one for number, one in contents.items() if one is not None}
-    assert len(stamp) == (STAMP_BYTES if there else 0)
-    assert copies.find(stamp) == there
+    present = {number: one for number, one in contents.items() if one is not None}
+    assert len(stamp) == (STAMP_BYTES if present else 0)
+    assert copies.find(stamp) == present
 
 
-def test_a_copy_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+def test_a_copy_replaces_the_earlier_one(tmp_path: Path) -> None:
     copies = LocalCopies(tmp_path, "step", 3)
     before = copies.keep(SEGMENTS)
     after = copies.keep({1: b"new"})
@@ -37,7 +37,7 @@ def test_a_copy_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     assert len(files(tmp_path)) == 1
 
 
-def test_copies_of_other_steps_and_shards_stay(tmp_path: Path) -> None:
+def test_copies_of_other_steps_and_shards_are_kept(tmp_path: Path) -> None:
     kept = [LocalCopies(tmp_path, name, shard) for name in ("a", "b/../a") for shard in (0, 1)]
     stamps = [copies.keep({0: str(at).encode()}) for at, copies in enumerate(kept)]
     kept[0].drop()
@@ -46,7 +46,7 @@ def test_copies_of_other_steps_and_shards_stay(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 5, 20, 100, -1])
-def test_a_damaged_copy_is_none(tmp_path: Path, place: int) -> None:
+def test_a_damaged_copy_is_ignored(tmp_path: Path, place: int) -> None:
     copies = LocalCopies(tmp_path, "step", 3)
     stamp = copies.keep(SEGMENTS)
     (file,) = files(tmp_path)
@@ -57,7 +57,7 @@ def test_a_damaged_copy_is_none(tmp_path: Path, place: int) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 7, 8, 100, -1])
-def test_a_copy_that_was_not_written_to_its_end_is_none(tmp_path: Path, length: int) -> None:
+def test_an_incomplete_copy_is_ignored(tmp_path: Path, length: int) -> None:
     copies = LocalCopies(tmp_path, "step", 3)
     stamp = copies.keep(SEGMENTS)
     (file,) = files(tmp_path)
@@ -65,7 +65,7 @@ def test_a_copy_that_was_not_written_to_its_end_is_none(tmp_path: Path, length: 
     assert copies.find(stamp) == {}
 
 
-def test_a_disk_that_takes_nothing_keeps_no_copy(tmp_path: Path) -> None:
+def test_a_disk_that_cannot_be_written_has_no_copy(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way of the folder")
     assert LocalCopies(tmp_path / "file", "step", 3).keep(SEGMENTS) == b""
 
@@ -80,5 +80,5 @@ def test_the_folder_is_on_the_first_of_the_worker_s_disks(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("count", "segments", "most"), [(7, 7, False), (8, 8, True), (8, 33, False), (9, 36, True)]
 )
-def test_a_copy_is_worth_it_for_a_quarter_of_many(count: int, segments: int, most: bool) -> None:
+def test_a_copy_pays_for_a_quarter_of_many_segments(count: int, segments: int, most: bool) -> None:
     assert pays(count, segments) is most

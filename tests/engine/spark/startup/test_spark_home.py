@@ -28,7 +28,7 @@ def no_home_of_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
 
 
 def make_prepared(jars: Path = INSTALLED / "jars") -> Path:
-    """What a prepared environment has, with nothing in its archive."""
+    """Make the home of a prepared environment, with an archive that holds no classes."""
     home = prepared_home()
     home.mkdir(parents=True)
     (home / "bin").symlink_to(INSTALLED / "bin")
@@ -38,7 +38,7 @@ def make_prepared(jars: Path = INSTALLED / "jars") -> Path:
     return home
 
 
-def test_it_is_the_installation_without_the_zip() -> None:
+def test_the_home_is_the_installation_without_the_zip() -> None:
     with quick_spark_home():
         home = Path(os.environ["SPARK_HOME"])
         assert (home / "bin" / "spark-submit").samefile(INSTALLED / "bin" / "spark-submit")
@@ -47,14 +47,14 @@ def test_it_is_the_installation_without_the_zip() -> None:
     assert "SPARK_HOME" not in os.environ
 
 
-def test_a_home_that_the_user_names_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_of_the_user_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_HOME", "/opt/spark")
     with quick_spark_home():
         assert os.environ["SPARK_HOME"] == "/opt/spark"
     assert os.environ["SPARK_HOME"] == "/opt/spark"
 
 
-def test_nothing_changes_where_other_processes_would_not_find_pyspark(
+def test_no_home_is_set_if_other_processes_cannot_find_pyspark(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(spark_home, "_found_by_others", lambda _: False)
@@ -73,24 +73,24 @@ def test_a_package_on_the_path_is_found(tmp_path: Path, monkeypatch: pytest.Monk
     assert not spark_home._found_by_others(package)
 
 
-def test_nothing_changes_where_links_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
+def test_no_home_is_set_if_links_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse_link(*_: Any, **__: Any) -> None:
         raise OSError("no links here")
 
-    monkeypatch.setattr(Path, "symlink_to", refuse)
+    monkeypatch.setattr(Path, "symlink_to", refuse_link)
     with quick_spark_home():
         assert "SPARK_HOME" not in os.environ
 
 
-def test_workers_import_pyspark_as_it_is_installed(spark: SparkSession) -> None:
-    def where(_: int) -> str:
+def test_workers_import_the_installed_pyspark(spark: SparkSession) -> None:
+    def pyspark_path(_: int) -> str:
         return str(pyspark.__file__)
 
-    found = spark.sparkContext.parallelize([0], 1).map(where).collect()
+    found = spark.sparkContext.parallelize([0], 1).map(pyspark_path).collect()
     assert [Path(path).resolve() for path in found] == [Path(pyspark.__file__).resolve()]
 
 
-def test_a_prepared_home_is_taken_with_its_archive() -> None:
+def test_a_prepared_home_is_used_with_its_archive() -> None:
     home = make_prepared()
     with quick_spark_home():
         assert os.environ["SPARK_HOME"] == str(home)
@@ -98,7 +98,7 @@ def test_a_prepared_home_is_taken_with_its_archive() -> None:
     assert not {"SPARK_HOME", "SPARK_SUBMIT_OPTS"} & set(os.environ)
 
 
-def test_the_users_own_options_for_java_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_options_of_the_user_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     make_prepared()
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Dmine=1")
     with quick_spark_home():
@@ -106,7 +106,7 @@ def test_the_users_own_options_for_java_stay(monkeypatch: pytest.MonkeyPatch) ->
     assert os.environ["SPARK_SUBMIT_OPTS"] == "-Dmine=1"
 
 
-def test_a_home_without_its_archive_is_not_taken() -> None:
+def test_a_home_without_its_archive_is_not_used() -> None:
     home = make_prepared()
     (home / "classes.jsa").unlink()
     with quick_spark_home():
@@ -114,7 +114,7 @@ def test_a_home_without_its_archive_is_not_taken() -> None:
         assert "SPARK_SUBMIT_OPTS" not in os.environ
 
 
-def test_an_archive_that_was_cut_off_is_not_taken() -> None:
+def test_a_truncated_archive_is_not_used() -> None:
     home = make_prepared()
     (home / "classes.jsa").write_bytes(b"class")
     with quick_spark_home():
@@ -122,35 +122,35 @@ def test_an_archive_that_was_cut_off_is_not_taken() -> None:
         assert "SPARK_SUBMIT_OPTS" not in os.environ
 
 
-def test_a_home_of_another_installation_is_not_taken(tmp_path: Path) -> None:
+def test_a_home_of_another_installation_is_not_used(tmp_path: Path) -> None:
     home = make_prepared(jars=tmp_path / "gone")
     with quick_spark_home():
         assert os.environ["SPARK_HOME"] != str(home)
 
 
-def never() -> None:
+def fail_if_called() -> None:
     raise AssertionError("Spark was started")
 
 
-def test_nothing_is_prepared_for_a_home_that_the_user_names(
+def test_preparation_is_refused_for_a_home_of_the_user(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SPARK_HOME", "/opt/spark")
     with pytest.raises(EnvironmentProblem, match=r"SPARK_HOME names '/opt/spark'.*unset it"):
-        prepare_home(never)
+        prepare_home(fail_if_called)
 
 
-def test_nothing_is_prepared_while_spark_runs(spark: SparkSession) -> None:
+def test_preparation_is_refused_while_spark_runs(spark: SparkSession) -> None:
     with pytest.raises(EnvironmentProblem, match="Spark runs in this process"):
-        prepare_home(never)
+        prepare_home(fail_if_called)
 
 
-def test_nothing_is_prepared_where_others_would_not_find_pyspark(
+def test_preparation_is_refused_if_other_processes_cannot_find_pyspark(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(spark_home, "_found_by_others", lambda _: False)
     with pytest.raises(EnvironmentProblem, match="only this process finds it"):
-        prepare_home(never)
+        prepare_home(fail_if_called)
 
 
 def test_an_environment_that_cannot_be_written_is_named(
@@ -161,7 +161,7 @@ def test_an_environment_that_cannot_be_written_is_named(
     with pytest.raises(
         EnvironmentProblem, match=r"environment/.* cannot be written: .*as its owner"
     ):
-        prepare_home(never)
+        prepare_home(fail_if_called)
 
 
 PREPARE = """
@@ -192,7 +192,7 @@ def in_another_process(code: str, *arguments: Path) -> str:
     return done.stderr
 
 
-def test_java_takes_its_classes_from_what_was_prepared(tmp_path: Path) -> None:
+def test_java_loads_classes_from_the_prepared_archive(tmp_path: Path) -> None:
     environment, log = tmp_path / "an environment", tmp_path / "classes.log"
     assert "classes.jsa" in in_another_process(PREPARE, environment)
     in_another_process(START, environment, log)

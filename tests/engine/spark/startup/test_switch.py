@@ -1,4 +1,4 @@
-"""The switch of the optional speed-ups: a flow gives the same with and without them."""
+"""The switch of the optional speed-ups: results are the same with and without them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def totals(directory: Path) -> dict[str, Any]:
 
 
 @pytest.mark.spark
-def test_a_flow_gives_the_same_without_speedups(tmp_path: Path) -> None:
+def test_results_are_the_same_without_speedups(tmp_path: Path) -> None:
     found = {}
     for switch in ("on", "off"):
         done = subprocess.run(

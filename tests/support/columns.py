@@ -1,0 +1,243 @@
+"""Steps of `aggregate_window`, and random rows, clocks and windowers for them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+import flow.operators as op
+import flow_windowing as win
+from flow import Dataflow
+from flow.columns.chunks import rows_as_dicts
+from flow.testing import TestDriver, TestingSink, TestingSource
+from flow_windowing import (
+    CalendarWindower,
+    Collect,
+    CollectUnique,
+    Count,
+    CountDistinct,
+    CountWindower,
+    Earliest,
+    EventClock,
+    First,
+    Last,
+    Latest,
+    Max,
+    MaxK,
+    Mean,
+    Min,
+    MinKUnique,
+    Quantile,
+    SessionWindower,
+    SlidingWindower,
+    StdDev,
+    Sum,
+    SystemClock,
+    TopK,
+    TumblingWindower,
+)
+
+START = datetime(2023, 12, 14, 10, 30, tzinfo=UTC)
+SCHEMA = pa.schema(
+    [
+        ("user", pa.string()),
+        ("ts", pa.timestamp("us", tz="UTC")),
+        ("whole", pa.int64()),
+        ("real", pa.float64()),
+        ("text", pa.string()),
+    ]
+)
+PORTS = ("down", "late", "closed")
+
+Row: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """Rows that come in together, some time after those before."""
+
+    rows: list[Row]
+    later: int = 0
+
+
+@dataclass(frozen=True)
+class Step:
+    """A windowing step: what to aggregate, and how."""
+
+    clock: Any
+    windower: Any
+    aggregates: dict[str, Any] = field(default_factory=lambda: dict(NUMBERS))
+    ordered: bool = False
+    timestamp: Any = None
+    emit: Any = "close"
+
+    def flow(self) -> Dataflow:
+        made = Dataflow("columns")
+        stream = op.key_on("key", op.input("in", made, TestingSource([])), "user")
+        out = win.aggregate_window(
+            "w",
+            stream,
+            self.clock,
+            self.windower,
+            ordered=self.ordered,
+            timestamp=self.timestamp,
+            emit=self.emit,
+            **self.aggregates,
+        )
+        for port in PORTS:
+            op.output(port, getattr(out, port), TestingSink([]))
+        return made
+
+
+NUMBERS: dict[str, Any] = {
+    "n": Count(),
+    "known": Count("real"),
+    "whole_sum": Sum("whole"),
+    "real_sum": Sum("real"),
+    "whole_mean": Mean("whole"),
+    "real_mean": Mean("real"),
+    "least": Min("whole"),
+    "most": Max("real"),
+    "low": Min("real"),
+}
+EDGES: dict[str, Any] = {
+    "first": First("whole"),
+    "last": Last("real"),
+    "earliest": Earliest("real"),
+    "latest": Latest("whole"),
+    "n": Count(),
+}
+OTHERS: dict[str, Any] = {
+    "n": Count(),
+    "total": Sum("whole"),
+    "texts": Collect("text"),
+    "last": Last("whole"),
+    "texts_first": Earliest("text"),
+    "top": Max("text"),
+}
+PICKED: dict[str, Any] = {
+    "texts": CountDistinct("text"),
+    "median": Quantile("real", 0.5),
+    "often": TopK("text", 1),
+    "most": MaxK("real", 2),
+    "least": MinKUnique("whole", 2),
+    "different": CollectUnique("whole"),
+    "spread": StdDev("whole"),
+}
+
+
+def as_records(rows: list[Row]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+
+
+def as_dicts(rows: list[Row]) -> list[Row]:
+    return rows_as_dicts(as_records(rows))
+
+
+def play(driver: TestDriver, epochs: list[Epoch], form: Any) -> None:
+    for epoch in epochs:
+        if epoch.later:
+            driver.advance(timedelta(seconds=epoch.later))
+        driver.send("in", form(epoch.rows))
+
+
+def results_by_key(driver: TestDriver) -> dict[str, Any]:
+    """Return what each port emitted for each key, and the step's counts.
+
+    Values are texts, in which nan equals nan and 1 differs from 1.0.
+    """
+    found: dict[str, Any] = {}
+    for port in PORTS:
+        of_key: dict[str, list[str]] = {}
+        for key, value in driver.received(port):
+            of_key.setdefault(key, []).append(repr(value))
+        found[port] = of_key
+    counts = driver.stats.counts
+    found["counted"] = {what: n for (step, what), n in counts.items() if step == "w" and n}
+    return found
+
+
+def outcome(step: Step, epochs: list[Epoch], form: Any, shards: int = 2) -> dict[str, Any]:
+    with TestDriver(step.flow(), now=START, shards=shards) as t:
+        play(t, epochs, form)
+        t.end()
+        return results_by_key(t)
+
+
+def equal_rows(count: int, **fields: Any) -> list[Row]:
+    base = {"user": "a", "ts": START, "whole": 1, "real": 0.5, "text": "x"}
+    return [{**base, **fields} for _ in range(count)]
+
+
+# --- random rows, clocks and windowers -----------------------------------------------------------
+
+seconds = st.one_of(st.integers(-90, 90), st.integers(-3, 3))
+reals = st.one_of(
+    st.none(),
+    st.sampled_from([0.1, 0.2, -0.3, 0.0, 1e16, 1.5, 2.0**-40]),
+    st.sampled_from([-0.0, math.nan, math.inf, -math.inf, 1e300, 1e-300]),
+    st.floats(allow_nan=False, allow_infinity=False, width=32),
+)
+rows = st.fixed_dictionaries(
+    {
+        "user": st.sampled_from(["a", "b", "c", ""]),
+        "ts": seconds.map(lambda s: START + timedelta(seconds=s)),
+        "whole": st.one_of(st.none(), st.integers(-5, 5), st.just(2**62), st.just(-(2**62))),
+        "real": reals,
+        "text": st.sampled_from(["x", "y", None]),
+    }
+)
+epochs_of_rows = st.lists(
+    st.builds(Epoch, st.lists(rows, max_size=9), st.sampled_from([0, 0, 1, 30, 200])), max_size=5
+)
+waits = st.sampled_from(["0s", "5s", "1m", timedelta.max])
+clocks = st.one_of(
+    st.just(SystemClock()),
+    st.builds(
+        EventClock,
+        st.just("ts"),
+        waits,
+        on_idle=st.sampled_from(["advance", "hold"]),
+        max_ahead=st.sampled_from([None, "30s"]),
+        forget_after=st.sampled_from([None, "40s"]),
+    ),
+    st.builds(
+        EventClock,
+        st.just("ts"),
+        waits,
+        scope=st.just("stream"),
+        on_idle=st.sampled_from(["advance", "hold"]),
+        max_ahead=st.sampled_from([None, "30s"]),
+    ),
+)
+graces = st.sampled_from([None, "0s", "20s"])
+sides = st.sampled_from(["left", "right"])
+# In this zone a day starts at 10:30 UTC, where the rows are.
+NEW_DAY = timezone(timedelta(hours=13, minutes=30))
+windowers = st.one_of(
+    st.builds(TumblingWindower, st.sampled_from(["10s", "1m"]), closed=sides, grace=graces),
+    st.builds(
+        SlidingWindower,
+        st.sampled_from(["10s", "20s"]),
+        st.sampled_from(["5s", "7s", "30s"]),
+        closed=sides,
+        grace=graces,
+    ),
+    st.builds(CalendarWindower, st.sampled_from(["day", "week"]), st.just(NEW_DAY), grace=graces),
+    st.builds(CountWindower, st.integers(1, 4), st.sampled_from([None, 1, 2, 3, 6]), st.booleans()),
+    st.builds(SessionWindower, st.sampled_from(["2s", "15s", "1m"]), st.booleans(), grace=graces),
+)
+steps = st.builds(
+    Step,
+    clocks,
+    windowers,
+    st.sampled_from([NUMBERS, OTHERS, EDGES, PICKED]),
+    st.booleans(),
+    st.sampled_from([None, "open", "close", "last"]),
+    st.sampled_from(["close", "close", "epoch", "update"]),
+)
