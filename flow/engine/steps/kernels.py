@@ -198,7 +198,15 @@ def _call(
     inputs: list[Any],
     keys: list[str] | None = None,
 ) -> list[Any]:
-    """Call a user's function on each input; an error names the input on which it raised."""
+    """Call a user's function on each input; an error names the input on which it raised.
+
+    Args:
+        step_id: the step.
+        what: the name of the function in errors, such as "the mapper".
+        function: the function.
+        inputs: the inputs.
+        keys: the key of each input, for errors; ``None`` for inputs without keys.
+    """
     remaining = iter(inputs)
     try:
         outputs = list(builtins.map(function, remaining))
@@ -217,6 +225,7 @@ def _call_flat(
     inputs: list[Any],
     keys: list[str] | None = None,
 ) -> tuple[list[Any], list[int]]:
+    """Call a mapper on each input; return all outputs, and the number of outputs of each input."""
     outputs: list[Any] = []
     ends: list[int] = []
     try:
@@ -272,7 +281,7 @@ def _decide(
 
 
 def _column_keys(path: str, step_id: str, batch: pa.RecordBatch) -> pa.Array | None:
-    """Return the key column, ``None`` when the path is not that of a text column."""
+    """Return the column of keys at a path; ``None`` if the path is not that of a text column."""
     if path not in batch.schema.names or view_of(batch) is not None:
         return None
     column = batch.column(path)
