@@ -333,7 +333,7 @@ class Feed:
         return clocks
 
     def _read_before(self, start: EpochOffset, name: str, now_us: int) -> int:
-        """Return the clock of an input at the end of the epoch before; `now_us` at the first start."""
+        """Return the clock of an input before the epoch: `now_us` in the first epoch of a flow."""
         if start.control is None:
             return now_us
         clock = start.control.read.get(name)

@@ -15,7 +15,7 @@ class StepState(ABC):
 
     @abstractmethod
     def progress(self) -> bytes | None:
-        """Return the encoded stream progress, which is stored beside the keys; ``None`` for none."""
+        """Return the encoded stream progress, stored beside the keys; ``None`` if there is none."""
 
     @abstractmethod
     def keep_progress(self, content: bytes) -> None:
