@@ -1,4 +1,4 @@
-"""`RecoveryConfig`: the checkpoint of a flow, and the settings with which a run goes on from it."""
+"""`RecoveryConfig`: the checkpoint of a flow, and the settings of its recovery."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class RecoveryConfig:
             spark: the session that reads the files.
 
         Raises:
-            CheckpointError: if a file is missing, truncated or changed; with the ways out.
+            CheckpointError: if a file is missing, truncated or changed; the error has the solution.
         """
         verifying.check(self.path, spark)
 
