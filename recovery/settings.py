@@ -37,8 +37,8 @@ class RecoveryConfig:
     Args:
         path: the directory, a path or a URI of any file system that Spark can reach, such as
             ``s3a://bucket/checkpoints/departures``.
-        reset_steps: steps that drop their state and start without, because the state does not fit
-            the step any more or is wrong; and inputs that are read from their beginning. Each is
+        reset_steps: steps that drop their state and start without state, because the state is
+            wrong or no longer fits the step; and inputs that are read from their beginning. Each is
             reset once: the same setting in later runs has no effect.
         on_removed: ``"drop"`` drops the state of steps that the flow no longer has; by default, a
             run of such a flow is refused.

@@ -65,7 +65,7 @@ def relocate(path: PathLike, *, yes: bool = False, spark: SparkSession | None = 
 
     Raises:
         CheckpointError: when the directory is not a checkpoint, a file of it is not whole, or a run
-            is using it; nothing has been changed then.
+            is using it; the checkpoint is then unchanged.
     """
     from flow.engine.checkpoint.checkpoint import check_settled
     from flow.engine.checkpoint.lock import NAME, CheckpointLock

@@ -25,7 +25,7 @@ class Rescaled:
     """The result of a rescaling.
 
     Attributes:
-        epoch: the epoch whose state was moved; the next run goes on after it.
+        epoch: the epoch whose state was moved; the next run continues after this epoch.
         shards: the new number of shards of the key space.
         partitions: the new number of partitions of each level.
         keys: the number of keys.

@@ -280,6 +280,11 @@ def _contents(state: KeptState) -> Iterator[Problem]:
 
 
 def _keys(content: bytes, shard: int, number: int, step_id: str) -> list[KeptKey]:
+    """Return the keys in a segment; the segment of stream progress is decoded and has none.
+
+    Raises:
+        CheckpointError: if the segment cannot be read.
+    """
     if number >= 0:
         return decode_segment(content, shard, number, step_id)
     from flow.engine.progress.stream_progress import StepProgress

@@ -1,8 +1,8 @@
 """The lock of a checkpoint: one run at a time.
 
-The lock is a small file that names its holder. Another run takes the lock over if the holder is
-gone: a process of this machine that has ended, or a process of another machine that has not renewed
-the lock for `STALE_SECONDS`.
+The lock is a small file that names its holder. Another run takes the lock over if the holder is a
+process of this machine that has ended, or a process of another machine that has not renewed the
+lock for `STALE_SECONDS`.
 
 A holder renews the lock in a file of its own, so that a suspended holder does not overwrite the
 claim of its successor. No file system replaces or removes a file on the condition that its content
@@ -133,7 +133,7 @@ class CheckpointLock:
 
     def _refuse_living(self, holder: Json) -> None:
         """Raise an error for a lock whose holder still runs."""
-        if not self._is_gone(holder):
+        if not self._has_ended(holder):
             raise CheckpointError(
                 f"{self._storage.root} is in use by another run: process {holder.get('pid')} on "
                 f"{holder.get('host')}, since {holder.get('since')}. Stop that one first; if you "
@@ -171,7 +171,7 @@ class CheckpointLock:
         if holder is not None and holder.get("token") != self._me["token"]:
             self._successor = holder
 
-    def _is_gone(self, holder: Json) -> bool:
+    def _has_ended(self, holder: Json) -> bool:
         if holder.get("host") != socket.gethostname():
             return time.time() - self._last_renewal(holder) > STALE_SECONDS
         pid = holder.get("pid")

@@ -206,6 +206,10 @@ class Feed:
             ask(name, partial(_release, self.planners[name], now_us), oldest)
 
     def _slices(self, start: EpochOffset, now_us: int) -> dict[str, Slice]:
+        """Return the next slice of each input with new data.
+
+        Inputs that are far ahead are left out, unless no other input has new data.
+        """
         self._postponed = self._ahead(start)
         names = [name for name in self.planners if name not in self._postponed]
         slices = self._next_slices(names, start, now_us)

@@ -31,7 +31,7 @@ QUIET_US = 60_000_000
 """The running time after which a partition that is read without items no longer holds a step."""
 
 
-class Brought(NamedTuple):
+class PartitionProgress(NamedTuple):
     """Progress of a partition that is behind, in one step.
 
     Attributes:
@@ -48,22 +48,22 @@ class HoldState:
     """State of the hold on the watermarks of a step, between epochs.
 
     Attributes:
-        brought: the progress of each source partition that is behind.
+        partitions: the progress of each source partition that is behind.
         bound_us: the bound at the end of the epoch before; `NEVER` without a hold.
         since_us: the inputs' clock at which the hold began; `NEVER` without a hold.
         now_us: the running time of the epoch before; 0 if no partition is behind.
     """
 
-    brought: dict[SourcePartition, Brought] = field(default_factory=dict)
+    partitions: dict[SourcePartition, PartitionProgress] = field(default_factory=dict)
     bound_us: int = NEVER
     since_us: int = NEVER
     now_us: int = 0
 
     def to_json(self) -> Any:
         """Return the state as JSON; ``None`` for the state without a hold."""
-        if not self.brought and self.bound_us == NEVER:
+        if not self.partitions and self.bound_us == NEVER:
             return None
-        rows = [[*partition, *brought] for partition, brought in self.brought.items()]
+        rows = [[*partition, *progress] for partition, progress in self.partitions.items()]
         return [self.bound_us, self.since_us, self.now_us, rows]
 
     @classmethod
@@ -72,8 +72,8 @@ class HoldState:
         if found is None:
             return cls()
         bound_us, since_us, now_us, rows = found
-        brought = {(name, n): Brought(*one) for name, n, *one in rows}
-        return cls(brought, bound_us, since_us, now_us)
+        partitions = {(name, n): PartitionProgress(*one) for name, n, *one in rows}
+        return cls(partitions, bound_us, since_us, now_us)
 
 
 class Hold:
@@ -101,7 +101,7 @@ class Hold:
             source_partition = (each.partition.made_by, each.partition.number)
             marks_of.setdefault(source_partition, []).append(each)
         behind = {partition for partition in control.behind if partition[0] in inputs}
-        partitions = sorted({*kept.brought, *marks_of, *behind})
+        partitions = sorted({*kept.partitions, *marks_of, *behind})
         self._numbers = {partition: number for number, partition in enumerate(partitions)}
         self._tracks = [_track(kept, partition, marks_of) for partition in partitions]
         now_us, read = control.moment.running_us, set(self._sources)
@@ -121,12 +121,12 @@ class Hold:
         )
         clock = control.read_by(inputs)
         self.since_us = clock.before_us if kept.bound_us == NEVER else kept.since_us
-        brought = {
-            one: Brought(self._tracks[self._numbers[one]].end_us, heard[one])
+        progress = {
+            one: PartitionProgress(self._tracks[self._numbers[one]].end_us, heard[one])
             for one in sorted(behind)
         }
         since_us = self.since_us if self.after_us < NEVER else NEVER
-        self.kept = HoldState(brought, self.after_us, since_us, now_us if brought else 0)
+        self.kept = HoldState(progress, self.after_us, since_us, now_us if progress else 0)
 
     @property
     def progress(self) -> dict[SourcePartition, int]:
@@ -158,7 +158,7 @@ class Hold:
 def _track(
     kept: HoldState, partition: SourcePartition, marks_of: dict[SourcePartition, list[Marks]]
 ) -> Track:
-    before = kept.brought.get(partition)
+    before = kept.partitions.get(partition)
     marks = marks_of.get(partition, ())
     return Track(
         NO_PROGRESS if before is None else before.reached_us,
@@ -172,7 +172,7 @@ def _heard_us(kept: HoldState, partition: SourcePartition, now_us: int, is_read:
 
     The time of epochs that do not read the partition does not count.
     """
-    before = kept.brought.get(partition)
+    before = kept.partitions.get(partition)
     if before is None:
         return now_us
     return before.heard_us if is_read else before.heard_us + now_us - kept.now_us

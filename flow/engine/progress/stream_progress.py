@@ -68,10 +68,10 @@ class StepProgress:
 
     def encode(self) -> bytes:
         """Return the state as bytes."""
-        rows = [[*speaker, *reached] for speaker, reached in self.reached.items()]
+        rows = [[*partition, *reached] for partition, reached in self.reached.items()]
         hold = self.hold.to_json()
-        found = [self.floor_us, rows] if hold is None else [self.floor_us, rows, hold]
-        return bytes([FORMAT]) + json.dumps(found).encode()
+        content = [self.floor_us, rows] if hold is None else [self.floor_us, rows, hold]
+        return bytes([FORMAT]) + json.dumps(content).encode()
 
     @classmethod
     def decode(cls, content: bytes | None, step_id: str) -> StepProgress:

@@ -62,14 +62,14 @@ class Least:
         self._events = events if stride <= 1 else events[::stride]
         self._least = np.full(len(self._events) + 1, NEVER, np.int64)
         self._second = self._least.copy()
-        self._whose = np.full(len(self._least), -1)
+        self._owner = np.full(len(self._least), -1)
         for number, track in enumerate(tracks):
             self._add(number, np.append(track.values[:1], track.up_to(self._events)))
 
     def _add(self, number: int, reached: Positions) -> None:
         less = reached < self._least
         self._second = np.where(less, self._least, np.minimum(self._second, reached))
-        self._whose[less] = number
+        self._owner[less] = number
         self._least[less] = reached[less]
 
     def without(self, number: Positions | int, pos: Positions) -> Positions:
@@ -81,4 +81,4 @@ class Least:
             pos: the positions.
         """
         at = np.searchsorted(self._events, pos, "right")
-        return np.where(self._whose[at] == number, self._second[at], self._least[at])
+        return np.where(self._owner[at] == number, self._second[at], self._least[at])

@@ -192,6 +192,7 @@ def _arrow_schema(schema: StructType | str) -> pa.Schema:
 def _unpack_partition(
     layout: Layout, schema: pa.Schema, step_id: str, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
+    """Yield the items in the packets of a Spark partition as rows of a schema, in order."""
     packets = list(layout.from_batches(batches))
     for chunk in sorted_chunks(packets):
         yield as_columns(list(as_items(chunk).items), schema, step_id)

@@ -83,6 +83,11 @@ class TickerReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         pass
 
     def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Send a request to the feed's server, and return the answer.
+
+        Raises:
+            RuntimeError: when the feed has failed.
+        """
         if self._connection is None:
             self._connection = Client((HOST, self._ticker.port), authkey=self._ticker.key)
         self._connection.send_bytes(json.dumps(question).encode())

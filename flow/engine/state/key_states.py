@@ -75,7 +75,7 @@ class SegmentedStates(StoredState, KeyStates):
         super().__init__(store, step_id, settings)
         self._builder = builder
         if self._changed_from is not None:
-            self._header.dues[:] = -NEVER  # All keys are called, whatever their due times.
+            self._header.dues[:] = -NEVER  # All keys are due in an epoch with changed settings.
         self._loaded: dict[int, Segment] = {}
         self._segment_of_key: dict[str, Segment] = {}
 

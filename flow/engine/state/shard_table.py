@@ -121,6 +121,7 @@ class SegmentedTable(StoredState, ShardTable):
                 self._loaded[number] = _SegmentSize(keys, len(content))
 
     def _numbers(self, keys: pa.Array) -> Ints:
+        """Return the number of the segment of each key, int64, shape (keys,)."""
         return segment_of(hash_keys(keys), self._header.segments)
 
     def _changed_segments(self) -> dict[int, SegmentDump]:

@@ -157,18 +157,18 @@ def _raises(kind: Raises, step_id: str, chunk: Chunk, context: TaskContext) -> S
 @run_step.register
 def _try_map(kind: TryMap, step_id: str, chunk: Chunk, context: TaskContext) -> StepOutput:
     plain = as_items(chunk)
-    made: list[Any] = []
+    outputs: list[Any] = []
     failed = np.zeros(len(plain), np.bool_)
     for index, item in enumerate(plain.items):
         try:
-            made.append(kind.mapper(item))
+            outputs.append(kind.mapper(item))
         except Exception as error:  # `try_map` exists to catch any exception.
             failed[index] = True
-            made.append(ItemError(item, step_id, portable(error)))
+            outputs.append(ItemError(item, step_id, portable(error)))
         except RAISED as error:
             raise _raised(step_id, "the mapper", error, plain.items, None, index) from error
     context.count(step_id, "errors", int(failed.sum()))
-    whole = Items(made, plain.pos)
+    whole = Items(outputs, plain.pos)
     return [take(whole, ~failed), take(whole, failed)]
 
 

@@ -170,10 +170,10 @@ class KeyedRun:
 
     def _feed_run(self, key: str, logic: OneToOneLogic, run: Run) -> Logic | None:
         try:
-            made, keep = logic.on_run(run.values, self._moment)
+            values, keep = logic.on_run(run.values, self._moment)
         except RAISED as error:
             raise self._failed("on_run", error, key, run.values) from cause_of(error)
-        self._emitted.add(key, made, run.pos)
+        self._emitted.add(key, values, run.pos)
         return logic if keep is KEEP else None
 
     def _feed_items(self, key: str, logic: Logic | None, run: Run) -> Logic | None:
@@ -181,15 +181,15 @@ class KeyedRun:
         values: list[Any] = []
         pos: list[int] = []
         try:
-            for value, at in zip(run.values, run.pos, strict=True):
+            for value, item_pos in zip(run.values, run.pos, strict=True):
                 if logic is None:
                     logic = self._build(key)
-                made, keep = logic.on_item(value, moment)
+                items, keep = logic.on_item(value, moment)
                 if not logic.detaches:
-                    made = detach_items(logic, made)
+                    items = detach_items(logic, items)
                 before = len(values)
-                values += made
-                pos += [at] * (len(values) - before)
+                values += items
+                pos += [item_pos] * (len(values) - before)
                 if keep is not KEEP:
                     logic = self._decided(keep, logic)
         except StepError:
@@ -215,8 +215,8 @@ class KeyedRun:
         self, key: str, logic: Logic, what: str, pos: int, method: Callable[..., Any], *args: Any
     ) -> Logic | None:
         try:
-            made, keep = method(*args)
-            values = list(made) if logic.detaches else detach_items(logic, made)
+            items, keep = method(*args)
+            values = list(items) if logic.detaches else detach_items(logic, items)
             self._emitted.add(key, values, [pos] * len(values))
             return logic if keep is KEEP else self._decided(keep, logic)
         except StepError:

@@ -63,15 +63,15 @@ class KeyedStep:
         step_id, edges = self.step.step_id, self.plan.edges_into(self.step.step_id)
         time = step_time(self.plan, self.step, edges, self.arrived.marks, self.state, self.control)
         if isinstance(self.state, ShardTable):
-            made, due_us = self._over_columns(self.state, time)
+            output, due_us = self._over_columns(self.state, time)
         else:
-            made, due_us = self._key_by_key(self.state, time)
+            output, due_us = self._key_by_key(self.state, time)
         self._report(time, due_us)
-        self._count(made.counted)
+        self._count(output.counted)
         downs = self.step.downs
-        for down, unread in zip(downs, made.unread, strict=False):
+        for down, unread in zip(downs, output.unread, strict=False):
             self.context.count(step_id, counted_as(self.step, down), unread)
-        pairs = zip(downs, made.chunks, strict=False)
+        pairs = zip(downs, output.chunks, strict=False)
         return [(down, chunk) for down, chunks in pairs for chunk in chunks]
 
     def _key_by_key(self, states: KeyStates, time: StepTime) -> tuple[ShardOutput, int]:
@@ -112,6 +112,7 @@ class KeyedStep:
         stats.gauges[step_id, "state_bytes"] += self.state.size()
 
     def _count(self, counted: list[Counted]) -> None:
+        """Add counts to the statistics, with their notes."""
         step_id = self.step.step_id
         for count in counted:
             if count.late_by_us:

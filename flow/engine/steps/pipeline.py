@@ -112,10 +112,11 @@ class Pipeline:
 
     def _run(self, step: Step, chunk: Chunk) -> list[tuple[StreamId, Chunk]]:
         self._context.count(step.step_id, "in", len(chunk))
-        made = run_step(step.operator, step.step_id, chunk, self._context)
-        sent = [(down, one) for down, one in zip(step.downs, made, strict=True) if one is not None]
-        self._context.count(step.step_id, "out", sum(len(one) for _, one in sent))
-        return sent
+        chunks = run_step(step.operator, step.step_id, chunk, self._context)
+        pairs = zip(step.downs, chunks, strict=True)
+        output = [(down, out) for down, out in pairs if out is not None]
+        self._context.count(step.step_id, "out", sum(len(out) for _, out in output))
+        return output
 
     def _buffer(self, edge: Edge, chunk: Chunk) -> None:
         if edge.kind is EdgeKind.OUTPUT:
@@ -124,6 +125,7 @@ class Pipeline:
         self.buffered_items += len(chunk)
 
     def _pack(self, edge: Edge, chunks: list[Chunk], slice_number: int) -> Iterator[Packet]:
+        """Yield the packets of an edge's chunks, measured and stamped if the step needs it."""
         meter, hold_meter = self._meter(edge), self._hold_meter(edge)
         for chunk in in_order(chunks):
             if hold_meter is not None:
