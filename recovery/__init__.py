@@ -1,4 +1,4 @@
-"""Checkpoints, from which flows go on after a stop, and the tools that show and change them.
+"""Checkpoints, from which flows continue after a stop, and the tools that show and change them.
 
 Start with `RecoveryConfig`, an argument of `flow.run`. The other functions are the tools, which are
 also commands: ``python -m recovery --help``.

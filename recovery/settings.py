@@ -1,4 +1,4 @@
-"""`RecoveryConfig`: the checkpoint of a flow, and the settings with which a run goes on from it."""
+"""`RecoveryConfig`: the checkpoint of a flow, and the settings of its recovery."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class RecoveryConfig:
     Args:
         path: the directory, a path or a URI of any file system that Spark can reach, such as
             ``s3a://bucket/checkpoints/departures``.
-        reset_steps: steps that drop their state and start without, because the state does not fit
-            the step any more or is wrong; and inputs that are read from their beginning. Each is
+        reset_steps: steps that drop their state and start without state, because the state is
+            wrong or no longer fits the step; and inputs that are read from their beginning. Each is
             reset once: the same setting in later runs has no effect.
         on_removed: ``"drop"`` drops the state of steps that the flow no longer has; by default, a
             run of such a flow is refused.
@@ -107,7 +107,7 @@ class RecoveryConfig:
             spark: the session that reads the files.
 
         Raises:
-            CheckpointError: if a file is missing, truncated or changed; with the ways out.
+            CheckpointError: if a file is missing, truncated or changed; the error has the solution.
         """
         verifying.check(self.path, spark)
 

@@ -21,7 +21,7 @@ from flow.reports.failure_text import describe_failure, users_place, users_trace
 
 
 def load_flow(text: str) -> Dataflow:
-    """Find the flow that ``module:flow`` or ``module:make_flow("x", n=3)`` names.
+    """Return the flow that ``module:flow`` or ``module:make_flow("x", n=3)`` names.
 
     The current directory comes first on the module search path.
 

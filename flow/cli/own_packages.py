@@ -14,9 +14,9 @@ def exit_if_hidden(name: str) -> None:
     Args:
         name: a package of this project, such as ``recovery``.
     """
-    found = find_spec(name)
-    if found is not None and found.submodule_search_locations is None:
+    spec = find_spec(name)
+    if spec is not None and spec.submodule_search_locations is None:
         sys.exit(
-            f"{found.origin} hides the package {name!r}, which is installed with flow: rename that "
+            f"{spec.origin} hides the package {name!r}, which is installed with flow: rename that "
             "file, or run the command in another folder"
         )

@@ -1,1 +1,1 @@
-"""Items in columns: the shapes that items have inside a process, and arithmetic on runs of rows."""
+"""Items in columns: the layouts of items inside a process, and arithmetic on runs of rows."""

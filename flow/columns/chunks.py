@@ -73,7 +73,7 @@ class Records:
 
 @dataclass(slots=True)
 class KeyedRecords:
-    """Records as rows of an Arrow batch, with a text key each; keys may be dictionary-encoded."""
+    """Records as rows of an Arrow batch, each with a text key; keys may be dictionary-encoded."""
 
     keys: pa.Array
     batch: pa.RecordBatch
@@ -95,14 +95,14 @@ def positions(slice_number: int, order: int, first_row: int, count: int) -> Posi
 def source_positions(source: int, order: int, first_row: int, count: int) -> Positions:
     """Return positions that also carry the number of their source partition in the epoch.
 
-    They sort by row, then by source partition. All positions of an epoch are of one kind: these, or
-    those of `positions`.
+    The positions sort by row, then by source partition. All positions of an epoch are of one kind:
+    from this function, or from `positions`.
     """
     return (positions(0, order, first_row, count) << SOURCE_BITS) | source
 
 
 def sources_at(pos: Positions) -> Positions:
-    """Return the numbers of the source partitions that positions carry, -1 where there is none.
+    """Return the number of the source partition in each position; -1 for a position without one.
 
     Positions of items that a timer emits carry none.
     """

@@ -1,9 +1,9 @@
-"""Row views: the Python values that records stand for, where these are not dicts.
+"""Row views: the conversion of records to Python values that are not dicts.
 
-A step that runs over columns may emit records that stand for, say, pairs of window metadata and a
-result. The metadata of their Arrow schema names the view, as JSON: the kind of view and its
-settings. The metadata passes through shuffles, so that users' functions and sinks receive the
-values that the records stand for.
+A step that runs over columns may emit records that represent other values, such as pairs of window
+metadata and a result. The metadata of the records' Arrow schema has the view as JSON: the kind of
+view and its settings. The metadata passes through shuffles, so that users' functions and sinks
+receive these values.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NAME = b"flow.rows"
 
 
 class RowView(ABC):
-    """Conversion of records of one schema to the Python values that they stand for."""
+    """Conversion of records of one schema to the Python values that they represent."""
 
     @abstractmethod
     def values(self, batch: pa.RecordBatch) -> list[Any]:
@@ -32,7 +32,7 @@ class RowView(ABC):
     def columns(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         """Return the columns that sinks of tables write for the values, by name.
 
-        They equal the columns that `flow.connectors.sink.to_record` makes of each value.
+        The columns are those of the records that `flow.connectors.sink.to_record` returns.
         """
 
 
@@ -56,7 +56,7 @@ def with_view(batch: pa.RecordBatch, kind: str, settings: Any) -> pa.RecordBatch
 
 
 def view_of(batch: pa.RecordBatch) -> RowView | None:
-    """Return the view of records, ``None`` for records that stand for dicts."""
+    """Return the view of records; ``None`` for records that represent dicts."""
     metadata = batch.schema.metadata
     return None if not metadata or _NAME not in metadata else _read(metadata[_NAME])
 

@@ -1,1 +1,1 @@
-"""Sources and sinks, one module a system; the contracts for one's own are `source` and `sink`."""
+"""Sources and sinks, a module for each system; `source` and `sink` have the contracts."""

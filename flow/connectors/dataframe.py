@@ -70,7 +70,7 @@ class DataFrameSource(Source[dict[str, Any]]):
     @override
     def continues(self, before: Json) -> str | None:
         now = self.identity()
-        if before.keys() != now.keys():  # one is streaming and the other static
+        if before.keys() != now.keys():  # One of the frames is streaming, the other static.
             return None
         if self.streaming:
             kinds = [[_kind_of(name) for name in side["streams"]] for side in (before, now)]

@@ -1,4 +1,4 @@
-"""Items of the program's own, such as a list, as a source."""
+"""Items of the user's program, such as a list, as a source."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ X = TypeVar("X")
 class ItemsSource(Source[X], Generic[X]):
     """A sequence of items as a source, made by `from_items`.
 
-    The items travel to the workers with the flow: this is for small inputs. A run that goes on from
-    a checkpoint continues after the items that were read, so items may be appended.
+    The items are sent to the workers with the flow, so the source is for small inputs. A run that
+    continues from a checkpoint reads the items after those already read, so items may be appended.
     """
 
     items: Sequence[X]

@@ -35,9 +35,9 @@ class WriteContext:
         epoch: number of the epoch, the same in a replay.
         partition: number of the Spark partition.
         run_id: id of the checkpoint; each flow and each fresh start has its own.
-        rewinds: how often the checkpoint was set back (``python -m recovery rewind``). An epoch
-            that was written with fewer rewinds was undone, so it differs from the epoch of the same
-            number now.
+        rewinds: the number of times that the checkpoint was set back (``python -m recovery
+            rewind``). An epoch that was written with fewer rewinds was undone, and may differ from
+            the present epoch of the same number.
     """
 
     step_id: str
@@ -55,7 +55,7 @@ class Sink(ABC, Generic[X]):
     """Configuration of an output of a flow.
 
     Attributes:
-        guarantee: how often an item is written when its epoch is replayed.
+        guarantee: the number of times that an item is written when its epoch is replayed.
         lays_out: True if the sink writes items as rows of a table, laid out by `to_record`. The
             engine may then pass record batches with that layout instead of the items.
     """

@@ -28,7 +28,7 @@ from flow.instants import Instant, instant_us
 X = TypeVar("X")
 
 Json: TypeAlias = Any
-"""Any value that `json.dumps` takes; offsets and splits are made of such values."""
+"""A value that `json.dumps` accepts, such as an offset or a split."""
 
 OnInvalid: TypeAlias = Literal["fail", "drop", "errors"]
 """Action for input that cannot be read.
@@ -50,7 +50,7 @@ class BadInput:
     Attributes:
         where: position of the input, such as ``data/a.jsonl, line 3``.
         text: the input itself, shortened.
-        reason: why it cannot be read.
+        reason: the reason why the input cannot be read.
     """
 
     where: str
@@ -116,19 +116,19 @@ class SourceLog(Protocol):
     """
 
     def summary(self) -> bytes | None:
-        """Return what `compact` was last given; ``None`` if it was never called."""
+        """Return the summary of the last `compact`; ``None`` if there was none."""
 
     def entries(self) -> list[Json]:
         """Return all entries appended since the last `compact`, in order."""
 
     def append(self, entry: Json) -> None:
-        """Add an entry, and return once it is on disk."""
+        """Add an entry, and write it to disk before returning."""
 
     def compact(self, summary: bytes) -> None:
         """Replace all entries, and the summary before, by a summary.
 
-        It is on disk when this returns. A process that dies meanwhile leaves either the log as it
-        was or the summary.
+        The summary is on disk when the method returns. A process that dies during the call leaves
+        either the log before the call or the summary.
         """
 
 
@@ -140,7 +140,7 @@ class MemoryLog:
         self._entries: list[Json] = []
 
     def summary(self) -> bytes | None:
-        """Return what `compact` was last given; ``None`` if it was never called."""
+        """Return the summary of the last `compact`; ``None`` if there was none."""
         return self._summary
 
     def entries(self) -> list[Json]:
@@ -164,15 +164,15 @@ class Planner(ABC):
         """Plan the next epoch's slice.
 
         Args:
-            start: end of the previous slice; ``None`` at the very beginning.
+            start: end of the previous slice; ``None`` before the first slice.
 
         Returns:
-            The slice; ``None`` if there is nothing to read now.
+            The slice; ``None`` if the source has no new data now.
         """
 
     @abstractmethod
     def finished(self, start: Json | None) -> bool:
-        """Return True if nothing will come after `start` in this run."""
+        """Return True if the source has no data after `start`, and will have none in this run."""
 
     def stop_at_present(self) -> None:  # noqa: B027  (most sources say "nothing now" soon enough)
         """Limit the run to the data that the source holds now.
@@ -182,10 +182,10 @@ class Planner(ABC):
         """
 
     def release(self, oldest: Json, now_us: int) -> None:  # noqa: B027  (most logs do not grow)
-        """Called between epochs with the oldest offset that a run may still go on from.
+        """Release data of the source's log that only earlier offsets need; called between epochs.
 
-        It is the offset of the oldest epoch that the checkpoint keeps (`keep_epochs`), to which
-        `rewind` can set it back. What only offsets before it need may leave the source's log.
+        A run may still continue from `oldest`, the offset of the oldest epoch that the checkpoint
+        retains (`keep_epochs`) and to which `rewind` can set the checkpoint back.
 
         Args:
             oldest: the offset.
@@ -196,23 +196,23 @@ class Planner(ABC):
         """Return the system time up to which the source is read after the last slice.
 
         All data that had arrived at the source by that time is in that slice or an earlier one.
-        Event clocks follow this time, so that no value is late because it had to wait to be read.
+        Event clocks follow this time, so that no value is late because it is read with a delay.
 
         Args:
             now_us: system time just before the last call of `next`, in µs since the Unix epoch.
             behind: True if the last slice left data behind.
 
         Returns:
-            Microseconds since the Unix epoch; ``None`` if not known: the source's time then stays
-            as it was.
+            Microseconds since the Unix epoch; ``None`` if unknown: the source's time then does not
+            change.
         """
         return None if behind or self.in_doubt() else now_us
 
     def hear(self, reached_us: Mapping[int, int]) -> None:  # noqa: B027  (most sources read in order)
-        """Take note of each source partition's event time; called before `next`.
+        """Receive the event time of each source partition; called before `next`.
 
-        For a source that chooses which partition to read next: it reads the partition furthest
-        behind first, so that the watermark holds back few values of the others.
+        A source that chooses the partitions to read should first read the partition that is
+        furthest behind, so that steps buffer few values of other partitions.
 
         Args:
             reached_us: by source partition, its greatest timestamp at a windowing step less the
@@ -221,29 +221,29 @@ class Planner(ABC):
         """
 
     def name_of(self, partition: int) -> str:
-        """Return the name of a source partition for people, such as a file or ``orders/0``."""
+        """Return the name of a source partition for messages, such as a file or ``orders/0``."""
         return f"partition {partition}"
 
     def in_doubt(self) -> bool:
-        """Return True if the last ``None`` of `next` may be wrong, as with brokers out of reach.
+        """Return True if the last ``None`` of `next` may be wrong, for example without brokers.
 
-        A run that ends when there is nothing more to read then asks again, until it is stopped.
+        A run that ends once it has read all data then calls `next` again, until it is stopped.
         """
         return False
 
     def behind(self, start: Json | None) -> Mapping[str, int]:  # noqa: ARG002
-        """Return how many items lie after `start`, by source partition; empty if not known."""
+        """Return the number of items after `start`, by source partition; empty if unknown."""
         return {}
 
     def lag(self, start: Json | None) -> str:
-        """Return how far behind the run is, in words, for the progress line; empty if not known.
+        """Return the lag of the run as text for the progress line; empty if unknown.
 
-        By default made of `behind`.
+        By default the text lists the numbers of `behind`.
         """
         behind = self.behind(start)
         return behind_text(behind, _PARTITIONS_SHOWN) if behind else ""
 
-    def close(self) -> None:  # noqa: B027  (most planners have nothing to let go of)
+    def close(self) -> None:  # noqa: B027  (most planners have no resources)
         """Release the planner's resources; called once when the run ends."""
 
 
@@ -262,7 +262,7 @@ class Source(ABC, Generic[X]):
 
     @property
     def needs_streaming(self) -> bool:
-        """True if a batch run would change what the source means, as moved system time does."""
+        """True if a batch run cannot do what the source does, such as a change of system time."""
         return False
 
     @abstractmethod
@@ -279,11 +279,11 @@ class Source(ABC, Generic[X]):
         """Read a split in a worker, in order; every call must return the same items."""
 
     def identity(self) -> Json:
-        """Return what the source reads, as JSON without secrets; ``None`` to compare nothing.
+        """Return a description of the data that the source reads, as JSON without secrets.
 
-        The checkpoint keeps the identity beside the offsets, which belong to this input alone. A
-        run with another identity calls `continues`. Offsets that name their input, such as Kafka's
-        topics, need no identity.
+        The checkpoint has the identity beside the offsets, which are valid for this input only. A
+        run with another identity calls `continues`. Offsets that name their input, such as those of
+        Kafka's topics, need no identity: the result is then ``None``, and nothing is compared.
         """
         return None
 
@@ -294,8 +294,8 @@ class Source(ABC, Generic[X]):
             before: the `identity` of the previous run.
 
         Returns:
-            A clause that says what is read from there on; ``None`` if the offsets mean nothing in
-            this input: the run is then refused.
+            A clause that names the data that the run reads next; ``None`` if the offsets are not
+            valid for this source: the run is then refused.
         """
         return None
 
@@ -345,9 +345,10 @@ class PartitionedSource(Source[X]):
         """Return the offset at which the next epoch stops reading a partition.
 
         Returns:
-            The offset, exclusive; `start` itself if there is nothing new now; ``None`` if nothing
-            will ever come, which only a `bounded` source may return. Called more than once for an
-            epoch, also with the epoch's end as `start`, to find out what is left.
+            The offset, exclusive; `start` itself if the partition has no new data now; ``None`` at
+            the end of the partition, which only a `bounded` source may return. The method is called
+            more than once for an epoch, also with the epoch's end as `start`, to find out whether
+            the partition is behind.
         """
 
     @abstractmethod
@@ -368,7 +369,7 @@ class PartitionedSource(Source[X]):
 
         Returns:
             An aware datetime, Unix seconds or ISO 8601 text, such that no item at or after `offset`
-            arrived earlier; ``None`` if not known.
+            arrived earlier; ``None`` if unknown.
         """
         return None
 
@@ -420,8 +421,8 @@ class _PartitionPlanner(Planner):
         ]
         self._names, self._read = list(offsets), chosen
         self._behind = {self._names[number]: ends[self._names[number]] for number in behind}
-        # A new partition's first offset is logged even if there is nothing to read, as the source
-        # may return another one at the next call.
+        # A new partition's first offset is logged even if the partition has no data, because the
+        # source may return another offset at the next call.
         return Slice(ends, splits, behind=behind) if splits or ends != (start or {}) else None
 
     @override
@@ -454,12 +455,12 @@ class _PartitionPlanner(Planner):
         return names[partition] if partition < len(names) else super().name_of(partition)
 
     def _has_more(self, partition: str, end: Json) -> bool:
-        """Return True if a partition is behind once it is read up to `end`."""
+        """Return True if a partition has items after `end`."""
         then = self._source.next_offset(partition, end)
         return then is not None and (self._source.bounded or then != end)
 
     def _chosen(self, ready: Collection[int], left: Collection[int]) -> set[int]:
-        """Return the partitions to read: the one furthest behind, and those little ahead of it.
+        """Return the partitions to read: the one furthest behind, and those with a small lead.
 
         Args:
             ready: partitions that have data to read.

@@ -66,7 +66,7 @@ class StdOutSink(Sink[X]):
     def _text(self, item: Any, step_id: str) -> str:
         try:
             return str(item if self.format is None else self.format(item))
-        except Exception as error:  # a user's function may raise anything
+        except Exception as error:  # A user's function may raise any exception.
             what = "str" if self.format is None else "format"
             raise SinkError(
                 f"step {step_id!r}: {what} raised {type(error).__name__}: {error}\n"

@@ -1,6 +1,7 @@
-"""The in-process engine: every shard of every level in this process, state in dicts, no Spark.
+"""The in-process engine: runs every shard of every level in this process, without Spark.
 
-Packets, levels and state are those of the Spark engines, so a flow gives the same results there.
+State is in dicts. Packets, levels and the format of state are those of the engines on Spark, so a
+flow has the same results on all engines.
 """
 
 from __future__ import annotations
@@ -72,11 +73,11 @@ class LocalEngine:
             control: the epoch's parameters.
 
         Raises:
-            StepError: when a step failed; the state is then that before the epoch.
+            StepError: when a step fails; the state is then that before the epoch.
         """
         with collecting_seldom():
             packets = list(self._read(parts, control))
-            stores = {place: store.copy() for place, store in self._stores.items()}
+            stores = {address: store.copy() for address, store in self._stores.items()}
             for level in range(1, len(self.plan.levels) + 1):
                 packets = self._level(level, packets, control, stores)
             result = self._finish(packets)
@@ -89,10 +90,10 @@ class LocalEngine:
         Args:
             step_id: a keyed step.
             key: the key.
-            control: the last epoch.
+            control: the control of the last epoch.
 
         Raises:
-            EngineError: if the step is not a keyed one.
+            EngineError: when the step is not a keyed step.
         """
         operator = self.plan.keyed(step_id)
         (level,) = (n for n, names in enumerate(self.plan.levels, 1) if step_id in names)
@@ -191,6 +192,6 @@ def _read_part(
 
 
 def _show(lines: str) -> None:
-    """Print the lines of inspectors, even when a later step fails: they may show the reason."""
+    """Print the lines of inspectors, also if a later step fails: they may show the reason."""
     if lines:
-        print(lines)  # noqa: T201  (what op.inspect is for)
+        print(lines)  # noqa: T201  (the purpose of `op.inspect`)

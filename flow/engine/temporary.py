@@ -1,4 +1,4 @@
-"""Temporary files: a private directory of this process, removed with it or by a later start.
+"""Temporary files: a private directory of this process, removed at its end or by a later start.
 
 ::
 
@@ -8,20 +8,20 @@
         spark/             temporary files of the JVM (``java.io.tmpdir``)
         ...                temporary files of this process
 
-The log is locked (``flock``) before anything else is there. A lock belongs to an open file, and the
-JVM inherits this one as its standard output. So the lock is free when this process and its JVM are
-gone, however they ended: also where they were another container's, whose process ids mean nothing
+The log is made first, and locked (``flock``). A lock belongs to an open file, and the JVM inherits
+the log as its standard output. So the lock is free once this process and its JVM have ended, in
+whatever way. This is also true for processes of other containers, whose process ids have no meaning
 here. A start removes the directories of its user whose lock is free.
 
-A process may end before its JVM does. It then leaves ``spark/``, and the log under another name, to
-the JVM, which removes them in this order, and the directory last. The JVM removes nothing else: not
-the links, to a checkpoint say, that this process makes.
+A process may end before its JVM. It then leaves to the JVM the removal of ``spark/``, of the log
+under another name, and of the directory, in this order. The JVM removes nothing else, so that it
+cannot follow the links that this process makes, for example to a checkpoint.
 
-Two starts may meet. Whoever removes a directory holds its lock, and removes the log last. A start
-whose new directory was taken for a leftover before it was locked makes another. A directory without
-a log is removed only if it is empty.
+Two processes may start at the same time. The process that removes a directory holds the directory's
+lock, and removes the log last. If a new directory is removed as a leftover before its log is
+locked, the start makes another. A directory without a log is removed only if it is empty.
 
-Where files cannot be locked, as on Windows, a directory is removed by its own process alone.
+On systems without locks of files, such as Windows, only its own process removes a directory.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ class ProcessDirectory:
 
     Args:
         path: the directory.
-        log: descriptor of the log, open to append, which holds the lock.
+        log: descriptor of the log, open for appending, which holds the lock.
 
     Attributes:
         path: the directory.
         pid: the process.
-        jvm: the JVM that has `spark` for its temporary files, and removes that, `ended_log` and the
-            directory when it ends; ``None`` if there is none.
+        jvm: the JVM with its temporary files in `spark`. At its end the JVM removes `spark`,
+            `ended_log` and the directory. ``None`` without a JVM.
     """
 
     def __init__(self, path: Path, log: int) -> None:
@@ -89,12 +89,12 @@ class ProcessDirectory:
 
     @property
     def ended_log(self) -> Path:
-        """Path of the same file once this process has left it to its JVM."""
+        """Path of the log after this process has left it to its JVM."""
         return self.path / ENDED
 
     @property
     def spark(self) -> Path:
-        """Directory for a JVM's files; made again if a JVM that ended has removed it."""
+        """Directory for a JVM's files; made again after an earlier JVM has removed it."""
         path = self.path / SPARK
         path.mkdir(mode=0o700, exist_ok=True)
         return path
@@ -102,19 +102,19 @@ class ProcessDirectory:
     def keep_log(self) -> None:
         """Retain the log after this process ends, for `KEPT_DAYS` after its last line."""
         with contextlib.suppress(OSError):
-            if self.log.exists():  # else somebody has tidied up, and there is nothing to keep
+            if self.log.exists():  # Another program may have removed the directory.
                 (self.path / KEEP).touch()
 
     def leave(self) -> None:
-        """Remove the directory as the process ends, or leave that to a JVM that ends after it."""
-        if os.getpid() != self.pid:  # a fork, which inherits what is called at exit
+        """Remove the directory at the end of the process, or leave the removal to a running JVM."""
+        if os.getpid() != self.pid:  # A fork inherits the calls at exit.
             return
-        kept = (self.path / KEEP).exists()
+        keeps_log = (self.path / KEEP).exists()
         is_jvm_alive = self.jvm is not None and self.jvm.poll() is None
-        staying = {LOG, KEEP} if kept else {LOG}
+        names = {LOG, KEEP} if keeps_log else {LOG}
         with contextlib.suppress(OSError):
-            _remove_files(self.path, {*staying, SPARK} if is_jvm_alive else staying)
-            if kept:
+            _remove_files(self.path, {*names, SPARK} if is_jvm_alive else names)
+            if keeps_log:
                 return
             if is_jvm_alive:
                 self.log.rename(self.ended_log)
@@ -123,7 +123,7 @@ class ProcessDirectory:
             _remove_log(self.log)
 
     def _close(self) -> None:
-        if sys.platform == "win32":  # where a file that is open cannot be removed
+        if sys.platform == "win32":  # Windows does not remove an open file.
             os.close(self.log_descriptor)
 
 
@@ -134,8 +134,8 @@ _making = threading.Lock()
 def process_directory() -> ProcessDirectory:
     """Return the directory of this process; the first call makes it and removes leftovers.
 
-    Another is made if somebody has removed the directory, as what tidies up ``/tmp`` may, and in a
-    fork of the process.
+    A call makes another directory in a fork of the process, and if the directory was removed, for
+    example by a program that cleans up ``/tmp``.
     """
     global _current
     with _making:
@@ -144,7 +144,7 @@ def process_directory() -> ProcessDirectory:
             base = Path(tempfile.gettempdir())
             _current = current = ProcessDirectory.make(base)
             atexit.register(current.leave)
-            # Leftovers may be large: they are removed while Spark starts.
+            # Leftovers may be large, so a thread removes them while Spark starts.
             args = (base,)
             sweep = threading.Thread(target=remove_leftovers, args=args, name="flow-sweep")
             sweep.daemon = True
@@ -154,33 +154,33 @@ def process_directory() -> ProcessDirectory:
 
 @contextlib.contextmanager
 def temporary_directory(prefix: str) -> Iterator[str]:
-    """Make a directory in that of this process, and remove it in the end."""
+    """Make a directory in the directory of this process, and remove it after the block."""
     own = process_directory().path
     with tempfile.TemporaryDirectory(prefix=prefix, dir=own, ignore_cleanup_errors=True) as path:
         yield path
 
 
 def new_directory(prefix: str) -> Path:
-    """Make a directory that is removed with that of this process."""
+    """Make a directory in the directory of this process, with which it is removed."""
     return Path(tempfile.mkdtemp(prefix=prefix, dir=process_directory().path))
 
 
 def remove_leftovers(base: Path) -> None:
     """Remove the directories of this user's ended processes below a directory.
 
-    A file that cannot be removed stays; another start may remove files at the same time.
+    Files that cannot be removed stay. Another start may remove files at the same time.
     """
     if sys.platform == "win32":
         return
     with contextlib.suppress(OSError), os.scandir(base) as entries:
-        found = [Path(entry.path) for entry in entries if _may_be_left(entry)]
-    for path in found:
+        paths = [Path(entry.path) for entry in entries if _is_candidate(entry)]
+    for path in paths:
         with contextlib.suppress(OSError):
             _remove_unless_used(path)
 
 
-def _may_be_left(entry: os.DirEntry[str]) -> bool:
-    """Return True for a directory, not a link, that is named like ours and is this user's."""
+def _is_candidate(entry: os.DirEntry[str]) -> bool:
+    """Return True for a directory of this user with the name of a process directory."""
     if sys.platform == "win32" or not _NAME.fullmatch(entry.name):
         return False
     with contextlib.suppress(OSError):
@@ -190,12 +190,13 @@ def _may_be_left(entry: os.DirEntry[str]) -> bool:
 
 
 def _remove_unless_used(path: Path) -> None:
+    """Remove the directory of a process, unless its log is locked or retained."""
     for log in (path / LOG, path / ENDED):
         with contextlib.suppress(FileNotFoundError):
             descriptor = os.open(log, os.O_RDWR | os.O_NONBLOCK | _NO_LINK)
             break
     else:
-        path.rmdir()  # if it is empty
+        path.rmdir()  # This raises an error if the directory is not empty.
         return
     try:
         if not _lock(descriptor):
@@ -209,12 +210,17 @@ def _remove_unless_used(path: Path) -> None:
         os.close(descriptor)
 
 
-def _is_kept(path: Path, written: float) -> bool:
-    return (path / KEEP).exists() and time.time() - written < KEPT_DAYS * 86_400
+def _is_kept(path: Path, last_write: float) -> bool:
+    """Return True if a log is retained, given the time of its last write in s since 1970."""
+    return (path / KEEP).exists() and time.time() - last_write < KEPT_DAYS * 86_400
 
 
 def _new_log(path: Path) -> int | None:
-    """Make and lock the log of a new directory; ``None`` if another start has that in hand."""
+    """Make and lock the log of a new directory; return the log's descriptor.
+
+    Returns:
+        ``None`` if another start removes the new directory.
+    """
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | _NO_LINK
     try:
         log = os.open(path / LOG, flags, 0o600)
@@ -222,17 +228,17 @@ def _new_log(path: Path) -> int | None:
         return None
     try:
         _lock(log)
-        in_hand = os.fstat(log).st_nlink == 0
+        is_removed = os.fstat(log).st_nlink == 0
     except BlockingIOError:
-        in_hand = True
-    if in_hand:
+        is_removed = True
+    if is_removed:
         os.close(log)
         return None
     return log
 
 
 def _lock(descriptor: int) -> bool:
-    """Lock an open file for as long as a process has it open; False where files have no locks.
+    """Lock an open file until its last descriptor is closed; False if files have no locks.
 
     Raises:
         BlockingIOError: when the file is locked.
@@ -248,11 +254,11 @@ def _lock(descriptor: int) -> bool:
     return True
 
 
-def _remove_files(path: Path, but: Collection[str]) -> None:
+def _remove_files(path: Path, exceptions: Collection[str]) -> None:
     """Remove the content of a directory, except some names; links are not followed."""
     with os.scandir(path) as entries:
-        found = [entry for entry in entries if entry.name not in but]
-    for entry in found:
+        removable = [entry for entry in entries if entry.name not in exceptions]
+    for entry in removable:
         if entry.is_dir(follow_symlinks=False):
             shutil.rmtree(entry.path, ignore_errors=True)
         else:
@@ -261,7 +267,7 @@ def _remove_files(path: Path, but: Collection[str]) -> None:
 
 
 def _remove_log(log: Path) -> None:
-    """Remove a log and its directory, if nothing else is left there."""
+    """Remove a log and its directory, if the directory has no other entry."""
     if os.listdir(log.parent) == [log.name]:
         log.unlink()
         log.parent.rmdir()

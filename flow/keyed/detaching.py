@@ -1,8 +1,8 @@
 """Copies of emitted items that share an object with their key's state.
 
-A function may return its state as an item, and change the state with the next value. Items travel
-at the end of an epoch, so such an item would change until then, and the output would depend on
-where epochs are cut. The item is therefore copied as it is emitted.
+A function may return its state as an item, and change the state with the next value. Items are sent
+at the end of an epoch. Without a copy such an item would change until then, and the output would
+depend on the boundaries of epochs. The item is therefore copied when it is emitted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Due times: the times at which the logic of a key is called without a value of its own.
+"""Due times: the times at which the logic of a key is called although no value arrives.
 
 A due time is an int64 in microseconds. A key that is due while source partitions that are behind
 *hold* its watermark has a due time in a separate range, far before any date: the range encodes the
@@ -55,7 +55,7 @@ class DueLimit(NamedTuple):
     bound_us: int = NEVER
 
     def includes(self, due_us: int) -> bool:
-        """Return True if the logic of a key with this due time is to be called."""
+        """Return True if a key with this due time is due."""
         held_us = held_watermark_us(due_us)
         return due_us <= self.time_us if held_us is None else held_us <= self.bound_us
 
@@ -64,8 +64,8 @@ class DueLimit(NamedTuple):
 
         Args:
             dues: the least due time in each segment, int64 µs, shape (segments,).
-            held: the least watermark that a held key of each segment waits for, of the same shape;
-                `NEVER` where no key is held.
+            held: the least watermark at which a held key of each segment is due, of the same shape;
+                `NEVER` for a segment without a held key.
         """
         is_released: Mask = (held <= self.bound_us) & (held < NEVER)
         return is_released | (dues <= self.time_us)

@@ -51,12 +51,12 @@ COUNTED = -1
 
 
 class Counted(NamedTuple):
-    """A count of a step, which goes to no stream; emitted as ``(COUNTED, Counted("gap"))``.
+    """A count of a step, emitted as ``(COUNTED, Counted("gap"))``; it is an item of no stream.
 
     Attributes:
         what: name of the counter, beside ``in``, ``out`` and the like.
         amount: the number to add to the counter.
-        note: an example in words, logged after the step's name; a run logs few of them.
+        note: a description of one of the values, logged after the step's name; a run logs a few.
         late_by_us: for late values, their lateness in µs, 0 otherwise. The engine does not add late
             values to the counter `what`, as items of the late stream are counted already; a run
             reports the wait that would have been enough.
@@ -88,7 +88,7 @@ class FailedCall(FlowError):
     """An error that names the user's function that raised; ``__cause__`` is its exception.
 
     Attributes:
-        what: the function's name or role, as its author knows it.
+        what: the function's name or role, in the terms of its author.
     """
 
     def __init__(self, what: str) -> None:
@@ -193,8 +193,8 @@ class Progress(ABC):
 
     A measure is configuration: frozen, and pickled with the flow. A step's builder declares it
     (`flow.keyed.step.LogicBuilder.progress`). The progress of a *source partition* is the greatest
-    measure of its values. The progress of the stream is the least of the partitions that have
-    brought a value, and never decreases. In a step with a measure
+    measure of its values. The progress of the stream is the least progress of the partitions that
+    have sent a value, and never decreases. In a step with a measure
 
     - the logic receives each value as a `Stamped`;
     - `Moment.progress_us` in `on_notify` is the stream's progress before the epoch's values if the
@@ -213,26 +213,27 @@ class Progress(ABC):
 
     @abstractmethod
     def measure(self, value: Any, moment: Moment) -> int | None:
-        """Return the progress that one value shows.
+        """Return the progress of one value.
 
         The engine calls it once for each value, in another process than the key's logic, so the
         result must depend on the arguments alone. It must not raise: the logic decides about values
         that cannot be measured.
 
         Args:
-            value: the value, without the side that it comes from.
-            moment: the epoch's system time; where Spark reads a data frame itself, Spark's.
+            value: the value, without its side.
+            moment: the epoch's system time; for rows of a data frame, Spark's current time.
 
         Returns:
-            Microseconds, such as the timestamp less the wait; ``None`` if the value shows none.
+            Microseconds, such as the timestamp less the wait; ``None`` for a value without
+            progress.
         """
 
     def measure_rows(self, rows: pa.RecordBatch, moment: Moment) -> Ints | None:  # noqa: ARG002
-        """Return the progress that each row of a table shows; `measure` takes a row as a dict.
+        """Return the progress of each row of a table.
 
         Returns:
-            Microseconds, int64, shape (rows,), `NO_PROGRESS` for rows that show none; ``None`` to
-            have `measure` called for each row.
+            int64 µs, shape (rows,), `NO_PROGRESS` for rows without progress; ``None`` if the engine
+            must call `measure` for each row, as a dict.
         """
         return None
 

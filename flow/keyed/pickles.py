@@ -1,4 +1,4 @@
-"""Pickles of state, including pickles of earlier versions whose classes lay in other modules.
+"""Pickles of state, including pickles of earlier versions whose classes were in other modules.
 
 A pickle names the module of each class that it holds. A package whose classes have moved registers
 the move with `register_moved_module`, so that checkpoints of earlier versions can be restored.

@@ -40,8 +40,8 @@ class ShardRows(NamedTuple):
         values: the values in order of arrival: rows of an Arrow schema, or Python objects.
         reached_us: for a step that measures progress, the progress of its stream including each
             row, in µs, shape (rows,); non-decreasing within a key.
-        others_us: where source partitions may hold the step's watermarks, the bound that partitions
-            other than the row's own set at each row, in µs, shape (rows,).
+        others_us: for a step that source partitions may hold, the bound of all partitions but the
+            row's own at each row, in µs, shape (rows,).
         own_us: the progress of each row's own source partition including the row, in µs, shape
             (rows,).
         sources: the number of that partition in the epoch, shape (rows,); -1 for a row of none.
@@ -85,8 +85,8 @@ class ShardOutput:
 
     Attributes:
         chunks: for each of the step's streams, the chunks to emit there.
-        unread: for each of the streams, the number of items that were not made, as no step reads
-            the stream.
+        unread: for each of the streams, the number of items that were only counted, because no step
+            reads the stream.
         counted: further counts of the step, such as of late values.
     """
 

@@ -65,7 +65,7 @@ def _users_frames(frames: Iterable[traceback.FrameSummary]) -> list[traceback.Fr
     return [
         frame
         for frame in frames
-        if not frame.filename.startswith("<")  # made by importlib, or by dataclasses
+        if not frame.filename.startswith("<")  # Code of importlib or dataclasses has no file.
         and not os.path.abspath(frame.filename).startswith(_NOT_THE_USERS)
     ]
 

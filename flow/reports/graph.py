@@ -21,8 +21,8 @@ def to_mermaid(flow: Dataflow) -> str:
     """Draw a flow as a Mermaid flowchart.
 
     Inputs are rounded, outputs are cylinders, and edges carry the port's name unless that is
-    ``down``. A keyed step says if it runs over columns or key by key, and why. The flow need not be
-    complete: it may still lack an output.
+    ``down``. The label of a keyed step has its lowering. The flow need not be complete, so it may
+    lack an output.
 
     >>> import flow.operators as op
     >>> from flow.testing import TestingSource

@@ -35,7 +35,7 @@ class Progress:
         flow: the flow that runs.
         line: the status line to write to; by default, the log.
         clock: the clock that measures rates.
-        wall: the time of day, from which the delay of system time is measured.
+        wall: the machine's clock, against which the delay of system time is measured.
     """
 
     def __init__(

@@ -14,7 +14,7 @@ from flow.reports.loss_warnings import wait_advice
 
 _COLUMNS = ("in", "out", "filtered", "late", "gap", "dropped", "invalid", "errors", "keys")
 _ALWAYS = ("in", "out", "keys")
-"""The columns that the table has even if they are empty."""
+"""The columns of the table that are shown even if they are empty."""
 
 _LONGEST_ID = 40
 _PARTITIONS_SHOWN = 12

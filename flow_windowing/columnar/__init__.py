@@ -1,7 +1,7 @@
-"""Windowing over columns: all keys of a shard at once, as `flow_windowing.object` does one by one.
+"""Windowing over columns: all keys of a shard together.
 
-The contract is the same, and so are the answers; only the shape of the work differs. `ShardWindows`
-runs a windowing step over all keys of a shard in an epoch: timestamps, watermarks, lateness and
-windows are worked out for whole columns, and each aggregate either on columns too, or, for a user's
-own functions, in one loop for each window.
+The results are the same as those of `flow_windowing.object`, which runs key by key. `ShardWindows`
+runs a windowing step over all keys of a shard in an epoch: it computes timestamps, watermarks,
+lateness and windows for whole columns. Aggregates of numbers are computed in columns as well;
+functions of the user run in one loop for each window.
 """

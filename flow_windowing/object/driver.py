@@ -1,10 +1,10 @@
 """The window driver: clock, windower, buffered values and window logics of one key.
 
-For each value, in order of arrival: the clock returns its timestamp and advances the watermark; the
+For each value, in order of arrival, the clock returns its timestamp and advances the watermark. The
 value is late, or is buffered until the watermark passes it (`ordered`), or enters its windows at
-once; windows that the watermark has passed close. A value is processed completely before the next
-one, and buffered values enter one by one as if the watermark passed each alone. So results do not
-depend on how the input is cut into epochs.
+once. Then the windows that the watermark has passed close. A value is processed completely before
+the next value, and buffered values enter one by one, as if the watermark passed each of them alone.
+So results do not depend on the boundaries of epochs.
 """
 
 from __future__ import annotations
@@ -176,8 +176,8 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         elif self._config.ordered and timestamp_us > watermark_us:
             self._buffer.push(Waiting(timestamp_us, number, value))
         else:
-            # Another key may have advanced the stream's watermark: the buffered values that it
-            # passed arrived earlier, and enter first.
+            # Values of other keys may have advanced the stream's watermark. The buffered values
+            # that it has passed arrived before this value, so they enter first.
             self._release(watermark_us)
             self._enter(value, timestamp_us, number, watermark_us)
         self._advance(watermark_us)
@@ -188,27 +188,27 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         Returns:
             True if a value entered or a window closed.
         """
-        released, closed = self._release(watermark_us), self._close_passed(watermark_us)
+        has_entered, has_closed = self._release(watermark_us), self._close_passed(watermark_us)
         if self._expires_us() <= watermark_us:
             least_us = watermark_us - (self._keep_us or 0)
             del self._retained[: bisect.bisect_left(self._retained, least_us, key=_timestamp_of)]
         if not self._has_values():
-            # At once, not at the end of the epoch: numbers must not depend on where epochs are cut.
+            # A reset at the end of the epoch would make numbers depend on the boundaries of epochs.
             self._arrived = self._entered = 0
-        return released or closed
+        return has_entered or has_closed
 
     def _release(self, watermark_us: int) -> bool:
-        """Enter buffered values that the watermark has passed; returns True if there is one.
+        """Enter buffered values that the watermark has passed; return True if there is one.
 
-        Each value enters at a watermark equal to its timestamp: a buffered value was on time as it
-        arrived, and is not late for windows that the watermark has passed since.
+        Each value enters at a watermark equal to its timestamp: a buffered value was on time at its
+        arrival, and is not late for windows that the watermark has passed since.
         """
-        released = False
+        has_entered = False
         while self._buffer and self._buffer.next_us() <= watermark_us:
-            released = True
+            has_entered = True
             timestamp_us, number, value = self._buffer.pop()
             self._enter(value, timestamp_us, number, timestamp_us)
-        return released
+        return has_entered
 
     def _enter(self, value: Any, timestamp_us: int, number: int, watermark_us: int) -> None:
         """Add a value to the windows that are open at a watermark."""
@@ -216,19 +216,19 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         opened = self._windower.open_for(timestamp_us, watermark_us)
         for original, target in self._windower.merged():
             self._merge(original, target)
-        at = Arrival(timestamp_us, number, self._entered)
+        arrival = Arrival(timestamp_us, number, self._entered)
         self._entered += 1
         for filled in opened.filled:
-            self._fill(filled, Kept(timestamp_us, at, value))
+            self._fill(filled, Kept(timestamp_us, arrival, value))
         filled_ids = {filled.window_id for filled in opened.filled}
         for window_id in opened.ids:
             if window_id not in filled_ids:
                 logic = self._logic_of(window_id)
                 with Calling(logic, "on_value", value):
-                    self._record_change(window_id, timestamp_us, logic.on_value_at(value, at))
+                    self._record_change(window_id, timestamp_us, logic.on_value_at(value, arrival))
         self._emit_rejected(opened, value, timestamp_us, watermark_us)
         if self._keep_us is not None:
-            bisect.insort(self._retained, Kept(timestamp_us, at, value), key=_entry_order)
+            bisect.insort(self._retained, Kept(timestamp_us, arrival, value), key=_entry_order)
         self._close_passed(watermark_us)
 
     def _emit_rejected(
@@ -241,7 +241,7 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
             self._emit_late(value, timestamp_us, watermark_us, (), LateReason.GAP)
 
     def _fill(self, filled: Filled, newest: Kept) -> None:
-        """Open a window over retained values, and the newest value if the window holds it."""
+        """Open a window over retained values, and over the newest value if it is in the window."""
         first = bisect.bisect_left(self._retained, filled.first_us, key=_timestamp_of)
         last = bisect.bisect_right(self._retained, filled.last_us, key=_timestamp_of)
         values = self._retained[first:last]
@@ -250,8 +250,8 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         values.sort(key=lambda retained: retained.at.entered)
         logic, latest_us = self._logic_of(filled.window_id), max(one.timestamp_us for one in values)
         with Calling(logic, "on_fill"):
-            made = logic.on_fill([(one.value, one.at) for one in values])
-            self._record_change(filled.window_id, latest_us, made)
+            output = logic.on_fill([(retained.value, retained.at) for retained in values])
+            self._record_change(filled.window_id, latest_us, output)
 
     def _logic_of(self, window_id: int) -> WindowLogic[Any, Any, Any]:
         logic = self._windows.get(window_id)
@@ -277,7 +277,7 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         return logic
 
     def _record_change(self, window_id: int, timestamp_us: int, values: Iterable[Any]) -> None:
-        """Record that a value changed a window, and emit what its logic returned."""
+        """Record that a value changed a window, and emit the values that its logic returned."""
         if self._config.timestamp == "last":
             self._latest[window_id] = max(self._latest.get(window_id, -NEVER), timestamp_us)
         if self._config.emit == "epoch" or self._windows[window_id].speaks_each_epoch:
@@ -334,7 +334,7 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         missed: Sequence[WindowMetadata],
         reason: LateReason = LateReason.LATE,
     ) -> None:
-        """Emit an item of the late stream, one for all windows that the value missed."""
+        """Emit one item of the late stream for a value, with all windows that it missed."""
         side, plain = (None, value) if self._config.sides == 1 else value
         windows = tuple(sorted(missed))
         late = LateValue.of_us(plain, timestamp_us, watermark_us, windows, reason, side)
@@ -350,7 +350,7 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
                 self._emitted[metadata.window_id] = (metadata, value)
 
     def _current_emission(self, window_id: int) -> tuple[WindowMetadata, Any]:
-        """Return what an open window would emit now, for a snapshot that does not store it."""
+        """Return the present emission of an open window; not every snapshot stores the last one."""
         logic = self._windows[window_id]
         if not isinstance(logic, EpochWindowLogic):
             raise TypeError(

@@ -1,1 +1,1 @@
-"""The identity of a flow: its fingerprint, and whether it may go on from a checkpoint."""
+"""The identity of a flow: its fingerprint, and its admission to a checkpoint."""

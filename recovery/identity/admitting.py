@@ -31,7 +31,7 @@ def admit(
     drop_removed: bool,
     dropping: Sequence[str] = (),
 ) -> Admission:
-    """Compare a flow with the flow that made a checkpoint, and decide how the run goes on.
+    """Compare a flow with the flow that made a checkpoint, and decide how the run continues.
 
     Raises:
         CheckpointError: if the flow does not fit the checkpoint.
@@ -60,7 +60,8 @@ def admit(
         "fingerprint": now,
         "names": {step: name for step, name in names.items() if step in known},
         "reset": sorted(reset_steps),
-        # Offsets of removed inputs stay: an input that comes back goes on from its offset.
+        # Offsets of removed inputs stay, so that an input that is added again continues from its
+        # offset.
         "left": {name: one for name, one in met.items() if name not in now["inputs"]},
     }
     return Admission(content, content["names"], tuple(decision.dropped), tuple(decision.messages))
@@ -111,7 +112,7 @@ def _reset(step_id: str, kept: Json, decision: _Decision) -> None:
 def _keep_apart(
     changes: list[Change], kept: Json, dropping: Sequence[str], decision: _Decision
 ) -> None:
-    """Give the state of a step that comes back a new name while its old state is being dropped."""
+    """Rename the state of a step that is added again before its old state is dropped."""
     for step_id in (one.step_id for one in changes if one.effect is Effect.STARTS_EMPTY):
         name = decision.names.get(step_id, kept["names"].get(step_id, step_id))
         while name in dropping:
@@ -119,6 +120,7 @@ def _keep_apart(
 
 
 def _next_name(step_id: str, before: str) -> str:
+    """Return the name of a step's state after a reset, from the name before the reset."""
     number = 0 if before == step_id else json.loads(before)[1]
     return json.dumps([step_id, number + 1])
 

@@ -1,8 +1,8 @@
 """The fingerprint of a flow: the properties of the flow that its state depends on.
 
-The checkpoint stores the fingerprint beside the state. The next run compares it with its own flow.
-Each difference is harmless, or starts a step afresh with a message, or refuses the run with the
-ways out.
+The checkpoint stores the fingerprint beside the state, and the next run compares it with the
+fingerprint of its own flow. A difference is harmless, or a step starts without state and a message
+says so, or the run is refused and the error lists the solutions.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Effect(Enum):
     """The effect of a change on a checkpoint.
 
     Attributes:
-        STARTS_EMPTY: something new has no state yet; the run goes on.
-        REMOVED: the state of a step has no step any more.
-        WRONG_STATE: the state of a step does not fit it any more.
-        MOVED: state is kept where the step does not look for it any more.
-        OTHER_FRAMES: Spark would take the offset of a data frame for another one's.
-        GOES_ON: an input reads something else, and goes on from its offsets.
+        STARTS_EMPTY: a new step or input has no state; the run continues.
+        REMOVED: a step with state is no longer in the flow.
+        WRONG_STATE: the state of a step no longer fits the step.
+        MOVED: the level of a step has changed, and its state is at the old level.
+        OTHER_FRAMES: Spark would use the offset of one data frame for another.
+        GOES_ON: an input reads other data, and continues from its offsets.
     """
 
     STARTS_EMPTY = "starts empty"
@@ -51,7 +51,7 @@ class Effect(Enum):
 
 @dataclass(frozen=True)
 class Change:
-    """A difference between the flow that made a checkpoint and the flow as it is now.
+    """A difference between the flow that made a checkpoint and the current flow.
 
     Attributes:
         step_id: the step; empty for a change of the whole flow.
@@ -101,13 +101,13 @@ def compare(before: Json, now: Json, continues: Continues = lambda *_: None) -> 
     Args:
         before: the fingerprint of the flow that made the checkpoint.
         now: the fingerprint of the current flow.
-        continues: the decision how inputs with another identity go on.
+        continues: the decision how inputs with another identity continue.
     """
     return [*_compare_keyed(before, now), *_compare_inputs(before, now, continues)]
 
 
 def input_continues(plan: Plan) -> Continues:
-    """Return the function by which the inputs of a flow go on from another identity."""
+    """Return the function that decides how the inputs of a flow continue from another identity."""
 
     def continues(name: str, before: Json) -> str | None:
         operator = plan.steps[name].operator
@@ -223,6 +223,14 @@ def _compare_inputs(before: Json, now: Json, continues: Continues) -> Iterator[C
 def _compare_identity(
     name: str, before: Json | None, now: Json | None, continues: Continues
 ) -> Iterator[Change]:
+    """Yield the change of an input that reads other data than before.
+
+    Args:
+        name: the input.
+        before: the identity of the input's source in the checkpoint; ``None`` for none.
+        now: the identity of the current source; ``None`` for none.
+        continues: the decision how inputs with another identity continue.
+    """
     if before is None or now is None or before == now:
         return
     what = f"reads something else: {'; '.join(differences(before, now))}"

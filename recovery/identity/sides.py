@@ -31,8 +31,8 @@ def changed_sides(before: Json | None, now: Json | None) -> Iterator[str]:
     a side has changed if none of its origins is left. Stateless steps on the way may change.
 
     Args:
-        before: the sides as `sides_of` described them; ``None`` where an older version wrote none.
-        now: the sides as they are now.
+        before: the result of `sides_of` in the checkpoint; ``None`` if an older version wrote it.
+        now: the result of `sides_of` for the current flow.
 
     >>> a, b = ({"origins": [[name, "down"]], "way": [[name, "down"]]} for name in "ab")
     >>> list(changed_sides([a, b], [b, a]))

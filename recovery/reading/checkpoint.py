@@ -1,4 +1,4 @@
-"""A checkpoint as the tools read it: its identity, its epochs, and their logs."""
+"""Access of the tools to a checkpoint: its identity, its epochs, and their logs."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class KeptCheckpoint:
     @cached_property
     def logged(self) -> list[int]:
         """The epochs that have any log, in ascending order."""
-        found = set(self._numbers("commits")) | set(self._numbers("offsets"))
-        return sorted(self._epoch(batch) for batch in found)
+        numbers = set(self._numbers("commits")) | set(self._numbers("offsets"))
+        return sorted(self._epoch(batch) for batch in numbers)
 
     @cached_property
     def begun(self) -> int | None:
@@ -136,7 +136,7 @@ class KeptCheckpoint:
         return dict(self._recovery.get("fingerprint", {}).get("inputs", {}))
 
     def kept_as(self, step_id: str) -> str:
-        """Return the name of a step's state, or of an input's offset."""
+        """Return the name of a step's state, or of an input's offset, in the checkpoint."""
         return self.names.get(step_id, step_id)
 
     def step_of(self, name: str) -> str:
@@ -203,10 +203,10 @@ def spans(numbers: list[int]) -> str:
     >>> spans([3, 4, 5, 9]), spans([7]), spans([])
     ('3 to 5, 9', '7', 'none')
     """
-    found: list[list[int]] = []
+    runs: list[list[int]] = []
     for number in numbers:
-        if found and number == found[-1][-1] + 1:
-            found[-1][1:] = [number]
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1][1:] = [number]
         else:
-            found.append([number])
-    return ", ".join(" to ".join(map(str, span)) for span in found) or "none"
+            runs.append([number])
+    return ", ".join(" to ".join(map(str, span)) for span in runs) or "none"

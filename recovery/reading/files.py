@@ -108,6 +108,7 @@ class CheckpointFiles(Storage):
             raise FileProblem(name, _CHANGED)
 
     def _checksum(self, name: str) -> int:
+        """Return the CRC32C of a file's content."""
         java: Any = self._jvm.java
         stream = self._fs.open(self._path(name))
         try:

@@ -1,8 +1,8 @@
-"""Unpickling without running code that the pickle names.
+"""Unpickling that runs no code from the pickle.
 
-State is pickled, and a pickle can call any function as it is read. The tools rebuild plain values
-and the state of this project's own steps, and replace all other objects by `Inert` stand-ins. So
-the tools run no code from a checkpoint, and can read state whose classes cannot be imported.
+State is pickled, and the read of a pickle can call any function. The tools rebuild plain values and
+the state of this project's own steps, and replace all other objects by `Inert` stand-ins. So the
+tools run no code from a checkpoint, and can read state whose classes cannot be imported.
 
 A pickle can also set attributes of a class or function that it names. So the unpickler hands out no
 shared class or function, but a *maker*, which makes the same objects and rejects attributes.

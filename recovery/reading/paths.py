@@ -1,4 +1,4 @@
-"""The path of a checkpoint's directory, as users give it."""
+"""Checks of the path of a checkpoint's directory, an argument of users."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def directory_path(path: object, what: str) -> str:
 
     Args:
         path: the path, text or an `os.PathLike`.
-        what: the thing that needs the path, for errors.
+        what: the name of the object that needs the path, for errors.
 
     Raises:
         FlowTypeError: if the path is not text.

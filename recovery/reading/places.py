@@ -35,10 +35,10 @@ class Rewritten:
     """A file that names another directory, and its text with this directory.
 
     Attributes:
-        file: its name in the checkpoint.
-        before: its text.
-        after: its text, with this place's paths.
-        places: the places that it names.
+        file: the file's name in the checkpoint.
+        before: the file's text.
+        after: the text with paths of this directory.
+        places: the other directories that the file names.
     """
 
     file: str
@@ -49,19 +49,19 @@ class Rewritten:
 
 @dataclass
 class Here:
-    """The directory of a checkpoint, and the paths that its files have there.
+    """The present directory of a checkpoint, to which paths in its files are rewritten.
 
     Attributes:
         files: the checkpoint's files.
-        others: the other places that were met so far.
+        others: the other directories in the rewritten paths so far.
     """
 
     files: CheckpointFiles
     others: list[str] = field(default_factory=list)
-    _there: dict[str, bool] = field(default_factory=dict)
+    _exists: dict[str, bool] = field(default_factory=dict)
 
     def path(self, path: str) -> str:
-        """Return a path in Spark's metadata or in a seed's log, with this directory."""
+        """Return a path in Spark's metadata, or to a seed, rewritten to this directory."""
         schema = _SCHEMA.fullmatch(path)
         if schema is not None:
             return self._at(self.files.uri, schema, path)
@@ -69,35 +69,41 @@ class Here:
         return path if seed is None else self._at(self.files.root, seed, path)
 
     def input(self, value: Json) -> Json:
-        """Return the part of an epoch, or a list of files, with this directory in paths."""
+        """Return JSON of an epoch's input, or of a list of files, with paths of this directory."""
         match value:
             case [str(), str(path), int() as size] if found := _INPUT.fullmatch(path):
                 moved = self._at(self._place.path, found, path)
                 return value if moved == path else [self._place.store, moved, size]
             case list():
-                return [self.input(one) for one in value]
+                return [self.input(element) for element in value]
             case dict():
-                return {name: self.input(one) for name, one in value.items()}
+                return {name: self.input(element) for name, element in value.items()}
         return value
 
     def has_input(self, store: str, path: str) -> bool:
-        """True if a file in a list of files exists."""
+        """Return True if a file in a list of files exists."""
         from pyarrow import fs
 
         if store != self._place.store:
             return False
         return bool(self._place.filesystem.get_file_info(path).type == fs.FileType.File)
 
-    def _at(self, root: str, found: re.Match[str], path: str) -> str:
-        """A path below this root, if it is one of the checkpoint's: if the like of it is here."""
-        place, name = found.groups()
-        if place == root:
+    def _at(self, root: str, parts: re.Match[str], path: str) -> str:
+        """Return a path rewritten to this root, if the checkpoint has a file of the same name.
+
+        Args:
+            root: the root of the result.
+            parts: the match of the path: its root, and its name below the root.
+            path: the path; returned unchanged if the checkpoint has no such file.
+        """
+        other, name = parts.groups()
+        if other == root:
             return path
-        if name not in self._there:
-            self._there[name] = self.files.exists(name)
-        if not self._there[name]:
+        if name not in self._exists:
+            self._exists[name] = self.files.exists(name)
+        if not self._exists[name]:
             return path
-        self.others.append(re.sub(r"^file:/+", "/", place))
+        self.others.append(re.sub(r"^file:/+", "/", other))
         return f"{root}/{name}"
 
     @cached_property
@@ -108,7 +114,9 @@ class Here:
 
 
 def rewritten(checkpoint: KeptCheckpoint) -> Iterator[Rewritten]:
-    """The files that name another place, in an order such that a run is refused until all are done.
+    """Yield the files that name another directory, with their new text.
+
+    The files that a run checks first are last, so that a run is refused until all are replaced.
 
     Raises:
         FileProblem: when a file is not whole.
@@ -128,14 +136,21 @@ def rewritten(checkpoint: KeptCheckpoint) -> Iterator[Rewritten]:
 
 
 def input_lists(files: CheckpointFiles) -> Iterator[str]:
-    """The files that list the files of static data frames."""
-    for kept in files.names("inputs"):
-        names = files.names(f"sources/{kept}")
-        yield from (f"sources/{kept}/{name}" for name in names if name.endswith(".json"))
+    """Yield the names of the lists of files of static data frames."""
+    for frame in files.names("inputs"):
+        names = files.names(f"sources/{frame}")
+        yield from (f"sources/{frame}/{name}" for name in names if name.endswith(".json"))
 
 
 def lost(files: CheckpointFiles, name: str, path: str, *, moved: bool) -> FileProblem:
-    """A file names another that is not there; if the like of that is here, it was moved."""
+    """Return the problem of a file that names a missing file.
+
+    Args:
+        files: the checkpoint's files.
+        name: the file.
+        path: the path of the missing file.
+        moved: True if the checkpoint has the missing file in its present directory.
+    """
     problem = f"names {path}, which is not there"
     if not moved:
         return FileProblem(name, problem)
@@ -144,22 +159,23 @@ def lost(files: CheckpointFiles, name: str, path: str, *, moved: bool) -> FilePr
 
 
 def lost_inputs(files: CheckpointFiles) -> Iterator[FileProblem]:
-    """The lists of files that name one that is not there, while the like of it is here."""
+    """Yield the problems of lists that name a missing file which this directory has."""
     for name in input_lists(files):
         try:
             path = _lost_input(files, name)
         except (CheckpointError, ValueError, TypeError, KeyError):
-            continue  # a list that cannot be read is another problem
+            continue  # `verify` reports a list that cannot be read as another problem.
         if path is not None:
             yield lost(files, name, path, moved=True)
 
 
 def _lost_input(files: CheckpointFiles, name: str) -> str | None:
+    """Return the path of the first missing file in a list that this directory has."""
     from flow.engine.checkpoint.source_log import entries_of
 
     here = Here(files)
     entries = entries_of(name, files.read(name))
-    for entry in (file for one in entries for file in one["files"]):
+    for entry in (file for page in entries for file in page["files"]):
         store, path, _ = entry
         if here.input(entry) != entry and not here.has_input(store, path):
             return str(path)
@@ -197,7 +213,7 @@ def _offset(text: str, here: Here) -> str:
 
 
 def _identity(text: str, here: Here) -> str:
-    """Rewrite the checkpoint's identity, which may hold offsets of the generation before."""
+    """Rewrite the checkpoint's identity, which may have offsets of the generation before."""
     content = json.loads(text)
     for name in ("start", "begun"):
         content[name] = _moved(content.get(name), here)
@@ -209,7 +225,7 @@ def _list(text: str, here: Here) -> str:
 
 
 def _moved(offset: Json, here: Here) -> Json:
-    """A flow's own offset, with what it reads, and the seed that it puts in place, here."""
+    """Return a flow's own offset with the paths of its input and seed in this directory."""
     if not offset or "read" not in offset:
         return offset
     moved = {**offset, "read": here.input(offset["read"])}

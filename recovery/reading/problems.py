@@ -13,7 +13,7 @@ class FileProblem(CheckpointError):
     Attributes:
         file: the file's name in the checkpoint.
         problem: the problem, in one line.
-        way_out: the action that solves the problem, ``None`` if not known.
+        way_out: the action that solves the problem; ``None`` if unknown.
     """
 
     def __init__(self, file: str, problem: str, way_out: str | None = None) -> None:

@@ -88,21 +88,22 @@ def export(
 ) -> Export:
     """Write a step's state to a Parquet file, which is replaced.
 
-    There is a row for each key, with the columns ``key`` and ``due``, and ``state``: its state in a
-    column of its own type if all keys have a number, a truth value, text or a time, and else as
-    JSON. A windowing step has a row for each open window instead, with ``window_id``,
-    ``open_time``, ``close_time`` and ``value`` as JSON, and one without a window for a key that has
-    none. ``snapshot`` is always what is kept of the key, as it is kept: nothing is lost of it.
+    The file has a row for each key, with the columns ``key``, ``due`` and ``state``. The column
+    ``state`` has the type of the states if all of them are numbers, booleans, texts or times, and
+    else has JSON. For a windowing step the file has a row for each open window instead, with
+    ``window_id``, ``open_time``, ``close_time`` and ``value`` as JSON; a key without open windows
+    has one row without a window. The column ``snapshot`` has the pickled state in the checkpoint,
+    unchanged.
 
     Args:
         path: the checkpoint's directory, as given to `RecoveryConfig`.
         step: the step's id.
         file: the file to write, a path or a URI.
-        epoch: the epoch at whose end to look, one that is kept; else the newest.
+        epoch: a retained epoch, at whose end to read the state; by default the newest.
         spark: the session that reads it; by default the active one, else a new local one.
 
     Raises:
-        CheckpointError: when there is no such checkpoint, step or epoch, or the file cannot be
+        CheckpointError: when the checkpoint, step or epoch does not exist, or the file cannot be
             written.
     """
     checkpoint = open_checkpoint(path, spark)

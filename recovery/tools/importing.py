@@ -19,16 +19,17 @@ from flow_windowing.columnar.storage.snapshots import snapshots_of_content
 def read_states(file: str | os.PathLike[str], *, trust: bool = False) -> dict[str, Any]:
     """Read each key's state from a Parquet file with a column ``key``.
 
-    The state is in a column ``state``, as plain values; or, in a file that `export` made and that
-    is trusted, in ``snapshot``, pickled.
+    The column ``state`` has plain values. A trusted file of `export` may have the column
+    ``snapshot`` with pickles instead.
 
     Args:
         file: the file, a path or a URI.
-        trust: whether to read pickled snapshots, which may run any code: only for files of one's
-            own.
+        trust: True to read pickled snapshots, which may run any code; only for the user's own
+            exports.
 
     Raises:
-        CheckpointError: when the file cannot be read, has no such columns, or is not trusted.
+        CheckpointError: when the file cannot be read, lacks these columns, or has only pickles and
+            is not trusted.
     """
     where = os.fspath(file)
     with raise_as(CheckpointError, f"{where} cannot be read"):

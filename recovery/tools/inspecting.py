@@ -82,12 +82,12 @@ def inspect(
         path: the checkpoint's directory, as given to `RecoveryConfig`.
         step: the step's id.
         key: the one key to show.
-        epoch: the epoch at whose end to look, one that is kept; else the newest.
-        limit: how many keys to show at most.
+        epoch: a retained epoch, at whose end to read the state; by default the newest.
+        limit: the greatest number of keys to return.
         spark: the session that reads it; by default the active one, else a new local one.
 
     Raises:
-        CheckpointError: when there is no such checkpoint, step, key or epoch.
+        CheckpointError: when the checkpoint, step, key or epoch does not exist.
     """
     checkpoint = open_checkpoint(path, spark)
     state = KeptState(checkpoint, checkpoint.chosen(epoch))

@@ -84,7 +84,7 @@ def write_seeds(root: str, seeds: Iterable[Seed]) -> None:
 
 
 def check_seeds(root: str, states: Iterable[UnplacedState], shards: int) -> None:
-    """Read seeds back, and compare them with the state that they come from.
+    """Read written seeds, and compare them with the original state.
 
     Raises:
         CheckpointError: if a key is missing, duplicate or different.

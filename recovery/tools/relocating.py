@@ -53,19 +53,19 @@ class Relocation:
 
 
 def relocate(path: PathLike, *, yes: bool = False, spark: SparkSession | None = None) -> Relocation:
-    """Rewrite the paths in a checkpoint that was moved or copied, so that a run can go on from it.
+    """Rewrite the paths in a checkpoint that was moved or copied, so that a run can continue on it.
 
     Some files name others by absolute paths; the tool rewrites the files that name another
     directory. Offsets and state do not change.
 
     Args:
-        path: the checkpoint's directory, as it will be given to `RecoveryConfig`.
+        path: the checkpoint's directory, as `RecoveryConfig` will have it.
         yes: True to make the changes; by default the tool only returns the plan.
         spark: the session to use; by default the active one, else a new local one.
 
     Raises:
         CheckpointError: when the directory is not a checkpoint, a file of it is not whole, or a run
-            is using it; nothing has been changed then.
+            is using it; the checkpoint is then unchanged.
     """
     from flow.engine.checkpoint.checkpoint import check_settled
     from flow.engine.checkpoint.lock import NAME, CheckpointLock
@@ -76,50 +76,52 @@ def relocate(path: PathLike, *, yes: bool = False, spark: SparkSession | None = 
         check_settled(checkpoint.files)
         checkpoint = open_checkpoint(path, checkpoint.spark)  # Read again under the lock.
         changed = list(rewritten(checkpoint))
-        found = _planned(checkpoint, changed, yes)
+        relocation = _planned(checkpoint, changed, yes)
         if yes and changed:
-            _write(checkpoint, changed, found)
-    return found
+            _write(checkpoint, changed, relocation)
+    return relocation
 
 
 def _planned(checkpoint: KeptCheckpoint, changed: list[Rewritten], done: bool) -> Relocation:
     return Relocation(
         path=checkpoint.root,
-        places=tuple(dict.fromkeys(place for one in changed for place in one.places)),
-        files=tuple(one.file for one in changed),
+        places=tuple(dict.fromkeys(place for file in changed for place in file.places)),
+        files=tuple(file.file for file in changed),
         backup=f"relocated-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}",
         done=done,
     )
 
 
-def _write(checkpoint: KeptCheckpoint, changed: list[Rewritten], found: Relocation) -> None:
+def _write(checkpoint: KeptCheckpoint, changed: list[Rewritten], relocation: Relocation) -> None:
+    """Write the backup of the old files, then the new files."""
     files = checkpoint.files
-    if files.exists(found.backup):
-        raise CheckpointError(f"{checkpoint.root}/{found.backup} is there already: try again")
-    files.write_text(f"{found.backup}/{NOTE}", _note(found))
-    for one in changed:
-        files.write_text(f"{found.backup}/{one.file}", one.before)
-    for one in changed:
-        files.write_text(one.file, one.after)
+    if files.exists(relocation.backup):
+        raise CheckpointError(f"{checkpoint.root}/{relocation.backup} exists already: try again")
+    files.write_text(f"{relocation.backup}/{NOTE}", _note(relocation))
+    for file in changed:
+        files.write_text(f"{relocation.backup}/{file.file}", file.before)
+    for file in changed:
+        files.write_text(file.file, file.after)
 
 
-def _note(found: Relocation) -> str:
-    listed = "\n".join(f"  {name}" for name in found.files)
+def _note(relocation: Relocation) -> str:
+    file_list = "\n".join(f"  {name}" for name in relocation.files)
     return (
-        f"The checkpoint {found.path} was told that it is there; its files named\n"
-        f"{', '.join(found.places)}. Those that did are kept here as they were. Nothing needs\n"
-        "them: if the checkpoint is moved again, or back, relocate it again. This directory can\n"
-        f"be removed.\n\n{listed}\n"
+        f"Files of the checkpoint {relocation.path} named its earlier directory,\n"
+        f"{', '.join(relocation.places)}, and were rewritten. This directory has the old files.\n"
+        "No run needs them: if the checkpoint is moved again, or back, relocate it again. This\n"
+        f"directory can be removed.\n\n{file_list}\n"
     )
 
 
-def _lines(found: Relocation) -> Iterator[str]:
-    if not found.files:
-        yield f"all files of {found.path} say that it is there already: nothing to do"
+def _lines(relocation: Relocation) -> Iterator[str]:
+    if not relocation.files:
+        yield f"all paths in {relocation.path} are up to date: nothing to do"
         return
-    yield f"{found.path} was in {', '.join(found.places)}; files that say so: {len(found.files)}"
-    if found.done:
-        yield f"  they have been written anew; as they were, they are in {found.backup}"
+    count = len(relocation.files)
+    yield f"{relocation.path} was in {', '.join(relocation.places)}; files that say so: {count}"
+    if relocation.done:
+        yield f"  these files are rewritten; the old files are in {relocation.backup}"
     else:
-        yield f"  they would be written anew, and kept as they were in {found.backup}"
+        yield f"  these files would be rewritten, and the old files copied to {relocation.backup}"
         yield "nothing has been changed: give --yes to do it"

@@ -25,11 +25,11 @@ class Rescaled:
     """The result of a rescaling.
 
     Attributes:
-        epoch: the epoch whose state was moved; the next run goes on after it.
+        epoch: the epoch whose state was moved; the next run continues after this epoch.
         shards: the new number of shards of the key space.
         partitions: the new number of partitions of each level.
         keys: the number of keys.
-        left: the directory of the old state, which the next run does not need.
+        left: the directory of the old state, which is not needed after the next run has started.
     """
 
     epoch: int
@@ -54,10 +54,10 @@ def rescale(
     partitions: int | None = None,
     spark: SparkSession | None = None,
 ) -> Rescaled:
-    """Move a checkpoint's state to another layout; the next run goes on with it.
+    """Move a checkpoint's state to another layout, with which the next run continues.
 
-    The flow may then have another number of levels too: state belongs to steps at any level. The
-    old state stays in its directory.
+    The next run may have another number of levels as well, because moved state is bound to steps,
+    not to levels. The old state stays in its directory.
 
     Args:
         path: the checkpoint's directory, a path or a URI.
@@ -68,7 +68,7 @@ def rescale(
     Raises:
         CheckpointError: when a run uses the checkpoint, when its state cannot be read, or when its
             inputs are read by Spark itself, whose offsets cannot be moved.
-        FlowBuildError: when a number is not fit.
+        FlowBuildError: when a number is not a positive whole number.
     """
     for name, count in (("shards", shards), ("partitions", partitions)):
         if count is not None:
@@ -90,8 +90,8 @@ def _rescale(kept: KeptCheckpoint, shards: int | None, partitions: int | None) -
     log = kept.log(epoch)
     if log.sparks:
         raise CheckpointError(
-            f"{kept.root} has inputs that Spark itself reads (data frames): how far they have come "
-            "is in Spark's checkpoint alone, and cannot be moved to another"
+            f"{kept.root} has inputs that Spark itself reads (data frames): their offsets are in "
+            "Spark's checkpoint only, and cannot be moved to another"
         )
     states = read_states(kept, epoch)
     after = replace(
@@ -118,7 +118,7 @@ def _rescale(kept: KeptCheckpoint, shards: int | None, partitions: int | None) -
 
 
 def _free(recovery: Json) -> Json:
-    """Return the recovery settings' content, with state bound to no level."""
+    """Return the content of the recovery settings, without the levels of steps."""
     if not isinstance(recovery, dict):
         return recovery
     return {**recovery, "fingerprint": without_places(recovery["fingerprint"])}

@@ -1,4 +1,4 @@
-"""Rewinding: setting a checkpoint back, so that the next run goes on after an earlier epoch.
+"""Rewinding: setting a checkpoint back, so that the next run continues after an earlier epoch.
 
 The tool moves Spark's logs of later epochs away. The earlier epoch is then the last, and its commit
 names the state to load. State of later versions may stay, as each version's files have unique
@@ -8,8 +8,8 @@ back from the last snapshot, and could remove files that the earlier epoch needs
 A killed tool must not leave a checkpoint that looks whole, so the tool first writes its plan into a
 journal. While the journal exists no run starts, and rewinding again finishes the plan.
 
-The checkpoint's knowledge of steps is set back too: steps that were reset, added or removed since
-have the state again that they had at the earlier epoch.
+The fingerprint in the checkpoint is set back too: steps that were reset, added or removed after the
+earlier epoch have the state of that epoch again.
 """
 
 from __future__ import annotations
@@ -82,22 +82,22 @@ class Rewind:
 def rewind(
     path: PathLike, epoch: int, *, yes: bool = False, spark: SparkSession | None = None
 ) -> Rewind:
-    """Set a checkpoint back, so that the next run goes on after an earlier epoch.
+    """Set a checkpoint back, so that the next run continues after an earlier epoch.
 
-    An interrupted rewind is finished first, also if it goes to another epoch.
+    The function first finishes an interrupted rewind, also one to another epoch.
 
     File sinks remove the output of later epochs when the next run finishes its first epoch; other
-    sinks keep it.
+    sinks do not.
 
     Args:
         path: the checkpoint's directory, as given to `RecoveryConfig`.
-        epoch: the epoch after which the next run goes on, one that is kept.
+        epoch: the retained epoch after which the next run continues.
         yes: True to make the changes; by default the tool only returns the plan.
         spark: the session to use; by default the active one, else a new local one.
 
     Raises:
-        CheckpointError: when the epoch is not kept, its state is not whole, or a run is using the
-            checkpoint; nothing has been changed then.
+        CheckpointError: when the epoch is not retained, its state is not whole, or a run is using
+            the checkpoint; the checkpoint is then unchanged.
     """
     from flow.engine.checkpoint.checkpoint import CHANGE
     from flow.engine.checkpoint.lock import NAME, CheckpointLock
@@ -120,10 +120,10 @@ def rewind(
 
 
 def _begun(files: CheckpointFiles, yes: bool) -> Rewind:
-    """Return the rewind that was cut off, finished if that was asked for.
+    """Finish an interrupted rewind, and return it.
 
     Raises:
-        CheckpointError: when it was not.
+        CheckpointError: when `yes` is False; the error has the command that finishes the rewind.
     """
     from flow.engine.checkpoint.checkpoint import CHANGE, check_settled
 
@@ -226,7 +226,7 @@ def _note(planned: Rewind) -> str:
     listed = "\n".join(f"  {name}" for name in planned.moved)
     tops = list(dict.fromkeys(name.partition("/")[0] for name in planned.moved))
     if IDENTITY in tops:
-        tops.append(f".{IDENTITY}.crc")  # by which Hadoop checks it on a local disk
+        tops.append(f".{IDENTITY}.crc")  # Hadoop's checksum of the file on a local disk.
     backups = " ".join(f"{planned.backup}/{top}" for top in tops)
     return (
         f"The checkpoint {planned.path} was set back to epoch {planned.epoch}; what it knew of "

@@ -33,25 +33,25 @@ def seed(
 ) -> int:
     """Make a checkpoint for a flow that starts with state made elsewhere.
 
-    The flow's first run on it reads its inputs from their beginning.
+    The flow's first run on the checkpoint reads its inputs from their beginning.
 
     Args:
-        path: the checkpoint's directory, which must hold no checkpoint yet.
+        path: the checkpoint's directory, which must not have a checkpoint yet.
         flow: the flow.
-        states: for each keyed step, each key's state, as the step's logic snapshots it: of
-            `stateful_map` the state itself; of `reduce_final` and `fold_final` a tuple with it.
-        shards: how many slices the key space is to have; 16 when left out.
-        partitions: how many partitions each level is to have; as many as Spark has cores when left
-            out.
+        states: for each keyed step the state of each key, in the form of a snapshot of the step's
+            logic: for `stateful_map` the state itself, for `reduce_final` and `fold_final` a tuple
+            with the state.
+        shards: the number of shards of the key space; by default 16.
+        partitions: the number of partitions of each level; by default the number of Spark's cores.
         spark: the session to use; by default the active one, else a new local one.
 
     Returns:
-        How many keys there are.
+        The number of keys.
 
     Raises:
-        FlowBuildError: when a step keeps no state, or an argument is not fit.
-        StepError: when a step cannot go on from a state.
-        CheckpointError: when there is a checkpoint already.
+        FlowBuildError: when a step has no state, or an argument is wrong.
+        StepError: when a step's logic does not accept a state.
+        CheckpointError: when the directory has a checkpoint already.
     """
     if not isinstance(flow, Dataflow):
         raise FlowTypeError(f"seed needs a Dataflow, got {type(flow).__name__} {shorten(flow)}")

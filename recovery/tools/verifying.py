@@ -45,17 +45,17 @@ class Problem:
 
 
 def verify(path: PathLike, *, spark: SparkSession | None = None) -> list[Problem]:
-    """Look whether all that the next run needs is in a checkpoint, and can be read.
+    """Check that a checkpoint has all files that the next run needs, and that they can be read.
 
-    That is: what it says of itself, the logs of all epochs that are kept, what sources and inputs
-    keep, and the state of the newest epoch, which is read whole.
+    The files are the identity, the logs of all retained epochs, the files of sources and inputs,
+    and the state of the newest epoch, of which all keys are read.
 
     Args:
         path: the checkpoint's directory, as given to `RecoveryConfig`.
         spark: the session that reads it; by default the active one, else a new local one.
 
     Returns:
-        What is wrong; nothing if the checkpoint is whole.
+        The problems; an empty list if the checkpoint is whole.
 
     Raises:
         CheckpointError: when the directory is not a checkpoint at all.
@@ -89,12 +89,13 @@ def _journal(files: CheckpointFiles) -> Iterator[Problem]:
 
 
 def check(path: PathLike, spark: SparkSession) -> None:
-    """Make sure that the files are whole that the next run starts from.
+    """Check that the files are whole from which the next run starts.
 
-    Those are the newest epoch's, and those of one that was begun; no state is unpacked.
+    The files are those of the newest epoch, and of an epoch that was begun. The check does not
+    decode state.
 
     Raises:
-        CheckpointError: when one is missing, cut off or changed; it says what may be done.
+        CheckpointError: when a file is missing, truncated or changed; the error has the solution.
     """
     checkpoint = open_checkpoint(path, spark)
     problems = [
@@ -109,16 +110,16 @@ def check(path: PathLike, spark: SparkSession) -> None:
 
 
 def _last_logs(checkpoint: KeptCheckpoint) -> Iterator[Problem]:
-    """The logs of the last two epochs, which Spark reads to go on; but for the newest that is done.
+    """Yield the problems of the logs of the last two epochs, which Spark reads at its start.
 
-    That one is looked at with its state.
+    The logs of the newest finished epoch are left out: they are checked together with its state.
     """
     newest = checkpoint.committed[-1] if checkpoint.committed else -1
     for epoch in checkpoint.logged[-2:]:
         if epoch != newest:
-            # Spark begins an epoch when the one before is done: that one has a commit.
-            done = newest < epoch < (checkpoint.begun or 0)
-            for read in (checkpoint.log, checkpoint.commit) if done else (checkpoint.log,):
+            # Spark begins an epoch after the commit of the epoch before.
+            has_commit = newest < epoch < (checkpoint.begun or 0)
+            for read in (checkpoint.log, checkpoint.commit) if has_commit else (checkpoint.log,):
                 try:
                     read(epoch)
                 except CheckpointError as error:
@@ -127,14 +128,17 @@ def _last_logs(checkpoint: KeptCheckpoint) -> Iterator[Problem]:
 
 def _about(error: CheckpointError, name: str, files: CheckpointFiles) -> str:
     """Return the first line of an error, without the file's name."""
-    said = first_line(error)
+    line = first_line(error)
     for before in (f"file:{files.root}/{name} ", f"{files.root}/{name} ", f"{name} "):
-        said = said.removeprefix(before)
-    return said.removesuffix(f": {FROM_A_COPY}")
+        line = line.removeprefix(before)
+    return line.removesuffix(f": {FROM_A_COPY}")
 
 
 def _logs(checkpoint: KeptCheckpoint) -> Iterator[Problem]:
-    """The logs of epochs: those of the newest are looked at with its state."""
+    """Yield the problems of the logs of all epochs but the newest finished one.
+
+    The logs of the newest finished epoch are checked together with its state.
+    """
     newest = checkpoint.committed[-1] if checkpoint.committed else -1
     for epoch in checkpoint.logged:
         if epoch == newest:
@@ -167,13 +171,13 @@ def _beside(files: CheckpointFiles) -> Iterator[Problem]:
 
 
 def _lost(files: CheckpointFiles) -> Iterator[Problem]:
-    """Lists of files that name another place."""
-    for one in lost_inputs(files):
-        yield Problem(one.file, one.problem, one.way_out or FROM_A_COPY)
+    """Yield the problems of lists of files that name another directory."""
+    for problem in lost_inputs(files):
+        yield Problem(problem.file, problem.problem, problem.way_out or FROM_A_COPY)
 
 
 def _seed(checkpoint: KeptCheckpoint) -> Iterator[Problem]:
-    """The state that a later generation starts with, until it has started."""
+    """Yield the problems of the seed of a later generation, until its first epoch is finished."""
     identity = checkpoint.identity
     if identity.start is None or checkpoint.committed:
         return
@@ -185,7 +189,7 @@ def _seed(checkpoint: KeptCheckpoint) -> Iterator[Problem]:
 
 
 def _source_log(files: CheckpointFiles, folder: str) -> Iterator[Problem]:
-    """A source's log: its summary, and the pages after it, none of which may be left out."""
+    """Yield the problems of a source's log: of its summary, and of the pages after the summary."""
     from flow.engine.checkpoint.source_log import LogFiles, missing_page
 
     log = LogFiles.of(files.names(folder))
@@ -196,7 +200,7 @@ def _source_log(files: CheckpointFiles, folder: str) -> Iterator[Problem]:
         if number is not None and page.number > number:
             yield Problem(f"{folder}/{missing_page(number)}", "is missing", FROM_A_COPY)
         count = yield from _checked(files, f"{folder}/{page.name}", _count_entries)
-        # Where a page that cannot be read ended, only the next one says.
+        # The number of entries of an unreadable page is unknown, so a gap after it is not reported.
         number = None if count is None else page.number + count
 
 
@@ -217,7 +221,7 @@ def _checked(
     name: str,
     read: Callable[[CheckpointFiles, str], int | None] = lambda *_: None,
 ) -> Generator[Problem, None, int | None]:
-    """Problems of a file; returns what `read` returns, ``None`` if that fails."""
+    """Yield the problems of a file; return the result of `read`, ``None`` if it fails."""
     try:
         files.check(name)
         return read(files, name)
@@ -229,7 +233,7 @@ def _checked(
 
 
 def _state_files(checkpoint: KeptCheckpoint) -> list[Problem]:
-    """The files that the state of the newest epoch is made of."""
+    """Return the problems of the files of the newest epoch's state."""
     if not checkpoint.committed:
         return []
     newest = checkpoint.newest
@@ -240,7 +244,7 @@ def _state_files(checkpoint: KeptCheckpoint) -> list[Problem]:
 
 
 def _state(checkpoint: KeptCheckpoint) -> Iterator[Problem]:
-    """The state of the newest epoch: its files, and if these are whole, all that is in them."""
+    """Yield the problems of the newest epoch's state: of its files, then of their contents."""
     broken = _state_files(checkpoint)
     yield from broken
     if broken or not checkpoint.committed:
@@ -251,31 +255,36 @@ def _state(checkpoint: KeptCheckpoint) -> Iterator[Problem]:
     except CheckpointError as error:
         other = newest_whole(checkpoint, newest)
         way_out = FROM_A_COPY if other is None else _rewind_to(checkpoint, other)
-        said = first_line(error) if error.__cause__ is None else java_reason(error.__cause__)
-        yield Problem("", f"the state of epoch {newest} cannot be read: {said}", way_out)
+        reason = first_line(error) if error.__cause__ is None else java_reason(error.__cause__)
+        yield Problem("", f"the state of epoch {newest} cannot be read: {reason}", way_out)
 
 
 def _contents(state: KeptState) -> Iterator[Problem]:
     """Yield the problems of headers, segments and snapshots, and of their counts."""
     counted = {name: sum(one.keys for one in of.values()) for name, of in state.headers().items()}
-    found = dict.fromkeys(counted, 0)
+    totals = dict.fromkeys(counted, 0)
     for name, shard, number, content in state.rows():
         step_id = state.checkpoint.step_of(name)
         try:
             keys = _keys(content, shard, number, step_id)
-            found[name] = found.get(name, 0) + len(keys)
+            totals[name] = totals.get(name, 0) + len(keys)
             for kept in keys:
                 load_snapshot(kept, step_id)
         except CheckpointError as error:
             yield Problem("", first_line(error), _reset(step_id))
-    for name, keys_there in found.items():
-        if keys_there != counted.get(name):
+    for name, total in totals.items():
+        if total != counted.get(name):
             step_id = state.checkpoint.step_of(name)
-            said = f"the state of step {step_id!r}: {counted.get(name, 0)} keys are counted, "
-            yield Problem("", f"{said}{keys_there} are there", _reset(step_id))
+            problem = f"the state of step {step_id!r}: {counted.get(name, 0)} keys are counted, "
+            yield Problem("", f"{problem}{total} are there", _reset(step_id))
 
 
 def _keys(content: bytes, shard: int, number: int, step_id: str) -> list[KeptKey]:
+    """Return the keys in a segment; the segment of stream progress is decoded and has none.
+
+    Raises:
+        CheckpointError: if the segment cannot be read.
+    """
     if number >= 0:
         return decode_segment(content, shard, number, step_id)
     from flow.engine.progress.stream_progress import StepProgress

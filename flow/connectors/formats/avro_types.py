@@ -51,7 +51,7 @@ def parse_schema(schema: object) -> Any:
     """Return a schema in the form that fastavro uses.
 
     Args:
-        schema: JSON text, or the value that the text stands for.
+        schema: JSON text, or the parsed JSON.
 
     Raises:
         EnvironmentProblem: fastavro is not installed.
@@ -65,7 +65,7 @@ def parse_schema(schema: object) -> Any:
         )
     try:
         return parse(json.loads(schema) if isinstance(schema, str) else schema)
-    except Exception as error:  # fastavro raises errors of many kinds
+    except Exception as error:  # fastavro raises errors of many types.
         raise FlowBuildError(
             f"not an Avro schema: {first_line(error)}: {shorten(schema)}"
         ) from error

@@ -1,7 +1,7 @@
-"""Items as columns, with types that are given or inferred.
+"""Items as columns, with the types of a schema or inferred types.
 
-Without a schema, a column has the type of its first values, and keeps it from file to file. A
-column of nulls and empty lists alone has no type: it is left out until a value gives it one.
+Without a schema, a column has the type of its first values, and the type is the same in all files.
+A column that has only nulls and empty lists has no type, and is left out until it has a value.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def fit(
         batch: the items.
         schema: the columns.
         step_id: the output's step, for the error.
-        whole: True if no part of a struct may be dropped and text is read as nothing else, as for
-            types that the user did not choose.
+        whole: True if no part of a struct may be dropped, and text may not be cast to another
+            type; for inferred types.
 
     Raises:
         SinkError: the values of a field do not fit; the error names it.
@@ -107,11 +107,11 @@ def check_kind(found: Any, wanted: Any, *, whole: bool, path: str = "") -> None:
     Args:
         found: type of the values.
         wanted: type to cast to.
-        whole: True if no part of a struct may be dropped, and text is read as nothing else.
+        whole: True if no part of a struct may be dropped, and text may not be cast to another type.
         path: position of the type in its column, as ``.outer.inner``.
 
     Raises:
-        ValueError: values of the one type are not values of the other.
+        ValueError: the cast might change a value.
     """
     types = pa.types
     if found == wanted or types.is_null(found):
@@ -233,18 +233,18 @@ def _array(values: list[Any], kind: Any) -> Any:
     if kind is None:
         return pa.array(values)
     try:
-        # Given the type at once, pyarrow would truncate 1.5 to the whole number 1.
-        found = pa.array(values)
-        check_kind(found.type, kind, whole=False)
-        return found.cast(kind)
+        # With the type as an argument, pyarrow would truncate 1.5 to the whole number 1.
+        inferred = pa.array(values)
+        check_kind(inferred.type, kind, whole=False)
+        return inferred.cast(kind)
     except _REFUSED:
-        if "map<" in str(kind):  # a dict is never found to be one
+        if "map<" in str(kind):  # pyarrow never infers a map from a dict.
             return pa.array(values, type=kind)
         raise
 
 
 def _check_zones(name: str, values: list[Any], kind: Any, step_id: str) -> None:
-    """Raise a `SinkError` where pyarrow would take a naive datetime for UTC."""
+    """Raise a `SinkError` for a naive datetime, which pyarrow would treat as UTC."""
     times = [time for value in values for time in _times_in(value)]
     naive = [value for value in times if value.utcoffset() is None]
     zoned = kind is not None and pa.types.is_timestamp(kind) and kind.tz is not None
@@ -286,7 +286,7 @@ def _known(kind: Any) -> Any:
         parts = [(name, part) for name, part in parts if part is not None]
         return pa.struct(parts) if parts else None
     if pa.types.is_decimal(kind):
-        # The greatest precision of Spark, as later values may have more digits.
+        # Later values may have more digits, so the precision is the greatest one of Spark.
         return pa.decimal128(_DIGITS, min(kind.scale, _DIGITS))
     return _in_utc(kind)
 

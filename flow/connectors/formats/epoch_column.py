@@ -1,4 +1,4 @@
-"""Column that readers find in a directory of epochs, from the names of its folders."""
+"""The column that readers make of the names of the folders in a directory of epochs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from flow.errors import SinkError
 
 EPOCH_COLUMN = "epoch"
-"""Name before the equals sign of each epoch's folder, which readers take for a column."""
+"""Name of the column: the part of the name of an epoch's folder before the equals sign."""
 
 
 def check_names(names: Iterable[object], step_id: str) -> None:

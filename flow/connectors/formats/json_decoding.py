@@ -1,4 +1,4 @@
-"""JSON as objects, or as the columns of a schema: one JSON value a line."""
+"""Parsers of JSON lines, to objects or to the columns of a schema."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BLANK = _WHITESPACE.decode()
 _LINE_END, _OPENS, _CLOSES = b"\n{}"
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-"""Escape of a surrogate, half of a character; alone it stands for no character."""
+"""The escape of a surrogate, which is half of a character and no character alone."""
 
 
 class JsonObjectParser(LineParser):
@@ -122,6 +122,7 @@ def _strip(line: bytes) -> bytes:
 
 
 def _read_json(data: bytes, schema: pa.Schema) -> Any:
+    """Return the table of JSON objects, with the columns of a schema; other fields are ignored."""
     return pyarrow.json.read_json(
         pa.BufferReader(data),
         read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(data) + 1),

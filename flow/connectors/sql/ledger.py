@@ -6,11 +6,11 @@ The table is in the database of the data, and is changed in the transaction of a
       sink          run_id   epoch   row_count   rewinds   marked_since   writer
       public.hours  1a2b…    41      96          0         0              9f8e…
 
-`epoch` is the last epoch that wrote rows, and `row_count` their number. `rewinds` is how often the
-run had been set back by then, which distinguishes epochs of the same number. Rows of the epoch
-`marked_since` and later ones carry the number of their epoch. `writer` identifies the sink that
-opened the table last for this run. Writes of any other sink for the run are refused, so that two
-outputs, or two processes, cannot take each other's epochs for their own.
+`epoch` is the last epoch that wrote rows, and `row_count` the number of its rows. `rewinds` is the
+number of times that the run had been set back before, which distinguishes epochs of equal number.
+Rows of the epoch `marked_since` and of later epochs have the number of their epoch. `writer`
+identifies the sink that opened the table last for this run. Writes of any other sink for the run
+are refused, so that two outputs, or two processes, do not confuse their epochs.
 
 A table of an earlier version without the column `rewinds` gets it when a sink is opened.
 """
@@ -33,8 +33,8 @@ class Todo(Enum):
         NOTHING: none: the epoch was written before, or has no rows.
         WRITE: write its rows.
         REPLACE: remove the rows of this epoch and later ones, then write.
-        REFUSE: fail: its rows, or those of later epochs, are in the table and cannot be told from
-            others.
+        REFUSE: fail: rows of this epoch or of later epochs are in the table, without a mark that
+            distinguishes them from other rows.
     """
 
     NOTHING = "nothing"
@@ -47,9 +47,9 @@ class Repeating(Enum):
     """Effect of writing the rows of an epoch twice.
 
     Attributes:
-        DOUBLES: they are in the table twice.
-        MARKED: they are in the table twice, with the number of their epoch.
-        HARMLESS: they replace themselves.
+        DOUBLES: the rows are in the table twice.
+        MARKED: the rows are in the table twice, with the number of their epoch.
+        HARMLESS: the rows replace themselves.
     """
 
     DOUBLES = "doubles"
@@ -86,8 +86,8 @@ class Entry:
         marked = self.marked_since is not None and self.marked_since <= epoch
         if repeating is Repeating.MARKED and marked:
             return Todo.REPLACE
-        # A replay after a crash has the same items. After a rewind the epoch may hold other items,
-        # which would be lost if it counted as written.
+        # A replay after a crash has the same items. After a rewind the epoch may have other items,
+        # which would be lost if the epoch counted as written.
         last = (self.epoch, self.row_count, self.rewinds or 0)
         return Todo.NOTHING if last == (epoch, row_count, rewinds) else Todo.REFUSE
 
@@ -96,7 +96,7 @@ class Entry:
         return Entry(epoch, row_count, rewinds, self._marked_after(repeating), self.writer)
 
     def _marked_after(self, repeating: Repeating) -> int | None:
-        """Return the first epoch from which all rows are marked, once another is written."""
+        """Return the first epoch from which on all rows are marked, after another epoch."""
         if repeating is not Repeating.MARKED:
             return None
         if self.marked_since is not None:
@@ -133,7 +133,7 @@ class Ledger:
             database.ask(f"ALTER TABLE {quoted_table(self.table)} ADD COLUMN rewinds bigint")
 
     def claim(self, database: Database, writer: str) -> None:
-        """Become the writer of the run."""
+        """Record `writer` as the only sink that may write for the run."""
         statement = (
             f"INSERT INTO {quoted_table(self.table)} (sink, run_id, writer) "
             f"VALUES ({self._placeholders(3)}) "

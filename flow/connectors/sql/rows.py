@@ -69,7 +69,7 @@ class Chunk:
     Attributes:
         step_id: id of the output's step.
         count: number of rows.
-        rewinds: how often the run was set back, see `WriteContext`.
+        rewinds: the number of times that the run was set back, see `WriteContext`.
         content: the rows, pickled, so that one chunk at a time is in memory as objects.
     """
 

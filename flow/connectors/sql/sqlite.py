@@ -179,10 +179,10 @@ class SqliteDatabase(Database):
             raise
 
     def _check_file(self) -> None:
-        """Make sure that others find at the path what is written to this connection.
+        """Check that the path still names the file of this connection.
 
         Raises:
-            SinkError: when the file was removed, or another one is there.
+            SinkError: when the file was removed or replaced.
         """
         if _identity_of(self._file) != self._identity:
             raise SinkError(

@@ -68,7 +68,7 @@ class TableSink(Sink[Any]):
             columns = _as_names("epoch_columns", self.epoch_columns)
             object.__setattr__(self, "epoch_columns", columns)
         object.__setattr__(self, "schema", _as_columns(self.schema, self.dialect))
-        self._check_together()
+        self._check_combination()
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the connection from the copies of workers, which only make rows."""
@@ -268,7 +268,8 @@ class TableSink(Sink[Any]):
             "epoch_columns, or mode='upsert', a sink does this by itself"
         )
 
-    def _check_together(self) -> None:
+    def _check_combination(self) -> None:
+        """Raise a `FlowBuildError` for arguments that exclude each other."""
         if (self.mode == "upsert") != bool(self.key):
             raise FlowBuildError(
                 f"key names the columns that mode='upsert' finds rows by: give both or neither, "

@@ -78,7 +78,7 @@ def utf8_text(value: str) -> str:
 
 def to_utc(value: datetime) -> datetime:
     """Return an aware datetime in UTC."""
-    if value != value:  # pandas' NaT is a datetime too
+    if value != value:  # NaT of pandas is an instance of datetime.
         raise ValueError("it is not a time: map it to None")
     if value.utcoffset() is None:
         raise ValueError(naive_problem("it"))

@@ -1,1 +1,1 @@
-"""The checkpoint directory: identity, lock, storage, and how a run goes on from it."""
+"""The checkpoint directory: identity, lock, storage, and the start of a run on it."""

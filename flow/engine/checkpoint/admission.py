@@ -22,13 +22,13 @@ class Admission:
         kept: JSON that the checkpoint stores and passes to the next admission.
         names: names of steps in state and of inputs in offsets, by step id, where the two differ.
         dropped: names of state whose step was removed.
-        said: warnings for the user.
+        warnings: warnings for the user.
     """
 
     kept: Json = None
     names: Mapping[str, str] = field(default_factory=dict)
     dropped: tuple[str, ...] = ()
-    said: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 class Recovery(Protocol):

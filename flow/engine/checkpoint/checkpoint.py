@@ -1,8 +1,8 @@
 """A flow's checkpoint directory: its identity, its layout and the start of a run on it.
 
     <path>/flow.json      the identity: flow, run id, layout, fingerprint; replaced atomically
-    <path>/lock.json      the run that holds it; ``lock-<token>.json`` its last renewal
-    <path>/change.json    a tool's changes, while it makes them
+    <path>/lock.json      the run that holds the lock; ``lock-<token>.json`` its last renewal
+    <path>/change.json    the changes that a tool is making
     <path>/spark          Spark's own checkpoint: offsets, commits and state; ``spark-<n>`` in a
                           later generation
     <path>/seed-<n>       the state that generation n starts with
@@ -96,20 +96,20 @@ class Identity:
             dropping: names of state to be removed from now on.
             epochs: committed epochs that the checkpoint retains, sorted.
         """
-        earlier = [one for one in self.earlier if epochs and one[0] >= epochs[0]]
-        known = earlier[-1][0] if earlier else -1
-        if recovery != self.recovery and epochs and epochs[-1] > known:
+        earlier = [entry for entry in self.earlier if epochs and entry[0] >= epochs[0]]
+        last_epoch = earlier[-1][0] if earlier else -1
+        if recovery != self.recovery and epochs and epochs[-1] > last_epoch:
             earlier.append((epochs[-1], self.recovery))
         return replace(self, recovery=recovery, dropping=dropping, earlier=tuple(earlier))
 
     def set_back(self, epoch: int) -> Identity:
         """Return the identity after a rewind to the end of an epoch."""
         now = replace(self, rewinds=self.rewinds + 1)
-        was = next((one for until, one in self.earlier if until >= epoch), None)
-        if was is None:
+        recovery = next((value for until, value in self.earlier if until >= epoch), None)
+        if recovery is None:
             return now
-        earlier = tuple(one for one in self.earlier if one[0] < epoch)
-        return replace(now, recovery=was, dropping=(), earlier=earlier)
+        earlier = tuple(entry for entry in self.earlier if entry[0] < epoch)
+        return replace(now, recovery=recovery, dropping=(), earlier=earlier)
 
     @classmethod
     def from_json(cls, content: Json, root: str) -> Identity:
@@ -126,10 +126,11 @@ class Identity:
                     f"{where} was written in format {version}, this version reads {VERSION}: "
                     "run the version that wrote it"
                 )
-            known = {one: content[one] for one in cls.__dataclass_fields__ if one in content}
+            known = {name: content[name] for name in cls.__dataclass_fields__ if name in content}
+            earlier = ((int(until), value) for until, value in content.get("earlier", ()))
             lists = {
                 "dropping": tuple(content.get("dropping", ())),
-                "earlier": tuple((int(until), one) for until, one in content.get("earlier", ())),
+                "earlier": tuple(earlier),
             }
             return cls(**{**known, **lists})
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -148,10 +149,10 @@ def read_identity(storage: Storage) -> Identity:
 
 
 def check_settled(storage: Storage) -> None:
-    """Refuse a checkpoint that an interrupted tool has changed in part.
+    """Check that no interrupted tool has left a checkpoint changed in part.
 
     Raises:
-        CheckpointError: with the command that finishes the change.
+        CheckpointError: when a tool has; the error has the command that finishes the change.
     """
     if storage.exists(CHANGE):
         raise CheckpointError(
@@ -165,16 +166,16 @@ class Checkpoint:
     """A checkpoint that a run has opened.
 
     Attributes:
-        storage: its directory.
-        identity: its identity.
-        resuming: True if an earlier run has made it.
-        said: warnings for the user.
+        storage: the checkpoint's directory.
+        identity: the checkpoint's identity.
+        resuming: True if an earlier run made the checkpoint.
+        warnings: warnings for the user.
     """
 
     storage: Storage
     identity: Identity
     resuming: bool
-    said: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @classmethod
     def open(
@@ -189,7 +190,7 @@ class Checkpoint:
         """Open a checkpoint for a run, or create it.
 
         Args:
-            storage: its directory.
+            storage: the checkpoint's directory.
             plan: the flow.
             recovery: settings that check the flow against the checkpoint.
             cores: number of tasks that run at a time.
@@ -197,7 +198,7 @@ class Checkpoint:
             partitions: requested number of partitions of a level; ``None`` for the default.
 
         Raises:
-            CheckpointError: when it is another flow's, or does not fit the flow as it is now.
+            CheckpointError: when the checkpoint is another flow's, or does not fit the flow.
         """
         check_settled(storage)
         resuming = storage.exists(NAME)
@@ -207,9 +208,9 @@ class Checkpoint:
             _warn_of_layout(identity, shards, partitions, storage.root)
         else:
             _check_empty(storage)
-            dealt = partitions or min(cores, 32)
-            sliced = shards or max(DEFAULT_SHARDS, dealt)
-            identity = Identity(plan.flow_id, uuid.uuid4().hex, sliced, dealt)
+            partitions = partitions or min(cores, 32)
+            shards = shards or max(DEFAULT_SHARDS, partitions)
+            identity = Identity(plan.flow_id, uuid.uuid4().hex, shards, partitions)
         admission = Admission()
         if recovery is not None:
             admission = recovery.admit(identity.recovery, plan, identity.dropping)
@@ -219,7 +220,7 @@ class Checkpoint:
         )
         if not resuming or admitted != identity:
             storage.write(NAME, admitted.to_json())
-        return cls(storage, admitted, resuming, admission.said)
+        return cls(storage, admitted, resuming, admission.warnings)
 
     def fitted(self, plan: Plan) -> Plan:
         """Return the plan with the names of its steps' state in this checkpoint."""
@@ -249,7 +250,7 @@ def _check_flow(identity: Identity, plan: Plan, root: str) -> None:
 
 
 def _check_empty(storage: Storage) -> None:
-    """Refuse a directory that has a Spark checkpoint and no identity."""
+    """Raise an error for a directory that has a Spark checkpoint and no identity."""
     if storage.names("spark/offsets"):
         raise CheckpointError(
             f"{storage.root} has a Spark checkpoint but no {NAME}: put that file back from a "
@@ -261,12 +262,12 @@ def _warn_of_layout(
     identity: Identity, shards: int | None, partitions: int | None, root: str
 ) -> None:
     """Log a warning if a checkpoint has another layout than requested."""
-    asked_for = {"shards": (shards, identity.shards)}
-    asked_for["partitions"] = (partitions, identity.partitions)
-    for name, (asked, kept) in asked_for.items():
-        if asked not in (None, kept):
-            said = (
+    layout = {"shards": (shards, identity.shards)}
+    layout["partitions"] = (partitions, identity.partitions)
+    for name, (requested, actual) in layout.items():
+        if requested not in (None, actual):
+            message = (
                 "%s=%s was asked for, but checkpoint %s was made with %s and keeps it "
                 "(`python -m recovery rescale` moves it to another layout)"
             )
-            logger.warning(said, name, asked, root, kept)
+            logger.warning(message, name, requested, root, actual)

@@ -1,8 +1,8 @@
 """The lock of a checkpoint: one run at a time.
 
-The lock is a small file that names its holder. Another run takes the lock over if the holder is
-gone: a process of this machine that has ended, or a process of another machine that has not renewed
-the lock for `STALE_SECONDS`.
+The lock is a small file that names its holder. Another run takes the lock over if the holder is a
+process of this machine that has ended, or a process of another machine that has not renewed the
+lock for `STALE_SECONDS`.
 
 A holder renews the lock in a file of its own, so that a suspended holder does not overwrite the
 claim of its successor. No file system replaces or removes a file on the condition that its content
@@ -74,7 +74,7 @@ class CheckpointLock:
 
     def __exit__(self, *_: object) -> None:
         self._released.set()
-        self._renewing.join()  # or it might write its file again
+        self._renewing.join()  # The thread could write the renewal again after its removal.
         holder = self._holder()
         with contextlib.suppress(CheckpointError) if holder is None else contextlib.nullcontext():
             self._storage.remove(_renewal_of(self._me))
@@ -85,20 +85,21 @@ class CheckpointLock:
         """Check, from a read at most a minute old, that no run has taken the lock over.
 
         Raises:
-            CheckpointError: when another run has, as this process had not renewed it.
+            CheckpointError: when another run has, because this process did not renew the lock.
         """
-        if abs(time.time() - self._read_at) > 2 * RENEW_SECONDS:  # it may have been suspended
+        # The process may have been suspended, and its thread has not read the lock since.
+        if abs(time.time() - self._read_at) > 2 * RENEW_SECONDS:
             self._read_claim()
         holder = self._successor
         if holder is not None:
             raise CheckpointError(
                 f"{self._storage.root} was taken over by process {holder.get('pid')} on "
-                f"{holder.get('host')}, since this one had not been heard of for "
+                f"{holder.get('host')}, because this process did not renew its lock for "
                 f"{STALE_SECONDS:.0f} s: it may have been suspended, or cut off"
             )
 
     def check_there(self) -> None:
-        """Check that the lock's file exists; a takeover may replace it meanwhile.
+        """Check that the lock's file exists; a takeover in progress may replace the file.
 
         Raises:
             CheckpointError: when the file was removed, or another run has taken the lock over.
@@ -116,12 +117,12 @@ class CheckpointLock:
         self.check()
 
     def _take_over(self) -> None:
-        """Take the lock from a holder that is gone; of competing runs the last writer has it."""
+        """Take the lock from a holder that has ended; of competing runs the last writer gets it."""
         holder = self._holder()
         if holder is not None:
             self._refuse_living(holder)
-            said = "taking checkpoint %s over from process %s on %s, which is gone"
-            logger.info(said, self._storage.root, holder.get("pid"), holder.get("host"))
+            message = "taking checkpoint %s over from process %s on %s, which has ended"
+            logger.info(message, self._storage.root, holder.get("pid"), holder.get("host"))
         self._storage.write(NAME, self._claim())
         time.sleep(SETTLE_SECONDS)
         before, holder = holder, self._holder()
@@ -131,7 +132,8 @@ class CheckpointLock:
             self._storage.remove(_renewal_of(before))
 
     def _refuse_living(self, holder: Json) -> None:
-        if not self._is_gone(holder):
+        """Raise an error for a lock whose holder still runs."""
+        if not self._has_ended(holder):
             raise CheckpointError(
                 f"{self._storage.root} is in use by another run: process {holder.get('pid')} on "
                 f"{holder.get('host')}, since {holder.get('since')}. Stop that one first; if you "
@@ -157,28 +159,28 @@ class CheckpointLock:
                 if self._storage.exists(NAME):
                     self._storage.write(_renewal_of(self._me), {"renewed": time.time()})
                 self._read_claim()
-            except JVM_ERRORS as error:  # the run itself reports the end of the JVM
+            except JVM_ERRORS as error:  # The run itself reports the end of the JVM.
                 logger.debug("the lock could not be renewed: %s", first_line(error))
             except FlowError as error:
                 logger.warning("the lock could not be renewed: %s", first_line(error))
 
     def _read_claim(self) -> None:
-        """Read the lock, and note a claim of another run."""
+        """Read the lock, and store the claim of another run as the successor."""
         holder = self._holder()
         self._read_at = time.time()
         if holder is not None and holder.get("token") != self._me["token"]:
             self._successor = holder
 
-    def _is_gone(self, holder: Json) -> bool:
+    def _has_ended(self, holder: Json) -> bool:
         if holder.get("host") != socket.gethostname():
-            return time.time() - self._last_heard_of(holder) > STALE_SECONDS
+            return time.time() - self._last_renewal(holder) > STALE_SECONDS
         pid = holder.get("pid")
         if not isinstance(pid, int) or not _exists(pid):
             return True
         started = _start_of(pid)
         return started is not None and started != holder.get("started")
 
-    def _last_heard_of(self, holder: Json) -> float:
+    def _last_renewal(self, holder: Json) -> float:
         """Return the time of a holder's last renewal, or of its claim."""
         with contextlib.suppress(CheckpointError, KeyError, TypeError):
             return float(self._storage.read(_renewal_of(holder))["renewed"])

@@ -38,8 +38,8 @@ _NAME = re.compile(r"(\d{9,})(\.json|\.page\.json|\.summary)")
 _SUMMARY = ".summary"
 _PAGE = ".page.json"
 _HEADER = re.compile(rb"flow summary (\d+) (\d+) (\d+)\n")
-"""The format's version, and the length and CRC32 of what follows."""
-_AWAY = "put it back from a copy of the checkpoint, or start over on another one"
+"""The first line of a summary: the format's version, and the length and CRC32 of the content."""
+_REPAIR = "put it back from a copy of the checkpoint, or start over on another one"
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class LogFile:
     """A file of a log.
 
     Attributes:
-        number: of the first entry in a page; of the first entry after a summary.
+        number: the number of the first entry in a page, or of the first entry after a summary.
         name: the file's name.
     """
 
@@ -61,7 +61,7 @@ class LogFiles:
 
     Attributes:
         summary: the summary with the greatest number; ``None`` if there is none.
-        pages: the pages after it, in order.
+        pages: the pages after the summary, in order.
         replaced: older summaries, and pages that the summary replaces, in order.
     """
 
@@ -71,15 +71,15 @@ class LogFiles:
 
     @classmethod
     def of(cls, names: Iterable[str]) -> LogFiles:
-        """Sort the names in a log's directory."""
+        """Return the files of a log by role, from the names in its directory."""
         matches = filter(None, map(_NAME.fullmatch, names))
-        files = sorted((LogFile(int(one[1]), one[0]) for one in matches), key=lambda f: f.number)
-        summaries = [one for one in files if one.name.endswith(_SUMMARY)]
-        pages = [one for one in files if not one.name.endswith(_SUMMARY)]
+        files = sorted((LogFile(int(match[1]), match[0]) for match in matches), key=_number_of)
+        summaries = [file for file in files if file.name.endswith(_SUMMARY)]
+        pages = [file for file in files if not file.name.endswith(_SUMMARY)]
         summary = summaries[-1] if summaries else None
         start = 0 if summary is None else summary.number
-        replaced = [*summaries[:-1], *(one for one in pages if one.number < start)]
-        return cls(summary, tuple(one for one in pages if one.number >= start), tuple(replaced))
+        replaced = [*summaries[:-1], *(page for page in pages if page.number < start)]
+        return cls(summary, tuple(page for page in pages if page.number >= start), tuple(replaced))
 
     @property
     def start(self) -> int:
@@ -87,42 +87,50 @@ class LogFiles:
         return 0 if self.summary is None else self.summary.number
 
 
+def _number_of(file: LogFile) -> int:
+    return file.number
+
+
 def entries_of(name: str, content: Json) -> list[Json]:
     """Return the entries of a page.
 
     Args:
         name: the file's name.
-        content: what is in the file.
+        content: the file's content.
 
     Raises:
-        CheckpointError: when it is no page, or was written in a newer format.
+        CheckpointError: when the file is not a page, or has a newer format.
     """
     if not name.endswith(_PAGE):
         return [content]
     try:
         version, entries = int(content["version"]), list(content["entries"])
     except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{name} is no page of a source's log: {_AWAY}") from error
+        raise CheckpointError(f"{name} is no page of a source's log: {_REPAIR}") from error
     if version > VERSION:
         raise CheckpointError(_newer(name, version))
     return entries
 
 
 def summary_of(name: str, data: bytes) -> bytes:
-    """Return the content of a summary's file.
+    """Return the content of a summary, without the header.
+
+    Args:
+        name: the file's name, for errors.
+        data: the bytes of the file.
 
     Raises:
-        CheckpointError: when it is cut off or changed, or was written in a newer format.
+        CheckpointError: when the file is truncated or changed, or has a newer format.
     """
     header = _HEADER.match(data)
     if header is None:
-        raise CheckpointError(f"{name} is no summary of a source's log: {_AWAY}")
+        raise CheckpointError(f"{name} is no summary of a source's log: {_REPAIR}")
     version, size, checksum = map(int, header.groups())
     if version > VERSION:
         raise CheckpointError(_newer(name, version))
     content = data[header.end() :]
     if (len(content), zlib.crc32(content)) != (size, checksum):
-        raise CheckpointError(f"{name} is not what was written: {_AWAY}")
+        raise CheckpointError(f"{name} is not what was written: {_REPAIR}")
     return content
 
 
@@ -134,7 +142,7 @@ def _newer(name: str, version: int) -> str:
 
 
 def missing_page(number: int) -> str:
-    """Return the name of the page that begins with an entry, where it is missing."""
+    """Return the name, for errors, of a missing page that begins with an entry."""
     return f"{number:09d}.json"
 
 
@@ -156,10 +164,10 @@ class StoredLog:
         self._page: list[str] = []
 
     def summary(self) -> bytes | None:
-        """Return what `compact` was last given; ``None`` if it was never called.
+        """Return the summary of the last `compact`; ``None`` if there was none.
 
         Raises:
-            CheckpointError: when it cannot be read.
+            CheckpointError: when the summary cannot be read.
         """
         if self._files.summary is None:
             return None
@@ -167,36 +175,36 @@ class StoredLog:
         return summary_of(f"{self._storage.root}/{name}", self._storage.read_checked(name))
 
     def entries(self) -> list[Json]:
-        """Return all that was appended since the last `compact`, in order.
+        """Return all entries since the last `compact`, in order.
 
         Raises:
             CheckpointError: when a page is missing or cannot be read.
         """
         where = f"{self._storage.root}/{self._name}"
-        found: list[Json] = []
+        all_entries: list[Json] = []
         for page in self._files.pages:
-            number = self._files.start + len(found)
+            number = self._files.start + len(all_entries)
             if page.number != number:
                 missing = missing_page(number)
                 raise CheckpointError(
-                    f"{where}/{missing} is missing, and {page.name} is there: {_AWAY}"
+                    f"{where}/{missing} is missing, and {page.name} is there: {_REPAIR}"
                 )
             content = self._storage.read(f"{self._name}/{page.name}")
             entries = entries_of(f"{where}/{page.name}", content)
-            found += entries
+            all_entries += entries
             self._page = list(map(json.dumps, entries)) if page.name.endswith(_PAGE) else []
-        self._count = self._files.start + len(found)
-        return found
+        self._count = self._files.start + len(all_entries)
+        return all_entries
 
     def append(self, entry: Json) -> None:
-        """Add an entry; it is on disk when this returns."""
+        """Add an entry, and write it to the checkpoint before returning."""
         count, text = self._counted(), json.dumps(entry)
         is_full = sum(map(len, self._page)) + len(text) > PAGE_BYTES
         page = [text] if is_full else [*self._page, text]
         first = count + 1 - len(page)
         file = LogFile(first, f"{first:09d}{_PAGE}")
-        listed = ",\n".join(page)
-        content = f'{{"version": {VERSION}, "entries": [\n{listed}\n]}}\n'
+        lines = ",\n".join(page)
+        content = f'{{"version": {VERSION}, "entries": [\n{lines}\n]}}\n'
         self._storage.write_bytes(f"{self._name}/{file.name}", content.encode())
         if len(page) == 1:
             self._files = replace(self._files, pages=(*self._files.pages, file))
@@ -206,7 +214,7 @@ class StoredLog:
         """Replace all entries, and the summary before, by a summary.
 
         Raises:
-            CheckpointError: when the summary cannot be written; the log is then as it was.
+            CheckpointError: when the summary cannot be written; the log is then unchanged.
         """
         count = self._counted()
         file = LogFile(count, f"{count:09d}{_SUMMARY}")
@@ -214,11 +222,11 @@ class StoredLog:
         self._storage.write_bytes(f"{self._name}/{file.name}", header + summary)
         before, self._page = self._files, []
         pages = [*before.replaced, *before.pages]
-        last = [one for one in pages if not one.name.endswith(_SUMMARY)][-1:]
+        last = [page for page in pages if not page.name.endswith(_SUMMARY)][-1:]
         self._files = LogFiles(file, (), tuple(last))
-        for one in (*pages, before.summary):
-            if one is not None and one != file and one not in last:
-                self._storage.remove(f"{self._name}/{one.name}")
+        for old in (*pages, before.summary):
+            if old is not None and old != file and old not in last:
+                self._storage.remove(f"{self._name}/{old.name}")
 
     def _counted(self) -> int:
         """Return the number of all appended entries, replaced ones included."""

@@ -19,7 +19,7 @@ from flow.engine.spark.session.disks import tells_of_a_full_disk
 from flow.errors import CheckpointError, first_line
 
 CHUNK = 1 << 20
-"""Most bytes in a call to the JVM, which encodes them as a text several times as long."""
+"""The most bytes in a call to the JVM; Py4J encodes them as a text several times as long."""
 _UNFINISHED = re.compile(r"\..*\.tmp")
 
 
@@ -73,7 +73,7 @@ class Storage:
         """Read a JSON file.
 
         Raises:
-            CheckpointError: when it is missing or is not JSON.
+            CheckpointError: when the file is missing or is not JSON.
         """
         try:
             return json.loads(self.read_bytes(name))
@@ -85,7 +85,7 @@ class Storage:
         """Read a file.
 
         Raises:
-            CheckpointError: when it cannot be read.
+            CheckpointError: when the file cannot be read.
         """
         path = self._path(name)
         try:
@@ -104,7 +104,7 @@ class Storage:
         A local file is read without Hadoop: the JVM transfers only 20 MB a second.
 
         Raises:
-            CheckpointError: when it cannot be read.
+            CheckpointError: when the file cannot be read.
         """
         if not self.is_local:
             return self.read_bytes(name)
@@ -116,7 +116,7 @@ class Storage:
         """Write or replace a JSON file.
 
         Raises:
-            CheckpointError: when it cannot be written; the old file is unchanged.
+            CheckpointError: when the file cannot be written; an old file is unchanged.
         """
         self.write_bytes(name, _as_bytes(content))
 
@@ -124,7 +124,7 @@ class Storage:
         """Write or replace a file.
 
         Raises:
-            CheckpointError: when it cannot be written; the old file is unchanged.
+            CheckpointError: when the file cannot be written; an old file is unchanged.
         """
         with _explained("written", self._path(name).toString()):
             self._put(name, data, overwrite=True)
@@ -133,7 +133,7 @@ class Storage:
         """Write a JSON file unless it exists; return True if it was written.
 
         Raises:
-            CheckpointError: when it cannot be written.
+            CheckpointError: when the file cannot be written.
         """
         if self.exists(name):
             return False
@@ -147,7 +147,7 @@ class Storage:
         return True
 
     def remove(self, name: str) -> None:
-        """Remove a file or directory, if it is there."""
+        """Remove a file or directory, if it exists."""
         with _explained("removed", self._path(name).toString()):
             self._fs.delete(self._path(name), True)
 
@@ -155,16 +155,16 @@ class Storage:
         """Move a file or directory, and create the directories above the target.
 
         Raises:
-            CheckpointError: when it cannot be moved.
+            CheckpointError: when the file or directory cannot be moved.
         """
         path, new = self._path(name), self._path(target)
         with _explained("moved", path.toString()):
             self._fs.mkdirs(new.getParent())
             if not self._fs.rename(path, new):
-                raise OSError(f"the file system would not name it {new.toString()}")
+                raise OSError(f"the file system refused to rename it to {new.toString()}")
 
     def remove_checksum(self, name: str) -> None:
-        """Remove the checksum that Hadoop keeps of a file, if there is one."""
+        """Remove Hadoop's checksum of a file, if it exists."""
         self.remove(_checksum_name(name))
 
     def _put(self, name: str, data: bytes, overwrite: bool) -> None:
@@ -224,7 +224,7 @@ def replace_local_file(path: str, data: bytes) -> None:
 
 
 def _as_bytes(content: Json) -> bytes:
-    """Return JSON as it stands in a file."""
+    """Return JSON as the bytes of a file."""
     return json.dumps(content, indent=1).encode()
 
 
@@ -253,7 +253,7 @@ def _explained(what: str, where: str) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """Return the message of an exception, or of the Java exception in it, in a line."""
+    """Return the message of an exception, or of its Java exception, as one line."""
     java = error.java_exception.toString() if isinstance(error, Py4JJavaError) else None
     message = first_line(error) if java is None else str(java).splitlines()[0]
     if tells_of_a_full_disk(message):

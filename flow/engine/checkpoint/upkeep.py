@@ -1,13 +1,13 @@
 """Upkeep of Spark's state store, which bounds the files of a checkpoint.
 
-Each epoch writes a file of changes for each partition of a level. Spark's maintenance thread
-uploads a snapshot of the state now and then, and deletes the files that no kept epoch needs. It
-does so in intervals (`flow.engine.spark.session.query_conf.MAINTENANCE_INTERVAL`), and never in a
-run that is shorter.
+Each epoch writes a file of changes for each partition of a level. In intervals
+(`flow.engine.spark.session.query_conf.MAINTENANCE_INTERVAL`), Spark's maintenance thread uploads a
+snapshot of the state and deletes the files that no retained epoch needs. A run that is shorter than
+the interval has no maintenance.
 
-So a checkpoint that short runs work on would grow with every run, and each start would read all
-changes since the checkpoint was made. A run that finds many of them has its first epoch do the
-maintenance in its tasks, at the cost of loading the state once more for the second epoch.
+Without upkeep, a checkpoint would grow with every short run, and each start would read all changes
+since the checkpoint was made. A run that finds many changes therefore does the maintenance in the
+tasks of its first epoch. The price is that the second epoch loads the state again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _VERSION = re.compile(r"(\d+)(?:_[^.]*)?\.(zip|changelog)")
 
 
 class Upkeep:
-    """The maintenance that a run does in its first epoch, if any is overdue.
+    """Maintenance in the first epoch of a run, if it is overdue.
 
     Args:
         storage: the checkpoint's directory.
@@ -38,7 +38,7 @@ class Upkeep:
     """
 
     def __init__(self, storage: Storage, spark_checkpoint: str) -> None:
-        # All partitions of all levels write a version an epoch: the first one stands for all.
+        # All partitions of all levels write a version in each epoch, so reading one is enough.
         names = storage.names(f"{spark_checkpoint}/state/0/0")
         self._in_tasks = changes_since_snapshot(names) >= MAX_CHANGES
 
@@ -48,11 +48,11 @@ class Upkeep:
         return {_IN_TASKS: "true"} if self._in_tasks else {}
 
     def end_first_epoch(self, frame: DataFrame) -> None:
-        """Return maintenance to Spark's thread after the first epoch.
+        """Leave the maintenance of later epochs to Spark's thread.
 
         Args:
-            frame: rows of an epoch that Spark has planned. Its session is the one that the query
-                plans all its epochs in.
+            frame: rows of an epoch that Spark has planned; its session is the session in which the
+                query plans all its epochs.
         """
         if self._in_tasks:
             self._in_tasks = False

@@ -51,7 +51,7 @@ class CheckpointWatch:
             last_epoch: the last committed epoch of the query; ``None`` before the first.
 
         Raises:
-            CheckpointError: when it was removed in whole or in part.
+            CheckpointError: when the checkpoint was removed in whole or in part.
         """
         self._checked_at = time.monotonic()
         names = [NAME, f"{self._spark}/{_SPARKS_NAME}"]

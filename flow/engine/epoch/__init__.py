@@ -1,1 +1,1 @@
-"""An epoch: its system time and other facts that tasks are given, and what tasks report."""
+"""An epoch: its parameters for tasks, such as the system time, and the reports of tasks."""

@@ -35,10 +35,10 @@ class Control:
         moment: the epoch's system time.
         end_of_input: True if the flow is drained, and this epoch is its last.
         read: the clock of each input; an input without an entry has been read up to now.
-        behind: partitions that are known to hold more items than the epoch reads.
-        many: inputs whose source has several partitions.
-        sources: the partitions that the epoch reads, where its positions carry a partition's
-            number in this list; ``None`` where they carry none.
+        behind: the partitions that are behind.
+        many: the inputs whose sources have several partitions.
+        sources: the partitions that the epoch reads; positions carry the index of a partition in
+            this tuple. ``None`` if positions carry no partition.
     """
 
     moment: Moment
@@ -59,20 +59,20 @@ class Control:
 
     def to_json(self) -> dict[str, Any]:
         """Return the control as JSON, without fields that have their default."""
-        found: dict[str, Any] = {
+        content: dict[str, Any] = {
             "now": self.moment.now_us,
             "down": self.moment.downtime_us,
             "end": int(self.end_of_input),
         }
         if self.read:
-            found["upto"] = {name: list(clock) for name, clock in self.read.items()}
+            content["upto"] = {name: list(clock) for name, clock in self.read.items()}
         if self.behind:
-            found["behind"] = _by_input(self.behind)
+            content["behind"] = _by_input(self.behind)
         if self.many:
-            found["many"] = sorted(self.many)
+            content["many"] = sorted(self.many)
         if self.sources is not None:
-            found["sources"] = list(self.sources)
-        return found
+            content["sources"] = list(self.sources)
+        return content
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Control:
@@ -102,10 +102,10 @@ class Control:
 
 
 def _by_input(partitions: Iterable[SourcePartition]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+    numbers_of: dict[str, list[int]] = {}
     for name, number in sorted(partitions):
-        found.setdefault(name, []).append(number)
-    return found
+        numbers_of.setdefault(name, []).append(number)
+    return numbers_of
 
 
 class LateSource(NamedTuple):
@@ -130,15 +130,15 @@ class Stats:
         counts: counters, by (step, name).
         gauges: sizes at the end of the epoch, by (step, name).
         due_us: the least due time of a step, in system time, µs.
-        dues: the due time of each step that has one; for a step on its inputs' clock, the time that
-            this clock has to reach.
-        reached: the progress of each source partition in event time less the wait, in µs, where
-            partitions hold watermarks: the least over the steps that the partition feeds.
+        dues: the due time of each step that has a timer, in µs; for a step that follows its inputs'
+            clock, as a time of that clock.
+        reached: the progress of each source partition that may hold watermarks: its event time less
+            the wait, in µs, the least over the steps that the partition feeds.
         lateness: the number of late values, by (step, lateness in µs).
-        late_from: the number of late values, by (step, source partition), where several partitions
-            feed the step.
+        late_from: the number of late values, by (step, source partition), of steps that several
+            partitions feed.
         late_sources: the number of late values by names of partitions; set in the driver only.
-        notes: a few examples of dropped values, in words.
+        notes: a few descriptions of dropped values, for messages.
     """
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -175,7 +175,7 @@ class Stats:
         self.notes = (self.notes + other.notes)[:MAX_NOTES]
 
     def note(self, text: str) -> None:
-        """Record an example, up to `MAX_NOTES`."""
+        """Record the description of a dropped value, up to `MAX_NOTES`."""
         if len(self.notes) < MAX_NOTES:
             self.notes.append(text)
 
@@ -218,8 +218,9 @@ class TaskContext:
         moment: the epoch's system time.
         stats: the task's statistics.
         printed: lines that inspectors printed.
-        run_id: identity of the run, for caches that workers keep across epochs.
-        control: the epoch; ``None`` where Spark reads the input and its tasks do not know it.
+        run_id: identity of the run, for caches of workers that outlive epochs.
+        control: the epoch's control; ``None`` in tasks of Spark's own sources, which do not know
+            the epoch.
     """
 
     moment: Moment
@@ -229,6 +230,6 @@ class TaskContext:
     control: Control | None = None
 
     def count(self, step_id: str, what: str, amount: int = 1) -> None:
-        """Count something of a step."""
+        """Add to a counter of a step."""
         if amount:
             self.stats.counts[step_id, what] += amount

@@ -56,6 +56,6 @@ def portable(error: ExceptionT) -> ExceptionT | RuntimeError:
     try:
         pickle.loads(pickle.dumps(error, 5))
         str(error)
-    except RAISED:  # pickle raises whatever a user's class does
+    except RAISED:  # A user's class may raise any exception as it is pickled.
         return RuntimeError(f"{type(error).__name__}: {said(error)}")
     return error

@@ -1,6 +1,6 @@
-"""Reports of late values: by how much they were late, the wait they needed, where they came from.
+"""Reports of late values: their lateness, the wait they needed, and their source partitions.
 
-A step keeps a count for each lateness, rounded up to two digits, so that there are few.
+A step counts late values by lateness, rounded up to two digits to bound the number of counters.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from flow.connectors.source import Planner
 from flow.engine.epoch.context import LateSource, SourcePartition, Stats
 
 ENOUGH = 0.99
-"""The share of late values that a longer wait should have let in."""
+"""The share of late values that a longer wait should make on time."""
 
 
 def late_sources(
@@ -21,24 +21,24 @@ def late_sources(
     reached_us: Mapping[SourcePartition, int],
     name_of: Callable[[SourcePartition], str],
 ) -> Counter[LateSource]:
-    """Return how many values were late in an epoch, by where they came from.
+    """Return the number of late values of an epoch by step and source partition.
 
     Args:
-        stats: what the epoch counted.
+        stats: the statistics of the epoch.
         feeds: the inputs that feed each step.
-        reached_us: how far each source partition has come in event time.
-        name_of: gives the name of a source partition.
+        reached_us: the progress of each source partition in event time, in µs.
+        name_of: returns the name of a source partition.
     """
-    found = Counter[LateSource]()
+    counts = Counter[LateSource]()
     for (step_id, partition), count in stats.late_from.items():
         feeding = {one: us for one, us in reached_us.items() if one[0] in feeds[step_id]}
         ahead = max(feeding, key=feeding.__getitem__, default=partition)
-        found[LateSource(step_id, name_of(partition), name_of(ahead))] += count
-    return found
+        counts[LateSource(step_id, name_of(partition), name_of(ahead))] += count
+    return counts
 
 
 def source_name(planners: Mapping[str, Planner], partition: SourcePartition) -> str:
-    """Return the name of a source partition for people, with the input that reads it.
+    """Return the name of a source partition for messages, with the input that reads it.
 
     Args:
         planners: the planners of the inputs, by step.
@@ -51,19 +51,19 @@ def source_name(planners: Mapping[str, Planner], partition: SourcePartition) -> 
 
 
 def wait_needed_us(late_by_us: Mapping[int, int], share: float = ENOUGH) -> int:
-    """Return by how much longer a wait would have been enough for a share of late values.
+    """Return the least addition to the wait, in µs, with which a share of values is not late.
 
     Args:
-        late_by_us: how many values were late by each duration, in microseconds.
-        share: the share of them, from 0 to 1.
+        late_by_us: the number of late values by lateness in µs.
+        share: the share of the late values, from 0 to 1.
 
     >>> wait_needed_us({100: 98, 5_000: 1, 90_000: 1})
     5000
     """
     needed = share * sum(late_by_us.values())
-    passed = 0
+    total = 0
     for duration_us, count in sorted(late_by_us.items()):
-        passed += count
-        if passed >= needed:
+        total += count
+        if total >= needed:
             return duration_us
     return 0

@@ -1,8 +1,8 @@
 """The plan of a batch run: the splits of each slice, and the partitions behind after it.
 
-Slices of all inputs run side by side. An input with fewer slices is spread over the whole run, as
-the inputs of a run mostly cover the same span of time: so no input is far ahead of the others, and
-few values are buffered for them.
+Slices of all inputs run side by side, and the slices of an input with fewer slices are spread over
+the whole run. The inputs of a run mostly cover the same span of time, so no input is far ahead of
+the others, and steps buffer few values.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ class BatchPlan:
 
 
 def batch_plan(plan: Plan, slices: Mapping[str, Sequence[Slice]], last: Control) -> BatchPlan:
-    """Lay the slices of all inputs side by side.
+    """Return the plan of a batch run, with the slices of all inputs side by side.
 
     Args:
         plan: the compiled flow.
         slices: the slices of each input that Python reads.
         last: the control after all slices.
     """
-    count = max([1, *(len(found) for found in slices.values())])
+    count = max([1, *(len(planned) for planned in slices.values())])
     read = {
         (name, split.partition)
-        for name, found in slices.items()
-        for one in found
-        for split in one.splits
+        for name, planned in slices.items()
+        for each in planned
+        for split in each.splits
     }
     many = frozenset(name for name, number in read if number)
     sources: tuple[SourcePartition, ...] | None = None
@@ -66,18 +66,18 @@ def batch_plan(plan: Plan, slices: Mapping[str, Sequence[Slice]], last: Control)
             )
     last = replace(last, many=many, sources=sources)
     running = replace(last, end_of_input=False)
-    placed = {
-        name: [number * count // len(found) for number in range(len(found))]
-        for name, found in slices.items()
+    run_slices = {
+        name: [number * count // len(planned) for number in range(len(planned))]
+        for name, planned in slices.items()
     }
     controls = tuple(
-        replace(running, behind=_behind(slices, placed, number)) for number in range(count)
+        replace(running, behind=_behind(slices, run_slices, number)) for number in range(count)
     )
     numbers = {partition: number for number, partition in enumerate(sources or ())}
     readings: list[Reading] = []
-    for name, found in slices.items():
-        for slice_number, one in zip(placed[name], found, strict=True):
-            readings += _readings(name, one.splits, len(readings), slice_number, numbers)
+    for name, planned in slices.items():
+        for slice_number, each in zip(run_slices[name], planned, strict=True):
+            readings += _readings(name, each.splits, len(readings), slice_number, numbers)
     return BatchPlan(readings, controls, last)
 
 
@@ -89,18 +89,24 @@ def _readings(
     numbers: Mapping[SourcePartition, int],
 ) -> list[Reading]:
     return [
-        Reading(name, split, first + place, slice_number, numbers.get((name, split.partition)))
-        for place, split in enumerate(splits)
+        Reading(name, split, first + index, slice_number, numbers.get((name, split.partition)))
+        for index, split in enumerate(splits)
     ]
 
 
 def _behind(
-    slices: Mapping[str, Sequence[Slice]], placed: Mapping[str, list[int]], number: int
+    slices: Mapping[str, Sequence[Slice]], run_slices: Mapping[str, list[int]], number: int
 ) -> frozenset[SourcePartition]:
-    """Return the partitions that later slices read, too."""
-    found: set[SourcePartition] = set()
+    """Return the partitions that slices of the run after slice `number` read.
+
+    Args:
+        slices: the slices of each input.
+        run_slices: the number of the run's slice for each slice of an input.
+        number: the number of the run's slice.
+    """
+    behind: set[SourcePartition] = set()
     for name, planned in slices.items():
-        for at, one in zip(placed[name], planned, strict=True):
-            if at > number:
-                found.update((name, split.partition) for split in one.splits)
-    return frozenset(found)
+        for run_slice, each in zip(run_slices[name], planned, strict=True):
+            if run_slice > number:
+                behind.update((name, split.partition) for split in each.splits)
+    return frozenset(behind)

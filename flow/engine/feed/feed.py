@@ -90,7 +90,7 @@ class Feed:
     _ended: bool = False
     _skipped_offsets: dict[str, Json] = field(default_factory=dict)
     _polled: dict[str, int] = field(default_factory=dict)
-    _came_us: dict[str, int] = field(default_factory=dict)
+    _gain_us: dict[str, int] = field(default_factory=dict)
     _postponed: frozenset[str] = frozenset()
     _released: EpochOffset | None = None
 
@@ -105,7 +105,8 @@ class Feed:
         self._begin(start)
         if self.end.stop_asked.is_set() or self._ended or self.aborted:
             return self._rest_for_good(start)
-        # The clock is read before the sources: data that arrived by then is in the epoch or behind.
+        # Reading the clock before the sources puts all data up to `now_us` into the epoch, or
+        # behind it.
         now_us = self._now()
         self._release(now_us)
         slices = self._slices(start, now_us)
@@ -138,15 +139,17 @@ class Feed:
             stats,
             {} if self.plan is None else self.plan.feeds,
             {**self.reached, **stats.reached},
-            lambda one: source_name(self.planners, one),
+            lambda partition: source_name(self.planners, partition),
         )
         before = self._reached_by_input(behind)
-        known = {one: us for one, us in self.reached.items() if one in behind}
-        self.reached = {**known, **stats.reached}
+        still_behind = {
+            partition: us for partition, us in self.reached.items() if partition in behind
+        }
+        self.reached = {**still_behind, **stats.reached}
         read = {name for name, _ in self.last.read}
         for name, us in self._reached_by_input(behind).items():
             if name in read and name in before:
-                self._came_us[name] = us - before[name]
+                self._gain_us[name] = us - before[name]
 
     def readings(self, start: EpochOffset, epoch: EpochOffset) -> list[Reading]:
         """Return the tasks that read an epoch's input.
@@ -188,8 +191,8 @@ class Feed:
         if start.control is not None:
             before = start.control.moment
             self._last_us = before.now_us
-            lost = max(0, self.system_time() - before.now_us)
-            self._downtime_us = before.downtime_us + lost
+            stopped_us = max(0, self.system_time() - before.now_us)
+            self._downtime_us = before.downtime_us + stopped_us
 
     def _now(self) -> int:
         return max(self._last_us, self.system_time() + self._advanced_us)
@@ -203,6 +206,10 @@ class Feed:
             ask(name, partial(_release, self.planners[name], now_us), oldest)
 
     def _slices(self, start: EpochOffset, now_us: int) -> dict[str, Slice]:
+        """Return the next slice of each input with new data.
+
+        Inputs that are far ahead are left out, unless no other input has new data.
+        """
         self._postponed = self._ahead(start)
         names = [name for name in self.planners if name not in self._postponed]
         slices = self._next_slices(names, start, now_us)
@@ -239,24 +246,27 @@ class Feed:
         if self.plan is None or start.control is None:
             return frozenset()
         reached = self._reached_by_input(start.control.behind)
-        found: set[str] = set()
+        ahead: set[str] = set()
         for step_id in self.plan.timed:
             known = {name: reached[name] for name in self.plan.feeds[step_id] if name in reached}
             if len(known) < 2:
                 continue
             last = min(known, key=known.__getitem__)
-            lead_us = self._came_us.get(last, 0)
+            lead_us = self._gain_us.get(last, 0)
             if lead_us > 0:
-                found |= {name for name, us in known.items() if us > known[last] + lead_us}
-        return frozenset(found)
+                ahead |= {name for name, us in known.items() if us > known[last] + lead_us}
+        return frozenset(ahead)
 
     def _reached_by_input(self, behind: Iterable[SourcePartition]) -> dict[str, int]:
-        """Return the event time of each input of which all partitions behind have progress."""
-        found: dict[str, int] = {}
+        """Return the least progress, in µs, of each input's partitions that are behind.
+
+        An input with a partition that is behind and has no progress is left out.
+        """
+        least: dict[str, int] = {}
         for name, number in behind:
             us = self.reached.get((name, number), NO_PROGRESS)
-            found[name] = min(found.get(name, NEVER), us)
-        return {name: us for name, us in found.items() if us > NO_PROGRESS}
+            least[name] = min(least.get(name, NEVER), us)
+        return {name: us for name, us in least.items() if us > NO_PROGRESS}
 
     def _exhausted(self, start: EpochOffset) -> bool:
         if self.only_available:
@@ -270,11 +280,11 @@ class Feed:
 
     def _may_have_more(self) -> bool:
         """Return True if a run of the available data may have unread data."""
-        doubted = any(planner.in_doubt() for planner in self.planners.values())
-        return doubted or (self.foreign and self.foreign_busy)
+        in_doubt = any(planner.in_doubt() for planner in self.planners.values())
+        return in_doubt or (self.foreign and self.foreign_busy)
 
     def _finish(self, start: EpochOffset, now_us: int) -> EpochOffset:
-        """End the input, unless it has ended or windows stay open (``drain=False``)."""
+        """Plan the epoch that ends the input, unless that epoch has run or ``drain=False``."""
         drained = start.control is not None and start.control.end_of_input
         if self.foreign and not self.end_now:
             return self._rest_for_good(start)
@@ -290,7 +300,8 @@ class Feed:
             return True
         if start.control is None or self.plan is None:
             return False
-        # No slice is left: inputs that were behind have caught up, or are in doubt.
+        # No input has a slice, so inputs that were behind are so no longer, or are in doubt. An
+        # epoch without input then ends the hold.
         behind = {name for name, _ in start.control.behind if name in self.planners}
         if behind and not any(self.planners[name].in_doubt() for name in behind):
             return True
@@ -305,7 +316,7 @@ class Feed:
     def _clocks(
         self, start: EpochOffset, slices: Mapping[str, Slice], now_us: int
     ) -> dict[str, ReadUpTo]:
-        """Return the clock of each input in an epoch that reads these slices."""
+        """Return the clock of each input before and after an epoch that reads these slices."""
         down_us = self._downtime_us or 0
         clocks = {}
         for name in self.plan.inputs if self.plan is not None else self.planners:
@@ -326,7 +337,7 @@ class Feed:
         return clocks
 
     def _read_before(self, start: EpochOffset, name: str, now_us: int) -> int:
-        """Return the clock of an input as the epoch before ended, or as the flow starts."""
+        """Return the clock of an input before the epoch: `now_us` in the first epoch of a flow."""
         if start.control is None:
             return now_us
         clock = start.control.read.get(name)
@@ -390,14 +401,14 @@ class Feed:
         before = {
             name: offset for name, offset in start.at.items() if name not in self._skipped_offsets
         }
-        stays = {
+        skipped = {
             name: offset for name, offset in self._skipped_offsets.items() if offset is not None
         }
-        at = {**before, **stays, **ends}
+        offsets_at_end = {**before, **skipped, **ends}
         read = tuple((step_id, split) for step_id, one in slices.items() for split in one.splits)
         control = self._control(start, slices, self._last_us, end_of_input)
-        found = EpochOffset(control, at, read)
-        self.last = replace(found, again=True) if found == start else found
+        end = EpochOffset(control, offsets_at_end, read)
+        self.last = replace(end, again=True) if end == start else end
         offsets = {name: self._offset(self.last, name) for name in self.planners}
         self.lag = {name: one.lag(offsets[name]) for name, one in self.planners.items()}
         self.behind = {name: dict(one.behind(offsets[name])) for name, one in self.planners.items()}
@@ -410,8 +421,8 @@ class Feed:
     def _rest_for_good(self, start: EpochOffset) -> EpochOffset:
         """Signal that no epoch follows, and return the offset unchanged.
 
-        Sources that Spark reads would start further epochs, so with them the call waits until the
-        run has stopped.
+        Data of sources that Spark reads would start further epochs, so a flow with such a source
+        waits here until the run has stopped.
         """
         self.end.done.set()
         self.end.closed.wait(None if self.foreign else REST_SECONDS)

@@ -20,8 +20,8 @@ class EpochOffset:
         at: offset of each input after the epoch, by the input's name in offsets.
         read: splits that the epoch reads, each with its input's step id.
         seed: directory of the state that the epoch restores; ``None`` if it restores none.
-        again: distinguishes the offset from an otherwise equal one before it. The clock may stand
-            still or be set back, and Spark plans no epoch if a source's offset is unchanged.
+        again: True if the offset before is equal in all else. Spark plans no epoch if a source's
+            offset is unchanged, and the clock may stand still or be set back.
     """
 
     control: Control | None = None
@@ -81,5 +81,5 @@ class Origin:
 def newest_name(step_id: str, names: Iterable[str]) -> str:
     """Return the name of an input's offset: the step id, or the name since its last reset."""
     start = json.dumps([step_id])[:-1] + ","
-    reset = {json.loads(one)[1]: one for one in names if one.startswith(start)}
-    return reset[max(reset)] if reset else step_id
+    name_of_reset = {json.loads(name)[1]: name for name in names if name.startswith(start)}
+    return name_of_reset[max(name_of_reset)] if name_of_reset else step_id

@@ -13,7 +13,7 @@ from flow.engine.epoch.failures import naming
 from flow.errors import FlowError, SourceError, StepError, brief, shorten
 
 REST_SECONDS = 0.05
-"""Pause before sources that had nothing new are asked again."""
+"""Pause, in seconds, before planners of sources without new data are called again."""
 
 Answer = TypeVar("Answer")
 
@@ -63,7 +63,7 @@ def plan_everything(planners: Mapping[str, Planner]) -> dict[str, list[Slice]]:
         slices[step_id] = []
         while not ask(step_id, planner.finished, offset):
             planned = ask(step_id, planner.next, offset)
-            if planned is None:  # no data now: a bounded source ends by itself
+            if planned is None:  # The source has no data now, and ends later: it is bounded.
                 time.sleep(REST_SECONDS)
                 continue
             slices[step_id].append(check_slice(step_id, planned))

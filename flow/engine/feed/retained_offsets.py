@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 RELEASE_EPOCHS = 50
 """Epochs between two reads of the oldest retained epoch."""
 _OWN_OFFSET = 2
-"""Line of the feed's offset in Spark's offset log, after the version and the settings."""
+"""Index of the line of the feed's offset in a file of Spark's offset log.
+
+The version and the settings are on the lines before it.
+"""
 
 
 def oldest_offsets(storage: Storage, identity: Identity) -> Mapping[str, Json]:
@@ -37,7 +40,8 @@ def oldest_offsets(storage: Storage, identity: Identity) -> Mapping[str, Json]:
         line = storage.read_bytes(f"{logs}/{min(epochs)}").splitlines()[_OWN_OFFSET]
         return dict(json.loads(line[line.index(b"{") :]).get("at", {}))
     except (CheckpointError, ValueError, IndexError, AttributeError, TypeError):
-        return {}  # the file was just removed, or is damaged: a later call reads another
+        # Spark has just removed the file, or the file is damaged: a later call reads another.
+        return {}
 
 
 @dataclass
@@ -62,7 +66,7 @@ class Releases:
             return {}
         self._epochs_left = RELEASE_EPOCHS
         oldest = self.oldest()
-        kept = {
+        offsets = {
             step_id: oldest.get(self.kept_as.get(step_id, step_id)) for step_id in self.planners
         }
-        return {step_id: offset for step_id, offset in kept.items() if offset is not None}
+        return {step_id: offset for step_id, offset in offsets.items() if offset is not None}

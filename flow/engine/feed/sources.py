@@ -36,7 +36,7 @@ def keep_static_frames(plan: Plan, storage: Storage) -> Plan:
     """Write static data frames below the checkpoint, so that every epoch can be replayed.
 
     Returns:
-        The plan with their inputs reading the files instead.
+        The plan, in which the inputs of those frames read the files.
 
     Raises:
         SourceError: when Spark cannot read or write a frame; the error gives Spark's reason.
@@ -65,7 +65,7 @@ def planner_of(step: Step, log: SourceLog, parallelism: int) -> Planner:
     """Return the planner of an input's source for a run.
 
     Raises:
-        FlowError: when the source cannot be planned; what it raised is the cause.
+        FlowError: when the source raises; the source's exception is the cause.
     """
     try:
         return source_of(step).planner(log, parallelism)

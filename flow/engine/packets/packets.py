@@ -1,15 +1,15 @@
-"""Packets: the items of one (stream, shard), many at a time, as one row between Python and Spark.
+"""Packets: groups of items of one stream and shard; a packet is one row between Python and Spark.
 
-A packet's payload is one byte that says the form, then:
+The first byte of a packet's payload is the form of the rest:
 
 - ``I`` items: a pickle of ``(positions, items)``;
-- ``Q`` pairs as they come: a pickle of ``(positions, keys, values)``;
+- ``Q`` pairs in their order: a pickle of ``(positions, keys, values)``;
 - ``P`` pairs, grouped by key: a pickle of ``(keys, counts, positions, values)``, where ``counts``
-  says how many of the values are each key's; values that are plain are in columns;
-- ``R`` records, ``K`` keyed records: an Arrow IPC stream with the position, from the least of
-  them on, and the key as columns.
+  has the number of values of each key; plain values are in columns;
+- ``R`` records, ``K`` keyed records: an Arrow IPC stream with a column of positions, relative to
+  the least of them, and for ``K`` a column of keys.
 
-Pickles travel only between workers of one run and are never read from outside the flow.
+Pickles travel only between the workers of one run; none is read from outside the flow.
 """
 
 from __future__ import annotations
@@ -47,24 +47,24 @@ from flow.engine.plan.plan import Edge
 from flow.errors import RAISED, EngineError, said, step_error
 
 CONTROL, STATS, ERROR, PRINTED, PROGRESS, SEED = -1, -2, -3, -4, -5, -6
-"""Destinations that are not a stream: an epoch's time, counts, a failure, an inspector's lines, how
-far a stream has come."""
+"""Destinations that are not an edge: the control of an epoch, counts, a failure, the lines of an
+inspector, stream progress, a seed of restored state."""
 
 _POS, _KEY, _FIRST, _SHIFT = "__flow_pos__", "__flow_key__", "first", "shift"
 REACHED = "__flow_reached__"
-"""The column of records that says how far what their origin sends has come with each of them."""
+"""The column of stamps, int64 µs: the greatest measure of an origin's records up to each record."""
 _PROTOCOL = 5
 
 
 class Packet(NamedTuple):
-    """One row of the one table that a flow is to Spark.
+    """One row of the table that Spark moves between steps.
 
     Attributes:
-        dest: the edge it is bound for, or one of the special destinations.
-        shard: the slice of the key space.
-        origin: who made it: a split in stage 0, a shard later on.
-        seq: its number among those of its origin, after the slice in the high bits.
-        payload: its content.
+        dest: the number of an edge, or a special destination, such as `CONTROL`.
+        shard: the shard that reads the packet.
+        origin: the sender: the number of a task in stage 0, or a level and shard.
+        seq: the slice in the high bits, and below it the packet's number among those of its origin.
+        payload: the content.
     """
 
     dest: int
@@ -89,7 +89,7 @@ _BATCH_ROWS, _BATCH_BYTES = 512, 16 << 20
 
 
 def to_batches(packets: Iterable[Packet]) -> Iterator[pa.RecordBatch]:
-    """Packets as Arrow batches of bounded size."""
+    """Yield packets as Arrow batches of bounded size."""
     rows: list[Packet] = []
     size = 0
     for packet in packets:
@@ -103,7 +103,7 @@ def to_batches(packets: Iterable[Packet]) -> Iterator[pa.RecordBatch]:
 
 
 def from_batch(batch: pa.RecordBatch) -> Iterator[Packet]:
-    """The packets of an Arrow batch."""
+    """Yield the packets of an Arrow batch."""
     return map(Packet, *(column.to_pylist() for column in batch.columns))
 
 
@@ -116,7 +116,12 @@ def _batch(rows: list[Packet]) -> pa.RecordBatch:
 
 
 def encode_whole(chunk: Chunk, step_id: str) -> bytes:
-    """One payload with all items of a chunk; `step_id` made them and is named in errors."""
+    """Return one payload with all items of a chunk.
+
+    Args:
+        chunk: the items.
+        step_id: the step that made the items, for errors.
+    """
     match chunk:
         case Records(batch, pos):
             return b"R" + _ipc(batch, pos, None)
@@ -129,16 +134,16 @@ def encode_whole(chunk: Chunk, step_id: str) -> bytes:
 
 
 def encode_spread(chunk: Chunk, shards: int, step_id: str) -> Iterator[tuple[int, bytes]]:
-    """Payloads that deal the items out to the shards in turn."""
+    """Yield a payload for each shard that has items; the shards get the items in turn."""
     for shard in range(min(shards, len(chunk))):
         part = reorder(chunk, np.arange(shard, len(chunk), shards))
         yield shard, encode_whole(part, step_id)
 
 
 def encode_keyed(chunk: Chunk, shards: int, edge: Edge) -> Iterator[tuple[int, bytes]]:
-    """Payloads of a keyed stream, one for each shard that has items.
+    """Yield a payload of a keyed stream for each shard that has items.
 
-    Errors name the step that made the items and the one that reads them.
+    Errors name the step that made the items, or the step that reads them.
     """
     if isinstance(chunk, KeyedRecords):
         yield from _encode_keyed_records(narrowed(chunk, edge.fields), shards)
@@ -147,18 +152,18 @@ def encode_keyed(chunk: Chunk, shards: int, edge: Edge) -> Iterator[tuple[int, b
 
 
 def narrowed(chunk: KeyedRecords, fields: frozenset[str] | None) -> KeyedRecords:
-    """Records with those of some fields that they have."""
+    """Return records with only the given fields, if they have more; ``None`` for all fields."""
     names = chunk.batch.schema.names
     if fields is None or fields.issuperset(names) or view_of(chunk.batch) is not None:
         return chunk
-    left = [at for at, name in enumerate(names) if name in fields or name == REACHED]
-    if not left:  # a batch without columns would forget how many rows it has
-        left = [0]
-    return KeyedRecords(chunk.keys, chunk.batch.select(left), chunk.pos)
+    columns = [at for at, name in enumerate(names) if name in fields or name == REACHED]
+    if not columns:  # A batch without columns would lose its number of rows.
+        columns = [0]
+    return KeyedRecords(chunk.keys, chunk.batch.select(columns), chunk.pos)
 
 
 def decode(payload: bytes) -> Chunk:
-    """The chunk in a payload."""
+    """Return the chunk in a payload."""
     form, body = payload[:1], memoryview(payload)[1:]
     if form == b"I":
         pos, items = pickle.loads(body)
@@ -170,15 +175,15 @@ def decode(payload: bytes) -> Chunk:
         keys, counts, pos, content = pickle.loads(body)
         values = _values(content)
         repeats = np.frombuffer(counts, np.int64).tolist()
-        spread = [key for key, count in zip(keys, repeats, strict=True) for _ in range(count)]
-        return Pairs(spread, values, np.frombuffer(pos, np.int64))
+        key_of_each = [key for key, count in zip(keys, repeats, strict=True) for _ in range(count)]
+        return Pairs(key_of_each, values, np.frombuffer(pos, np.int64))
     if form in (b"R", b"K"):
         return _from_ipc(body)
     raise EngineError(f"a packet of unknown form {form!r}: do all workers run the same version?")
 
 
 class Run(NamedTuple):
-    """Values of one key from one packet, with their positions, in order."""
+    """Values of one key from one packet and their positions, in order of position."""
 
     key: str
     values: list[Any]
@@ -186,7 +191,7 @@ class Run(NamedTuple):
 
 
 def decode_runs(payload: bytes, step_id: str) -> Iterator[Run]:
-    """The values in a payload, key by key."""
+    """Yield a run of values for each key in a payload."""
     if payload[:1] != b"P":
         chunk = as_pairs(decode(payload), step_id)
         yield from _group(chunk)
@@ -221,7 +226,7 @@ def _encode_pairs(chunk: Pairs, shards: int, step_id: str) -> Iterator[tuple[int
     keys = pick(keys, np.argsort(shard_of_key, kind="stable"))
     ranks = key_rank[codes]
     order = np.argsort(ranks, kind="stable")
-    # Dicts are pickled in less time than columns take.
+    # Pickling dicts takes less time than making columns of them.
     pickles = any(type(value) is dict for value in chunk.values[:1])
     columns = None if pickles else PlainColumns.of(chunk.values)
     if columns is not None:
@@ -247,9 +252,10 @@ def _values(content: list[Any] | Plain) -> list[Any]:
 
 
 def _encode_keyed_records(chunk: KeyedRecords, shards: int) -> Iterator[tuple[int, bytes]]:
-    """Each shard's rows with its keys, which are sent once each, and by number in the rows.
+    """Yield a payload for each shard that has rows, with each distinct key once.
 
-    Where few keys come twice, numbering them takes longer than sending them as they are.
+    The rows refer to their keys by number. If few keys repeat, numbering takes longer than sending
+    the key of each row.
     """
     if _mostly_differ(chunk.keys):
         yield from _encode_each_key(chunk, shards)
@@ -259,36 +265,37 @@ def _encode_keyed_records(chunk: KeyedRecords, shards: int) -> Iterator[tuple[in
     keys_in_order = radix_order(shard_of_key, shards)
     shard_of_row = shard_of_key[codes]
     order = radix_order(shard_of_row, shards)
-    place_of_key = np.empty(len(keys_in_order), np.int32)
-    place_of_key[keys_in_order] = np.arange(len(keys_in_order))
-    places, pos = place_of_key[codes[order]], chunk.pos[order]
+    rank_of_key = np.empty(len(keys_in_order), np.int32)
+    rank_of_key[keys_in_order] = np.arange(len(keys_in_order))
+    ranks, pos = rank_of_key[codes[order]], chunk.pos[order]
     keys, batch = coded.dictionary.take(pa.array(keys_in_order)), chunk.batch.take(pa.array(order))
     key_ends = np.cumsum(np.bincount(shard_of_key, minlength=shards)).tolist()
     row_ends = np.cumsum(np.bincount(shard_of_row, minlength=shards)).tolist()
     key = row = 0
     for shard, (key_end, row_end) in enumerate(zip(key_ends, row_ends, strict=True)):
         if row_end > row:
-            few = key_end - key < 1 << 15
-            numbers = pa.array((places[row:row_end] - key).astype(np.int16 if few else np.int32))
-            named = pa.DictionaryArray.from_arrays(numbers, keys.slice(key, key_end - key))
-            part = _ipc(batch.slice(row, row_end - row), pos[row:row_end], named)
+            is_small = key_end - key < 1 << 15
+            integer = np.int16 if is_small else np.int32
+            numbers = pa.array((ranks[row:row_end] - key).astype(integer))
+            row_keys = pa.DictionaryArray.from_arrays(numbers, keys.slice(key, key_end - key))
+            part = _ipc(batch.slice(row, row_end - row), pos[row:row_end], row_keys)
             yield shard, b"K" + part
         key, row = key_end, row_end
 
 
 _SAMPLE = 16_384
-"""Rows that are sampled to see if their keys differ."""
+"""The number of rows from which `_mostly_differ` estimates whether keys repeat."""
 
 
 def _mostly_differ(keys: pa.Array) -> bool:
-    """Return True if at least three in four of the first keys differ."""
+    """Return True if more than three in four of the first keys are distinct."""
     if pa.types.is_dictionary(keys.type) or len(keys) < 2 * _SAMPLE:
         return False
     return 4 * len(keys[:_SAMPLE].unique()) > 3 * _SAMPLE
 
 
 def _encode_each_key(chunk: KeyedRecords, shards: int) -> Iterator[tuple[int, bytes]]:
-    """Each shard's rows, each with its key."""
+    """Yield a payload for each shard that has rows, with the key of each row."""
     shard_of_row = shard_of(hash_keys(chunk.keys), shards)
     rows = radix_order(shard_of_row, shards)
     order, pos = pa.array(rows), chunk.pos[rows]
@@ -305,7 +312,7 @@ def _encode_each_key(chunk: KeyedRecords, shards: int) -> Iterator[tuple[int, by
 def _pickled(content: Any, values: list[Any], step_id: str) -> bytes:
     try:
         return pickle.dumps(content, _PROTOCOL)
-    except RAISED as error:  # pickle raises whatever a user's __reduce__ does
+    except RAISED as error:  # A user's `__reduce__` may raise any exception.
         for value in values:
             _check_pickle(value, step_id)
         raise step_error(
@@ -326,8 +333,8 @@ def _check_pickle(value: Any, step_id: str) -> None:
 
 def _ipc(batch: pa.RecordBatch, pos: Positions, keys: pa.Array | None) -> bytes:
     check_free(batch, _POS, _KEY)
-    places, field = _narrowed(pos)
-    columns, fields = [*batch.columns, places], [*batch.schema, field]
+    relative, field = _narrowed(pos)
+    columns, fields = [*batch.columns, relative], [*batch.schema, field]
     if keys is not None:
         columns.append(keys)
         fields.append(pa.field(_KEY, keys.type))
@@ -341,38 +348,43 @@ def _ipc(batch: pa.RecordBatch, pos: Positions, keys: pa.Array | None) -> bytes:
 
 
 def _narrowed(pos: Positions) -> tuple[pa.Array, pa.Field]:
-    """Positions as a column, counted from the least where 32 bits hold that, and what it is."""
+    """Return a column of positions, and its field with the metadata that `_widened` needs.
+
+    The positions are relative to the least of them, and 32 bits wide, if that loses nothing.
+    """
     first = int(pos.min(initial=AFTER_ITEMS))
     spread = int(pos.max(initial=first)) - first
     if spread < 1 << 31:
-        return _places((pos - first).astype(np.int32), first, 0)
+        return _position_column((pos - first).astype(np.int32), first, 0)
     # Rows of one source partition differ in the bits above its number.
     if spread >> SOURCE_BITS < 1 << 31 and not ((pos - first) & MAX_SOURCES).any():
-        return _places(((pos - first) >> SOURCE_BITS).astype(np.int32), first, SOURCE_BITS)
-    return _places(pos, 0, 0)
+        return _position_column(((pos - first) >> SOURCE_BITS).astype(np.int32), first, SOURCE_BITS)
+    return _position_column(pos, 0, 0)
 
 
-def _places(places: npt.NDArray[Any], first: int, shift: int) -> tuple[pa.Array, pa.Field]:
-    column = pa.array(places)
+def _position_column(
+    relative: npt.NDArray[Any], first: int, shift: int
+) -> tuple[pa.Array, pa.Field]:
+    column = pa.array(relative)
     return column, pa.field(_POS, column.type, metadata={_FIRST: str(first), _SHIFT: str(shift)})
 
 
 def _widened(batch: pa.RecordBatch) -> Positions:
-    """The positions in a batch."""
+    """Return the positions in a batch, int64, shape (rows,); the inverse of `_narrowed`."""
     metadata = batch.schema.field(_POS).metadata
-    places: Positions = batch.column(_POS).to_numpy().astype(np.int64)
-    return (places << int(metadata[_SHIFT.encode()])) + int(metadata[_FIRST.encode()])
+    relative: Positions = batch.column(_POS).to_numpy().astype(np.int64)
+    return (relative << int(metadata[_SHIFT.encode()])) + int(metadata[_FIRST.encode()])
 
 
 def check_free(batch: pa.RecordBatch, *names: str) -> None:
-    """Make sure that records have no columns that are to be called so.
+    """Check that records have no columns of the names that the engine uses.
 
     Raises:
-        EngineError: when they have one, with its name.
+        EngineError: when the records have such a column.
     """
     for name in names:
         if name in batch.schema.names:
-            raise EngineError(f"records have a column {name!r}, a name that is kept: rename it")
+            raise EngineError(f"records have a column {name!r}, a reserved name: rename it")
 
 
 def _from_ipc(body: memoryview) -> Chunk:
@@ -383,12 +395,12 @@ def _from_ipc(body: memoryview) -> Chunk:
     if _KEY not in names:
         return Records(data, pos)
     keys = batch.column(_KEY)
-    if pa.types.is_dictionary(keys.type):  # of one type, whatever was sent
+    if pa.types.is_dictionary(keys.type):  # The sender chose 16 or 32 bits for the indices.
         keys = pa.DictionaryArray.from_arrays(keys.indices.cast(pa.int32()), keys.dictionary)
     return KeyedRecords(keys, data, pos)
 
 
 def sorted_chunks(packets: list[Packet]) -> list[Chunk]:
-    """The items of several packets of one stream, in order of position."""
+    """Return the chunks of several packets of one stream, in order of position."""
     ordered = sorted(packets, key=lambda packet: (packet.origin, packet.seq))
     return in_order([decode(packet.payload) for packet in ordered])

@@ -1,9 +1,9 @@
-"""Shards: fixed slices of the key space, and where Spark puts them.
+"""Shards: fixed parts of the key space, and their assignment to Spark's partitions.
 
-A key's hash is 64 bits of its UTF-8 bytes: a polynomial in an odd constant, the bytes counted from
-the left, then mixed. It is computed for whole columns, and is the same in every version and on
-every machine; a checkpoint depends on that. The low bits choose the shard, the high bits the
-segment.
+The hash of a key has 64 bits: the value of a polynomial, with the UTF-8 bytes of the key from the
+left as coefficients and an odd constant as the variable, then mixed. It is computed for whole
+columns. A checkpoint depends on the hash, so it is the same in every version and on every machine.
+The low bits choose the shard, the high bits the segment.
 
 The mixing is the finalizer of MurmurHash3 (Austin Appleby, public domain).
 """
@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 DEFAULT_SHARDS = 16
-"""Shards of a new checkpoint, unless it has more partitions."""
+"""The number of shards of a new checkpoint, unless it has more partitions."""
 
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 Text: TypeAlias = npt.NDArray[np.uint8]
@@ -55,40 +55,41 @@ def hash_keys(keys: pa.Array) -> Hashes:
 
 
 _SHORT = 64
-"""Keys of no more bytes than this are summed up byte by byte, all keys at a time."""
+"""The greatest length, in bytes, of a key that `_sums_of_short` adds up."""
 
 
 def _sums_of_short(text: Text, starts: Places, lengths: Places) -> Hashes:
-    """The polynomials of keys, the first byte of all of them, then the second, and so on."""
-    order = np.argsort((_SHORT - lengths).astype(np.uint16), kind="stable")  # the longest first
-    firsts = starts[order]
-    holding = np.cumsum(np.bincount(lengths, minlength=_SHORT + 1)[::-1])[::-1]
+    """Return the polynomials of keys, uint64, shape (keys,); a step adds one byte of all keys."""
+    longest_first = np.argsort((_SHORT - lengths).astype(np.uint16), kind="stable")
+    firsts = starts[longest_first]
+    at_least = np.cumsum(np.bincount(lengths, minlength=_SHORT + 1)[::-1])[::-1]
     sums = np.zeros(len(starts), np.uint64)
     powers = _powers(_SHORT)
-    for at in range(int(lengths.max(initial=0))):
-        some = int(holding[at + 1])
-        sums[:some] += (text[firsts[:some] + at].astype(np.uint64) + np.uint64(1)) * powers[at]
-    found = np.empty_like(sums)
-    found[order] = sums
-    return found
+    for index in range(int(lengths.max(initial=0))):
+        count = int(at_least[index + 1])  # the number of keys that have a byte at this index
+        coefficients = text[firsts[:count] + index].astype(np.uint64) + np.uint64(1)
+        sums[:count] += coefficients * powers[index]
+    in_order = np.empty_like(sums)
+    in_order[longest_first] = sums
+    return in_order
 
 
 def _sums_of_long(text: Text, starts: Places, lengths: Places) -> Hashes:
-    """The polynomials of keys, all bytes of all of them at a time."""
+    """Return the polynomials of keys, uint64, shape (keys,); one step adds all bytes of all."""
     ends = np.cumsum(lengths)
-    places = np.arange(int(ends[-1])) - np.repeat(ends - lengths, lengths)
-    terms = text[np.repeat(starts, lengths) + places].astype(np.uint64) + np.uint64(1)
-    terms *= _powers(int(lengths.max()))[places]
+    indices = np.arange(int(ends[-1])) - np.repeat(ends - lengths, lengths)
+    terms = text[np.repeat(starts, lengths) + indices].astype(np.uint64) + np.uint64(1)
+    terms *= _powers(int(lengths.max()))[indices]
     return np.add.reduceat(terms, ends - lengths)
 
 
 def shard_of(hashes: Hashes, shards: int) -> npt.NDArray[np.int64]:
-    """The shard of each hash."""
+    """Return the shard of each hash, int64, shape (hashes,)."""
     return ((hashes & np.uint64(0xFFFFFFFF)) % np.uint64(shards)).astype(np.int64)
 
 
 def segment_of(hashes: Hashes, segments: int) -> npt.NDArray[np.int64]:
-    """The segment of each hash, by linear hashing over `segments` segments."""
+    """Return the segment of each hash, by linear hashing over `segments` segments."""
     high = (hashes >> _HALF).astype(np.int64)
     power = 1 << max(0, (segments - 1).bit_length())
     wide = high & (power - 1)
@@ -116,26 +117,26 @@ Slots: TypeAlias = tuple[int, ...]
 
 @lru_cache(maxsize=8)
 def group_ids(shards: int, partitions: int) -> Slots:
-    """A Spark grouping key for each shard, such that every partition gets its fair share.
+    """Return a grouping key for each shard, by which Spark spreads shards evenly over partitions.
 
-    Spark puts an integer key into the partition that its own 32-bit Murmur3 hash, seed 42, says.
-    Shard s is given the least integer not yet used whose partition is ``s % partitions``.
+    Spark chooses the partition of an integer key by its own 32-bit Murmur3 hash with seed 42. Shard
+    s has the least integer that no shard before it has and whose partition is ``s % partitions``.
     """
-    waiting: dict[int, list[int]] = {number: [] for number in range(partitions)}
+    without_id: dict[int, list[int]] = {number: [] for number in range(partitions)}
     for shard in reversed(range(shards)):
-        waiting[shard % partitions].append(shard)
+        without_id[shard % partitions].append(shard)
     ids = [0] * shards
     candidate = 0
-    while any(waiting.values()):
+    while any(without_id.values()):
         partition = spark_hash(candidate) % partitions
-        if waiting[partition]:
-            ids[waiting[partition].pop()] = candidate
+        if without_id[partition]:
+            ids[without_id[partition].pop()] = candidate
         candidate += 1
     return tuple(ids)
 
 
 def spark_hash(value: int) -> int:
-    """Spark SQL's hash of a 32-bit integer: MurmurHash3 x86-32 of it, seed 42, signed.
+    """Return Spark SQL's hash of a 32-bit integer: signed MurmurHash3 x86-32 with seed 42.
 
     >>> spark_hash(0), spark_hash(1)
     (933211791, -559580957)

@@ -1,8 +1,9 @@
-"""The plan: what a flow compiles to, by a list of small passes over the graph. No Spark here.
+"""The plan: the compiled form of a flow, made by a list of small passes over the graph.
 
-A keyed step needs its items brought together by key, which costs a shuffle; its *level* is how many
-such shuffles lie before it. All steps of a level share one. A stream's items may be made at several
-levels (a merge of streams of different levels): they are all brought to where they are read.
+A keyed step needs all items of a key in one place, which costs a shuffle. The *level* of a step is
+the number of shuffles up to and including its own; all steps of a level share one shuffle. The
+items of one stream may leave several levels, if the stream merges streams of different levels: all
+of them travel to the level of the step that reads the stream. This module does not use Spark.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ class EdgeKind(Enum):
 
 @dataclass(frozen=True)
 class Edge:
-    """A stream on its way to a step that runs elsewhere: the address on a packet.
+    """The link between a stream and a step of another task: the address of a packet.
 
     Attributes:
         dest: the edge's number in the plan.
         stream: the stream whose items travel.
-        step_id: the step that reads them.
-        side: which of the step's upstreams it is.
-        level: the level at which they are read; outputs lie one after the last.
-        kind: how they are dealt out.
-        fields: which fields of records the step needs; ``None`` for all.
+        step_id: the step that reads the items.
+        side: the index of the stream among the step's upstreams.
+        level: the level at which the items are read; for outputs the number after the last level.
+        kind: the distribution of the items over shards.
+        fields: the fields of records that the step needs; ``None`` for all.
     """
 
     dest: int
@@ -64,18 +65,19 @@ class Plan:
 
     Attributes:
         flow_id: the flow's name.
-        plan_id: differs for each time a flow is compiled.
+        plan_id: the random identity of this compilation of the flow.
         steps: the steps by id.
         inputs: the steps that read a source, in order of declaration.
         outputs: the edges to sinks.
         edges: all edges, by number.
-        hops: where each stream goes.
-        levels: the steps that run at each level; level 1 comes first.
-        kept_as: the names under which steps keep state, where they are not the steps' ids.
-        dropped: the names of state to be dropped.
-        fields_read: for inputs of whose records only some fields are read, which these are.
+        hops: the next places of each stream's items.
+        levels: the ids of the steps of each level; level 1 is the first element.
+        kept_as: the names of the state of steps, where they differ from the steps' ids.
+        dropped: the names of state to drop.
+        fields_read: the fields of records that the flow reads, for each input of which it does not
+            read all fields.
         feeds: the inputs whose items reach each step, in order of declaration.
-        lowered: for each keyed step, how it runs over columns, or why it runs key by key.
+        lowered: the lowering of each keyed step.
     """
 
     flow_id: str
@@ -99,7 +101,7 @@ class Plan:
 
     @property
     def timed(self) -> tuple[str, ...]:
-        """The steps that go by their inputs' clock."""
+        """The steps whose time is the clock of their inputs."""
         return tuple(name for name, step in self.steps.items() if _follows_inputs(step))
 
     def keyed(self, step_id: str) -> Stateful:
@@ -114,7 +116,7 @@ class Plan:
         return operator
 
     def lowering_of(self, step_id: str) -> Lowering:
-        """Return whether a keyed step runs over columns or key by key."""
+        """Return the lowering of a keyed step: over columns, or key by key."""
         return self.keyed(step_id).lower() if runs_key_by_key() else self.lowered[step_id]
 
     def is_held(self, step_id: str, many: Collection[str] | None = None) -> bool:
@@ -122,8 +124,8 @@ class Plan:
 
         Args:
             step_id: the step.
-            many: the inputs whose sources have several partitions; ``None`` where that is not
-                known, and only a step with several inputs counts.
+            many: the inputs whose sources have several partitions; ``None`` if that is unknown,
+                and then only a step with several inputs is held.
         """
         operator = self.steps[step_id].operator
         if not isinstance(operator, Stateful) or operator.holds is None:
@@ -134,37 +136,38 @@ class Plan:
     def sources_of(self, read: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
         """Return the source partitions of an epoch in the order of their numbers.
 
-        Those of data frames come first: the tasks that read them do not know the epoch.
+        The partitions of data frames are first: tasks that read them do not know the epoch's
+        partitions, and their numbers are the same in every epoch.
 
         Args:
             read: the input and number of each partition that the epoch reads.
         """
         order = {name: number for number, name in enumerate(self.inputs)}
         frames = {(name, 0) for name in self.frames}
-        known = sorted(
-            (one for one in {*read} - frames if one[0] in order),
-            key=lambda one: (order[one[0]], one[1]),
+        others = sorted(
+            (partition for partition in {*read} - frames if partition[0] in order),
+            key=lambda partition: (order[partition[0]], partition[1]),
         )
-        return (*((name, 0) for name in self.frames), *known)
+        return (*((name, 0) for name in self.frames), *others)
 
     def tells_sources(self, many: Collection[str] | None = None) -> bool:
-        """Return True if positions have to tell source partitions apart, see `is_held`."""
+        """Return True if positions carry the number of the source partition, see `is_held`."""
         return any(self.is_held(step_id, many) for step_id in self.timed)
 
     def kept_name(self, step_id: str) -> str:
-        """The name under which a step keeps its state, or an input its offset."""
+        """Return the name of a step's state, or of an input's offset, in the checkpoint."""
         return self.kept_as.get(step_id, step_id)
 
     def hops_of(self, stream: StreamId) -> tuple[Hop, ...]:
-        """Return the places to which the items of a stream go."""
+        """Return the next places of a stream's items."""
         return (self.hops or {}).get(stream, ())
 
     def edges_into(self, step_id: str) -> tuple[Edge, ...]:
-        """The edges that a step reads, by side."""
+        """Return the edges that a step reads, by side."""
         return tuple(edge for edge in self.edges if edge.step_id == step_id)
 
     def with_steps(self, steps: dict[str, Step]) -> Plan:
-        """The plan with other steps of the same ids, such as ones made fit to travel."""
+        """Return the plan with other steps of the same ids, such as steps that can be pickled."""
         hops = {
             stream: tuple(
                 hop if isinstance(hop, Edge) else steps[hop.step_id] for hop in hops_of_stream
@@ -175,14 +178,13 @@ class Plan:
 
 
 def compile_flow(flow: Dataflow) -> Plan:
-    """Compile a flow: run the passes, in order.
+    """Compile a flow by the passes, in order.
 
     Raises:
         FlowBuildError: when the flow has no input or no output.
 
     Warns:
-        UnusedStepWarning: for each step whose items reach no end: no output, `op.inspect` or
-            `op.raises`.
+        UnusedStepWarning: for each step whose items reach no output, `op.inspect` or `op.raises`.
     """
     plan = Plan(flow.flow_id, uuid.uuid4().hex, {step.step_id: step for step in flow.steps})
     for step_pass in PASSES:
@@ -191,7 +193,7 @@ def compile_flow(flow: Dataflow) -> Plan:
 
 
 def check_ends(plan: Plan) -> Plan:
-    """Refuse a flow that has no input or no end."""
+    """Find the inputs, and raise an error for a flow without an input or an end."""
     inputs = tuple(name for name, step in plan.steps.items() if isinstance(step.operator, Input))
     if not inputs:
         raise FlowBuildError(
@@ -206,7 +208,7 @@ def check_ends(plan: Plan) -> Plan:
 
 
 def warn_of_unused(plan: Plan) -> Plan:
-    """Warn of steps from which no way leads to an end."""
+    """Warn of each step from which no path leads to an end."""
     used: set[str] = set()
     for name, step in reversed(plan.steps.items()):
         if _is_end(step) or name in used:
@@ -224,7 +226,7 @@ def warn_of_unused(plan: Plan) -> Plan:
 
 
 def assign_levels(plan: Plan) -> Plan:
-    """Give each step that needs a shuffle the level after the highest of what it reads."""
+    """Give each step that needs a shuffle the level after the highest level of its upstreams."""
     heights: dict[str, int] = {}
     levels: dict[int, list[str]] = {}
     for name, step in plan.steps.items():
@@ -246,7 +248,7 @@ def lower_steps(plan: Plan) -> Plan:
 
 
 def draw_edges(plan: Plan) -> Plan:
-    """Make an edge of every stream that is read after a shuffle or by an output."""
+    """Make an edge for each stream that a step reads after a shuffle, or that an output reads."""
     level_of = {name: n for n, names in enumerate(plan.levels, 1) for name in names}
     read = {up for step in plan.steps.values() for up in step.ups}
     edges: list[Edge] = []
@@ -262,25 +264,28 @@ def draw_edges(plan: Plan) -> Plan:
 
 
 def route_streams(plan: Plan) -> Plan:
-    """Say where each stream goes next, in the order in which its readers were declared."""
+    """Find the hops of each stream, in the order of declaration of the steps that read it."""
     hops: dict[StreamId, list[Hop]] = {}
     for name, step in plan.steps.items():
         into = plan.edges_into(name)
         for side, up in enumerate(step.ups):
             hops.setdefault(up, []).append(into[side] if into else step)
-    return replace(plan, hops={stream: tuple(found) for stream, found in hops.items()})
+    return replace(plan, hops={stream: tuple(its_hops) for stream, its_hops in hops.items()})
 
 
 def find_fields_read(plan: Plan) -> Plan:
-    """Find inputs of whose records only some fields are read: all go straight to keyed steps."""
-    found: dict[str, frozenset[str]] = {}
+    """Find the inputs of whose records the flow reads only some fields.
+
+    All records of such an input are keyed at once, by a field, and read by steps over columns.
+    """
+    fields_read: dict[str, frozenset[str]] = {}
     for name in plan.inputs:
         readers = plan.hops_of(plan.steps[name].downs[0])
         uses = [_fields_read_by(plan, hop) for hop in readers]
         fields = [use for use in uses if use is not None]
         if uses and len(fields) == len(uses):
-            found[name] = frozenset().union(*fields)
-    return replace(plan, fields_read=found)
+            fields_read[name] = frozenset().union(*fields)
+    return replace(plan, fields_read=fields_read)
 
 
 def find_feeds(plan: Plan) -> Plan:
@@ -290,13 +295,14 @@ def find_feeds(plan: Plan) -> Plan:
         own = {name} if name in plan.inputs else set()
         feeds[name] = frozenset(own).union(*(feeds[up.step_id] for up in step.ups))
     ordered = {
-        name: tuple(one for one in plan.inputs if one in found) for name, found in feeds.items()
+        name: tuple(each for each in plan.inputs if each in inputs)
+        for name, inputs in feeds.items()
     }
     return replace(plan, feeds=ordered)
 
 
 def _fields_read_by(plan: Plan, hop: Hop) -> frozenset[str] | None:
-    """Return the fields of an input's records that the next step reads; ``None`` for unknown."""
+    """Return the fields of an input's records that the next step reads; ``None`` if unknown."""
     if isinstance(hop, Edge) or not isinstance(hop.operator, KeyOn):
         return None
     key, edges = hop.operator.key, plan.hops_of(hop.downs[0])

@@ -1,1 +1,1 @@
-"""Stream progress: how far source partitions and streams have come in event time."""
+"""Stream progress: the progress of source partitions and streams in event time."""

@@ -1,17 +1,16 @@
-"""The hold of a backlog: partitions of which more is to come bound a step's watermarks.
+"""The hold: the bound that source partitions that are behind put on a step's watermarks.
 
-Partitions of a step's sources are read at different paces. What one has brought says nothing of how
-far another has come, so a watermark that followed the fastest would call late what is on time in
-the others. Rules:
+The partitions of a step's sources are read at different speeds. A watermark that followed the
+fastest partition would make items of the other partitions late. Rules:
 
-- A partition holds a step's watermarks at its own progress, the greatest measure of its items so
-  far, while more of it is known to be there than the epoch reads, and inside an epoch up to its
-  last item. One that has brought nothing holds them at the beginning of time.
-- A partition that has been read from for `QUIET_US` and brought the step nothing holds nobody,
-  until it brings something.
+- A partition that is behind holds the step's watermarks at its own progress, the greatest measure
+  of its items so far. Within an epoch, a partition that is not behind holds them as well, up to
+  its last item. A partition without items holds them at the least time.
+- A partition that was read for `QUIET_US` without an item for the step does not hold the
+  watermarks, until its next item.
 
-The bound changes with the position in the epoch. A shard remembers, for each partition that is
-behind, how far it has come; one that is not behind starts an epoch as one that has brought nothing.
+The bound changes with the position in the epoch. A shard stores the progress of each partition that
+is behind; a partition that is not behind starts the next epoch without progress.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ from flow.engine.progress.tracks import Least, Track
 from flow.instants import NEVER, NO_PROGRESS
 
 QUIET_US = 60_000_000
-"""Running time after which a partition that is read and brings a step nothing holds it no more."""
+"""The running time after which a partition that is read without items no longer holds a step."""
 
 
-class Brought(NamedTuple):
-    """Values that a partition has brought to a step.
+class PartitionProgress(NamedTuple):
+    """Progress of a partition that is behind, in one step.
 
     Attributes:
-        reached_us: the greatest measure of its items.
-        heard_us: the running time from which its silence counts.
+        reached_us: the greatest measure of the partition's items.
+        heard_us: the running time from which `QUIET_US` counts.
     """
 
     reached_us: int
@@ -49,22 +48,22 @@ class HoldState:
     """State of the hold on the watermarks of a step, between epochs.
 
     Attributes:
-        brought: what each source partition that is behind has brought.
-        bound_us: the bound as the epoch before ended, `NEVER` when nothing held the step.
-        since_us: the inputs' clock at which the hold began, `NEVER` when nothing holds the step.
-        now_us: the running time of the epoch before.
+        partitions: the progress of each source partition that is behind.
+        bound_us: the bound at the end of the epoch before; `NEVER` without a hold.
+        since_us: the inputs' clock at which the hold began; `NEVER` without a hold.
+        now_us: the running time of the epoch before; 0 if no partition is behind.
     """
 
-    brought: dict[SourcePartition, Brought] = field(default_factory=dict)
+    partitions: dict[SourcePartition, PartitionProgress] = field(default_factory=dict)
     bound_us: int = NEVER
     since_us: int = NEVER
     now_us: int = 0
 
     def to_json(self) -> Any:
-        """Return the state as JSON, ``None`` when there is nothing to remember."""
-        if not self.brought and self.bound_us == NEVER:
+        """Return the state as JSON; ``None`` for the state without a hold."""
+        if not self.partitions and self.bound_us == NEVER:
             return None
-        rows = [[*partition, *brought] for partition, brought in self.brought.items()]
+        rows = [[*partition, *progress] for partition, progress in self.partitions.items()]
         return [self.bound_us, self.since_us, self.now_us, rows]
 
     @classmethod
@@ -73,76 +72,77 @@ class HoldState:
         if found is None:
             return cls()
         bound_us, since_us, now_us, rows = found
-        brought = {(name, n): Brought(*one) for name, n, *one in rows}
-        return cls(brought, bound_us, since_us, now_us)
+        partitions = {(name, n): PartitionProgress(*one) for name, n, *one in rows}
+        return cls(partitions, bound_us, since_us, now_us)
 
 
 class Hold:
     """The bound of a step's watermarks in an epoch.
 
     Args:
-        kept: what the step remembers.
-        marks: how far each partition came in this epoch, of any origin.
-        control: the epoch.
+        kept: the state of the hold after the epoch before.
+        marks: the progress of each partition in this epoch, from all origins.
+        control: the epoch's control.
         inputs: the inputs that feed the step.
 
     Attributes:
         before_us: the bound at the epoch's start; `NEVER` for none.
         after_us: the bound after all items of the epoch; `NEVER` for none.
         since_us: the inputs' clock at which the hold began.
-        kept: what the step has to remember.
+        kept: the state of the hold after this epoch.
     """
 
     def __init__(
         self, kept: HoldState, marks: Iterable[Marks], control: Control, inputs: Sequence[str]
     ) -> None:
         self._sources = control.sources or ()
-        said: dict[SourcePartition, list[Marks]] = {}
-        for one in marks:
-            said.setdefault((one.partition.made_by, one.partition.number), []).append(one)
+        marks_of: dict[SourcePartition, list[Marks]] = {}
+        for each in marks:
+            source_partition = (each.partition.made_by, each.partition.number)
+            marks_of.setdefault(source_partition, []).append(each)
         behind = {partition for partition in control.behind if partition[0] in inputs}
-        partitions = sorted({*kept.brought, *said, *behind})
+        partitions = sorted({*kept.partitions, *marks_of, *behind})
         self._numbers = {partition: number for number, partition in enumerate(partitions)}
-        self._tracks = [_track(kept, partition, said) for partition in partitions]
+        self._tracks = [_track(kept, partition, marks_of) for partition in partitions]
         now_us, read = control.moment.running_us, set(self._sources)
         heard = {
-            one: now_us if one in said else _heard_us(kept, one, now_us, one in read)
+            one: now_us if one in marks_of else _heard_us(kept, one, now_us, one in read)
             for one in partitions
         }
         holding = {one for one in behind if now_us - heard[one] < QUIET_US}
-        ways = [
-            track if one in holding else track.ending(_last(said.get(one, ())))
+        bounds = [
+            track if one in holding else track.ending(_last(marks_of.get(one, ())))
             for one, track in zip(partitions, self._tracks, strict=True)
         ]
-        self._least = Least(ways) if ways else None
+        self._least = Least(bounds) if bounds else None
         self.before_us = kept.bound_us
         self.after_us = min(
             (self._tracks[self._numbers[one]].end_us for one in holding), default=NEVER
         )
         clock = control.read_by(inputs)
         self.since_us = clock.before_us if kept.bound_us == NEVER else kept.since_us
-        brought = {
-            one: Brought(self._tracks[self._numbers[one]].end_us, heard[one])
+        progress = {
+            one: PartitionProgress(self._tracks[self._numbers[one]].end_us, heard[one])
             for one in sorted(behind)
         }
         since_us = self.since_us if self.after_us < NEVER else NEVER
-        self.kept = HoldState(brought, self.after_us, since_us, now_us if brought else 0)
+        self.kept = HoldState(progress, self.after_us, since_us, now_us if progress else 0)
 
     @property
     def progress(self) -> dict[SourcePartition, int]:
-        """The progress of each partition that has brought a value, in microseconds."""
+        """The progress of each partition that has sent a value, in µs."""
         ends = {one: self._tracks[number].end_us for one, number in self._numbers.items()}
         return {one: end_us for one, end_us in ends.items() if end_us > NO_PROGRESS}
 
     def bounds(self, pos: Positions) -> tuple[Positions, Positions]:
-        """Return what bounds the watermark at items.
+        """Return the bounds of the watermark at items.
 
         Args:
-            pos: their positions, int64, shape (items,).
+            pos: the items' positions, int64, shape (items,).
 
         Returns:
-            The bound by the other partitions, and how far the item's own partition has come with
-            the items up to it, `NEVER` for an item of no partition; each int64, shape (items,).
+            The bound by the other partitions, and the progress of the item's own partition with the
+            items up to it, `NEVER` for an item of no partition; each int64 µs, shape (items,).
         """
         codes = sources_at(pos)
         numbers = np.array([self._numbers.get(one, -1) for one in self._sources] + [-1])[codes]
@@ -156,10 +156,10 @@ class Hold:
 
 
 def _track(
-    kept: HoldState, partition: SourcePartition, said: dict[SourcePartition, list[Marks]]
+    kept: HoldState, partition: SourcePartition, marks_of: dict[SourcePartition, list[Marks]]
 ) -> Track:
-    before = kept.brought.get(partition)
-    marks = said.get(partition, ())
+    before = kept.partitions.get(partition)
+    marks = marks_of.get(partition, ())
     return Track(
         NO_PROGRESS if before is None else before.reached_us,
         np.concatenate([np.empty(0, np.int64), *(one.positions for one in marks)]),
@@ -168,16 +168,16 @@ def _track(
 
 
 def _heard_us(kept: HoldState, partition: SourcePartition, now_us: int, is_read: bool) -> int:
-    """Return the running time from which a partition's silence counts.
+    """Return the running time from which `QUIET_US` counts for a partition without items.
 
-    The time that passes while the partition is not read from does not count.
+    The time of epochs that do not read the partition does not count.
     """
-    before = kept.brought.get(partition)
+    before = kept.partitions.get(partition)
     if before is None:
         return now_us
     return before.heard_us if is_read else before.heard_us + now_us - kept.now_us
 
 
 def _last(marks: Iterable[Marks]) -> int:
-    """Return the position of a partition's last item, -2 when it has none."""
+    """Return the position of a partition's last item; -2 for a partition without items."""
     return max((one.last for one in marks if one.last is not None), default=-2)

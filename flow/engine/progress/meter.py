@@ -1,8 +1,9 @@
-"""Measuring how far a stream has come, where its items leave for a step that wants to know.
+"""Meters of stream progress, in the tasks that send items to a step that needs it.
 
-Whoever sends items along an edge to a step with a `Progress` measures them in order, stamps each
-with the greatest measure so far, and tells every shard, in a packet of `Marks`, by which positions
-it had come how far. `flow.engine.progress.stream_progress` puts together there what all have sent.
+An origin that sends items along an edge to a step with a `Progress` measures them in order, and
+stamps each with the greatest measure so far. It sends every shard a packet of `Marks`: the
+positions at which the greatest measure grew. Each shard combines the marks of all origins, in
+`flow.engine.progress.stream_progress`.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ from flow.instants import NEVER, NO_PROGRESS, Moment
 from flow.keyed.logic import Progress
 
 MOST_MARKS = 256
-"""How many marks a source partition's part of an epoch has at most. Beyond that it has the last of
-each run of so many positions, and its very first: others see it come further that much later."""
+"""The most marks of a source partition in an epoch. Of more marks, the meter retains the first, and
+the last of each run of positions: other partitions then see the progress at a later position."""
 
 
 class Partition(NamedTuple):
-    """A part of a stream that has an order of its own, and can be ahead of others.
+    """An ordered part of a stream, which can be ahead of other parts.
 
     Attributes:
-        made_by: the input, by its step; empty for what a level makes, all shards together.
-        number: the source partition, or the level.
+        made_by: the id of the input's step; empty for the items of a level, of all shards.
+        number: the number of the source partition, or of the level.
     """
 
     made_by: str
@@ -59,15 +60,15 @@ class Partition(NamedTuple):
 
 
 class Marks(NamedTuple):
-    """By which positions one origin's part of an edge had come how far.
+    """Progress of one origin's items on an edge, by position.
 
     Attributes:
-        dest: the edge.
-        partition: what the items belong to.
-        positions: where the measure grew, in order.
-        values: how far it had come there; they grow, too.
-        last: the position of the last item, where the marks say what a partition holds back;
-            ``None`` where they say how far the stream has come.
+        dest: the number of the edge.
+        partition: the partition of the items.
+        positions: the positions at which the greatest measure grew, int64, sorted.
+        values: the greatest measure at each of the positions, int64 µs, ascending.
+        last: the position of the last item, in marks for a `Hold`; ``None`` in marks for stream
+            progress.
     """
 
     dest: int
@@ -77,13 +78,13 @@ class Marks(NamedTuple):
     last: int | None = None
 
     def encode(self) -> bytes:
-        """The marks as bytes."""
+        """Return the marks as bytes."""
         head = json.dumps([self.dest, *self.partition, self.last]).encode()
         return head + b"\n" + self.positions.tobytes() + self.values.tobytes()
 
     @classmethod
     def decode(cls, payload: bytes) -> Marks:
-        """The marks in bytes made by `encode`."""
+        """Return the marks in bytes made by `encode`."""
         head, _, body = payload.partition(b"\n")
         dest, made_by, number, last = json.loads(head)
         positions, values = np.frombuffer(body, np.int64).reshape(2, -1)
@@ -91,17 +92,17 @@ class Marks(NamedTuple):
 
     @staticmethod
     def dest_in(payload: bytes) -> int:
-        """The edge that a payload is about."""
+        """Return the number of the edge in a payload made by `encode`."""
         dest: int = json.loads(payload.partition(b"\n")[0])[0]
         return dest
 
 
 class Growth:
-    """The greatest measure so far of items that come in order, and where it grew.
+    """The greatest measure so far of items in order of position, and the positions of its growth.
 
     Args:
-        most: how many marks are kept at most; ``None`` for all.
-        run_bits: how many low bits of a position do not tell rows apart.
+        most: the most marks to retain; ``None`` for no limit.
+        run_bits: the number of low bits of a position that rows have in common.
     """
 
     def __init__(self, most: int | None, run_bits: int = 0) -> None:
@@ -112,7 +113,7 @@ class Growth:
         self.values: Positions = np.empty(0, np.int64)
 
     def add(self, measured: Positions, pos: Positions) -> Positions:
-        """Return how far things have come with each of some items, which is remembered."""
+        """Add items, and return the greatest measure so far at each, int64 µs, shape (items,)."""
         so_far = np.concatenate([[self._reached_us], np.minimum(measured, NEVER)])
         reached = np.maximum.accumulate(so_far)
         grown = np.flatnonzero(np.diff(reached))
@@ -130,7 +131,7 @@ class Growth:
         self.positions, self.values = positions[kept], values[kept]
 
     def _thinned(self, positions: Positions) -> Positions:
-        """Return indices of marks to keep: the first, and the last of each run of positions."""
+        """Return the indices of marks to retain: the first, and the last of each run."""
         runs = positions >> self._run_bits
         last = np.append(runs[1:] != runs[:-1], True)[: len(runs)]
         last[:1] = True
@@ -138,15 +139,15 @@ class Growth:
 
 
 class Meter:
-    """Measures what one origin sends along one edge.
+    """Meter of the items that one origin sends along one edge.
 
     Args:
         edge: the edge.
-        progress: how to measure.
-        partition: what is sent belongs to.
+        progress: the step's measure of progress.
+        partition: the partition of the items.
         moment: the epoch's system time.
-        in_columns: whether the step that reads the edge takes records as columns.
-        run_bits: how many low bits of a position do not tell rows apart.
+        in_columns: True if the step that reads the edge takes records as columns.
+        run_bits: the number of low bits of a position that rows have in common.
     """
 
     def __init__(
@@ -165,11 +166,11 @@ class Meter:
         self._growth = Growth(MOST_MARKS if partition.is_source else None, run_bits)
 
     def stamp(self, chunk: Chunk) -> Chunk:
-        """Measure items, which come in order.
+        """Measure items, in order of position, and stamp each with the greatest measure so far.
 
         Returns:
-            The items with how far things had come with each: records in a column `REACHED`, others
-            as pairs whose values are ``(value, reached so far)``.
+            The stamped items: records with a column `REACHED`, other items as pairs whose values
+            are ``(value, stamp)``.
 
         Raises:
             StepError: when the measure raises.
@@ -186,17 +187,17 @@ class Meter:
         return Pairs(pairs.keys, list(zip(pairs.values, stamps.tolist(), strict=True)), pairs.pos)
 
     def marks(self) -> Marks:
-        """Return the progress of the edge with all stamped items."""
+        """Return the marks of all stamped items."""
         growth = self._growth
         return Marks(self._edge.dest, self._partition, growth.positions, growth.values)
 
 
 class HoldMeter:
-    """Measures how far each source partition comes with what one origin sends along one edge.
+    """Meter of each source partition's items that one origin sends along one edge.
 
     Args:
         edge: the edge.
-        progress: how to measure.
+        progress: the step's measure of progress.
         moment: the epoch's system time.
         sources: the source partitions by the numbers that positions carry.
     """
@@ -211,7 +212,7 @@ class HoldMeter:
         self._last: dict[int, int] = {}
 
     def add(self, chunk: Chunk) -> None:
-        """Measure items, which come in order.
+        """Measure items, in order of position.
 
         Raises:
             StepError: when the measure raises.
@@ -231,7 +232,7 @@ class HoldMeter:
             self._last[number] = max(self._last.get(number, -1), int(pos.max()))
 
     def marks(self) -> list[Marks]:
-        """Return how far each partition has come with all that was measured."""
+        """Return the marks of each partition."""
         return [
             Marks(
                 self._edge.dest,
@@ -245,7 +246,7 @@ class HoldMeter:
 
 
 class Measure:
-    """A step's measure of progress, applied to chunks on their way to it."""
+    """A step's measure of progress, applied to chunks on their way to the step."""
 
     def __init__(self, edge: Edge, progress: Progress, moment: Moment) -> None:
         self._step_id = edge.step_id
@@ -253,13 +254,13 @@ class Measure:
         self._moment = moment
 
     def of_rows(self, chunk: KeyedRecords) -> Positions | None:
-        """Return the measure of each row, ``None`` when they have to be measured one by one."""
+        """Return the measure of each row, int64 µs; ``None`` if columns cannot be measured."""
         if view_of(chunk.batch) is not None:
             return None
         return self._progress.measure_rows(chunk.batch, self._moment)
 
     def of_pairs(self, pairs: Pairs) -> Positions:
-        """Return the measure of each value.
+        """Return the measure of each value, int64 µs, shape (pairs,).
 
         Raises:
             StepError: when the measure raises.

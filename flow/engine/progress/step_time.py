@@ -1,7 +1,7 @@
 """The time of a keyed step in an epoch: its inputs' clock, its stream's progress, its hold.
 
-It says at which moment the step's logics are called before and after the epoch's items, which keys
-are due, and what each item is stamped with.
+The time of a step defines the moments of the calls before and after the epoch's items, the due
+keys, and the stamp of each item.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from flow.keyed.step import Stateful
 
 
 class KeepsProgress(Protocol):
-    """The state of a step in a shard, which remembers how far the step's stream has come."""
+    """The state of a step in a shard, which stores the progress of the step's stream."""
 
     def progress(self) -> bytes | None:
-        """Return what is remembered."""
+        """Return the stored progress; ``None`` if there is none."""
 
     def keep_progress(self, content: bytes) -> None:
-        """Replace what is remembered."""
+        """Replace the stored progress."""
 
 
 class Bounds(NamedTuple):
     """Bounds of the watermark at items; int64, shape (items,).
 
     Attributes:
-        others_us: the bound by other partitions than the item's own.
-        own_us: how far the item's own partition has come with the items up to it.
-        sources: the number of that partition in the epoch, -1 for an item of none.
+        others_us: the bound by all partitions but the item's own.
+        own_us: the progress of the item's own partition with the items up to it.
+        sources: the number of the item's partition in the epoch; -1 for an item of no partition.
     """
 
     others_us: Positions
@@ -54,11 +54,11 @@ class StepTime:
     """The time of a step in an epoch and a shard.
 
     Attributes:
-        moment: the moment after the epoch's items; its `before` is the one before them.
-        due_before: which keys are due before the epoch's items.
-        due_after: which keys are due after them.
-        timeline: how far the stream comes, for a step that goes by that.
-        hold: what holds the step's watermarks, where its sources have several partitions.
+        moment: the moment after the epoch's items; its `before` is the moment before the items.
+        due_before: the limit of the due times of keys that are due before the epoch's items.
+        due_after: the limit of the due times of keys that are due after the items.
+        timeline: the stream progress, for a step whose watermarks follow it.
+        hold: the hold on the step's watermarks, for a step whose sources have several partitions.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class StepTime:
         self.moment = replace(moment, start=None if start == moment else start)
 
     def stamped(self, dest: int, origin: int, runs: list[Run]) -> list[Run]:
-        """Return the values that one origin sent along an edge, as their logics are to get them."""
+        """Return the values that one origin sent along an edge, with the stamps for the logics."""
         if self.timeline is not None:
             return self.timeline.stamped(dest, origin, runs)
         bounds = self.bounds(np.array([at for run in runs for at in run.pos], np.int64))
@@ -100,11 +100,11 @@ class StepTime:
         ]
 
     def bounds(self, pos: Positions) -> Bounds | None:
-        """Return what bounds the watermark at items, ``None`` where nothing does."""
+        """Return the bounds of the watermark at items; ``None`` without a hold."""
         return None if self.hold is None else Bounds(*self.hold.bounds(pos), sources_at(pos))
 
     def due_us(self, least_us: int) -> int:
-        """Return the system time that the step waits for, given the least due time of its keys."""
+        """Return the system time at which a key is due, from the least due time of the keys."""
         return least_us if self.timeline is None else self.timeline.due_us(least_us)
 
 
@@ -116,15 +116,15 @@ def step_time(
     states: KeepsProgress,
     control: Control,
 ) -> StepTime:
-    """Work out the time of a step in an epoch; what the step has to remember of it is kept.
+    """Return the time of a step in an epoch, and write the changed progress to the step's state.
 
     Args:
         plan: the compiled flow.
         step: a keyed step.
-        edges: what it reads.
-        packets: the marks that have arrived for it.
-        states: its state in the shard.
-        control: the epoch.
+        edges: the edges that the step reads.
+        packets: the packets of marks for the step.
+        states: the step's state in the shard.
+        control: the epoch's control.
     """
     operator = step.operator
     if not isinstance(operator, Stateful):
@@ -141,8 +141,8 @@ def step_time(
     kept = StepProgress.decode(states.progress(), step.step_id)
     hold = None
     if is_held:
-        held_back = [marks for _, marks in decoded if marks.last is not None]
-        hold = Hold(kept.hold, held_back, control, inputs)
+        hold_marks = [marks for _, marks in decoded if marks.last is not None]
+        hold = Hold(kept.hold, hold_marks, control, inputs)
     timeline = None
     if progress is not None:
         sent = [

@@ -1,17 +1,18 @@
 """Progress of a step's whole stream at each item of an epoch: the same in every shard.
 
-Each source partition, of each of the step's streams, has come as far as the greatest measure of its
-items so far; the stream has come as far as the least of the partitions that have spoken. Rules:
+The progress of a partition, of any of the step's streams, is the greatest measure of its items so
+far. The progress of the stream is the least progress of the partitions that have sent a measured
+item. Rules:
 
-- A partition that speaks for the first time counts from the epoch's start, with its first measure:
-  one that is ahead cannot make the first items of another late.
-- What a partition's own items have reached is exact, as their stamps are: where an epoch is cut
-  makes no difference to a stream of one partition.
-- The stream never goes back: a partition that turns up behind the others holds it where it is
-  until it has caught up.
+- The first measure of a new partition counts from the epoch's start, so that a partition that is
+  ahead cannot make the first items of a new partition late.
+- The progress by a partition's own items is exact, as their stamps are: the result for a stream of
+  one partition does not depend on the boundaries of epochs.
+- Stream progress never decreases: a new partition with less progress stops the stream's progress
+  until the partition reaches it.
 
-What is remembered from epoch to epoch is one measure for each partition that ever spoke, in every
-shard, written when it has changed.
+Every shard stores one measure for each partition that has sent a measured item, and writes them
+when they change.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from flow.engine.state.header import FORMAT, check_format
 from flow.instants import NEVER, NO_PROGRESS, Moment
 from flow.keyed.logic import Progress, Stamped
 
-Speaker: TypeAlias = tuple[int, str, int]
-"""A source partition of one of a step's streams: the side, and the `Partition`."""
+StreamPartition: TypeAlias = tuple[int, str, int]
+"""A partition of one of a step's streams: the side, and the `Partition`."""
 
 
 class Sent(NamedTuple):
-    """Marks, with where they came from."""
+    """Marks, with their origin and the side of the step that they belong to."""
 
     origin: int
     side: int
@@ -45,7 +46,7 @@ class Sent(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """Progress of a speaker, and the running time of the epoch that set it."""
+    """Progress of a partition, and the running time of the epoch that set it."""
 
     base_us: int
     set_at_us: int
@@ -56,28 +57,28 @@ class StepProgress:
     """State of a step's stream progress between epochs.
 
     Attributes:
-        reached: for each speaker that has spoken, how far it has come.
-        floor_us: how far the stream had come, when that is further than the least of them.
-        hold: what holds the step's watermarks.
+        reached: the progress of each partition that has sent a measured item.
+        floor_us: the progress of the stream, if it is greater than that of the least partition.
+        hold: the state of the hold on the step's watermarks.
     """
 
-    reached: dict[Speaker, Reached] = field(default_factory=dict)
+    reached: dict[StreamPartition, Reached] = field(default_factory=dict)
     floor_us: int = NO_PROGRESS
     hold: HoldState = field(default_factory=HoldState)
 
     def encode(self) -> bytes:
         """Return the state as bytes."""
-        rows = [[*speaker, *reached] for speaker, reached in self.reached.items()]
+        rows = [[*partition, *reached] for partition, reached in self.reached.items()]
         hold = self.hold.to_json()
-        found = [self.floor_us, rows] if hold is None else [self.floor_us, rows, hold]
-        return bytes([FORMAT]) + json.dumps(found).encode()
+        content = [self.floor_us, rows] if hold is None else [self.floor_us, rows, hold]
+        return bytes([FORMAT]) + json.dumps(content).encode()
 
     @classmethod
     def decode(cls, content: bytes | None, step_id: str) -> StepProgress:
-        """Read the progress in bytes made by `encode`.
+        """Return the progress in bytes made by `encode`.
 
         Raises:
-            CheckpointError: when they were written in a format this version does not know.
+            CheckpointError: when the bytes have a format that this version does not know.
         """
         if content is None:
             return cls()
@@ -87,38 +88,38 @@ class StepProgress:
         return cls(reached, floor_us, HoldState.from_json(hold[0] if hold else None))
 
 
-class _SpeakerTrack(Track):
-    """One speaker's way through an epoch; before it has ever spoken it holds nobody."""
+class _PartitionTrack(Track):
+    """Progress of one partition in an epoch; `before` its first measured item it has none."""
 
     def __init__(self, start_us: int | None, marks: list[Marks]) -> None:
         positions = np.concatenate([np.empty(0, np.int64), *(one.positions for one in marks)])
         values = np.concatenate([np.empty(0, np.int64), *(one.values for one in marks)])
-        self._speaks_after = positions.min() if start_us is None else None
+        self._first_pos = positions.min() if start_us is None else None
         if start_us is None:
-            start_us = int(values[positions == self._speaks_after].min())
+            start_us = int(values[positions == self._first_pos].min())
         super().__init__(start_us, positions, values)
 
     def before(self, pos: Positions) -> Positions:
         reached = super().before(pos)
-        if self._speaks_after is None:
+        if self._first_pos is None:
             return reached
-        return np.where(pos > self._speaks_after, reached, NO_PROGRESS)
+        return np.where(pos > self._first_pos, reached, NO_PROGRESS)
 
 
 class Timeline:
     """Progress of a step's stream within an epoch.
 
     Args:
-        progress: how it is measured.
-        kept: what the step remembers.
-        sent: what came in this epoch.
+        progress: the step's measure of progress.
+        kept: the state after the epoch before.
+        sent: the marks of this epoch.
         moment: the epoch's system time, and the clock of the step's inputs.
-        hold: what holds the step's watermarks, where its sources have several partitions.
+        hold: the hold on the step's watermarks, if its sources have several partitions.
 
     Attributes:
-        before_us: how far it had come before the epoch's items.
-        after_us: how far it has come with all of them.
-        kept: what the step has to remember.
+        before_us: the stream progress before the epoch's items.
+        after_us: the stream progress after all items of the epoch.
+        kept: the state after this epoch.
     """
 
     def __init__(
@@ -132,20 +133,25 @@ class Timeline:
         self._advances = progress.advances
         self._moment = moment
         self._hold = hold
-        self._speakers: dict[tuple[int, int], Speaker] = {}
-        marks: dict[Speaker, list[Marks]] = {speaker: [] for speaker in kept.reached}
-        for origin, side, one in sent:
-            speaker = self._speakers[one.dest, origin] = (side, *one.partition)
-            if len(one.positions):
-                marks.setdefault(speaker, []).append(one)
+        self._partitions: dict[tuple[int, int], StreamPartition] = {}
+        marks: dict[StreamPartition, list[Marks]] = {partition: [] for partition in kept.reached}
+        for origin, side, new_marks in sent:
+            partition = self._partitions[new_marks.dest, origin] = (side, *new_marks.partition)
+            if len(new_marks.positions):
+                marks.setdefault(partition, []).append(new_marks)
         clock = moment.before.inputs_us
-        starts = {speaker: self._at(reached, clock) for speaker, reached in kept.reached.items()}
-        self._tracks = [_SpeakerTrack(starts.get(speaker), said) for speaker, said in marks.items()]
-        self._numbers = {speaker: number for number, speaker in enumerate(marks)}
+        starts = {
+            partition: self._at(reached, clock) for partition, reached in kept.reached.items()
+        }
+        self._tracks = [
+            _PartitionTrack(starts.get(partition), its_marks)
+            for partition, its_marks in marks.items()
+        ]
+        self._numbers = {partition: number for number, partition in enumerate(marks)}
         self._least = Least(self._tracks) if len(self._tracks) > 1 else None
         reached = {
-            speaker: self._keep(self._tracks[number], kept.reached.get(speaker))
-            for speaker, number in self._numbers.items()
+            partition: self._keep(self._tracks[number], kept.reached.get(partition))
+            for partition, number in self._numbers.items()
         }
         ends = [self._at(one, moment.inputs_us) for one in reached.values()]
         self._end_us = min(ends, default=NO_PROGRESS)
@@ -153,12 +159,12 @@ class Timeline:
         bounds = (NEVER, NEVER) if hold is None else (hold.before_us, hold.after_us)
         self.before_us = max(kept.floor_us, min(start_us, bounds[0]))
         self.after_us = max(self.before_us, min(self._end_us, bounds[1]))
-        held = hold is not None or self._end_us < self.after_us
-        floor_us = self.after_us if held else NO_PROGRESS
+        has_floor = hold is not None or self._end_us < self.after_us
+        floor_us = self.after_us if has_floor else NO_PROGRESS
         self.kept = StepProgress(reached, floor_us, HoldState() if hold is None else hold.kept)
 
     def stamped(self, dest: int, origin: int, runs: list[Run]) -> list[Run]:
-        """The values that one origin sent along an edge, as their logics are to get them."""
+        """Return the values that one origin sent along an edge, stamped with stream progress."""
         pos = np.array([at for run in runs for at in run.pos], np.int64)
         stamps = np.array([stamp for run in runs for _, stamp in run.values], np.int64)
         reached = iter(self.reached(dest, origin, pos, stamps).tolist())
@@ -169,46 +175,47 @@ class Timeline:
 
     def reached(self, dest: int, origin: int, pos: Positions, stamps: Positions) -> Positions:
         """Return the stream progress at each item that one origin sent along an edge, in µs."""
-        return self.at(self._speakers.get((dest, origin)), pos, stamps)
+        return self.at(self._partitions.get((dest, origin)), pos, stamps)
 
-    def at(self, speaker: Speaker | None, pos: Positions, stamps: Positions) -> Positions:
-        """Return the progress of the stream once items of one speaker are counted.
+    def at(self, partition: StreamPartition | None, pos: Positions, stamps: Positions) -> Positions:
+        """Return the stream progress with each of some items of one partition.
 
-        Before it has spoken for the first time, its items find the stream where the epoch did.
+        At items before the first measured item of a new partition, the progress is that of the
+        epoch's start.
 
         Args:
-            speaker: whose items they are.
-            pos: where they lie.
-            stamps: how far what their origin sent had come with each.
+            partition: the partition of the items.
+            pos: the items' positions, int64, shape (items,).
+            stamps: the items' stamps, int64 µs, shape (items,).
         """
-        number = None if speaker is None else self._numbers.get(speaker)
+        number = None if partition is None else self._numbers.get(partition)
         if number is None:
             return np.full(len(pos), self.before_us)
         reached = np.maximum(self._tracks[number].before(pos), stamps)
-        spoken = reached > NO_PROGRESS
+        has_progress = reached > NO_PROGRESS
         if self._least is not None:
             reached = np.minimum(reached, self._least.without(number, pos))
         if self._hold is not None:
             others, own = self._hold.bounds(pos)
             reached = np.minimum(reached, np.minimum(others, np.maximum(own, stamps)))
-        return np.where(spoken, np.maximum(reached, self.before_us), self.before_us)
+        return np.where(has_progress, np.maximum(reached, self.before_us), self.before_us)
 
     def due_us(self, least_us: int) -> int:
-        """The system time at which time alone will have brought the stream as far as `least_us`."""
+        """Return the system time at which stream progress reaches `least_us` without new items."""
         if least_us <= self.after_us:
             return self._moment.now_us
-        held = self._hold is not None and self._hold.after_us < NEVER
-        if held or not self._advances or not self._tracks or least_us >= NEVER:
+        is_held = self._hold is not None and self._hold.after_us < NEVER
+        if is_held or not self._advances or not self._tracks or least_us >= NEVER:
             return NEVER
         return min(self._moment.inputs_now_us + least_us - self._end_us, NEVER)
 
     def _at(self, reached: Reached, clock_us: int) -> int:
-        """Return the progress of a speaker, with the time that has passed until `clock_us`."""
+        """Return the progress of a partition, with the time that has passed until `clock_us`."""
         passed_us = clock_us - reached.set_at_us if self._advances else 0
         return reached.base_us + max(0, passed_us)
 
     def _keep(self, track: Track, before: Reached | None) -> Reached:
-        """Return the progress of a speaker by its items, unless time has advanced it further."""
+        """Return the progress of a partition by its items, unless time has advanced it further."""
         if before is not None and track.end_us <= self._at(before, self._moment.inputs_us):
             return before
         return Reached(track.end_us, self._moment.running_us)

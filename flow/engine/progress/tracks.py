@@ -1,4 +1,4 @@
-"""Progress within an epoch, position by position: step functions that never fall."""
+"""Progress within an epoch as a function of the position: step functions that never decrease."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from flow.columns.chunks import Positions
 from flow.instants import NEVER
 
 MOST_EVALUATIONS = 1 << 22
-"""Values that are compared to find the least of several tracks. Beyond that it is found at fewer
-positions, and counts from there on: later than it would, never sooner."""
+"""The most values that `Least` compares. With more, it takes the least at fewer positions, so that
+the least grows at a later position than it should, never at an earlier one."""
 
 
 class Track:
     """A value that grows at positions of an epoch.
 
-    Invariants: `values` grows, and has one more than `positions`: `values[0]` counts from the
-    epoch's start, `values[n + 1]` from `positions[n]` on.
+    Invariants: `positions` and `values` are sorted. `values[0]` applies from the epoch's start,
+    `values[n + 1]` from `positions[n]` on, so `values` has one element more than `positions`.
     """
 
     def __init__(self, start_us: int, positions: Positions, values: Positions) -> None:
@@ -39,22 +39,22 @@ class Track:
         return int(self.values[-1])
 
     def up_to(self, pos: Positions) -> Positions:
-        """Return the value with what lies at each of these positions, and before."""
+        """Return the value at each position, including growth at the position itself."""
         return self.values[np.searchsorted(self.positions, pos, "right")]
 
     def before(self, pos: Positions) -> Positions:
-        """Return the value with what lies before each of these positions."""
+        """Return the value at each position, without growth at the position itself."""
         return self.values[np.searchsorted(self.positions, pos, "left")]
 
     def ending(self, last: int) -> Track:
-        """Return the track with `NEVER` from a position on."""
+        """Return the track with the value `NEVER` from position `last` on."""
         return Track(
             self.start_us, np.append(self.positions, last), np.append(self.values[1:], NEVER)
         )
 
 
 class Least:
-    """At each position, the least of several tracks, with or without one of them."""
+    """The least value of several tracks at each position, with or without one of the tracks."""
 
     def __init__(self, tracks: Sequence[Track]) -> None:
         events = np.unique(np.concatenate([track.positions for track in tracks]))
@@ -62,22 +62,23 @@ class Least:
         self._events = events if stride <= 1 else events[::stride]
         self._least = np.full(len(self._events) + 1, NEVER, np.int64)
         self._second = self._least.copy()
-        self._whose = np.full(len(self._least), -1)
+        self._owner = np.full(len(self._least), -1)
         for number, track in enumerate(tracks):
             self._add(number, np.append(track.values[:1], track.up_to(self._events)))
 
     def _add(self, number: int, reached: Positions) -> None:
         less = reached < self._least
         self._second = np.where(less, self._least, np.minimum(self._second, reached))
-        self._whose[less] = number
+        self._owner[less] = number
         self._least[less] = reached[less]
 
     def without(self, number: Positions | int, pos: Positions) -> Positions:
-        """Return the least of all but one track, `NEVER` when there is no other.
+        """Return the least value of all tracks but one; `NEVER` if there is no other track.
 
         Args:
-            number: the track to leave out, or one for each position; -1 for none.
+            number: the number of the track to leave out, or a number for each position, int64,
+                shape (positions,); -1 for none.
             pos: the positions.
         """
         at = np.searchsorted(self._events, pos, "right")
-        return np.where(self._whose[at] == number, self._second[at], self._least[at])
+        return np.where(self._owner[at] == number, self._second[at], self._least[at])

@@ -1,4 +1,4 @@
-"""The batch engine: bounded inputs through the same stages as one Spark job, without a state store.
+"""The batch engine: a flow of bounded inputs as one Spark job, without a state store.
 
 All slices are planned before the job. Each shard of a level processes the slices in order, with its
 state in memory, and drains at the end of input. System time is constant.
@@ -56,7 +56,7 @@ class BatchSettings:
         drain: True to end the input after the last slice.
         system_time: the clock, read once.
         shards: number of shards of the key space; ``None`` for the default.
-        partitions: number of partitions of each level; ``None`` for one a core.
+        partitions: number of partitions of each level; ``None`` for one per core.
     """
 
     drain: bool = True
@@ -75,7 +75,7 @@ def run_batch(
 
     Raises:
         FlowBuildError: when a source cannot be read in a batch.
-        FlowError: when a step, a source, a sink or Spark failed.
+        FlowError: when a step, a source, a sink or Spark fails.
     """
     _check_bounded(plan)
     summary = Summary(plan.flow_id, "batch")
@@ -96,7 +96,7 @@ def run_batch(
     writing = TaskWriting(outputs.run_id, outputs.left_out(), is_batch=True)
     control = Control(Moment(settings.system_time()), settings.drain)
     planned, names = _planned(plan, cores, control)
-    logged = SPARK_LOG.size()
+    log_start = SPARK_LOG.size()
     outputs.open(resuming=False)
     try:
         with (
@@ -107,7 +107,7 @@ def run_batch(
     except FlowError:
         raise
     except Exception as error:
-        cause = spark_problem(error, disks, lambda: SPARK_LOG.written_since(logged))
+        cause = spark_problem(error, disks, lambda: SPARK_LOG.written_since(log_start))
         problem = f"the Spark job failed: {cause} (Spark's log: {SPARK_LOG})"
         raise EngineError(problem) from error
     finally:
@@ -145,6 +145,7 @@ def _chain(
     cores: int,
     writing: TaskWriting,
 ) -> DataFrame:
+    """Return the packets of the last stage: inputs, all levels, and the writes of outputs."""
     frame = _read(spark, shipped, layout, planned, cores)
     foreign = [name for name in plan.inputs if is_foreign(plan.steps[name])]
     for number, step_id in enumerate(foreign):
@@ -154,10 +155,10 @@ def _chain(
     if not last:
         return frame.mapInArrow(partial(write_partition, shipped, layout, writing), PACKET_DDL)
     for level in range(1, last + 1):
-        written = writing if level == last else None
-        task = partial(_level_partition, shipped, layout, level, shipped_controls, written)
-        dealt = frame.repartition(layout.partitions, "shard").sortWithinPartitions("shard", "seq")
-        frame = dealt.mapInArrow(task, PACKET_DDL)
+        task_writing = writing if level == last else None
+        task = partial(_level_partition, shipped, layout, level, shipped_controls, task_writing)
+        by_shard = frame.repartition(layout.partitions, "shard")
+        frame = by_shard.sortWithinPartitions("shard", "seq").mapInArrow(task, PACKET_DDL)
     return frame
 
 
@@ -170,8 +171,8 @@ def _read(
 ) -> DataFrame:
     readings = planned.readings
     tasks = max(1, min(len(readings), max(cores * 4, 32)))
-    dealt = [tuple(readings[share(number, tasks, len(readings))]) for number in range(tasks)]
-    task = partial(_read_partition, shipped, layout, dealt, planned.last)
+    of_tasks = [tuple(readings[share(number, tasks, len(readings))]) for number in range(tasks)]
+    task = partial(_read_partition, shipped, layout, of_tasks, planned.last)
     numbers = spark.range(0, tasks, 1, tasks)
     return numbers.mapInArrow(task, PACKET_DDL)
 
@@ -188,7 +189,7 @@ def _planned(
                 planners[step_id] = planner_of(step, MemoryLog(), cores)
         planned = batch_plan(plan, plan_everything(planners), control)
         sources = planned.last.sources or ()
-        return planned, {one: source_name(planners, one) for one in sources}
+        return planned, {partition: source_name(planners, partition) for partition in sources}
     finally:
         for planner in planners.values():
             planner.close()
@@ -197,7 +198,7 @@ def _planned(
 def _read_partition(
     shipped: ShippedPlan,
     layout: Layout,
-    dealt: list[tuple[Reading, ...]],
+    readings: list[tuple[Reading, ...]],
     control: Control,
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
@@ -207,7 +208,7 @@ def _read_partition(
                 if number == 0 and layout.levels:
                     for shard in range(layout.shards):
                         yield Packet(CONTROL, shard, -1, _LAST, control.encode())
-                for reading in dealt[number]:
+                for reading in readings[number]:
                     yield from read_split(shipped.plan(), layout.shards, reading, control)
 
     return layout.to_batches(packets())
@@ -225,16 +226,17 @@ def _level_partition(
     writing: TaskWriting | None,
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
+    """Run a level over the shards of a Spark partition, which are sorted by shard and slice."""
     plan = shipped.plan()
     packets = layout.from_batches(batches)
 
-    def made() -> Iterator[Packet]:
+    def output() -> Iterator[Packet]:
         for shard, of_shard in itertools.groupby(packets, key=lambda packet: packet.shard):
             yield from _run_shard(plan, layout, level, planned, shard, of_shard)
 
     if writing is None:
-        return layout.to_batches(made())
-    return layout.to_batches(write_outputs(plan, writing.of_task(), made()))
+        return layout.to_batches(output())
+    return layout.to_batches(write_outputs(plan, writing.of_task(), output()))
 
 
 def _run_shard(

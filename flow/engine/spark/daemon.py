@@ -1,8 +1,8 @@
-"""The process that Spark forks Python workers from, with what they need imported beforehand.
+"""The process from which Spark forks Python workers, with the modules of the flow imported.
 
-A worker then starts in no time, and shares the memory of what is imported with all others. Spark
-has its workers collect garbage after each task, which would take longer than a small task does if
-it looked at all that is imported: it is frozen instead.
+A forked worker starts at once, and shares the memory of the modules with the other workers. Spark's
+workers collect garbage after each task. A collection that visits all objects of the modules takes
+longer than a small task, so the daemon freezes these objects.
 """
 
 import contextlib
@@ -27,13 +27,13 @@ import flow.engine.spark.task_writing
 import flow.engine.spark.ticker  # noqa: F401
 
 PRELOAD = "FLOW_PRELOAD"
-"""The environment variable that names more modules, with commas between them."""
+"""The environment variable with the names of modules to import, separated by commas."""
 
 
 def prepare() -> None:
-    """Import what else the flow's workers need, and freeze all that is imported."""
+    """Import the modules in `PRELOAD`, and exclude all objects so far from garbage collection."""
     for name in os.environ.get(PRELOAD, "").split(","):
-        # What is missing here is missed, and reported, where it is needed.
+        # A task that needs a missing module reports the error.
         with contextlib.suppress(Exception):
             importlib.import_module(name)
     gc.collect()

@@ -1,4 +1,4 @@
-"""The driver's side of an epoch: commits of sinks, and the counts of the epoch."""
+"""The driver's part of an epoch: commits of sinks, and the statistics of the epoch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _REFUSED = re.compile(rf"^{SinkError.__module__}\.{SinkError.__name__}: (.*)", r
 """Message of a `SinkError` of a worker, in Spark's error: an item does not fit the data frame."""
 
 EpochHook = Callable[[int, Stats], None]
-"""Called with each epoch's number and counts once its outputs are written."""
+"""Function that is called with each epoch's number and statistics after its outputs are written."""
 
 
 @dataclass
@@ -39,11 +39,11 @@ class EpochOutputs:
     """Outputs of a run's epochs: opened, written and committed.
 
     Attributes:
-        plan: the compiled flow, with its sinks as they were given.
+        plan: the compiled flow, with the sinks of the user.
         layout: shards and partitions of the flow.
         run_id: id of the checkpoint in sinks.
         on_written: called with an epoch's number before its outputs are committed.
-        on_epoch: called after the commit with the epoch's number and counts.
+        on_epoch: called after the commit with the epoch's number and statistics.
     """
 
     plan: Plan
@@ -56,9 +56,9 @@ class EpochOutputs:
         """Open the sinks; if a sink fails to open, close the sinks opened before.
 
         Raises:
-            FlowError: when two outputs would write over each other, or a sink cannot be opened.
+            FlowError: when two outputs write to the same target, or a sink cannot be opened.
         """
-        self._check_apart()
+        self._check_targets()
         opened: list[Edge] = []
         try:
             for edge in self.plan.outputs:
@@ -71,7 +71,8 @@ class EpochOutputs:
                 sink_of(self.plan, edge).close()
             raise
 
-    def _check_apart(self) -> None:
+    def _check_targets(self) -> None:
+        """Check that no two outputs write to the same target."""
         steps: dict[str, str] = {}
         for edge in self.plan.outputs:
             target = sink_of(self.plan, edge).only_output
@@ -88,7 +89,7 @@ class EpochOutputs:
             sink_of(self.plan, edge).close()
 
     def left_out(self) -> frozenset[int]:
-        """Return the edges whose sinks take Spark data frames: no task writes them."""
+        """Return the edges that no task writes, because their sinks take Spark data frames."""
         return frozenset(edge.dest for edge in self._frames())
 
     def write(self, frame: DataFrame, epoch: int) -> None:
@@ -99,17 +100,17 @@ class EpochOutputs:
             epoch: the epoch's number.
 
         Raises:
-            FlowError: when a step, a source or a sink failed; nothing is committed then.
+            FlowError: when a step, a source or a sink fails; no output is committed then.
         """
         frames = self._frames()
         if frames:
             frame = frame.persist()
         try:
-            to_here = frame.filter(~F.col("dest").isin(*self.left_out())) if frames else frame
-            stats, messages = self._sort_out(_collected(to_here))
+            to_driver = frame.filter(~F.col("dest").isin(*self.left_out())) if frames else frame
+            stats, messages = self._decoded(_collected(to_driver))
             self.on_written(epoch)
             for edge, sink in frames.items():
-                self._hand_over(frame, edge, sink, epoch)
+                self._call_function(frame, edge, sink, epoch)
         finally:
             if frames:
                 frame.unpersist()
@@ -117,16 +118,22 @@ class EpochOutputs:
         self.on_epoch(epoch, stats)
 
     def _frames(self) -> dict[Edge, DataFrameSink]:
+        """Return the sinks that take Spark data frames, by edge."""
         sinks = {edge: sink_of(self.plan, edge) for edge in self.plan.outputs}
         return {edge: sink for edge, sink in sinks.items() if isinstance(sink, DataFrameSink)}
 
-    def _sort_out(self, packets: list[Packet]) -> tuple[Stats, dict[int, list[Any]]]:
+    def _decoded(self, packets: list[Packet]) -> tuple[Stats, dict[int, list[Any]]]:
+        """Print the lines of inspectors; return the statistics, and the sinks' messages by edge.
+
+        Raises:
+            FlowError: when a packet has a failure.
+        """
         stats = Stats()
         messages: dict[int, list[Any]] = {edge.dest: [] for edge in self.plan.outputs}
-        ordered = sorted(packets, key=lambda one: (one.origin, one.seq))
-        for packet in ordered:  # before any failure is raised
+        ordered = sorted(packets, key=lambda packet: (packet.origin, packet.seq))
+        for packet in ordered:  # The lines of inspectors may show the reason of a failure.
             if packet.dest == PRINTED:
-                print(packet.payload.decode())  # noqa: T201  (what op.inspect is for)
+                print(packet.payload.decode())  # noqa: T201  (the purpose of `op.inspect`)
         for packet in ordered:
             if packet.dest == ERROR:
                 raise decode_failure(packet.payload)
@@ -138,9 +145,8 @@ class EpochOutputs:
 
     def _commit(self, epoch: int, messages: dict[int, list[Any]]) -> None:
         for edge in self.plan.outputs:
-            written = messages[edge.dest]
-            what = f"committing epoch {epoch}"
-            self._guarded(edge, what, partial(_commit_to, epoch=epoch, messages=written))
+            commit = partial(_commit_to, epoch=epoch, messages=messages[edge.dest])
+            self._guarded(edge, f"committing epoch {epoch}", commit)
 
     def _guarded(self, edge: Edge, what: str, call: Callable[[Sink[Any]], None]) -> None:
         """Call a sink; an exception of the sink becomes a `StepError` that names the step."""
@@ -152,17 +158,18 @@ class EpochOutputs:
             problem = f"{what} raised {type(error).__name__}: {first_line(error)}"
             raise StepError(edge.step_id, problem) from error
 
-    def _hand_over(self, frame: DataFrame, edge: Edge, sink: DataFrameSink, epoch: int) -> None:
+    def _call_function(self, frame: DataFrame, edge: Edge, sink: DataFrameSink, epoch: int) -> None:
+        """Call the function of a sink with the data frame of an edge's items, if there are any."""
         task = partial(_unpack_partition, self.layout, _arrow_schema(sink.schema), edge.step_id)
-        bound = frame.filter(F.col("dest") == edge.dest)
-        if bound.isEmpty() or sink.function is None:
+        packets = frame.filter(F.col("dest") == edge.dest)
+        if packets.isEmpty() or sink.function is None:
             return
         try:
-            sink.function(bound.mapInArrow(task, sink.schema), epoch)
+            sink.function(packets.mapInArrow(task, sink.schema), epoch)
         except (Exception, SystemExit, GeneratorExit) as error:
-            refused = _REFUSED.search(str(error))
-            if refused:
-                raise SinkError(refused[1]) from None
+            sink_error = _REFUSED.search(str(error))
+            if sink_error:
+                raise SinkError(sink_error[1]) from None
             problem = f"its function raised {type(error).__name__}: {first_line(error)}"
             raise StepError(edge.step_id, problem) from error
 
@@ -185,6 +192,7 @@ def _arrow_schema(schema: StructType | str) -> pa.Schema:
 def _unpack_partition(
     layout: Layout, schema: pa.Schema, step_id: str, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
+    """Yield the items in the packets of a Spark partition as rows of a schema, in order."""
     packets = list(layout.from_batches(batches))
     for chunk in sorted_chunks(packets):
         yield as_columns(list(as_items(chunk).items), schema, step_id)

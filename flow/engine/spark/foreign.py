@@ -1,4 +1,4 @@
-"""Stage 0 of data frames: packets of rows that Spark itself has read."""
+"""Stage 0 of data frames: packets of rows that Spark itself reads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from flow.engine.steps.reading import read_batches
 from flow.errors import EngineError
 
 _ORIGINS = 1 << 16
-"""Origins of each data frame's tasks: the first input starts here, each with a range as long."""
+"""The number of origins for the tasks of each data frame, which follow those of other inputs."""
 
 
 def foreign_packets(
@@ -35,13 +35,13 @@ def foreign_packets(
         raise EngineError(f"step {step_id!r} has no data frame")
     names = source.frame.columns
     fields = plan.fields_read.get(step_id)
-    read = [at for at, name in enumerate(names) if fields is None or name in fields]
-    # Columns are numbered, as PySpark reads a dot in a name as a field of another column.
-    numbered = source.frame.toDF(*(f"c{at}" for at in range(len(names))))
+    columns = [index for index, name in enumerate(names) if fields is None or name in fields]
+    # Columns have numbers as names, because PySpark reads a dot in a name as a field's path.
+    numbered = source.frame.toDF(*(f"c{index}" for index in range(len(names))))
     now = F.unix_micros(F.current_timestamp())
-    kept = [names[at] for at in read]
-    task = partial(_read_partition, shipped, layout, step_id, number, kept)
-    return numbered.select(now, *(f"c{at}" for at in read)).mapInArrow(task, PACKET_DDL)
+    names_read = [names[index] for index in columns]
+    task = partial(_read_partition, shipped, layout, step_id, number, names_read)
+    return numbered.select(now, *(f"c{index}" for index in columns)).mapInArrow(task, PACKET_DDL)
 
 
 def _read_partition(
@@ -61,7 +61,7 @@ def _read_partition(
 
 
 def _is_streaming(plan: Plan, step_id: str) -> bool:
-    """Return True for a stream, whose partitions are concurrent, not in sequence."""
+    """Return True for a stream: its partitions are concurrent, those of a batch in sequence."""
     source = source_of(plan.steps[step_id])
     return isinstance(source, DataFrameSource) and source.streaming
 
@@ -86,9 +86,9 @@ def _foreign_task(
 def _named(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
     """Return a batch without its time column, with the frame's own column names.
 
-    Timestamps, which Spark passes in its session's time zone, become UTC, as from other sources.
+    Spark passes timestamps in the time zone of its session; they become UTC, as from other sources.
     """
-    if not names:  # a batch without columns has no number of rows
+    if not names:  # The time column has the number of rows, which a batch without columns loses.
         return batch
     columns = batch.select(range(1, batch.num_columns))
     fields = [

@@ -1,8 +1,8 @@
-"""Stateful streaming data frames, which a flow refuses.
+"""Check that a flow reads no stateful streaming data frames.
 
 Spark numbers stateful operators by position only. A stateful data frame would shift the numbers of
-the flow's levels, so that a later run could not restore its state, nor could the end of input
-drain it.
+the flow's levels, so a later run could not restore their state, and the end of input could not
+drain the frame's own state.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _stateful(frame: DataFrame) -> Iterator[str]:
 
 
 def _streaming(root: Any) -> Iterator[Any]:
-    """Yield the streaming operators of a plan; static ones keep no state."""
+    """Yield the streaming operators of a plan; static operators have no state."""
     pending = [root] if root.isStreaming() else []
     while pending:
         node = pending.pop()
@@ -76,6 +76,7 @@ def _streaming(root: Any) -> Iterator[Any]:
 
 
 def _streams_into(node: Any) -> list[Any]:
+    """Return the streaming children of a node of Spark's plan."""
     children = node.children()
-    found = (children.apply(place) for place in range(children.size()))
-    return [child for child in found if child.isStreaming()]
+    nodes = (children.apply(index) for index in range(children.size()))
+    return [child for child in nodes if child.isStreaming()]

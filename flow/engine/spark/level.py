@@ -1,7 +1,8 @@
 """A level of a plan in a Spark task: packets as rows, state in Spark's state store.
 
-Tasks of the last level also write outputs, which spares a transfer of items through the JVM to
-another Python process. An epoch calls every shard of a partition, so a task knows its last shard.
+Tasks of the last level also write outputs, which saves a transfer of items through the JVM to
+another Python process. Spark calls every shard of a partition in an epoch, so a task knows which
+call is its last.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class SparkLevel:
         self._shards_left = 0
 
     def open(self, headers: Any, segments: Any) -> None:
-        """Set the state variables of the task."""
+        """Set Spark's state variables of headers and segments, and prepare the task's outputs."""
         names = self._shipped.plan().kept_as
         folder = worker_folder(self._run_id) if has_speedups() else None
         disks = RunDisks(self._checkpoint, local_folders())
@@ -83,12 +84,12 @@ class SparkLevel:
 
     def run(self, group: int, rows: Iterator[Row]) -> Iterator[Row]:
         """Run the level on the packets of a shard, given by its grouping key."""
-        for dest, shard, origin, seq, payload in self._written_out(self._packets(group, rows)):
+        for dest, shard, origin, seq, payload in self._write_outputs(self._packets(group, rows)):
             yield _PACKET_ROW(dest, self._layout.group_of(shard), origin, seq, payload)
-        self._store.check()  # lost state may have caused a step's error
+        self._store.check()  # A lost connection may be the cause of a step's error.
 
-    def _written_out(self, packets: Iterable[Packet]) -> Iterable[Packet]:
-        """Write the outputs among a shard's packets, and yield the packets for other tasks."""
+    def _write_outputs(self, packets: Iterable[Packet]) -> Iterable[Packet]:
+        """Buffer the packets for sinks, write them after the last shard, and yield all others."""
         if self._outputs is None:
             yield from packets
             return

@@ -1,8 +1,8 @@
-"""Spark's stateful processor of a level: called once an epoch for each shard.
+"""Spark's stateful processor of a level: called once in an epoch for each shard.
 
-Before a query's first epoch, Spark creates each processor in a new Python process to learn its
-state variables, and waits. So the class is pickled by value and its level as bytes: that process
-imports neither this project nor the modules of the flow.
+Before a query's first epoch, Spark creates each processor in a new Python process to get its state
+variables, and waits. To save time, the class is pickled by value and its level as bytes, so that
+the new process imports neither this project nor the modules of the flow.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class LevelProcessor(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the state variables; called by Spark before the first shard.
 
-        They are the same for every flow, as a checkpoint outlives changes of its steps.
+        Every flow has the same variables, because a checkpoint outlives changes of its steps.
         """
         self._headers = handle.getMapState("headers", "step string", "content binary")
         self._segments = handle.getMapState("segments", "step string, number int", "content binary")

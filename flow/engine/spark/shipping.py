@@ -1,4 +1,4 @@
-"""A plan for workers: pickled once with its functions, loaded once in each process."""
+"""A plan for workers: pickled once with its functions, and loaded once in each process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ShippedPlan:
 
     Attributes:
         plan_id: the plan's id.
-        content: the plan, pickled by value where it was written in the main script.
+        content: the pickled plan, with functions and classes of the main script by value.
         search_path: `sys.path` of the driver, which workers append to theirs.
     """
 
@@ -64,7 +64,7 @@ class ShippedPlan:
 
 
 def _main_classes() -> dict[str, type]:
-    """Return the classes of the main script, whose instances are pickled as ``__main__``'s."""
+    """Return the classes of the main script; pickle looks for them in the module ``__main__``."""
     main = sys.modules["__main__"]
     return {
         name: value
@@ -76,7 +76,7 @@ def _main_classes() -> dict[str, type]:
 def _can_be_pickled(value: Any) -> bool:
     try:
         cloudpickle.dumps(value)
-    except Exception:  # nothing that can be pickled needs such a class
+    except Exception:  # An object that can be pickled has no such class.
         return False
     return True
 

@@ -1,10 +1,10 @@
-"""Calls of Spark's state for many keys: pipelined, or one by one by PySpark's public calls.
+"""Calls of Spark's state for many keys: pipelined, or by PySpark's public calls, key by key.
 
-PySpark's `MapState` sends a request for each key and waits for its answer. The JVM answers requests
-in order, so `PipelinedCalls` sends requests ahead of the answers: a call takes half the time, a
-small one a quarter. It speaks PySpark's own protocol through the parts of its client, see
-`pyspark.sql.streaming.map_state_client`, of the versions in `PIPELINED` alone; with any other
-version, `PublicCalls` makes the calls that PySpark documents.
+PySpark's `MapState` sends a request for each key and waits for the answer. The JVM answers requests
+in order, so `PipelinedCalls` sends requests ahead of the answers. A call then takes half the time,
+and a small call a quarter. `PipelinedCalls` uses the internal client of PySpark, see
+`pyspark.sql.streaming.map_state_client`, with the versions in `PIPELINED` only. With other versions
+`PublicCalls` makes the calls that PySpark documents.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from flow.errors import EngineError
 Key: TypeAlias = tuple[Any, ...]
 
 PIPELINED = frozenset({("4", "3")})
-"""Versions of PySpark, major and minor, whose protocol `PipelinedCalls` speaks."""
+"""The versions of PySpark, major and minor, whose internal protocol `PipelinedCalls` uses."""
 
 AHEAD = 32
-"""Maximum number of requests without an answer.
+"""The maximum number of requests without an answer.
 
-The answers to 32 writes, a few bytes each, fit into the socket's buffer, and so do 32 read
-requests: so neither side blocks in a write until the other reads.
+The answers to 32 writes fit into the socket's buffer, and so do 32 requests for reads. So neither
+side blocks in a write because the other side does not read.
 """
 _PROTOCOL = 0
 _HEAD = struct.Struct("!ii")
@@ -47,7 +47,7 @@ class StateCalls(Protocol):
 
 
 def state_calls(state: Any) -> StateCalls:
-    """Return the calls that fit the installed PySpark, and `FLOW_SPEEDUPS`."""
+    """Return pipelined calls if PySpark's version and `FLOW_SPEEDUPS` allow, else public calls."""
     is_known = tuple(pyspark.__version__.split(".")[:2]) in PIPELINED
     return PipelinedCalls(state) if is_known and has_speedups() else PublicCalls(state)
 
@@ -61,8 +61,8 @@ class PublicCalls:
     def get(self, keys: Iterable[Key]) -> list[Any | None]:
         """Return the values of keys, in order; ``None`` for a missing key."""
         with _named_failure():
-            found = [self._state.getValue(key) for key in keys]
-        return [None if row is None else row[0] for row in found]
+            rows = [self._state.getValue(key) for key in keys]
+        return [None if row is None else row[0] for row in rows]
 
     def put(self, values: Iterable[tuple[Key, Any | None]]) -> None:
         """Replace the values of keys; ``None`` removes a key."""
@@ -76,7 +76,7 @@ class PublicCalls:
 
 @contextlib.contextmanager
 def _named_failure() -> Iterator[None]:
-    """Raise an `EngineError` where Spark answers that a call failed."""
+    """Raise an `EngineError` for a failed call of the block."""
     try:
         yield
     except PySparkException as error:
@@ -96,7 +96,8 @@ class PipelinedCalls:
     def get(self, keys: Iterable[Key]) -> list[Any | None]:
         """Return the values of keys, in order; ``None`` for a missing key."""
         answers = self._answers(self._getting(key) for key in keys)
-        return [self._client._deserialize_from_bytes(one)[0] if one else None for one in answers]
+        deserialize = self._client._deserialize_from_bytes
+        return [deserialize(value)[0] if value else None for value in answers]
 
     def put(self, values: Iterable[tuple[Key, Any | None]]) -> None:
         """Replace the values of keys; ``None`` removes a key."""
@@ -121,29 +122,31 @@ class PipelinedCalls:
     def _answers(self, calls: Iterable[Any]) -> list[bytes]:
         """Send calls, up to `AHEAD` before their answers; return the values in the answers.
 
-        All answers are read also after a failure, so that none remains for a later call.
+        All answers are read also after a failure, because an unread answer would be taken for that
+        of a later call.
         """
-        found: list[bytes] = []
-        sent = 0
+        values: list[bytes] = []
+        count = 0
         try:
             for call in calls:
                 self._send(call)
-                sent += 1
-                if sent - len(found) == AHEAD:
-                    self._receive(found, AHEAD // 2)
+                count += 1
+                if count - len(values) == AHEAD:
+                    self._receive(values, AHEAD // 2)
         finally:
-            self._receive(found, sent - len(found))
-        return found
+            self._receive(values, count - len(values))
+        return values
 
     def _send(self, call: Any) -> None:
         variable = messages.StateVariableRequest(mapStateCall=call)
         text = messages.StateRequest(stateVariableRequest=variable).SerializeToString()
         self._client.sockfile.write(_HEAD.pack(_PROTOCOL, len(text)) + text)
 
-    def _receive(self, found: list[bytes], count: int) -> None:
+    def _receive(self, values: list[bytes], count: int) -> None:
+        """Read a number of answers, and append their values to a list."""
         self._client.sockfile.flush()
         for _ in range(count):
             status, problem, value = self._client._receive_proto_message()
-            found.append(value)
+            values.append(value)
             if status:
                 raise EngineError(f"Spark's state could not be reached: {problem}")

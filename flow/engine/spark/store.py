@@ -19,11 +19,11 @@ from flow.engine.state.store import PROGRESS_SEGMENT
 
 @dataclass(slots=True)
 class _StepEntry:
-    """Known header of a step in Spark's state.
+    """Header of a step in Spark's state.
 
     Attributes:
         header: the header without stamp; ``None`` if the step has no state.
-        stamp: name of the worker's copy of the segments written last; empty without a copy.
+        stamp: stamp of the worker's copy of the segments written last; empty without a copy.
     """
 
     header: bytes | None
@@ -31,7 +31,7 @@ class _StepEntry:
 
     @classmethod
     def of(cls, content: bytes | None) -> _StepEntry:
-        """Split a header in Spark's state into header and stamp."""
+        """Return the entry of a header in Spark's state, which a stamp may follow."""
         length = 0 if content is None else Header.length_in(content)
         if content is None or len(content) != length + STAMP_BYTES:
             return cls(content, b"")
@@ -51,7 +51,7 @@ class SparkStore:
 
     Args:
         headers: a `MapState`, step to header.
-        segments: a `MapState`, step and number to segment, which is kept packed.
+        segments: a `MapState`, step and number to packed segment.
         names: names of steps in state, by step id, where the two differ.
         folder: folder of the worker's copies; ``None`` for no copies.
         disks: disks to which Spark writes the state.
@@ -74,7 +74,7 @@ class SparkStore:
         self.enter(0)
 
     def enter(self, shard: int) -> None:
-        """Set the current shard, which Spark has called."""
+        """Set the current shard, and clear the headers of the shard before."""
         self._shard = shard
         self._known: dict[str, _StepEntry] = {}
 
@@ -98,13 +98,13 @@ class SparkStore:
 
     def read_segments(self, step_id: str, numbers: Sequence[int]) -> list[bytes | None]:
         name = self._names.get(step_id, step_id)
-        found: dict[int, Any] = dict(self._copied(name, len(numbers)))
-        missing = [number for number in numbers if number not in found]
+        segments: dict[int, Any] = dict(self._copied(name, len(numbers)))
+        missing = [number for number in numbers if number not in segments]
         with self._reaching():
-            read = self._segments.get((name, number) for number in missing)
-        found.update(zip(missing, read, strict=True))
-        contents = (found[number] for number in numbers)
-        return [None if one is None else unpack(bytes(one)) for one in contents]
+            values = self._segments.get((name, number) for number in missing)
+        segments.update(zip(missing, values, strict=True))
+        contents = (segments[number] for number in numbers)
+        return [None if content is None else unpack(bytes(content)) for content in contents]
 
     def write_segments(self, step_id: str, contents: Mapping[int, bytes | None]) -> None:
         name = self._names.get(step_id, step_id)
@@ -139,8 +139,8 @@ class SparkStore:
         """Return a step's entry; the first call for a shard reads the header."""
         if name not in self._known:
             with self._reaching():
-                found = self._headers.getValue((name,))
-            self._known[name] = _StepEntry.of(None if found is None else bytes(found[0]))
+                row = self._headers.getValue((name,))
+            self._known[name] = _StepEntry.of(None if row is None else bytes(row[0]))
         return self._known[name]
 
     def _copied(self, name: str, count: int) -> dict[int, bytes]:
@@ -171,11 +171,11 @@ class SparkStore:
 
     @contextlib.contextmanager
     def _reaching(self) -> Iterator[None]:
-        """Raise `StateLost` if the connection to Spark's state ends: often a disk is full."""
+        """Raise `StateLost` if the connection to Spark's state ends, often due to a full disk."""
         try:
             yield
         except (EOFError, ConnectionError) as error:
             full = self._disks.full()
-            why = f"{NO_SPACE}: {', '.join(full)}" if full else type(error).__name__
-            self._lost = self._lost or StateLost(why)
+            reason = f"{NO_SPACE}: {', '.join(full)}" if full else type(error).__name__
+            self._lost = self._lost or StateLost(reason)
             raise self._lost from error

@@ -53,7 +53,7 @@ from flow.errors import CheckpointError, EngineError, FlowError, first_line, pri
 DEFAULT_KEPT_EPOCHS = 100
 _SOURCE_NAMES = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 _LINES_BEFORE_SOURCES = 3
-"""Lines of Spark's offset log before those of its own sources: version, settings, the feed's."""
+"""The number of lines before Spark's own sources in its offset log: version, settings, feed."""
 logger = logging.getLogger("flow")
 
 
@@ -91,11 +91,11 @@ class StreamingRun:
     stop: StopFlag = field(default_factory=StopFlag)
 
     def run(self) -> Summary:
-        """Run until the sources end, the run is asked to stop, or something fails.
+        """Run the flow until its sources end, a stop is requested, or an error.
 
         Raises:
-            FlowBuildError: when a streaming data frame keeps state of its own.
-            FlowError: when a step, a source, a sink or Spark failed.
+            FlowBuildError: when a streaming data frame has state of its own.
+            FlowError: when a step, a source, a sink or Spark fails.
         """
         recovery = self.settings.recovery
         scratch_folder = temporary_directory("checkpoint-")
@@ -118,8 +118,8 @@ class StreamingRun:
             self.settings.shards,
             self.settings.partitions,
         )
-        for said in checkpoint.said:
-            logger.warning("%s: %s", printable(storage.root), printable(said))
+        for warning in checkpoint.warnings:
+            logger.warning("%s: %s", printable(storage.root), printable(warning))
         return checkpoint
 
     def _run_on(self, checkpoint: Checkpoint) -> None:
@@ -127,7 +127,7 @@ class StreamingRun:
         self._checkpoint = checkpoint
         self._summary = Summary(self.plan.flow_id, "streaming")
         self._disks = disks_of(self.spark, checkpoint.storage.root)
-        self._logged = SPARK_LOG.size()
+        self._log_start = SPARK_LOG.size()
         self._watch = CheckpointWatch(checkpoint.storage, identity.spark, self._lock)
         self._layout = Layout(identity.shards, identity.partitions, len(self.plan.levels))
         self.plan = keep_static_frames(checkpoint.fitted(self.plan), checkpoint.storage)
@@ -148,7 +148,7 @@ class StreamingRun:
             outputs.close()
 
     def _passes(self, storage: Storage, outputs: EpochOutputs) -> None:
-        """Run the query, and once more to drain it where Spark reads sources itself."""
+        """Run the query, and run it again to drain it if Spark itself reads sources."""
         self._pass(storage, outputs, end_now=False)
         finished = not (self._summary.stopped or self._summary.aborted)
         if self._foreign() and self.settings.drain and finished:
@@ -178,7 +178,7 @@ class StreamingRun:
             feed.frame_read = partial(_is_read_to_its_end, query)
             self._wait(query, feed, server)
         finally:
-            # Where the JVM has ended there is no query left, and what failed is to be seen.
+            # If the JVM has ended, the original failure must stay visible.
             with contextlib.suppress(*JVM_ERRORS):
                 if query is not None and query.isActive:
                     self._stop_query(query, server)
@@ -196,8 +196,8 @@ class StreamingRun:
         except FlowError:
             raise
         except Exception as error:
-            said = full_disk_problem(error, self._disks, self._logged_since) or first_line(error)
-            problem = f"the streaming query did not start: {said} (Spark's log: {SPARK_LOG})"
+            cause = full_disk_problem(error, self._disks, self._logged_since) or first_line(error)
+            problem = f"the streaming query did not start: {cause} (Spark's log: {SPARK_LOG})"
             raise EngineError(problem) from error
 
     def _start(self, outputs: EpochOutputs, server: FeedServer) -> StreamingQuery:
@@ -217,13 +217,13 @@ class StreamingRun:
                 self._failure = error
                 raise
 
-        named, kept = not self._foreign(), self._kept_epochs()
-        only_packets = named and not outputs.left_out()
-        extra = {_SOURCE_NAMES: str(named).lower(), **upkeep.conf}
+        has_names, kept_epochs = not self._foreign(), self._kept_epochs()
+        only_packets = has_names and not outputs.left_out()
+        extra = {_SOURCE_NAMES: str(has_names).lower(), **upkeep.conf}
         with query_conf(
-            self.spark, self._layout.partitions, kept, storage.is_local, only_packets, extra
+            self.spark, self._layout.partitions, kept_epochs, storage.is_local, only_packets, extra
         ):
-            frame = self._chain(name, named, outputs.left_out())
+            frame = self._chain(name, has_names, outputs.left_out())
             writer = frame.writeStream.queryName(self.plan.flow_id).foreachBatch(write)
             writer = writer.option("checkpointLocation", self._spark_checkpoint())
             if self.settings.only_available and self._foreign():
@@ -232,14 +232,20 @@ class StreamingRun:
                 writer = writer.trigger(processingTime=self.settings.trigger or "0 seconds")
             return writer.outputMode("append").start()
 
-    def _chain(self, ticker: str, named: bool, left_out: frozenset[int]) -> DataFrame:
-        """Return the union of sources through all levels; the last stage writes outputs."""
+    def _chain(self, ticker: str, has_names: bool, left_out: frozenset[int]) -> DataFrame:
+        """Return the packets of the last stage: sources, all levels, and the writes of outputs.
+
+        Args:
+            ticker: the name of the ticker's data source.
+            has_names: True if sources have names in Spark's checkpoint.
+            left_out: edges whose sinks take Spark data frames, which no task writes.
+        """
         identity, last = self._checkpoint.identity, self._layout.levels
         writing = TaskWriting(
             identity.run_id, left_out, identity.first_epoch, rewinds=identity.rewinds
         )
         reader = self.spark.readStream.format(ticker)
-        frame = (reader.name("ticker") if named else reader).load()
+        frame = (reader.name("ticker") if has_names else reader).load()
         for number, step_id in enumerate(self._foreign()):
             packets = foreign_packets(self.plan, step_id, number, self._shipped, self._layout)
             frame = frame.union(packets)
@@ -247,13 +253,13 @@ class StreamingRun:
             task = partial(write_partition, self._shipped, self._layout, writing)
             return frame.mapInArrow(task, PACKET_DDL)
         for number in range(1, last + 1):
-            written = writing if number == last else None
+            task_writing = writing if number == last else None
             level = SparkLevel(
                 self._shipped,
                 self._layout,
                 number,
                 identity.run_id,
-                written,
+                task_writing,
                 self._checkpoint.storage.root,
             )
             processor = LevelProcessor(pickle.dumps(level))
@@ -270,7 +276,8 @@ class StreamingRun:
             stopped_by_spark = not query.isActive
             self._stop_query(query, server)
         except JVM_ERRORS:
-            if not isinstance(self._failure, FlowError):  # which says more than that the JVM ended
+            # A failure of the flow is more specific than the end of the JVM.
+            if not isinstance(self._failure, FlowError):
                 raise
         self._summary.stopped = feed.end.stop_asked.is_set()
         failure = self._failure or server.failure
@@ -305,19 +312,19 @@ class StreamingRun:
         return self.settings.only_available and bool(self._foreign())
 
     def _explained(self, error: BaseException | None) -> FlowError:
-        """Return the error of a failed query; a removed session or checkpoint comes first."""
+        """Return the error of a failed query; a stopped session or lost checkpoint has priority."""
         if is_stopped(self.spark):
             return EngineError(SESSION_STOPPED)
         try:
             self._watch.check()
-        except CheckpointError as gone:
-            return gone
+        except CheckpointError as problem_of_files:
+            return problem_of_files
         problem = spark_problem(error, self._disks, self._logged_since)
         return EngineError(f"the streaming query failed: {problem} (Spark's log: {SPARK_LOG})")
 
     def _logged_since(self) -> str:
         """Return Spark's log of this run, if this process has started Spark."""
-        return SPARK_LOG.written_since(self._logged)
+        return SPARK_LOG.written_since(self._log_start)
 
     def _stop_query(self, query: StreamingQuery, server: FeedServer) -> None:
         """Stop between epochs: the feed answers only after the stop has begun."""
@@ -355,8 +362,9 @@ class StreamingRun:
         """Return the offset of each of Spark's sources after an epoch, as Spark logs it."""
         identity, storage = self._checkpoint.identity, self._checkpoint.storage
         name = f"{identity.spark}/offsets/{epoch - identity.first_epoch}"
-        there = storage.exists(name)
-        lines = storage.read_bytes(name).splitlines()[_LINES_BEFORE_SOURCES:] if there else []
+        if not storage.exists(name):
+            return []
+        lines = storage.read_bytes(name).splitlines()[_LINES_BEFORE_SOURCES:]
         return [line for line in lines if line != b"-"]
 
     def _foreign(self) -> list[str]:
@@ -395,7 +403,7 @@ def _quiet_callbacks() -> Iterator[None]:
 def _stop(query: StreamingQuery) -> None:
     try:
         query.stop()
-    except JVM_ERRORS as error:  # the JVM has ended, and the query with it
+    except JVM_ERRORS as error:  # The JVM has ended, and the query with it.
         logger.debug("the query could not be stopped: %s", first_line(error))
 
 
@@ -408,8 +416,8 @@ def _is_read_to_its_end(query: StreamingQuery) -> bool:
     progress = query.lastProgress
     if progress is None:
         return False
-    frames = progress.sources[1:]  # the first is the feed
-    return all(one.numInputRows == 0 or (one.latestOffset == one.endOffset) for one in frames)
+    frames = progress.sources[1:]  # The first source is the feed.
+    return all(each.numInputRows == 0 or each.latestOffset == each.endOffset for each in frames)
 
 
 class Aborted(Exception):

@@ -14,7 +14,7 @@ from flow.engine.steps.outputs import Writing, write_outputs
 from flow.errors import EngineError
 
 _MICRO_BATCH = "streaming.sql.batchId"
-"""The property of a task of Structured Streaming that has the number of its micro-batch."""
+"""The property of a Spark task with the number of the micro-batch, which is an epoch."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """The ticker: the feed as a Spark source.
 
-Spark asks for offsets and for an epoch's tasks in a Python process of its own. That process asks
-the feed in the driver's process over a local connection (`flow.engine.spark.ticker_source`). Spark
-tasks read and pack the input.
+Spark plans offsets and an epoch's tasks in a Python process of its own. That process sends requests
+to the feed in the driver's process over a local connection (`flow.engine.spark.ticker_source`).
+Spark's tasks read and pack the input.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from flow.engine.spark.ticker_source import HOST, Ticker, ticker_source
 from flow.engine.state.seeding import read_seeds, seed_files
 from flow.engine.steps.reading import Reading, read_split, share
 
-_PATIENCE_SECONDS = 5.0
-"""Longest wait for a thread that may run a source's own code."""
+_JOIN_SECONDS = 5.0
+"""The longest wait for the end of a thread, which may run a source's own code."""
 
 
 class FeedServer:
@@ -52,7 +52,7 @@ class FeedServer:
         self._key = secrets.token_bytes(32)
         self._listener = socket.create_server((HOST, 0))
         self._port = int(self._listener.getsockname()[1])
-        self._answering: dict[threading.Thread, socket.socket] = {}
+        self._connections: dict[threading.Thread, socket.socket] = {}
         self.failure: BaseException | None = None
         self._accepting = threading.Thread(target=self._accept, name="flow-feed", daemon=True)
         self._accepting.start()
@@ -68,56 +68,59 @@ class FeedServer:
     def release(self) -> None:
         """Accept no more connections, and end all waits for an answer."""
         self._feed.end.closed.set()
-        _shut(self._listener)  # close alone does not wake the thread in accept
+        _shut(self._listener)  # `close` alone does not wake the thread in `accept`.
         self._listener.close()
 
     def close(self) -> None:
         """Stop answering; called after the query has stopped."""
         self.release()
-        self._accepting.join(_PATIENCE_SECONDS)
-        answering = dict(self._answering)
-        for asker in answering.values():
-            _shut(asker)
-        for thread in answering:
-            thread.join(_PATIENCE_SECONDS)
+        self._accepting.join(_JOIN_SECONDS)
+        connections = dict(self._connections)
+        for client in connections.values():
+            _shut(client)
+        for thread in connections:
+            thread.join(_JOIN_SECONDS)
 
     def _accept(self) -> None:
         while True:
             try:
-                asker, _ = self._listener.accept()
-            except OSError:  # it is closed
+                client, _ = self._listener.accept()
+            except OSError:  # The listener is closed.
                 return
             thread = threading.Thread(
-                target=self._answer, args=(asker,), name="flow-feed-answer", daemon=True
+                target=self._answer, args=(client,), name="flow-feed-answer", daemon=True
             )
-            self._answering[thread] = asker
+            self._connections[thread] = client
             thread.start()
 
-    def _answer(self, asker: socket.socket) -> None:
+    def _answer(self, client: socket.socket) -> None:
+        """Serve the requests of a connection until it ends."""
         try:
-            with asker, Connection(asker.dup().detach()) as connection:
-                self._converse(connection)
-        except (OSError, EOFError):  # the asker has gone, or is shut out
+            with client, Connection(client.dup().detach()) as connection:
+                self._serve(connection)
+        except (OSError, EOFError):  # The client has ended, or `close` has shut the connection.
             pass
         finally:
-            del self._answering[threading.current_thread()]
+            del self._connections[threading.current_thread()]
 
-    def _converse(self, connection: Connection[Any, Any]) -> None:
+    def _serve(self, connection: Connection[Any, Any]) -> None:
+        """Authenticate a connection, and answer its requests."""
         try:
             deliver_challenge(connection, self._key)
             answer_challenge(connection, self._key)
-        except (AuthenticationError, ValueError, AssertionError):  # a stranger without the key
+        except (AuthenticationError, ValueError, AssertionError):  # The client has no key.
             return
         while True:
             answer = self._reply(json.loads(connection.recv_bytes()))
             if self._feed.foreign and self._feed.end.closed.is_set():
-                return  # or Spark would begin an epoch of what it reads itself, without a time
+                # An answer would let Spark begin an epoch of its own sources, without a time.
+                return
             connection.send_bytes(json.dumps(answer).encode())
 
     def _reply(self, question: Json) -> Json:
         try:
             return self._answer_to(question)
-        except BaseException as error:  # carried to where the run waits
+        except BaseException as error:  # The run waits in another thread, and raises the error.
             self.failure = error
             self._feed.end.done.set()
             return {"failed": f"{type(error).__name__}: {error}"}
@@ -132,14 +135,22 @@ class FeedServer:
 
 
 def _shut(connection: socket.socket) -> None:
-    """Shut a socket down, which wakes the threads that wait in it."""
-    with contextlib.suppress(OSError):  # it is closed, or its other end is
+    """Shut a socket down, which wakes the threads that wait for it."""
+    with contextlib.suppress(OSError):  # The socket, or its other end, is closed.
         connection.shutdown(socket.SHUT_RDWR)
 
 
 @dataclass(frozen=True)
 class TickTask:
-    """A task of stage 0: sends the time to every shard, restores seeds and reads splits."""
+    """A task of stage 0, which reads seeds and splits.
+
+    Attributes:
+        control: the epoch's control.
+        tells_time: True if the task sends the control to every shard.
+        readings: the splits to read.
+        seed: the directory of the seed; empty without one.
+        seed_files: the files of the seed to read.
+    """
 
     control: Control
     tells_time: bool
@@ -157,7 +168,7 @@ def tasks_of(epoch: EpochOffset, readings: Sequence[Reading], most: int) -> list
 
     Args:
         epoch: offset at the end of the epoch.
-        readings: its readings.
+        readings: the readings of the epoch.
         most: maximum number of tasks.
     """
     if epoch.control is None:
@@ -179,7 +190,7 @@ def tasks_of(epoch: EpochOffset, readings: Sequence[Reading], most: int) -> list
 
 @dataclass(frozen=True)
 class TickReading:
-    """The flow, as a task of stage 0 needs it.
+    """Reader of stage 0, which Spark pickles for its tasks.
 
     Attributes:
         shipped: the plan.

@@ -1,8 +1,8 @@
-"""The ticker as a Spark source, which asks the feed in the driver's process.
+"""The ticker as a Spark source, which sends requests to the feed in the driver's process.
 
-Before a query's first epoch, Spark starts a new Python process for its source and waits. So the
-source is pickled by value and imports nothing of this project there: only Spark's tasks decode the
-answers.
+Before a query's first epoch, Spark starts a new Python process for its source and waits. To save
+time, the source is pickled by value and imports no module of this project there. Spark's tasks
+decode the answers.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Ticker:
 
 
 class TickerReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Spark's side of the feed: offsets in the driver's process, packets in the workers."""
+    """Spark's reader of the feed: offsets are planned in the driver, packets read in workers."""
 
     def __init__(self, ticker: Ticker) -> None:
         self._ticker = ticker
@@ -83,6 +83,11 @@ class TickerReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         pass
 
     def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Send a request to the feed's server, and return the answer.
+
+        Raises:
+            RuntimeError: when the feed has failed.
+        """
         if self._connection is None:
             self._connection = Client((HOST, self._ticker.port), authkey=self._ticker.key)
         self._connection.send_bytes(json.dumps(question).encode())

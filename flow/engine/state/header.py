@@ -26,8 +26,8 @@ class Header:
 
     Attributes:
         dues: the least due time of the keys of each segment, int64 µs, shape (segments,).
-        held: the least watermark that a held key of each segment waits for, int64 µs, shape
-            (segments,); `NEVER` where no key is held.
+        held: the least watermark at which a held key of each segment is due, int64 µs, shape
+            (segments,); `NEVER` for a segment without a held key.
         keys: the number of keys.
         size: the weight of all keys, in bytes.
         settings: the step's settings that the due times depend on, see `Stateful`.
@@ -119,7 +119,7 @@ class Header:
 
 
 def check_format(content: bytes, step_id: str, known: tuple[int, ...] = (FORMAT,)) -> None:
-    """Refuse state of a format this version does not know."""
+    """Raise a `CheckpointError` for state of a format that this version does not know."""
     if not content or content[0] not in known:
         raise CheckpointError(
             f"the state of step {step_id!r} is in format {content[0] if content else 'none'}, "

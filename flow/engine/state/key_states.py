@@ -24,12 +24,13 @@ from flow.keyed.step import LogicBuilder
 
 
 class KeyStates(StepState):
-    """The logics of a step's keys in one shard, as the step's run sees them."""
+    """The logics of a step's keys in one shard."""
 
     def changed_from(self) -> str | None:
         """Return the settings that the state was written with if they differ from the present ones.
 
-        They are empty if the state has none. In such an epoch every key must be put again.
+        The settings are empty if the state has none. In an epoch with changed settings the caller
+        puts every key again. ``None`` for unchanged settings.
         """
         return None
 
@@ -59,7 +60,7 @@ class KeyStates(StepState):
 
 
 class SegmentedStates(StoredState, KeyStates):
-    """Key states in a `StateStore`: logics are built from snapshots, and leave as snapshots.
+    """Key states in a `StateStore`, which stores the snapshots of logics.
 
     Args:
         store: the store of segments.
@@ -74,7 +75,7 @@ class SegmentedStates(StoredState, KeyStates):
         super().__init__(store, step_id, settings)
         self._builder = builder
         if self._changed_from is not None:
-            self._header.dues[:] = -NEVER  # All keys are called, whatever their due times.
+            self._header.dues[:] = -NEVER  # All keys are due in an epoch with changed settings.
         self._loaded: dict[int, Segment] = {}
         self._segment_of_key: dict[str, Segment] = {}
 
@@ -95,7 +96,7 @@ class SegmentedStates(StoredState, KeyStates):
         if kept is None:
             return None
         logic = self._builder(load_pickle(kept[0]))
-        if logic is None:  # The caller would take it for a key without state.
+        if logic is None:  # The caller would treat the key as one without state.
             raise TypeError("the builder returned None")
         return logic
 
@@ -128,15 +129,15 @@ class SegmentedStates(StoredState, KeyStates):
             segment.changed = True
 
     def due(self, limit: DueLimit) -> list[str]:
-        found: list[str] = []
+        due_keys: list[str] = []
         reached = limit.reached_segments(self._header.dues, self._header.held)
         numbers = np.flatnonzero(reached).tolist()
         self._load(numbers)
         for number in numbers:
             segment = self._loaded[number]
-            found.extend(key for key, (_, due) in segment.kept.items() if limit.includes(due))
+            due_keys.extend(key for key, (_, due) in segment.kept.items() if limit.includes(due))
             self._segment_of_key.update(dict.fromkeys(segment.kept, segment))
-        return sorted(found)
+        return sorted(due_keys)
 
     def all(self) -> list[str]:
         self._load(range(self._header.segments))
@@ -146,7 +147,7 @@ class SegmentedStates(StoredState, KeyStates):
 
     def flush(self) -> int:
         self._adapt_layout()
-        changed = {number: one for number, one in self._loaded.items() if one.changed}
+        changed = {number: segment for number, segment in self._loaded.items() if segment.changed}
         contents = {number: segment.encode() for number, segment in changed.items()}
         self._store.write_segments(self._step_id, contents)
         for number, segment in (changed if self._changed_from is None else self._loaded).items():
@@ -242,22 +243,25 @@ class LiveStates(LiveState, KeyStates):
         self._dues.pop(key, None)
 
     def due(self, limit: DueLimit) -> list[str]:
-        found = {key for _, key in self._entries_up_to(self._heap, limit.time_us, int)}
-        found |= {key for _, key in self._entries_up_to(self._held, limit.bound_us, held_due_us)}
-        return sorted(found)
+        keys = {key for _, key in self._entries_up_to(self._heap, limit.time_us, int)}
+        keys |= {key for _, key in self._entries_up_to(self._held, limit.bound_us, held_due_us)}
+        return sorted(keys)
 
     def _entries_up_to(
         self, heap: list[tuple[int, str]], limit_us: int, as_due: Callable[[int], int]
     ) -> set[tuple[int, str]]:
-        """Return the valid entries up to a limit; they stay in the heap until a later `put`."""
-        found: set[tuple[int, str]] = set()
+        """Return the valid entries up to a limit, and remove outdated entries up to it.
+
+        Valid entries stay in the heap until a later `put` makes them outdated.
+        """
+        valid: set[tuple[int, str]] = set()
         while heap and heap[0][0] <= limit_us:
-            at_us, key = heappop(heap)
-            if self._dues.get(key) == as_due(at_us):
-                found.add((at_us, key))
-        for one in found:
-            heappush(heap, one)
-        return found
+            time_us, key = heappop(heap)
+            if self._dues.get(key) == as_due(time_us):
+                valid.add((time_us, key))
+        for entry in valid:
+            heappush(heap, entry)
+        return valid
 
     def all(self) -> list[str]:
         return sorted(self._logics)
@@ -268,6 +272,7 @@ class LiveStates(LiveState, KeyStates):
         return self._heap[0][0] if self._heap else NEVER
 
     def _trim(self) -> None:
+        """Rebuild the heaps if outdated entries outnumber valid ones."""
         if len(self._heap) + len(self._held) <= 2 * len(self._dues) + _MIN_OUTDATED:
             return
         held = {key: held_watermark_us(due_us) for key, due_us in self._dues.items()}

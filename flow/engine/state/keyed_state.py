@@ -1,4 +1,4 @@
-"""State of a keyed step: key by key, or of all keys of a shard, as the plan lowers the step."""
+"""State of a keyed step, key by key or over columns, by the step's lowering in the plan."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flow.keyed.step import OverColumns
 
 
 def states_in(store: StateStore, plan: Plan, step_id: str) -> KeyStates | ShardTable:
-    """Return the state of a keyed step that lies in a store."""
+    """Return the state of a keyed step in a store."""
     operator, lowering = plan.keyed(step_id), plan.lowering_of(step_id)
     if isinstance(lowering, OverColumns):
         return SegmentedTable(store, step_id, lowering.shard_logic, operator.settings)
@@ -18,6 +18,6 @@ def states_in(store: StateStore, plan: Plan, step_id: str) -> KeyStates | ShardT
 
 
 def live_states(plan: Plan, step_id: str) -> KeyStates | ShardTable:
-    """Return the state of a keyed step that stays in memory, for a batch run."""
+    """Return the state of a keyed step in memory, for a batch run."""
     lowering = plan.lowering_of(step_id)
     return LiveTable(lowering.shard_logic) if isinstance(lowering, OverColumns) else LiveStates()

@@ -1,7 +1,7 @@
 """The layout of a shard's state of a step: keys in segments, by linear hashing.
 
-A step from n to n + 1 segments splits a single segment (Litwin, *Linear hashing*, 1980). Segments
-thus stay small as the number of keys grows, and are merged again as it falls.
+Growth from n to n + 1 segments splits a single segment (Litwin, *Linear hashing*, 1980). Segments
+thus stay small as the number of keys grows, and are merged again as it decreases.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from flow.engine.state.header import Header
 from flow.engine.state.segment import Segment, weight
 
 TARGET_BYTES = 16_000
-"""The aimed weight of a segment. Larger segments are faster if an epoch touches most keys of a
+"""The target weight of a segment. Larger segments are faster if an epoch touches most keys of a
 shard, smaller ones if it touches few."""
 
 
@@ -36,14 +36,17 @@ def segments_for(size: int, now: int) -> int:
 
 
 def parent_of(number: int, limit: int) -> int:
-    """Return the segment below `limit` that a segment's keys come from, or go to."""
+    """Return the segment below `limit` from which a new segment takes keys.
+
+    A removed segment returns its keys to the same segment.
+    """
     while number >= limit:
         number &= (1 << (number.bit_length() - 1)) - 1
     return number
 
 
 def moved_segments(before: int, after: int) -> set[int]:
-    """Return the segments that gain or lose keys where their number changes.
+    """Return the segments that gain or lose keys if the number of segments changes.
 
     >>> sorted(moved_segments(2, 4)), sorted(moved_segments(4, 3))
     ([0, 1, 2, 3], [1, 3])

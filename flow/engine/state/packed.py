@@ -22,7 +22,7 @@ _CODEC = pa.Codec("lz4")
 
 
 def pack(content: bytes) -> bytes:
-    """Return a segment packed, or unchanged where packing would not make it smaller.
+    """Return a segment packed, or unchanged if packing would not make it smaller.
 
     >>> unpack(pack(bytes(1000))) == bytes(1000), len(pack(bytes(1000))) < 100
     (True, True)
@@ -41,12 +41,12 @@ def unpack(content: bytes, where: str = "the state") -> bytes:
         where: name of the content, for errors.
 
     Raises:
-        CheckpointError: when it cannot be unpacked.
+        CheckpointError: when the content cannot be unpacked.
     """
     if content[:1] != bytes([FORMAT_PACKED]):
         return content
     try:
         _, size = _HEAD.unpack_from(content)
         return bytes(_CODEC.decompress(content[_HEAD.size :], size, asbytes=True))
-    except (OSError, struct.error) as error:  # pyarrow.lib.ArrowException is among the first
+    except (OSError, struct.error) as error:  # Arrow raises an OSError for a damaged frame.
         raise CheckpointError(f"{where} cannot be unpacked: {error}") from error

@@ -47,7 +47,7 @@ class Seed(NamedTuple):
     content: bytes
 
     def packet(self, seq: int) -> Packet:
-        """Return the seed as a packet."""
+        """Return the seed as a packet for its shard; `seq` numbers the packets."""
         head = json.dumps([self.step, self.name, self.number]).encode()
         return Packet(SEED, self.shard, 0, seq, head + b"\n" + self.content)
 
@@ -62,13 +62,13 @@ class Seed(NamedTuple):
 def seed_files(root: str) -> list[str]:
     """Return the paths of a seed's files, sorted."""
     place = locate(root)
-    found = place.filesystem.get_file_info(fs.FileSelector(place.path, allow_not_found=True))
-    return sorted(info.path for info in found if info.path.endswith(".parquet"))
+    infos = place.filesystem.get_file_info(fs.FileSelector(place.path, allow_not_found=True))
+    return sorted(info.path for info in infos if info.path.endswith(".parquet"))
 
 
 def read_seeds(root: str, files: Iterable[str]) -> Iterator[Packet]:
     """Yield the seeds in files as packets."""
-    # The import loads pandas, which would delay the start of every run for the few with a seed.
+    # The import loads pandas, which would delay the start of every run, and few runs have a seed.
     import pyarrow.dataset as ds
 
     filesystem = locate(root).filesystem

@@ -52,12 +52,12 @@ class Segment:
 
     @property
     def held_us(self) -> int:
-        """The least watermark that a held key waits for, in µs."""
-        held = (held_watermark_us(due) for _, due in self.kept.values())
-        return min((at for at in held if at is not None), default=NEVER)
+        """The least watermark at which a held key is due, in µs."""
+        watermarks = (held_watermark_us(due) for _, due in self.kept.values())
+        return min((held_us for held_us in watermarks if held_us is not None), default=NEVER)
 
     def encode(self) -> bytes | None:
-        """Return the segment as bytes, ``None`` when it is empty."""
+        """Return the segment as bytes; ``None`` for an empty segment."""
         if not self.kept:
             return None
         snapshots, dues = zip(*self.kept.values(), strict=True)
@@ -73,13 +73,13 @@ class Segment:
         Args:
             content: the bytes; ``None`` for an empty segment.
             step_id: the step, for errors.
-            snapshots_in: the reader of segments that a `ShardLogic` has made.
+            snapshots_in: the reader of segments that a `ShardLogic` made.
         """
         if content is None:
             return cls()
         if _is_of_shard(content) and snapshots_in is not None:
-            found = snapshots_in(content)
-            return cls({key: (pickle.dumps(state, 5), due) for key, state, due in found})
+            states = snapshots_in(content)
+            return cls({key: (pickle.dumps(state, 5), due) for key, state, due in states})
         check_format(content, step_id)
         keys, snapshots, dues = load_pickle(memoryview(content)[1:])
         if snapshots_in is not None:
@@ -105,5 +105,5 @@ def _is_of_shard(content: bytes) -> bool:
 
 
 def weight(key: str, snapshot: bytes) -> int:
-    """Return about how many bytes a key takes in a segment."""
+    """Return the approximate number of bytes of a key in a segment."""
     return len(key) + len(snapshot) + _OVERHEAD_BYTES

@@ -1,6 +1,6 @@
 """State of a keyed step that runs over columns: its `ShardLogic`, and the storage of its segments.
 
-Keys are assigned to segments as those of other steps (see `flow.engine.state.layout`); the logic
+The layout assigns keys to segments as for other steps, see `flow.engine.state.layout`. The logic
 defines the format of a segment.
 """
 
@@ -39,7 +39,7 @@ class ShardTable(StepState):
         """Run an epoch over the shard.
 
         Args:
-            rows: the values of the epoch; ``None`` when there are none.
+            rows: the values of the epoch; ``None`` for an epoch without values.
             epoch: parameters of the epoch.
             limit: the due times that the epoch has reached.
         """
@@ -93,9 +93,9 @@ class SegmentedTable(StoredState, ShardTable):
 
     @override
     def run(self, rows: ShardRows | None, epoch: ShardEpoch, limit: DueLimit) -> ShardOutput:
-        every = epoch.end_of_input or self._changed_from is not None
+        needs_all = epoch.end_of_input or self._changed_from is not None
         needed = np.flatnonzero(
-            limit.reached_segments(self._header.dues, self._header.held) | every
+            limit.reached_segments(self._header.dues, self._header.held) | needs_all
         )
         if rows is not None:
             needed = np.union1d(needed, self._numbers(rows.keys))
@@ -121,17 +121,18 @@ class SegmentedTable(StoredState, ShardTable):
                 self._loaded[number] = _SegmentSize(keys, len(content))
 
     def _numbers(self, keys: pa.Array) -> Ints:
+        """Return the number of the segment of each key, int64, shape (keys,)."""
         return segment_of(hash_keys(keys), self._header.segments)
 
     def _changed_segments(self) -> dict[int, SegmentDump]:
         """Return the segments to write, after adapting the layout to their weight."""
         numbers = self._numbers(self._logic.keys())
         # Changed settings may change the due times of keys whose state has not changed.
-        due_anew = self._changed_from is not None
-        changed = np.unique(numbers[self._logic.changed() | due_anew]).tolist()
+        has_new_settings = self._changed_from is not None
+        changed = np.unique(numbers[self._logic.changed() | has_new_settings]).tolist()
         dumps = self._dump(numbers, changed)
         size = self._header.size + sum(
-            len(one.content or b"") - self._loaded[number].size for number, one in dumps.items()
+            len(dump.content or b"") - self._loaded[number].size for number, dump in dumps.items()
         )
         now = self._header.segments
         wanted = segments_for(size, now)
@@ -157,14 +158,15 @@ class SegmentedTable(StoredState, ShardTable):
         return dict(zip(wanted, self._logic.dump(numbers, wanted), strict=True))
 
     def _write(self, dumps: dict[int, SegmentDump]) -> None:
-        contents = {number: one.content for number, one in dumps.items()}
+        contents = {number: dump.content for number, dump in dumps.items()}
         self._store.write_segments(self._step_id, contents)
-        for number, one in dumps.items():
-            self._account(number, _SegmentSize(one.keys, len(one.content or b"")))
-            self._header.dues[number] = one.due_us
-            self._header.held[number] = one.held_us
+        for number, dump in dumps.items():
+            self._account(number, _SegmentSize(dump.keys, len(dump.content or b"")))
+            self._header.dues[number] = dump.due_us
+            self._header.held[number] = dump.held_us
 
     def _account(self, number: int, now: _SegmentSize) -> None:
+        """Adjust the totals of the header to the new size of a segment."""
         before = self._loaded.get(number, _SegmentSize(0, 0))
         self._header.keys += now.keys - before.keys
         self._header.size += now.size - before.size

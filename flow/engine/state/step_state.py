@@ -15,7 +15,7 @@ class StepState(ABC):
 
     @abstractmethod
     def progress(self) -> bytes | None:
-        """Return the encoded stream progress, which is stored beside the keys."""
+        """Return the encoded stream progress, stored beside the keys; ``None`` if there is none."""
 
     @abstractmethod
     def keep_progress(self, content: bytes) -> None:
@@ -23,7 +23,7 @@ class StepState(ABC):
 
     @abstractmethod
     def flush(self) -> int:
-        """Write what changed; return the least due time of a key that is not held."""
+        """Write changed state; return the least due time of a key that is not held, in µs."""
 
     @abstractmethod
     def count(self) -> int:

@@ -6,20 +6,20 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 PROGRESS_SEGMENT = -1
-"""The number of the segment that holds the progress of the step's stream in the place of keys."""
+"""The number of the segment that has the step's stream progress instead of keys."""
 
 
 class StateStore(Protocol):
     """Storage of the headers and segments of one shard, such as Spark's state or a dict."""
 
     def read_header(self, step_id: str) -> bytes | None:
-        """Return a step's header, ``None`` for a step without state."""
+        """Return a step's header; ``None`` for a step without state."""
 
     def write_header(self, step_id: str, content: bytes) -> None:
         """Replace a step's header."""
 
     def read_segments(self, step_id: str, numbers: Sequence[int]) -> list[bytes | None]:
-        """Return segments in the order of `numbers`, ``None`` for each that is empty."""
+        """Return segments in the order of `numbers`; ``None`` for an empty segment."""
 
     def write_segments(self, step_id: str, contents: Mapping[int, bytes | None]) -> None:
         """Replace segments, by number; ``None`` removes a segment."""

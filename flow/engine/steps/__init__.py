@@ -1,1 +1,1 @@
-"""Steps at work: reading, stateless kernels, keyed steps, levels, outputs."""
+"""Execution of steps: reading, stateless kernels, keyed steps, levels, outputs."""

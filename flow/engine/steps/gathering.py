@@ -37,22 +37,22 @@ def gather_rows(
         packets: the packets of those edges.
         time: the step's time in the epoch.
     """
-    ordered = sorted(packets, key=lambda one: (one.origin, one.seq))
-    arrived = [(one, chunk) for one in ordered if len(chunk := decode(one.payload))]
+    ordered = sorted(packets, key=lambda packet: (packet.origin, packet.seq))
+    arrived = [(packet, chunk) for packet in ordered if len(chunk := decode(packet.payload))]
     if not arrived:
         return None
     chunks, reached = [chunk for _, chunk in arrived], None
     timeline = None if time is None else time.timeline
     if timeline is not None:
-        apart = [_unstamped(chunk) for chunk in chunks]
-        chunks = [chunk for chunk, _ in apart]
-        of_each = [
+        unstamped = [_unstamped(chunk) for chunk in chunks]
+        chunks = [chunk for chunk, _ in unstamped]
+        progress = [
             timeline.reached(packet.dest, packet.origin, chunk.pos, stamps)
-            for (packet, _), (chunk, stamps) in zip(arrived, apart, strict=True)
+            for (packet, _), (chunk, stamps) in zip(arrived, unstamped, strict=True)
         ]
-        reached = np.concatenate(of_each)
+        reached = np.concatenate(progress)
     records = [chunk for chunk in chunks if isinstance(chunk, KeyedRecords)]
-    if len(edges) == 1 and len(records) == len(chunks) and _alike(records):
+    if len(edges) == 1 and len(records) == len(chunks) and _have_one_schema(records):
         keys, codes = _coded([chunk.keys for chunk in records])
         batch = join_batches([chunk.batch for chunk in records])
         return _bounded(_by_key(keys, codes, _positions(chunks), batch, reached), time)
@@ -91,7 +91,8 @@ def _unstamped(chunk: Chunk) -> tuple[Chunk, Ints]:
     return Pairs(chunk.keys, list(values), chunk.pos), np.array(reached, np.int64)
 
 
-def _alike(chunks: list[KeyedRecords]) -> bool:
+def _have_one_schema(chunks: list[KeyedRecords]) -> bool:
+    """Return True if records have the same schema, and are not a view of nested values."""
     first = chunks[0].batch
     return view_of(first) is None and all(
         chunk.batch.schema.equals(first.schema, check_metadata=True) for chunk in chunks
@@ -103,7 +104,7 @@ def _positions(chunks: list[Chunk]) -> Ints:
 
 
 def _coded(columns: list[pa.Array]) -> tuple[pa.Array, Ints]:
-    """Return the distinct keys, and the index of each row's key, shape (rows,)."""
+    """Return the distinct keys, and the index of each row's key, int64, shape (rows,)."""
     if not any(pa.types.is_dictionary(column.type) for column in columns):
         whole = pa.concat_arrays(columns).dictionary_encode()
         return whole.dictionary, whole.indices.to_numpy().astype(np.int64)
@@ -119,6 +120,16 @@ def _by_key(
     values: pa.RecordBatch | list[object],
     reached: Ints | None,
 ) -> ShardRows:
+    """Return rows grouped by key, and in order of position within a key.
+
+    Args:
+        keys: distinct keys, of which some may have no rows.
+        codes: index of each row's key, int64, shape (rows,).
+        pos: positions, int64, shape (rows,).
+        values: the rows' values, in the order of `codes`; they are not moved.
+        reached: stream progress at each row, int64 µs, shape (rows,); ``None`` for a step that does
+            not measure progress.
+    """
     counts = np.bincount(codes, minlength=len(keys))
     if not counts.all():  # A dictionary may hold keys without rows.
         used = np.flatnonzero(counts)

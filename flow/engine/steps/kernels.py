@@ -145,18 +145,18 @@ def _raises(kind: Raises, step_id: str, chunk: Chunk, context: TaskContext) -> S
 @run_step.register
 def _try_map(kind: TryMap, step_id: str, chunk: Chunk, context: TaskContext) -> StepOutput:
     plain = as_items(chunk)
-    made: list[Any] = []
+    outputs: list[Any] = []
     failed = np.zeros(len(plain), np.bool_)
     for index, item in enumerate(plain.items):
         try:
-            made.append(kind.mapper(item))
+            outputs.append(kind.mapper(item))
         except Exception as error:  # `try_map` exists to catch any exception.
             failed[index] = True
-            made.append(ItemError(item, step_id, portable(error)))
+            outputs.append(ItemError(item, step_id, portable(error)))
         except RAISED as error:
             raise _raised(step_id, "the mapper", error, plain.items, None, index) from error
     context.count(step_id, "errors", int(failed.sum()))
-    whole = Items(made, plain.pos)
+    whole = Items(outputs, plain.pos)
     return [take(whole, ~failed), take(whole, failed)]
 
 
@@ -186,7 +186,15 @@ def _call(
     inputs: list[Any],
     keys: list[str] | None = None,
 ) -> list[Any]:
-    """Call a user's function on each input; an error names the input on which it raised."""
+    """Call a user's function on each input; an error names the input on which it raised.
+
+    Args:
+        step_id: the step.
+        what: the name of the function in errors, such as "the mapper".
+        function: the function.
+        inputs: the inputs.
+        keys: the key of each input, for errors; ``None`` for inputs without keys.
+    """
     remaining = iter(inputs)
     try:
         outputs = list(builtins.map(function, remaining))
@@ -205,6 +213,7 @@ def _call_flat(
     inputs: list[Any],
     keys: list[str] | None = None,
 ) -> tuple[list[Any], list[int]]:
+    """Call a mapper on each input; return all outputs, and the number of outputs of each input."""
     outputs: list[Any] = []
     ends: list[int] = []
     try:
@@ -260,7 +269,7 @@ def _decide(
 
 
 def _column_keys(path: str, step_id: str, batch: pa.RecordBatch) -> pa.Array | None:
-    """Return the key column, ``None`` when the path is not that of a text column."""
+    """Return the column of keys at a path; ``None`` if the path is not that of a text column."""
     if path not in batch.schema.names or view_of(batch) is not None:
         return None
     column = batch.column(path)

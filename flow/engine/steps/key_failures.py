@@ -8,12 +8,12 @@ from flow.keyed.shard_logic import KeyFailure
 
 
 def cause_of(error: BaseException) -> BaseException | None:
-    """Return the exception to chain: the exception itself, or what made a logic raise it."""
+    """Return the exception to chain: the cause of an error that a logic wraps, or the error."""
     return error.__cause__ if isinstance(error, (RejectedValue, FailedCall)) else error
 
 
 def raised(what: str, error: BaseException) -> str:
-    """Return the words for a call that raised an exception."""
+    """Return the error text of a call that raised an exception."""
     if isinstance(error, FailedCall) and error.__cause__ is not None:
         return f"{error.what} raised {brief(error.__cause__)}"
     return f"{what} raised {brief(error)}"

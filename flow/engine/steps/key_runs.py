@@ -19,11 +19,11 @@ def gather(
 
     With several edges each value becomes ``(side, value)``; `time` stamps each value.
     """
-    found: dict[str, list[Run]] = {}
-    for packet in sorted(packets, key=lambda one: (one.origin, one.seq)):
+    runs_of: dict[str, list[Run]] = {}
+    for packet in sorted(packets, key=lambda packet: (packet.origin, packet.seq)):
         for run in _received(edges, packet, time):
-            found.setdefault(run.key, []).append(run)
-    return {key: runs[0] if len(runs) == 1 else _merged(key, runs) for key, runs in found.items()}
+            runs_of.setdefault(run.key, []).append(run)
+    return {key: runs[0] if len(runs) == 1 else _merged(key, runs) for key, runs in runs_of.items()}
 
 
 def _received(edges: tuple[Edge, ...], packet: Packet, time: StepTime | None) -> Iterable[Run]:
@@ -48,11 +48,11 @@ def _merged(key: str, runs: list[Run]) -> Run:
     if any(left.pos[-1] > right.pos[0] for left, right in itertools.pairwise(runs)):
         order = sorted(range(len(pos)), key=pos.__getitem__)
         values, pos = [values[at] for at in order], [pos[at] for at in order]
-    return Run(key, _rising(values) if isinstance(values[0], Stamped) else values, pos)
+    return Run(key, _monotonic(values) if isinstance(values[0], Stamped) else values, pos)
 
 
-def _rising(values: list[Stamped]) -> list[Stamped]:
-    """Return a key's values with progress that never falls.
+def _monotonic(values: list[Stamped]) -> list[Stamped]:
+    """Return a key's values with stamps that never decrease.
 
     Items of several partitions can share a position; each is stamped by its own partition.
     """

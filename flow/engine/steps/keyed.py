@@ -47,9 +47,9 @@ class Emitted:
         self.pos += pos
 
     def by_port(self, ports: int) -> ShardOutput:
-        """Return a chunk for each port, and further counts.
+        """Return a chunk for each port, and the values of the port `COUNTED`.
 
-        With several ports, values are ``(port, value)``.
+        With several ports, emitted values are pairs ``(port, value)``.
         """
         pos = np.array(self.pos, np.int64)
         if ports == 1:
@@ -58,16 +58,16 @@ class Emitted:
         chunks = [
             [self._port(pos, np.flatnonzero(which == port).tolist())] for port in range(ports)
         ]
-        counted = [self.values[at][1] for at in np.flatnonzero(which == COUNTED).tolist()]
+        counted = [self.values[row][1] for row in np.flatnonzero(which == COUNTED).tolist()]
         return ShardOutput(chunks, [0] * ports, counted)
 
-    def _port(self, pos: Any, chosen: list[int]) -> Chunk:
-        keys = [self.keys[at] for at in chosen]
-        return Pairs(keys, [self.values[at][1] for at in chosen], pos[chosen])
+    def _port(self, pos: Any, rows: list[int]) -> Chunk:
+        keys = [self.keys[row] for row in rows]
+        return Pairs(keys, [self.values[row][1] for row in rows], pos[rows])
 
 
 class KeyedRun:
-    """Runs one keyed step over one shard's part of an epoch."""
+    """Execution of one keyed step over one shard's part of an epoch."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class KeyedRun:
                 self._put(key, logic, self._due(key, logic))
 
     def _emitted_by(self, what: str, key: str, method: Callable[..., Any], *args: Any) -> list[Any]:
-        """Return the values that a call without a decision to keep the logic emits."""
+        """Return the values of a call that does not return `KEEP` or `DISCARD`."""
         try:
             return list(method(*args))
         except RAISED as error:
@@ -129,9 +129,10 @@ class KeyedRun:
                     logic = self._notify(key, logic, AFTER_ITEMS)
                 self._end_epoch(key, logic, NEVER if logic is None else self._due(key, logic))
 
-    def _touch(self, key: str, run: Run | None, due: bool) -> None:
+    def _touch(self, key: str, run: Run | None, is_due: bool) -> None:
+        """Run a key's epoch: the due timer, the values, the timer that they made due, the store."""
         logic = self._take(key)
-        if due and logic is not None:
+        if is_due and logic is not None:
             logic = self._notify(key, logic, BEFORE_ITEMS)
         if run is not None:
             logic = self._feed(key, logic, run)
@@ -156,6 +157,7 @@ class KeyedRun:
             self._put(key, logic, due_us)
 
     def _feed(self, key: str, logic: Logic | None, run: Run) -> Logic | None:
+        """Call the logic with a key's values; return the logic, or ``None`` if discarded."""
         if logic is None:
             logic = self._build(key)
         if isinstance(logic, StatefulLogic):
@@ -168,10 +170,10 @@ class KeyedRun:
 
     def _feed_run(self, key: str, logic: OneToOneLogic, run: Run) -> Logic | None:
         try:
-            made, keep = logic.on_run(run.values, self._moment)
+            values, keep = logic.on_run(run.values, self._moment)
         except RAISED as error:
             raise self._failed("on_run", error, key, run.values) from cause_of(error)
-        self._emitted.add(key, made, run.pos)
+        self._emitted.add(key, values, run.pos)
         return logic if keep is KEEP else None
 
     def _feed_items(self, key: str, logic: Logic | None, run: Run) -> Logic | None:
@@ -179,15 +181,15 @@ class KeyedRun:
         values: list[Any] = []
         pos: list[int] = []
         try:
-            for value, at in zip(run.values, run.pos, strict=True):
+            for value, item_pos in zip(run.values, run.pos, strict=True):
                 if logic is None:
                     logic = self._build(key)
-                made, keep = logic.on_item(value, moment)
+                items, keep = logic.on_item(value, moment)
                 if not logic.detaches:
-                    made = detach_items(logic, made)
+                    items = detach_items(logic, items)
                 before = len(values)
-                values += made
-                pos += [at] * (len(values) - before)
+                values += items
+                pos += [item_pos] * (len(values) - before)
                 if keep is not KEEP:
                     logic = self._decided(keep, logic)
         except StepError:
@@ -198,6 +200,7 @@ class KeyedRun:
         return logic
 
     def _notify(self, key: str, logic: Logic, pos: int) -> Logic | None:
+        """Call the due timer of a key; return the logic, or ``None`` if it was discarded."""
         moment = self._before if pos == BEFORE_ITEMS else self._moment
         return self._call(key, logic, "on_notify", pos, logic.on_notify, moment)
 
@@ -212,8 +215,8 @@ class KeyedRun:
         self, key: str, logic: Logic, what: str, pos: int, method: Callable[..., Any], *args: Any
     ) -> Logic | None:
         try:
-            made, keep = method(*args)
-            values = list(made) if logic.detaches else detach_items(logic, made)
+            items, keep = method(*args)
+            values = list(items) if logic.detaches else detach_items(logic, items)
             self._emitted.add(key, values, [pos] * len(values))
             return logic if keep is KEEP else self._decided(keep, logic)
         except StepError:

@@ -63,15 +63,15 @@ class KeyedStep:
         step_id, edges = self.step.step_id, self.plan.edges_into(self.step.step_id)
         time = step_time(self.plan, self.step, edges, self.arrived.marks, self.state, self.control)
         if isinstance(self.state, ShardTable):
-            made, due_us = self._over_columns(self.state, time)
+            output, due_us = self._over_columns(self.state, time)
         else:
-            made, due_us = self._key_by_key(self.state, time)
+            output, due_us = self._key_by_key(self.state, time)
         self._report(time, due_us)
-        self._count(made.counted)
+        self._count(output.counted)
         downs = self.step.downs
-        for down, unread in zip(downs, made.unread, strict=False):
+        for down, unread in zip(downs, output.unread, strict=False):
             self.context.count(step_id, counted_as(self.step, down), unread)
-        pairs = zip(downs, made.chunks, strict=False)
+        pairs = zip(downs, output.chunks, strict=False)
         return [(down, chunk) for down, chunks in pairs for chunk in chunks]
 
     def _key_by_key(self, states: KeyStates, time: StepTime) -> tuple[ShardOutput, int]:
@@ -94,9 +94,8 @@ class KeyedStep:
             return table.run(rows, epoch, time.due_after), table.flush()
         except KeyFailure as failure:
             raise failed_at(step_id, failure) from cause_of(failure.cause)
-        except (
-            RAISED
-        ) as error:  # Such as state that cannot be pickled, or an aggregate that raises.
+        except RAISED as error:
+            # The error is one of the step as a whole: state that cannot be pickled, an aggregate.
             if isinstance(error, FlowError) and not isinstance(error, FailedCall):
                 raise
             problem = raised("working out or keeping its results", error)
@@ -113,17 +112,18 @@ class KeyedStep:
         stats.gauges[step_id, "state_bytes"] += self.state.size()
 
     def _count(self, counted: list[Counted]) -> None:
+        """Add counts to the statistics, with their notes."""
         step_id = self.step.step_id
-        for one in counted:
-            if one.late_by_us:
-                self._count_late(one)
+        for count in counted:
+            if count.late_by_us:
+                self._count_late(count)
                 continue
-            self.context.count(step_id, one.what, one.amount)
-            if one.note:
-                self.context.stats.note(f"step {step_id!r} {one.note}")
+            self.context.count(step_id, count.what, count.amount)
+            if count.note:
+                self.context.stats.note(f"step {step_id!r} {count.note}")
 
     def _count_late(self, late: Counted) -> None:
-        """Count late values by how late they were and the source partition they came from."""
+        """Count late values by their lateness, and by their source partition."""
         step_id, stats, sources = self.step.step_id, self.context.stats, self.control.sources
         stats.lateness[step_id, late.late_by_us] += late.amount
         if sources is not None and late.source >= 0:
@@ -131,5 +131,5 @@ class KeyedStep:
 
 
 def counted_as(step: Step, down: StreamId) -> str:
-    """Return the counter of the items of one of a step's streams."""
+    """Return the name of the counter of the items of one of a step's streams."""
     return "out" if down == step.downs[0] else down.port

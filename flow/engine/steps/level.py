@@ -1,4 +1,4 @@
-"""One level of a plan in one shard: the steps that run there, and the stateless steps after them.
+"""One level of a plan in one shard: the keyed steps, and the stateless steps that follow them.
 
 The engines differ in the transport of packets and the storage of state; this module is common to
 all.
@@ -47,12 +47,12 @@ def run_level(
     Args:
         plan: the compiled flow.
         level: the level, 1 or more.
-        shards: how many shards there are.
-        shard: the shard at hand.
+        shards: the number of shards.
+        shard: the shard to run.
         packets: all packets of the shard in this epoch, in any order.
         states_of: the shard's key states by step.
-        slice_number: which slice of a batch run this is; 0 when streaming.
-        control: the epoch's control, when it is not among the packets.
+        slice_number: the number of the slice of a batch run; 0 in a stream.
+        control: the epoch's control, if it is not among the packets.
     """
     here: dict[str, Arrived] = defaultdict(Arrived)
     stats = Stats()
@@ -71,7 +71,7 @@ def run_level(
             here[edge.step_id].add(packet)
     yield from passing
     if control is None:
-        if here:  # The items cannot be processed without a time, and must not be lost.
+        if here:  # The items cannot be processed without a time, and losing them must be an error.
             error = EngineError(f"an epoch sent items to level {level} without its system time")
             yield Packet(ERROR, shard, shard, 0, encode_failure(error))
         return

@@ -1,4 +1,4 @@
-"""Writing to sinks, in the workers, from the packets of outputs."""
+"""Writes to sinks, in the workers, from the packets of outputs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def sink_of(plan: Plan, edge: Edge) -> Sink[Any]:
 
 
 class OutputTask:
-    """Buffer of packets for sinks, which a task writes once all of them are there.
+    """Buffer of packets for sinks, which a task writes after its last packet.
 
     Args:
         plan: the compiled flow.
@@ -62,29 +62,29 @@ class OutputTask:
     def __init__(self, plan: Plan, writing: Writing) -> None:
         self._plan = plan
         self._writing = writing
-        self._kept: dict[int, list[Packet]] = {}
+        self._buffered: dict[int, list[Packet]] = {}
         self._failed = False
 
     def keep(self, packets: Iterable[Packet]) -> Iterator[Packet]:
         """Buffer the packets for sinks, and yield all others."""
         for packet in packets:
             if packet.dest >= 0 and packet.dest not in self._writing.left_out:
-                self._kept.setdefault(packet.dest, []).append(packet)
+                self._buffered.setdefault(packet.dest, []).append(packet)
             else:
                 self._failed = self._failed or packet.dest == ERROR
                 yield packet
 
     def write(self) -> Iterator[Packet]:
         """Write the buffered packets unless the task has failed, and yield each sink's message."""
-        kept, self._kept = self._kept, {}
-        for dest, bound in sorted(kept.items()):
+        packets_of, self._buffered = self._buffered, {}
+        for dest, packets in sorted(packets_of.items()):
             if not self._failed:
-                yield _write(self._plan, self._plan.edges[dest], self._writing, bound)
+                yield _write(self._plan, self._plan.edges[dest], self._writing, packets)
 
     @property
     def is_done(self) -> bool:
         """True if no packet is buffered."""
-        return not self._kept
+        return not self._buffered
 
 
 def write_outputs(plan: Plan, writing: Writing, packets: Iterable[Packet]) -> Iterator[Packet]:
@@ -141,9 +141,9 @@ def _written(chunk: Chunk, lays_out: bool) -> Written:
 
 
 def laid_out(chunk: Records | KeyedRecords) -> pa.RecordBatch:
-    """Return the columns that equal `flow.connectors.sink.to_record` of each item."""
+    """Return columns of the records that `flow.connectors.sink.to_record` returns for each item."""
     batch, view = chunk.batch, view_of(chunk.batch)
-    named = dict(zip(batch.schema.names, batch.columns, strict=True))
-    found = {"key": chunk.keys} if isinstance(chunk, KeyedRecords) else {}
-    found.update(named if view is None else view.columns(batch))
-    return pa.RecordBatch.from_arrays(list(found.values()), names=list(found))
+    column_of = dict(zip(batch.schema.names, batch.columns, strict=True))
+    columns = {"key": chunk.keys} if isinstance(chunk, KeyedRecords) else {}
+    columns.update(column_of if view is None else view.columns(batch))
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

@@ -32,7 +32,7 @@ class Pipeline:
     source partition.
 
     Attributes:
-        waiting_items: the number of items that are buffered at edges.
+        buffered_items: the number of items that are buffered at edges.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Pipeline:
         self._hold_meters: dict[int, HoldMeter | None] = {}
         self._buffered: dict[int, list[Chunk]] = {}
         self._packet_count = 0
-        self.waiting_items = 0
+        self.buffered_items = 0
 
     def push(self, stream: StreamId, chunk: Chunk) -> None:
         """Run a chunk through the steps that follow a stream, up to the edges."""
@@ -74,30 +74,30 @@ class Pipeline:
     def flush(self, slice_number: int = 0) -> Iterator[Packet]:
         """Yield the packets of chunks that reached edges since the last flush.
 
-        A level's chunks that need measuring stay until `finish`: they are measured in order of
+        A level's measured chunks stay in the buffer until `finish`: items are measured in order of
         position, and each step of the level starts at the first position again.
         """
-        waiting, self._buffered = self._buffered, {}
-        for dest, chunks in waiting.items():
+        chunks_of, self._buffered = self._buffered, {}
+        for dest, chunks in chunks_of.items():
             edge = self._plan.edges[dest]
             if self._partition.is_source or not self._is_measured(edge):
                 yield from self._pack(edge, chunks, slice_number)
             else:
                 self._buffered[dest] = chunks
-        self.waiting_items = 0
+        self.buffered_items = 0
 
     def finish(self, slice_number: int = 0) -> Iterator[Packet]:
         """Yield the packets of all buffered chunks, and the progress of measured streams.
 
         No chunk may be pushed afterwards.
         """
-        waiting, self._buffered, self.waiting_items = self._buffered, {}, 0
-        for dest, chunks in waiting.items():
+        chunks_of, self._buffered, self.buffered_items = self._buffered, {}, 0
+        for dest, chunks in chunks_of.items():
             yield from self._pack(self._plan.edges[dest], chunks, slice_number)
-        found = [meter.marks() for meter in self._meters.values() if meter is not None]
+        all_marks = [meter.marks() for meter in self._meters.values() if meter is not None]
         for hold_meter in self._hold_meters.values():
-            found += [] if hold_meter is None else hold_meter.marks()
-        for marks in found:
+            all_marks += [] if hold_meter is None else hold_meter.marks()
+        for marks in all_marks:
             payload = marks.encode()
             for shard in range(self._shards):
                 yield self._packet(PROGRESS, shard, slice_number, payload)
@@ -112,18 +112,20 @@ class Pipeline:
 
     def _run(self, step: Step, chunk: Chunk) -> list[tuple[StreamId, Chunk]]:
         self._context.count(step.step_id, "in", len(chunk))
-        made = run_step(step.operator, step.step_id, chunk, self._context)
-        sent = [(down, one) for down, one in zip(step.downs, made, strict=True) if one is not None]
-        self._context.count(step.step_id, "out", sum(len(one) for _, one in sent))
-        return sent
+        chunks = run_step(step.operator, step.step_id, chunk, self._context)
+        pairs = zip(step.downs, chunks, strict=True)
+        output = [(down, out) for down, out in pairs if out is not None]
+        self._context.count(step.step_id, "out", sum(len(out) for _, out in output))
+        return output
 
     def _buffer(self, edge: Edge, chunk: Chunk) -> None:
         if edge.kind is EdgeKind.OUTPUT:
             self._context.count(edge.step_id, "in", len(chunk))
         self._buffered.setdefault(edge.dest, []).append(chunk)
-        self.waiting_items += len(chunk)
+        self.buffered_items += len(chunk)
 
     def _pack(self, edge: Edge, chunks: list[Chunk], slice_number: int) -> Iterator[Packet]:
+        """Yield the packets of an edge's chunks, measured and stamped if the step needs it."""
         meter, hold_meter = self._meter(edge), self._hold_meter(edge)
         for chunk in in_order(chunks):
             if hold_meter is not None:
@@ -141,7 +143,7 @@ class Pipeline:
         return self._meter(edge) is not None or self._hold_meter(edge) is not None
 
     def _hold_meter(self, edge: Edge) -> HoldMeter | None:
-        """Return the meter of source partitions that may hold the edge's step, if there is one."""
+        """Return the meter for the hold on the edge's step; ``None`` if the step is not held."""
         if edge.dest not in self._hold_meters:
             self._hold_meters[edge.dest] = self._new_hold_meter(edge)
         return self._hold_meters[edge.dest]
@@ -164,7 +166,7 @@ class Pipeline:
         return control.sources or ()
 
     def _meter(self, edge: Edge) -> Meter | None:
-        """Return the meter of an edge whose reader measures progress, if it does."""
+        """Return the meter of an edge; ``None`` if its step does not measure progress."""
         if edge.dest not in self._meters:
             self._meters[edge.dest] = self._new_meter(edge)
         return self._meters[edge.dest]

@@ -43,7 +43,7 @@ class Reading:
     source: int | None = None
 
     def positions(self, row: int, count: int) -> Positions:
-        """Return the positions of its items from a row on."""
+        """Return the positions of `count` items of the split, from item number `row` on."""
         order = self.split.order
         if self.source is None:
             return positions(self.slice_number, order, row, count)
@@ -69,7 +69,7 @@ def read_split(plan: Plan, shards: int, reading: Reading, control: Control) -> I
         batches = _guarded(operator.source, reading, plan.fields_read.get(reading.step_id))
         for chunk in _chunks(batches, reading, operator.source, step, context):
             pipeline.push(*chunk)
-            if pipeline.waiting_items >= FLUSH_ITEMS:
+            if pipeline.buffered_items >= FLUSH_ITEMS:
                 yield from pipeline.flush(reading.slice_number)
         yield from pipeline.finish(reading.slice_number)
     except FlowError as error:
@@ -80,7 +80,7 @@ def read_split(plan: Plan, shards: int, reading: Reading, control: Control) -> I
 def shard_of_partition(plan: Plan, step_id: str, partition: int, shards: int) -> int:
     """Return the shard by which unkeyed items of a source partition reach outputs.
 
-    All splits and slices of the partition have the same shard, so that items leave in order.
+    All splits and slices of the partition have the same shard, so that sinks get items in order.
     """
     return (plan.inputs.index(step_id) + partition) % shards
 
@@ -117,7 +117,7 @@ def read_batches(
             context.count(step_id, "out", batch.num_rows)
             pipeline.push(stream, Records(batch, reading.positions(row, batch.num_rows)))
             row += batch.num_rows
-            if pipeline.waiting_items >= FLUSH_ITEMS:
+            if pipeline.buffered_items >= FLUSH_ITEMS:
                 yield from pipeline.flush()
         yield from pipeline.finish()
     except FlowError as error:

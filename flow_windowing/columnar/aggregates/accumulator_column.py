@@ -1,4 +1,4 @@
-"""The accumulators of one aggregate in all open windows, in the form that fits their values."""
+"""The accumulators of one aggregate in all open windows: numbers in columns, or objects."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class AccumulatorColumn:
     The form is chosen by the first values; before them only the number of rows is known.
 
     Attributes:
-        is_order_free: True if the result is the same in whatever order values are added and
-            windows are merged.
+        is_order_free: True if the result does not depend on the order in which values are added
+            and windows are merged.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class AccumulatorColumn:
             return self
         if not len(self):
             return other
-        parts = [one.encode(0, len(one)) for one in (self, other)]
+        parts = [column.encode(0, len(column)) for column in (self, other)]
         return AccumulatorColumn.decode(self._aggregator, parts)
 
     def add(self, rows: Ints, groups: Groups) -> None:
@@ -148,7 +148,7 @@ class AccumulatorColumn:
         Only the rows that occur in operations become objects; the others keep their form.
         """
         accumulators = self._chosen_or_objects()
-        rows = sorted({row for one in operations for row in one[:2] if row is not None})
+        rows = sorted({row for operation in operations for row in operation[:2] if row is not None})
         index_of_row = dict(zip(rows, range(len(rows)), strict=True))
         states = accumulators.take(np.array(rows, np.int64)).states()
         part = ObjectAccumulators(self._aggregator, states)
@@ -175,7 +175,7 @@ class AccumulatorColumn:
         return self._chosen_or_objects().encode(begin, end)
 
     def _form_for(self, groups: Groups) -> type[NumberAccumulators] | None:
-        """Return the form in which values can be added, ``None`` for objects."""
+        """Return the form to which values can be added; ``None`` for objects."""
         if not groups.is_in_arrival_order and keeps_first_of_equals(self._aggregator):
             return None  # Columns of extremes hold no arrival numbers.
         return form_for(self._aggregator, groups.values)

@@ -24,7 +24,7 @@ class RowOperation(NamedTuple):
 
     Attributes:
         target: the row of the window that gets the value or the other window.
-        original: the row of the window that is merged into it; ``None`` to add the value.
+        original: the row of the window to merge into the target; ``None`` to add the value.
         value: the index of the value that is added, or that caused the merge.
     """
 
@@ -97,7 +97,7 @@ class Accumulators(ABC):
 
     @abstractmethod
     def states(self) -> list[Any]:
-        """Return the aggregator's own state for each row."""
+        """Return the state that the aggregator's own methods use, for each row."""
 
     @abstractmethod
     def encode(self, begin: int, end: int) -> EncodedAccumulators:

@@ -24,22 +24,22 @@ from flow_windowing.columnar.aggregates.runs import Column, take_rows
 class _Edges(NumberAccumulators):
     """First or last numbers of one type.
 
-    The columns are 1 if there is a number, its timestamp in µs where that decides, else 0, its
-    arrival number, and the number.
+    The columns: 1 if there is a number, else 0; the number's timestamp in µs, or 0 if the aggregate
+    does not depend on time; its arrival number; the number.
     """
 
     @override
     def results(self, rows: Ints) -> pa.Array:
-        found, _, _, values = take_rows(self._columns, rows)
-        return with_nulls(values, found > 0)
+        has_number, _, _, values = take_rows(self._columns, rows)
+        return with_nulls(values, has_number > 0)
 
     @override
     def states(self) -> list[Any]:
         rows = zip(*(column.tolist() for column in self._columns), strict=True)
         by_time = self._edge.is_by_time
         return [
-            ((time_us, number) if by_time else number, value) if found else None
-            for found, time_us, number, value in rows
+            ((time_us, number) if by_time else number, value) if has_number else None
+            for has_number, time_us, number, value in rows
         ]
 
     @classmethod
@@ -61,9 +61,9 @@ class _Edges(NumberAccumulators):
         if not self._edge.is_by_time:
             times_us = np.zeros_like(times_us)
         chosen = self._edges(times_us, arrivals, numbers.starts, numbers.counts)
-        found = np.ones(len(chosen), np.int8)
-        columns: list[Column] = [found, times_us[chosen], arrivals[chosen], numbers.values[chosen]]
-        return numbers.rows(rows), columns
+        has_number = np.ones(len(chosen), np.int8)
+        edges = [times_us[chosen], arrivals[chosen], numbers.values[chosen]]
+        return numbers.rows(rows), [has_number, *edges]
 
     def _edges(self, times_us: Ints, arrivals: Ints, starts: Ints, counts: Ints) -> Ints:
         """Return the index of each group's edge; arrival numbers of a group are distinct."""

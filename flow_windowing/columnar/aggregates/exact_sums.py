@@ -1,10 +1,10 @@
 """Exact sums of floats by group, in columns; see `flow_windowing.aggregates.exact_totals`.
 
 A total is the exact sum of two floats: `high` is the total rounded to the nearest float, `low` the
-remainder. Two floats hold any total that spans no more than about 106 bits, as sums of like
-quantities do. Where a total spans more, the functions here return ``None``, and the caller falls
-back to the totals of `exact_totals`. A `high` that is infinite or NaN is the sum of all values that
-were infinite or NaN.
+remainder. Two floats hold any total of up to about 106 bits, and most sums of measurements have
+fewer. For a longer total the functions here return ``None``, and the caller uses the totals of
+`exact_totals` instead. A `high` that is infinite or NaN is the sum of all values that were infinite
+or NaN.
 
 Values are cut into slices of bits that add up without rounding, in any order (S. M. Rump, T. Ogita
 and S. Oishi, Accurate floating-point summation I, SIAM J. Sci. Comput. 31(1), 2008). The sums of
@@ -52,9 +52,9 @@ def group_totals(values: Reals, starts: Ints) -> Totals | None:
         finite = np.isfinite(values)
         if finite.all():
             return _finite_totals(values, starts)
-        found = _finite_totals(np.where(finite, values, 0.0), starts)
+        totals = _finite_totals(np.where(finite, values, 0.0), starts)
         not_finite = np.add.reduceat(np.where(finite, 0.0, values), starts)
-        return None if found is None else _with_not_finite(found, not_finite)
+        return None if totals is None else _with_not_finite(totals, not_finite)
 
 
 def plus(left: Totals, right: Totals) -> Totals | None:
@@ -64,25 +64,28 @@ def plus(left: Totals, right: Totals) -> Totals | None:
         parts = [left.high, right.high, left.low, right.low]
         if finite.all():
             return _add_parts(parts)
-        found = _add_parts([np.where(finite, part, 0.0) for part in parts])
+        sums = _add_parts([np.where(finite, part, 0.0) for part in parts])
         not_finite = np.where(np.isfinite(left.high), 0.0, left.high)
         not_finite += np.where(np.isfinite(right.high), 0.0, right.high)
-        return None if found is None else _with_not_finite(found, np.where(finite, 0.0, not_finite))
+        return None if sums is None else _with_not_finite(sums, np.where(finite, 0.0, not_finite))
 
 
 def quotients(totals: Totals, counts: Ints) -> tuple[Reals, Mask]:
-    """Return each total divided by its count, and the mask of quotients surely rounded once."""
+    """Return each total divided by its count, and the mask of correctly rounded quotients.
+
+    A quotient outside the mask may be rounded twice.
+    """
     with np.errstate(invalid="ignore", over="ignore"):
         divisor = counts.astype(np.float64)
         scaled = totals.high / divisor
-        left = np.where(np.isfinite(scaled), _remainder(totals, scaled, divisor), 0.0)
-        quotient = scaled + left / divisor
-        left = np.abs(_remainder(totals, quotient, divisor))
+        remainder = np.where(np.isfinite(scaled), _remainder(totals, scaled, divisor), 0.0)
+        quotient = scaled + remainder / divisor
+        remainder = np.abs(_remainder(totals, quotient, divisor))
         spacing = np.spacing(np.abs(quotient)) * divisor
-        certain = left * 2 < spacing * (1 - 1e-9)
+        certain = remainder * 2 < spacing * (1 - 1e-9)
         # Just below a power of 2 the next float is only half as far away.
         is_power = np.abs(np.frexp(quotient)[0]) == 0.5
-        certain &= (~is_power | (left * 4 < spacing)) & (divisor < 1 << 26)
+        certain &= (~is_power | (remainder * 4 < spacing)) & (divisor < 1 << 26)
         # Division by a power of 2 rounds no more than once.
         is_power_count = (counts & (counts - 1)) == 0
         certain |= is_power_count
@@ -100,23 +103,24 @@ def _remainder(totals: Totals, quotient: Reals, divisor: Reals) -> Reals:
 
 
 def _finite_totals(values: Reals, starts: Ints) -> Totals | None:
+    """Return the exact total of each group of finite values; see `group_totals`."""
     longest = int(np.diff(starts, append=len(values)).max())
     if longest == 1:
         return Totals(values[starts] + 0.0, np.zeros(len(starts)))
     spare = math.ceil(math.log2(longest)) + 1
     slices: list[Reals] = []
-    left = values
+    remainder = values
     while True:
-        greatest = float(np.abs(left).max())
+        greatest = float(np.abs(remainder).max())
         if greatest == 0.0:
             break
         exponent = math.frexp(greatest)[1] + spare
         if len(slices) == _MOST_SLICES or not _LEAST_EXPONENT < exponent < 1023:
             return None
         unit = math.ldexp(1.0, exponent)
-        part = (unit + left) - unit
+        part = (unit + remainder) - unit
         slices.append(np.add.reduceat(part, starts))
-        left = left - part
+        remainder = remainder - part
     if not slices:
         return Totals(np.zeros(len(starts)), np.zeros(len(starts)))
     return _add_parts(slices)
@@ -128,8 +132,8 @@ def _add_parts(parts: list[Reals]) -> Totals | None:
     if len(parts) == 1:
         return Totals(parts[0] + 0.0, np.zeros(len(parts[0])))
     for _ in range(len(parts)):
-        for at in range(len(parts) - 1, 0, -1):
-            parts[at - 1], parts[at] = _two_sum(parts[at - 1], parts[at])
+        for index in range(len(parts) - 1, 0, -1):
+            parts[index - 1], parts[index] = _two_sum(parts[index - 1], parts[index])
     if any(part.any() for part in parts[2:]) or not np.isfinite(parts[0]).all():
         return None
     high, low = _two_sum(parts[0], parts[1])
@@ -139,11 +143,16 @@ def _add_parts(parts: list[Reals]) -> Totals | None:
 def _two_sum(left: Reals, right: Reals) -> tuple[Reals, Reals]:
     """Return the rounded sum and its rounding error."""
     total = left + right
-    added = total - left
-    return total, (left - (total - added)) + (right - added)
+    rounded_right = total - left
+    return total, (left - (total - rounded_right)) + (right - rounded_right)
 
 
 def _with_not_finite(totals: Totals, sums: Reals) -> Totals:
-    """Replace each total by the sum of its values that are not finite, where that is not 0.0."""
-    replaced = sums != 0.0
-    return Totals(np.where(replaced, sums, totals.high), np.where(replaced, 0.0, totals.low))
+    """Return totals, of which those with values that are not finite are the sums of these values.
+
+    Args:
+        totals: the totals of finite values.
+        sums: the sums of values that are not finite; 0.0 for a total without such values.
+    """
+    has_sum = sums != 0.0
+    return Totals(np.where(has_sum, sums, totals.high), np.where(has_sum, 0.0, totals.low))

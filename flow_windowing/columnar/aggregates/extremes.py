@@ -23,18 +23,21 @@ from flow_windowing.columnar.aggregates.runs import Column
 
 
 class _Extremes(NumberAccumulators):
-    """Minima or maxima of numbers of one type: 1 if there is a number, and the number."""
+    """Minima or maxima of numbers of one type.
+
+    The columns: 1 if there is a number, else 0; the number.
+    """
 
     @override
     def results(self, rows: Ints) -> pa.Array:
-        found, values = (column[rows] for column in self._columns)
-        return with_nulls(values, found > 0)
+        has_number, values = (column[rows] for column in self._columns)
+        return with_nulls(values, has_number > 0)
 
     @override
     def states(self) -> list[Any]:
-        # An arrival number decides between equal values: here those are the same, bit by bit.
+        # An arrival number decides between equal values, but equal values in columns are identical.
         rows = zip(*(column.tolist() for column in self._columns), strict=True)
-        return [(-1, value) if found else None for found, value in rows]
+        return [(-1, value) if has_number else None for has_number, value in rows]
 
     @classmethod
     @override
@@ -52,7 +55,7 @@ class _Extremes(NumberAccumulators):
         numbers = self._numbers(groups, self.types[1][1])
         values, starts = numbers.values, numbers.starts
         if values.dtype.kind == "f" and ((values == 0) & np.signbit(values)).any():
-            raise UnfitForColumns  # Of -0.0 and 0.0, which are equal, the first to arrive stays.
+            raise UnfitForColumns  # The result of the equal values -0.0 and 0.0 is the first one.
         chosen = self._best.reduceat(values, starts) if len(values) else values
         return numbers.rows(rows), [np.ones(len(starts), np.int8), chosen]
 
@@ -62,7 +65,7 @@ class _Extremes(NumberAccumulators):
 
     @property
     def _best(self) -> np.ufunc:
-        # NaN is greater than every number: a minimum is NaN only where all numbers are.
+        # NaN counts as greater than every number, so a minimum is NaN only if all numbers are.
         return np.maximum if isinstance(self._aggregator, Max) else np.fmin
 
 

@@ -1,4 +1,4 @@
-"""The choice of a form in columns for an aggregate, and what aggregates require of their values."""
+"""The choice of the accumulators' form for an aggregate, and properties of aggregates."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _FORMS: dict[type[Aggregator[Any, Any, Any]], _Forms] = {
 FORM_OF_KIND: dict[str, type[NumberAccumulators]] = {
     form.kind: form for form in (Counts, *_SUMS, *_EXTREMES, *_EDGES)
 }
-"""The forms by the kind that a segment names."""
+"""The forms by their kind in a segment."""
 
 
 def has_columns(aggregator: Aggregator[Any, Any, Any]) -> bool:
@@ -77,7 +77,7 @@ _ORDER_FREE = (CountDistinct, Quantile, TopK, MaxK, MinK, MaxKUnique, MinKUnique
 
 
 def keeps_first_of_equals(aggregator: Aggregator[Any, Any, Any]) -> bool:
-    """Return True if the first to arrive of equal numbers, such as 0.0 and -0.0, is the result."""
+    """Return True if, of equal numbers such as 0.0 and -0.0, the first to arrive is the result."""
     return type(aggregator) in (Min, Max)
 
 
@@ -89,7 +89,7 @@ def needs_arrival_numbers(aggregator: Aggregator[Any, Any, Any]) -> bool:
 def form_for(
     aggregator: Aggregator[Any, Any, Any], values: Values
 ) -> type[NumberAccumulators] | None:
-    """Return the form that holds the aggregate of these values, ``None`` if no columns can."""
+    """Return the form in columns for the aggregate of these values; ``None`` if there is none."""
     if type(aggregator) is Count:
         counts_all = aggregator.field is None
         return Counts if counts_all or isinstance(values, pa.RecordBatch) else None

@@ -62,7 +62,7 @@ class Groups:
         """Return a field of the values as Python objects, aligned with `rows`.
 
         Returns:
-            ``None`` where the values are no records, or have no field of that name.
+            ``None`` if the values are not records, or have no field of that name.
         """
         values = self.values
         if not isinstance(values, pa.RecordBatch) or field not in values.schema.names:

@@ -35,7 +35,7 @@ class FieldNumbers:
         values: the numbers, int64 or float64.
         starts: the index in `values` of each group's first number.
         groups: the numbers of the groups that have any number; ``None`` for all groups.
-        entries: the index of the value that each number comes from; ``None`` if no value is null.
+        entries: the index of each number's value; ``None`` if no value is null.
     """
 
     values: Column
@@ -57,7 +57,7 @@ def field_numbers(groups: Groups, field: Any) -> FieldNumbers:
     """Return the numbers in a field of values.
 
     Raises:
-        UnfitForColumns: when the values are no records, or the field is no column of numbers.
+        UnfitForColumns: when the values are not records, or the field is not a column of numbers.
     """
     batch = groups.values
     if not isinstance(batch, pa.RecordBatch) or not isinstance(field, str):
@@ -169,21 +169,21 @@ class NumberAccumulators(Accumulators):
         starts, ends = groups.starts, groups.starts + groups.counts - 1
         before = take_rows(self._columns, rows)
         firsts = self._combine_rows(before, take_rows(each, starts))
-        for column, made in zip(each, firsts, strict=True):
-            column[starts] = made
+        for column, first in zip(each, firsts, strict=True):
+            column[starts] = first
         self._accumulate(each, groups)
         results = type(self)(self._aggregator, each).results(np.arange(len(groups.rows)))
-        for column, made in zip(self._columns, each, strict=True):
-            column[rows] = made[ends]
+        for column, new in zip(self._columns, each, strict=True):
+            column[rows] = new[ends]
         return results
 
     def _per_group(self, groups: Groups) -> list[Column]:
-        """Return the columns of each group by itself."""
+        """Return the columns of each group alone; 0 for a group without a number."""
         count = len(groups.starts)
         each = [np.zeros(count, kind) for kind in self.types]
         rows, columns = self._reduce(np.arange(count), groups)
-        for column, made in zip(each, columns, strict=True):
-            column[rows] = made
+        for column, reduced in zip(each, columns, strict=True):
+            column[rows] = reduced
         return each
 
     def _accumulate(self, each: list[Column], groups: Groups) -> None:
@@ -196,9 +196,9 @@ class NumberAccumulators(Accumulators):
         reach = 1
         while reach <= int(within.max(initial=0)):
             rows = np.flatnonzero(within >= reach)
-            made = self._combine_rows(take_rows(each, rows - reach), take_rows(each, rows))
-            for column, combined in zip(each, made, strict=True):
-                column[rows] = combined
+            combined = self._combine_rows(take_rows(each, rows - reach), take_rows(each, rows))
+            for column, new in zip(each, combined, strict=True):
+                column[rows] = new
             reach *= 2
 
     @override
@@ -206,21 +206,22 @@ class NumberAccumulators(Accumulators):
         self._combine_into(targets, [column[originals] for column in self._columns])
 
     def _combine_into(self, rows: Ints, columns: list[Column]) -> None:
+        """Replace rows by their combination with the rows of other columns."""
         if not len(rows):
             return
-        made = self._combine_rows(take_rows(self._columns, rows), columns)
-        for column, new in zip(self._columns, made, strict=True):
+        combined = self._combine_rows(take_rows(self._columns, rows), columns)
+        for column, new in zip(self._columns, combined, strict=True):
             column[rows] = new
 
     def _combine_rows(self, left: list[Column], right: list[Column]) -> list[Column]:
         """Return the columns of two parts of the same windows, either of which may be empty."""
         both = (left[0] > 0) & (right[0] > 0)
-        made = [np.where(right[0] > 0, new, old) for old, new in zip(left, right, strict=True)]
+        columns = [np.where(right[0] > 0, new, old) for old, new in zip(left, right, strict=True)]
         if both.any():
             combined = self._combine(take_rows(left, both), take_rows(right, both))
-            for column, of_both in zip(made, combined, strict=True):
+            for column, of_both in zip(columns, combined, strict=True):
                 column[both] = of_both
-        return made
+        return columns
 
     def replace_rows(self, rows: list[int], others: NumberAccumulators) -> None:
         """Replace the given rows by others of the same class."""
@@ -233,7 +234,11 @@ class NumberAccumulators(Accumulators):
         return self.kind, type(self._aggregator).__name__, *columns
 
     def _numbers(self, groups: Groups, *kinds: str) -> FieldNumbers:
-        """Return the numbers of the aggregator's field, of one of these numpy kinds."""
+        """Return the numbers of the aggregator's field.
+
+        Raises:
+            UnfitForColumns: when the numbers have none of these numpy kinds.
+        """
         numbers = field_numbers(groups, self._aggregator.field_read)
         if numbers.values.dtype.kind not in kinds:
             raise UnfitForColumns
@@ -242,11 +247,15 @@ class NumberAccumulators(Accumulators):
     @classmethod
     @abstractmethod
     def row_of(cls, aggregator: Aggregator[Any, Any, Any], state: Any) -> tuple[Any, ...] | None:
-        """Return a value for each column from an aggregator's state, ``None`` if it is unfit."""
+        """Return an aggregator's state as a value for each column; ``None`` if it does not fit."""
 
     @abstractmethod
     def _reduce(self, rows: Ints, groups: Groups) -> tuple[Ints, list[Column]]:
-        """Return the columns of each group that has any number, and its row of those given."""
+        """Reduce groups to columns.
+
+        Returns:
+            The rows, of those given, of the groups that have a number, and their columns.
+        """
 
     @abstractmethod
     def _combine(self, left: list[Column], right: list[Column]) -> list[Column]:

@@ -41,11 +41,11 @@ from flow_windowing.columnar.values.folds import FailedItem, fold_items
 from flow_windowing.contract.arrival import Arrival
 
 _NO_VALUES = object()
-"""Stands for the state of a window without values, which is made when a value needs it."""
+"""Placeholder for the state of a window without values; the state is made for the first value."""
 
 
 class ObjectAccumulators(Accumulators):
-    """States of an aggregator; restored ones are decoded when they are needed first."""
+    """States of an aggregator; restored states are decoded on first use."""
 
     kind = "objects"
 
@@ -204,23 +204,23 @@ class ObjectAccumulators(Accumulators):
     def _items_and_adder(self, groups: Groups) -> tuple[Sequence[Any], Callable[[Any, Any], Any]]:
         """Return an item for each value, and the function that adds an item to a state.
 
-        The cheapest way that the aggregator allows is taken: values without their arrival, or the
-        field's column read at once.
+        The items are as cheap to make as the aggregator allows: values without their arrival, or
+        the field of each value, read from its column.
         """
         aggregator = self._aggregator
         add = _adder_without_arrival(aggregator)
         if add is not None:
             return groups.objects, add
         add_at: Callable[[Any, Any, Arrival], Any]
-        found = _field_objects(aggregator, groups)
-        if found is None or not isinstance(aggregator, FieldAggregator):
-            add_at, found = aggregator.add_at, groups.objects
+        inputs = _field_objects(aggregator, groups)
+        if inputs is None or not isinstance(aggregator, FieldAggregator):
+            add_at, inputs = aggregator.add_at, groups.objects
         elif aggregator.by_arrival:
             add_at = aggregator.add_found
         else:
             add_found = aggregator.add_found
-            return found, lambda state, value: add_found(state, value, AT_ONCE)
-        items = list(zip(found, groups.arrivals(), strict=True))
+            return inputs, lambda state, value: add_found(state, value, AT_ONCE)
+        items = list(zip(inputs, groups.arrivals(), strict=True))
         return items, lambda state, item: add_at(state, item[0], item[1])
 
     def _failure_to_add(self, error: BaseException, groups: Groups, at: int) -> Exception:
@@ -261,14 +261,14 @@ def _initializer(aggregator: Aggregator[Any, Any, Any]) -> Callable[[], Any]:
 def _adder_without_arrival(
     aggregator: Aggregator[Any, Any, Any],
 ) -> Callable[[Any, Any], Any] | None:
-    """Return the function that adds a value to a state, ``None`` if it needs the arrival."""
+    """Return the function that adds a value to a state; ``None`` if it needs the arrival."""
     if type(aggregator) is Fold:
         return aggregator.folder
     return aggregator.add if type(aggregator).add_at is Aggregator.add_at else None
 
 
 def _field_objects(aggregator: Aggregator[Any, Any, Any], groups: Groups) -> list[Any] | None:
-    """Return the aggregator's field of each value, ``None`` where it has to read each value."""
+    """Return the aggregator's field of each value; ``None`` if the field is not in a column."""
     if not isinstance(aggregator, FieldAggregator) or not isinstance(aggregator.field, str):
         return None
     is_overridden = type(aggregator).add_at is not FieldAggregator.add_at

@@ -35,20 +35,20 @@ class GroupRuns(NamedTuple):
     def combine(self, parts: list[Column], combine: Combine) -> list[Column]:
         """Return the columns of windows, combined from the columns of groups.
 
-        Columns of runs of two groups, of four and so on are made one after the other. A window
-        takes one run for each bit of its number of groups, so the cost is logarithmic in the
-        longest run.
+        The method makes the columns of all runs of two groups, then of four, and so on. A window
+        combines one run for each bit of its number of groups, so the cost is logarithmic in the
+        longest window.
         """
-        made = take_rows(parts, self.first)
-        next_group, left, reach = self.first + 1, self.counts - 1, 1
-        most = int(left.max(initial=0))
+        windows = take_rows(parts, self.first)
+        next_group, remaining, reach = self.first + 1, self.counts - 1, 1
+        most = int(remaining.max(initial=0))
         while True:
-            chosen = np.flatnonzero(left & reach)
-            combined = combine(take_rows(made, chosen), take_rows(parts, next_group[chosen]))
-            for column, new in zip(made, combined, strict=True):
+            chosen = np.flatnonzero(remaining & reach)
+            combined = combine(take_rows(windows, chosen), take_rows(parts, next_group[chosen]))
+            for column, new in zip(windows, combined, strict=True):
                 column[chosen] = new
             next_group[chosen] += reach
             if most < 2 * reach:
-                return made
-            parts = combine([one[:-reach] for one in parts], [one[reach:] for one in parts])
+                return windows
+            parts = combine([part[:-reach] for part in parts], [part[reach:] for part in parts])
             reach *= 2

@@ -39,8 +39,8 @@ class Counts(NumberAccumulators):
 
     @override
     def states(self) -> list[Any]:
-        found: list[Any] = self._columns[0].tolist()
-        return found
+        counts: list[Any] = self._columns[0].tolist()
+        return counts
 
     @override
     def _reduce(self, rows: Ints, groups: Groups) -> tuple[Ints, list[Column]]:
@@ -124,7 +124,7 @@ class RealSums(NumberAccumulators):
     def results(self, rows: Ints) -> pa.Array:
         counts, high, low = (column[rows] for column in self._columns)
         if _is_sum(self):
-            # Null stands for the sum of no values, the int 0, which a column of floats cannot hold.
+            # Null means the sum of no values, the int 0, which a column of floats cannot hold.
             return with_nulls(high, counts > 0)
         quotient, certain = exact_sums.quotients(Totals(high, low), np.maximum(counts, 1))
         for row in np.flatnonzero(~certain & (counts > 0)).tolist():
@@ -177,13 +177,14 @@ class RealSums(NumberAccumulators):
 
 
 def _count_and_total(aggregator: Aggregator[Any, Any, Any], state: Any) -> tuple[int, Any]:
-    """Return the count of numbers and their total; for a sum the count is 1 if there is any."""
+    """Return the count of numbers and their total from a state; a sum's count is 0 or 1."""
     if type(aggregator) is not Sum:
         return state  # type: ignore[no-any-return]
     return (0, 0) if state is None else (1, state)
 
 
 def _floats(high: float, low: float) -> Floats:
+    """Return the exact sum of two floats."""
     total = exact_totals.total_of(high)
     total = exact_totals.plus(total, exact_totals.total_of(low)) if low else total
     if not isinstance(total, Floats):

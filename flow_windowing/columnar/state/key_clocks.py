@@ -15,11 +15,11 @@ class KeyClocks:
     """The clocks of keys, by slot; all columns are int64 µs, shape (slots,).
 
     Attributes:
-        base_us: the base of the watermark, `NO_WATERMARK` before there is one.
+        base_us: the base of the watermark; `NO_WATERMARK` for a key without a watermark.
         set_at_us: the running time at which the base was set.
         last_value_us: the running time at which the last value arrived.
-        held_watermark_us: the watermark that was used when other source partitions last held it,
-            `NO_WATERMARK` for a key that is not held; ``None`` where no key is.
+        held_watermark_us: the last watermark that the key used under a hold; `NO_WATERMARK` for a
+            key that is not held; ``None`` if no key is held.
     """
 
     base_us: Ints
@@ -34,7 +34,7 @@ class KeyClocks:
         return cls(np.full(count, NO_WATERMARK), zeros, zeros.copy())
 
     def ensure_held_watermark(self) -> Ints:
-        """Return `held_watermark_us`, made first where it is ``None``."""
+        """Return `held_watermark_us`, after making the column if it is ``None``."""
         if self.held_watermark_us is None:
             self.held_watermark_us = np.full(len(self.base_us), NO_WATERMARK)
         return self.held_watermark_us
@@ -42,7 +42,7 @@ class KeyClocks:
     def concat(self, other: KeyClocks) -> KeyClocks:
         """Return these clocks followed by others."""
         is_held = self.held_watermark_us is not None or other.held_watermark_us is not None
-        held = [one.ensure_held_watermark() for one in (self, other)] if is_held else None
+        held = [clocks.ensure_held_watermark() for clocks in (self, other)] if is_held else None
         return KeyClocks(
             np.concatenate([self.base_us, other.base_us]),
             np.concatenate([self.set_at_us, other.set_at_us]),

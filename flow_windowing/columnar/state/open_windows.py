@@ -1,4 +1,4 @@
-"""The open windows of many keys, a row each, sorted by slot and id."""
+"""The open windows of many keys, one window a row, sorted by slot and id."""
 
 from __future__ import annotations
 
@@ -38,14 +38,13 @@ class OpenWindows:
     Attributes:
         slots: the slot of each window's key.
         ids: the id of each window.
-        latest_us: the greatest timestamp in each window; all `-NEVER` where it is not needed.
+        latest_us: the greatest timestamp in each window; all `-NEVER` if it is not needed.
         accumulators: the accumulators of each aggregate.
-        spans: the bounds of each window; ``None`` where they follow from the id, or there is no
-            window.
+        spans: the bounds of each window; ``None`` if they follow from the id, or without windows.
         first_changes: the index of the batch's row that changed each window first in this epoch,
-            `NEVER` for an unchanged window; ``None`` where changes are not tracked.
-        is_emitted: True for a window whose current result has been emitted, or whose result before
-            this epoch's changes has been; ``None`` where none has, or it is not needed.
+            `NEVER` for an unchanged window; ``None`` if changes are not tracked.
+        is_emitted: True for a window that has emitted its result, either the current one or the one
+            before this epoch's changes; ``None`` if no window has, or if it is not needed.
     """
 
     slots: Ints
@@ -94,34 +93,37 @@ class OpenWindows:
         return np.concatenate([self.ensure_emitted(), other.ensure_emitted()])
 
     def track_changes(self) -> None:
-        """Track from now on which windows change."""
+        """Record in `first_changes` the changes of windows from now on."""
         if self.first_changes is None:
             self.first_changes = np.full(len(self), NEVER)
 
     def ensure_spans(self) -> Spans:
-        """Return `spans`, made first where there has been no window."""
+        """Return `spans`, after making them if they are ``None``."""
         if self.spans is None:
             self.spans = Spans.empty(len(self))
         return self.spans
 
     def ensure_emitted(self) -> Mask:
-        """Return `is_emitted`, made first where it is ``None``."""
+        """Return `is_emitted`, after making the column if it is ``None``."""
         if self.is_emitted is None:
             self.is_emitted = np.zeros(len(self), np.bool_)
         return self.is_emitted
 
     def rows_of(self, windows: WindowRefs) -> Ints:
-        """Return the rows of open windows, which may be given in any order."""
+        """Return the row of each of some open windows, which may be in any order."""
         if not len(windows.ids):
             return windows.ids
         mine, theirs = window_ranks(self, windows)
         return np.searchsorted(mine, theirs)
 
     def open(self, windows: WindowRefs) -> tuple[OpenWindows, Ints]:
-        """Return all windows, with these opened where they are not, and the rows of these.
+        """Open windows that are not open yet.
 
         Args:
-            windows: the windows, sorted by slot and id.
+            windows: the windows to open, sorted by slot and id.
+
+        Returns:
+            All open windows, and the row of each of the given windows.
         """
         mine, theirs = window_ranks(self, windows)
         index = np.searchsorted(mine, theirs)
@@ -143,7 +145,7 @@ class OpenWindows:
         return grown, rows
 
     def _with_new_windows(self, slots: Ints, ids: Ints) -> OpenWindows:
-        """Return these windows followed by new ones, in breach of the invariant."""
+        """Return these windows followed by new windows; the result breaks the invariant."""
         count = len(ids)
         changes, emitted = self.first_changes, self.is_emitted
         return OpenWindows(
@@ -164,13 +166,16 @@ def _concat_spans(spans: Spans | None, others: Spans | None) -> Spans | None:
 
 
 def window_ranks(mine: OpenWindows, theirs: WindowRefs) -> tuple[Ints, Ints]:
-    """Return a number for each window of two sets, ordered as (slot, id) and equal for equals."""
-    both = [one.ids for one in (mine, theirs) if len(one.ids)]
+    """Return a number for each window of two sets, ordered by slot and id.
+
+    A window that is in both sets has the same number in both.
+    """
+    both = [windows.ids for windows in (mine, theirs) if len(windows.ids)]
     if not both:
         return mine.ids, theirs.ids
     least, greatest = min(int(ids.min()) for ids in both), max(int(ids.max()) for ids in both)
     span = greatest - least + 1
-    slot_count = max(int(one.slots.max()) for one in (mine, theirs) if len(one.ids)) + 1
+    slot_count = max(int(each.slots.max()) for each in (mine, theirs) if len(each.ids)) + 1
     if span * slot_count < _GREATEST:
         return mine.slots * span + (mine.ids - least), theirs.slots * span + (theirs.ids - least)
     distinct, ranks = np.unique(np.concatenate([mine.ids, theirs.ids]), return_inverse=True)
@@ -183,7 +188,7 @@ def window_ranks(mine: OpenWindows, theirs: WindowRefs) -> tuple[Ints, Ints]:
 
 
 def window_order(slots: Ints, ids: Ints) -> Ints | None:
-    """Return the stable permutation that sorts values by slot and id, ``None`` if they are sorted.
+    """Return the stable permutation that sorts values by slot and id; ``None`` if sorted already.
 
     Args:
         slots: the slot of each value, ascending.

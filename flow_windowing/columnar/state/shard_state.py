@@ -23,9 +23,9 @@ class ShardState:
     Attributes:
         keys: the keys, as Arrow large text.
         clocks: the clocks of the keys.
-        arrival_counts: the number of values of each key that arrived since it last had no value
-            in state: the arrival number of its next value.
-        entry_counts: the number of these values that entered windows.
+        arrival_counts: the number of values of each key that arrived since the key last had no
+            values in state; it is the arrival number of the key's next value.
+        entry_counts: the number of those values that entered windows.
         counted_values: the number of values of each key that a `CountWindower` has counted.
         windows: the open windows.
         buffered: the buffered values.
@@ -66,7 +66,7 @@ class ShardState:
         return len(self.keys)
 
     def concat(self, other: ShardState) -> ShardState:
-        """Return the state of these keys followed by other keys; `other` is used up."""
+        """Return the state of these keys followed by other keys; `other` must not be used again."""
         if not self.count:
             return other
         windows, buffered = other.windows, other.buffered
@@ -132,6 +132,6 @@ class ShardState:
 
 
 def _rows_by_slot(slots: Ints) -> Ints:
-    """Return the rows with a slot, which is not -1, sorted by slot."""
+    """Return the rows whose slot is not -1, sorted by slot."""
     rows = np.flatnonzero(slots >= 0)
     return rows[np.argsort(slots[rows], kind="stable")]

@@ -1,4 +1,4 @@
-"""The bounds of windows that follow from their values, as of sessions, not from their ids."""
+"""The bounds of windows, such as sessions, whose bounds follow from values and not from ids."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Bounds(NamedTuple):
     Attributes:
         first_us: the least timestamp in the window.
         last_us: the greatest timestamp in the window.
-        merged_ids: the ids of the windows merged into it, sorted.
+        merged_ids: the ids of the windows merged into the window, sorted.
     """
 
     first_us: int
@@ -34,7 +34,7 @@ class Bounds(NamedTuple):
         return Bounds(min(self.first_us, time_us), max(self.last_us, time_us), self.merged_ids)
 
     def with_session(self, session_id: int, other: Bounds) -> Bounds:
-        """Return the bounds with the session of an id merged into this one."""
+        """Return the bounds after the session of an id is merged into this session."""
         merged_ids = tuple(sorted({*self.merged_ids, *other.merged_ids, session_id}))
         first_us, last_us = min(self.first_us, other.first_us), max(self.last_us, other.last_us)
         return Bounds(first_us, last_us, merged_ids)
@@ -42,12 +42,12 @@ class Bounds(NamedTuple):
 
 @dataclass
 class Spans:
-    """The bounds of windows, a row each, and the ids of the windows merged into them.
+    """The bounds of windows, one window a row, and the ids of the windows merged into them.
 
     Attributes:
         first_us: the least timestamp in each window, `NEVER` without values.
         last_us: the greatest timestamp in each window, `-NEVER` without values.
-        merged_ids: the ids of the windows merged into each window, a sorted tuple each.
+        merged_ids: for each window a sorted tuple of the ids of the windows merged into it.
     """
 
     first_us: Ints
@@ -89,13 +89,13 @@ class Spans:
         self.merged_ids[rows] = others.merged_ids
 
     def widen(self, rows: Ints, first_us: Ints, last_us: Ints) -> None:
-        """Widen the bounds in the given rows, which are distinct, to hold these timestamps."""
+        """Widen the bounds in the given rows, which are distinct, to include these timestamps."""
         self.first_us[rows] = np.minimum(self.first_us[rows], first_us)
         self.last_us[rows] = np.maximum(self.last_us[rows], last_us)
 
 
 def merged_ids_column(ids: Sequence[Any]) -> MergedIds:
-    """Return a column of tuples of ids; numpy would make a matrix of tuples of one length."""
+    """Return a column of tuples; `np.array` would make a matrix of tuples of equal length."""
     column = np.empty(len(ids), np.object_)
     for row, of_row in enumerate(ids):
         column[row] = tuple(of_row)

@@ -38,7 +38,7 @@ class Timestamps(NamedTuple):
     Attributes:
         us: the timestamps, int64 µs, shape (values,).
         dropped: the mask of values without a timestamp, which are dropped; ``None`` for no value.
-        note: the reason for one of them.
+        note: the reason for the last of the dropped values; empty without dropped values.
     """
 
     us: Ints
@@ -67,11 +67,9 @@ class ClockRows(NamedTuple):
         run_of_row: the number of each row's key among the keys with rows, ascending.
         times_us: the timestamp of each row.
         starts: the index of each key's first row.
-        progress_us: the stream progress after each row, where it is measured.
-        bound_us: the bound that other source partitions set at each row, where they hold the
-            watermark.
-        own_progress_us: the progress of each row's own source partition, where others hold the
-            watermark.
+        progress_us: the stream progress after each row; ``None`` if it is not measured.
+        bound_us: the bound that other source partitions set at each row; ``None`` without a hold.
+        own_progress_us: the progress of each row's own source partition; ``None`` without a hold.
     """
 
     run_of_row: Ints
@@ -120,7 +118,16 @@ class WatermarkRule:
     forget_after_us: int = NEVER
 
     def times(self, values: Values, moment: Moment, one: Callable[[int], Any]) -> Timestamps:  # noqa: ARG002
-        """Return the timestamps of values; `one` returns the value of a row as a Python object."""
+        """Return the timestamps of values.
+
+        Args:
+            values: the values.
+            moment: the moment after the epoch's rows.
+            one: returns the value of a row as a Python object.
+
+        Raises:
+            UnreadableTime: when a value has no timestamp and the clock rejects such values.
+        """
         return Timestamps(np.full(len(values), moment.now_us))
 
     def now(self, clocks: KeyClocks, moment: Moment) -> Ints:
@@ -128,7 +135,7 @@ class WatermarkRule:
         return np.full(len(clocks.base_us), moment.now_us)
 
     def too_far_ahead(self, times_us: Ints, moment: Moment) -> Mask | None:  # noqa: ARG002
-        """Return the mask of timestamps too far ahead of system time, ``None`` for no timestamp."""
+        """Return the mask of timestamps too far ahead of system time; ``None`` if none is."""
         return None
 
     def advanced(
@@ -142,7 +149,7 @@ class WatermarkRule:
 
         Args:
             rows: the rows.
-            clocks: the clocks of the keys with rows, as they are before the rows.
+            clocks: the clocks of the keys with rows, before the rows.
             refused: the mask of rows that do not advance the watermark; ``None`` for no row.
             before: the moment before the rows.
         """
@@ -159,7 +166,7 @@ class WatermarkRule:
         """
 
     def record_holds(self, clocks: KeyClocks, touched: Sequence[Ints], moment: Moment) -> None:
-        """Record the watermarks that were used while other source partitions hold them.
+        """Record the watermarks that keys have used under a hold, below which they may not fall.
 
         Args:
             clocks: the clocks of all keys, which are changed.
@@ -170,7 +177,7 @@ class WatermarkRule:
     def due_us(self, close_us: Ints, clocks: KeyClocks, moment: Moment) -> Ints:  # noqa: ARG002
         """Return the system time at which each key's watermark reaches `close_us`.
 
-        Where the watermark is that of the stream, it is the stream progress to reach.
+        For a step whose watermark is the stream progress, `close_us` itself is returned.
         """
         return close_us
 
@@ -217,7 +224,7 @@ class EventRule(WatermarkRule):
         return advanced(COLUMNS, clocks.base_us, clocks.set_at_us, clock_us)
 
     def _floor_us(self, clocks: KeyClocks, moment: Moment) -> Ints:
-        """Return the watermarks used so far, below which a hold does not lower them."""
+        """Return the watermark of each slot below which a hold does not lower it."""
         since_us = moment.held_since_us
         free_us = self._unbounded_us(clocks, since_us)
         if clocks.held_watermark_us is None:
@@ -286,8 +293,8 @@ class EventRule(WatermarkRule):
     def due_us(self, close_us: Ints, clocks: KeyClocks, moment: Moment) -> Ints:
         has_due = (close_us < NEVER) & (clocks.base_us != NO_WATERMARK)
         if self._advances:
-            to_go = np.where(has_due, close_us - np.where(has_due, clocks.base_us, 0), 0)
-            due_us = np.minimum(clocks.set_at_us + to_go + moment.downtime_us, NEVER)
+            wait_us = np.where(has_due, close_us - np.where(has_due, clocks.base_us, 0), 0)
+            due_us = np.minimum(clocks.set_at_us + wait_us + moment.downtime_us, NEVER)
         else:
             due_us = np.where(close_us <= clocks.base_us, moment.inputs_now_us, NEVER)
         due_us = np.where(has_due, due_us, NEVER)
@@ -298,7 +305,7 @@ class EventRule(WatermarkRule):
 
 
 class StreamRule(EventRule):
-    """An `EventClock` with one watermark for all keys, the stream progress that engines keep."""
+    """An `EventClock` with one watermark for all keys: the stream progress."""
 
     def __init__(self, clock: EventClock[Any]) -> None:
         super().__init__(clock)
@@ -330,7 +337,7 @@ class StreamRule(EventRule):
 
 
 def rule_of(clock: Clock[Any, Any]) -> WatermarkRule | None:
-    """Return the rule of a clock, ``None`` for a clock that only works key by key."""
+    """Return the rule of a clock; ``None`` for a clock that only works key by key."""
     if type(clock) is SystemClock:
         return WatermarkRule()
     if type(clock) is EventClock:

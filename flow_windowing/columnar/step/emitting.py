@@ -38,8 +38,8 @@ class LateRows(NamedTuple):
         times_us: the timestamps, int64 µs.
         numbers: the arrival numbers.
         watermark_us: the watermark of the key as each row arrived or left the buffer.
-        ids: the first window that each row misses.
-        counts: the number of windows with consecutive ids that it misses; 0 if none is known.
+        ids: the id of the first window that each row misses.
+        counts: the number of windows, with consecutive ids, that each row misses; 0 if unknown.
         reason: the reason, the same for all rows.
     """
 
@@ -68,7 +68,7 @@ class Emitter:
         self._retractions: list[Update] = []
 
     def count(self, name: str, amount: int, note: str = "") -> None:
-        """Count values that go to no stream."""
+        """Count values that the step emits to no stream."""
         if amount:
             self.made.counted.append(Counted(name, amount, note))
 
@@ -80,7 +80,7 @@ class Emitter:
         Args:
             late: the late values.
             value_of: returns the value of a row as a Python object.
-            sources: the number of each row's source partition, where it is known.
+            sources: the number of each row's source partition; ``None`` if unknown.
         """
         if late.reason is LateReason.LATE and len(late.rows):
             late_by_us = late.watermark_us - late.times_us
@@ -119,7 +119,7 @@ class Emitter:
             rows: the rows of the windows that close, sorted by slot and watermark of the close.
             closed_at_us: the watermark at which each window closes.
             keys: the key of each slot.
-            pos_of_slot: the position in the epoch of what each slot emits.
+            pos_of_slot: the position in the epoch of the output of each slot.
         """
         if self._plan.emit != "update":
             retractions, self._retractions = self._retractions, []
@@ -286,7 +286,7 @@ def _keys_of(update: Update, keys: pa.Array) -> pa.Array:
 
 
 def _objects(result: ResultColumn, column: pa.Array | list[Any]) -> list[Any]:
-    """Return results as Python objects, with the empty value in the place of nulls."""
+    """Return results as Python objects, with the empty value instead of nulls."""
     if isinstance(column, list):
         return column
     values: list[Any] = column.to_pylist()

@@ -1,9 +1,9 @@
-"""The windowing step of all keys of a shard, over columns: many keys of `WindowDriver` at once.
+"""The windowing step of all keys of a shard, over columns; `WindowDriver` does the same for a key.
 
-An epoch has three phases. First watermarks advance by the time that has passed, and windows close.
-Then the epoch's values arrive, each key's in order of arrival, and watermarks advance with them.
-Last, if the input ends, all windows close. In each phase buffered values that the watermark has
-passed enter their windows before windows close.
+An epoch has three phases. In the first, watermarks advance to the system time, and windows close.
+In the second, the epoch's values arrive, those of each key in order of arrival, and watermarks
+advance with the values. In the third, if the input ends, all windows close. In each phase, buffered
+values that the watermark has passed enter their windows before windows close.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class ShardWindows(ShardLogic):
         self._emit_open(rows, AFTER_ITEMS)
 
     def _emit_owed_updates(self) -> None:
-        """Emit results of all open windows, which so far were to emit only as they close."""
+        """Emit results of all open windows, after `emit` changed from "close" to updates."""
         self._emit_open(np.arange(len(self._state.windows)), BEFORE_ITEMS)
 
     def _emit_open(self, rows: Ints, pos: int) -> None:
@@ -149,12 +149,12 @@ class ShardWindows(ShardLogic):
         self._expire_keys(moment)
 
     def _expire_keys(self, moment: Moment) -> None:
-        """Reset keys without values that have been silent for longer than the clock allows."""
+        """Reset keys that have no values in state, and whose last value is older than the limit."""
         if self._rule.forget_after_us >= NEVER:
             return
         state = self._state
-        is_silent = self._expires_us(moment) <= moment.inputs_now_us
-        expired = np.flatnonzero(is_silent & ~state.has_values())
+        is_overdue = self._expires_us(moment) <= moment.inputs_now_us
+        expired = np.flatnonzero(is_overdue & ~state.has_values())
         if len(expired):
             state.reset_keys(expired)
             self._changed[expired] = True
@@ -252,7 +252,7 @@ class ShardWindows(ShardLogic):
     def _reject(
         self, entering: EnteringRows, refused: Mask | None, arriving: _ArrivingRows
     ) -> EnteringRows:
-        """Emit rows that are too far ahead or late at once; returns the others."""
+        """Emit rows that are too far ahead, or late for any window; return the others."""
         if refused is not None:
             ahead = entering.take(refused)
             self._emitter.count(LateReason.TOO_FAR_AHEAD.value, len(ahead.rows))
@@ -281,11 +281,11 @@ class ShardWindows(ShardLogic):
         """Buffer rows, and enter buffered values that the watermark has passed.
 
         Returns:
-            The rows that need no buffer, as they enter after these values; sorted by the watermark
-            at which they enter.
+            The rows that need no buffer, because they enter after those values; sorted by slot and
+            by the watermark at which they enter.
         """
         buffered = self._state.buffered
-        # In a count window a value behind the watermark enters at once, at the current watermark.
+        # A value behind the watermark enters a count window at once, at the current watermark.
         enters_us = np.maximum(entering.times_us, entering.watermark_us)
         entering = entering._replace(watermark_us=enters_us)
         skips = buffered.skips_buffer(entering.slots, enters_us, watermark_us)
@@ -299,7 +299,7 @@ class ShardWindows(ShardLogic):
         return direct.take(order_by(direct.slots, direct.watermark_us))
 
     def _advance(self, watermark_us: Ints, pos_of_slot: Ints) -> list[Ints]:
-        """Advance each slot's watermark: enter buffered values that it passes, and close windows.
+        """Enter buffered values that each slot's watermark passes, and close windows.
 
         Returns:
             The slots with windows that closed or buffered values that entered; may repeat.
@@ -321,7 +321,7 @@ class ShardWindows(ShardLogic):
         return [*released, closed]
 
     def _release(self, watermark_us: Ints, pos_of_slot: Ints) -> list[Ints]:
-        """Enter buffered values that the watermark has passed; returns the slots of the values."""
+        """Enter buffered values that the watermark has passed; return the slots of the values."""
         state = self._state
         is_passed = state.buffered.times_us <= watermark_us[state.buffered.slots]
         if not is_passed.any():
@@ -390,15 +390,15 @@ class ShardWindows(ShardLogic):
         return numbers
 
     def _slots_of(self, keys: pa.Array) -> Ints:
-        """Return the slot of each key; new keys are added to the state."""
+        """Add new keys to the state, and return the slot of each key."""
         state = self._state
         keys = keys.cast(pa.large_string())
         if not state.count:
             slots = new = np.arange(len(keys))
         else:
-            found = pc.index_in(keys, value_set=state.keys)
-            is_new = found.is_null().to_numpy(zero_copy_only=False)
-            slots = found.fill_null(0).to_numpy().astype(np.int64)
+            indices = pc.index_in(keys, value_set=state.keys)
+            is_new = indices.is_null().to_numpy(zero_copy_only=False)
+            slots = indices.fill_null(0).to_numpy().astype(np.int64)
             new = np.flatnonzero(is_new)
             slots[new] = state.count + np.arange(len(new))
         if len(new):
@@ -409,7 +409,7 @@ class ShardWindows(ShardLogic):
         return slots
 
     def _due_us(self) -> Ints:
-        """Return the due time of each slot, encoded as `WatermarkRule.due_us` returns it."""
+        """Return the due time of each slot, in the encoding of `flow.keyed.due`."""
         state, moment = self._state, self._epoch.moment
         next_us = state.buffered.next_us(state.count)
         if len(state.windows):
@@ -431,12 +431,12 @@ class _ArrivingRows(NamedTuple):
         value_of: returns a value as a Python object.
         order: the index of each row's value.
         slots: the slots of the keys with rows, ascending.
-        counts: the number of rows of each of these keys.
+        counts: the number of rows of each key in `slots`.
         times_us: the timestamp of each row.
         progress_us: as `ClockRows.progress_us`.
         bound_us: as `ClockRows.bound_us`.
         own_progress_us: as `ClockRows.own_progress_us`.
-        sources: the number of each row's source partition in the epoch, where it is known.
+        sources: the number of each row's source partition in the epoch; ``None`` if unknown.
     """
 
     values: Values

@@ -29,17 +29,18 @@ from flow_windowing.rules.watermark import NO_WATERMARK
 
 
 def read_segment(plan: WindowPlan, content: bytes) -> Iterator[SegmentContent]:
-    """Return the contents of a segment: one, or several of one that was written key by key."""
+    """Yield the content of a segment; a segment that was written key by key has several."""
     if content[0] == FORMAT:
         yield SegmentContent.decode(content)
         return
     keys, snapshots, dues = load_pickle(memoryview(content)[1:])
     due_us = np.frombuffer(dues, "<i8").astype(np.int64)
-    whole = [at for at, one in enumerate(snapshots) if one[0] != FORMAT]
+    # A snapshot is a segment of its key alone, or the pickled state of a `WindowDriver`.
+    pickled = [at for at, snapshot in enumerate(snapshots) if snapshot[0] != FORMAT]
     yield from (SegmentContent.decode(one) for one in snapshots if one[0] == FORMAT)
-    if whole:
-        states = [load_pickle(snapshots[at]) for at in whole]
-        yield content_of_snapshots(plan, [keys[at] for at in whole], states, due_us[whole])
+    if pickled:
+        states = [load_pickle(snapshots[at]) for at in pickled]
+        yield content_of_snapshots(plan, [keys[at] for at in pickled], states, due_us[pickled])
 
 
 def build_shard_state(plan: WindowPlan, parts: list[SegmentContent]) -> ShardState:

@@ -49,17 +49,17 @@ def write_segments(
     chosen = chosen[np.argsort(indices[chosen], kind="stable")]
     key_ends = np.searchsorted(indices[chosen], np.arange(len(wanted)), "right").tolist()
     writer = _SegmentWriter(plan, state.take(chosen), due_us[chosen])
-    begin, dumped = 0, []
+    begin, dumps = 0, []
     for end in key_ends:
-        dumped.append(writer.segment(begin, end))
+        dumps.append(writer.segment(begin, end))
         begin = end
-    return dumped
+    return dumps
 
 
 class _SegmentWriter:
-    """Writes ranges of slots as segments; keys are sorted by segment.
+    """Writer of ranges of slots as segments; keys are sorted by segment.
 
-    Columns are encoded once for all segments, which are slices of the bytes.
+    Columns are encoded once for all segments; a segment has slices of the bytes.
     """
 
     def __init__(self, plan: WindowPlan, state: ShardState, due_us: Ints) -> None:

@@ -1,8 +1,8 @@
 """The format of segments that hold the windowing state of many keys, in columns.
 
 A segment is a version byte, then a pickle of plain tuples, texts, numbers and bytes: the columns of
-a `SegmentContent`, in its order. Columns of numbers are little-endian. A column that holds its
-default throughout is empty.
+a `SegmentContent`, in its order. Columns of numbers are little-endian. A column in which all
+elements are the default is empty.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ class SegmentContent(NamedTuple):
         key_texts: the keys in UTF-8, one after the other.
         base_us, set_at_us, last_value_us: the clock of each key; empty for system time.
         arrival_counts, entry_counts: the numbers of values of each key that arrived and that
-            entered windows; empty where they are not needed.
+            entered windows; empty if they are not needed.
         counted_values: the number of values of each key that a `CountWindower` has counted.
         due_us: the due time of each key.
         window_counts: the number of windows of each key, int32.
         ids: the ids of windows, key after key.
-        latest_us: the greatest timestamp in each window; empty where it is not needed.
-        first_us, last_us: the least and the greatest timestamp in each window, where these are its
-            bounds.
-        merged_ids: the ids merged into each window, sorted; empty where no window merged.
-        is_emitted: 1 for each window that has emitted its result, a byte each; empty where none
-            has, or it is not needed.
+        latest_us: the greatest timestamp in each window; empty if it is not needed.
+        first_us, last_us: the least and the greatest timestamp in each window; empty if the bounds
+            of windows follow from their ids.
+        merged_ids: the ids merged into each window, sorted; empty if no window merged.
+        is_emitted: a byte for each window, 1 if it has emitted its result; empty if no window has,
+            or if it is not needed.
         accumulators: the accumulators of each aggregate.
-        buffered_counts: the number of buffered values of each key, int32; empty without any.
+        buffered_counts: the number of buffered values of each key, int32; empty without values.
         times_us, numbers: the timestamps and arrival numbers of buffered values.
         values: the buffered values.
         named: True if the snapshot of a window is a list of states, one for each aggregate.
         kind: the kind of the windows.
-        held_watermark_us: the watermark of each key that was used when it was last held; empty
-            where no key was. A segment with it empty omits the column, as earlier versions do.
+        held_watermark_us: the last watermark that each key used under a hold; empty if no key is
+            held. A segment then omits the column, as segments of earlier versions do.
     """
 
     key_lengths: bytes
@@ -88,16 +88,16 @@ class SegmentContent(NamedTuple):
 
         Args:
             content: the bytes that `encode` made.
-            load: reads the pickle in them.
+            load: reads the pickle in the bytes.
 
         Raises:
-            CheckpointError: when the bytes are no such segment.
+            CheckpointError: when the bytes are not such a segment.
         """
-        found = load(memoryview(content)[1:])
+        columns = load(memoryview(content)[1:])
         fields = len(cls._fields)
-        if not isinstance(found, tuple) or len(found) not in (fields - 1, fields):
+        if not isinstance(columns, tuple) or len(columns) not in (fields - 1, fields):
             raise CheckpointError("it is no segment of windows in columns")
-        return cls(*found)
+        return cls(*columns)
 
     @property
     def key_count(self) -> int:
@@ -121,7 +121,7 @@ def decode_column(contents: list[bytes], kind: str = "<i8") -> Ints:
 
 
 def decode_or_default(contents: list[bytes], counts: list[int], default: int) -> Ints:
-    """Return a column of several segments, which holds a default where a segment has it empty.
+    """Return a column of several segments; an empty column of a segment has the default.
 
     Args:
         contents: the column in each segment.
@@ -141,5 +141,5 @@ def encode_column(values: Ints, kind: str = "<i8") -> bytes:
 
 
 def encode_unless_default(values: Ints, default: int) -> bytes:
-    """Return a column as bytes, empty when it holds the default throughout."""
+    """Return a column as bytes; empty if all elements are the default."""
     return b"" if (values == default).all() else encode_column(values)

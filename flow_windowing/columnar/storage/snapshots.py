@@ -94,11 +94,11 @@ def content_of_snapshots(
 def snapshots_of_content(
     content: SegmentContent, load: Callable[[bytes], Any] = pickle.loads
 ) -> Iterator[tuple[str, DriverState, int]]:
-    """Return each key of a segment with its snapshot, as `WindowDriver` makes it, and due time.
+    """Yield each key of a segment with its snapshot, as `WindowDriver` makes it, and due time.
 
     Args:
         content: the content of the segment.
-        load: reads the pickles of values, and of states that are not in columns.
+        load: reads the pickles of values and of states.
     """
     count = content.key_count
     keys = keys_of([content]).to_pylist()
@@ -150,9 +150,9 @@ def snapshots_of_content(
 
 
 def split_by_key(content: SegmentContent) -> Iterator[tuple[str, bytes, int]]:
-    """Return each key of a segment with a segment of its own, and its due time.
+    """Yield each key of a segment with a segment of this key alone, and its due time.
 
-    No pickled value is read.
+    The function reads no pickled value.
     """
     keys = keys_of([content]).to_pylist()
     dues = decode_column([content.due_us]).tolist()
@@ -286,5 +286,5 @@ def _encode_unless(values: list[int], default: int) -> bytes:
 def _ends(counts: bytes, keys: int) -> list[int]:
     """Return the end of each key's rows."""
     numbers = decode_column([counts], "<i4") if counts else np.zeros(keys, np.int64)
-    found: list[int] = np.cumsum(numbers).tolist()
-    return found
+    ends: list[int] = np.cumsum(numbers).tolist()
+    return ends

@@ -16,15 +16,15 @@ def counted_values(kind: WindowKind, state: Any) -> int:
 
 
 def bounds_of_state(kind: WindowKind, state: Any, ids: Sequence[int]) -> list[Bounds]:
-    """Return the bounds of a key's windows, none where they follow from the ids."""
+    """Return the bounds of a key's windows; an empty list if they follow from the ids."""
     if kind == "index" or not ids:
         return []
-    found: dict[int, Bounds] = {}
+    bounds: dict[int, Bounds] = {}
     if kind == "sessions":
-        found = {one: Bounds(first, last, tuple(merged)) for one, first, last, merged in state}
+        bounds = {one: Bounds(first, last, tuple(merged)) for one, first, last, merged in state}
     else:
-        found = {one: Bounds(*of_window) for one, of_window in state[1].items()}
-    return [found[one] for one in ids]
+        bounds = {window_id: Bounds(*of_window) for window_id, of_window in state[1].items()}
+    return [bounds[window_id] for window_id in ids]
 
 
 def state_of(kind: WindowKind, counted: int, ids: list[int], bounds: list[Bounds]) -> Any:
@@ -41,7 +41,7 @@ def state_of(kind: WindowKind, counted: int, ids: list[int], bounds: list[Bounds
 
 
 def bounds_of_content(content: SegmentContent) -> list[Bounds]:
-    """Return the bounds of all windows in a segment, none where they follow from the ids."""
+    """Return the bounds of all windows in a segment; an empty list if they follow from the ids."""
     if content.kind == "index":
         return []
     first = decode_column([content.first_us]).tolist()

@@ -20,9 +20,9 @@ class BufferedValues:
         slots: the slot of each value's key.
         times_us: the timestamps, int64 µs.
         numbers: the arrival numbers.
-        values: the values; those of a restored segment are decoded as they are released.
+        values: the values; those of a restored segment are decoded when they are released.
         enters_us: the watermark at which each value enters windows: its timestamp, or, for a value
-            that came behind the watermark and enters at once, the watermark at its arrival.
+            that arrived behind the watermark and enters at once, the watermark at its arrival.
     """
 
     slots: Ints
@@ -67,9 +67,9 @@ class BufferedValues:
         return both.take(order)
 
     def release(self, is_passed: Mask) -> tuple[BufferedValues, BufferedValues]:
-        """Return the values that the watermark has passed, decoded, and the others.
+        """Return the values that the watermark has passed, decoded, and all others.
 
-        The first are sorted by slot, then `enters_us`, then arrival number.
+        The passed values are sorted by slot, then `enters_us`, then arrival number.
         """
         out = self.take(is_passed)
         order = np.lexsort((out.numbers, out.enters_us, out.slots))
@@ -78,10 +78,10 @@ class BufferedValues:
         return out, self.take(~is_passed)
 
     def skips_buffer(self, slots: Ints, enters_us: Ints, watermark_us: Ints) -> Mask:
-        """Return the mask of new values that may enter windows without being buffered.
+        """Return the mask of new values that may enter windows without the buffer.
 
-        The watermark has passed such a value, and every buffered value of the key that it has
-        passed as well enters no later.
+        The watermark has passed such a value, and no passed buffered value of the key enters later
+        than the value.
 
         Args:
             slots: the slot of each new value.

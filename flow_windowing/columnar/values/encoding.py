@@ -1,7 +1,7 @@
-"""The encoding of Python values in a segment: columns where values are plain, else pickles.
+"""The encoding of Python values in a segment: columns of plain values, else pickles.
 
-A restored value is decoded when it is needed first. Until then it is a `ColumnValue` or a
-`PickledValue`, which is encoded again without being decoded.
+A restored value is decoded on first use. Until then it is a `ColumnValue` or a `PickledValue`,
+which a segment writer encodes again without decoding it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def pickle_values(values: Sequence[Any]) -> list[bytes]:
 
 
 def to_plain_columns(values: Sequence[Any]) -> PlainColumns | None:
-    """Return values as columns, ``None`` where they differ in shape or are not plain."""
+    """Return values as columns; ``None`` if they differ in shape or are not plain."""
     decoded = [at for at, value in enumerate(values) if type(value) is not ColumnValue]
     parts = [(PlainColumns.of([values[at] for at in decoded]), decoded)] if decoded else []
     for columns, indices, rows in _by_columns(values):
@@ -79,7 +79,7 @@ def to_plain_columns(values: Sequence[Any]) -> PlainColumns | None:
 
 
 def lazy_values(content: EncodedValues) -> list[Any]:
-    """Return encoded values, each to be decoded when it is needed."""
+    """Return values that `decode_lazy` decodes, without decoding them."""
     if isinstance(content, list):
         return [PickledValue(one) for one in content]
     columns = PlainColumns.decoded(content)
@@ -87,22 +87,22 @@ def lazy_values(content: EncodedValues) -> list[Any]:
 
 
 def decode_lazy(values: Sequence[Any]) -> list[Any]:
-    """Decode the values that `lazy_values` made, and keep the others."""
+    """Return values after decoding those that `lazy_values` made; other values are unchanged."""
     kinds = set(map(type, values))
     if PickledValue not in kinds and ColumnValue not in kinds:
         return list(values)
-    found = [one.value() if type(one) is PickledValue else one for one in values]
+    decoded = [one.value() if type(one) is PickledValue else one for one in values]
     for columns, indices, rows in _by_columns(values):
-        for at, value in zip(indices, columns.take(np.array(rows)).values(), strict=True):
-            found[at] = value
-    return found
+        for index, value in zip(indices, columns.take(np.array(rows)).values(), strict=True):
+            decoded[index] = value
+    return decoded
 
 
 def decode_values(content: EncodedValues, load: Callable[[bytes], Any] = load_pickle) -> list[Any]:
     """Decode all values at once.
 
     Args:
-        content: what `encode_values` returned.
+        content: values that `encode_values` returned.
         load: reads a pickle.
     """
     if isinstance(content, list):
@@ -121,12 +121,12 @@ def slice_values(content: EncodedValues, rows: slice) -> EncodedValues:
 
 def _by_columns(values: Sequence[Any]) -> list[tuple[PlainColumns, list[int], list[int]]]:
     """Group the column values by their columns, as (columns, indices in `values`, rows)."""
-    found: dict[int, tuple[PlainColumns, list[int], list[int]]] = {}
-    for at, value in enumerate(values):
+    entries: dict[int, tuple[PlainColumns, list[int], list[int]]] = {}
+    for index, value in enumerate(values):
         if type(value) is ColumnValue:
-            entry = found.get(id(value.columns))
+            entry = entries.get(id(value.columns))
             if entry is None:
-                entry = found[id(value.columns)] = (value.columns, [], [])
-            entry[1].append(at)
+                entry = entries[id(value.columns)] = (value.columns, [], [])
+            entry[1].append(index)
             entry[2].append(value.row)
-    return list(found.values())
+    return list(entries.values())

@@ -1,4 +1,4 @@
-"""Folding items into many states with little work between two calls of a user's function."""
+"""Folds of items into many states, with little work between two calls of a user's function."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from flow.columns.chunks import pick
 from flow.errors import RAISED
 
 _FEW = 8
-"""A state with up to this many items is folded in sweeps; for more, one `reduce` is faster."""
+"""The greatest number of items of a state that is folded in sweeps; more are faster in `reduce`."""
 
 
 class FailedItem(Exception):
     """A failure of the folding function.
 
     Attributes:
-        at: the index of the item that it was called with.
-        error: the exception that it raised.
+        at: the index of the item.
+        error: the exception of the folding function.
     """
 
     def __init__(self, at: int, error: BaseException) -> None:
@@ -36,13 +36,12 @@ def fold_items(
 ) -> list[Any]:
     """Return each state after its items have been added in order.
 
-    A sweep adds the first items of all states, the next sweep the second ones, and so on, so that
-    a state with one or two items costs hardly more than the calls. A state with many items is
-    folded by itself.
+    A sweep adds the first item of each state, the next sweep the second item, and so on. So states
+    with one or two items cost hardly more than the calls. A state with many items is folded alone.
 
     Args:
-        add: makes a new state of a state and an item.
-        states: the states, which stay as they are.
+        add: returns a new state from a state and an item.
+        states: the states, which are not changed.
         items: the items, grouped by state.
         starts: the index of each state's first item, ascending.
 
@@ -59,19 +58,19 @@ def fold_items(
         if not len(chosen):
             break
         indices = starts[chosen] + nth
-        made: list[Any] = []
+        new: list[Any] = []
         try:
-            made.extend(map(add, pick(after, chosen), pick(items, indices)))
+            new.extend(map(add, pick(after, chosen), pick(items, indices)))
         except RAISED as error:
-            raise FailedItem(int(indices[len(made)]), error) from error
-        for state, one in zip(chosen.tolist(), made, strict=True):
-            after[state] = one
-    for state in np.flatnonzero(counts > _FEW).tolist():
-        start = int(starts[state])
-        end = start + int(counts[state])
+            raise FailedItem(int(indices[len(new)]), error) from error
+        for index, state in zip(chosen.tolist(), new, strict=True):
+            after[index] = state
+    for index in np.flatnonzero(counts > _FEW).tolist():
+        start = int(starts[index])
+        end = start + int(counts[index])
         remaining = iter(items[start:end])
         try:
-            after[state] = reduce(add, remaining, after[state])
+            after[index] = reduce(add, remaining, after[index])
         except RAISED as error:
             raise FailedItem(end - length_hint(remaining) - 1, error) from error
     return after

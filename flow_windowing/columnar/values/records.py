@@ -31,14 +31,14 @@ def value_reader(values: Values) -> Callable[[int], Any]:
 
 
 def fields_as_records(values: list[Any], fields: tuple[str, ...]) -> Values:
-    """Return some fields of dicts as records, or the values themselves where that loses something.
+    """Return some fields of dicts as records; the values themselves if columns would change them.
 
-    Each field must hold only ints or only floats, besides ``None``, so that its column holds the
-    same numbers.
+    A column has the same numbers if the field's values are ``None`` and only ints, or ``None`` and
+    only floats.
 
     Args:
         values: the values.
-        fields: the names of the fields that aggregates read; without any the values are returned.
+        fields: the names of the fields that aggregates read; if empty, the values are returned.
     """
     if not fields or set(map(type, values)) != {dict}:
         return values

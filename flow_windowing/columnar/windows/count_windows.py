@@ -17,10 +17,10 @@ from flow_windowing.windowers.counts import CountWindower
 
 
 class CountWindows(Windowing):
-    """Windows of `count` values of a key; window i holds those from number ``i * step`` on.
+    """Windows of `count` values of a key; window i begins with the value of number ``i * step``.
 
     A full window closes at once. Windows fill in order of their ids, so all values of an epoch may
-    enter before the windows that are full close.
+    enter before the full windows close.
     """
 
     kind = "counts"
@@ -75,7 +75,10 @@ class CountWindows(Windowing):
 
     @override
     def counted_after(self, state: ShardState, closing: Ints) -> Ints:
-        """Skip the values that windows that close unfilled lack, so that none opens again."""
+        """Return `counted_values` after windows have closed.
+
+        The count skips the values that an unfilled window lacks, so that it does not open again.
+        """
         counted = state.counted_values.copy()
         unfilled = closing[~self._is_full(state)[closing]]
         next_number = (state.windows.ids[unfilled] + 1) * self._step
@@ -89,14 +92,14 @@ class CountWindows(Windowing):
         return full
 
     def _lowest_ids(self, state: ShardState) -> Ints:
-        """Return the first window of each key that is open or may open; lower ones have closed."""
+        """Return the least id of each key's windows that are open or may open."""
         next_to_open: Ints = -(-state.counted_values // self._step)
         lowest = np.full(state.count, NEVER, np.int64)
         np.minimum.at(lowest, state.windows.slots, state.windows.ids)
         return np.where(lowest < NEVER, lowest, next_to_open)
 
     def _count_values(self, state: ShardState, slots: Ints) -> Ints:
-        """Count values, and return the number of each among those of its key."""
+        """Count values, and return the number of each value among the values of its key, from 0."""
         begins = run_starts(slots)
         counts = np.diff(begins, append=len(slots))
         first = state.counted_values[slots]

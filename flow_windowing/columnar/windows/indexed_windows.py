@@ -18,7 +18,7 @@ from flow_windowing.rules.lateness import has_closed
 
 
 class IndexedWindows(Windowing):
-    """Windows with bounds that follow from their index, and that close in order of it."""
+    """Windows whose bounds follow from their index, and that close in the order of the index."""
 
     kind = "index"
 

@@ -1,9 +1,8 @@
-"""Panes: values that are in the very same windows, where windows overlap.
+"""Panes of overlapping windows: the values of a pane are in the same windows.
 
-The windows of a key are runs of its panes in order of time. So numbers are reduced by pane, once
-each, and windows are combined from panes, however many values those have (J. Li et al., No pane, no
-gain: efficient evaluation of sliding-window aggregates over data streams, SIGMOD Record 34(1),
-2005).
+A window of a key is a run of the key's panes in order of time. So each number is reduced once, in
+its pane, and windows are combined from panes (J. Li et al., No pane, no gain: efficient evaluation
+of sliding-window aggregates over data streams, SIGMOD Record 34(1), 2005).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from flow_windowing.columnar.windows.row_batch import EnteringRows, RowBatch
 from flow_windowing.columnar.windows.window_ranges import WindowRanges, grouped_chunks
 
 _LEAST = 8
-"""With fewer values per window, adding each value is less work than combining panes."""
+"""The least mean number of values per window for panes; with fewer, adding each value is faster."""
 
 
 class Panes(NamedTuple):
@@ -43,12 +42,12 @@ class Panes(NamedTuple):
 def add_by_pane(
     state: ShardState, batch: RowBatch, ranges_: WindowRanges, late: Ints
 ) -> WindowRanges:
-    """Add values to windows by pane, where that is less work than one by one.
+    """Add values to windows by pane, if that is less work than adding them one by one.
 
     Args:
         state: the shard state.
         batch: the batch of rows.
-        ranges_: the windows that its rows enter.
+        ranges_: the windows that the batch's rows enter.
         late: the rows that are late for some of their windows.
 
     Returns:
@@ -59,7 +58,7 @@ def add_by_pane(
     entering = batch.entering
     is_whole = np.ones(len(ranges_.entries), np.bool_)
     if len(late):
-        # A window that closes while values enter gets part of a pane, so it is no run of panes.
+        # A window that closes between the values of a pane is not a run of whole panes.
         has_late = np.zeros(state.count, np.bool_)
         has_late[entering.slots[late]] = True
         is_whole = ~has_late[entering.slots]
@@ -69,11 +68,13 @@ def add_by_pane(
         return ranges_
     state.windows, rows = state.windows.open(panes.windows)
     groups = batch.groups(panes.entries, panes.starts)
-    others = [
-        one for one in state.windows.accumulators if not one.add_runs(rows, groups, panes.runs)
+    remaining = [
+        column
+        for column in state.windows.accumulators
+        if not column.add_runs(rows, groups, panes.runs)
     ]
-    if others:
-        _add_one_by_one(state, batch, by_pane, others)
+    if remaining:
+        _add_one_by_one(state, batch, by_pane, remaining)
     _record_changes(batch, state.windows, rows, panes)
     return ranges_.take(~is_whole)
 
@@ -81,7 +82,7 @@ def add_by_pane(
 def _add_one_by_one(
     state: ShardState, batch: RowBatch, ranges_: WindowRanges, accumulators: list[AccumulatorColumn]
 ) -> None:
-    """Add values to some of the accumulators of windows that are open already."""
+    """Add values to some of the accumulators of open windows."""
     for groups in grouped_chunks(state, batch.entering, ranges_):
         rows = state.windows.rows_of(groups.windows)
         of_aggregates = batch.groups(groups.entries, groups.starts)
@@ -90,7 +91,7 @@ def _add_one_by_one(
 
 
 def _record_changes(batch: RowBatch, windows: OpenWindows, rows: Ints, panes: Panes) -> None:
-    """Record what `RowBatch.record_changes` does, from panes."""
+    """Record the first change and the greatest timestamp of windows, see `record_changes`."""
     if windows.first_changes is not None:
         first_of_pane = np.minimum.reduceat(panes.entries, panes.starts)
         (first,) = panes.runs.combine([first_of_pane], _minimum)
@@ -108,19 +109,19 @@ def _minimum(left: list[Column], right: list[Column]) -> list[Column]:
 
 
 def panes_of(entering: EnteringRows, ranges_: WindowRanges) -> Panes | None:
-    """Group entering rows by pane; return ``None`` where windows get too few values.
+    """Group entering rows by pane; return ``None`` if windows get too few values.
 
     Args:
         entering: the entering rows.
-        ranges_: the windows that they enter, at least one each. Of two rows of a key, the later in
-            time has no smaller first and no smaller last window.
+        ranges_: the windows that the rows enter, at least one for each row. Both the first and the
+            last window of a key's rows do not decrease with the rows' timestamps.
     """
     order = order_by(entering.slots[ranges_.entries], entering.times_us[ranges_.entries])
     entries, first, counts = ranges_.take(order)
     slots, last = entering.slots[entries], first + counts - 1
     starts = _run_starts(slots, first, last)
     slots, first, last = slots[starts], first[starts], last[starts]
-    # A stretch is a sequence of panes of a key whose windows follow one another without a gap.
+    # A stretch is a sequence of panes of a key whose windows have consecutive ids.
     is_apart = (slots[1:] != slots[:-1]) | (first[1:] > last[:-1] + 1)
     stretch = np.concatenate([[0], np.cumsum(is_apart)])
     begins = run_starts(stretch)
@@ -128,7 +129,7 @@ def panes_of(entering: EnteringRows, ranges_: WindowRanges) -> Panes | None:
     if counts.sum() < _LEAST * lengths.sum():
         return None
     windows = WindowRefs(np.repeat(slots[begins], lengths), ranges(first[begins], lengths))
-    # A window's panes are those that have begun with it and have not ended before it.
+    # The panes of a window begin at the window or before it, and end at the window or after it.
     shift = (starts_of(lengths) - first[begins])[stretch]
     begun = np.cumsum(np.bincount(first + shift, minlength=len(windows.ids)))
     ended = np.cumsum(np.bincount(last + 1 + shift)[: len(windows.ids)])

@@ -52,9 +52,9 @@ class WindowPlan:
 
     @cached_property
     def fields(self) -> tuple[str, ...]:
-        """The fields that aggregates read, if columns can hold all of them; else empty.
+        """The fields that aggregates read, if columns can hold all aggregates; else empty.
 
-        Empty also if an aggregate reads a nested field.
+        The tuple is also empty if an aggregate reads a nested field.
         """
         if not all(has_columns(one) for one in self.aggregators):
             return ()
@@ -84,7 +84,7 @@ class WindowPlan:
             self.timestamp,
             open_us,
             close_us,
-            # A window that was open before timestamps were asked for has no record.
+            # A window that was opened with another setting of `timestamp` has no record.
             lambda: np.where(latest_us > -NEVER, latest_us, close_us),
         )
 

@@ -47,8 +47,8 @@ class RowBatch(NamedTuple):
         needs_latest: True if windows record their greatest timestamp.
         is_in_arrival_order: True if rows enter in order of arrival.
         emit: the setting of when windows emit.
-        updates: collects what windows emit as rows enter: a result for each row with
-            ``emit="update"``, else retractions.
+        updates: the list to which windows append their output as rows enter: a result for each row
+            with ``emit="update"``, else retractions.
     """
 
     entering: EnteringRows
@@ -87,7 +87,7 @@ class RowBatch(NamedTuple):
         groups: WindowGroups,
         first_changes: Ints | None = None,
     ) -> None:
-        """Record the first change and the greatest timestamp of windows, where they are needed.
+        """Record the first change and the greatest timestamp of windows, if they are needed.
 
         Args:
             windows: the open windows, which are changed.
@@ -97,8 +97,8 @@ class RowBatch(NamedTuple):
                 row of its group.
         """
         if windows.first_changes is not None:
-            # Several batches of an epoch enter in order of time. A later batch changes the windows
-            # that an earlier one changed and left open before others, so the order is kept.
+            # Several batches of an epoch enter in order of time. A later batch changes open windows
+            # of the earlier batches before any other window, so indices of rows stay ordered.
             if first_changes is None:
                 first_changes = groups.entries[groups.starts]
             windows.first_changes[rows] = np.minimum(windows.first_changes[rows], first_changes)
@@ -125,7 +125,7 @@ class RejectedRows(NamedTuple):
         in_gap: the rows that are in no window.
         late: the rows that are late for windows that have closed.
         ids: the first window that each late row misses.
-        counts: the number of windows that it misses, with consecutive ids.
+        counts: the number of windows, with consecutive ids, that each late row misses.
     """
 
     in_gap: Ints
@@ -166,7 +166,7 @@ def group_by_window(entering: EnteringRows, entries: Ints, ids: Ints) -> WindowG
     Args:
         entering: the rows.
         entries: the indices of the rows to group, sorted by slot; may repeat.
-        ids: the id of the window that each of them enters.
+        ids: the id of the window that each of the rows enters.
     """
     slots = entering.slots[entries]
     order = window_order(slots, ids)

@@ -1,4 +1,4 @@
-"""Updates: results that windows emit before they close, and retractions of them."""
+"""Updates: results that windows emit before they close, and retractions of such results."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from flow_windowing.columnar.state.spans import MergedIds
 
 
 class Update(NamedTuple):
-    """Results of windows to emit or to retract, a row each.
+    """Results of windows to emit or to retract, one result a row.
 
     Attributes:
-        order: a number that orders the rows among all that a key emits.
+        order: the rank of each row within the output of its key.
         slots: the slot of each row's key.
         ids: the id of each row's window.
         bounds_us: the open and the close time of each window, int64 µs.
-        latest_us: the greatest timestamp in each window; all `-NEVER` where it is not needed.
+        latest_us: the greatest timestamp in each window; all `-NEVER` if it is not needed.
         results: the results of each aggregate.
-        merged_ids: the ids of the windows merged into each; ``None`` where windows do not merge.
-        is_retraction: True for a result that the window emitted last and retracts now; ``None``
-            for no row.
+        merged_ids: the ids of the windows merged into each; ``None`` if windows do not merge.
+        is_retraction: True for a row that retracts the window's last result; ``None`` if no row
+            does.
     """
 
     order: Ints

@@ -1,9 +1,11 @@
-"""Ranges of windows that values enter, expanded to pairs a bounded number at a time.
+"""Ranges of windows that values enter, expanded in chunks to pairs of a value and a window.
 
-A value is in 1,440 windows of a day if one opens every minute. A pair of a value and a window takes
-about 55 bytes while the value enters; an open window takes about as many, but many values share it.
-So values enter in chunks of consecutive ones, and memory holds the open windows and one chunk.
-Columns of numbers take a faster way where windows get many values: see `panes`.
+If a window of a day opens every minute, a value is in 1,440 windows. A pair of a value and a window
+takes about 55 bytes while the value enters. An open window takes about as many bytes, but values
+share it. So consecutive values enter in chunks, and memory has the open windows and the pairs of
+one chunk.
+
+For columns of numbers and windows with many values, panes are faster: see `panes`.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ class WindowRanges(NamedTuple):
 
     Attributes:
         entries: the index of each entering row, in order of entering.
-        first: the id of the first window of each.
-        counts: the number of windows of each, with consecutive ids.
+        first: the id of the first window of each row.
+        counts: the number of windows of each row, with consecutive ids.
     """
 
     entries: Ints
@@ -45,10 +47,10 @@ class WindowRanges(NamedTuple):
 
 
 def pairs_per_chunk(windows: OpenWindows) -> int:
-    """Return the number of pairs that enter together; a chunk has at least one value's pairs.
+    """Return the number of pairs of a chunk; a chunk has at least the pairs of one value.
 
-    Each chunk scans all open windows once, so a chunk has at least as many pairs as there are open
-    windows: then the work for windows is never more than the work for pairs.
+    Each chunk scans all open windows once. A chunk has at least as many pairs as there are open
+    windows, so that the scan never takes longer than the work on pairs.
     """
     return max(_PAIRS, len(windows))
 
@@ -59,9 +61,9 @@ def grouped_chunks(
     """Group entering rows by window, chunk after chunk.
 
     Args:
-        state: the shard state; each chunk's values are in before the next chunk is made.
+        state: the shard state; the caller adds a chunk's values before it takes the next chunk.
         entering: the entering rows.
-        ranges_: the windows that they enter.
+        ranges_: the windows that the rows enter.
     """
     if (ranges_.counts == 1).all():
         yield group_by_window(entering, ranges_.entries, ranges_.first)

@@ -1,4 +1,4 @@
-"""Records that stand for windows: the metadata of each, alone or with its results."""
+"""Records of windows: the metadata of each window, alone or with its results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ResultColumn:
 
     Attributes:
         name: the name of the result; ``None`` for a single result without a name.
-        empty_value: the value that a null stands for.
+        empty_value: the value that a null in the column means.
     """
 
     name: str | None
@@ -64,20 +64,20 @@ class WindowView(RowView):
 
     @override
     def columns(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        found = {
+        columns = {
             "window_id": batch.column(_ID),
             "open_time": batch.column(_OPEN).cast(_UTC),
             "close_time": batch.column(_CLOSE).cast(_UTC),
             "merged_ids": _merged_in(batch),
         }
         if _TIMESTAMP in batch.schema.names:
-            found["timestamp"] = batch.column(_TIMESTAMP).cast(_UTC)
+            columns["timestamp"] = batch.column(_TIMESTAMP).cast(_UTC)
         for at, result in enumerate(self.results or ()):
             column = self._column(batch, at)
             if result.empty_value is not None and column.null_count:
                 column = column.fill_null(result.empty_value)
-            found["value" if result.name is None else result.name] = column
-        return found
+            columns["value" if result.name is None else result.name] = column
+        return columns
 
     def settings(self) -> Any:
         """Return the view as plain JSON."""
@@ -100,14 +100,14 @@ class WindowView(RowView):
         results: Sequence[pa.Array] = (),
         merged_ids: MergedIds | None = None,
     ) -> pa.RecordBatch:
-        """Return records that stand for windows.
+        """Return records of windows.
 
         Args:
             ids: the ids of the windows.
-            bounds_us: their open and close times, int64 µs.
-            timestamps_us: the timestamps in their metadata; ``None`` for none.
+            bounds_us: the open and close times of the windows, int64 µs.
+            timestamps_us: the timestamps in the windows' metadata; ``None`` for none.
             results: the results of each aggregate.
-            merged_ids: the ids merged into each window; ``None`` where windows do not merge.
+            merged_ids: the ids merged into each window; ``None`` if windows do not merge.
         """
         open_us, close_us = bounds_us
         columns = {_ID: pa.array(ids), _OPEN: _clip(open_us), _CLOSE: _clip(close_us)}
@@ -134,7 +134,7 @@ def metadata_of(batch: pa.RecordBatch) -> list[Any]:
 
 
 def _with_merged(rows: list[tuple[int, ...]], merged: list[list[int]]) -> list[Any]:
-    """Return the metadata of windows that may merge, which keys rarely have in common."""
+    """Return the metadata of windows that may merge; keys rarely share such windows."""
     windows = [_window(*row) for row in rows]
     return [
         replace(window, merged_ids=frozenset(ids)) if ids else window

@@ -22,8 +22,8 @@ class Windowing(ABC):
     """A windower over many keys.
 
     Attributes:
-        kind: the kind of its windows, as a segment names it.
-        is_late_at_once: True if every value behind the watermark is late, whatever its window.
+        kind: the kind of the windows, as a segment names it.
+        is_late_at_once: True if every value behind the watermark is late, for any window.
         closes_by_time: True if the watermark closes windows; otherwise no value is late.
         has_gaps: True if a value may be in no window.
         is_order_dependent: True if windows depend on the order in which values enter.
@@ -39,7 +39,7 @@ class Windowing(ABC):
 
     @abstractmethod
     def missed_by(self, times_us: Ints) -> tuple[Ints, Ints]:
-        """Return the first window that each late timestamp misses, and the number of windows."""
+        """Return the id of the first window that each late timestamp misses, and their number."""
 
     @abstractmethod
     def missed_bounds_us(self, window_ids: Ints) -> tuple[Ints, Ints]:
@@ -53,7 +53,7 @@ class Windowing(ABC):
     def closed_at_us(self, state: ShardState) -> Ints:
         """Return the watermark at which each open window closes, grace included.
 
-        It does not decrease with the id among the windows of a key.
+        Among the windows of a key, the result does not decrease with the id.
         """
 
     @abstractmethod
@@ -71,13 +71,13 @@ class Windowing(ABC):
     def bounds_per_value(
         self, windows: OpenWindows, rows: Ints, batch: RowBatch, groups: WindowGroups
     ) -> tuple[Ints, Ints]:
-        """Return the bounds of each value's window after the value and those before it.
+        """Return the bounds of each value's window, after this value and the values before it.
 
         Args:
-            windows: the windows, as they are before these values.
+            windows: the windows before the batch's values.
             rows: the rows of the windows that get values.
             batch: the batch of rows.
-            groups: its rows by window.
+            groups: the batch's rows by window.
         """
 
     def merged_ids_per_value(
@@ -86,11 +86,11 @@ class Windowing(ABC):
         rows: Ints,  # noqa: ARG002
         counts: Ints,  # noqa: ARG002
     ) -> MergedIds | None:
-        """Return the merged ids of each value's window, ``None`` where windows do not merge."""
+        """Return the merged ids of each value's window; ``None`` if windows do not merge."""
         return None
 
     def add_groups(self, state: ShardState, batch: RowBatch, groups: WindowGroups) -> None:
-        """Add values to windows, which are opened where they are not.
+        """Add values to windows, and open windows that are not open.
 
         Raises:
             FailedRow: when a user's function raised.
@@ -118,5 +118,5 @@ class Windowing(ABC):
         batch.record_changes(windows, rows, groups)
 
     def counted_after(self, state: ShardState, closing: Ints) -> Ints:  # noqa: ARG002
-        """Return `counted_values` once the windows in the given rows have closed."""
+        """Return `counted_values` after the windows in the given rows have closed."""
         return state.counted_values

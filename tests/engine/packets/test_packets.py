@@ -337,7 +337,7 @@ def test_a_column_with_a_reserved_name_is_an_error_that_names_it(name: str, scop
     batch = pa.record_batch({"user": ["a"], "ts": at, name: [1]})
     with (
         TestDriver(flow, now="2024-01-01T00:00Z") as t,
-        pytest.raises(EngineError, match=rf"a column '{name}', a name that is kept: rename it"),
+        pytest.raises(EngineError, match=rf"a column '{name}', a reserved name: rename it"),
     ):
         t.send("in", batch)
 

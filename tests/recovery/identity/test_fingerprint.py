@@ -224,7 +224,7 @@ def test_a_step_that_is_reset_keeps_its_state_under_another_name() -> None:
     kept = RecoveryConfig("there").admit(None, compile_flow(flow_of(hourly()))).kept
     admission = config.admit(kept, compile_flow(changed))
     assert (admission.names, admission.dropped) == ({"hourly": '["hourly", 1]'}, ("hourly",))
-    assert admission.said == ("step 'hourly' starts afresh, as reset_steps says",)
+    assert admission.warnings == ("step 'hourly' starts afresh, as reset_steps says",)
 
 
 def test_a_step_is_reset_once_for_repeated_requests() -> None:
@@ -232,7 +232,7 @@ def test_a_step_is_reset_once_for_repeated_requests() -> None:
     kept = RecoveryConfig("there").admit(None, compile_flow(flow_of(hourly()))).kept
     first = config.admit(kept, compile_flow(flow_of(hourly())))
     again = config.admit(first.kept, compile_flow(flow_of(hourly())))
-    assert (again.names, again.dropped, again.said) == (first.names, (), ())
+    assert (again.names, again.dropped, again.warnings) == (first.names, (), ())
     changed = compile_flow(flow_of(hourly(windower=TumblingWindower("30m"))))
     third = config.admit(again.kept, changed)
     assert (third.names, third.dropped) == ({"hourly": '["hourly", 2]'}, ('["hourly", 1]',))
@@ -254,7 +254,7 @@ def test_a_removed_step_that_returns_starts_without_its_old_state() -> None:
     removed = config.admit(kept, one)
     back = config.admit(removed.kept, both, removed.dropped)
     assert (back.names, back.dropped) == ({"hourly": '["hourly", 1]'}, ())
-    assert back.said == ("step 'hourly' is new: it starts without state",)
+    assert back.warnings == ("step 'hourly' is new: it starts without state",)
     assert config.admit(removed.kept, both).names == {}, "once it is gone"
     again = config.admit(config.admit(back.kept, one).kept, both, ["hourly", '["hourly", 1]'])
     assert again.names == {"hourly": '["hourly", 2]'}
@@ -265,12 +265,12 @@ def test_a_removed_input_resumes_when_it_returns() -> None:
     config, reset = RecoveryConfig("there"), RecoveryConfig("there", reset_steps=["in"])
     kept = reset.admit(config.admit(None, compile_flow(one)).kept, compile_flow(one)).kept
     away = config.admit(kept, compile_flow(other))
-    assert away.said == ("step 'other' is new: it is read from its beginning",)
+    assert away.warnings == ("step 'other' is new: it is read from its beginning",)
     back = config.admit(away.kept, compile_flow(one))
-    assert back.said == ("step 'in' is back: it is read from where it was left",)
+    assert back.warnings == ("step 'in' is back: it is read from where it was left",)
     assert back.names == {"in": '["in", 1]'}
     again = config.admit(back.kept, compile_flow(one))
-    assert (again.said, again.names) == ((), back.names)
+    assert (again.warnings, again.names) == ((), back.names)
     reset = RecoveryConfig("there", reset_steps=["in"])
     assert reset.admit(away.kept, compile_flow(one)).names == {"in": '["in", 2]'}
 

@@ -112,7 +112,7 @@ def test_files_that_change_are_backed_up(
     assert contents(copied) == before
     assert str(planned).splitlines() == [
         f"{copied} was in {checkpoint}; files that say so: 1",
-        f"  they would be written anew, and kept as they were in {planned.backup}",
+        f"  these files would be rewritten, and the old files copied to {planned.backup}",
         "nothing has been changed: give --yes to do it",
     ]
 
@@ -125,7 +125,7 @@ def test_files_that_change_are_backed_up(
 
     again = relocate(copied, yes=True, spark=spark)
     assert (again.files, contents(copied)) == ((), after)
-    assert str(again) == f"all files of {copied} say that it is there already: nothing to do"
+    assert str(again) == f"all paths in {copied} are up to date: nothing to do"
 
 
 def test_an_interrupted_epoch_reads_its_data_frame_in_the_new_place(

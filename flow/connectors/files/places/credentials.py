@@ -1,4 +1,4 @@
-"""Removal of credentials from URIs, for messages and for what a checkpoint keeps."""
+"""Removal of credentials from URIs, for messages and checkpoints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _CREDENTIALS = re.compile(r"(?<=://)[^/@]*:[^/@]*@")
 
 
 def without_credentials(text: str) -> str:
-    """Return a URI, or a text that holds URIs, without users and passwords.
+    """Return a URI, or a text with URIs, without users and passwords.
 
     >>> without_credentials("s3://me:secret@bucket/data")
     's3://bucket/data'

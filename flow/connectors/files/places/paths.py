@@ -1,4 +1,4 @@
-"""Paths, globs and URIs as users write them: checks, and the parts of a glob."""
+"""Paths, globs and URIs of users: checks, and the parts of a glob."""
 
 from __future__ import annotations
 

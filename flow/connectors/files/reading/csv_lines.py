@@ -152,7 +152,8 @@ class _CsvParser(LineParser):
         self._schema = schema or pa.schema([(name, pa.string()) for name in names])
         self._delimiter = delimiter
         self._null_values = null_values
-        # A last row of empty cells, which becomes part of a cell if a quote before it is unclosed.
+        # The parser appends a row of empty cells. An unclosed quote before this row makes the row
+        # part of a cell.
         self._guard = b'""' + delimiter.encode() * (len(names) - 1) + b"\n"
 
     def parse(self, data: bytes, count: int | None = None) -> Parsed | None:
@@ -255,7 +256,7 @@ def _records(lines: LineRange, delimiter: str) -> Iterator[tuple[int, bytes]]:
         except StopIteration:
             return
         except csv.Error:
-            pass  # An unclosed quote: pyarrow refuses the record.
+            pass  # The record has an unclosed quote, and pyarrow refuses it.
         yield before, b"\n".join(record)
         before += len(record)
         record.clear()

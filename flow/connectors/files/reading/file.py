@@ -1,4 +1,4 @@
-"""A file of a source, and the check that the file is as it was listed."""
+"""A file of a source, and the check that the file has not changed since the listing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from flow.errors import SourceError
 
 @dataclass(frozen=True)
 class File:
-    """A file to read, as it was listed.
+    """A file in a listing.
 
     Attributes:
         store: the store, see `Place`.
@@ -58,8 +58,8 @@ def open_file(filesystem: Any, file: File) -> Iterator[Any]:
     """Check a file and open it for random access.
 
     Raises:
-        SourceError: the file is not as it was listed, cannot be opened, or reading fails in the
-            block.
+        SourceError: the file has changed since the listing, cannot be opened, or a read in the
+            block fails.
     """
     with raise_as(SourceError, f"{file} cannot be read"):
         file.check(filesystem)

@@ -188,7 +188,7 @@ class FileList:
         return new
 
     def _without_other_names(self, listed: list[ListedFile]) -> list[ListedFile]:
-        """Return files without those that are known by another name, such as a link."""
+        """Return the files that the list does not have under another name, such as a link."""
         digests = [digest_of(*file_identity(file.store, file.path)) for file in listed]
         known = {digest_of(*file_identity(file.store, file.path)) for file in self._files}
         rows = self._seen.find(digests)

@@ -1,4 +1,4 @@
-"""Listings of the files that paths, directories, globs and URIs stand for."""
+"""Listings of the files that match paths, directories, globs and URIs."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ def find_files(
     required: bool,
     was_there: Callable[[Place], bool] = lambda _: False,
 ) -> list[ListedFile]:
-    """List the files that paths, directories, globs and URIs stand for, each file once.
+    """List the files that match paths, directories, globs and URIs, each file once.
 
     Args:
         paths: paths as the user gave them.
-        required: True if each path must stand for at least one file; otherwise the directory
-            before its first wildcard must exist.
+        required: True if each path must match at least one file; otherwise the directory before
+            its first wildcard must exist.
         was_there: returns True if an earlier run listed files in a place, the part of a path
-            before its first wildcard; the path may then stand for nothing, which is logged.
+            before its first wildcard; the path may then match no file, which is logged.
 
     Raises:
-        SourceError: a path stands for nothing, or cannot be listed.
+        SourceError: a path matches no file, or cannot be listed.
     """
     files: dict[tuple[str, str], ListedFile] = {}
     for text in paths:
@@ -100,7 +100,7 @@ def _files_of(
 def _expand(place: Place, directory: str, parts: Sequence[str]) -> Iterator[Any]:
     """Yield the files below a directory that match the remaining parts of a glob.
 
-    A directory that matches the last part stands for all files below it.
+    If a directory matches the last part, all files below it match.
     """
     head, rest = parts[0], parts[1:]
     if head == "**":

@@ -1,4 +1,4 @@
-"""Source of JSON lines: records in columns with a schema, Python objects without."""
+"""Source of JSON lines: records in columns with a schema, Python objects without a schema."""
 
 from __future__ import annotations
 

@@ -199,7 +199,8 @@ class LineRange:
     def _count_lines_before(self) -> int:
         if self._start == 0:
             return 0
-        # The first line of the range follows the first line end at or after the byte before it.
+        # The first line of a range follows the first line end at or after the byte before the
+        # range.
         end, count = self._start - 1, 1
         for at, chunk in self._chunks(0):
             count += chunk.count(b"\n", 0, max(end - at, 0))
@@ -228,7 +229,7 @@ def _joined(rest: list[bytes], data: bytes, is_cut: bool) -> Iterator[tuple[byte
 
 def _skip(stream: Any, count: int) -> int:
     """Skip at most `count` bytes of a stream; return the number of bytes skipped."""
-    left = count
-    while left and (data := stream.read(min(BLOCK, left))):
-        left -= len(data)
-    return count - left
+    remaining = count
+    while remaining and (data := stream.read(min(BLOCK, remaining))):
+        remaining -= len(data)
+    return count - remaining

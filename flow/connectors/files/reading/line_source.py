@@ -160,7 +160,7 @@ def _data(lines: Iterable[bytes]) -> bytes:
 
 
 def _concatenated(parts: list[Parsed]) -> list[Parsed]:
-    """Return many small parts as one part; no part for none."""
+    """Return many small parts as one part; an empty list for no parts."""
     if not parts:
         return []
     if isinstance(parts[0], list):

@@ -63,9 +63,9 @@ class OpenFiles:
 class ParallelPlanner(FilePlanner):
     """Planner of epochs that read files side by side; a file's number is its source partition.
 
-    An epoch reads the files that are furthest behind in event time: first files without event time
-    so far, of these the ones with the fewest units read; then by event time, ascending. `Leveling`
-    decides the units to read of each.
+    An epoch reads the files that are furthest behind in event time. Files without known event time
+    are first, sorted by the number of units read; the others are sorted by event time. `Leveling`
+    decides the units to read of each file.
     """
 
     order: FileOrder = "parallel"
@@ -131,7 +131,8 @@ class ParallelPlanner(FilePlanner):
         """Choose the files that the epoch may read, those furthest behind first.
 
         Returns:
-            Unread units of each, by number; and the number of files started with these.
+            The unread units of each chosen file, by number; and the number of started files if the
+            epoch reads the chosen files.
         """
         first = self._skip_read(before.started)
         most_new = MOST_OPEN - len(before.at)

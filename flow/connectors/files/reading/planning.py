@@ -153,7 +153,7 @@ class FilePlanner(Planner):
             )
 
     def _progress(self, read: int) -> str:
-        """Return the number of files that are read, and of late files, in words."""
+        """Return the number of files that are read, and of late files, as text."""
         late = f", {self._files.late} too late" if self._files.late else ""
         return f"{read} of {len(self._files)} files{late}"
 

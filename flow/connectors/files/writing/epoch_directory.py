@@ -1,4 +1,4 @@
-"""Directory of output to which epochs are published, each as a whole.
+"""Directory of output, to which each epoch is published as a whole.
 
 ::
 
@@ -140,7 +140,7 @@ class EpochDirectory:
     def _take_over(
         self, names: Sequence[str], marker: Marker | None, if_exists: IfExists
     ) -> Marker:
-        """Return the marker for a new run, after the removal of output that the run replaces."""
+        """Remove output that a new run replaces, and return the marker for the run."""
         temporary = [name for name in names if name.startswith(_TEMPORARY)]
         epochs = [name for name in names if marker and _EPOCH.fullmatch(name)]
         own = {*temporary, *epochs, *([_MARKER] if marker else [])}
@@ -210,7 +210,7 @@ class EpochDirectory:
                 self._delete(self.path(name))
 
     def publish(self, run_id: str, epoch: int, parts: Sequence[Part], suffix: str) -> None:
-        """Publish the files of an epoch, in place of those of an earlier attempt."""
+        """Publish the files of an epoch, and replace the files of an earlier attempt."""
         filesystem = self.place.filesystem
         target = self.path(f"{EPOCH_COLUMN}={epoch:08d}-{short_name(run_id)}")
         temporary = self._temporary(run_id, epoch)
@@ -253,7 +253,7 @@ class EpochDirectory:
             return Marker.from_bytes(stream.read())
 
     def write_marker(self, run_id: str, marker: Marker) -> None:
-        """Write the marker and move it into place, so that readers find it whole."""
+        """Write the marker to a temporary file and rename it, so that readers never see a part."""
         filesystem = self.place.filesystem
         temporary = self.path(f"{_TEMPORARY}{short_name(run_id)}-{uuid.uuid4().hex}")
         with filesystem.open_output_stream(temporary, compression=None) as stream:

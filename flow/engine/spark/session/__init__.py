@@ -1,1 +1,1 @@
-"""The Spark session, its Java and its JVM, and what their failures mean."""
+"""The Spark session, its Java and its JVM, and the causes of their failures."""

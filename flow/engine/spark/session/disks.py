@@ -1,9 +1,9 @@
-"""Disks that a run writes to, and which of them is full.
+"""Disks that a run writes to, and the search for the full disk.
 
-Spark often hides a full disk. Its state server, which dies of one, says so in Spark's log alone; a
-worker then finds its socket closed, and Spark reports that. And as a task fails Spark removes what
-it had written, so that there may be room again when the driver hears of it. So a worker whose state
-is gone looks at the disks at once, see `flow.engine.spark.store`.
+Spark often hides a full disk. Its state server ends on a full disk, and only Spark's log has the
+reason; a worker then finds its socket closed, and Spark reports the closed socket. A failed task's
+files are removed, so the disk may have room again when the driver gets the error. A worker that
+loses its state therefore checks the disks at once, see `flow.engine.spark.store`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from itertools import pairwise
 NO_SPACE = "No space left on device"
 _FULL = (NO_SPACE, "Disk quota exceeded")
 _LITTLE_BYTES = 1 << 20
-"""Free bytes below which a disk cannot hold the files of an epoch."""
+"""The number of free bytes below which a disk counts as full."""
 _MUCH_MORE = 16
-"""Ratio of free space above which the disk with more space is not the full one."""
+"""The ratio of free space between two disks above which only the disk with less may be full."""
 _FILE = "file:"
 
 
 def tells_of_a_full_disk(text: str) -> bool:
-    """Return True if a message says that a disk, or a user's share of it, is full."""
-    return any(one in text for one in _FULL)
+    """Return True if a message reports a full disk or an exceeded quota."""
+    return any(phrase in text for phrase in _FULL)
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class RunDisks:
 
     def full(self) -> tuple[str, ...]:
         """Return the local directories whose file system is full."""
-        return tuple(one for one in self._all() if _free_bytes(one) < _LITTLE_BYTES)
+        return tuple(path for path in self._all() if _free_bytes(path) < _LITTLE_BYTES)
 
     def explain(self, messages: Iterable[str] = ()) -> str:
         """Return one line that names the full disk and gives advice.
@@ -52,10 +52,10 @@ class RunDisks:
         suspects = self._named(messages) or self.full() or self._least_free()
         if len(suspects) == 1:
             return f"{NO_SPACE} on the disk of {self._name(suspects[0])}: {self._advice(suspects)}"
-        named = " or ".join(
-            f"{self._name(one)} ({_megabytes(_free_bytes(one))} free now)" for one in suspects
+        names = " or ".join(
+            f"{self._name(path)} ({_megabytes(_free_bytes(path))} free now)" for path in suspects
         )
-        return f"{NO_SPACE} on the disk of {named}: {self._advice(suspects)}"
+        return f"{NO_SPACE} on the disk of {names}: {self._advice(suspects)}"
 
     def _all(self) -> tuple[str, ...]:
         return (*([] if self.checkpoint is None else [self.checkpoint]), *self.local)
@@ -74,20 +74,21 @@ class RunDisks:
         """Return the directories named in lines about a full disk."""
         named: set[str] = set()
         for text in messages:
-            # A trace in Spark's log has its first line, with the file, before the exception.
+            # Spark's log names the file in the line before the exception.
             for before, line in pairwise(["", *text.splitlines()]):
                 if tells_of_a_full_disk(line):
-                    found = [one for one in self._all() if _path(one) in f"{before} {line}"]
-                    named.update(sorted(found, key=len)[-1:])  # one may lie below another
-        return tuple(one for one in self._all() if one in named)
+                    paths = [path for path in self._all() if _path(path) in f"{before} {line}"]
+                    # A directory may be below another, whose path then is in the line as well.
+                    named.update(sorted(paths, key=len)[-1:])
+        return tuple(path for path in self._all() if path in named)
 
     def _least_free(self) -> tuple[str, ...]:
-        """Return the directories with far less free space than the others; all if none has."""
-        free = {one: _free_bytes(one) for one in self._all()}
+        """Return the directories whose free space is near the least; all if it is unknown."""
+        free = {path: _free_bytes(path) for path in self._all()}
         least = min(free.values(), default=0)
         if least == float("inf"):
             return self._all()
-        return tuple(one for one, space in free.items() if space <= _MUCH_MORE * least)
+        return tuple(path for path, space in free.items() if space <= _MUCH_MORE * least)
 
 
 def _path(directory: str) -> str:
@@ -100,15 +101,15 @@ def _path(directory: str) -> str:
 def _free_bytes(directory: str) -> float:
     """Return the free bytes of a directory's file system for this user; infinite if unknown."""
     path = _path(directory)
-    if ":" in path.partition("/")[0]:  # a URI of another file system
+    if ":" in path.partition("/")[0]:  # The directory is the URI of another file system.
         return float("inf")
     try:
-        found = os.statvfs(path)
+        stat = os.statvfs(path)
     except OSError:
         return float("inf")
-    if found.f_files and not found.f_favail:  # no room for another file, whatever its size
+    if stat.f_files and not stat.f_favail:  # Without free inodes, no file of any size can be made.
         return 0
-    return found.f_bavail * found.f_frsize
+    return stat.f_bavail * stat.f_frsize
 
 
 def _megabytes(size: float) -> str:

@@ -1,4 +1,4 @@
-"""Causes of Spark's failures in a line, without the wrappers of Spark and Py4J."""
+"""Causes of Spark's failures as one line, without the wrappers of Spark and Py4J."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flow.engine.spark.session.disks import NO_SPACE, RunDisks, tells_of_a_full_
 from flow.errors import first_line
 
 JVM_ERRORS = (Py4JError, ConnectionError)
-"""Exceptions of calls into a JVM that has ended; they may have other causes."""
+"""Exceptions of calls into a JVM that has ended; they may also have other causes."""
 _WORKER = "Error from python worker:\n"
 _END = "\n"
 _RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)+(\S.*)")
@@ -31,9 +31,10 @@ _WRAPPERS = (
 
 
 class StateLost(Exception):
-    """Spark's state server has closed the connection; only Spark's log may give the reason.
+    """Error of a task whose connection Spark's state server has closed.
 
-    It is no `FlowError`, as Spark must fail the task: it could not commit the state.
+    Only Spark's log may have the reason. The class is not a `FlowError`, which would not fail the
+    task: Spark must fail the task, because it cannot commit the state.
     """
 
 
@@ -44,12 +45,12 @@ def spark_problem(
 ) -> str:
     """Return the cause of a failure: a worker's error, a full disk, or the outermost cause.
 
-    The innermost causes say too little: if a worker has died, that a stream has ended.
+    The innermost causes are too general: for a worker that has died, the end of a stream.
 
     Args:
         error: the failure.
         disks: disks of the run; ``None`` if the full disk need not be named.
-        logged: returns Spark's log of the run, as far as known.
+        logged: returns Spark's log of the run; empty if unknown.
     """
     messages = list(_messages(error))
     for message in messages:
@@ -58,18 +59,18 @@ def spark_problem(
     full = _full_disk(messages, disks, logged)
     if full is not None:
         return full
-    said = [message.partition(_END)[0] for message in messages]
+    lines = [message.partition(_END)[0] for message in messages]
     for message in messages:
-        raised = _RAISED.findall(message)
-        if raised:  # the last one is what was raised, where it came of others
-            return _raised_by_python(raised[-1].strip())
-    return next((one for one in said if one and not one.startswith(_WRAPPERS)), said[0])
+        exceptions = _RAISED.findall(message)
+        if exceptions:  # A traceback has an exception's causes before the exception.
+            return _raised_by_python(exceptions[-1].strip())
+    return next((line for line in lines if line and not line.startswith(_WRAPPERS)), lines[0])
 
 
 def full_disk_problem(
     error: BaseException | None, disks: RunDisks, logged: Callable[[], str]
 ) -> str | None:
-    """Return the full disk that caused a failure, if one did; see `spark_problem`."""
+    """Return the text about a full disk that caused a failure; ``None`` for other causes."""
     return _full_disk(list(_messages(error)), disks, logged)
 
 
@@ -86,15 +87,16 @@ def _full_disk(
 
 
 def _raised_by_python(line: str) -> str:
+    """Return the error text of an exception that a Python function raised in a task."""
     if _STATE_LOST in line:
         cause = line.partition(_STATE_LOST)[2].strip()
         return f"Spark's state server closed the connection ({cause}) and does not say why"
     return f"a function that Spark ran in Python raised {line}"
 
 
-def _no_worker(said: str) -> str:
-    """Return Python's error if Spark could not start a worker, with advice."""
-    problem = f"Spark could not start its Python workers: {said.strip().partition(_END)[0]}"
+def _no_worker(output: str) -> str:
+    """Return the error text, with advice, of a worker that did not start, from its output."""
+    problem = f"Spark could not start its Python workers: {output.strip().partition(_END)[0]}"
     if "No module named" not in problem:
         return problem
     return (
@@ -104,7 +106,7 @@ def _no_worker(said: str) -> str:
 
 
 def _messages(error: BaseException | None) -> Iterator[str]:
-    """The first line of an exception, and all that Java's behind it say, outermost first."""
+    """Yield the first line of an exception, then the messages of its Java causes from outside."""
     yield first_line(error)
     java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     for _ in range(_DEEPEST):
@@ -115,4 +117,4 @@ def _messages(error: BaseException | None) -> Iterator[str]:
 
 
 _DEEPEST = 20
-"""Maximum depth of causes: some are causes of themselves."""
+"""The maximum depth of causes: a Java exception may be a cause of itself."""

@@ -1,4 +1,4 @@
-"""Check for a Java that Spark can run on, before the session starts."""
+"""Check, before the session starts, that Java is installed in a version for Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""End of Spark's JVM, or of its session, during a run."""
+"""Errors of a run whose Spark JVM or session ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SESSION_STOPPED = (
 
 @contextlib.contextmanager
 def jvm_needed(spark: SparkSession) -> Iterator[None]:
-    """Replace errors that come of the end of Spark's JVM or of its session.
+    """Replace errors that the end of Spark's JVM, or of its session, causes in the block.
 
     Raises:
         EngineError: when the JVM or the session has ended.
@@ -50,7 +50,7 @@ def is_stopped(spark: SparkSession) -> bool:
         return True
     try:
         return bool(java.sc().isStopped())
-    except JVM_ERRORS:  # there is no JVM to ask: that is another failure
+    except JVM_ERRORS:  # The JVM has ended, which is another failure.
         return False
 
 
@@ -58,8 +58,8 @@ def is_stopped(spark: SparkSession) -> bool:
 def _quiet_py4j() -> Iterator[None]:
     """Suppress Py4J's log of failed calls at the root logger.
 
-    Py4J's own thread, which tells the JVM of objects that Python has released, outlives a run. Its
-    log stays suppressed, as no user can act on it.
+    Py4J's own thread reports released objects to the JVM, and outlives a run. Its log stays
+    suppressed, because it has no use for users.
     """
     root = logging.getLogger()
     root.addFilter(_not_of_finalizers)
@@ -79,7 +79,7 @@ def _not_of_finalizers(_: logging.LogRecord) -> bool:
 
 
 def _is_of_the_jvm(error: BaseException | None) -> bool:
-    """Return True if an error, or a cause of it, may come of a JVM that has ended."""
+    """Return True if the end of the JVM may be the cause of an error."""
     while error is not None:
         if isinstance(error, JVM_ERRORS):
             return True
@@ -88,7 +88,7 @@ def _is_of_the_jvm(error: BaseException | None) -> bool:
 
 
 def _is_of_spark(error: BaseException) -> bool:
-    """Return True if an error may come of a stopped session, not of a step or a sink."""
+    """Return True if a stopped session, not a step or a sink, may be the cause of an error."""
     if not isinstance(error, FlowError) or isinstance(error, (EngineError, CheckpointError)):
         return True
     cause = error.__cause__
@@ -97,6 +97,7 @@ def _is_of_spark(error: BaseException) -> bool:
 
 
 def _answers(spark: SparkSession) -> bool:
+    """Return True if the JVM of a session runs."""
     jvm: Any = spark._jvm
     try:
         jvm.java.lang.System.nanoTime()

@@ -1,8 +1,8 @@
 """Temporary files of a JVM that this process starts: in the process's own directory.
 
-``java.io.tmpdir`` is where Spark has its files unless ``spark.local.dir`` or ``SPARK_LOCAL_DIRS``
-names a place, where native libraries are unpacked, and where the sockets of Python workers lie. So
-it is the one setting that is changed, and a place that the user names stays in use.
+The directory ``java.io.tmpdir`` has unpacked native libraries, the sockets of Python workers, and
+Spark's files unless ``spark.local.dir`` or ``SPARK_LOCAL_DIRS`` is set. So this setting alone moves
+all temporary files, and the user's own settings of Spark's directories keep their effect.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from flow.engine.temporary import ProcessDirectory, process_directory
 _TEMPORARY = "java.io.tmpdir"
 _JAVA_OPTIONS = (SUBMIT_OPTIONS, "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _LONGEST_FOR_SOCKETS = 104 - len("/.00000000-0000-0000-0000-000000000000.sock\0")
-"""Bytes of a directory's path that leave room for a socket's name: 104 with a zero on macOS, and
-four more on Linux."""
+"""The greatest length, in bytes, of a directory's path with room for a socket's name. The path of a
+socket has at most 104 bytes with the final zero on macOS, and 108 on Linux."""
 
 
 def starts_jvm() -> bool:
-    """Return True if a session that is made now starts a JVM."""
+    """Return True if the next session of this process starts a JVM."""
     return SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ
 
 
 def directory_for_jvm() -> ProcessDirectory | None:
-    """Return the directory for a JVM that is started now; ``None`` if its user names another."""
+    """Return the directory for the next JVM; ``None`` if an option of the user sets another."""
     if any(_TEMPORARY in os.environ.get(name, "") for name in _JAVA_OPTIONS):
         return None
     return process_directory()
@@ -47,7 +47,7 @@ def has_room_for_sockets(directory: ProcessDirectory | None) -> bool:
     """Return True if paths of sockets in the JVM's temporary directory are short enough.
 
     Args:
-        directory: the directory for a JVM that is about to be started.
+        directory: the directory for the next JVM.
     """
     if SparkContext._gateway is not None:
         return _fits(_java_property(_TEMPORARY))
@@ -56,13 +56,13 @@ def has_room_for_sockets(directory: ProcessDirectory | None) -> bool:
 
 @contextlib.contextmanager
 def started_in(directory: ProcessDirectory | None) -> Iterator[None]:
-    """Give a JVM that is started now its temporary directory; PySpark's own files go there too."""
+    """Set the temporary directory of JVMs that start in the block, and of PySpark's own files."""
     if directory is None:
         yield
         return
     path = str(directory.spark).replace("\\", "\\\\").replace('"', '\\"')
     options = submit_options(f'"-D{_TEMPORARY}={path}"', os.environ.get(SUBMIT_OPTIONS))
-    # While it starts a JVM, PySpark has a directory for the JVM to answer in.
+    # While PySpark starts a JVM, it makes a temporary directory for the JVM's answer.
     gateway: Any = java_gateway
     gateway.tempfile = _TempfileIn(directory.spark)
     try:
@@ -73,13 +73,13 @@ def started_in(directory: ProcessDirectory | None) -> Iterator[None]:
 
 
 def leave_to_jvm(directory: ProcessDirectory | None) -> None:
-    """Have the JVM remove its files as it ends, and what this process has left to it by then."""
+    """Register removals at the JVM's end: of its files, and of files that this process leaves."""
     gateway: Any = SparkContext._gateway
     if directory is None or gateway is None or gateway.proc is None:
         return
     file, hooks = gateway.jvm.java.io.File, gateway.jvm.org.apache.spark.util.ShutdownHookManager
     hooks.registerShutdownDeleteDir(file(str(directory.spark)))
-    # After such hooks, in the reverse order, and a directory only if it is empty.
+    # Java removes these after its hooks, in reverse order, and a directory only if it is empty.
     file(str(directory.path)).deleteOnExit()
     file(str(directory.ended_log)).deleteOnExit()
     directory.jvm = gateway.proc
@@ -95,7 +95,7 @@ def _java_property(name: str) -> str:
 
 
 class _TempfileIn:
-    """The module `tempfile`, with another default for where directories are made."""
+    """The module `tempfile` with another default directory for `mkdtemp`."""
 
     def __init__(self, directory: Path) -> None:
         self.mkdtemp: Callable[..., str] = partial(tempfile.mkdtemp, dir=directory)

@@ -1,7 +1,7 @@
-"""Spark configuration of a flow's query: on the session while the query starts.
+"""Spark configuration of a flow's query, set on the session while the query starts.
 
-What a checkpoint keeps for life is set before its first epoch: the RocksDB state store, changelog
-checkpointing, checkpoint format 2, and bounded memory.
+A checkpoint keeps some settings of its first epoch for its whole life: the RocksDB state store,
+changelog checkpointing, checkpoint format 2, and bounded memory.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from flow.engine.spark.session.failures import JVM_ERRORS
 ONE_DAEMON: Mapping[str, str] = {
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
 }
-"""Setting under which all Python workers are forked from one process. If it is true, tasks with
-state have one environment variable less than others, and Spark starts a process for each
-environment."""
+"""The setting with which Spark forks all Python workers from one process. With "true", tasks with
+state have one environment variable less than other tasks, and Spark starts a process for each
+distinct environment."""
 
 MAINTENANCE_INTERVAL = "10s"
-"""Shorter than Spark's minute, in which epochs of a quarter of a second write 240 versions. Turns
-cost processor time: every 15 s they took 2.6 % of what the JVM did with small epochs, and with one
-every 5 s it took a tenth more than with one a minute."""
+"""The interval of maintenance of the state store. In Spark's default of a minute, epochs of 0.25 s
+write 240 versions. Maintenance costs processor time: with small epochs, 2.6 % of the JVM's time at
+an interval of 15 s, and 10 % more time at 5 s than at a minute."""
 
 QUERY_CONF: Mapping[str, str] = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -47,12 +47,12 @@ _ON_THIS_MACHINE: Mapping[str, str] = {
         "FileSystemBasedCheckpointFileManager"
     ),
 }
-"""For a checkpoint on a local file system, where a rename is atomic in either of Spark's managers,
-and the other one starts three processes for each file."""
+"""Settings for a checkpoint on a local file system. A rename is atomic with each of Spark's file
+managers there, and the default manager starts three processes for each file."""
 
 _FEW_ROWS: Mapping[str, str] = {"spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-"""For packets, of which there are few: code to turn rows into others, which Spark generates anew in
-each task, takes longer than it saves."""
+"""Settings for a query whose rows are packets, of which there are few. Spark generates code to
+convert rows anew in each task, which takes longer than the code saves."""
 
 _BROADCAST_BEYOND = "spark.broadcast.UDFCompressionThreshold"
 _NEVER_BROADCAST = 2**31 - 1
@@ -106,10 +106,10 @@ def _put_back(spark: SparkSession, before: Mapping[str, str | None]) -> None:
 
 @contextlib.contextmanager
 def _large_plans(spark: SparkSession) -> Iterator[None]:
-    """Allow large flows, such as functions with a lookup table.
+    """Allow plans of more than a megabyte, such as flows with a lookup table in a function.
 
-    Beyond a megabyte PySpark broadcasts what a Python source is made of, and what runs such sources
-    in Spark's streams does not read broadcasts.
+    PySpark broadcasts a Python source whose pickle is larger than a megabyte, but the process that
+    runs the source in a stream does not read broadcasts.
     """
     conf = spark._jsc.sc().conf()
     before = conf.get(_BROADCAST_BEYOND, "")

@@ -1,4 +1,4 @@
-"""The Spark session of a run: the existing one, or a local one made for flows."""
+"""The Spark session of a run: the active session, or a new one with settings for flows."""
 
 from __future__ import annotations
 
@@ -37,18 +37,19 @@ _QUIET_CONF: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
 }
 
-# On a few cores, which Python needs, the JVM's second compiler takes more than it gives.
+# Python needs the cores, and on few cores the JVM's second compiler costs more time than it saves.
 _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
 if sys.platform == "linux":
-    # Hadoop starts a process for each file whose permissions it sets: let that cost little.
+    # Hadoop starts a process for each file whose permissions it sets, and this makes it cheaper.
     _JAVA_OPTIONS += " -Djdk.lang.Process.launchMechanism=VFORK"
 
 _FEW_CORES = 2
 _ON_FEW_CORES = "-XX:+UseSerialGC"
-"""G1 lets the heap grow towards its limit, whatever is alive: after 1,100 small epochs it held 1.2
-GB, of which 0.1 GB was alive, and the serial collector 0.4 GB after 400, in the same processor time
-an epoch. Files of shuffles that are over go as the heap is collected: with G1 there were ever more.
-On many cores, stopping all of them while one collects costs more."""
+"""The garbage collector on few cores. G1 lets the heap grow towards its limit: 1.2 GB after 1,100
+small epochs, of which 0.1 GB was alive. The heap of the serial collector was 0.4 GB after 400
+epochs, with the same processor time per epoch. Spark removes the files of finished shuffles after a
+collection, and with G1 their number grew. On many cores the serial collector is slower, because all
+cores wait for the one that collects."""
 
 _COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 _OPTIONS_OF_ANY_JVM = (
@@ -58,16 +59,17 @@ _OPTIONS_OF_ANY_JVM = (
     "SPARK_SUBMIT_OPTS",
 )
 
-# On one machine what is shuffled stays in its page cache: to pack it costs more than it saves. And
-# no stage is run again for an executor that is lost, which is what rows are hashed for.
+# On one machine shuffled data stays in the page cache, so compression costs more than it saves.
+# Spark's checksums of rows detect differences when a stage runs again after the loss of an
+# executor, which a local session does not survive.
 _SHUFFLE_CONF: Mapping[str, str] = {
     "spark.shuffle.compress": "false",
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
 }
 
-# Spark remembers what it has done for its page, which is off: by default a thousand jobs, and as
-# many queries with their metrics.
+# Spark retains a thousand jobs, and as many queries with their metrics, for its web page, which is
+# off.
 _SHORT_HISTORY: Mapping[str, str] = {
     "spark.ui.retainedJobs": "50",
     "spark.ui.retainedStages": "50",
@@ -78,9 +80,9 @@ _SHORT_HISTORY: Mapping[str, str] = {
 _LOCAL_CONF: Mapping[str, str] = {
     **_SHUFFLE_CONF,
     **_SHORT_HISTORY,
-    # Files of a shuffle that is over are removed once the JVM has collected its objects; those that
-    # have become old are collected with the whole heap. Spark asks for that every half hour; with
-    # the 100 MB that a small flow has alive it takes a third of a second.
+    # Spark removes the files of a finished shuffle after the JVM has collected its objects. Old
+    # objects are collected with the whole heap, by default every half hour. With the 100 MB of a
+    # small flow, a collection takes a third of a second.
     "spark.cleaner.periodicGC.interval": "5min",
     "spark.ui.enabled": "false",
     "spark.driver.memory": "4g",
@@ -108,9 +110,9 @@ class SparkSettings:
         master: the master URL, such as ``local[4]`` or ``spark://host:7077``; all cores of this
             machine when left out.
         conf: Spark configuration, over the defaults.
-        log_level: how much Spark writes to its log file.
-        py_files: modules and packages of one's own (``.py``, ``.zip``, ``.egg``) to send to the
-            workers of a cluster; the packages of this project are sent along by themselves.
+        log_level: the level of Spark's log.
+        py_files: the user's modules and packages (``.py``, ``.zip``, ``.egg``) to send to the
+            workers of a cluster; the packages of this project are always sent.
     """
 
     master: str | None = None
@@ -231,7 +233,7 @@ def _is_local(settings: SparkSettings) -> bool:
 
 
 def _conf(settings: SparkSettings, unix_sockets: bool) -> dict[str, str]:
-    """Return the configuration of a new session; a local one forks workers from our daemon."""
+    """Return the configuration of a new session; a local one has this project's daemon."""
     if not _is_local(settings):
         return {**_QUIET_CONF, **settings.conf}
     daemon = {"spark.python.unix.domain.socket.enabled": str(unix_sockets).lower()}
@@ -244,20 +246,20 @@ def _conf(settings: SparkSettings, unix_sockets: bool) -> dict[str, str]:
 
 def _java_options(cores: int) -> str:
     """Return the options of the JVM of a local session that runs this many tasks at a time."""
-    # A second choice of a collector would keep the JVM from starting.
-    given = " ".join(os.environ.get(name, "") for name in _OPTIONS_OF_ANY_JVM)
-    if cores > _FEW_CORES or _COLLECTOR.search(given):
+    # The JVM does not start with options for two collectors.
+    user_options = " ".join(os.environ.get(name, "") for name in _OPTIONS_OF_ANY_JVM)
+    if cores > _FEW_CORES or _COLLECTOR.search(user_options):
         return _JAVA_OPTIONS
     return f"{_JAVA_OPTIONS} {_ON_FEW_CORES}"
 
 
 def _cores(settings: SparkSettings) -> int:
-    """Return how many tasks a local session runs at a time."""
+    """Return the number of tasks that a local session runs at a time."""
     _, _, rest = (settings.master or "local[*]").partition("[")
-    asked_for = re.match(r"(\d+|\*)", rest)
-    if asked_for is None:
+    number = re.match(r"(\d+|\*)", rest)
+    if number is None:
         return 1
-    return os.cpu_count() or 1 if asked_for[1] == "*" else int(asked_for[1])
+    return os.cpu_count() or 1 if number[1] == "*" else int(number[1])
 
 
 def _own_modules() -> list[str]:

@@ -1,9 +1,8 @@
-"""Python workers that are ready early.
+"""Early start of Spark's Python workers.
 
-Spark starts the process that its Python workers are forked from
-(`flow.engine.spark.daemon`) when the first task needs one, and that process then
-imports for a second or two, while an epoch waits. A small task that runs as soon as there is a
-session has it start while the flow gets ready.
+Spark forks its Python workers from a daemon (`flow.engine.spark.daemon`), which it starts for the
+first Python task. The daemon then imports modules for one or two seconds, and an epoch would wait
+for it. A small task at the start of the session starts the daemon while the flow is prepared.
 """
 
 from __future__ import annotations
@@ -20,18 +19,19 @@ JOB_GROUP = "flow-workers"
 
 
 def start_workers_early(spark: SparkSession) -> threading.Thread:
-    """Have Spark start Python workers, in a thread that is returned, and that nobody waits for."""
-    thread = threading.Thread(target=_run_a_task, args=(spark,), name="flow-workers", daemon=True)
+    """Start Spark's Python workers in a daemon thread, and return the thread without waiting."""
+    thread = threading.Thread(target=_run_task, args=(spark,), name="flow-workers", daemon=True)
     thread.start()
     return thread
 
 
-def _run_a_task(spark: SparkSession) -> None:
-    # Where it does not work, the flow's own tasks find out, and say so.
+def _run_task(spark: SparkSession) -> None:
+    """Run a Spark job with one Python task that returns its rows."""
+    # If the job fails, the flow's own tasks fail as well, and report the error.
     with contextlib.suppress(Exception):
         spark.sparkContext.setJobGroup(JOB_GROUP, "starting Python workers")
-        spark.range(1, numPartitions=1).mapInArrow(_as_they_come, "id long").collect()
+        spark.range(1, numPartitions=1).mapInArrow(_identity, "id long").collect()
 
 
-def _as_they_come(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _identity(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     return batches

@@ -1,4 +1,4 @@
-"""Environment variables of processes that this process starts."""
+"""Environment variables for processes that this process starts."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import os
 from collections.abc import Iterator, Mapping
 
 SUBMIT_OPTIONS = "SPARK_SUBMIT_OPTS"
-"""Options of a JVM that PySpark starts."""
+"""The environment variable with options of a JVM that PySpark starts."""
 
 
 @contextlib.contextmanager
 def environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables for the time of a ``with`` block."""
+    """Set environment variables in the block, and restore the old values at its end."""
     before = {name: os.environ.pop(name, None) for name in values}
     os.environ.update(values)
     try:
@@ -25,7 +25,7 @@ def environment(values: Mapping[str, str]) -> Iterator[None]:
 
 
 def submit_options(*options: str | None) -> dict[str, str]:
-    """Return the variable that passes options to a JVM; blank ones are left out.
+    """Return the variable that passes options to a JVM, without empty options.
 
     >>> submit_options("-Xmx1g", None, "-Da=b")
     {'SPARK_SUBMIT_OPTS': '-Xmx1g -Da=b'}

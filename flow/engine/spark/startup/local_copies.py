@@ -1,13 +1,13 @@
-"""Copies of segments on a worker's own disk, which are read in the place of Spark's state.
+"""Copies of segments on a worker's own disk, which are read instead of Spark's state.
 
-Spark hands bytes to Python as a pickle that it writes one character at a time, which takes longer
-than all else that is done for state. So where a good part of a shard's segments are written, a copy
-of them stays with the worker, in one file, and the header that goes to Spark with them names it by
-a stamp of its own. Whoever reads that header can read the copy: both come from the same attempt at
-a task, and whatever is written later takes the stamp away. A copy that is not there, as the shard
-has moved to another machine, or not whole, is done without.
+Spark passes bytes to Python as a pickle that it writes character by character, which takes longer
+than all other work on state. So a task that writes many segments of a shard also writes a copy of
+them to one file. The header in Spark's state has the copy's stamp. A header and the copy with its
+stamp are from the same attempt at a task, and a later write of segments replaces or removes the
+stamp. If the copy is damaged, or missing because the shard has moved to another machine, a task
+reads Spark's state.
 
-Spark removes the folder as it ends, and there is one copy at most of each step's shard.
+A shard of a step has at most one copy. Spark removes the folder at its end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 
 STAMP_BYTES = 16
 _LEAST = 8
-"""A copy of fewer segments than this is not worth a file."""
+"""The least number of segments for which a copy pays."""
 _NUMBER = struct.Struct("<I")
 
 
@@ -54,14 +54,14 @@ def pays(count: int, segments: int) -> bool:
 
 
 class LocalCopies:
-    """The copy of a shard's segments of a step.
+    """The copy of a step's segments in a shard.
 
-    A file is called by its stamp. It holds a checksum of the rest, how many segments there are,
+    The name of the file is the stamp. The file has a CRC32 of the rest, the number of segments,
     their numbers and lengths, and the segments.
 
     Args:
-        folder: where a run's copies are on this machine.
-        name: what the step's state is kept under.
+        folder: the folder of a run's copies on this machine.
+        name: the name of the step's state.
         shard: the shard.
     """
 
@@ -74,13 +74,13 @@ class LocalCopies:
         The stamp is empty, and no copy exists, if the write fails or all segments are removed.
         """
         self.drop()
-        there = {number: content for number, content in contents.items() if content is not None}
-        if not there:
+        present = {number: content for number, content in contents.items() if content is not None}
+        if not present:
             return b""
         stamp = uuid.uuid4().bytes
-        numbers = np.array(list(there), "<i8").tobytes()
-        lengths = np.fromiter(map(len, there.values()), "<i8", len(there)).tobytes()
-        content = b"".join([_NUMBER.pack(len(there)), numbers, lengths, *there.values()])
+        numbers = np.array(list(present), "<i8").tobytes()
+        lengths = np.fromiter(map(len, present.values()), "<i8", len(present)).tobytes()
+        content = b"".join([_NUMBER.pack(len(present)), numbers, lengths, *present.values()])
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             with self._file(stamp).open("wb") as file:
@@ -105,7 +105,7 @@ class LocalCopies:
         return {number: content[start:end] for number, start, end in pieces}
 
     def drop(self) -> None:
-        """Remove the copy, if there is one."""
+        """Remove the copy, if it exists."""
         rmtree(self._folder, ignore_errors=True)
 
     def _file(self, stamp: bytes) -> Path:

@@ -1,14 +1,14 @@
 """Spark home for a quick start: links to the installed PySpark without its zip.
 
-Spark has its Python processes import PySpark from ``python/lib/pyspark.zip`` in its home. Python
-keeps no compiled form of what it imports from a zip, so that each process compiles PySpark anew,
-which takes it most of a second, and a flow starts with five of them. The same PySpark is installed
-beside that zip as a package. So the JVM is started from a folder of links that leaves the zip out.
+Spark's Python processes import PySpark from ``python/lib/pyspark.zip`` in Spark's home. Python does
+not store the compiled form of modules in a zip, so each process compiles PySpark again, for most of
+a second, and a flow starts with five processes. The same PySpark is installed beside the zip as a
+package. So the JVM starts from a folder of links without the zip.
 
-Then the JVM reads, checks and links thousands of Spark's classes. Java can keep classes in an
-archive, ready to be mapped into memory (`Application Class-Data Sharing`, JEP 310 and JEP 350).
-`prepare_home` makes one in the Python environment, for all runs from then on; a JVM that finds it
-to be of another Java, or of other jars, starts without it.
+At its start the JVM also reads, checks and links thousands of Spark's classes. Java can store
+classes in an archive that it maps into memory (`Application Class-Data Sharing`, JEP 310 and JEP
+350). `prepare_home` makes an archive in the Python environment for all later runs. A JVM of another
+version, or with other jars, starts without the archive.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ _HOME = "SPARK_HOME"
 _WITH_THE_ZIP = "python"
 _NEEDED = ("bin", "jars")
 _ARCHIVE, _SIZE = "classes.jsa", "classes.size"
-_PATIENCE_SECONDS = 120
+_END_SECONDS = 120
 
 
 @contextlib.contextmanager
 def quick_spark_home() -> Iterator[None]:
-    """Start JVMs of a ``with`` block from a home without the zip, with an archive if prepared.
+    """Start JVMs of the block from a home without the zip, with the archive if it is prepared.
 
-    Nothing changes if the user sets a home, or if Python processes would not find PySpark without
-    the zip.
+    The block has no effect if the user sets a home, or if Python processes could not import PySpark
+    without the zip.
     """
-    if _HOME in os.environ or not _found_by_others(_installed()):
+    if _HOME in os.environ or not _is_importable(_installed()):
         yield
         return
     if _is_prepared(prepared_home()):
@@ -62,24 +62,23 @@ def quick_spark_home() -> Iterator[None]:
 
 
 def prepared_home() -> Path:
-    """The folder, in this Python environment, in which `prepare_home` keeps what it makes."""
+    """Return the folder of links and archive that `prepare_home` makes in this environment."""
     return Path(sys.prefix) / "share" / "flow" / f"spark-{pyspark.__version__}"
 
 
 def prepare_home(use_spark: Callable[[], Any]) -> Path:
-    """Make the home that later runs of this Python environment start quickly from.
+    """Make the home and the archive for quick starts of later runs of this Python environment.
 
     Args:
-        use_spark: starts Spark, and has it load the classes that a run needs.
+        use_spark: starts Spark, and makes it load the classes that a run needs.
 
     Returns:
-        The archive of classes, a file of some 200 MB.
+        The path of the archive of classes, a file of some 200 MB.
 
     Raises:
-        EnvironmentProblem: when this environment is not one that can be prepared, or Java makes
-            no archive.
+        EnvironmentProblem: when this environment cannot be prepared, or Java makes no archive.
     """
-    _check_fitness()
+    _check_environment()
     home = prepared_home()
     archive = home / _ARCHIVE
     new = archive.with_suffix(".new")
@@ -100,14 +99,15 @@ def prepare_home(use_spark: Callable[[], Any]) -> Path:
     return archive
 
 
-def _check_fitness() -> None:
+def _check_environment() -> None:
+    """Raise an `EnvironmentProblem` if this environment or process cannot prepare a home."""
     if _HOME in os.environ:
         home = os.environ[_HOME]
         raise EnvironmentProblem(
             f"{_HOME} names {home!r}, and flows start Spark from there: unset it to prepare "
             "PySpark's own"
         )
-    if not _found_by_others(_installed()):
+    if not _is_importable(_installed()):
         raise EnvironmentProblem(
             f"PySpark is in {_installed()}, where only this process finds it: install it into a "
             "Python environment"
@@ -117,7 +117,7 @@ def _check_fitness() -> None:
 
 
 def _end_java() -> None:
-    """End the JVM, as it ends with this process, and wait until it has gone."""
+    """End the JVM in the same way as the end of this process does, and wait for its end."""
     if SparkContext._active_spark_context is not None:
         SparkContext._active_spark_context.stop()
     gateway: Any = SparkContext._gateway
@@ -125,14 +125,14 @@ def _end_java() -> None:
         gateway.shutdown()
         gateway.proc.stdin.close()
         try:
-            gateway.proc.wait(_PATIENCE_SECONDS)
+            gateway.proc.wait(_END_SECONDS)
         except subprocess.TimeoutExpired as error:
-            problem = f"Java has not ended within {_PATIENCE_SECONDS} s: try again"
+            problem = f"Java has not ended within {_END_SECONDS} s: try again"
             raise EnvironmentProblem(problem) from error
 
 
 def _started_from(home: Path, java_options: str = "") -> contextlib.AbstractContextManager[None]:
-    """Start JVMs of a ``with`` block from a home, with options after the user's own."""
+    """Start JVMs of the block from a home, with options after the user's own."""
     values = {_HOME: str(home)}
     if java_options:
         values |= submit_options(os.environ.get(SUBMIT_OPTIONS), java_options)
@@ -140,17 +140,17 @@ def _started_from(home: Path, java_options: str = "") -> contextlib.AbstractCont
 
 
 def _temporary_home() -> Path | None:
-    """A folder of links to the installation, for this process; none where there can be none."""
+    """Make a folder of links to the installation for this process; ``None`` if that fails."""
     home = new_directory("spark-home-")
     try:
         _link(home)
-    except OSError:  # a file system, or a user, without links
+    except OSError:  # The file system has no links, or the user may not make them.
         return None
     return home
 
 
 def _link(home: Path) -> None:
-    """Fill a home with links to the installation's folders, over those that are there."""
+    """Fill a home with links to the installation's folders, and replace existing links."""
     for folder in _installed().iterdir():
         if folder.is_dir() and folder.name != _WITH_THE_ZIP:
             link = home / folder.name
@@ -161,7 +161,7 @@ def _link(home: Path) -> None:
 def _is_prepared(home: Path) -> bool:
     """Return True if a home has a complete archive and links to the installed PySpark.
 
-    Java leaves an archive alone that is none, but does not start from one that was cut off.
+    Java ignores a file that is not an archive, but does not start with a truncated archive.
     """
     if not all((home / name).resolve() == (_installed() / name).resolve() for name in _NEEDED):
         return False
@@ -175,12 +175,12 @@ def _installed() -> Path:
     return Path(pyspark.__file__).parent
 
 
-def _found_by_others(installed: Path) -> bool:
+def _is_importable(installed: Path) -> bool:
     """Return True if other processes of this Python import PySpark from its installation."""
     paths = sysconfig.get_paths()
-    known = [paths["purelib"], paths["platlib"], *site.getsitepackages()]
+    folders = [paths["purelib"], paths["platlib"], *site.getsitepackages()]
     if site.ENABLE_USER_SITE:
-        known.append(site.getusersitepackages())
-    known += [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    whole = all((installed / name).is_dir() for name in _NEEDED)
-    return whole and installed.parent.resolve() in {Path(path).resolve() for path in known}
+        folders.append(site.getusersitepackages())
+    folders += [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    is_whole = all((installed / name).is_dir() for name in _NEEDED)
+    return is_whole and installed.parent.resolve() in {Path(path).resolve() for path in folders}

@@ -1,9 +1,9 @@
 """The switch of the optional speed-ups: results are the same with and without them.
 
-They are the folder that Spark starts from and its archive of classes, Python workers that start
-early from a process of their own, copies of state on a worker's disk, and pipelined calls of
-Spark's state. The environment variable ``FLOW_SPEEDUPS=off``, set before Spark starts, leaves them
-out: to tell if one of them is the cause of a problem.
+The speed-ups are the Spark home with its archive of classes, the early start of Python workers and
+their daemon, copies of state on a worker's disk, and pipelined calls of Spark's state. The
+environment variable ``FLOW_SPEEDUPS=off``, set before Spark starts, switches them off, to find out
+whether one of them is the cause of a problem.
 """
 
 from __future__ import annotations

@@ -14,11 +14,11 @@ from flow_windowing.columnar.windows.sessions.history import SessionOperation, S
 
 
 class SessionAdder:
-    """Adds entering rows to sessions, all of which are open, and merges sessions.
+    """Addition of entering rows to open sessions, with the merge of sessions.
 
-    An order-free aggregate first merges sessions, then gets all values of a session together. Any
-    other aggregate gets the direct values of a session together, and the operations of the rest in
-    order.
+    For an order-free aggregate, sessions are merged first, and then get all their values together.
+    For other aggregates, a session gets its direct values together; the operations of all other
+    values are applied in order.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class SessionAdder:
     def _first_changes(self, accepted: WindowGroups, rows: Ints) -> Ints:
         """Return the entering row that changed each session first.
 
-        Values of sessions before they were merged into it do not count.
+        Values that entered another session, before its merge into the session, do not count.
         """
         changes = accepted.entries[accepted.starts]
         history = self._assignment.history
@@ -77,7 +77,7 @@ class SessionAdder:
         return changes
 
     def _merge(self, column: AccumulatorColumn, targets: Ints, originals: Ints) -> None:
-        """Merge sessions in rounds, in each of which a target occurs once."""
+        """Merge sessions in rounds; a target occurs at most once in a round."""
         order = np.argsort(targets, kind="stable")
         begins = run_starts(targets[order])
         counts = np.diff(begins, append=len(order))
@@ -91,6 +91,7 @@ class SessionAdder:
                 raise FailedRow(self._row_of(cause)) from error.__cause__
 
     def _apply(self, columns: list[AccumulatorColumn]) -> None:
+        """Apply the history's operations to the accumulators of some aggregates."""
         operations = self._assignment.history.operations
         if not columns or not operations:
             return

@@ -27,14 +27,14 @@ from flow_windowing.windowers.sessions import SessionState, SessionWindower
 
 
 class SessionAssignment(NamedTuple):
-    """The sessions that entering rows are part of in the end.
+    """The final sessions of entering rows, after all merges of the batch.
 
     Attributes:
         ids: the id of the final session of each row.
         is_accepted: False for a late row.
-        is_direct: True for a row whose session is never part of another one.
+        is_direct: True for a row whose session is not merged into another.
         sessions: the final sessions that get values, sorted by slot and id.
-        spans: the bounds of these sessions.
+        spans: the bounds of the final sessions.
         history: the history of the sessions of the rows that are not direct.
     """
 
@@ -46,7 +46,7 @@ class SessionAssignment(NamedTuple):
     history: SessionHistory
 
     def all_sessions(self) -> WindowRefs:
-        """Return the final sessions and those merged into them, sorted by slot and id."""
+        """Return the final sessions and the sessions merged into them, sorted by slot and id."""
         if not self.history.merges:
             return self.sessions
         merged = refs_of(list(self.history.merges))
@@ -73,8 +73,8 @@ def assign_sessions(
 ) -> SessionAssignment:
     """Assign entering rows to sessions.
 
-    Clusters that are one session at every time are assigned in columns. The others, which merge
-    sessions or may have late values, are worked out value by value.
+    Clusters that are one session at every time are assigned in columns. All other clusters, which
+    merge sessions or may have late values, are assigned value by value.
 
     Args:
         windower: the windower.

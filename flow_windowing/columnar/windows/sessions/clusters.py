@@ -1,9 +1,9 @@
-"""Clusters: the values and open sessions of a key that form one session in the end.
+"""Clusters: the values and open sessions of a key that become one session.
 
-Each session or value of a cluster is within reach of another one. Unless some values are late, a
-cluster becomes one session in whatever order its values enter: the order only decides its id. As
-long as each value finds exactly one session of the cluster within its reach as it enters, the id of
-that session stays.
+Each session or value of a cluster is within reach of another one. Without late values, a cluster
+becomes one session for any order of its values; the order only determines the session's id. If each
+value, as it enters, has exactly one session of the cluster within reach, the id of that session
+does not change.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Clusters(NamedTuple):
     Attributes:
         slots: the slot of each cluster.
         sessions: the rows of the open sessions that are in a cluster.
-        of_session: the cluster of each of these sessions.
+        of_session: the cluster of each session in `sessions`.
         of_value: the cluster of each entering row.
     """
 
@@ -39,9 +39,9 @@ class ClusterSessions(NamedTuple):
 
     Attributes:
         ids: the id of the first session of each cluster.
-        first_us: the least timestamp of each.
-        last_us: the greatest timestamp of each.
-        is_single: True if the cluster consists of one session at every time.
+        first_us: the least timestamp of each cluster.
+        last_us: the greatest timestamp of each cluster.
+        is_single: True if the cluster is one session at every time.
     """
 
     ids: Ints
@@ -57,7 +57,7 @@ def find_clusters(
 
     Args:
         windows: the open sessions.
-        spans: their bounds.
+        spans: the bounds of the open sessions.
         entering: the rows.
         reach_us: the greatest distance within a session.
     """
@@ -76,7 +76,14 @@ def find_clusters(
 
 
 def _starts_cluster(slots: Ints, first_us: Ints, last_us: Ints, reach_us: int) -> Mask:
-    """Return the mask of intervals, sorted by slot and start, out of reach of all before them."""
+    """Return the mask of intervals that begin a cluster: no interval before is within reach.
+
+    Args:
+        slots: the slot of each interval, ascending.
+        first_us: the start of each interval, ascending within a slot.
+        last_us: the end of each interval.
+        reach_us: the greatest distance within a session.
+    """
     is_new_slot = np.ones(len(slots), np.bool_)
     is_new_slot[1:] = slots[1:] != slots[:-1]
     greatest_us = running_max(last_us, np.cumsum(is_new_slot) - 1)
@@ -86,7 +93,7 @@ def _starts_cluster(slots: Ints, first_us: Ints, last_us: Ints, reach_us: int) -
 
 
 def _clusters_with_values(cluster: Ints, slots: Ints, sessions: Ints) -> Clusters:
-    """Drop the clusters without values, and number the others anew.
+    """Return the clusters that have values, numbered from 0.
 
     Args:
         cluster: the cluster of each session, then of each value.

@@ -1,4 +1,4 @@
-"""The history of sessions that merge or have late values, worked out value by value."""
+"""The history of sessions that merge or may have late values, computed value by value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SessionOperation(NamedTuple):
 
     Attributes:
         target: the session that gets the value or the other session.
-        original: the session that is merged into it; ``None`` to add the value.
+        original: the session to merge into the target; ``None`` to add the value.
         value: the entering row that is added, or that caused the merge.
     """
 
@@ -36,7 +36,7 @@ class IncomingValue(NamedTuple):
     Attributes:
         value: the index of its entering row.
         time_us: the timestamp.
-        watermark_us: the watermark as it enters.
+        watermark_us: the watermark at which the value enters.
     """
 
     value: int
@@ -48,7 +48,7 @@ class Merge(NamedTuple):
     """The merge of a session into another.
 
     Attributes:
-        target: the session that it was merged into.
+        target: the session after the merge.
         value: the entering row that caused the merge.
     """
 
@@ -58,11 +58,11 @@ class Merge(NamedTuple):
 
 @dataclass
 class SessionHistory:
-    """Operations that values cause, and the sessions that result.
+    """Operations that values cause, and the resulting sessions.
 
     Attributes:
         operations: the operations, those of each key in order.
-        sessions: the bounds of the resulting sessions, including those that have closed meanwhile.
+        sessions: the bounds of the resulting sessions, including sessions that have closed.
         merges: the merge of each session that is merged into another.
         late: the entering rows that are late.
     """
@@ -99,13 +99,13 @@ class SessionHistory:
             self.sessions[SessionRef(slot, session_id)] = Bounds(first_us, last_us, merged_ids)
 
     def final_session(self, session: SessionRef) -> SessionRef:
-        """Return the session that a session is part of in the end."""
+        """Return the session that contains a session after all merges."""
         while session in self.merges:
             session = self.merges[session].target
         return session
 
     def sessions_of_values(self) -> dict[int, SessionRef]:
-        """Return the session that each value, by entering row, is part of in the end."""
+        """Return the session that contains each value after all merges, by entering row."""
         entered = {value: target for target, original, value in self.operations if original is None}
         final = {session: self.final_session(session) for session in set(entered.values())}
         return {value: final[session] for value, session in entered.items()}

@@ -1,4 +1,4 @@
-"""Results that sessions emit before they close, and retract once they are merged into another."""
+"""Results that sessions emit before they close, and retract when they are merged into another."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from flow_windowing.columnar.windows.updates import Update
 def retractions(
     windows: OpenWindows, entering: EnteringRows, history: SessionHistory
 ) -> list[Update]:
-    """Return the retractions of sessions that have emitted, and are merged into others now.
+    """Return the retractions of sessions that have emitted and that the history merges into others.
 
-    They are ordered by the watermark of the merge. The retracted result is the session's result
-    now. Batches of one epoch enter in order of time, and no value is within reach both of a session
-    that an earlier batch changed and of one before it, so no batch has changed these sessions since
-    they emitted.
+    The retractions are ordered by the watermark of the merge. The retracted result is the session's
+    present result, because no batch has changed the session since it emitted: batches of one epoch
+    enter in order of time, and no value is within reach both of a session that an earlier batch
+    changed and of a session before it.
     """
     if windows.is_emitted is None or not history.merges:
         return []
@@ -59,7 +59,7 @@ class _Emission(NamedTuple):
     Attributes:
         operation: the index of the operation that causes it.
         session: the session.
-        bounds: the bounds of the session then.
+        bounds: the bounds of the session after the operation; for a retraction, before it.
         is_retraction: True if the result is retracted.
     """
 
@@ -75,9 +75,9 @@ def add_with_updates(
     """Apply the operations of a history in order, and return a result for each value.
 
     Args:
-        windows: all sessions, final and merged, as they are before the operations.
+        windows: all sessions, final and merged, before the operations.
         batch: the batch of rows.
-        assignment: the sessions of its rows.
+        assignment: the sessions of the batch's rows.
 
     Raises:
         FailedRow: when a user's function raised.
@@ -107,7 +107,10 @@ def add_with_updates(
 def _before(
     windows: OpenWindows, operations: list[SessionOperation]
 ) -> tuple[dict[SessionRef, Bounds], set[SessionRef]]:
-    """Return the bounds of all sessions in operations, and those that have emitted, before them."""
+    """Return the bounds of all sessions in operations, and the set of sessions that have emitted.
+
+    Both are those before the operations.
+    """
     sessions = list({one for each in operations for one in each[:2] if one is not None})
     rows = windows.rows_of(refs_of(sessions))
     spans = windows.ensure_spans().take(rows)
@@ -125,16 +128,23 @@ def _emissions(
     emitted: set[SessionRef],
     times_us: list[int],
 ) -> list[_Emission]:
-    """Return what operations emit, in order; advances `bounds` and `emitted` to the end."""
+    """Return the results and retractions that operations emit, in order.
+
+    Args:
+        operations: the operations.
+        bounds: the bounds of all sessions before the operations; changed to those after them.
+        emitted: the sessions that have emitted before the operations; changed likewise.
+        times_us: the timestamp of each entering row.
+    """
     emissions = []
-    for at, (target, original, value) in enumerate(operations):
+    for index, (target, original, value) in enumerate(operations):
         if original is None:
             bounds[target] = bounds[target].with_value(times_us[value])
             emitted.add(target)
-            emissions.append(_Emission(at, target, bounds[target], is_retraction=False))
+            emissions.append(_Emission(index, target, bounds[target], is_retraction=False))
             continue
         if original in emitted:
-            emissions.append(_Emission(at, original, bounds[original], is_retraction=True))
+            emissions.append(_Emission(index, original, bounds[original], is_retraction=True))
         bounds[target] = bounds[target].with_session(original.id, bounds[original])
     return emissions
 

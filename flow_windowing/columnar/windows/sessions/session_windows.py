@@ -31,8 +31,8 @@ from flow_windowing.windowers.sessions import SessionWindower
 class SessionWindows(Windowing):
     """Windows that last as long as values of a key keep arriving.
 
-    The id of a session is a timestamp in it, and the sessions of a key are apart, so the order of
-    ids is the order of time, in which sessions close.
+    The id of a session is a timestamp in it, and the sessions of a key do not overlap. So the order
+    of ids is the order of time, in which sessions close.
     """
 
     kind = "sessions"

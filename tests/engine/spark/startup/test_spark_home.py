@@ -57,7 +57,7 @@ def test_a_home_of_the_user_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_home_is_set_if_other_processes_cannot_find_pyspark(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(spark_home, "_found_by_others", lambda _: False)
+    monkeypatch.setattr(spark_home, "_is_importable", lambda _: False)
     with quick_spark_home():
         assert "SPARK_HOME" not in os.environ
 
@@ -66,11 +66,11 @@ def test_a_package_on_the_path_is_found(tmp_path: Path, monkeypatch: pytest.Monk
     package = tmp_path / "lib" / "pyspark"
     (package / "bin").mkdir(parents=True)
     (package / "jars").mkdir()
-    assert not spark_home._found_by_others(package)
+    assert not spark_home._is_importable(package)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}/other{os.pathsep}{tmp_path}/lib")
-    assert spark_home._found_by_others(package)
+    assert spark_home._is_importable(package)
     (package / "jars").rmdir()
-    assert not spark_home._found_by_others(package)
+    assert not spark_home._is_importable(package)
 
 
 def test_no_home_is_set_if_links_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +148,7 @@ def test_preparation_is_refused_while_spark_runs(spark: SparkSession) -> None:
 def test_preparation_is_refused_if_other_processes_cannot_find_pyspark(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(spark_home, "_found_by_others", lambda _: False)
+    monkeypatch.setattr(spark_home, "_is_importable", lambda _: False)
     with pytest.raises(EnvironmentProblem, match="only this process finds it"):
         prepare_home(fail_if_called)
 
