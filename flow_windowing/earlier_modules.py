@@ -1,6 +1,6 @@
 """Aliases of modules of earlier versions, which pickles in their checkpoints name."""
 
-from flow.keyed.pickles import register_moved_module
+from flow.pickles import register_moved_module
 
 _MOVED = {
     "metadata": "contract.metadata",

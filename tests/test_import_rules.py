@@ -57,13 +57,7 @@ ALLOWED: Mapping[str, tuple[str, ...]] = {
 """The rooms that each room may import. A room stands for its folder and all folders in it, unless
 an inner room has a row of its own."""
 
-ROOM_CIRCLES: tuple[tuple[str, ...], ...] = (
-    (
-        "flow.connectors.kafka",
-        "flow.connectors.kafka.reading",
-        "flow.connectors.kafka.writing",
-    ),
-)
+ROOM_CIRCLES: tuple[tuple[str, ...], ...] = ()
 """Today's circles between rooms: the aim is none. A circle may lose rooms, and gain none."""
 
 

@@ -14,7 +14,7 @@ import pickle
 from typing import Any, NamedTuple, TypeAlias
 
 from flow.instants import NEVER
-from flow.keyed.pickles import load_pickle
+from flow.pickles import load_pickle
 
 BLOCK_VALUES = 256
 """The number of values in a block: the least that is read as the watermark advances."""

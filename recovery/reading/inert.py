@@ -24,7 +24,7 @@ from zoneinfo import ZoneInfo
 
 from typing_extensions import override
 
-from flow.keyed.pickles import current_module
+from flow.pickles import current_module
 
 _PLAIN = frozenset(
     {

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flow.keyed.pickles import load_pickle
+from flow.pickles import load_pickle
 from flow_windowing import Collect, First, Max, TopK
 from flow_windowing.aggregates.exact_totals import Floats
 

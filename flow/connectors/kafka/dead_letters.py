@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import flow.operators as op
 from flow.connectors.formats.plain_values import instant_text
-from flow.connectors.kafka.message import BadMessage, KafkaMessage
+from flow.connectors.kafka.broker.message import BadMessage, KafkaMessage
 from flow.connectors.kafka.sink import KafkaSink
 from flow.connectors.kafka.writing.records import KafkaRecord
 from flow.connectors.kafka.writing.serializers import JSON, TEXT, Serializer

@@ -11,8 +11,8 @@ import pyarrow as pa
 from typing_extensions import override
 
 from flow.checks import check_choice, check_whole
-from flow.connectors.kafka.connection import Clients
-from flow.connectors.kafka.properties import SERVERS, as_properties
+from flow.connectors.kafka.broker.connection import Clients
+from flow.connectors.kafka.broker.properties import SERVERS, as_properties
 from flow.connectors.kafka.writing.epochs_topic import EPOCHS_TOPIC, EpochsTopic
 from flow.connectors.kafka.writing.records import SCHEMA, Encoding, Getter, HeaderGetter
 from flow.connectors.kafka.writing.sending import write_directly

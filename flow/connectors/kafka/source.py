@@ -13,9 +13,9 @@ from typing_extensions import override
 from flow.checks import check_choice, check_whole
 from flow.connectors.formats.json_decoding import check_json_types
 from flow.connectors.formats.schema import Schema, as_schema
-from flow.connectors.kafka.client import checked_servers
-from flow.connectors.kafka.cluster import Cluster, TopicPartition, matches
-from flow.connectors.kafka.properties import Properties, as_properties
+from flow.connectors.kafka.broker.client import checked_servers
+from flow.connectors.kafka.broker.cluster import Cluster, TopicPartition, matches
+from flow.connectors.kafka.broker.properties import Properties, as_properties
 from flow.connectors.kafka.reading.deserializers import (
     AvroDeserializer,
     BytesDeserializer,

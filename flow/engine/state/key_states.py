@@ -19,8 +19,8 @@ from flow.engine.state.store import StateStore
 from flow.errors import RAISED, said, step_error
 from flow.instants import NEVER
 from flow.keyed.due import DueLimit, held_due_us, held_watermark_us
-from flow.keyed.pickles import load_pickle
 from flow.keyed.step import LogicBuilder
+from flow.pickles import load_pickle
 
 
 class KeyStates(StepState):

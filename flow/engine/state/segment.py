@@ -16,7 +16,7 @@ import numpy as np
 from flow.engine.state.header import FORMAT, check_format
 from flow.instants import NEVER
 from flow.keyed.due import held_watermark_us
-from flow.keyed.pickles import load_pickle
+from flow.pickles import load_pickle
 
 FORMAT_OF_SHARDS = 2
 """The version byte of a segment in the format of a `ShardLogic`."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from flow.columns.arrays import Ints, Mask
 from flow.instants import NEVER
-from flow.keyed.pickles import load_pickle
+from flow.pickles import load_pickle
 from flow_windowing.columnar.aggregates.accumulator_column import AccumulatorColumn
 from flow_windowing.columnar.state.key_clocks import KeyClocks
 from flow_windowing.columnar.state.open_windows import OpenWindows

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from flow.columns.plain_columns import Plain, PlainColumns
-from flow.keyed.pickles import load_pickle
+from flow.pickles import load_pickle
 
 EncodedValues: TypeAlias = "list[bytes] | Plain"
 """Values as plain data: a pickle of each, or columns."""

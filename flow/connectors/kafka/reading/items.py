@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
-from flow.connectors.kafka.message import BadMessage, KafkaMessage, TimestampType
+from flow.connectors.kafka.broker.message import BadMessage, KafkaMessage, TimestampType
 from flow.connectors.kafka.reading.deserializers import Deserializer
 from flow.connectors.source import Batch, Invalid
 from flow.errors import shorten

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias
 
-from flow.connectors.kafka.cluster import Ends, TopicPartition
+from flow.connectors.kafka.broker.cluster import Ends, TopicPartition
 from flow.errors import SourceError
 
 OnDataLoss: TypeAlias = Literal["fail", "warn"]

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from typing_extensions import override
 
-from flow.connectors.kafka.cluster import Cluster, Ends, TopicPartition, Unreachable, matches
+from flow.connectors.kafka.broker.cluster import Cluster, Ends, TopicPartition, Unreachable, matches
 from flow.connectors.kafka.reading.losses import LossWatch, OnDataLoss
 from flow.connectors.kafka.reading.polls import PollHistory
 from flow.connectors.kafka.reading.positions import (

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from flow.connectors.kafka.cluster import Ends, TopicPartition
+from flow.connectors.kafka.broker.cluster import Ends, TopicPartition
 
 MOST_POLLS = 64
 """Greatest length of the history: the number of steps of the time in a long backlog."""

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from flow.connectors.kafka.client import LastProblem, kafka, make_consumer, settings
-from flow.connectors.kafka.cluster import TopicPartition, is_passing, is_unknown
-from flow.connectors.kafka.properties import Properties
+from flow.connectors.kafka.broker.client import LastProblem, kafka, make_consumer, settings
+from flow.connectors.kafka.broker.cluster import TopicPartition, is_passing, is_unknown
+from flow.connectors.kafka.broker.properties import Properties
 from flow.connectors.kafka.reading.losses import DOUBT_SECONDS, OnDataLoss
 from flow.errors import SourceError
 from flow.garbage import no_collection

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from flow.connectors.kafka.cluster import Ends, TopicPartition
-from flow.connectors.kafka.properties import Properties
+from flow.connectors.kafka.broker.cluster import Ends, TopicPartition
+from flow.connectors.kafka.broker.properties import Properties
 from flow.connectors.kafka.reading.ranges import Access, RangeReader
 from flow.errors import SourceError
 

@@ -25,9 +25,9 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from flow.connectors.kafka.client import kafka
-from flow.connectors.kafka.cluster import is_passing
-from flow.connectors.kafka.connection import Clients
+from flow.connectors.kafka.broker.client import kafka
+from flow.connectors.kafka.broker.cluster import is_passing
+from flow.connectors.kafka.broker.connection import Clients
 from flow.connectors.kafka.writing.topics import Topic
 from flow.errors import SinkError, shorten
 

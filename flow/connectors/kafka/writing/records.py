@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from flow.connectors.formats.columns import merge_small
 from flow.connectors.formats.plain_values import json_text
-from flow.connectors.kafka.message import KafkaMessage
+from flow.connectors.kafka.broker.message import KafkaMessage
 from flow.connectors.kafka.writing.serializers import Serializer
 from flow.connectors.sink import Written, to_record
 from flow.errors import FlowError, SinkError, TimestampError, brief, shorten, step_error

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from flow.connectors.kafka.client import errors, kafka, reason_of
-from flow.connectors.kafka.connection import Clients
+from flow.connectors.kafka.broker.client import errors, kafka, reason_of
+from flow.connectors.kafka.broker.connection import Clients
 from flow.connectors.kafka.writing.topics import Topic
 from flow.errors import SinkError, shorten
 

@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from flow.connectors.kafka.client import administration, kafka
-from flow.connectors.kafka.connection import Clients
+from flow.connectors.kafka.broker.client import administration, kafka
+from flow.connectors.kafka.broker.connection import Clients
 from flow.errors import SinkError
 
 _QUERY_SECONDS = 15.0

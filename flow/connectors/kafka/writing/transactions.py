@@ -18,8 +18,8 @@ from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
-from flow.connectors.kafka.client import errors, reason_of
-from flow.connectors.kafka.connection import Clients
+from flow.connectors.kafka.broker.client import errors, reason_of
+from flow.connectors.kafka.broker.connection import Clients
 from flow.connectors.kafka.writing.epochs_topic import Entry, EpochsTopic, entry_key
 from flow.connectors.kafka.writing.sending import Sender
 from flow.connectors.kafka.writing.topics import Topic

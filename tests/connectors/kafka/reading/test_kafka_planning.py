@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flow.connectors.kafka import KafkaSource, cluster
-from flow.connectors.kafka.cluster import Ends, TopicPartition, Unreachable
+from flow.connectors.kafka.broker.cluster import Ends, TopicPartition, Unreachable
 from flow.connectors.kafka.reading.planner import KafkaPlanner, Reach, _cut
 from flow.connectors.source import MemoryLog
 from flow.engine.feed.feed import Feed

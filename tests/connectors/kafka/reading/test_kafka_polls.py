@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flow.connectors.kafka.cluster import TopicPartition
+from flow.connectors.kafka.broker.cluster import TopicPartition
 from flow.connectors.kafka.reading.polls import MOST_POLLS, PollHistory
 
 ORDERS = TopicPartition("orders", 0)

@@ -16,7 +16,7 @@ import pytest
 
 from flow import SinkError
 from flow.connectors.kafka import KafkaRecord, KafkaSink
-from flow.connectors.kafka.connection import Clients
+from flow.connectors.kafka.broker.connection import Clients
 from flow.connectors.kafka.writing import sending, topics, transactions
 from flow.connectors.kafka.writing.topics import Topic
 from flow.connectors.sink import WriteContext, Written

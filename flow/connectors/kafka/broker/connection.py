@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from flow.connectors.kafka.client import administration, errors, kafka, log, reason_of
-from flow.connectors.kafka.properties import SERVERS, mask_text
+from flow.connectors.kafka.broker.client import administration, errors, kafka, log, reason_of
+from flow.connectors.kafka.broker.properties import SERVERS, mask_text
 from flow.errors import SinkError
 
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from flow.connectors.kafka.properties import SERVERS, Properties
+from flow.connectors.kafka.broker.properties import SERVERS, Properties
 from flow.errors import EnvironmentProblem, FlowBuildError, FlowTypeError, SourceError, shorten
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from flow.connectors.kafka.client import LastProblem, make_admin, settings
-from flow.connectors.kafka.properties import Properties
+from flow.connectors.kafka.broker.client import LastProblem, make_admin, settings
+from flow.connectors.kafka.broker.properties import Properties
 from flow.errors import SourceError
 
 if TYPE_CHECKING:
