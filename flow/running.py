@@ -18,7 +18,8 @@ from flow.engine.epoch.summary import EpochReport, Summary
 from flow.engine.feed.feed import Feed
 from flow.engine.feed.stop import StopFlag
 from flow.engine.feed.system_time import FixedTime, SystemTime, wall_time
-from flow.engine.plan.plan import Plan, compile_flow
+from flow.engine.plan.compiler import compile_flow
+from flow.engine.plan.plan import Plan
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.instants import Instant, from_us, instant_us
 from flow.operators.edges import Input

@@ -13,7 +13,7 @@ import pytest
 import flow.operators as op
 from flow import Dataflow, FlowBuildError, FlowError, KeyedStream, Step, Stream, UnusedStepWarning
 from flow.dataflow import Operator, StreamId
-from flow.engine.plan.plan import compile_flow
+from flow.engine.plan.compiler import compile_flow
 from flow.errors import FlowTypeError
 from flow.operators.edges import Input
 from flow.operators.stateless import Map, Merge

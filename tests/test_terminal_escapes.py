@@ -17,7 +17,7 @@ from flow import Dataflow, StepError
 from flow.connectors.source import BadInput
 from flow.engine.epoch.context import LateSource, Stats
 from flow.engine.epoch.summary import Summary
-from flow.engine.plan.plan import compile_flow
+from flow.engine.plan.compiler import compile_flow
 from flow.errors import brief, first_line, printable
 from flow.reports.failure_text import describe_failure
 from flow.reports.loss_warnings import DropWarnings, LateWarnings

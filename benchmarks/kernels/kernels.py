@@ -21,7 +21,8 @@ from flow.columns.chunks import KeyedRecords
 from flow.connectors.kafka.reading.flat_json import FlatJsonColumns
 from flow.engine.packets.packets import Packet, encode_keyed
 from flow.engine.packets.shards import hash_keys, segment_of
-from flow.engine.plan.plan import Edge, compile_flow
+from flow.engine.plan.compiler import compile_flow
+from flow.engine.plan.plan import Edge
 from flow.engine.progress.meter import Meter, Partition
 from flow.engine.state.packed import pack, unpack
 from flow.engine.steps.gathering import gather_rows

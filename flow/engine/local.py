@@ -20,7 +20,8 @@ from flow.engine.epoch.context import Control, Stats, TaskContext
 from flow.engine.epoch.failures import decode_failure
 from flow.engine.packets.packets import ERROR, PRINTED, STATS, Packet, sorted_chunks
 from flow.engine.packets.shards import DEFAULT_SHARDS, hash_keys, shard_of
-from flow.engine.plan.plan import Plan, compile_flow
+from flow.engine.plan.compiler import compile_flow
+from flow.engine.plan.plan import Plan
 from flow.engine.progress.meter import Partition
 from flow.engine.progress.step_time import step_time
 from flow.engine.state.key_states import KeyStates, SegmentedStates

@@ -9,7 +9,8 @@ import json
 import re
 
 from flow.dataflow import Dataflow, Operator, Step
-from flow.engine.plan.plan import Plan, assign_levels
+from flow.engine.plan.compiler import assign_levels
+from flow.engine.plan.plan import Plan
 from flow.keyed.step import OverColumns, Stateful
 from flow.operators.edges import Input, Output
 

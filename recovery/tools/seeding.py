@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from flow.checks import check_whole
 from flow.dataflow import Dataflow
-from flow.engine.plan.plan import Plan, compile_flow
+from flow.engine.plan.compiler import compile_flow
+from flow.engine.plan.plan import Plan
 from flow.errors import CheckpointError, FlowBuildError, FlowTypeError, brief, shorten, step_error
 from flow.keyed.step import Stateful
 from recovery.identity.admitting import admit

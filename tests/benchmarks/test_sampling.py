@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from benchmarks.windows.sampling import Look, Sampler, look_at, seen_in
+from benchmarks.windows.sampling import OURS, Look, Sampler, look_at, seen_in
 
 SPARK = "/venv/site-packages/pyspark"
 WORKER = f"{SPARK}/worker.py"
 SERIALIZER = f"{SPARK}/serializers.py"
 LEVEL = "/repo/flow/engine/level.py"
+ROWS = "/repo/flow/engine/spark/rows.py"
 DRIVER = "/repo/flow_windowing/driver.py"
 
 
@@ -40,7 +41,10 @@ def stack(*files: str, name: str = "work") -> FrameType:
     [
         ([WORKER, LEVEL, DRIVER], "windows"),
         ([WORKER, LEVEL], "the rest of the engine"),
-        ([WORKER, "/repo/flow/engine/rows.py", "/venv/site-packages/pyarrow/x.py"], "packing"),
+        (
+            [WORKER, "/repo/flow/engine/spark/rows.py", "/venv/site-packages/pyarrow/x.py"],
+            "packing",
+        ),
         ([WORKER, "/repo/flow/connectors/files/reading/parquet_source.py"], "reading"),
         ([WORKER, "/repo/flow/connectors/files/writing/column_sinks.py"], "sink"),
         ([WORKER, DRIVER, "/repo/benchmarks/windows/flows.py"], "user functions"),
@@ -50,7 +54,7 @@ def stack(*files: str, name: str = "work") -> FrameType:
         (
             [
                 WORKER,
-                "/repo/flow/engine/state.py",
+                "/repo/flow/engine/state/store.py",
                 f"{SPARK}/sql/streaming/stateful_processor_api_client.py",
                 "/venv/site-packages/google/protobuf/x.py",
                 SERIALIZER,
@@ -65,8 +69,8 @@ def test_the_innermost_frame_with_a_purpose_counts(files: list[str], purpose: st
 
 
 def test_the_place_is_a_function_of_this_project_with_the_library_function_it_calls() -> None:
-    files = WORKER, "/repo/flow/engine/rows.py", "/venv/site-packages/pyarrow/x.py"
-    assert look_at(stack(*files)) == Look("packing", "engine/rows.py:work")
+    files = WORKER, ROWS, "/venv/site-packages/pyarrow/x.py"
+    assert look_at(stack(*files)) == Look("packing", "spark/rows.py:work")
 
 
 def test_a_worker_without_a_task_waits() -> None:
@@ -88,3 +92,9 @@ def test_wall_time_and_processor_time_are_measured_separately(tmp_path: Path) ->
     times_by_look = seen_in(tmp_path).values()
     assert sum(times.wall for times in times_by_look) >= 0.5
     assert 0.25 <= sum(times.cpu for times in times_by_look) <= 0.45
+
+
+def test_every_path_with_a_purpose_exists() -> None:
+    root = Path(__file__).resolve().parents[2]
+    paths = [root / path if path.endswith("/") else root / f"{path}.py" for _, path in OURS]
+    assert [str(path) for path in paths if not path.exists()] == []

@@ -11,7 +11,7 @@ import pytest
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, KeyedStream
-from flow.engine.plan.plan import compile_flow
+from flow.engine.plan.compiler import compile_flow
 from flow.keyed.step import KeyByKey, OverColumns
 from flow.testing import TestingSink, TestingSource, key_by_key
 

@@ -17,7 +17,7 @@ from flow import Dataflow
 from flow.engine.epoch.context import LateSource, Stats
 from flow.engine.epoch.summary import EpochReport, Summary
 from flow.engine.feed.feed import Feed
-from flow.engine.plan.plan import compile_flow
+from flow.engine.plan.compiler import compile_flow
 from flow.errors import EngineError, SourceError, StepError
 from flow.instants import from_us, instant_us
 from flow.keyed.step import Stateful

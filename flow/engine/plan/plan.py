@@ -1,4 +1,4 @@
-"""The plan: the compiled form of a flow, made by a list of small passes over the graph.
+"""The plan: the compiled form of a flow, made by the passes of `flow.engine.plan.compiler`.
 
 A keyed step needs all items of a key in one place, which costs a shuffle. The *level* of a step is
 the number of shuffles up to and including its own; all steps of a level share one shuffle. The
@@ -8,20 +8,15 @@ of them travel to the level of the step that reads the stream. This module does 
 
 from __future__ import annotations
 
-import uuid
-import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeAlias
 
-from flow.dataflow import Dataflow, Step, StreamId
-from flow.errors import EngineError, FlowBuildError, UnusedStepWarning
-from flow.fields import field_path
-from flow.keyed.step import Lowering, OverColumns, Stateful, runs_key_by_key
-from flow.operators.edges import Input, Output
-from flow.operators.stateless import Inspect, KeyOn, Redistribute
-from flow.operators.trying import Raises
+from flow.dataflow import Step, StreamId
+from flow.errors import EngineError
+from flow.keyed.step import Lowering, Stateful, runs_key_by_key
+from flow.operators.edges import Input
 
 
 class EdgeKind(Enum):
@@ -177,186 +172,9 @@ class Plan:
         return replace(self, steps=steps, hops=hops)
 
 
-def compile_flow(flow: Dataflow) -> Plan:
-    """Compile a flow by the passes, in order.
-
-    Raises:
-        FlowBuildError: when the flow has no input or no output.
-
-    Warns:
-        UnusedStepWarning: for each step whose items reach no output, `op.inspect` or `op.raises`.
-    """
-    plan = Plan(flow.flow_id, uuid.uuid4().hex, {step.step_id: step for step in flow.steps})
-    for step_pass in PASSES:
-        plan = step_pass(plan)
-    return plan
-
-
-def check_ends(plan: Plan) -> Plan:
-    """Find the inputs, and raise an error for a flow without an input or an end."""
-    inputs = tuple(name for name, step in plan.steps.items() if isinstance(step.operator, Input))
-    if not inputs:
-        raise FlowBuildError(
-            f"flow {plan.flow_id!r} has no input: start with op.input(step_id, flow, source)"
-        )
-    if not any(_is_end(step) for step in plan.steps.values()):
-        raise FlowBuildError(
-            f"flow {plan.flow_id!r} has no output: end with op.output(step_id, stream, sink), "
-            "or with op.inspect(step_id, stream) to look at items"
-        )
-    return replace(plan, inputs=inputs)
-
-
-def warn_of_unused(plan: Plan) -> Plan:
-    """Warn of each step from which no path leads to an end."""
-    used: set[str] = set()
-    for name, step in reversed(plan.steps.items()):
-        if _is_end(step) or name in used:
-            used.add(name)
-            used.update(up.step_id for up in step.ups)
-    for name in plan.steps:
-        if name not in used:
-            warnings.warn(
-                f"step {name!r} of flow {plan.flow_id!r} is never used by an output: "
-                "its items go nowhere",
-                UnusedStepWarning,
-                stacklevel=2,
-            )
-    return plan
-
-
-def assign_levels(plan: Plan) -> Plan:
-    """Give each step that needs a shuffle the level after the highest level of its upstreams."""
-    heights: dict[str, int] = {}
-    levels: dict[int, list[str]] = {}
-    for name, step in plan.steps.items():
-        below = max((heights[up.step_id] for up in step.ups), default=0)
-        heights[name] = below + 1 if _needs_shuffle(step) else below
-        if _needs_shuffle(step):
-            levels.setdefault(below + 1, []).append(name)
-    return replace(plan, levels=tuple(tuple(levels[level]) for level in sorted(levels)))
-
-
-def lower_steps(plan: Plan) -> Plan:
-    """Choose for each keyed step whether it runs over columns or key by key."""
-    lowered = {
-        name: step.operator.lower()
-        for name, step in plan.steps.items()
-        if isinstance(step.operator, Stateful)
-    }
-    return replace(plan, lowered=lowered)
-
-
-def draw_edges(plan: Plan) -> Plan:
-    """Make an edge for each stream that a step reads after a shuffle, or that an output reads."""
-    level_of = {name: n for n, names in enumerate(plan.levels, 1) for name in names}
-    read = {up for step in plan.steps.values() for up in step.ups}
-    edges: list[Edge] = []
-    for name, step in plan.steps.items():
-        kind = _edge_kind(step)
-        if kind is not None:
-            level = level_of.get(name, len(plan.levels) + 1)
-            fields = _fields_needed(plan, step, read)
-            for side, up in enumerate(step.ups):
-                edges.append(Edge(len(edges), up, name, side, level, kind, fields))
-    outputs = tuple(edge for edge in edges if edge.kind is EdgeKind.OUTPUT)
-    return replace(plan, edges=tuple(edges), outputs=outputs)
-
-
-def route_streams(plan: Plan) -> Plan:
-    """Find the hops of each stream, in the order of declaration of the steps that read it."""
-    hops: dict[StreamId, list[Hop]] = {}
-    for name, step in plan.steps.items():
-        into = plan.edges_into(name)
-        for side, up in enumerate(step.ups):
-            hops.setdefault(up, []).append(into[side] if into else step)
-    return replace(plan, hops={stream: tuple(its_hops) for stream, its_hops in hops.items()})
-
-
-def find_fields_read(plan: Plan) -> Plan:
-    """Find the inputs of whose records the flow reads only some fields.
-
-    All records of such an input are keyed at once, by a field, and read by steps over columns.
-    """
-    fields_read: dict[str, frozenset[str]] = {}
-    for name in plan.inputs:
-        readers = plan.hops_of(plan.steps[name].downs[0])
-        uses = [_fields_read_by(plan, hop) for hop in readers]
-        fields = [use for use in uses if use is not None]
-        if uses and len(fields) == len(uses):
-            fields_read[name] = frozenset().union(*fields)
-    return replace(plan, fields_read=fields_read)
-
-
-def find_feeds(plan: Plan) -> Plan:
-    """Find the inputs whose items reach each step."""
-    feeds: dict[str, frozenset[str]] = {}
-    for name, step in plan.steps.items():
-        own = {name} if name in plan.inputs else set()
-        feeds[name] = frozenset(own).union(*(feeds[up.step_id] for up in step.ups))
-    ordered = {
-        name: tuple(each for each in plan.inputs if each in inputs)
-        for name, inputs in feeds.items()
-    }
-    return replace(plan, feeds=ordered)
-
-
-def _fields_read_by(plan: Plan, hop: Hop) -> frozenset[str] | None:
-    """Return the fields of an input's records that the next step reads; ``None`` if unknown."""
-    if isinstance(hop, Edge) or not isinstance(hop.operator, KeyOn):
-        return None
-    key, edges = hop.operator.key, plan.hops_of(hop.downs[0])
-    fields = [edge.fields for edge in edges if isinstance(edge, Edge) and edge.fields is not None]
-    if not isinstance(key, str) or not edges or len(fields) < len(edges):
-        return None
-    return field_path(key).record_fields.union(*fields)
-
-
-PASSES: tuple[Callable[[Plan], Plan], ...] = (
-    check_ends,
-    warn_of_unused,
-    assign_levels,
-    lower_steps,
-    draw_edges,
-    route_streams,
-    find_fields_read,
-    find_feeds,
-)
-
-
-def _is_end(step: Step) -> bool:
-    """Return True if the step does its work even when no step reads its stream."""
-    return isinstance(step.operator, (Output, Raises, Inspect))
-
-
 def _is_frame(step: Step) -> bool:
     return isinstance(step.operator, Input) and step.operator.source.is_frame
 
 
 def _follows_inputs(step: Step) -> bool:
     return isinstance(step.operator, Stateful) and step.operator.follows_inputs
-
-
-def _needs_shuffle(step: Step) -> bool:
-    return isinstance(step.operator, (Stateful, Redistribute))
-
-
-def _fields_needed(plan: Plan, step: Step, read: set[StreamId]) -> frozenset[str] | None:
-    """Return the fields of records that a step needs, ``None`` for all."""
-    lowering = plan.lowered.get(step.step_id)
-    if not isinstance(lowering, OverColumns):
-        return None
-    wanted = frozenset(at for at, down in enumerate(step.downs) if down in read)
-    return lowering.fields_needed(wanted)
-
-
-def _edge_kind(step: Step) -> EdgeKind | None:
-    match step.operator:
-        case Stateful():
-            return EdgeKind.KEYED
-        case Redistribute():
-            return EdgeKind.SPREAD
-        case Output():
-            return EdgeKind.OUTPUT
-        case _:
-            return None

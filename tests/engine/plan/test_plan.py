@@ -11,11 +11,8 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow, FlowBuildError, Step, Stream, UnusedStepWarning
 from flow.dataflow import StreamId
-from flow.engine.plan.plan import (
+from flow.engine.plan.compiler import (
     PASSES,
-    Edge,
-    EdgeKind,
-    Plan,
     assign_levels,
     check_ends,
     compile_flow,
@@ -23,6 +20,7 @@ from flow.engine.plan.plan import (
     route_streams,
     warn_of_unused,
 )
+from flow.engine.plan.plan import Edge, EdgeKind, Plan
 from flow.operators.stateless import Map
 from flow.testing import TestingSink, TestingSource
 from flow_windowing import Collect, Count, EventClock, Sum, SystemClock, TumblingWindower

@@ -12,7 +12,8 @@ from flow.columns.chunks import Pairs
 from flow.engine.epoch.context import Control
 from flow.engine.epoch.failures import decode_failure
 from flow.engine.packets.packets import ERROR, STATS, Packet, encode_whole
-from flow.engine.plan.plan import Plan, compile_flow
+from flow.engine.plan.compiler import compile_flow
+from flow.engine.plan.plan import Plan
 from flow.engine.state.key_states import KeyStates
 from flow.engine.state.keyed_state import states_in
 from flow.engine.state.shard_table import ShardTable

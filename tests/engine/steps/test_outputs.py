@@ -17,7 +17,8 @@ from flow.columns.chunks import Items, Pairs
 from flow.connectors.sink import Sink, WriteContext, Written
 from flow.engine.epoch.failures import decode_failure, encode_failure
 from flow.engine.packets.packets import ERROR, STATS, Packet, encode_whole
-from flow.engine.plan.plan import Plan, compile_flow
+from flow.engine.plan.compiler import compile_flow
+from flow.engine.plan.plan import Plan
 from flow.engine.spark import level as spark_level
 from flow.engine.spark import task_writing
 from flow.engine.spark.level import SparkLevel

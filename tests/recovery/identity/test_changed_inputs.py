@@ -17,7 +17,7 @@ from flow import CheckpointError, Dataflow, run
 from flow.connectors.dataframe import DataFrameSource
 from flow.connectors.files import JsonLinesSource
 from flow.connectors.source import Json, PartitionedSource, Source
-from flow.engine.plan.plan import compile_flow
+from flow.engine.plan.compiler import compile_flow
 from flow.errors import FlowTypeError
 from flow.running import StopFlag
 from flow.testing import TestingSink

@@ -13,7 +13,8 @@ import flow.operators as op
 import flow_windowing as win
 from flow import CheckpointError, Dataflow
 from flow.connectors.dataframe import DataFrameSource
-from flow.engine.plan.plan import Plan, compile_flow
+from flow.engine.plan.compiler import compile_flow
+from flow.engine.plan.plan import Plan
 from flow.errors import FlowBuildError, FlowTypeError
 from flow.testing import TestingSink, TestingSource
 from flow_windowing import Count, EventClock, Mean, SessionWindower, Sum, TumblingWindower

@@ -15,7 +15,7 @@ from flow import CheckpointError, Dataflow, run
 from flow.connectors.dataframe import DataFrameSource
 from flow.engine.checkpoint.lock import CheckpointLock
 from flow.engine.checkpoint.storage import Storage
-from flow.engine.plan.plan import compile_flow
+from flow.engine.plan.compiler import compile_flow
 from flow.engine.state.header import Header
 from flow.keyed.step import Stateful
 from flow.testing import ABORT, EOF, TestingSink, TestingSource, key_by_key

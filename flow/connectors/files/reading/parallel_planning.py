@@ -22,8 +22,8 @@ from flow.connectors.files.reading.planning import (
     FilePlanner,
     SequencePlanner,
 )
+from flow.connectors.leveling import Leveling
 from flow.connectors.source import Json, Slice, Split
-from flow.leveling import Leveling
 
 MOST_OPEN = 10_000
 """Open files, at most; the offset of an epoch then has about 200 kB.

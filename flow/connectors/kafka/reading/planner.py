@@ -29,9 +29,9 @@ from flow.connectors.kafka.reading.positions import (
     milliseconds,
 )
 from flow.connectors.kafka.reading.weighing import Scales
+from flow.connectors.leveling import Leveling
 from flow.connectors.source import Json, Planner, Slice, Split
 from flow.errors import SourceError
-from flow.leveling import Leveling
 
 FIRST_SECONDS = 20.0
 """Time that a run waits for brokers that have never answered it."""

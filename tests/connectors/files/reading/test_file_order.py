@@ -34,9 +34,9 @@ from flow.connectors.files.reading.planning import (
     FilePlanner,
     ListingTimes,
 )
+from flow.connectors.leveling import Leveling
 from flow.connectors.source import Batch, Json, MemoryLog, Slice, Source
 from flow.errors import FlowBuildError, SourceError
-from flow.leveling import Leveling
 from flow.testing import TestingSink, run_source
 from recovery import RecoveryConfig
 from tests.support.reading_files import JsonLog, parquet, write

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flow.leveling import Leveling, proportional
+from flow.connectors.leveling import Leveling, proportional
 
 
 def test_partitions_of_unknown_pace_share_in_proportion_to_their_lag():
