@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,41 +14,50 @@ from tests.support.transcript import Transcript, builders, parse_transcript, rea
 TRANSCRIPTS = read_transcripts()
 
 
-def plays() -> list[Any]:
-    """Return the plays of all transcripts: the engine with the transcripts of a group, and one.
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Transcripts that an engine plays together. Pytest compares groups by identity."""
 
-    Plays of the same group follow one another, so that the group is played once.
+    engine: Engine
+    transcripts: list[Transcript]
+
+
+def plays() -> list[Any]:
+    """Return each transcript with each group of which it is a part.
+
+    Transcripts of a group follow one another, so that pytest plays the group once.
     """
     params = []
     for engine in ENGINES:
-        groups: dict[Any, list[Transcript]] = {}
+        groups: dict[Hashable, Group] = {}
         for transcript in filter(engine.can_play, TRANSCRIPTS):
-            groups.setdefault(engine.group(transcript), []).append(transcript)
+            group = groups.setdefault(engine.group(transcript), Group(engine, []))
+            group.transcripts.append(transcript)
         marks = [pytest.mark.spark] if engine.on_spark else []
-        for group in groups.values():
-            together = engine, group
-            params += [
-                pytest.param(together, one, id=f"{engine}-{one}", marks=marks) for one in group
-            ]
+        params += [
+            pytest.param(group, transcript, id=f"{engine}-{transcript}", marks=marks)
+            for group in groups.values()
+            for transcript in group.transcripts
+        ]
     return params
 
 
 @pytest.fixture(scope="module")
 def played(request: pytest.FixtureRequest) -> dict[str, Played]:
     """The outputs of a group's transcripts, as far as this run tests them."""
-    together: tuple[Engine, list[Transcript]] = request.param
-    engine, group = together
+    group: Group = request.param
     tested = {
         str(item.callspec.params["transcript"])
         for item in request.session.items
-        if isinstance(item, pytest.Function) and item.path == request.path
-        if hasattr(item, "callspec") and item.callspec.params.get("played") is together
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+        if item.callspec.params.get("played") is group
     }
-    chosen = [transcript for transcript in group if transcript.name in tested]
-    return play(engine, chosen, lambda: request.getfixturevalue("spark"))
+    chosen = [transcript for transcript in group.transcripts if transcript.name in tested]
+    return play(group.engine, chosen, lambda: request.getfixturevalue("spark"))
 
 
-@pytest.mark.parametrize(("played", "transcript"), plays(), indirect=["played"])
+# Without a scope, the parameter that is not a fixture would let the fixture live for one test only.
+@pytest.mark.parametrize(("played", "transcript"), plays(), indirect=["played"], scope="module")
 def test_every_engine_gives_the_outputs(played: dict[str, Played], transcript: Transcript) -> None:
     check(transcript, played[transcript.name])
 
@@ -108,20 +119,20 @@ REFUSED = {
 
 def test_a_transcript_that_holds() -> None:
     example = parse_transcript("example", EXAMPLE)
-    check(example, play_in_process(example, 1))
+    check(example, play_in_process(example))
 
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_transcript_that_does_not_hold_fails(wrong: str) -> None:
     example = parse_transcript("example", EXAMPLE.replace(*WRONG[wrong]))
     with pytest.raises(AssertionError, match="example: an example"):
-        check(example, play_in_process(example, 1))
+        check(example, play_in_process(example))
 
 
 def test_a_failure_shows_the_whole_script_and_the_difference() -> None:
     example = parse_transcript("example", EXAMPLE.replace(": b", ": c"))
     with pytest.raises(AssertionError) as caught:
-        check(example, play_in_process(example, 1))
+        check(example, play_in_process(example))
     assert str(caught.value).splitlines()[-5:] == [
         "  end of input",
         "-   down    k #1 [10, 20): c",
@@ -141,4 +152,4 @@ def test_what_is_not_part_of_the_format_is_refused(problem: str) -> None:
 def test_a_line_must_be_written_as_its_windows_are(line: str) -> None:
     example = parse_transcript("example", EXAMPLE.replace("keys.w = 1", f'closed = ["{line}"]'))
     with pytest.raises(ValueError, match=r"windows|not a line"):
-        check(example, play_in_process(example, 1))
+        check(example, play_in_process(example))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -16,7 +17,7 @@ from flow import Dataflow, run
 from flow.connectors.source import Source
 from flow.engine.epoch.context import Stats
 from flow.engine.feed.feed import Feed
-from flow.testing import TestDriver, TestingSink, TestingSource
+from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
 from tests.support.epochs import EpochsSource, SourceEpoch
 from tests.support.transcript import Epoch, Order, Transcript
 
@@ -26,19 +27,21 @@ Received = Mapping[str, Sequence[Any]]
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine, and how it is given the epochs of transcripts.
+    """An engine, and the way in which it plays transcripts.
 
     Attributes:
         name: the name in the ids of tests.
         shards: the number of shards of the key space.
-        on_spark: the engine's name in `run`; in the test's process if ``None``.
-        cut: True if each item is an epoch of its own.
+        on_spark: the engine's name in `run`; ``None`` for a driver in the test's process.
+        key_by_key: True if no step runs over columns.
+        item_by_item: True if each item is an epoch of its own.
     """
 
     name: str
     shards: int
     on_spark: Literal["batch", "streaming"] | None = None
-    cut: bool = False
+    key_by_key: bool = False
+    item_by_item: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -47,7 +50,7 @@ class Engine:
         """Return True if the engine must give the outputs of a transcript."""
         if self.on_spark == "batch":
             return transcript.stands_still
-        return not (self.cut and transcript.depends_on_epochs)
+        return not (self.item_by_item and transcript.depends_on_epochs)
 
     def group(self, transcript: Transcript) -> Hashable:
         """Return a value that is equal for transcripts that are played together."""
@@ -61,7 +64,8 @@ class Engine:
 ENGINES = (
     Engine("in_process_1_shard", 1),
     Engine("in_process_32_shards", 32),
-    Engine("in_process_item_by_item", 32, cut=True),
+    Engine("in_process_key_by_key", 32, key_by_key=True),
+    Engine("in_process_item_by_item", 32, item_by_item=True),
     Engine("batch", 8, on_spark="batch"),
     Engine("query", 8, on_spark="streaming"),
 )
@@ -90,9 +94,7 @@ def play(
 ) -> dict[str, Played]:
     """Play transcripts of one group; return the outputs of each by its name."""
     if engine.on_spark is None:
-        return {
-            one.name: play_in_process(one, engine.shards, cut=engine.cut) for one in transcripts
-        }
+        return {one.name: play_in_process(one, engine) for one in transcripts}
     together = _Together(transcripts)
     summary = run(
         together.flow,
@@ -111,17 +113,18 @@ def play(
     return {one.name: together.played(one) for one in transcripts}
 
 
-def play_in_process(transcript: Transcript, shards: int, *, cut: bool = False) -> Played:
+def play_in_process(transcript: Transcript, engine: Engine = ENGINES[0]) -> Played:
     """Play one transcript as the test of a user would: move time, send items, end the input."""
     flow = Dataflow("transcript")
     _add(transcript, flow, "", lambda name: TestingSource([]))
     played, now = Played(keys=[]), transcript.start
-    with TestDriver(flow, now=now, shards=shards) as driver:
+    path = key_by_key() if engine.key_by_key else nullcontext()
+    with path, TestDriver(flow, now=now, shards=engine.shards) as driver:
         for epoch in transcript.epochs:
             if epoch.now > now:
                 driver.advance(epoch.now - now)
                 now = epoch.now
-            for parts, behind in epoch.pieces if cut else [(epoch.inputs, [])]:
+            for parts, behind in epoch.pieces if engine.item_by_item else [(epoch.inputs, [])]:
                 driver.send_parts(parts, behind=behind)
             _note(played, driver, transcript, epoch)
         driver.end()
@@ -167,10 +170,10 @@ def _add(
 class _Together:
     """Many transcripts with the same start as one flow, with the epochs of all of them.
 
-    A transcript also lives through the epochs of the others: time that passes in several steps, or
-    that goes on after its last epoch, must change nothing but the epoch in which time has its
-    effect. Where an effect of time would hide another, a builder's `shares_time` is false, and
-    transcripts of its flows are together with those of the same times only.
+    A transcript also runs through the epochs of the others: time that passes in several steps, or
+    that goes on after its last epoch, must change nothing but the epoch in which time takes effect.
+    A builder for which more changes has a false `shares_time`; transcripts of its flows are
+    together with those of the same times only.
     """
 
     def __init__(self, transcripts: Sequence[Transcript]) -> None:

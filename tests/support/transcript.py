@@ -1,7 +1,8 @@
-"""The transcript format: a flow, its input cut into epochs, and what each output receives.
+"""The transcript format: a flow, its input cut into epochs, and the items that outputs receive.
 
-A transcript is a TOML file in a folder of `tests/transcripts`. Every engine that can play it must
-give the same outputs.
+A transcript is a TOML file in a folder of `tests/transcripts`, with a name that no other has.
+`pytest tests/test_transcripts.py -k NAME` plays it in every engine that can play it; all must give
+the outputs that it states.
 
     behaviour = "a list that is not full leaves after the timeout"
     flow = "collect"
@@ -19,37 +20,39 @@ give the same outputs.
     [end]
     out = ["a: [2]"]
 
-The fields of the file:
+The fields of a transcript:
 
-behaviour   what the transcript shows, in a sentence of its own
-flow        the name of a builder in `tests/transcripts/flows`, which builds the flow
-options     the keyword arguments of the builder, in Python
+behaviour   the behaviour that it shows, in a sentence that no other transcript has
+flow        the name of a builder, a function that builds the flow: one of
+            `tests/transcripts/flows`, or a window operator of `flow_windowing`
+options     the keyword arguments of the builder, in Python; an argument that the builder's
+            signature names can be a field of its own: `clock = "SystemClock()"`
 start       the system time at the start, from which times without a date count; 1970 by default
-inputs      the names of the inputs, in the order in which the builder takes them; ["in"] by default
+inputs      the names of the inputs, in the order of the builder's arguments; ["in"] by default
 epochs      the epochs, in order
-end         the end of input, which comes after the last epoch
-batch       what outputs receive in a batch; by default, what they receive in all epochs and the end
-counts      what steps have counted by the end: `counts = { step.late = 1 }`
+end         the end of input, after the last epoch
+batch       the outputs of a batch, if they differ from those of all epochs and the end together
+counts      the number of times that a step has counted something by the end, such as late values:
+            `counts = { step.late = 1 }`
 depends_on_epochs
-            true if outputs change where each item is an epoch of its own
+            true if the outputs would differ with each item in an epoch of its own
 
-A keyword argument that the builder's signature names can be a field of its own, in Python:
-`clock = "SystemClock()"`.
-
-The fields of an epoch; `end` has only those of outputs and `keys`, `batch` only those of outputs:
+The fields of an epoch; `end` has only outputs and `keys`, `batch` has only outputs:
 
 now         the system time, if it moves
-<input>     the items that the input reads: a list of lines; or a list of lists of lines, one for
-            each source partition; a list of tables instead of lines is a record batch
+<input>     the items that the input reads: a list of lines; for several source partitions, a list
+            of such lists; for a record batch, a list of tables in the place of lines
 <output>    the items that the output receives in this epoch, a line each; none by default
-keys        how many keys of a step have state after the epoch: `keys.step = 1`
+keys        the number of keys of a step that have state after the epoch: `keys.step = 1`
 
-The items of an output are in the order that the builder declares: by key, with the items of each
-key in order; in source order; or in any order. A batch reads all epochs at once, and what one input
-or source partition reads does not make late what another reads: `batch` says what that changes.
+The builder declares the outputs and how their items are compared: key by key, with the items of
+each key in order; in source order, which a batch may mix; or in any order. It also declares the
+notation of lines: see `notation`, and for window operators `window_notation`.
 
-The builder also declares the notation of the lines: `notation` describes the plain one, and
-`window_notation` that of window steps. A window step is called `w`.
+The driver plays transcripts with one and with many shards, over columns and key by key, as they are
+and with each item in an epoch of its own; only the driver checks `keys` and `counts`. A streaming
+query plays many transcripts as one flow. A batch plays those in which time stands still: it reads
+all epochs at once, and the items of one input or source partition make no item of another late.
 """
 
 from __future__ import annotations
@@ -87,7 +90,6 @@ Out: TypeAlias = Mapping[str, Stream[Any]]
 Build: TypeAlias = Callable[..., Out]
 """A function of a `Step`, of an `In` for each input, and of keyword arguments."""
 
-
 Inputs: TypeAlias = Mapping[str, Sequence[Part]]
 """The items that each input reads, a part for each source partition."""
 
@@ -108,8 +110,8 @@ class Builder:
         build: the function that builds a flow.
         outputs: the order of each output.
         notation: the notation of items.
-        shares_time: True if further epochs between and after those of a transcript change nothing
-            but the epoch in which time has its effect.
+        shares_time: True if transcripts of the flows can share a query with any others of the same
+            start, because epochs of the others only move the epoch in which time takes effect.
     """
 
     build: Build
@@ -199,6 +201,7 @@ class Transcript:
     Attributes:
         name: the name of the file.
         behaviour: the behaviour that the transcript shows.
+        flow: the name of the builder.
         builder: the builder of the flow.
         arguments: the keyword arguments of the builder.
         start: the system time at the start.
@@ -207,7 +210,7 @@ class Transcript:
         end: the end of input.
         batch: all epochs and the end as one.
         counts: what steps have counted by the end, by step and name.
-        depends_on_epochs: True if outputs change where each item is an epoch of its own.
+        depends_on_epochs: True if outputs would differ with each item in an epoch of its own.
     """
 
     name: str
@@ -276,7 +279,7 @@ class _Reader:
         if missing := sorted(_NEEDED - content.keys()):
             raise ValueError(f"missing: {', '.join(missing)}")
         self._content = content
-        self._builder = _builder(content["flow"])
+        self._builder = _find_builder(content["flow"])
         _refuse_unknown(content, {*_FIELDS, *self._builder.parameters})
         self._start = read_time(content.get("start", "1970-01-01"), datetime.now(UTC))
         self._inputs = tuple(content.get("inputs", ("in",)))
@@ -354,7 +357,7 @@ class _Reader:
         return [self._notation.item(line) for line in lines]
 
 
-def _builder(name: str) -> Builder:
+def _find_builder(name: str) -> Builder:
     known = builders()
     if name not in known:
         raise ValueError(f"unknown flow: {name}; known are: {', '.join(sorted(known))}")

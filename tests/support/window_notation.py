@@ -1,20 +1,34 @@
 """The notation of window transcripts: how items, windows, results and late values are written.
 
-Times are as in `notation`. An item of an input is ``key time value``, as `read_item` says.
+    behaviour = "a value near two sessions merges them"
+    flow = "collect_window"
+    clock = "EventClock('at', '1h')"
+    windower = "SessionWindower('5s')"
+    options = "ordered=False"
+    counts = { w.late = 0 }
+
+    [[epochs]]
+    in = ["k 10 a", "k 20 b", "k 15 c"]
+
+    [end]
+    down = ["k @10 [10, 20] merged @20: a b c"]
+
+Python can use the names in `window_names`. The window step is called `w`. Times are as in
+`notation`. An item of an input is ``key time value``, as `read_item` says; `change` is a function
+that the flow applies to values before the step.
 
 A window is its id, its bounds, the ids merged into it, and the timestamp of its results, if they
 have one: ``#3 [30, 40)``, ``@10 [10, 20] merged @20``, ``#3 [30, 40) at 37``. An id that is a
 number begins with ``#``; one that is a time, in microseconds, with ``@``. The brackets say which
 bounds belong to the window.
 
-A window step has three outputs:
+The outputs are the streams of the step:
 
-    down      key window: value
-    late      key time value: reason, watermark time, missed window, missed window, side 0
-    closed    key window
-
-A late value misses any number of windows, and has a side in a join only. A transcript that mentions
-`closed` nowhere implies that one window closes for each line of `down`.
+down        ``key window: value``, with a value as `shown` writes it
+late        ``key time value: reason, watermark time``, then ``, missed window`` for each window
+            that the value missed, and in a join ``, side 0``
+closed      ``key window``; a transcript that mentions `closed` nowhere implies that a window closes
+            for each line of `down`
 """
 
 from __future__ import annotations
@@ -104,14 +118,14 @@ class WindowNotation(Notation):
         match = _LINES[output].fullmatch(line)
         if match is None:
             raise ValueError(f"{line!r} is not a line of {output!r}")
-        key = match["key"]
         match output:
             case "down":
-                return self.written(output, (key, (self._read_window(match), match["value"])))
+                emitted: Any = self._read_window(match), match["value"]
             case "late":
-                return self.written(output, (key, self._read_late(match)))
+                emitted = self._read_late(match)
             case _:
-                return self.written(output, (key, self._read_window(match)))
+                emitted = self._read_window(match)
+        return self.written(output, (match["key"], emitted))
 
     def completed(self, lines: Lines, mentioned: Set[str]) -> Lines:
         """Return the lines of an epoch, with one of `closed` for each of `down` where implied."""
