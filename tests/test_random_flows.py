@@ -22,6 +22,7 @@ import flow.operators as op
 from flow import Dataflow, run
 from flow.testing import Part, TestDriver, TestingSink, TestingSource
 from tests.support.epochs import EpochsSource, SourceEpoch
+from tests.support.playing import grouped
 from tests.support.random_flows import (
     MAX_LEVEL,
     OPS,
@@ -32,7 +33,6 @@ from tests.support.random_flows import (
     Shape,
     random_flow,
 )
-from tests.support.transcript import grouped
 
 KEYS = ("a", "b", "é", "long-key")
 RECORD_SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64())])

@@ -1,33 +1,70 @@
-"""Every transcript, through every engine that can play it: the results must be the same."""
+"""Every transcript, played by every engine that can play it: the outputs must be the same."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from itertools import groupby
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
-import tests.transcripts
-from tests.support.playing import Played, chosen, play_in_process, play_on_spark, timeline
-from tests.support.transcript import FLOWS, Transcript, check
+from tests.support.playing import ENGINES, Engine, Played, check, play, play_in_process
+from tests.support.transcript import Transcript, builders, parse_transcript, read_transcripts
 
-MODULES = [
-    importlib.import_module(f"tests.transcripts.{module.name}")
-    for module in pkgutil.iter_modules(tests.transcripts.__path__)
-]
-TRANSCRIPTS: list[Transcript] = [one for module in MODULES for one in module.TRANSCRIPTS]
-STILL = [one for one in TRANSCRIPTS if len(one.times) == 1]
-
-on_transcripts = pytest.mark.parametrize("transcript", TRANSCRIPTS, ids=str)
-on_still_transcripts = pytest.mark.parametrize("transcript", STILL, ids=str)
+TRANSCRIPTS = read_transcripts()
 
 
-def hold(transcript: Transcript, played: Played, *, mixed: bool = False) -> None:
-    check(transcript.expected, played.received, mixed=mixed)
-    if transcript.before_end is not None and played.before_end is not None:
-        check(transcript.before_end, played.before_end)
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Transcripts that an engine plays together. Pytest compares groups by identity."""
+
+    engine: Engine
+    transcripts: list[Transcript]
+
+
+def plays() -> list[Any]:
+    """Return each transcript with each group of which it is a part.
+
+    Transcripts of a group follow one another, so that pytest plays the group once.
+    """
+    params = []
+    for engine in ENGINES:
+        groups: dict[Hashable, Group] = {}
+        for transcript in filter(engine.can_play, TRANSCRIPTS):
+            group = groups.setdefault(engine.group(transcript), Group(engine, []))
+            group.transcripts.append(transcript)
+        marks = [pytest.mark.spark] if engine.on_spark else []
+        params += [
+            pytest.param(group, transcript, id=f"{engine}-{transcript}", marks=marks)
+            for group in groups.values()
+            for transcript in group.transcripts
+        ]
+    return params
+
+
+@pytest.fixture(scope="module")
+def played(request: pytest.FixtureRequest) -> dict[str, Played]:
+    """The outputs of a group's transcripts, as far as this run tests them."""
+    group: Group = request.param
+    tested = {
+        str(item.callspec.params["transcript"])
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+        if item.callspec.params.get("played") is group
+    }
+    chosen = [transcript for transcript in group.transcripts if transcript.name in tested]
+    return play(group.engine, chosen, lambda: request.getfixturevalue("spark"))
+
+
+# Without a scope, the parameter that is not a fixture would let the fixture live for one test only.
+@pytest.mark.parametrize(("played", "transcript"), plays(), indirect=["played"], scope="module")
+def test_every_engine_gives_the_outputs(played: dict[str, Played], transcript: Transcript) -> None:
+    check(transcript, played[transcript.name])
+
+
+def test_no_two_transcripts_show_the_same() -> None:
+    behaviours = [transcript.behaviour for transcript in TRANSCRIPTS]
+    assert sorted(behaviours) == sorted(set(behaviours))
 
 
 def test_every_transcript_has_a_name_of_its_own() -> None:
@@ -36,42 +73,83 @@ def test_every_transcript_has_a_name_of_its_own() -> None:
 
 
 def test_every_builder_is_used() -> None:
-    assert {transcript.flow for transcript in TRANSCRIPTS} == set(FLOWS)
+    assert {transcript.flow for transcript in TRANSCRIPTS} == set(builders())
 
 
-@pytest.mark.parametrize("shards", [1, 32])
-@on_transcripts
-def test_in_process(transcript: Transcript, shards: int) -> None:
-    hold(transcript, play_in_process(transcript, shards))
+EXAMPLE = """
+behaviour = "an example"
+flow = "collect_window"
+clock = "EventClock('at', '0s')"
+windower = "TumblingWindower('10s')"
+counts = { w.late = 1 }
+
+[[epochs]]
+in = ["k 1 a", "k 12 b", "k 3 c"]
+down = ["k #0 [0, 10): a"]
+late = ["k 3 c: late, watermark 12, missed #0 [0, 10)"]
+keys.w = 1
+
+[end]
+down = ["k #1 [10, 20): b"]
+"""
+WRONG = {
+    "a window's id": ("#0 [0, 10): a", "#1 [0, 10): a"),
+    "a window's bound": ("[10, 20)", "[10, 21)"),
+    "merged ids": ("#0 [0, 10): a", "#0 [0, 10) merged #1: a"),
+    "a timestamp": ("[10, 20)", "[10, 20) at 12"),
+    "a value": (": b", ": c"),
+    "a key": ('"k #1', '"j #1'),
+    "a late value's time": ("k 3 c: late", "k 4 c: late"),
+    "the watermark": ("watermark 12", "watermark 11"),
+    "the reason": ("c: late", "c: gap"),
+    "the window missed": (", missed #0 [0, 10)", ""),
+    "an epoch": ("[end]", "[[epochs]]"),
+    "what has closed": ("[end]", "[end]\nclosed = []"),
+    "the number of keys": ("keys.w = 1", "keys.w = 0"),
+    "what was counted": ("late = 1", "late = 2"),
+}
+REFUSED = {
+    "unknown: when": ("[end]", "[end]\nwhen = 1"),
+    "unknown: clocks": ("clock =", "clocks ="),
+    "missing: flow": ('flow = "collect_window"', ""),
+    "system time never goes back": ("keys.w = 1", 'keys.w = 1\nnow = "-1"'),
+    "has no ': '": ("[10, 20): b", "[10, 20)"),
+}
 
 
-@pytest.fixture(scope="module")
-def in_a_batch(request: pytest.FixtureRequest, spark: SparkSession) -> dict[str, Played]:
-    """All transcripts in which time stands still, in one Spark job."""
-    transcripts = sorted(chosen(request, "test_in_a_batch"), key=timeline)
-    played: dict[str, Played] = {}
-    for _, together in groupby(transcripts, key=timeline):
-        played |= play_on_spark(list(together), spark, "batch", shards=8)
-    return played
+def test_a_transcript_that_holds() -> None:
+    example = parse_transcript("example", EXAMPLE)
+    check(example, play_in_process(example))
 
 
-@pytest.mark.spark
-@on_still_transcripts
-def test_in_a_batch(transcript: Transcript, in_a_batch: dict[str, Played]) -> None:
-    hold(transcript, in_a_batch[transcript.name], mixed=True)
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_transcript_that_does_not_hold_fails(wrong: str) -> None:
+    example = parse_transcript("example", EXAMPLE.replace(*WRONG[wrong]))
+    with pytest.raises(AssertionError, match="example: an example"):
+        check(example, play_in_process(example))
 
 
-@pytest.fixture(scope="module")
-def in_a_query(request: pytest.FixtureRequest, spark: SparkSession) -> dict[str, Played]:
-    """All transcripts with the same times in one streaming query."""
-    transcripts = sorted(chosen(request, "test_in_a_query"), key=timeline)
-    played: dict[str, Played] = {}
-    for _, together in groupby(transcripts, key=timeline):
-        played |= play_on_spark(list(together), spark, "streaming", shards=8)
-    return played
+def test_a_failure_shows_the_whole_script_and_the_difference() -> None:
+    example = parse_transcript("example", EXAMPLE.replace(": b", ": c"))
+    with pytest.raises(AssertionError) as caught:
+        check(example, play_in_process(example))
+    assert str(caught.value).splitlines()[-5:] == [
+        "  end of input",
+        "-   down    k #1 [10, 20): c",
+        "+   down    k #1 [10, 20): b",
+        "    closed  k #1 [10, 20)",
+        "  counted late of w: 1",
+    ]
 
 
-@pytest.mark.spark
-@on_transcripts
-def test_in_a_query(transcript: Transcript, in_a_query: dict[str, Played]) -> None:
-    hold(transcript, in_a_query[transcript.name])
+@pytest.mark.parametrize("problem", REFUSED)
+def test_what_is_not_part_of_the_format_is_refused(problem: str) -> None:
+    with pytest.raises(ValueError, match=f"example: .*{problem}"):
+        parse_transcript("example", EXAMPLE.replace(*REFUSED[problem]))
+
+
+@pytest.mark.parametrize("line", ["k #0 (0, 10]", "k @0 [0, 10)", "k #0 [0, 10): a", "k [0, 10)"])
+def test_a_line_must_be_written_as_its_windows_are(line: str) -> None:
+    example = parse_transcript("example", EXAMPLE.replace("keys.w = 1", f'closed = ["{line}"]'))
+    with pytest.raises(ValueError, match=r"windows|not a line"):
+        check(example, play_in_process(example))

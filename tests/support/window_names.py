@@ -1,6 +1,6 @@
-"""The names that the Python in window transcripts can use: `flow_windowing`'s, and what is here.
+"""The names that Python in window transcripts can use: those of `flow_windowing`, and these.
 
-It is a module of its own, and one that workers can import.
+Workers of Spark import this module.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Value = dict[str, Any]
 
 
 class Echo(win.WindowLogic[Value, str, list[str]]):
-    """Says what it is called with, as it is called; its state is what it was given."""
+    """A logic that emits a text for each call; its state is the names of its values."""
 
     def __init__(self, names: list[str] | None) -> None:
         self.names = list(names or ())
@@ -39,7 +39,7 @@ class Echo(win.WindowLogic[Value, str, list[str]]):
 
 @dataclass(frozen=True)
 class MarkerClock(win.Clock[Value, tuple[int, ...]]):
-    """A clock of one's own: its watermark is the time of the last value called ``mark``."""
+    """A custom clock, whose watermark is the greatest timestamp of a value called ``mark``."""
 
     def build(self, state: tuple[int, ...] | None) -> win.ClockLogic[Value, tuple[int, ...]]:
         return _MarkerClockLogic(state)
@@ -67,7 +67,7 @@ class _MarkerClockLogic(win.ClockLogic[Value, tuple[int, ...]]):
 
 @dataclass(frozen=True)
 class Joined(win.Aggregator[Value, str, str]):
-    """An aggregate of one's own: the names one after the other."""
+    """A custom aggregate: the names of the values, one after the other."""
 
     def initialize(self) -> str:
         return ""
@@ -83,22 +83,22 @@ class Joined(win.Aggregator[Value, str, str]):
 
 
 def amount(value: Value) -> Any:
-    """What `by` compares."""
+    """Return the amount of a value, for `by`."""
     return value["amount"]
 
 
 def add_name(names: str, value: Value) -> str:
-    """A folder."""
+    """Add the name of a value to names; a folder."""
     return names + str(value["value"])
 
 
 def merge_names(names: str, others: str) -> str:
-    """A merger."""
+    """Join the names of two sessions; a merger."""
     return f"{names}+{others}"
 
 
 def longer(left: Value, right: Value) -> Value:
-    """A reducer: a value named by both."""
+    """Return the later value, with both names; a reducer."""
     return {"at": max(left["at"], right["at"]), "value": f"{left['value']}{right['value']}"}
 
 

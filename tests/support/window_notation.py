@@ -1,24 +1,43 @@
-"""The notation of window transcripts: how times, values, windows and late values are written.
+"""The notation of window transcripts: how items, windows, results and late values are written.
 
-A time is one of
+    behaviour = "a value near two sessions merges them"
+    flow = "collect_window"
+    clock = "EventClock('at', '1h')"
+    windower = "SessionWindower('5s')"
+    options = "ordered=False"
+    counts = { w.late = 0 }
 
-    12.5                            seconds from the start of the transcript's day
-    10:35, 10:35:07.25              a clock time of that day
-    2024-10-27, 2024-10-27T01:30    any instant; all is UTC
+    [[epochs]]
+    in = ["k 10 a", "k 20 b", "k 15 c"]
 
-A window is its id, its bounds, the ids merged into it, and the timestamp of what it emits, if it
-has one: ``#3 [30, 40)``, ``@10 [10, 20] merged @20``, ``#3 [30, 40) at 37``. An id that is a number
-begins with ``#``; one that is a time, in microseconds, with ``@``. The brackets say which bounds
-belong to the window.
+    [end]
+    down = ["k @10 [10, 20] merged @20: a b c"]
+
+Python can use the names in `window_names`. The window step is called `w`. Times are as in
+`notation`. An item of an input is ``key time value``, as `read_item` says; `change` is a function
+that the flow applies to values before the step.
+
+A window is its id, its bounds, the ids merged into it, and the timestamp of its results, if they
+have one: ``#3 [30, 40)``, ``@10 [10, 20] merged @20``, ``#3 [30, 40) at 37``. An id that is a
+number begins with ``#``; one that is a time, in microseconds, with ``@``. The brackets say which
+bounds belong to the window.
+
+The outputs are the streams of the step:
+
+down        ``key window: value``, with a value as `shown` writes it
+late        ``key time value: reason, watermark time``, then ``, missed window`` for each window
+            that the value missed, and in a join ``, side 0``
+closed      ``key window``; a transcript that mentions `closed` nowhere implies that a window closes
+            for each line of `down`
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, ClassVar, Self
 
 from flow.instants import EPOCH, datetime_us, from_us
 from flow_windowing import (
@@ -28,9 +47,10 @@ from flow_windowing import (
     LateValue,
     Retracted,
     SessionWindower,
-    Windower,
     WindowMetadata,
 )
+from tests.support.notation import Lines, Notation, read_time
+from tests.support.window_names import NAMES
 
 _WINDOW = (
     r"(?P<id>[#@]\S+) (?P<first>[\[(])(?P<open>[^,]+), (?P<close>[^\])]+)(?P<last>[\])])"
@@ -51,63 +71,70 @@ _DAY_US = 86_400_000_000
 
 
 @dataclass(frozen=True)
-class Notation:
-    """How one transcript writes things.
+class WindowNotation(Notation):
+    """The notation of one window transcript.
 
     Attributes:
-        day: the day that times without a date are of.
-        id_sign: how an id begins.
-        brackets: which bounds belong to a window.
+        id_sign: the sign with which window ids begin.
+        brackets: the brackets around a window's bounds.
     """
 
-    day: datetime
     id_sign: str
     brackets: str
+    names: ClassVar[Mapping[str, Any]] = NAMES
 
     @classmethod
-    def of(cls, windower: Windower[Any], day: datetime) -> Notation:
-        """The notation for a kind of windows."""
+    def of(cls, start: datetime, arguments: Mapping[str, Any]) -> Self:
+        """Return the notation for a windower."""
+        windower = arguments["windower"]
         if isinstance(windower, SessionWindower | EventSlidingWindower):
-            return cls(day, "@", "[]")
+            return cls(start, "@", "[]")
         if isinstance(windower, CountWindower):
-            return cls(day, "#", "[]")
-        return cls(day, "#", "(]" if getattr(windower, "closed", "") == "right" else "[)")
+            return cls(start, "#", "[]")
+        return cls(start, "#", "(]" if getattr(windower, "closed", "") == "right" else "[)")
 
-    def time(self, text: str) -> datetime:
-        """Read a time."""
-        return read_time(text, self.day)
+    def item(self, line: str) -> tuple[str, dict[str, Any]]:
+        """Read an item of an input."""
+        return read_item(line, self._read_time)
 
-    def written(self, port: str, key: str, item: Any) -> str:
-        """Write what a stream has emitted, all that it says of itself."""
-        match port, item:
+    def written(self, output: str, item: Any) -> tuple[str, str]:
+        """Return the key of an item that an output received, and the item's line."""
+        key, emitted = item
+        match output, emitted:
             case "down", (window, value):
-                return f"{key} {self._window(window)}: {shown(value)}"
+                text = f"{self._window(window)}: {shown(value)}"
             case "late", LateValue():
-                return f"{key} {self._late(item)}"
+                text = self._late(emitted)
             case _:
-                return f"{key} {self._window(item)}"
+                text = self._window(emitted)
+        return key, f"{key} {text}"
 
-    def rewritten(self, port: str, line: str) -> tuple[str, str]:
-        """Read a line, and write it as `written` would what it stands for; also return its key.
-
-        Lines are ``key window: value`` of what is emitted down, ``key window`` of what has closed,
-        and of what is late ``key time value: reason, watermark time``, then ``, missed window`` for
-        each window, if there are any, and in a join ``, side 0``.
+    def rewritten(self, output: str, line: str) -> tuple[str, str]:
+        """Read a line of an output; return what `written` returns for the line's item.
 
         Raises:
-            ValueError: when the line is none of this.
+            ValueError: if the line is not in this notation.
         """
-        match = _LINES[port].fullmatch(line)
+        match = _LINES[output].fullmatch(line)
         if match is None:
-            raise ValueError(f"{line!r} is not a line of {port!r}")
-        key = match["key"]
-        match port:
+            raise ValueError(f"{line!r} is not a line of {output!r}")
+        match output:
             case "down":
-                return key, self.written(port, key, (self._read_window(match), match["value"]))
+                emitted: Any = self._read_window(match), match["value"]
             case "late":
-                return key, self.written(port, key, self._read_late(match))
+                emitted = self._read_late(match)
             case _:
-                return key, self.written(port, key, self._read_window(match))
+                emitted = self._read_window(match)
+        return self.written(output, (match["key"], emitted))
+
+    def completed(self, lines: Lines, mentioned: Set[str]) -> Lines:
+        """Return the lines of an epoch, with one of `closed` for each of `down` where implied."""
+        if "closed" in mentioned:
+            return lines
+        return {**lines, "closed": tuple(_window_of(line) for line in lines["down"])}
+
+    def _read_time(self, text: str) -> datetime:
+        return read_time(text, self.start)
 
     def _late(self, late: LateValue[Any]) -> str:
         parts = [
@@ -121,8 +148,8 @@ class Notation:
         return ", ".join(parts)
 
     def _read_late(self, match: re.Match[str]) -> LateValue[str]:
-        timestamp, said = self.time(match["time"]), match["watermark"]
-        watermark = None if said == "none" else self.time(said)
+        timestamp, text = self._read_time(match["time"]), match["watermark"]
+        watermark = None if text == "none" else self._read_time(text)
         late_by = timedelta(0) if watermark is None else max(watermark - timestamp, timedelta(0))
         windows = tuple(map(self._read_window, _MISSED.finditer(match["missed"])))
         reason = LateReason(match["reason"].replace(" ", "_"))
@@ -145,10 +172,10 @@ class Notation:
         merged = (match["merged"] or "").split()
         return WindowMetadata(
             self._read_id(match["id"]),
-            self.time(match["open"]),
-            self.time(match["close"]),
+            self._read_time(match["open"]),
+            self._read_time(match["close"]),
             frozenset(self._read_id(one) for one in merged),
-            self.time(match["timestamp"]) if match["timestamp"] else None,
+            self._read_time(match["timestamp"]) if match["timestamp"] else None,
         )
 
     def _id(self, number: int) -> str:
@@ -157,37 +184,30 @@ class Notation:
     def _read_id(self, text: str) -> int:
         if text[0] != self.id_sign:
             raise ValueError(f"{text!r}: ids of these windows begin with {self.id_sign}")
-        return datetime_us(self.time(text[1:])) if self.id_sign == "@" else int(text[1:])
+        return datetime_us(self._read_time(text[1:])) if self.id_sign == "@" else int(text[1:])
 
     def _time(self, time: datetime) -> str:
-        since_us = datetime_us(time) - datetime_us(self.day)
-        if self.day == EPOCH and abs(since_us) <= _DAY_US:
+        since_us = datetime_us(time) - datetime_us(self.start)
+        if self.start == EPOCH and abs(since_us) <= _DAY_US:
             return f"{since_us / 1_000_000:.6f}".rstrip("0").rstrip(".")
         if 0 <= since_us < _DAY_US:
             return time.time().isoformat().removesuffix(":00")
         return time.replace(tzinfo=None).isoformat()
 
 
-def read_time(text: str, day: datetime) -> datetime:
-    """Read a time: seconds from the start of a day, a clock time of it, or any instant.
-
-    >>> str(read_time("10:35", datetime(2023, 12, 14, tzinfo=UTC)))
-    '2023-12-14 10:35:00+00:00'
-    """
-    if re.fullmatch(r"-?\d+(\.\d+)?", text):
-        whole, _, fraction = text.lstrip("-").partition(".")
-        micros = int(whole) * 1_000_000 + int(fraction.ljust(6, "0"))
-        return day + timedelta(microseconds=-micros if text[0] == "-" else micros)
-    if re.fullmatch(r"\d\d:\d\d(:\d\d(\.\d+)?)?", text):
-        text = f"{day:%Y-%m-%d}T{text}"
-    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+def _window_of(line: str) -> str:
+    """Return the key and window in a line of `down`."""
+    window, colon, _ = line.partition(": ")
+    if not colon:
+        raise ValueError(f"{line!r} has no ': ' between window and value")
+    return window
 
 
 def read_item(line: str, read: Callable[[str], datetime]) -> tuple[str, dict[str, Any]]:
     """Read an item of an input: ``key time value``, and fields as ``name=value``.
 
-    The value that flows is a dict of ``at``, ``value`` and the fields; a dot in a field's name
-    makes a dict of its own. A time of ``-`` is none.
+    The value of the item is a dict of ``at``, ``value`` and the fields; a dot in a field's name
+    makes a dict within the dict. A time of ``-`` leaves out ``at``.
 
     >>> read_item("k - a paid.amount=5", datetime.fromisoformat)
     ('k', {'value': 'a', 'paid': {'amount': 5}})
@@ -214,7 +234,7 @@ def _literal(text: str) -> Any:
 
 
 def shown(value: Any, *, inside: bool = False) -> str:
-    """Write a value: one that has flowed by its name, others by what they hold.
+    """Write a value: a value of an input by its name, any other by its content.
 
     >>> shown([{"at": 1, "value": "a"}, {"at": 2, "value": "b"}])
     'a b'

@@ -1,12 +1,13 @@
-"""What the contract says comes of one key's values, worked out the plain way.
+"""An oracle: the windows and late values of one key, computed from the contract in the plain way.
 
-Nothing here runs step by step as a driver does: the whole timeline is known, and each question
-(when is this value on time, when does it enter, which windows hold it, when do they close) is
-answered by looking at all of it. It is slow, and short enough to be compared with the contract.
+The oracle does not run step by step as an engine does. It knows the whole timeline, and looks at
+all of it to answer each question: is this value late, when does it enter, which windows contain it,
+when do they close. It is slow, and short enough to be compared with the contract.
 
-Times are whole microseconds. A *turn* says when something happens: the number of the event in the
-timeline, whether by the passing of system time before the event or by the event's value, and then
-the time and the number of arrival among what happens then.
+Times are whole microseconds. A *turn* is the place of something in the timeline, and turns sort in
+the order in which things happen: the number of the event; 0 if system time passes before the event,
+1 or 2 if the event's value causes it; the timestamp; and the number of the event that brought the
+value.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Turn: TypeAlias = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happens to a key: time passes, and perhaps a value comes."""
+    """An event of a key: system time passes, and perhaps a value arrives."""
 
     moment: Moment
     value: Any = None
@@ -45,11 +46,11 @@ class Read:
     """A value as the clock reads it.
 
     Attributes:
-        event: the number of the event that brought it.
+        event: the number of the event that brought the value.
         value: the value.
-        time: its timestamp.
-        watermark: the watermark once it has been considered.
-        too_far: whether it is too far ahead.
+        time: the timestamp.
+        watermark: the watermark after the value.
+        too_far: True if the timestamp is too far ahead.
     """
 
     event: int
@@ -61,7 +62,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Entry:
-    """A value that enters the windows that are open at a watermark."""
+    """A value that enters windows, at a turn and a watermark."""
 
     turn: Turn
     value: Any
@@ -69,21 +70,21 @@ class Entry:
     watermark: Micros
 
     def missing(self, *window_ids: int, reason: LateReason = LateReason.LATE) -> Missed:
-        """The value as one that missed windows, in order of opening."""
+        """Return the value as a late value for these windows, which are in order of opening."""
         return Missed(self.turn, self.value, self.time, self.watermark, window_ids, reason)
 
 
 @dataclass
 class Held:
-    """A window with what it holds.
+    """A window and its values.
 
     Attributes:
-        window_id: its id.
-        first: when it opens.
-        last: when it closes by its bounds.
-        closes: the least watermark at which it is closed.
-        entries: what it holds.
-        merged: the ids of all windows that became part of it.
+        window_id: the id.
+        first: the open time.
+        last: the close time, as metadata states it.
+        closes: the least watermark at which the window is closed.
+        entries: the values.
+        merged: the ids of all windows that were merged into the window.
     """
 
     window_id: int
@@ -94,26 +95,26 @@ class Held:
     merged: frozenset[int] = frozenset()
 
     def closed_by(self, marks: Watermarks, event: int) -> bool:
-        """Whether it has closed once an event is over."""
+        """Return True if the window is closed after an event."""
         return self.closes <= marks.after[event]
 
     @property
     def values(self) -> list[Any]:
-        """What it holds, in order of entering."""
+        """The values, in the order in which they enter."""
         return [entry.value for entry in sorted(self.entries, key=lambda entry: entry.turn)]
 
 
 class Full(Held):
-    """A window that is closed by what it holds, whatever the time."""
+    """A count window that its last value closes, whatever the watermark."""
 
     def closed_by(self, marks: Watermarks, event: int) -> bool:
-        """Whether the last of its values has entered once an event is over."""
+        """Return True if the last value has entered after an event."""
         return max(entry.turn[0] for entry in self.entries) <= event
 
 
 @dataclass(frozen=True)
 class Missed:
-    """A late value: when, the value, its time, the watermark then, the windows, and why."""
+    """A late value: its turn, value, timestamp and watermark, the windows it missed, the reason."""
 
     turn: Turn
     value: Any
@@ -125,13 +126,13 @@ class Missed:
 
 @dataclass
 class Answer:
-    """What comes of a timeline.
+    """The windows and late values of a timeline.
 
     Attributes:
         windows: all windows that close, in order of closing.
         missed: the late values, in order.
-        closed_by: of each event, how many windows have closed by then.
-        left: what count windows hold that stay open.
+        closed_by: the number of windows that are closed after each event.
+        left: the count windows that never close.
     """
 
     windows: list[Held]
@@ -167,7 +168,11 @@ class Watermarks:
             self.after.append(watermark)
 
     def first_turn(self, reached: Micros, since: int) -> tuple[int, int]:
-        """When the watermark gets somewhere, from an event's value on."""
+        """Return when the watermark is at least `reached` for the first time, not before an event.
+
+        The result is the number of an event, and 0 if system time moves the watermark there or 1
+        if the event's value does.
+        """
         if self.after[since] >= reached:
             return since, 1
         for number in range(since + 1, len(self.after)):
@@ -187,7 +192,7 @@ def _read(clock: Any, event: Event) -> tuple[int, bool]:
 
 
 def answer(clock: Any, windower: Any, ordered: bool, events: Sequence[Event]) -> Answer:
-    """What the contract says of these events, the input ending after them."""
+    """Return the windows and late values of events, after which the input ends."""
     marks = Watermarks(clock, events)
     entries, missed = entering(marks, windower, ordered)
     windows, left, also_missed = _WINDOWS[type(windower)](windower, entries)
@@ -199,7 +204,7 @@ def answer(clock: Any, windower: Any, ordered: bool, events: Sequence[Event]) ->
 
 
 def entering(marks: Watermarks, windower: Any, ordered: bool) -> tuple[list[Entry], list[Missed]]:
-    """The values that are on time, in order of entering, and those that enter nothing."""
+    """Return the values that are on time, in order of entering, and those that enter no window."""
     entries, missed = list[Entry](), list[Missed]()
     # A count window has no end in time: no value is late for it.
     strict = not isinstance(windower, CountWindower) and windower.grace_us is None
@@ -220,18 +225,18 @@ def entering(marks: Watermarks, windower: Any, ordered: bool) -> tuple[list[Entr
 
 
 def would_be_in(windower: Any, time: int) -> list[int]:
-    """The ids of the windows that a value at a time is in, or would have been."""
+    """Return the ids of the windows around a time, open or not."""
     if isinstance(windower, (TumblingWindower, SlidingWindower)):
         return [window_id for window_id, _, _ in _spans(windower, time)]
     return [time]
 
 
 Found: TypeAlias = tuple[list[Held], list[Held], list[Missed]]
-"""The windows that close, in order; those that stay open; and who missed which."""
+"""The windows that close, in order; the windows that stay open; and the late values."""
 
 
 def _spans(windower: Any, time: int) -> list[tuple[int, int, int]]:
-    """The windows around a time: id, open and close."""
+    """Return the id, open time and close time of the windows around a time."""
     offset = getattr(windower, "offset_us", windower.length_us)
     length, align = windower.length_us, windower.align_us
     near = (time - align) // offset
@@ -246,7 +251,7 @@ def _spans(windower: Any, time: int) -> list[tuple[int, int, int]]:
 
 
 def aligned(windower: Any, entries: Sequence[Entry]) -> Found:
-    """Tumbling and sliding windows: a value is in each whose bounds hold it and that is open."""
+    """Return tumbling or sliding windows: a value is in each open window around its timestamp."""
     found: dict[int, Held] = {}
     missed: list[Missed] = []
     for entry in entries:
@@ -268,7 +273,7 @@ def aligned(windower: Any, entries: Sequence[Entry]) -> Found:
 
 
 def session(windower: Any, entries: Sequence[Entry]) -> Found:
-    """Sessions: values are together when steps of at most the gap lead from one to the other."""
+    """Return sessions: neighbours in a session are at most the gap apart."""
     gap, grace = windower.gap_us, windower.grace_us or 0
     # `watermark - gap > last + grace`, or `>=`, as the least whole watermark.
     ends = gap + grace + (1 if windower.inclusive else 0)
@@ -309,7 +314,7 @@ def _together(parts: list[Held], alone: Held) -> Held:
 
 
 def event_sliding(windower: Any, entries: Sequence[Entry]) -> Found:
-    """A window for each distinct time, and what was not late for it."""
+    """Return event-sliding windows: one for each distinct timestamp, with the values on time."""
     length, grace = windower.length_us, windower.grace_us or 0
     missed = [
         entry.missing(entry.time) for entry in entries if entry.watermark > entry.time + grace
@@ -330,7 +335,7 @@ def event_sliding(windower: Any, entries: Sequence[Entry]) -> Found:
 
 
 def counted(windower: Any, entries: Sequence[Entry]) -> Found:
-    """Count windows: every `step` values one of the next `count`."""
+    """Return count windows: every `step` values, a window of the next `count`."""
     count, step = windower.count, windower.step or windower.count
     missed = [
         entry.missing(reason=LateReason.GAP)

@@ -1,4 +1,4 @@
-"""Transcripts: one module a subject, each with its builders and a list called ``TRANSCRIPTS``.
+"""Transcripts, in a folder for each subject, and the builders of their flows in `flows`.
 
-`tests.support.transcript` says how they are written, `tests/test_transcripts.py` plays them.
+`tests.support.transcript` describes the format, `tests/test_transcripts.py` plays all transcripts.
 """

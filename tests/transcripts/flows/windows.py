@@ -1,0 +1,64 @@
+"""Flows of one window step, with an output for each of its streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import flow.operators as op
+import flow_windowing as win
+from tests.support.transcript import Builder, In, Order, Out, Step, register
+from tests.support.window_notation import WindowNotation
+
+OUTPUTS = ("down", "late", "closed")
+
+
+def window_step(
+    operator: str,
+    step: Step,
+    /,
+    *streams: In,
+    clock: win.Clock[Any, Any],
+    windower: win.Windower[Any],
+    change: Callable[[Any], Any] | None = None,
+    **options: Any,
+) -> Out:
+    """Build a flow of one window step.
+
+    Args:
+        operator: the name of the operator in `flow_windowing`.
+        step: a function that completes step ids.
+        *streams: the inputs, several for a join.
+        clock: the clock.
+        windower: the windower.
+        change: a function that the flow applies to values before the step.
+        **options: further arguments of the operator.
+    """
+    if change is not None:
+        streams = tuple(op.map_value(step("change"), stream, change) for stream in streams)
+    if operator == "count_window":
+        streams = tuple(op.map(step("unkeyed"), stream, unkeyed) for stream in streams)
+    add = getattr(win, operator)
+    if operator == "join_window":
+        out = add(step("w"), clock, windower, *streams, **options)
+    else:
+        out = add(step("w"), *streams, clock, windower, **options)
+    return {output: getattr(out, output) for output in OUTPUTS}
+
+
+def unkeyed(item: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    """Move the key of an item into its value, for an operator that finds the key itself."""
+    return {"key": item[0], **item[1]}
+
+
+for name in ("window", *(name for name in win.__all__ if name.endswith("_window"))):
+    register(
+        name,
+        Builder(
+            partial(window_step, name),
+            dict.fromkeys(OUTPUTS, Order.KEY),
+            notation=WindowNotation,
+            shares_time=True,
+        ),
+    )
