@@ -244,7 +244,7 @@ def utc(at: float) -> str:
 
 
 def hours(window: Window) -> str:
-    """How long a window is, and its values."""
+    """Return the length of a window in hours, and its values."""
     return f"{contents(window)}  {(window.close - window.open) / HOUR:g} h"
 
 

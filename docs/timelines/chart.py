@@ -36,16 +36,16 @@ class Axis:
     unit: str = "seconds"
 
     def marks(self) -> list[float]:
-        """Where the marks are."""
+        """The positions of the marks."""
         count = round((self.last - self.first) / self.step)
         return [self.first + index * self.step for index in range(count + 1)]
 
     def x(self, at: float) -> float:
-        """Where a time is in the picture."""
+        """Return the horizontal position of a time."""
         return LEFT + (at - self.first) / (self.last - self.first) * (RIGHT - LEFT)
 
     def within(self, at: float) -> float:
-        """Where a time is in the picture, held to the ends of the axis."""
+        """Return the horizontal position of a time, clipped to the ends of the axis."""
         return self.x(min(max(at, self.first), self.last))
 
 
@@ -55,14 +55,14 @@ def contents(window: Window) -> str:
 
 
 class Shown(Enum):
-    """What of a run is drawn.
+    """The parts of a run that a picture shows.
 
     Attributes:
-        ROW: the values in one row, and what came of them.
+        ROW: the values in one row, with windows and late values.
         ARRIVALS: the values below one another in order of arrival, with the watermark, and what
             came of them.
-        INPUT: the same without what came of them.
-        OUTPUT: what came of them alone.
+        INPUT: the same without windows and late values.
+        OUTPUT: windows and late values alone.
     """
 
     ROW = "row"
@@ -89,12 +89,12 @@ class Panel:
 
     @property
     def has_arrivals(self) -> bool:
-        """Whether its values are drawn below one another."""
+        """True if the values are drawn below one another."""
         return self.shown in (Shown.ARRIVALS, Shown.INPUT)
 
     @property
     def has_output(self) -> bool:
-        """Whether its windows and late values are drawn."""
+        """True if windows and late values are drawn."""
         return self.shown is not Shown.INPUT
 
 

@@ -30,7 +30,7 @@ class Scale:
     end: float
 
     def __call__(self, at: float) -> float:
-        """Where a time is."""
+        """Return the position of a time."""
         return self.start + (at - self.first) / (self.last - self.first) * (self.end - self.start)
 
 

@@ -63,7 +63,7 @@ class Late(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """What came of some values.
+    """The windows and late values of a run.
 
     Attributes:
         values: the values, in order of arrival.
@@ -78,7 +78,7 @@ class Run:
     watermarks: tuple[float, ...]
 
     def is_late(self, value: Value) -> bool:
-        """Whether a value entered no window."""
+        """Return True if a value entered no window."""
         held = any(value in window.values for window in self.windows)
         return not held and any(late.value == value for late in self.late)
 
@@ -129,7 +129,7 @@ def _holds(
     values: Sequence[Value],
     windower: win.Windower[Any],
 ) -> bool:
-    """Whether a window has a value with the timestamp `at`, or would have one that was sent."""
+    """Return True if a window contains the timestamp `at`."""
     if any(value.at == at for value in held):
         return True
     probe = Value("?", at)
@@ -165,7 +165,7 @@ class Arrival(NamedTuple):
 
 @dataclass(frozen=True)
 class ClockRun:
-    """What a clock made of some arrivals.
+    """The watermark of a clock over some arrivals.
 
     Attributes:
         arrivals: the arrivals.
