@@ -37,9 +37,9 @@ class TestDriver:
         >>> flow = Dataflow("example")
         >>> s = op.input("in", flow, TestingSource([]))
         >>> op.output("out", op.map("double", s, lambda x: 2 * x), TestingSink([]))
-        >>> with TestDriver(flow) as t:
-        ...     t.send("in", [1, 2])
-        ...     t.received("out")
+        >>> t = TestDriver(flow)
+        >>> t.send("in", [1, 2])
+        >>> t.take("out")
         [2, 4]
     """
 
@@ -65,6 +65,7 @@ class TestDriver:
         self.stats = Stats()
 
     def __enter__(self) -> TestDriver:
+        """Return the driver. It holds nothing to close: a ``with`` block is optional."""
         return self
 
     def __exit__(
