@@ -20,6 +20,7 @@ from flow.engine.feed.stop import StopFlag
 from flow.engine.feed.system_time import FixedTime, SystemTime, wall_time
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.plan import Plan
+from flow.engine.plan.portability import check_portable
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.instants import Instant, from_us, instant_us
 from flow.operators.edges import Input
@@ -97,6 +98,7 @@ def run(
     _check_arguments(flow, recovery, shards, partitions)
     _check_on_epoch(on_epoch)
     plan = compile_flow(flow)
+    check_portable(plan.steps)
     drain = _is_bounded(plan) if drain is None else bool(drain)
     is_batch = _chooses_batch(plan, engine, recovery, trigger)
     time_of_day = wall_time if system_time is None else FixedTime(instant_us(system_time))

@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 import textwrap
-import threading
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -334,21 +333,6 @@ def test_a_batch_refuses_a_source_that_depends_on_epochs(
 ) -> None:
     with pytest.raises(FlowBuildError, match=f"step 'in': .*{problem}"):
         run(small_flow(source), spark=spark, engine="batch")
-
-
-@pytest.mark.spark
-@pytest.mark.parametrize("engine", ["batch", "streaming"])
-def test_a_step_that_cannot_be_sent_to_workers_is_named(engine: Any, spark: SparkSession) -> None:
-    lock = threading.Lock()
-    flow = Dataflow("locked")
-    s = op.map("guarded", op.input("in", flow, TestingSource([1])), lambda n: (lock, n))
-    op.output("out", s, TestingSink([]))
-    with pytest.raises(
-        FlowBuildError,
-        match=r"step 'guarded' cannot be sent to workers: cannot pickle '_thread.lock' object: "
-        "make what it holds inside its functions",
-    ):
-        run(flow, spark=spark, engine=engine)
 
 
 # --- errors -----------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from flow.dataflow import Dataflow, Operator, Stream, streams_of
@@ -28,6 +29,13 @@ def check_callable(step_id: str, what: str, value: object) -> None:
         raise FlowTypeError(
             f"step {shorten(step_id)}: {what} must be a function, "
             f"got {type(value).__name__} {shorten(value)}"
+        )
+    if inspect.iscoroutinefunction(value) or inspect.isasyncgenfunction(value):
+        name = getattr(value, "__name__", "")
+        raise FlowTypeError(
+            f"step {shorten(step_id)}: {what} must be a plain function, got async def {name}: "
+            "steps do not await; call asyncio.run(...) in a plain function, and collect items "
+            "first (op.collect, op.stateful_batch) to await many requests at once"
         )
 
 

@@ -15,6 +15,7 @@ from flow.durations import Duration, duration_us
 from flow.engine.epoch.context import Control, ReadUpTo, SourcePartition, Stats
 from flow.engine.local import EpochResult, LocalEngine, Part
 from flow.engine.packets.shards import DEFAULT_SHARDS
+from flow.engine.plan.portability import check_portable
 from flow.errors import FlowBuildError, shorten
 from flow.instants import Instant, Moment, instant_us
 from flow.keyed.step import LogicBuilder
@@ -30,6 +31,10 @@ class TestDriver:
         flow: the flow to run.
         now: the system time at the start.
         shards: the number of shards of the key space.
+
+    Raises:
+        FlowBuildError: if a step could not be sent to Spark's workers, for example as its function
+            uses a lock.
 
     Example:
         >>> import flow.operators as op
@@ -52,6 +57,7 @@ class TestDriver:
         shards: int = DEFAULT_SHARDS,
     ) -> None:
         self._engine = LocalEngine(flow, shards)
+        check_portable(self._engine.plan.steps, with_ends=False)
         self._now_us = instant_us(now)
         self._downtime_us = 0
         self._clocks: dict[str, int] = {}

@@ -9,7 +9,8 @@ from typing import Any
 from pyspark import cloudpickle as untyped_cloudpickle
 
 from flow.engine.plan.plan import Plan
-from flow.errors import FlowBuildError, shorten
+from flow.engine.plan.portability import check_portable
+from flow.errors import FlowBuildError, said
 from flow.garbage import collect_seldom
 
 cloudpickle: Any = untyped_cloudpickle
@@ -36,17 +37,16 @@ class ShippedPlan:
         """Pickle a plan.
 
         Raises:
-            FlowBuildError: when a step cannot be pickled; the error names the step.
+            FlowBuildError: when a step cannot be pickled; the error names the step and variable.
         """
-        for step in plan.steps.values():
-            try:
-                cloudpickle.dumps(step)
-            except Exception as error:
-                raise FlowBuildError(
-                    f"step {step.step_id!r} cannot be sent to workers: {error}: "
-                    f"make what it holds inside its functions ({shorten(step.operator)})"
-                ) from error
-        content = cloudpickle.dumps((plan, _main_classes()))
+        try:
+            content = cloudpickle.dumps((plan, _main_classes()))
+        except Exception as error:
+            check_portable(plan.steps)
+            raise FlowBuildError(
+                f"flow {plan.flow_id!r} cannot be sent to workers: {said(error)}: make values that "
+                "cannot be pickled inside the functions that use them"
+            ) from error
         return cls(plan.plan_id, content, tuple(path for path in sys.path if path))
 
     def plan(self) -> Plan:
