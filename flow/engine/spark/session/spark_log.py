@@ -27,7 +27,7 @@ class SparkLog:
     def __str__(self) -> str:
         """Return the path for an error, and retain the log."""
         if self._directory is None:
-            return "where the session that was there writes it"
+            return "that of the session that the run was given"
         self._directory.keep_log()
         return str(self._directory.log)
 
