@@ -126,7 +126,7 @@ def test_only_a_log_that_an_error_names_is_kept(base: Path) -> None:
 
 
 def test_the_log_of_a_given_session_is_not_named(base: Path) -> None:
-    assert str(SparkLog()) == "where the session that was there writes it"
+    assert str(SparkLog()) == "that of the session that the run was given"
     assert list(base.iterdir()) == []
 
 
