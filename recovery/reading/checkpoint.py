@@ -86,6 +86,16 @@ class KeptCheckpoint:
             )
         return newest if epoch is None else epoch
 
+    @property
+    def resumable(self) -> list[int]:
+        """The finished epochs after which a run can continue, ascending.
+
+        Spark reads the offsets of the epoch before as well, which are removed for the oldest one.
+        """
+        logged = {self._epoch(batch) for batch in self._numbers("offsets")}
+        first = self.identity.first_epoch
+        return [epoch for epoch in self.committed if epoch == first or epoch - 1 in logged]
+
     def batch(self, epoch: int) -> int:
         """Return Spark's number of an epoch."""
         return epoch - self.identity.first_epoch

@@ -103,7 +103,7 @@ def rewind(
     from flow.engine.checkpoint.lock import NAME, CheckpointLock
 
     checkpoint = open_checkpoint(path, spark)
-    checkpoint.chosen(epoch)
+    _check_resumable(checkpoint, epoch)
     locking = yes or checkpoint.files.exists(NAME)
     with CheckpointLock(checkpoint.files) if locking else nullcontext():
         if checkpoint.files.exists(CHANGE):
@@ -111,12 +111,22 @@ def rewind(
             if begun.epoch == epoch:
                 return begun
         checkpoint = open_checkpoint(path, checkpoint.spark)  # Read again under the lock.
-        planned = _planned(checkpoint, checkpoint.chosen(epoch), yes)
+        _check_resumable(checkpoint, epoch)
+        planned = _planned(checkpoint, epoch, yes)
         check_state(checkpoint, epoch)
         if yes and planned.moved:
             _begin(checkpoint, planned)
             _finish(checkpoint.files)
     return planned
+
+
+def _check_resumable(checkpoint: KeptCheckpoint, epoch: int) -> None:
+    """Raise a `CheckpointError` unless a run can continue after an epoch."""
+    if checkpoint.chosen(epoch) not in checkpoint.resumable:
+        raise CheckpointError(
+            f"no run can continue after epoch {epoch} of {checkpoint.root}, as the log of the "
+            f"epoch before it is removed already: choose one of {spans(checkpoint.resumable)}"
+        )
 
 
 def _begun(files: CheckpointFiles, yes: bool) -> Rewind:
@@ -225,8 +235,6 @@ def _finish(files: CheckpointFiles) -> None:
 def _note(planned: Rewind) -> str:
     listed = "\n".join(f"  {name}" for name in planned.moved)
     tops = list(dict.fromkeys(name.partition("/")[0] for name in planned.moved))
-    if IDENTITY in tops:
-        tops.append(f".{IDENTITY}.crc")  # Hadoop's checksum of the file on a local disk.
     backups = " ".join(f"{planned.backup}/{top}" for top in tops)
     return (
         f"The checkpoint {planned.path} was set back to epoch {planned.epoch}; what it knew of "

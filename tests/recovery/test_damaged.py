@@ -63,7 +63,7 @@ def remove_it_and_the_one_before(file: Path) -> None:
 def newer(file: Path) -> None:
     kept = json.loads(file.read_text())
     file.write_text(json.dumps({**kept, "version": 99}))
-    (file.parent / f".{file.name}.crc").unlink()
+    (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
 
 
 def file_of(checkpoint: Path, name: str) -> Path:

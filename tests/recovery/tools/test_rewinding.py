@@ -23,6 +23,7 @@ from flow.testing import EOF, TestingSource
 from flow_windowing import EventClock, TumblingWindower
 from recovery import RecoveryConfig, rewind, status, verify
 from tests.recovery.damage import state_file
+from tests.recovery.kept_flow import run_on
 
 pytestmark = pytest.mark.spark
 
@@ -175,7 +176,7 @@ def test_another_package_version_is_no_recorded_change(copied: Path, spark: Spar
     older = {**kept["recovery"]["fingerprint"], "versions": {"pyspark": "4.2.9"}}
     kept["earlier"] = [[3, {**kept["recovery"], "fingerprint": older}]]
     file.write_text(json.dumps(kept), "utf-8")
-    (copied / ".flow.json.crc").unlink()
+    (copied / ".flow.json.crc").unlink(missing_ok=True)
     assert rewind(copied, 3, spark=spark).moved == ()
     found = rewind(copied, 2, spark=spark)
     assert ("flow.json" in found.moved, found.restores_steps) == (True, False)
@@ -184,6 +185,24 @@ def test_another_package_version_is_no_recorded_change(copied: Path, spark: Spar
 def test_an_epoch_that_is_not_kept_is_refused(copied: Path, spark: SparkSession) -> None:
     with pytest.raises(CheckpointError, match=r"epoch 9 is not kept in .*; kept are 0 to 3"):
         rewind(copied, 9, yes=True, spark=spark)
+
+
+def test_the_oldest_retained_epoch_is_refused_and_the_next_one_continues(
+    copied: Path, spark: SparkSession
+) -> None:
+    """Spark starts from the offsets of an epoch and of the one before."""
+    for kind in ("commits", "offsets"):
+        for name in ("0", ".0.crc"):
+            (copied / "spark" / kind / name).unlink(missing_ok=True)
+    assert status(copied, spark=spark).epochs == (2, 3)
+    before = tree(copied)
+    problem = r"^no run can continue after epoch 1 of .* choose one of 2 to 3$"
+    with pytest.raises(CheckpointError, match=problem):
+        rewind(copied, 1, yes=True, spark=spark)
+    assert tree(copied) == before
+    assert rewind(copied, 2, yes=True, spark=spark).undone == (3,)
+    run_on(spark, copied.parent)
+    assert verify(copied, spark=spark) == []
 
 
 @pytest.mark.parametrize("yes", [True, False])
