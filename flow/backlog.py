@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 
 def behind_text(behind: Mapping[str, int], most: int) -> str:
-    """Return how many items an input is behind, with the partitions furthest behind.
+    """Return the number of items that an input is behind, and the partitions furthest behind.
 
     Args:
-        behind: items behind, by source partition.
-        most: partitions to name, at most.
+        behind: the number of items that each source partition is behind.
+        most: the greatest number of partitions to name.
 
     >>> behind_text({"orders/0": 1_000, "orders/1": 0, "orders/2": 20}, 3)
     '1,020 behind (orders/0 1,000, orders/2 20)'

@@ -1,6 +1,6 @@
-"""Checks of arguments: each error says the parameter, the rule and the value.
+"""Checks of arguments: each error names the parameter, the rule and the value.
 
-`name` is the parameter as the error shows it, with its owner where that is not plain:
+`name` is the parameter as the error shows it, with its owner where the owner is not clear:
 ``"EventClock: on_idle"`` or ``"step 'total': emit"``.
 """
 

@@ -48,7 +48,7 @@ class Step:
 
     @property
     def downs(self) -> tuple[StreamId, ...]:
-        """The step's streams, one a port."""
+        """The ids of the step's streams, in the order of the operator's ports."""
         return tuple(StreamId(self.step_id, port) for port in self.operator.ports)
 
 
@@ -96,11 +96,11 @@ class Dataflow:
         return self._steps[step_id]
 
     def add(self, step_id: str, operator: Operator, *ups: Stream[object]) -> Step:
-        """Add a step: for operator functions, also a user's own.
+        """Add a step; for operator functions, including those that a user writes.
 
         Raises:
             FlowTypeError: if the id is not text, or an upstream is not a `Stream`.
-            FlowBuildError: if the id is empty or taken, or an upstream belongs to another flow.
+            FlowBuildError: if the id is empty or in use, or an upstream belongs to another flow.
         """
         self._check_id(step_id)
         for up in ups:
@@ -110,13 +110,14 @@ class Dataflow:
         return step
 
     def with_operator(self, step_id: str, operator: Operator) -> Dataflow:
-        """Copy the flow, with another operator for one step."""
+        """Return a copy of the flow in which one step has another operator."""
         changed = replace(self.step(step_id), operator=operator)
         copy = Dataflow(self.flow_id)
         copy._steps.update({**self._steps, step_id: changed})
         return copy
 
     def _check_up(self, step_id: str, up: object) -> None:
+        """Raise a `FlowError` unless an upstream is a stream of this flow."""
         if not isinstance(up, Stream):
             raise FlowTypeError(
                 f"step {step_id!r} must read a Stream, got {type(up).__name__} {shorten(up)}"
@@ -151,10 +152,10 @@ class Stream(Generic[X_co]):
     def __repr__(self) -> str:
         return f"Stream({str(self.stream_id)!r} of {self.flow!r})"
 
-    if not TYPE_CHECKING:  # so that type checkers report unknown names themselves
+    if not TYPE_CHECKING:  # A type checker that sees `__getattr__` accepts every name.
 
         def __getattr__(self, name: str) -> object:
-            """Say that operators are functions, where one is called as a method."""
+            """Raise the error of an unknown attribute, with a hint that operators are functions."""
             hint = (
                 ""
                 if name.startswith("_")

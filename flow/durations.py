@@ -82,7 +82,7 @@ def duration_us(value: Duration, what: str = "duration") -> int:
 
 
 def duration_text(micros: int) -> str:
-    """Return the shortest text of a duration in microseconds.
+    """Return the shortest text of a duration in µs; ``for ever`` for an unlimited one.
 
     >>> duration_text(5_400_000_000)
     '1h30m'

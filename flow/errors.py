@@ -50,8 +50,8 @@ def printable(text: str) -> str:
 
 
 RAISED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
-"""The exceptions of a user's function that become a step's error: also those that would end a
-process or a generator."""
+"""The exceptions of a user's function that become the step's error, including those that would end
+a process or a generator."""
 
 
 def said(error: BaseException | None) -> str:
@@ -103,7 +103,7 @@ class TimestampError(FlowError, ValueError):
 
 
 class StepError(FlowError, RuntimeError):
-    """A failure of a step while the flow ran; ``__cause__`` is the user's own exception, if any.
+    """A failure of a step during a run; ``__cause__`` is the exception of the user's code, if any.
 
     Attributes:
         step_id: the step that failed.

@@ -51,7 +51,7 @@ def datetime_us(value: datetime) -> int:
 
 
 _PLAUSIBLE_US = 0
-"""The Unix epoch: numbers of smaller units are taken for instants after it."""
+"""The Unix epoch in µs: a unit smaller than seconds is suggested only for instants after it."""
 
 
 def instant_us(value: object) -> int:
@@ -109,7 +109,7 @@ def _in_range(micros: int, value: object) -> int:
 
 
 def _smaller_unit(micros: int) -> str:
-    """Say which unit a number has that is no number of Unix seconds, if that can be told."""
+    """Return a hint at the unit of a number too great for Unix seconds; empty if none fits."""
     for unit, per_second in (("milli", 1_000), ("micro", 1_000_000), ("nano", 1_000_000_000)):
         if _PLAUSIBLE_US <= micros // per_second <= MAX_US:
             return f": divide it by {per_second:,} if it is a number of Unix {unit}seconds"

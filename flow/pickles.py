@@ -38,7 +38,7 @@ def load_pickle(content: bytes | memoryview) -> Any:
     try:
         return pickle.loads(content)
     except (ImportError, AttributeError):
-        # The fallback is rare: pickles of this version cost no lookup of names in Python.
+        # The fallback is rare, and pickles of this version need no lookup of names in Python.
         return _Unpickler(io.BytesIO(content)).load()
 
 

@@ -10,7 +10,7 @@ from flow.running import run
 
 if __name__ == "__main__":
     exit_if_hidden("recovery")
-    # After the check, as the command imports the package.
+    # The command imports the package, so the check has to come before this import.
     from flow.cli.run_command import main
 
     sys.exit(main())

@@ -64,23 +64,25 @@ def run(
 
     Args:
         flow: the flow.
-        recovery: where to keep state and offsets, to go on from after a stop.
+        recovery: the checkpoint of state and offsets, from which a later run continues; by default,
+            the run has none.
         spark: the session to use; by default the active one, else a new local one.
-        engine: ``"batch"`` or ``"streaming"`` to choose; ``"auto"`` chooses as said above.
+        engine: ``"batch"`` or ``"streaming"`` to choose; ``"auto"`` chooses as described above.
         trigger: the interval at which epochs start, as a duration; ``"available"`` to read all
             available items and stop; by default, an epoch starts as soon as items are available.
-        drain: whether the end of the run is the end of input, which closes every window; ``False``
+        drain: True if the end of the run is the end of input, which closes every window; False
             leaves windows open in the checkpoint for the next run. By default, True if all sources
             have an end.
-        system_time: for tests: system time stands still at this instant, and only `Advance` moves
-            it.
+        system_time: for tests: the system time, which only `Advance` moves; by default, the
+            machine's clock.
         master: Spark's master URL, for a new session.
         conf: Spark configuration, for a new session.
         log_level: the level of Spark's log, for a new session.
-        py_files: modules of the user's own to send to a cluster's workers, for a new session.
+        py_files: the user's modules to send to a cluster's workers, for a new session.
         shards: the number of shards of the key space; fixed for a checkpoint's life.
         partitions: the number of partitions of each level; fixed for a checkpoint's life.
-        on_epoch: called after each epoch with its `EpochReport`; what it raises ends the run.
+        on_epoch: a function that is called with the `EpochReport` of each epoch; an exception in
+            the function ends the run.
         stop: a flag by which another thread, or a signal handler, stops the run between two epochs;
             with a flag, `run` handles no signals.
 
@@ -88,9 +90,9 @@ def run(
         The summary of the run.
 
     Raises:
-        FlowBuildError: if the flow or an argument is not fit to run.
+        FlowBuildError: if the flow or an argument is invalid.
         EnvironmentProblem: if there is no Java that Spark can run on.
-        StepError: if a step failed; its cause is the user's own exception.
+        StepError: if a step failed; its cause is the exception of the user's code.
         SourceError, SinkError: if a source or a sink failed.
         EngineError: if Spark failed.
         KeyboardInterrupt: if Ctrl-C ended a batch.
@@ -139,7 +141,7 @@ def _check_arguments(
 
 
 def _check_on_epoch(on_epoch: object) -> None:
-    """Raise a `FlowTypeError` unless a function can be called with one report, if there is one."""
+    """Raise a `FlowTypeError` unless `on_epoch` is None or takes one argument."""
     if on_epoch is not None and not _takes_one_argument(on_epoch):
         raise FlowTypeError(
             "on_epoch must be a function of one argument, an EpochReport; "
@@ -160,7 +162,7 @@ def _takes_one_argument(function: object) -> bool:
 
 
 def _check_session_alone(**for_new_session: object) -> None:
-    """Refuse settings of a new session beside a session that exists."""
+    """Raise a `FlowBuildError` if settings of a new session are given together with a session."""
     given = [f"{name}=" for name, value in for_new_session.items() if value]
     if given:
         raise FlowBuildError(
@@ -270,6 +272,11 @@ def _needs_streaming(plan: Plan) -> bool:
 
 
 def _source(plan: Plan, step_id: str) -> Source[Any]:
+    """Return the source of an input step.
+
+    Raises:
+        FlowBuildError: if the step is not an input.
+    """
     operator = plan.steps[step_id].operator
     if not isinstance(operator, Input):
         raise FlowBuildError(f"step {step_id!r} is not an input")
@@ -277,6 +284,11 @@ def _source(plan: Plan, step_id: str) -> Source[Any]:
 
 
 def _interval(trigger: object) -> str | None:
+    """Return the interval of a trigger in Spark's format; ``None`` for a trigger without one.
+
+    Raises:
+        FlowBuildError: if the interval is negative.
+    """
     if trigger is None or trigger == "available":
         return None
     micros = duration_us(trigger, "trigger")  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
 """Signal handling: a first Ctrl-C or SIGTERM stops after the current epoch, a second at once.
 
-A handler that the program has set stays in place. PySpark's own handler, which PySpark sets when
-the main thread makes a session, counts as none.
+A handler that the program has set stays in place. The handler that PySpark sets, when the main
+thread makes a session, does not count as set by the program.
 """
 
 from __future__ import annotations
@@ -93,12 +93,13 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _is_free(number: signal.Signals) -> bool:
-    """True if this is the main thread, and the program has set no handler for the signal."""
+    """Return True in the main thread if the program has set no handler for the signal."""
     handler = signal.getsignal(number)
     return _in_main_thread() and (handler == _DEFAULTS[number] or _is_pyspark_handler(handler))
 
 
 def _is_pyspark_handler(handler: Any) -> bool:
+    """Return True if a module of PySpark defines the handler."""
     return str(getattr(handler, "__module__", "")).startswith("pyspark.")
 
 

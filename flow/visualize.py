@@ -17,7 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the graph of the flow that a command line names.
 
     Args:
-        argv: the arguments; those of this process when left out.
+        argv: the arguments; by default, those of this process.
 
     Returns:
         The exit code: 2 if the command line or the flow's module is wrong.

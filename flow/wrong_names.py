@@ -1,4 +1,4 @@
-"""Names that people try first, and errors that name the right ones."""
+"""Errors for names of other libraries and misspelt names; each error gives the right name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def no_attribute(module: str, name: str, known: list[str], hints: Mapping[str, s
         module: the module.
         name: the name.
         known: the names that the module has.
-        hints: for names of other libraries, what to write here.
+        hints: for each name of another library, the hint at the name to use here.
     """
     hint = hints.get(name)
     if hint is None:
@@ -33,13 +33,13 @@ class Named:
     __slots__ = ()
 
     WRONG_ARGUMENTS: ClassVar[Mapping[str, str]] = {}
-    """For arguments of other libraries, what to write in their place."""
+    """For each argument of another library, the hint at the argument to use here."""
 
     def __new__(cls, *_args: Any, **options: Any) -> Any:
         """Make the object, unless an argument has a name of another library.
 
         Raises:
-            FlowTypeError: for such a name; it says which to use.
+            FlowTypeError: for such a name; the error gives the name to use.
         """
         own = getattr(cls, "__dataclass_fields__", {})
         for name in options:

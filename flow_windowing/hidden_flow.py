@@ -1,4 +1,4 @@
-"""The check that `flow` is this project's package, not a file of that name in the user's folder."""
+"""A check that no file ``flow.py`` of the user hides the package `flow`."""
 
 from importlib.util import find_spec
 

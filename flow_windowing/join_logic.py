@@ -36,7 +36,7 @@ class JoinBuilder:
 
 
 class JoinLogic(WindowLogic[tuple[int, Any], tuple[Any, ...], Sides]):
-    """The values of each side in one window; at most one a side unless all are inserted."""
+    """The values of each side in one window; at most one for each side unless a join holds all."""
 
     detaches = True
 
@@ -89,6 +89,7 @@ class JoinLogic(WindowLogic[tuple[int, Any], tuple[Any, ...], Sides]):
                 bisect.insort(values, entry, key=_order_of)
 
     def _rows(self) -> list[tuple[Any, ...]]:
+        """Return all combinations of values, with ``None`` for a side without a value."""
         choices = [[plain for _, plain in values] or [None] for values in self.sides]
         return list(itertools.product(*choices))
 

@@ -1,4 +1,4 @@
-"""The join of several keyed streams on their key within windows."""
+"""Joins of several keyed streams on their key within windows."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Lowering of windowing steps: over columns, or key by key, and the reason.
 
-The only module that knows both paths.
+No other module imports both paths.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from flow_windowing.windowers.sessions import SessionWindower
 from flow_windowing.windowers.windower import Windower
 
 _GREATEST_OVERLAP = 64
-"""Greatest number of overlapping count windows of a value that run over columns: beyond it, the
-pairs of value and window take too much memory."""
+"""Greatest number of count windows that hold one value in a step that runs over columns. With more
+windows, the pairs of value and window take too much memory."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class DriverBuilder(WindowingConfig, LogicBuilder):
 
 
 def plan_of(config: WindowingConfig) -> WindowPlan | KeyByKey:
-    """Return the columnar plan of a windowing step, or why the step runs key by key."""
+    """Return the columnar plan of a windowing step, or the reason for running key by key."""
     rule, windowing = rule_of(config.clock), windowing_of(config.windower)
     folding = config.builder
     if rule is None:
@@ -147,7 +147,7 @@ def plan_of(config: WindowingConfig) -> WindowPlan | KeyByKey:
 
 
 def windowing_of(windower: Windower[Any]) -> Windowing | KeyByKey:
-    """Return the columnar form of a windower, or why there is none."""
+    """Return the columnar form of a windower, or the reason why it has none."""
     if isinstance(windower, (TumblingWindower, SlidingWindower)) and _is_own(windower):
         return AlignedWindows(windower)
     if type(windower) is CalendarWindower:
@@ -162,7 +162,7 @@ def windowing_of(windower: Windower[Any]) -> Windowing | KeyByKey:
 
 
 def fields_of(config: WindowingConfig, plan: WindowPlan) -> frozenset[str] | None:
-    """Return the fields of records that a step reads; ``None`` for any of them."""
+    """Return the fields of records that a step reads; ``None`` if it may read any field."""
     paths: set[str] = set()
     if isinstance(config.clock, EventClock):
         if not isinstance(config.clock.ts_getter, str):
@@ -179,18 +179,19 @@ def fields_of(config: WindowingConfig, plan: WindowPlan) -> frozenset[str] | Non
 def _aggregators_of(
     aggregator: Aggregator[Any, Any, Any],
 ) -> dict[str | None, Aggregator[Any, Any, Any]]:
+    """Return the aggregators of a step by name; the only one has the name ``None``."""
     if isinstance(aggregator, Named):
         return dict(zip(aggregator.names, aggregator.aggregators, strict=True))
     return {None: aggregator}
 
 
 def _empty_value(aggregator: Aggregator[Any, Any, Any]) -> Any:
-    """Return the value that a null stands for in a column of results; objects hold no nulls."""
+    """Return the result that nulls in a column of results represent."""
     return aggregator.empty_result() if has_columns(aggregator) else None
 
 
 def _is_free_of_order(config: WindowingConfig, windowing: Windowing) -> bool:
-    """Return True if results are the same in whatever order values enter a window."""
+    """Return True if results do not depend on the order in which values enter a window."""
     folding = config.builder
     if (
         windowing.is_order_dependent
@@ -205,7 +206,7 @@ def _is_free_of_order(config: WindowingConfig, windowing: Windowing) -> bool:
 
 
 def _is_own(windower: object) -> bool:
-    """Return True unless a class derives from a windower, which may do anything."""
+    """Return True for an aligned windower, False for a subclass, whose windows may differ."""
     return type(windower) in (TumblingWindower, SlidingWindower)
 
 

@@ -47,8 +47,8 @@ def window(
         builder: called with a window's snapshot, or ``None`` for a new window; returns its logic.
         ordered: ``True``: values enter windows in timestamp order, as the watermark passes them,
             equal timestamps in order of arrival; ``False``: in order of arrival, at once. By
-            default, in every operator, ``True`` if what the step computes may depend on that order,
-            as custom logic, a fold and a list do, and ``False`` if not, as for a sum.
+            default, in every operator, ``True`` if the results of the step may depend on that
+            order, as with custom logic, a fold or a list, and ``False`` if not, as with a sum.
         timestamp: the time in ``WindowMetadata.timestamp``, for sinks that need one: the window's
             ``"open"`` or ``"close"`` time, or ``"last"``, its greatest timestamp.
 
@@ -132,7 +132,7 @@ def fold_window(
     check_callable(step_id, "folder", folder)
     if merger is not None:
         check_callable(step_id, "merger", merger)
-    elif getattr(windower, "merges", False):  # Its type is checked later.
+    elif getattr(windower, "merges", False):  # `add_window` checks the type of the windower.
         raise FlowBuildError(
             f"step {shorten(step_id)}: merger is needed, as {type(windower).__name__} merges "
             "windows: pass a function that returns the fold of two folds"
@@ -199,8 +199,8 @@ def collect_window(
         up: the keyed stream to read.
         clock: the clock, such as an `EventClock`.
         windower: the windower, such as a `TumblingWindower`.
-        into: `list`, `set`, or `dict`, for which values are ``(key, value)`` pairs and the last
-            value of a key stays.
+        into: `list`, `set`, or `dict`; for a dict, values are ``(key, value)`` pairs, and the last
+            value of a key is held.
         ordered: as in `window`.
         emit: when windows emit; see `fold_window`.
         timestamp: the time in the metadata; see `fold_window`.
@@ -305,7 +305,7 @@ def min_window(
     emit: Emit = "close",
     timestamp: Timestamp | None = None,
 ) -> WindowOut[V, V]:
-    """Emit the least value of each window, the first of equals; see `max_window` for arguments.
+    """Emit the least value of each window, the first of equal values; arguments as `max_window`.
 
     >>> from flow.testing import run_once
     >>> from flow_windowing import SystemClock, TumblingWindower

@@ -1,7 +1,7 @@
-"""Checkpoints, from which flows continue after a stop, and the tools that show and change them.
+"""Checkpoints, from which flows continue after a stop, and tools that show and change checkpoints.
 
-Start with `RecoveryConfig`, an argument of `flow.run`. The other functions are the tools, which are
-also commands: ``python -m recovery --help``.
+Start with `RecoveryConfig`, an argument of `flow.run`. The functions are tools, which are also
+commands: ``python -m recovery --help``.
 """
 
 import flow_windowing as _flow_windowing  # noqa: F401  (it checks the package `flow`)

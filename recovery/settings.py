@@ -28,11 +28,12 @@ KEEP_EPOCHS = 100
 class RecoveryConfig:
     """The checkpoint that a flow recovers from, for ``run(flow, recovery=...)``.
 
-    A checkpoint is a directory with all that a stopped or failed flow needs to go on: the offsets
-    of inputs and the system time of each epoch; the state of every key; the logs of sources, such
-    as lists of files; and ``flow.json``, the identity of the flow and the layout of its state. The
-    first run makes the directory. Each flow needs a directory of its own, on storage that outlives
-    the machine if the flow must.
+    A checkpoint is a directory with the data that a stopped or failed flow needs to continue: the
+    offsets of inputs and the system time of each epoch; the state of every key; the logs of
+    sources, such as lists of files; and ``flow.json``, the identity of the flow and the layout of
+    its state. The
+    first run makes the directory. Each flow needs a separate directory, on storage that outlives
+    the machine if the flow has to.
 
     Args:
         path: the directory, a path or a URI of any file system that Spark can reach, such as
@@ -94,7 +95,7 @@ class RecoveryConfig:
 
         Raises:
             CheckpointError: if the checkpoint's state does not fit the flow; the error lists the
-                changes and the ways out.
+                changes and the solutions.
             FlowBuildError: if `reset_steps` names a step that the flow does not have.
         """
         drop_removed = self.on_removed == "drop"

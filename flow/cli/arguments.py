@@ -9,7 +9,7 @@ FLOW_FORM = "MODULE:FLOW"
 
 
 class CommandError(Exception):
-    """A mistake in the command line, or in the module it names; users see the message alone."""
+    """A mistake in the command line, or in the module that it names; commands print the message."""
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -17,14 +17,14 @@ class CommandParser(argparse.ArgumentParser):
 
     Args:
         prog: the command.
-        description: what the command does, for ``--help``.
+        description: the description of the command in ``--help``.
     """
 
     def __init__(self, prog: str, description: str) -> None:
         super().__init__(prog, description=description, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
-        """Raise a mistake that the parser found."""
+        """Raise a `CommandError` for a mistake that the parser found."""
         raise CommandError(f"{message} (--help says more)")
 
 

@@ -26,7 +26,7 @@ def load_flow(text: str) -> Dataflow:
     The current directory comes first on the module search path.
 
     Raises:
-        CommandError: if there is no such flow, or the module's own code raised.
+        CommandError: if there is no such flow, or the code of the module raised.
     """
     target = Target.parse(text)
     module = _import(target.module)

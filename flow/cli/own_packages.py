@@ -1,4 +1,4 @@
-"""A check that no module of the user's own hides a package of this project."""
+"""A check that no module of the user hides a package of this project."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from importlib.util import find_spec
 
 
 def exit_if_hidden(name: str) -> None:
-    """End the process with one sentence if a single file has the name of a package.
+    """End the process with an error message if a file hides a package of this project.
 
-    Python finds a file in the working directory before an installed package.
+    A file ``<name>.py`` in the working directory hides an installed package of that name.
 
     Args:
         name: a package of this project, such as ``recovery``.

@@ -1,6 +1,6 @@
 """The command ``python -m flow.run module:flow``: load a flow, run it, and print a summary.
 
-The flow's own output goes to standard output; progress, the summary and errors go to standard
+The output of the flow goes to standard output; progress, the summary and errors go to standard
 error. The exit code is 0 if the flow ended, also after a first Ctrl-C or SIGTERM; 1 if the flow
 failed; 2 if the command line, the module or the flow is wrong, and nothing ran; 130 or 143 if a
 second Ctrl-C or SIGTERM ended the process.
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the flow that a command line names.
 
     Args:
-        argv: the arguments; those of this process when left out.
+        argv: the arguments; by default, those of this process.
 
     Returns:
         The exit code.
@@ -71,6 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> FlowParser:
+    """Return the parser of the command's arguments."""
     parser = FlowParser("python -m flow.run", "Run a flow.")
     add = parser.add_argument
     add("--recovery", metavar="DIR", type=_typed(RecoveryConfig), help="where to keep state")
@@ -111,7 +112,7 @@ def _parser() -> FlowParser:
 
 
 def _typed(read: Callable[[str], T]) -> Callable[[str], T]:
-    """Make an argument's type whose errors keep the message of the `FlowError`."""
+    """Return a type for an argument that reports a `FlowError` of `read` with its message."""
 
     def convert(text: str) -> T:
         try:
@@ -138,7 +139,7 @@ def _setting(text: str) -> tuple[str, str]:
 def _run(flow: Dataflow, options: argparse.Namespace, line: StatusLine | None) -> Summary:
     """Run the flow in a second thread, so that this thread handles signals from the start.
 
-    Spark would take over the signals if it started in the main thread.
+    Spark would replace the signal handlers if it started in the main thread.
     """
     stop = StopFlag()
     arguments = {**vars(options), "conf": dict(options.conf), "stop": stop}

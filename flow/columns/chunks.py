@@ -104,7 +104,7 @@ def source_positions(source: int, order: int, first_row: int, count: int) -> Pos
 def sources_at(pos: Positions) -> Positions:
     """Return the number of the source partition in each position; -1 for a position without one.
 
-    Positions of items that a timer emits carry none.
+    Positions of items that a timer emits have no source partition.
     """
     has_source = (pos >= 0) & (pos < AFTER_ITEMS)
     return np.where(has_source, pos & MAX_SOURCES, -1)
@@ -168,7 +168,7 @@ def as_pairs(chunk: Chunk, step_id: str) -> Pairs:
 
 
 def key_texts(keys: pa.Array) -> list[str]:
-    """Return keys as Python text."""
+    """Return keys, plain or dictionary-encoded Arrow text, as Python texts."""
     if not pa.types.is_dictionary(keys.type):
         texts: list[str] = keys.to_pylist()
         return texts
@@ -243,8 +243,8 @@ def _sorted_chunk(chunk: Chunk) -> Chunk:
 def order_of(numbers: Positions) -> npt.NDArray[np.intp]:
     """Return the stable permutation that sorts numbers.
 
-    Each number is combined with its index in one int64 where 63 bits are enough: numpy sorts an
-    array in a quarter of the time of an argsort.
+    If 63 bits are enough, each number is combined with its index in one int64, because numpy sorts
+    an array in a quarter of the time of an argsort.
 
     >>> order_of(np.array([5, -1, 5, 2])).tolist()
     [1, 3, 0, 2]
@@ -324,6 +324,7 @@ def join_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _split_pairs(items: list[Any], pos: Positions, step_id: str) -> Pairs:
+    """Return pairs as separate keys and values, after a check of each item and key."""
     for item in items if not set(map(type, items)) <= {tuple} else ():
         if not isinstance(item, tuple):
             _fail_pair(item, step_id)
@@ -378,6 +379,7 @@ def key_array(keys: list[str], step_id: str) -> pa.Array:
 
 
 def _check_utf8(key: str, step_id: str, cause: Exception) -> None:
+    """Raise a `StepError` if a key has no UTF-8 form, such as a lone surrogate."""
     try:
         key.encode()
     except UnicodeEncodeError:
@@ -387,6 +389,6 @@ def _check_utf8(key: str, step_id: str, cause: Exception) -> None:
 
 
 def null_mask(array: pa.Array) -> npt.NDArray[np.bool_]:
-    """Return the mask of nulls of an Arrow array."""
+    """Return the mask of the nulls of an Arrow array, shape (len(array),)."""
     mask: npt.NDArray[np.bool_] = pc.is_null(array).to_numpy(zero_copy_only=False)
     return mask

@@ -268,7 +268,11 @@ def _texts(encoded: tuple[bytes, bytes]) -> Column:
 
 
 def _times_of_pickles(content: bytes) -> Column:
-    """Return times of the earliest format: ten bytes each, as `datetime` pickles them."""
+    """Decode times of the earliest format: ten bytes each, as `datetime` pickles them.
+
+    Returns:
+        int64 µs since 1970, shape (times,).
+    """
     from_state: Any = datetime
     starts = range(0, len(content), 10)
     times = microseconds_of([from_state(content[start : start + 10], UTC) for start in starts])

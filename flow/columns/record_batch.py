@@ -1,7 +1,7 @@
 """`RecordBatch` for annotations of public functions.
 
-PyArrow ships no types, so its classes are unknown to the type checkers of users' code, and so would
-be every public signature that names one. For checkers `RecordBatch` is ``Any``; at run time it is
+PyArrow ships no types, so a type checker of a user's code does not know its classes, and reports
+public signatures that name one of them. For checkers `RecordBatch` is ``Any``; at run time it is
 `pyarrow.RecordBatch`.
 """
 

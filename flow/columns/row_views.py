@@ -37,7 +37,7 @@ class RowView(ABC):
 
 
 ViewReader: TypeAlias = Callable[[Any], RowView]
-"""Function that returns a view for its settings, plain JSON."""
+"""Function that returns the view with given settings; settings are plain JSON."""
 
 _readers: dict[str, ViewReader] = {}
 
@@ -45,7 +45,8 @@ _readers: dict[str, ViewReader] = {}
 def register(kind: str, reader: ViewReader) -> None:
     """Register a kind of view in this process.
 
-    A module that makes such records registers their kind in every process that reads them.
+    A module that makes records with a view registers the kind when it is imported, so every process
+    that reads such records has to import the module.
     """
     _readers[kind] = reader
 

@@ -24,7 +24,10 @@ def held_due_us(watermark_us: int) -> int:
 
 
 def held_watermark_us(due_us: int) -> int | None:
-    """Return the watermark that a held key waits for; ``None`` for a key that is not held."""
+    """Return the watermark that the due time of a held key encodes; ``None`` for other due times.
+
+    The inverse of `held_due_us`.
+    """
     is_held = abs(due_us - _HELD) < _HELD_SPAN
     return due_us - _HELD if is_held else None
 

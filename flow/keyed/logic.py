@@ -1,4 +1,4 @@
-"""The contract between the engines and the logic that keeps state per key.
+"""The contract between the engines and the logic that holds the state of a key.
 
 A *logic* is an object that lives for one key of one step. The engine builds a logic when the key's
 first value arrives, or from a snapshot when the flow resumes. It passes the key's values to the
@@ -7,9 +7,9 @@ logic in order, and takes a snapshot when an epoch ends. Laws that hold in every
 - For one key, calls are sequential, and values come in source order.
 - In an epoch the order of calls is: `on_changed` if the step's settings differ from those that the
   state was written with, `on_notify` if the key was due, the values, `on_notify` if the key became
-  due meanwhile, `on_epoch_end` if one of these was called and the logic is kept, and `on_end` if
-  the input has ended. The engine calls `notify_at` and `snapshot` whenever it stores the logic. In
-  a batch run each slice of the input is an epoch.
+  due meanwhile, `on_epoch_end` if one of these was called and the logic was not discarded, and
+  `on_end` if the input has ended. The engine calls `notify_at` and `snapshot` whenever it stores
+  the logic. In a batch run each slice of the input is an epoch.
 - A logic restored from the last snapshot behaves as the logic that made the snapshot.
 - The only time is that of the `Moment`: a logic never reads the machine's clock.
 
@@ -54,9 +54,10 @@ class Counted(NamedTuple):
     """A count of a step, emitted as ``(COUNTED, Counted("gap"))``; it is an item of no stream.
 
     Attributes:
-        what: name of the counter, beside ``in``, ``out`` and the like.
+        what: name of the counter; the engine has further counters, such as ``in`` and ``out``.
         amount: the number to add to the counter.
-        note: a description of one of the values, logged after the step's name; a run logs a few.
+        note: a description of one of the values, logged after the step's name; a run logs only a
+            few notes.
         late_by_us: for late values, their lateness in µs, 0 otherwise. The engine does not add late
             values to the counter `what`, as items of the late stream are counted already; a run
             reports the wait that would have been enough.
@@ -101,13 +102,13 @@ class KeyLogic(ABC, Generic[W, S]):
 
     Attributes:
         detaches: True if emitted items never change with the state. Otherwise the engine copies
-            each emitted item that is an attribute of the logic, or a tuple that holds one.
+            each emitted item that is an attribute of the logic, or a tuple with such an attribute.
     """
 
     detaches: ClassVar[bool] = False
 
     def on_notify(self, moment: Moment) -> tuple[Iterable[W], Keep]:  # noqa: ARG002
-        """Handle the key's timer: the time that `notify_at` returned has come."""
+        """Handle the key's timer, once the time that `notify_at` returned is reached."""
         return (), KEEP
 
     def on_changed(self, before: str, moment: Moment) -> Iterable[W]:  # noqa: ARG002
@@ -126,9 +127,9 @@ class KeyLogic(ABC, Generic[W, S]):
         return ()
 
     def on_epoch_end(self, moment: Moment) -> Iterable[W]:  # noqa: ARG002
-        """Handle the end of an epoch in which the logic was called, and kept.
+        """Handle the end of an epoch in which the logic was called and not discarded.
 
-        The call comes after notifications that became due meanwhile, and before the snapshot.
+        The call comes after the timers of the epoch, and before the snapshot.
 
         Returns:
             The values to emit.
@@ -144,7 +145,7 @@ class KeyLogic(ABC, Generic[W, S]):
         return None
 
     def notify_at_us(self) -> int:
-        """Return `notify_at` in microseconds, `NEVER` for never; override one of the two."""
+        """Return the due time of `notify_at` in µs, or `NEVER`; override one of the two methods."""
         at = self.notify_at()
         return NEVER if at is None else datetime_us(at)
 
@@ -157,7 +158,7 @@ class KeyLogic(ABC, Generic[W, S]):
 
 
 class StatefulBatchLogic(KeyLogic[W, S], Generic[V, W, S]):
-    """A logic that takes a key's values of one epoch together."""
+    """A logic that receives a key's values of one epoch in one call."""
 
     @abstractmethod
     def on_batch(self, values: list[V], moment: Moment) -> tuple[Iterable[W], Keep]:
@@ -169,7 +170,7 @@ class StatefulBatchLogic(KeyLogic[W, S], Generic[V, W, S]):
 
 
 class StatefulLogic(KeyLogic[W, S], Generic[V, W, S]):
-    """A logic that takes a key's values one by one."""
+    """A logic that receives a key's values in one call each."""
 
     @abstractmethod
     def on_item(self, value: V, moment: Moment) -> tuple[Iterable[W], Keep]:
@@ -181,15 +182,15 @@ class StatefulLogic(KeyLogic[W, S], Generic[V, W, S]):
 
 
 class OneToOneLogic(KeyLogic[Any, Any]):
-    """A logic that emits exactly one value for each, and takes a list of values in one call."""
+    """A logic that receives a key's values in one call, and emits exactly one value for each."""
 
     @abstractmethod
     def on_run(self, values: list[Any], moment: Moment) -> tuple[list[Any], Keep]:
-        """Process a key's values of one epoch, and return as many values."""
+        """Process a key's values of one epoch, and return a list of equal length."""
 
 
 class Progress(ABC):
-    """The measure of stream progress, for all keys of a step together.
+    """The measure of stream progress, which all keys of a step share.
 
     A measure is configuration: frozen, and pickled with the flow. A step's builder declares it
     (`flow.keyed.step.LogicBuilder.progress`). The progress of a *source partition* is the greatest
@@ -200,7 +201,7 @@ class Progress(ABC):
     - `Moment.progress_us` in `on_notify` is the stream's progress before the epoch's values if the
       key was due before them, and after all of them otherwise, as in all other calls;
     - `notify_at_us` is in the units of `measure`: the logic is called once the stream's progress
-      reaches that time, by any key's value or by the system time that passes.
+      reaches that time, through a value of any key or through system time.
     """
 
     @property
@@ -242,10 +243,10 @@ class Bounded(NamedTuple):
     """A value with watermark bounds, for a step whose watermarks source partitions may hold.
 
     Attributes:
-        value: the value; ``(side, value)`` where the step reads several streams.
+        value: the value; ``(side, value)`` if the step reads several streams.
         others_us: the greatest watermark that the other source partitions allow, in µs.
         own_us: the progress of the value's own source partition including this value, in µs.
-        source: the number of that partition in the epoch; -1 for a value of no partition.
+        source: the number of that partition in the epoch; -1 for a value without a partition.
     """
 
     value: Any
@@ -258,7 +259,7 @@ class Stamped(NamedTuple):
     """A value with the progress of its stream, for a step that measures progress.
 
     Attributes:
-        value: the value; ``(side, value)`` where the step reads several streams.
+        value: the value; ``(side, value)`` if the step reads several streams.
         progress_us: the stream's progress including this value, in µs.
     """
 

@@ -1,11 +1,11 @@
 """The contract of keyed steps that run over columns: one logic for all keys of a shard.
 
 A `StatefulBatchLogic` lives for one key. A step that does the same arithmetic for every key can
-also offer a `ShardLogic`: one object with the state of many keys of a shard, which takes all their
-values of an epoch together and works on columns. Laws:
+also offer a `ShardLogic`: one object with the state of many keys of a shard, which processes all
+their values of an epoch in one call, as columns. Laws:
 
 - For each key a `ShardLogic` emits the items that the step's key logic would emit, in that order.
-- Each of the two can restore state that the other has written.
+- Each of the two logics can restore state that the other has written.
 - A key's *slot* is its row in the shard state: slots first number the keys of the loaded segments,
   in the order of loading, then new keys in the order of arrival. A slot never changes.
 """
@@ -44,7 +44,8 @@ class ShardRows(NamedTuple):
             row's own at each row, in µs, shape (rows,).
         own_us: the progress of each row's own source partition including the row, in µs, shape
             (rows,).
-        sources: the number of that partition in the epoch, shape (rows,); -1 for a row of none.
+        sources: the number of that partition in the epoch, shape (rows,); -1 for a row without a
+            source partition.
     """
 
     keys: pa.Array
@@ -123,8 +124,8 @@ class SegmentDump(NamedTuple):
         content: the segment's bytes; ``None`` if none of its keys has state.
         keys: the number of keys in the segment.
         due_us: the least due time of its keys, in µs.
-        held_us: the least watermark that one of its held keys waits for, in µs; `NEVER` if no key
-            is held.
+        held_us: the least watermark at which a held key of the segment is due, in µs; `NEVER` if no
+            key is held.
     """
 
     content: bytes | None
@@ -140,8 +141,8 @@ class ShardLogic(ABC):
     def load(self, content: bytes) -> int:
         """Add the keys of a segment, and return their number.
 
-        The engine calls it before `run`, and after `run` for segments whose keys change places
-        because the number of segments changes.
+        The engine calls the method before `run`; and after `run`, for segments whose keys move to
+        other segments because the number of segments changes.
         """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""A keyed step, what its builder declares, and whether it runs over columns or key by key."""
+"""A keyed step, the capabilities that its builder declares, and its lowering."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def runs_key_by_key() -> bool:
 class LogicBuilder(ABC):
     """A builder of key logic that also declares the capabilities of its step.
 
-    A builder may be any function. A class that derives from this one can declare capabilities; the
-    default of each is not to have it.
+    A builder may be any function. A subclass of this class can declare capabilities; by default, it
+    has none.
     """
 
     @abstractmethod
@@ -91,7 +91,7 @@ class LogicBuilder(ABC):
 
     @property
     def progress(self) -> Progress | None:
-        """The measure of stream progress; ``None`` for a step that does not use stream progress."""
+        """The measure of stream progress; ``None`` for a step whose logic receives no progress."""
         return None
 
     @property
@@ -140,7 +140,7 @@ class LogicBuilder(ABC):
         return snapshot
 
     def watermark(self, snapshot: Any, moment: Moment) -> datetime | None:  # noqa: ARG002
-        """Return the watermark of a key, ``None`` before the first value and for other steps.
+        """Return the watermark of a key; ``None`` before the first value, or without watermarks.
 
         Args:
             snapshot: the snapshot of the key's logic, ``None`` for a key without state.
@@ -151,7 +151,7 @@ class LogicBuilder(ABC):
 
 @dataclass(frozen=True)
 class Stateful(Operator):
-    """A keyed step, whose builder makes the logic of each key.
+    """A keyed step; its builder makes the logic of each key.
 
     With `sides` greater than one the step reads that many streams, and the logic receives each
     value as ``(side, value)``. With more than one stream in `emits`, a logic emits

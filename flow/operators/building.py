@@ -1,4 +1,4 @@
-"""First part of every operator function: check the arguments and add the step."""
+"""Helpers of every operator function: check the arguments and add the step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def add_step(step_id: str, operator: Operator, *ups: Stream[Any]) -> tuple[Strea
 
 
 def flow_of(step_id: str, *ups: object) -> Dataflow:
-    """The flow that the upstreams belong to, once each is known to be a stream."""
+    """Return the flow of the first upstream after a check that each upstream is a stream."""
     if not ups:
         raise FlowBuildError(f"step {shorten(step_id)} needs at least one stream to read")
     flows = [_stream(step_id, up).flow for up in ups]

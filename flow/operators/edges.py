@@ -21,7 +21,7 @@ X = TypeVar("X")
 
 @dataclass(frozen=True)
 class Input(Operator):
-    """Read a source; with `errors`, what cannot be read is a stream of its own."""
+    """Read a source; with `errors`, the pieces that cannot be read are a second stream."""
 
     source: Source[Any]
     errors: bool = False
@@ -50,7 +50,7 @@ def input(step_id: str, flow: Dataflow, source: Source[X] | Sequence[X]) -> Stre
     Args:
         step_id: the step's id, unique in the flow.
         flow: the flow to add to.
-        source: what to read, from `flow.connectors` or one's own; or a list or tuple of items.
+        source: a source of `flow.connectors` or of your code, or a list or tuple of items.
 
     Example:
         >>> numbers = input("numbers", Dataflow("example"), [1, 2, 3])
@@ -65,12 +65,12 @@ def input(step_id: str, flow: Dataflow, source: Source[X] | Sequence[X]) -> Stre
 
 
 def try_input(step_id: str, flow: Dataflow, source: Source[X]) -> TryOut:
-    """Read a source made with ``on_invalid="errors"``: what could be read, and what could not.
+    """Read a source made with ``on_invalid="errors"`` into a stream of items and one of errors.
 
     Args:
         step_id: the step's id, unique in the flow.
         flow: the flow to add to.
-        source: what to read.
+        source: the source to read.
 
     Returns:
         ``ok``, the items, and ``errors``, a `BadInput` for each piece that could not be read.
@@ -90,7 +90,7 @@ def output(step_id: str, up: Stream[X], sink: Sink[X]) -> None:
     Args:
         step_id: the step's id, unique in the flow.
         up: the stream to write.
-        sink: where to, from `flow.connectors` or one's own.
+        sink: a sink of `flow.connectors` or of your code.
     """
     if not isinstance(sink, Sink):
         raise FlowTypeError(
@@ -101,7 +101,7 @@ def output(step_id: str, up: Stream[X], sink: Sink[X]) -> None:
 
 
 def _checked_source(step_id: str, flow: object, source: object) -> Source[Any]:
-    """Return the source of an input, made of a list or a tuple where it is one."""
+    """Return the source of an input; a list or a tuple becomes a source of its items."""
     if not isinstance(flow, Dataflow):
         raise FlowTypeError(
             f"step {shorten(step_id)}: an input is added to a Dataflow, "

@@ -56,7 +56,7 @@ class TTLCache(Generic[DK, DV]):
         return known[1]
 
     def remove(self, key: DK) -> None:
-        """Remove the entry of `key`, if there is one."""
+        """Remove the entry of `key`, if the cache has it."""
         self._known.pop(key, None)
 
     def _is_old(self, known: tuple[int, DV]) -> bool:
@@ -87,7 +87,7 @@ def enrich_cached(
         up: the stream to read.
         getter: called with a key that is not in the cache.
         mapper: called with the cache and each item.
-        ttl: the time for which a result is used, in system time; new results evict older ones.
+        ttl: the time for which a cached result is valid, in system time.
 
     Example:
         >>> import flow.operators as op

@@ -1,4 +1,4 @@
-"""Joining several keyed streams on their key, outside of any window."""
+"""Joins of several keyed streams on their key, without windows."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from flow.keyed.step import Stateful
 from flow.operators.building import add_step
 
 InsertMode: TypeAlias = Literal["first", "last", "product"]
-"""Values that a side keeps of several: the first, the last, or all of them."""
+"""The values of a side that a join holds: the first, the last, or all of them."""
 
 EmitMode: TypeAlias = Literal["complete", "final", "running"]
-"""When a join emits: once every side has a value (and starts over), at the end, at each value."""
+"""The time at which a join emits: once every side has a value, after which the key starts over; at
+the end of input; at each value."""
 
 INSERT_MODES = ("first", "last", "product")
 EMIT_MODES = ("complete", "final", "running")
@@ -27,17 +28,17 @@ EMIT_MODES = ("complete", "final", "running")
 
 @dataclass
 class JoinState:
-    """Values of each side so far: a list a side, empty where nothing came."""
+    """State of a key in a join: a list of values for each side, empty before the first value."""
 
     sides: list[list[Any]] = field(default_factory=list)
 
     @classmethod
     def empty(cls, sides: int) -> JoinState:
-        """A state in which no side has a value."""
+        """Return a state in which no side has a value."""
         return cls([[] for _ in range(sides)])
 
     def insert(self, side: int, value: Any, mode: InsertMode) -> None:
-        """Add a value to a side, by the insert mode."""
+        """Add a value to a side, or replace or skip it, as the insert mode requires."""
         values = self.sides[side]
         if mode == "product":
             values.append(value)
@@ -46,15 +47,15 @@ class JoinState:
 
     @property
     def complete(self) -> bool:
-        """Return True if every side has a value."""
+        """True if every side has a value."""
         return all(self.sides)
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """The tuples there are, ``None`` in the place of a side without a value."""
+        """Return all combinations of values, with ``None`` for a side without a value."""
         return list(itertools.product(*(values or [None] for values in self.sides)))
 
     def copied(self) -> JoinState:
-        """A copy that does not change when this one goes on."""
+        """Return a copy that shares no lists with this state."""
         return JoinState([list(values) for values in self.sides])
 
 
@@ -64,13 +65,16 @@ def join(
     insert_mode: InsertMode = "last",
     emit_mode: EmitMode = "complete",
 ) -> KeyedStream[tuple[Any, ...]]:
-    """Join streams on their key into tuples, one place a side.
+    """Join streams on their key into tuples, with one entry for each side.
 
     Args:
         step_id: the step's id, unique in the flow.
         sides: two or more keyed streams.
-        insert_mode: what a side keeps when it has several values.
-        emit_mode: when to emit; ``"complete"`` forgets the key once it has emitted.
+        insert_mode: the values of a side that take part: the ``"first"``, the ``"last"``, or, for
+            ``"product"``, all, in every combination.
+        emit_mode: when to emit: ``"complete"``, once every side has a value, after which the key
+            starts over; ``"final"``, at the end of input; ``"running"``, after every value; the
+            latter two with ``None`` for a side without a value.
 
     Example:
         >>> import flow.operators as op
@@ -123,5 +127,5 @@ class _JoinBuilder:
     emit_mode: EmitMode
 
     def __call__(self, state: JoinState | None) -> _JoinLogic:
-        kept = JoinState.empty(self.sides) if state is None else state
-        return _JoinLogic(self.insert_mode, self.emit_mode, kept)
+        restored = JoinState.empty(self.sides) if state is None else state
+        return _JoinLogic(self.insert_mode, self.emit_mode, restored)

@@ -146,8 +146,9 @@ def fold_final(
     Args:
         step_id: the step's id, unique in the flow.
         up: the keyed stream to read.
-        builder: makes the value to start from.
-        folder: called with what there is and the next value; returns what there is then.
+        builder: called without arguments; returns the value to start from.
+        folder: called with the folded value so far and the next value; returns the new folded
+            value.
 
     Example:
         >>> import flow.operators as op
@@ -225,7 +226,7 @@ def min_final(
 class Greater:
     """A reducer that keeps the greater of two values, the first of equals.
 
-    What is not a number is greater than any number.
+    NaN is greater than any number.
     """
 
     by: Callable[[Any], Any] | None = None
@@ -251,7 +252,7 @@ class Lesser:
 
 
 def _is_greater(left: Any, right: Any) -> bool:
-    """Return True if the one is greater; NaN is greater than any number."""
+    """Return True if `left` is greater than `right`; NaN is greater than any number."""
     return bool(left > right) or bool(left != left and right == right)
 
 
@@ -275,7 +276,7 @@ class _FlatMapLogic(StatefulLogic[Any, Any, Any]):
         self._state = state
 
     def on_item(self, value: Any, moment: Moment) -> tuple[Iterable[Any], Keep]:  # noqa: ARG002
-        self._state, made = _two(self._mapper(self._state, value), "values")
+        self._state, made = _checked_pair(self._mapper(self._state, value), "values")
         if type(self._state) not in CONSTANTS:
             made = [detach(one, self._state) for one in made]
         return made, DISCARD if self._state is None else KEEP
@@ -285,7 +286,7 @@ class _FlatMapLogic(StatefulLogic[Any, Any, Any]):
 
 
 class _MapLogic(OneToOneLogic):
-    """The logic of `stateful_map`: a state of ``None`` discards the key, like a new one."""
+    """The logic of `stateful_map`; a state of ``None`` discards the key."""
 
     def __init__(self, mapper: Callable[[Any, Any], Any], state: Any) -> None:
         self._mapper = mapper
@@ -298,7 +299,7 @@ class _MapLogic(OneToOneLogic):
             for value in values:
                 returned = mapper(state, value)
                 if type(returned) is not tuple or len(returned) != 2:
-                    _two(returned, "value")
+                    _checked_pair(returned, "value")
                 state, one = returned
                 if type(state) not in CONSTANTS:
                     one = detach(one, state)
@@ -312,7 +313,8 @@ class _MapLogic(OneToOneLogic):
         return self._state
 
 
-def _two(returned: Any, what: str) -> tuple[Any, Any]:
+def _checked_pair(returned: Any, what: str) -> tuple[Any, Any]:
+    """Return the result of a mapper after a check that it is a pair."""
     if type(returned) is tuple and len(returned) == 2:
         return returned
     raise TypeError(f"the mapper must return (state, {what}), got {shorten(returned)}")
@@ -335,6 +337,8 @@ class _MapBuilder:
 
 
 class _CollectLogic(StatefulLogic[Any, list[Any], tuple[list[Any], int]]):
+    """The batch of a key, emitted when it is full, at the timeout, or at the end of input."""
+
     detaches = True
 
     def __init__(self, timeout_us: int, max_size: int, state: tuple[list[Any], int] | None) -> None:
@@ -376,6 +380,8 @@ class _CollectBuilder:
 
 
 class _FoldLogic(StatefulLogic[Any, Any, Any]):
+    """The folded value of a key, emitted at the end of input."""
+
     detaches = True
 
     def __init__(self, folder: Callable[[Any, Any], Any], state: Any) -> None:
@@ -403,6 +409,8 @@ class _FoldBuilder:
 
 
 class _ReduceLogic(_FoldLogic):
+    """A fold that starts from the first value of the key."""
+
     def __init__(self, reducer: Callable[[Any, Any], Any], state: tuple[Any] | None) -> None:
         super().__init__(reducer, state[0] if state else None)
         self._empty = state is None

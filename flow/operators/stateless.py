@@ -24,7 +24,7 @@ W = TypeVar("W")
 
 @dataclass(frozen=True)
 class Map(Operator):
-    """One item in, one item out."""
+    """Map each item to one item."""
 
     mapper: Callable[[Any], Any]
     on_value: bool = False
@@ -32,7 +32,7 @@ class Map(Operator):
 
 @dataclass(frozen=True)
 class FlatMap(Operator):
-    """One item in, any number out."""
+    """Map each item to any number of items."""
 
     mapper: Callable[[Any], Iterable[Any]]
     on_value: bool = False
@@ -158,7 +158,7 @@ def flatten(step_id: str, up: Stream[Iterable[X]]) -> Stream[X]:
     >>> run_once([[1, 2], []], lambda s: op.flatten("flat", s))
     [1, 2]
     """
-    return add_step(step_id, FlatMap(_itself), up)[0]
+    return add_step(step_id, FlatMap(_checked_iterable), up)[0]
 
 
 def filter(step_id: str, up: Stream[X], predicate: Callable[[X], bool]) -> Stream[X]:
@@ -275,13 +275,13 @@ def merge(step_id: str, *ups: Stream[Any]) -> Stream[Any]:
     - Among equal positions, in order of the inputs in the flow and of the partitions of each. Data
       frames that Spark reads come before or after all other inputs.
 
-    Neither the order of `ups` nor timestamps matter: `docs/catching_up.md` says how watermarks wait
-    for the input that is behind.
+    Neither the order of `ups` nor timestamps matter: `docs/catching_up.md` describes how watermarks
+    wait for the input that is behind.
 
-    What a step makes of an item has the item's position, behind stateless and stateful steps. What
-    a step makes of all the items that a key has in an epoch, as windowing operators do, has the
-    position of the last of them. What a keyed step emits as time passes comes before or after all
-    items of the epoch, and what it emits at the end of the input comes last.
+    An item that a stateless or stateful step makes of one item has the position of that item. An
+    item that a step makes of all items of a key in an epoch, as windowing operators do, has the
+    position of the last of them. Items that a keyed step emits as time passes come before or after
+    all items of the epoch, and items that it emits at the end of the input come last.
 
     An output in `TestDriver` receives items in this order. On Spark several tasks write an output,
     each in this order, and between tasks no order is promised.
@@ -310,7 +310,7 @@ def merge(step_id: str, *ups: Stream[Any]) -> Stream[Any]:
 def redistribute(step_id: str, up: Stream[X]) -> Stream[X]:
     """Spread the items evenly over the shards, so that slow steps after it run in parallel.
 
-    It costs a shuffle: use it where one source partition feeds heavy work.
+    The step costs a shuffle: use it where one source partition feeds heavy work.
 
     >>> import flow.operators as op
     >>> from flow.testing import run_once
@@ -325,12 +325,12 @@ def inspect(
 ) -> Stream[X]:
     """Call a function on each item, and pass the item on; text that it prints reaches the driver.
 
-    A flow may end with it: an output is not needed.
+    A flow may end with this step: an output is not needed.
 
     Args:
         step_id: the step's id, unique in the flow.
         up: the stream to read.
-        inspector: called with the step's id and each item; prints both when left out.
+        inspector: called with the step's id and each item; by default, prints both.
 
     Example:
         >>> import flow.operators as op
@@ -346,7 +346,7 @@ def inspect(
 
 @dataclass(frozen=True)
 class _UnlessNone:
-    """A mapper as a function that returns one item, or none for ``None``."""
+    """A mapper wrapped to return a tuple of its result, empty if the result is ``None``."""
 
     mapper: Callable[[Any], Any]
 
@@ -355,11 +355,12 @@ class _UnlessNone:
         return () if made is None else (made,)
 
 
-def _itself(items: Any) -> Any:
+def _checked_iterable(items: Any) -> Any:
+    """Return an item of `flatten` after a check that it is iterable."""
     if isinstance(items, Iterable):
         return items
     raise TypeError(f"flatten needs iterables, got {type(items).__name__} {shorten(items)}")
 
 
 def _print_item(step_id: str, item: Any) -> None:
-    print(printable(f"{step_id}: {item!r}"))  # noqa: T201  (what op.inspect is for)
+    print(printable(f"{step_id}: {item!r}"))  # noqa: T201  (op.inspect prints on purpose)

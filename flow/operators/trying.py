@@ -17,7 +17,7 @@ Y = TypeVar("Y")
 
 @dataclass(frozen=True)
 class TryMap(Operator):
-    """Map each item, and route items on which the mapper raised to the port ``errors``."""
+    """Map each item; an item on which the mapper raises goes to ``errors`` as an `ItemError`."""
 
     mapper: Callable[[Any], Any]
 

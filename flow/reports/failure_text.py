@@ -1,4 +1,4 @@
-"""Text of a failure for a terminal, with the user's own exception and none of Spark's."""
+"""Text of a failure for a terminal, with exceptions of the user's code and none of Spark's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NOT_THE_USERS = tuple(
 
 
 def describe_failure(error: FlowError) -> str:
-    r"""Return the text of a flow's failure, with the user's own exception and none of Spark's.
+    r"""Return the text of a flow's failure, with the exception of the user's code, if any.
 
     >>> describe_failure(StepError("half", "the mapper raised", item="0"))
     "step 'half': the mapper raised\n  item: 0"
@@ -36,9 +36,9 @@ def describe_failure(error: FlowError) -> str:
 
 
 def users_trace(error: BaseException) -> str:
-    """Return a traceback as Python prints it, with only the frames in the user's own files.
+    """Return a traceback as Python prints it, with only the frames in the user's files.
 
-    An exception without such frames is a fault of this package, and keeps all its frames.
+    The traceback of an exception without such frames, a fault of this package, has all frames.
     """
     if isinstance(error, SyntaxError):
         return "".join(traceback.format_exception_only(error)).rstrip()

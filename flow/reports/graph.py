@@ -115,7 +115,7 @@ def operator_name(operator: Operator) -> str:
 
 
 def levels_of(flow: Dataflow) -> dict[str, int]:
-    """Return each step's level: the number of shuffles before the step, its own included."""
+    """Return each step's level: the number of shuffles before it, including its own shuffle."""
     shuffled = _shuffled(flow)
     levels: dict[str, int] = {}
     for step in flow.steps:
@@ -125,7 +125,7 @@ def levels_of(flow: Dataflow) -> dict[str, int]:
 
 
 def _shuffled(flow: Dataflow) -> dict[str, int]:
-    """Return the levels of the steps that shuffle their items by key."""
+    """Return the level, from 1, of each step that shuffles its items by key."""
     plan = assign_levels(Plan(flow.flow_id, "", {step.step_id: step for step in flow.steps}))
     return {name: level for level, names in enumerate(plan.levels, 1) for name in names}
 
@@ -145,6 +145,6 @@ def _shape(step: Step) -> str:
 
 
 def _label(text: str) -> str:
-    """Escape text for Mermaid: special characters by their number."""
+    """Return text for a Mermaid label: special characters as numbers, lines as ``<br/>``."""
     lines = text.splitlines() or [text]
     return "<br/>".join(_NOT_PLAIN.sub(lambda found: f"#{ord(found[0])};", line) for line in lines)

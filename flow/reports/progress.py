@@ -65,6 +65,7 @@ class Progress:
             logger.info("%s", printable(text))
 
     def _parts(self, report: EpochReport) -> Iterator[str]:
+        """Yield the parts of the progress line: epoch, items, rate, times, and lost items."""
         yield f"epoch {report.epoch}"
         yield f"{self._counts['read']:,} items in"
         rate = self._rate()

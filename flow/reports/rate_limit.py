@@ -10,7 +10,7 @@ Seconds: TypeAlias = Callable[[], float]
 
 
 class RateLimit:
-    """A limit of one event in a number of seconds; the first event is allowed at once."""
+    """A limit of one event per interval; the first event is always allowed."""
 
     def __init__(self, seconds: float, clock: Seconds) -> None:
         self._seconds = seconds

@@ -36,14 +36,14 @@ class StatusLine:
         with self._lock:
             if not self._is_mid_line:
                 line = printable(" ".join(text.split()))
-                self._put(f"\r\x1b[K{line[: self._width() - 1]}")
+                self._write_to_terminal(f"\r\x1b[K{line[: self._width() - 1]}")
                 self._is_shown = True
 
     def clear(self) -> None:
         """Remove the line's text."""
         with self._lock:
             if self._is_shown:
-                self._put("\r\x1b[K")
+                self._write_to_terminal("\r\x1b[K")
                 self._is_shown = False
 
     @contextlib.contextmanager
@@ -67,7 +67,8 @@ class StatusLine:
                 self._is_mid_line = not text.endswith("\n")
             return stream.write(text)
 
-    def _put(self, text: str) -> None:
+    def _write_to_terminal(self, text: str) -> None:
+        """Write text to the terminal as it is, and flush; errors of the terminal are ignored."""
         with contextlib.suppress(OSError, ValueError):  # A closed terminal must not stop a flow.
             self._terminal.write(text)
             self._terminal.flush()

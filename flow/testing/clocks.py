@@ -11,7 +11,7 @@ from flow.keyed.step import Stateful
 
 
 def swap_clock(flow: Dataflow, step_id: str, clock: object) -> Dataflow:
-    """Copy a flow, with another clock for one windowing step.
+    """Return a copy of a flow in which one windowing step has another clock.
 
     Args:
         flow: the flow, which does not change.

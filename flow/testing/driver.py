@@ -130,7 +130,7 @@ class TestDriver:
         after: Duration = "0s",
         behind: bool | Collection[str | SourcePartition] = False,
     ) -> None:
-        """Run an epoch in which inputs read several source partitions each; as `send_all`.
+        """Run an epoch in which inputs read several source partitions each; compare `send_all`.
 
         Args:
             parts: the source partitions that each input reads.
@@ -160,6 +160,7 @@ class TestDriver:
         self._epoch(sent, end_of_input=False, waiting=sent if wait_us else ())
 
     def _check_behind(self, behind: Collection[str | SourcePartition]) -> None:
+        """Raise a `FlowBuildError` unless `behind` names only inputs of the flow."""
         inputs = self._engine.plan.inputs
         names = {one[0] if isinstance(one, tuple) else one for one in behind}
         if isinstance(behind, str) or not names <= set(inputs):
@@ -183,7 +184,7 @@ class TestDriver:
         self._epoch({}, end_of_input=True)
 
     def restart(self, after: Duration = "0s") -> None:
-        """Continue as after a stop: state stays, and the time that passes is downtime."""
+        """Continue as if in a new run: state is restored, and the time `after` is downtime."""
         micros = duration_us(after)
         self._now_us += micros
         self._downtime_us += micros
@@ -212,14 +213,14 @@ class TestDriver:
         return self.stats.counts[step_id, "late"]
 
     def state(self, step_id: str, key: str) -> Any:
-        """Return the state of a key; ``None`` if the step keeps nothing of it.
+        """Return the state of a key; ``None`` for a key without state.
 
-        Of a step with a logic of the user's own, it is the logic's snapshot. Of a windowing step it
-        is a dict of the key's watermark, its open windows with the value of each so far, and its
-        buffered values.
+        For a windowing step, the state is a dict of the key's watermark, its open windows with the
+        value of each so far, and its buffered values. For a step with another logic, it is the
+        logic's snapshot.
 
         Raises:
-            EngineError: if the step keeps no state.
+            EngineError: if the step is not a keyed step.
         """
         snapshot, moment = self._engine.snapshot(step_id, key, self._last)
         builder = self._engine.plan.keyed(step_id).builder
@@ -231,13 +232,18 @@ class TestDriver:
         """Return the watermark of a key of a windowing step; ``None`` before the first value.
 
         Raises:
-            EngineError: if the step keeps no state.
+            EngineError: if the step is not a keyed step.
         """
         snapshot, moment = self._engine.snapshot(step_id, key, self._last)
         builder = self._engine.plan.keyed(step_id).builder
         return builder.watermark(snapshot, moment) if isinstance(builder, LogicBuilder) else None
 
     def _received_by(self, step_id: str) -> list[Any]:
+        """Return the driver's list of the items of an output, which `take` empties.
+
+        Raises:
+            FlowBuildError: if the flow has no such output.
+        """
         if step_id not in self._received:
             known = ", ".join(repr(name) for name in self._received)
             raise FlowBuildError(f"the flow has no output {step_id!r}; its outputs are: {known}")
@@ -285,6 +291,11 @@ class TestDriver:
 
 
 def _passed_us(what: str, duration: Duration) -> int:
+    """Return the time by which system time advances, in µs; `what` names it in errors.
+
+    Raises:
+        FlowBuildError: if the duration is negative.
+    """
     micros = duration_us(duration)
     if micros < 0:
         raise FlowBuildError(

@@ -16,7 +16,7 @@ X = TypeVar("X", default=Any)
 
 
 class TestingSink(Sink[X]):
-    """A sink that appends items to a list: exactly once an epoch, within the life of the process.
+    """A sink that appends items to a list, each epoch exactly once in the life of the process.
 
     Args:
         items: the list.
@@ -34,7 +34,7 @@ class TestingSink(Sink[X]):
         return "TestingSink([...])"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for workers, without the list: workers only pass items on."""
+        """Return the state for workers, without the list, as workers return items to the driver."""
         return {"items": [], "_run_id": "", "_committed": set()}
 
     @override

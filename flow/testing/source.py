@@ -1,4 +1,4 @@
-"""A source of a list's items, and the marks among them that steer a run, for tests on Spark."""
+"""A source of the items of a list, for tests on Spark, and marks in the list that steer a run."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Advance:
 
 @dataclass(frozen=True)
 class EOF:
-    """A mark among a `TestingSource`'s items: the end of input; the next run goes on after it."""
+    """A mark among a `TestingSource`'s items: the end of input; the next run continues after it."""
 
 
 class ABORT:
-    """A mark among a `TestingSource`'s items: the run fails here once, as at a kill.
+    """A mark among a `TestingSource`'s items: the run fails here once, as if it were killed.
 
     The epoch of the items before the mark is not committed: the next run replays that epoch.
     """
@@ -54,7 +54,7 @@ class TestingSource(Source[X]):
 
     Args:
         items: the items; `Advance`, `EOF` and `ABORT` among them steer the run.
-        batch_size: the number of items of an epoch.
+        batch_size: the greatest number of items of an epoch.
     """
 
     __test__ = False
@@ -119,6 +119,10 @@ class _TestingPlanner(Planner):
         return Slice(end, [Split([first, end])] if count else [], advance_us, behind=behind)
 
     def _behind(self, end: int) -> tuple[int, ...]:
-        """Return partition 0 if an item is left to read; items after an `Advance` come later."""
+        """Return the partitions that are behind after an epoch that ends before the item `end`.
+
+        The only partition, 0, is behind if items are left to read. It is not behind if the next
+        item is an `Advance`: the items after that arrive at a later system time.
+        """
         is_behind = end < len(self._items) and not isinstance(self._items[end], Advance)
         return (0,) if is_behind else ()

@@ -1,1 +1,1 @@
-"""Aggregates: what `aggregate_window` computes of the values of a window."""
+"""Aggregates: functions of the values of a window, for `aggregate_window`."""

@@ -1,17 +1,17 @@
-"""The contract of an aggregate: values are added one by one to a state, which yields a result.
+"""The contract of an aggregate: values are added one by one to a state, which gives a result.
 
-An `Aggregator` is configuration. The accumulator of a window is a state of the aggregator's choice,
-made by `initialize` and passed to each call. Every aggregator keeps these laws, and tests check
-them for the built-in ones:
+An `Aggregator` is configuration. The accumulator of a window is a state of any type, which
+`initialize` makes and each call receives. Every aggregator follows these laws, and tests check them
+for the built-in aggregators:
 
 - Merging the states of two parts of the values gives the result of adding all of them to one state,
-  wherever the parts are cut, and whichever of the two is merged into the other (except for the last
+  for any division into parts, and with either state merged into the other (except for the last
   digits of a `StdDev`).
 - `result` does not change the state, and a returned result does not change with the state later.
 - A state can be pickled, and is as small as the result allows: a snapshot of the window holds it.
 
-States may be changed in place: a caller that needs an earlier state takes a copy. `copy.copy` is
-enough for the states of built-in aggregates, which hold nothing mutable one level down.
+Calls may change a state in place: a caller that needs an earlier state makes a copy. `copy.copy` is
+enough for the states of built-in aggregates, whose elements are immutable.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Field: TypeAlias = str | Callable[[Any], Any] | None
 
 
 AT_ONCE = Arrival(0, 0, 0)
-"""The arrival of values added by `add`: values added earlier, and the state's own, come first."""
+"""The arrival of a value that `add` adds: after all values in the state."""
 
 
 class Aggregator(ABC, Generic[V, S, R]):
@@ -70,14 +70,15 @@ class Aggregator(ABC, Generic[V, S, R]):
 
     @abstractmethod
     def initialize(self) -> S:
-        """Make the state of a window without values: a new one each time."""
+        """Return a new state, that of a window without values."""
 
     @abstractmethod
     def add(self, state: S, value: V) -> S:
         """Return the state with a value added; it may be the given state, changed in place.
 
         Raises:
-            RejectedValue: when the value cannot be aggregated; the flow stops, and names it.
+            RejectedValue: when the value cannot be aggregated; the flow stops, and the error names
+                the value.
         """
 
     def add_at(self, state: S, value: V, at: Arrival) -> S:  # noqa: ARG002
@@ -88,8 +89,8 @@ class Aggregator(ABC, Generic[V, S, R]):
     def merge(self, state: S, other: S) -> S:
         """Return the state of two merged windows.
 
-        It may be either of the two states, changed in place; neither is used afterwards. The
-        arrivals of the two windows' values may interleave.
+        The result may be either of the two states, changed in place; the caller does not use the
+        two afterwards. The arrivals of the two windows' values may interleave.
         """
 
     @abstractmethod
@@ -129,7 +130,7 @@ def aggregate(
             times the values arrive a microsecond apart.
 
     Raises:
-        FlowTypeError: when `aggregator` is no `Aggregator`, such as its class.
+        FlowTypeError: when `aggregator` is not an `Aggregator`, such as a class.
         RejectedValue: when the aggregator rejects a value.
         ValueError: when the numbers of times and values differ.
 
@@ -174,8 +175,8 @@ def failure_of(
     Args:
         aggregator: the aggregator.
         method: the name of the method.
-        error: the exception that it raised, which is returned if it names the value already.
-        value: the value that the method was called with, if it takes one.
+        error: the exception that the method raised; a `RejectedValue` is returned unchanged.
+        value: the value that the method was called with, if any.
     """
     if isinstance(error, (RejectedValue, FailedCall, UnfitError)):
         return error
@@ -260,7 +261,7 @@ class FieldAggregator(Aggregator[Any, S, R]):
 
     @override
     def add(self, state: S, value: Any) -> S:
-        """Add a value without an arrival of its own: it counts as arrived after those before."""
+        """Add a value without an arrival, as if it arrived after all values in the state."""
         return self.add_at(state, value, AT_ONCE)
 
     @override

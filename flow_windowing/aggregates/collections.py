@@ -1,7 +1,7 @@
 """Aggregates that collect values into a list, a set or a dict.
 
-A state holds the entry number of each value, so that the order is right also after a merge. States
-are sorted for a result, which is cheap: only merged windows have unsorted states.
+A state holds the entry number of each value, which gives the order after a merge. A state is sorted
+for each result; this is cheap, as only states of merged windows are unsorted.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _entry_number = itemgetter(0)
 class Collect(FieldAggregator[list[tuple[int, Any]], list[Any]]):
     """All values, in a list, in the order in which they entered the window.
 
-    By default that is the order of timestamps, with ``ordered=False`` the order of arrival, also
-    in merged windows. Without values the result is ``[]``. Memory: every value.
+    By default, this is the order of timestamps; with ``ordered=False``, the order of arrival. The
+    same holds in merged windows. Without values the result is ``[]``. Memory: every value.
 
     Args:
         field: a field's path, a function of the value, or ``None`` for the value itself.
@@ -64,8 +64,8 @@ class Collect(FieldAggregator[list[tuple[int, Any]], list[Any]]):
 class CollectUnique(FieldAggregator[dict[Any, tuple[int, Any]], list[Any]]):
     """The different values, in a list, each once, in the order in which they entered the window.
 
-    Values are the same when they are equal, so 1, 1.0 and True are one, and the first to enter
-    stands for them. Without values the result is ``[]``. Memory: every different value.
+    Equal values, such as 1, 1.0 and True, count as one value; the first to enter represents them.
+    Without values the result is ``[]``. Memory: every different value.
 
     Args:
         field: a field's path, a function of the value, or ``None`` for the value itself. A
@@ -111,7 +111,7 @@ class CollectUnique(FieldAggregator[dict[Any, tuple[int, Any]], list[Any]]):
 
 
 class _EntryAggregator(Aggregator[Any, Any, Any]):
-    """An aggregator that needs the entry number of each value, and keeps ``None`` values."""
+    """An aggregator that needs the entry number of each value, and includes ``None`` values."""
 
     @property
     @override
@@ -166,7 +166,7 @@ class IntoSet(_EntryAggregator):
 
 
 class IntoDict(_EntryAggregator):
-    """The last value of each key, of values that are pairs, in a dict."""
+    """The last value of each key, in a dict; the values of the window are pairs."""
 
     @override
     def initialize(self) -> dict[Any, tuple[int, Any]]:

@@ -1,6 +1,6 @@
 """Aggregates that return the first or the last value, by arrival or by timestamp.
 
-`field` means the same, and the same values are skipped, as for the aggregates of
+The argument `field`, and the values that are skipped, are as in
 `flow_windowing.aggregates.numbers`.
 """
 
@@ -15,7 +15,7 @@ from flow_windowing.aggregates.aggregator import FieldAggregator
 from flow_windowing.contract.arrival import Arrival
 
 OrderedValue: TypeAlias = tuple[Any, Any] | None
-"""A value after the key of its order, ``None`` before there is a value."""
+"""The key of a value in the order, and the value; ``None`` before the first value."""
 
 
 @dataclass(frozen=True, repr=False)

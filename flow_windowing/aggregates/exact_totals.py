@@ -5,8 +5,8 @@ could have another total than one window with the same values. A total here is e
 once, when it is read: the sum is that of `math.fsum`.
 
 A total is immutable and of one of four types: `int`; `Floats`, for floats and ints added to them;
-`decimal.Decimal`; `datetime.timedelta`. Ints may be added to floats and to Decimals; other types do
-not mix, as in Python.
+`decimal.Decimal`; `datetime.timedelta`. Ints may be added to floats and to Decimals; other types
+cannot be added to each other, as in Python.
 
 An exact total of floats is a multiple of 2 to the power of minus `scale`. Every finite float is
 such a multiple, so the numerator has no more bits than lie between the largest and the smallest bit
@@ -42,8 +42,8 @@ class Floats(NamedTuple):
 
 Total: TypeAlias = int | Floats | Decimal | timedelta
 
-# The precision makes sums of any amounts that people write exact. There are no traps, so that the
-# sum of infinities of both signs is NaN, as it is with floats.
+# With this precision, sums of all usual amounts are exact. Without traps, the sum of infinities of
+# both signs is NaN, as with floats.
 _WIDE = Context(prec=1000, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[])
 _USUAL = Context(prec=28, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[])
 
@@ -77,7 +77,7 @@ def with_number(total: Total, number: Any) -> Total:
     """Return `plus(total, total_of(number))`, faster for two ints and for two floats.
 
     Raises:
-        UnfitError: when it is not a number, or does not mix with the total.
+        UnfitError: when the number is not a number, or cannot be added to the total.
     """
     if type(number) is int and type(total) is int:
         return total + number
@@ -90,7 +90,7 @@ def plus(total: Total, other: Total) -> Total:
     """Add two totals.
 
     Raises:
-        UnfitError: when the two do not mix, such as floats with Decimals.
+        UnfitError: when the two cannot be added, such as floats and Decimals.
 
     >>> rounded(plus(plus(total_of(0.1), total_of(1e100)), total_of(-1e100)))
     0.1
@@ -146,7 +146,7 @@ def _plus_int(total: Total, number: int) -> Total | None:
 
 
 def _plus_alike(total: Total, other: Total) -> Total | None:
-    """Add two totals, the first of which is not an int; return ``None`` when they do not mix."""
+    """Add two totals, the first of which is not an int; ``None`` when they cannot be added."""
     if isinstance(other, int):
         return _plus_int(total, other)
     if isinstance(total, Floats) and isinstance(other, Floats):
@@ -154,7 +154,7 @@ def _plus_alike(total: Total, other: Total) -> Total | None:
     if isinstance(total, Decimal) and isinstance(other, Decimal):
         return _WIDE.add(total, other)
     if isinstance(total, timedelta) and isinstance(other, timedelta):
-        return _plus_lengths(total, other)
+        return _add_durations(total, other)
     return None
 
 
@@ -178,7 +178,12 @@ def _plus_finite(total: Floats, number: float) -> Floats:
     return Floats(numerator + (added << -shift), scale, beyond)
 
 
-def _plus_lengths(total: timedelta, other: timedelta) -> timedelta:
+def _add_durations(total: timedelta, other: timedelta) -> timedelta:
+    """Return the sum of two durations.
+
+    Raises:
+        UnfitError: when the sum is longer than the greatest timedelta.
+    """
     try:
         return total + other
     except OverflowError as error:

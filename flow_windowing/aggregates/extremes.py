@@ -1,6 +1,6 @@
 """Aggregates that return the least or the greatest value.
 
-`field` means the same, and the same values are skipped, as for the aggregates of
+The argument `field`, and the values that are skipped, are as in
 `flow_windowing.aggregates.numbers`.
 """
 
@@ -16,12 +16,12 @@ from flow_windowing.aggregates.value_order import compare
 from flow_windowing.contract.arrival import Arrival
 
 NumberedValue: TypeAlias = tuple[int, Any] | None
-"""A value after its arrival number, ``None`` before there is a value."""
+"""The arrival number of a value, and the value; ``None`` before the first value."""
 
 
 @dataclass(frozen=True, repr=False)
 class _Extreme(FieldAggregator[NumberedValue, Any]):
-    """The best value by comparison; of equals, the first to arrive."""
+    """The best value by comparison; of equal values, the first to arrive."""
 
     # 1 if the least value is the best, -1 if the greatest is.
     _sign: ClassVar[int]
@@ -48,7 +48,7 @@ class _Extreme(FieldAggregator[NumberedValue, Any]):
 
 @dataclass(frozen=True, repr=False)
 class Min(_Extreme):
-    """The least value; of equals, the first to arrive.
+    """The least value; of equal values, the first to arrive.
 
     Values must compare with each other: numbers, text, aware datetimes, tuples. NaN is
     greater than every other number. Without values the result is ``None``. Memory: one value.
@@ -66,7 +66,7 @@ class Min(_Extreme):
 
 @dataclass(frozen=True, repr=False)
 class Max(_Extreme):
-    """The greatest value; of equals, the first to arrive.
+    """The greatest value; of equal values, the first to arrive.
 
     Values must compare with each other: numbers, text, aware datetimes, tuples. NaN is
     greater than every other number. Without values the result is ``None``. Memory: one value.

@@ -1,6 +1,7 @@
-"""Folding windows: what all windowing operators that make one figure of a window share.
+"""Folding windows, for all windowing operators whose windows have one result.
 
-Each of them is an `Aggregator`; `FoldingLogic` runs it in one window, and emits as it is asked to.
+Each of these operators is an `Aggregator`. `FoldingLogic` runs it in one window, and emits results
+as the setting `emit` requires.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from flow_windowing.rules.settings import Emit
 
 @dataclass(frozen=True)
 class FoldingBuilder:
-    """Makes the logic of a window that folds its values."""
+    """Builder of the logic of a window that folds its values."""
 
     HARMLESS: ClassVar[frozenset[str]] = frozenset({"emit"})
 
@@ -29,17 +30,17 @@ class FoldingBuilder:
     emit: Emit
 
     def __call__(self, state: tuple[Any] | None) -> FoldingLogic:
-        """Make the logic of a window, from a snapshot if there is one."""
+        """Return the logic of a window, from a snapshot or, for a new window, from ``None``."""
         return FoldingLogic(self, state)
 
 
 class FoldingLogic(EpochWindowLogic[Any, Any, tuple[Any]]):
-    """A window whose values are folded into one figure."""
+    """The logic of a window that folds its values into one accumulator."""
 
     __slots__ = ("_aggregator", "_emit", "state")
 
     detaches = True
-    # Where the operator says so, and only there.
+    # The setting `emit` of the operator determines the emission at the end of epochs.
     speaks_each_epoch = False
 
     def __init__(self, config: FoldingBuilder, state: tuple[Any] | None) -> None:
@@ -64,7 +65,7 @@ class FoldingLogic(EpochWindowLogic[Any, Any, tuple[Any]]):
 
     @override
     def on_merge(self, original: FoldingLogic) -> Iterable[Any]:
-        """Nothing is emitted: the value that made the two windows one comes next."""
+        """Merge without output, as the value that merges the two windows is added next."""
         self.state = called(self._aggregator, "merge", self.state, original.state)
         return ()
 
@@ -83,6 +84,7 @@ class FoldingLogic(EpochWindowLogic[Any, Any, tuple[Any]]):
         return (copy.copy(self.state),)
 
     def _result(self) -> Any:
+        """Return the result of the accumulator, as a copy if later values may change it."""
         if self._emit == "close":
             return called(self._aggregator, "result", self.state)
         return result_now(self._aggregator, self.state)
@@ -173,7 +175,7 @@ class Reduce(Aggregator[Any, Any, Any]):
 
 
 def result_now(aggregator: Aggregator[Any, Any, Any], state: Any) -> Any:
-    """Return the result of a window that goes on, which later values do not change."""
+    """Return the current result of an open window, which later values do not change."""
     if not isinstance(aggregator, Named):
         return detach(called(aggregator, "result", state), state)
     parts = zip(aggregator.names, aggregator.aggregators, state, strict=True)

@@ -72,8 +72,8 @@ class Count(FieldAggregator[int, int]):
 class CountDistinct(FieldAggregator[set[Any], int]):
     """The exact number of different values.
 
-    Values are the same when they are equal, so 1, 1.0 and True are one. Without values the result
-    is 0. Memory: every different value, so use it for fields with at most a few thousand.
+    Equal values, such as 1, 1.0 and True, count as one value. Without values the result is 0.
+    Memory: every different value, so use it for fields with at most a few thousand values.
 
     Args:
         field: a field's path, a function of the value, or ``None`` for the value itself. A
@@ -109,9 +109,9 @@ class CountDistinct(FieldAggregator[set[Any], int]):
 class Sum(FieldAggregator[Total | None, Any]):
     """The sum.
 
-    Ints stay exact. A sum of floats is rounded once, as `math.fsum` does it, so it depends neither
-    on the order of the values nor on how windows merged. Decimals and timedeltas add up too, each
-    with their own kind (a Decimal also with ints). True counts as 1; NaN makes the sum NaN.
+    A sum of ints is exact. A sum of floats is rounded once, as by `math.fsum`, so it does not
+    depend on the order of the values or on merges of windows. Decimals can be added to Decimals and
+    ints, and timedeltas to timedeltas. True counts as 1; NaN makes the sum NaN.
 
     Without values the result is 0. Memory: one number, with as many digits as exactness takes.
 
@@ -149,7 +149,7 @@ class Mean(FieldAggregator[tuple[int, Total], Any]):
     """The arithmetic mean: the exact sum divided by the count, rounded once.
 
     A float for ints and floats; a Decimal of 28 digits for Decimals; a timedelta, to the
-    microsecond, for timedeltas. The same types add up as for `Sum`.
+    microsecond, for timedeltas. The same types can be added as in `Sum`.
 
     Without values the result is ``None``. Memory: two numbers.
 
@@ -187,7 +187,7 @@ class StdDev(FieldAggregator[tuple[int, float, float], float | None]):
     """The standard deviation, as a float.
 
     Without values the result is ``None``; with one value it is ``None`` for a sample and 0.0 for a
-    population. NaN and infinities make it NaN. Memory: three numbers.
+    population. NaN and infinities make the result NaN. Memory: three numbers.
 
     Sums of squares would suffer from cancellation. Values are added by the method of B. P. Welford
     (Note on a method for calculating corrected sums of squares and products, Technometrics 4(3),
@@ -254,17 +254,17 @@ class StdDev(FieldAggregator[tuple[int, float, float], float | None]):
 
 @dataclass(frozen=True, repr=False)
 class Quantile(FieldAggregator["array[float]", float | None]):
-    """A quantile, exactly: the number below which a share `q` of the numbers lies, as a float.
+    """The exact quantile: the number below which a share `q` of the numbers lies, as a float.
 
-    Between two numbers it is interpolated linearly, as ``numpy.quantile`` does by default.
+    Between two numbers the result is interpolated linearly, as ``numpy.quantile`` does by default.
 
     Without values the result is ``None``. NaN is the greatest number. Memory: every number, 8 bytes
     each, which are sorted for each result.
 
     Args:
         field: a field's path, a function of the value, or ``None`` for the value itself.
-        q: the share, from 0 (the least number) to 1 (the greatest); 0.5 is the median. It must be
-            given.
+        q: the share, from 0 (the least number) to 1 (the greatest); 0.5 is the median;
+            required.
 
     >>> from flow_windowing import aggregate
     >>> aggregate(Quantile("latency", 0.5), [{"latency": 10}, {"latency": 20}, {"latency": 90}])
@@ -311,6 +311,11 @@ class Quantile(FieldAggregator["array[float]", float | None]):
 
 
 def _float_of(found: Any) -> float:
+    """Return a number as a float.
+
+    Raises:
+        UnfitError: when the value is not a number, or too great for a float.
+    """
     if type(found) is float:
         return found
     if isinstance(found, Real | Decimal):

@@ -1,6 +1,6 @@
 """Aggregates that return the `k` best values: the most frequent, the greatest, the least.
 
-`field` means the same, and the same values are skipped, as for the aggregates of
+The argument `field`, and the values that are skipped, are as in
 `flow_windowing.aggregates.numbers`.
 """
 
@@ -27,15 +27,14 @@ Ranking: TypeAlias = list[tuple[Any, int]]
 class TopK(FieldAggregator[dict[Any, tuple[int, int, Any]], list[Any]]):
     """The `k` most frequent values, in a list, the most frequent first.
 
-    Equally frequent values are sorted by their first arrival. Values are the same when they are
-    equal, so 1, 1.0 and True are one, and the first to arrive stands for them. Without values the
-    result is ``[]``. Memory: every different value, with its count, since any may yet become
-    frequent.
+    Equally frequent values are sorted by their first arrival. Equal values, such as 1, 1.0 and
+    True, count as one value; the first to arrive represents them. Without values the result is
+    ``[]``. Memory: every different value and its count, since any value may become frequent later.
 
     Args:
         field: a field's path, a function of the value, or ``None`` for the value itself. A
             value must have a hash: make a tuple of a list to count it.
-        k: how many, at least 1. It must be given.
+        k: the number of values, at least 1; required.
 
     >>> from flow_windowing import aggregate
     >>> aggregate(TopK(k=2), ["a", "b", "c", "b", "c", "d"])
@@ -77,7 +76,7 @@ class TopK(FieldAggregator[dict[Any, tuple[int, int, Any]], list[Any]]):
 def _count(
     state: dict[Any, tuple[int, int, Any]], key: Any, count: int, number: int, value: Any
 ) -> None:
-    """Add to the count of a value; an entry is (count, first arrival number, its value)."""
+    """Add to the count of a value; an entry is (count, first arrival number, first value)."""
     known = state.get(key)
     if known is None:
         state[key] = count, number, value
@@ -93,7 +92,7 @@ def _most_frequent(entry: tuple[int, int, Any]) -> tuple[int, int]:
 
 @dataclass(frozen=True, repr=False)
 class _BestK(FieldAggregator[Ranking, list[Any]]):
-    """The `k` best values by comparison; of equals, the first to arrive."""
+    """The `k` best values by comparison; of equal values, the first to arrive."""
 
     # 1 if the least value is the best, -1 if the greatest is.
     _sign: ClassVar[int]
@@ -132,7 +131,7 @@ class _BestK(FieldAggregator[Ranking, list[Any]]):
 
 
 class _BestKUnique(_BestK):
-    """The `k` best different values; the first to arrive stands for its equals."""
+    """The `k` best different values; of equal values, the first to arrive represents them."""
 
     @override
     def _insert(self, state: Ranking, index: int, entry: tuple[Any, int]) -> None:
@@ -147,10 +146,12 @@ class _BestKUnique(_BestK):
 
 
 def _least_first(left: tuple[Any, int], right: tuple[Any, int]) -> int:
+    """Compare (value, arrival number): by value, ascending; equal values by arrival."""
     return compare(left[0], right[0]) or left[1] - right[1]
 
 
 def _greatest_first(left: tuple[Any, int], right: tuple[Any, int]) -> int:
+    """Compare (value, arrival number): by value, descending; equal values by arrival."""
     return -compare(left[0], right[0]) or left[1] - right[1]
 
 
@@ -161,12 +162,12 @@ _sort_keys = {1: cmp_to_key(_least_first), -1: cmp_to_key(_greatest_first)}
 class MaxK(_BestK):
     """The `k` greatest values, in a list, the greatest first; equals count each.
 
-    Of equals, those that came first are known, and go first. Comparison and NaN are as for
-    `Max`. Without values the result is ``[]``. Memory: `k` values.
+    Of equal values, the first to arrive are in the list, and come first. Comparison and NaN are as
+    for `Max`. Without values the result is ``[]``. Memory: `k` values.
 
     Args:
         field: a field's path, a function of the value, or ``None`` for the value itself.
-        k: how many, at least 1. It must be given.
+        k: the number of values, at least 1; required.
 
     >>> from flow_windowing import aggregate
     >>> aggregate(MaxK("price", 2), [{"price": price} for price in [5, 9, 9, 7]])
@@ -180,12 +181,12 @@ class MaxK(_BestK):
 class MinK(_BestK):
     """The `k` least values, in a list, the least first; equals count each.
 
-    Of equals, those that came first are known, and go first. Comparison and NaN are as for
-    `Min`. Without values the result is ``[]``. Memory: `k` values.
+    Of equal values, the first to arrive are in the list, and come first. Comparison and NaN are as
+    for `Min`. Without values the result is ``[]``. Memory: `k` values.
 
     Args:
         field: a field's path, a function of the value, or ``None`` for the value itself.
-        k: how many, at least 1. It must be given.
+        k: the number of values, at least 1; required.
 
     >>> from flow_windowing import aggregate
     >>> aggregate(MinK("price", 2), [{"price": price} for price in [5, 5, 9, 7]])
@@ -199,13 +200,12 @@ class MinK(_BestK):
 class MaxKUnique(_BestKUnique):
     """The `k` greatest different values, in a list, the greatest first.
 
-    Values are the same when they are equal, so 1, 1.0 and True are one, and the first to arrive
-    stands for them. Comparison and NaN are as for `Max`. Without values the result is ``[]``.
-    Memory: `k` values.
+    Equal values, such as 1, 1.0 and True, count as one value; the first to arrive represents them.
+    Comparison and NaN are as for `Max`. Without values the result is ``[]``. Memory: `k` values.
 
     Args:
         field: a field's path, a function of the value, or ``None`` for the value itself.
-        k: how many, at least 1. It must be given.
+        k: the number of values, at least 1; required.
 
     >>> from flow_windowing import aggregate
     >>> aggregate(MaxKUnique("price", 2), [{"price": price} for price in [5, 9, 9, 7]])
@@ -219,13 +219,12 @@ class MaxKUnique(_BestKUnique):
 class MinKUnique(_BestKUnique):
     """The `k` least different values, in a list, the least first.
 
-    Values are the same when they are equal, so 1, 1.0 and True are one, and the first to arrive
-    stands for them. Comparison and NaN are as for `Min`. Without values the result is ``[]``.
-    Memory: `k` values.
+    Equal values, such as 1, 1.0 and True, count as one value; the first to arrive represents them.
+    Comparison and NaN are as for `Min`. Without values the result is ``[]``. Memory: `k` values.
 
     Args:
         field: a field's path, a function of the value, or ``None`` for the value itself.
-        k: how many, at least 1. It must be given.
+        k: the number of values, at least 1; required.
 
     >>> from flow_windowing import aggregate
     >>> aggregate(MinKUnique("price", 2), [{"price": price} for price in [5, 5, 9, 7]])

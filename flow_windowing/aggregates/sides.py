@@ -1,4 +1,4 @@
-"""The aggregate of joins that emit one value of each side."""
+"""The aggregate of joins with one value of each side."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class OneOfEachSide(Aggregator[tuple[int, Any], "tuple[Entry | None, ...]", "tup
 
     Attributes:
         sides: the number of sides.
-        insert_mode: the value of a side that stays, ``"first"`` or ``"last"``.
+        insert_mode: the value of a side that is held, ``"first"`` or ``"last"``.
         ordered: True if the order is by timestamp, then by arrival; False if by arrival only.
     """
 

@@ -1,8 +1,8 @@
 """The order and the equality of any values, with a fixed rule for NaN.
 
 As in Spark SQL, PostgreSQL and DuckDB, NaN is greater than every other number and the same as any
-other NaN. In Python it is neither, which would make a result depend on the order of arrival. pandas
-and polars skip NaN instead, which hides a fault in the data.
+other NaN. In Python it is neither, which would make a result depend on the order of arrival.
+pandas and polars skip NaN, which hides a fault in the data.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Reading(NamedTuple):
 
 
 class DroppedValue(Exception):
-    """Raised by a clock to drop a value, which is counted and goes to no stream."""
+    """A decision of a clock to drop a value, which the step counts and no stream receives."""
 
 
 class ClockLogic(ABC, Generic[V, S]):
@@ -57,7 +57,7 @@ class ClockLogic(ABC, Generic[V, S]):
 
     @abstractmethod
     def watermark(self, moment: Moment) -> int:
-        """Return the watermark at a moment, in microseconds since the Unix epoch."""
+        """Return the watermark at a moment, in µs since the Unix epoch."""
 
     @abstractmethod
     def due_us(self, watermark_us: int, moment: Moment) -> int:
@@ -74,9 +74,9 @@ class ClockLogic(ABC, Generic[V, S]):
         return NEVER
 
     def settle(self, moment: Moment) -> None:
-        """Advance the state to the end of an epoch, after its values and due windows.
+        """Advance the state to the end of an epoch, after its values and the windows that close.
 
-        The clock reads the epoch's values at ``moment.before``; `moment` is the epoch's end.
+        `on_item` is called with ``moment.before``, the start of the epoch; `moment` is its end.
         """
 
     @abstractmethod
@@ -105,7 +105,7 @@ class Clock(Named, ABC, Generic[V, S]):
 
     @property
     def progress(self) -> Progress | None:
-        """The measure of stream progress, for a clock whose watermark is that of the stream.
+        """The measure of stream progress, for a clock whose watermark is the stream progress.
 
         Logics read the progress from ``moment.progress_us``; `ClockLogic.due_us` returns the
         progress to reach.

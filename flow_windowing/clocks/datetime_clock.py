@@ -1,4 +1,4 @@
-"""Clocks written with datetimes in the place of microseconds."""
+"""Custom clocks with datetimes in the place of microseconds."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ S = TypeVar("S")
 
 
 class DatetimeClockLogic(ClockLogic[V, S]):
-    """The clock of one key, with datetimes: those given are UTC, those returned must be aware.
+    """The clock of one key, with datetimes: arguments are UTC, and results must be aware.
 
     A logic with datetimes runs key by key, as every custom clock does. Override the methods of
-    `ClockLogic` for what datetimes do not express, such as the time up to which inputs have been
-    read (`Moment.inputs_us`).
+    `ClockLogic` for times that datetimes do not express, such as the time up to which inputs have
+    been read (`Moment.inputs_us`).
 
     Example:
         >>> from datetime import datetime, timedelta
@@ -57,8 +57,8 @@ class DatetimeClockLogic(ClockLogic[V, S]):
     def on_value(self, value: V, now: datetime) -> tuple[datetime, datetime | None]:
         """Return the timestamp of a value, and the watermark after it.
 
-        Called in order of arrival. The watermark never decreases; it is ``None`` as long as there
-        is none.
+        Called in order of arrival. The watermark never decreases; it is ``None`` before the first
+        watermark.
 
         Args:
             value: the value.
@@ -71,7 +71,7 @@ class DatetimeClockLogic(ClockLogic[V, S]):
 
     @abstractmethod
     def watermark_at(self, now: datetime) -> datetime | None:
-        """Return the watermark at a system time, ``None`` as long as there is none."""
+        """Return the watermark at a system time; ``None`` before the first watermark."""
 
     def due_at(self, watermark: datetime, now: datetime) -> datetime | None:  # noqa: ARG002
         """Return the system time at which the watermark reaches `watermark` if no value arrives.

@@ -38,16 +38,16 @@ FOREVER_US = 1 << 61
 """The greatest wait, longer than any calendar: the watermark never advances."""
 
 OnIdle: TypeAlias = Literal["advance", "hold"]
-"""``"advance"``: the watermark follows the inputs' clock without values; ``"hold"``: it stops."""
+"""The watermark without values: it advances with the inputs' clock, or does not advance."""
 OnInvalid: TypeAlias = Literal["fail", "drop"]
 """The handling of a value without a timestamp: the flow stops, or the value is dropped."""
 Scope: TypeAlias = Literal["key", "stream"]
 """The scope of a watermark: each key has one, or the step has one for all keys."""
 
 ClockState: TypeAlias = tuple[int, ...]
-"""The watermark's base and the running time at which it was set; with `forget_after` also the
-running time of the last value; while other partitions hold the watermark also the watermark last
-used."""
+"""The base of the watermark, and the running time at which the base was set; with `forget_after`,
+also the running time of the last value; while other partitions hold the watermark, also the last
+watermark that was used."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ class EventClock(Clock[V, ClockState]):
 
     The watermark is the greatest of ``timestamp - wait_for_system_duration`` so far, plus the time
     by which the inputs' clock has advanced since. The inputs' clock is the time up to which the
-    step's inputs have been read: system time when an epoch reads all that is there. It stands still
-    while values wait, as in a slow epoch or a backlog. The time for which the flow was not running
-    does not count.
+    step's inputs have been read: it is system time after an epoch that reads all available items,
+    and does not advance in a slow epoch or a backlog. The time in which the flow does not run does
+    not count.
 
     A source partition that is behind (it is known to have more items than the epoch reads) holds
     the watermark at the partition's own progress, its greatest timestamp less the wait. So values
@@ -67,21 +67,23 @@ class EventClock(Clock[V, ClockState]):
     Args:
         ts_getter: a function of the value, or the path of a field, such as ``"details.at"``, that
             gives an aware datetime, Unix seconds or ISO 8601 text.
-        wait_for_system_duration: how long to wait for values out of order: the delay between a
-            value's timestamp and its arrival at the source, and the disorder within one source
-            partition. ``timedelta.max`` never moves the watermark until the input ends.
-        on_idle: ``"hold"``: only values, and the end of input, move the watermark, not the inputs'
-            clock. For event time that advances more slowly than system time, as in a simulation.
-        max_ahead: how far a timestamp may be ahead of system time. One further ahead does not move
-            the watermark, and its value goes to the late stream as `LateReason.TOO_FAR_AHEAD`.
+        wait_for_system_duration: the wait for values out of order: the delay between a value's
+            timestamp and its arrival at the source, and the disorder within one source partition.
+            With ``timedelta.max``, the watermark does not advance until the input ends.
+        on_idle: ``"hold"``: only values and the end of input advance the watermark, and the inputs'
+            clock does not. For event time that advances more slowly than system time, as in a
+            simulation.
+        max_ahead: the greatest time by which a timestamp may be ahead of system time. A timestamp
+            further ahead does not advance the watermark, and its value goes to the late stream as
+            `LateReason.TOO_FAR_AHEAD`.
         on_invalid: ``"drop"``: a value without a timestamp is dropped and counted, instead of
             stopping the flow.
         scope: ``"stream"``: one watermark for all keys of the step, the least over the source
-            partitions that have brought a value or are behind, so that a silent key closes its
-            windows when others bring values. By default each key has a watermark of its own.
-        forget_after: a key without an open window is forgotten once no value has come, while the
-            flow was running, for this long past the wait; a later value starts it afresh. By
-            default two integers a key are kept for ever.
+            partitions that have sent a value or are behind, so that values of other keys close the
+            windows of a silent key. By default each key has a separate watermark.
+        forget_after: the state of a key without an open window expires after this time past the
+            wait without a value, in which the flow ran; a later value makes a new state. By
+            default the state, two integers for each key, never expires.
 
     Raises:
         FlowTypeError, FlowBuildError, DurationError: when an argument is invalid.
@@ -109,7 +111,7 @@ class EventClock(Clock[V, ClockState]):
         check_choice("EventClock: scope", self.scope, ("key", "stream"))
         _ = self.wait_us, self.max_ahead_us
         if self.forget_after_us == 0:
-            # State that expires while time stands still would depend on where epochs are cut.
+            # Expiry of state without advancing time would depend on the boundaries of epochs.
             raise FlowBuildError(
                 f"EventClock: forget_after must be positive, got {self.forget_after!r}"
             )
@@ -139,7 +141,7 @@ class EventClock(Clock[V, ClockState]):
 
     @cached_property
     def max_ahead_us(self) -> int:
-        """`max_ahead` in microseconds; `NEVER` when there is no limit."""
+        """`max_ahead` in microseconds; `NEVER` without a limit."""
         return NEVER if self.max_ahead is None else _duration(self.max_ahead, "max_ahead")
 
     @cached_property
@@ -160,7 +162,7 @@ class EventClock(Clock[V, ClockState]):
     @property
     @override
     def holds(self) -> Progress | None:
-        # A watermark that never moves needs no hold.
+        # A watermark that never advances needs no hold.
         return _EventProgress(self) if self.wait_us < FOREVER_US else None
 
     @property
@@ -173,7 +175,7 @@ class EventClock(Clock[V, ClockState]):
 
         Raises:
             RejectedValue: when the value has no readable timestamp, and `on_invalid` is ``"fail"``.
-            DroppedValue: when the value has none, and `on_invalid` is ``"drop"``.
+            DroppedValue: when the value has no readable timestamp, and `on_invalid` is ``"drop"``.
         """
         getter = self.ts_getter
         try:
@@ -191,12 +193,13 @@ class EventClock(Clock[V, ClockState]):
 
 
 class _KeyLogic(ClockLogic[Any, ClockState]):
-    """The clock of a key with its own watermark.
+    """The clock of a key with a separate watermark.
 
     Invariants: `_set_at_us` and `_last_value_us` are running time. `_candidate_us` is the greatest
-    candidate of the current epoch's values, which may become the base as the epoch ends. `_held_us`
-    is the watermark last used while partitions held it; the base may be greater. `_advanced_us` is
-    the base advanced to the moment `_advanced_at`, which all values of an epoch share.
+    candidate of the current epoch's values, which may become the base at the end of the epoch.
+    `_held_us` is the last watermark used while partitions held it; the base may be greater.
+    `_advanced_us` is the base advanced to the moment `_advanced_at`, which all values of an epoch
+    share.
     """
 
     __slots__ = (
@@ -225,7 +228,7 @@ class _KeyLogic(ClockLogic[Any, ClockState]):
         if moment.held_since_us >= NEVER:
             self._candidate_us = max(self._candidate_us, candidate_us)
             return Reading(timestamp_us, self._own_us(moment), refused)
-        # The floor is the watermark before this value, whose own partition may hold it back.
+        # The floor is the watermark before this value, as the value's partition may hold it.
         floor_us = self._floor_us(moment)
         self._candidate_us = max(self._candidate_us, candidate_us)
         bound_us = min(moment.bound_us, max(moment.progress_us, candidate_us))
@@ -342,7 +345,7 @@ class _EventProgress(Progress):
     def measure(self, value: Any, moment: Moment) -> int | None:
         try:
             timestamp_us = self.clock.timestamp_us(value)
-        except (RejectedValue, DroppedValue):  # the step itself handles the value
+        except (RejectedValue, DroppedValue):  # The step handles the value.
             return None
         if timestamp_us - moment.now_us > self.clock.max_ahead_us:
             return None

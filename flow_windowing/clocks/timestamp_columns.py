@@ -1,4 +1,4 @@
-"""Timestamps of many values at once, equal to what `EventClock.timestamp_us` reads of each."""
+"""Timestamps of values as columns, equal to those of `EventClock.timestamp_us`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MICROS_A_SECOND = 1_000_000
 def read_times(values: Values, getter: Any) -> tuple[Ints, Mask] | None:
     """Return the timestamps of values, int64 µs, and the mask of those that could be read.
 
-    The others have to be read one by one, as `EventClock.timestamp_us` does.
+    The caller has to read the others one by one, with `EventClock.timestamp_us`.
 
     Args:
         values: the values.
@@ -42,7 +42,7 @@ def read_times(values: Values, getter: Any) -> tuple[Ints, Mask] | None:
         return None
     try:
         return _of_objects(list(map(get, values)))
-    except RAISED:  # Reading one by one meets the error again, and names the value.
+    except RAISED:  # The caller then reads the values one by one, and names the value at fault.
         return None
 
 
@@ -59,9 +59,9 @@ def measure_rows(
     Args:
         rows: the table.
         getter: a field's path, or a function of a row.
-        wait_us: how far the watermark stays behind timestamps.
-        max_ahead_us: how far a timestamp may be ahead of system time to count.
-        measure: measures one row, for rows whose timestamp is not in a column.
+        wait_us: the wait: the time by which the watermark is behind the greatest timestamp.
+        max_ahead_us: the greatest time by which a timestamp may be ahead of system time.
+        measure: returns the progress of one row; called for rows that columns cannot measure.
         moment: the epoch's system time.
 
     Returns:
@@ -106,7 +106,11 @@ def _scaled(column: pa.Array, factor: int) -> tuple[Ints, Mask]:
 
 
 def _of_floats(column: pa.Array) -> tuple[Ints, Mask]:
-    """Convert floating seconds to µs, rounding half to even as `round` does."""
+    """Convert floating seconds to µs, and round half to even as `round` does.
+
+    Returns:
+        The timestamps, int64 µs, and the mask of those that could be read; both of shape (rows,).
+    """
     numbers = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
     known = _known(column) & np.isfinite(numbers)
     known &= np.abs(np.where(known, numbers, 0.0)) < MAX_US / _MICROS_A_SECOND
@@ -125,7 +129,11 @@ def _known(column: pa.Array) -> Mask:
 
 
 def _of_objects(found: list[Any]) -> tuple[Ints, Mask] | None:
-    """Convert timestamps that are all UTC datetimes, all whole or all floating seconds."""
+    """Convert timestamps that are all UTC datetimes, all whole or all floating seconds.
+
+    Returns:
+        As `_of_floats`; ``None`` for other and mixed types.
+    """
     kinds = set(map(type, found))
     if kinds == {datetime}:
         numbers = microseconds_of(found)

@@ -20,7 +20,7 @@ class WindowLogic(ABC, Generic[V, W, S]):
 
     Attributes:
         detaches: True if emitted values never change with the state. With False, an emitted value
-            that is an attribute of the logic, or a tuple that holds one, is copied.
+            that is an attribute of the logic, or a tuple with such an attribute, is copied.
         speaks_each_epoch: True if the logic also emits at the end of each epoch that changed its
             window.
     """
@@ -30,18 +30,18 @@ class WindowLogic(ABC, Generic[V, W, S]):
 
     @abstractmethod
     def on_value(self, value: V) -> Iterable[W]:
-        """Add a value to the window; returns values to emit at once."""
+        """Add a value to the window, and return the values to emit at once."""
 
     def on_value_at(self, value: V, at: Arrival) -> Iterable[W]:  # noqa: ARG002
-        """Add a value with its arrival; override in the place of `on_value` to use the arrival."""
+        """Add a value with its arrival; a logic that uses the arrival overrides this method."""
         return self.on_value(value)
 
     def on_fill(self, values: list[tuple[V, Arrival]]) -> Iterable[W]:
-        """Add the values of a window that opens over earlier values; returns values to emit."""
+        """Add the values of a window that opens over earlier values, and return values to emit."""
         return [one for value, at in values for one in self.on_value_at(value, at)]
 
     def on_merge(self, original: Self) -> Iterable[W]:
-        """Merge the logic of another window into this one; returns values to emit.
+        """Merge the logic of another window into this logic, and return the values to emit.
 
         Required for windowers that merge windows, such as sessions.
         """
@@ -67,7 +67,7 @@ class EpochWindowLogic(WindowLogic[V, W, S]):
 
 
 class Calling:
-    """A context for a call of a user's logic: names class and method in errors of the call.
+    """A context for a call of a user's logic, which names class and method in errors of the call.
 
     Args:
         logic: the logic.

@@ -86,12 +86,12 @@ class WindowMetadata:
 
 
 class LateReason(Enum):
-    """The reason for which a value entered no window, or missed one.
+    """The reason why a value entered no window, or missed a window.
 
     Attributes:
         LATE: the value arrived after its windows had closed, or behind the watermark.
-        GAP: the windower has no window for its timestamp.
-        TOO_FAR_AHEAD: its timestamp is further ahead of system time than the clock allows.
+        GAP: the windower has no window for the value's timestamp.
+        TOO_FAR_AHEAD: the timestamp is further ahead of system time than the clock allows.
     """
 
     LATE = "late"
@@ -124,7 +124,7 @@ class LateValue(Generic[V]):
 
     @property
     def window(self) -> WindowMetadata | None:
-        """The first of `windows`; ``None`` if there is none."""
+        """The first of `windows`; ``None`` if `windows` is empty."""
         return self.windows[0] if self.windows else None
 
     def as_record(self) -> dict[str, Any]:
@@ -144,7 +144,7 @@ class LateValue(Generic[V]):
         }
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as `WindowMetadata` does."""
+        """Pickle as a call of the class, like `WindowMetadata`."""
         parts = self.value, self.timestamp, self.watermark, self.late_by, self.windows
         return LateValue, (*parts, self.reason, self.side)
 

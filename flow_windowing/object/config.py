@@ -29,11 +29,11 @@ class WindowingConfig:
         ordered: True if values enter windows in timestamp order.
         sides: number of streams that the step reads; with more than one, values are
             ``(side, value)``.
-        emit: the setting of when windows emit.
+        emit: the time at which windows emit; see `flow_windowing.rules.settings`.
         timestamp: the timestamp that metadata carries; ``None`` for none.
 
     Raises:
-        FlowTypeError: when `clock` is no `Clock` or `windower` no `Windower`.
+        FlowTypeError: when `clock` is not a `Clock`, or `windower` is not a `Windower`.
     """
 
     HARMLESS: ClassVar[frozenset[str]] = frozenset({"ordered", "emit", "timestamp"})
@@ -62,7 +62,7 @@ class WindowingConfig:
 
     @cached_property
     def settings(self) -> str:
-        """The settings that determine when windows close and emit, as text."""
+        """The settings that determine the times at which windows close and emit, as text."""
         return settings_of(self.emit, self.clock, self.windower)
 
     @cached_property

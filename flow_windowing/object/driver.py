@@ -3,8 +3,8 @@
 For each value, in order of arrival, the clock returns its timestamp and advances the watermark. The
 value is late, or is buffered until the watermark passes it (`ordered`), or enters its windows at
 once. Then the windows that the watermark has passed close. A value is processed completely before
-the next value, and buffered values enter one by one, as if the watermark passed each of them alone.
-So results do not depend on the boundaries of epochs.
+the next value, and buffered values enter one by one, as if the watermark passed each of them
+separately. So results do not depend on the boundaries of epochs.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         return has_entered or has_closed
 
     def _release(self, watermark_us: int) -> bool:
-        """Enter buffered values that the watermark has passed; return True if there is one.
+        """Enter buffered values that the watermark has passed; return True if a value entered.
 
         Each value enters at a watermark equal to its timestamp: a buffered value was on time at its
         arrival, and is not late for windows that the watermark has passed since.
@@ -234,6 +234,7 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
     def _emit_rejected(
         self, opened: Opened, value: Any, timestamp_us: int, watermark_us: int
     ) -> None:
+        """Emit a late value if the value missed windows, or is in a gap."""
         if opened.missed:
             self._emit_late(value, timestamp_us, watermark_us, opened.missed)
         elif not opened.ids:
@@ -350,7 +351,10 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
                 self._emitted[metadata.window_id] = (metadata, value)
 
     def _current_emission(self, window_id: int) -> tuple[WindowMetadata, Any]:
-        """Return the present emission of an open window; not every snapshot stores the last one."""
+        """Return the emission of an open window with its current result.
+
+        It replaces the last emission, which not every snapshot stores.
+        """
         logic = self._windows[window_id]
         if not isinstance(logic, EpochWindowLogic):
             raise TypeError(
@@ -383,7 +387,7 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         return bool(self._windows or self._buffer or self._retained)
 
     def _disposition(self) -> Keep:
-        """Return whether the engine keeps the key's state after a call."""
+        """Return `DISCARD` for a key that is as a new key, with no values in state, else `KEEP`."""
         if self._has_values():
             return KEEP
         has_state = self._clock.snapshot() is not None or self._windower.snapshot() is not None

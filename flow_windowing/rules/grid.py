@@ -23,8 +23,8 @@ class Grid:
 
     Attributes:
         length_us: length of a window.
-        offset_us: distance between two opens. Windows overlap where it is less than the length, and
-            leave gaps where it is greater.
+        offset_us: distance between two opens. Windows overlap if it is less than the length, and
+            leave gaps if it is greater.
         align_us: open of window 0.
         closed_right: True if a window holds its close and not its open.
         grace_us: the time past its close for which a window stays open.
@@ -54,7 +54,7 @@ class Grid:
     def origin_us(self) -> int:
         """The least timestamp of window 0.
 
-        A microsecond is the least step of time, so (open, close] is [open + 1, close + 1).
+        Times are whole microseconds, so (open, close] is the same as [open + 1, close + 1).
         """
         return self.align_us + self.closed_right
 

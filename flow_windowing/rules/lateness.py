@@ -1,6 +1,6 @@
 """Lateness: late values and closed windows, and the counts of late values.
 
-`is_behind` and `has_closed` are the one rule of both paths: they take integers, or int64 arrays.
+Both paths use `is_behind` and `has_closed`, with integers or int64 arrays.
 All times are µs since the Unix epoch.
 """
 

@@ -1,8 +1,8 @@
 """Settings of a windowing step, as text that is stored with its state.
 
-Clock and windower decide at which system time a window closes, and `emit` when results leave. A
-flow may restart with other settings than its state was written with; the due times in the state are
-then out of date. The engine compares the texts and, if they differ, runs all keys once.
+Clock and windower determine the system time at which a window closes, and `emit` the time at which
+it emits. If a flow restarts with other settings than its state was written with, the due times in
+the state are out of date. The engine compares the texts and, if they differ, runs all keys once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from datetime import timedelta
 from typing import Literal, TypeAlias
 
 Emit: TypeAlias = Literal["close", "epoch", "update"]
-"""When a window emits: as it closes; also once an epoch if it changed; or after every value."""
+"""The time at which a window emits: as it closes; also at the end of each epoch that changes it; or
+only after every value."""
 
 _PLAIN = (str, bool, int, float, timedelta, type(None))
 
@@ -42,7 +43,10 @@ def owes_updates(before: str | None, emit: Emit) -> bool:
 
 
 def _plain_values(config: object) -> dict[str, str]:
-    """Return the fields of a clock or windower with comparable values; functions have none."""
+    """Return the fields of a clock or windower as texts by name, without those of other types.
+
+    Functions, for example, are left out, as they cannot be compared between runs.
+    """
     if not is_dataclass(config):
         return {}
     values = ((one.name, getattr(config, one.name)) for one in fields(config))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal, TypeAlias, TypeVar
 
 Timestamp: TypeAlias = Literal["open", "close", "last"]
-"""The time of a window that metadata carries: its open, its close, its greatest timestamp."""
+"""The time of a window in its metadata: open time, close time, or greatest timestamp."""
 
 T = TypeVar("T")
 

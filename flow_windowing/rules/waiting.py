@@ -1,9 +1,9 @@
 """The buffer of one key: values, in timestamp order, until the watermark passes them.
 
-New values are in a heap. A snapshot that finds many sorts them, cuts them into blocks and pickles
-the blocks; a block is read again only when the watermark reaches it. A sorted run of blocks is
-merged with runs of its own size, as in a log-structured merge tree (O'Neil et al. 1996), so that a
-value is pickled a logarithmic number of times, however many epochs it is buffered for. Each
+New values are in a heap. A snapshot sorts the values of a large heap, cuts them into blocks and
+pickles the blocks; a block is read again only when the watermark reaches it. A sorted run of blocks
+is merged with runs of similar size, as in a log-structured merge tree (O'Neil et al. 1996), so that
+a value is pickled a logarithmic number of times, for any number of epochs in the buffer. Each
 snapshot still holds the bytes of all blocks.
 """
 
@@ -17,7 +17,7 @@ from flow.instants import NEVER
 from flow.pickles import load_pickle
 
 BLOCK_VALUES = 256
-"""The number of values in a block: the least that is read as the watermark advances."""
+"""The number of values in a block, which are read together as the watermark advances."""
 
 LIVE_VALUES = 64
 """The greatest number of values that a snapshot holds without pickling them."""
@@ -97,13 +97,13 @@ class WaitQueue:
         return heapq.heappop(self._heap)
 
     def snapshot(self) -> WaitState:
-        """Return the buffered values; a heap with too many is turned into blocks first."""
+        """Return the buffered values; a heap of more than `LIVE_VALUES` is turned into blocks."""
         if len(self._heap) > LIVE_VALUES:
             self._flush()
         return list(self._heap), [list(run) for run in self._runs]
 
     def _flush(self) -> None:
-        """Turn the heap into a run of blocks, merged with runs at most twice as long."""
+        """Turn the heap into a run of blocks, and merge it with runs at most twice as long."""
         values, self._heap = self._heap, []
         while self._runs and sum(block.size for block in self._runs[-1]) <= 2 * len(values):
             values += [value for block in self._runs.pop() for value in _decode(block)]
@@ -122,4 +122,5 @@ def _encode(values: list[Waiting]) -> Block:
 
 
 def _decode(block: Block) -> list[Waiting]:
+    """Return the values of a block."""
     return [Waiting(*one) for one in load_pickle(block.content)]

@@ -1,8 +1,8 @@
-"""Watermark arithmetic of an event clock: one rule for one key and for many keys in columns.
+"""Watermark arithmetic of an event clock, for one key and for keys in columns.
 
-A key's watermark has a *base*, which its values set, and advances with the inputs' clock since
-then. Source partitions that are behind *hold* it: they bound the watermark that is used, not the
-base in the key's state. The watermark that is used never decreases.
+The values of a key set the *base* of its watermark; the watermark advances from the base with the
+inputs' clock. Source partitions that are behind *hold* the watermark: they bound the watermark that
+is used, not the base in the key's state. The watermark that is used never decreases.
 
 Each function takes integers with `ONE_KEY`, or int64 arrays of shape (keys,) with `COLUMNS`. All
 are µs; a key without a base, or that was never held, has `NO_WATERMARK` in its place.
@@ -21,8 +21,8 @@ from flow.instants import NEVER
 NO_WATERMARK = -NEVER
 """The watermark before the first value."""
 LEAST_TAKEN = NO_WATERMARK + 1
-"""Watermark of a key that partitions hold at the beginning of time: the key is held, while
-`NO_WATERMARK` would say that it is not."""
+"""Watermark of a key that partitions hold at the beginning of time. The key is held, which
+`NO_WATERMARK` would not express."""
 
 N = TypeVar("N", int, Ints)
 
@@ -68,7 +68,7 @@ def floor(of: Arithmetic[N], taken_us: N, set_at_us: N, free_us: N, held_since_u
         of: the kind of numbers.
         taken_us: the watermark of each key that was used when it was last held.
         set_at_us: the inputs' clock as each base was set.
-        free_us: each watermark as the hold began, when nothing held it.
+        free_us: each watermark just before the hold began.
         held_since_us: the inputs' clock as the hold began.
     """
     is_set_during_hold = (taken_us != NO_WATERMARK) & (set_at_us >= held_since_us)

@@ -1,1 +1,1 @@
-"""Windowers: the windows of a value, and when they close."""
+"""Windowers: the windows of a value, and their closes."""

@@ -29,12 +29,12 @@ Closed: TypeAlias = Literal["left", "right"]
 
 @dataclass(frozen=True)
 class SlidingWindower(Windower[list[int]]):
-    """Windows of one length, one opening at every multiple of an offset.
+    """Windows of one length that open at every multiple of an offset.
 
-    With an offset shorter than the length windows overlap, and a value is in several; with a longer
-    one there are gaps, and a value in a gap goes to the late stream as `LateReason.GAP`. (Hopping
-    windows, in other libraries.) A window's id is its index, counted from `align_to`, negative
-    before it.
+    If the offset is shorter than the length, windows overlap, and a value is in several windows. If
+    it is longer, windows leave gaps, and a value in a gap goes to the late stream as
+    `LateReason.GAP`. Other libraries call them hopping windows. A window's id is its index, counted
+    from `align_to`, and negative before that time.
 
     Args:
         length: the length of each window.
@@ -97,9 +97,9 @@ class SlidingWindower(Windower[list[int]]):
 
 @dataclass(frozen=True)
 class TumblingWindower(Windower[list[int]]):
-    """Windows of one length, one after the other: each value is in exactly one.
+    """Consecutive windows of one length: each value is in exactly one window.
 
-    A window's id is its index, counted from `align_to`, negative before it.
+    A window's id is its index, counted from `align_to`, and negative before that time.
 
     Args:
         length: the length of each window.

@@ -28,33 +28,34 @@ Weekday: TypeAlias = Literal[
 _WEEKDAYS = get_args(Weekday)
 _MICRO = timedelta(microseconds=1)
 _DAY_US = 86_400_000_000
-# tzinfo.fromutc() raises within an offset, which is less than a day, of the ends of datetime; one
-# that adds standard offset and daylight saving apart may get two days away in between.
+# tzinfo.fromutc() raises near the ends of datetime: within an offset of them, which is less than a
+# day, or within two days if it adds the standard offset and daylight saving separately.
 _FIRST_US = MIN_US + 2 * _DAY_US
 _LAST_US = MAX_US - 2 * _DAY_US
-# Eleven years of days, in less than two megabytes: enough for most backlogs.
+# The cache holds eleven years of days, enough for most backlogs, in less than two megabytes.
 _CACHE_SIZE = 4096
 
 
 @dataclass(frozen=True)
 class CalendarWindower(Windower[list[int]]):
-    """Local days, weeks, months or years in a time zone, one after the other.
+    """Consecutive local days, weeks, months or years in a time zone.
 
-    A window's id counts whole units since the one that holds 1970-01-01 of the local calendar,
-    floor-divided by `every`; it is negative before that. So a day's id is its number of days since
-    1970-01-01, and with ``every=3`` a month's is the quarter, 0 for the first of 1970.
+    A window's id is the number of units since the unit that holds 1970-01-01 of the local calendar,
+    floor-divided by `every`; it is negative before that unit. So a day's id is its number of days
+    since 1970-01-01, and with unit month and ``every=3`` an id is a quarter, 0 for the first of
+    1970.
 
     A window opens at the first instant at which local clocks show midnight of its first day, or
-    later, and closes when the next one opens. So, when the clocks change:
+    later, and closes when the next window opens. So, when the clocks change:
 
     - A day may be 23 or 25 hours long, or have another length.
-    - Where the clocks skip midnight the day opens at the instant of the change; where midnight
-      comes twice, at the first.
-    - Where the clocks go back over midnight, the new day stays open: the repeated end of the old
-      day belongs to the new day.
+    - If the clocks skip midnight, the day opens at the instant of the change; if midnight occurs
+      twice, at the first.
+    - If the clocks go back over midnight, the new day stays open: the repeated end of the old day
+      belongs to the new day.
     - A day that a zone leaves out (2011-12-30 in Pacific/Apia) is a window that holds no instant.
 
-    The zone's rules are those of the machine's time zone data; without such data, of the package
+    The rules of the zone are in the machine's time zone data; without such data, in the package
     ``tzdata``. An update that changes a rule moves the bounds of open windows.
 
     Args:
@@ -105,14 +106,14 @@ class CalendarWindower(Windower[list[int]]):
         return CalendarLogic(self.calendar, self.grace_us, state)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return all fields but the calendar, which is built again: its cache cannot be pickled."""
+        """Return the fields without the calendar, as its cache cannot be pickled."""
         return {name: value for name, value in vars(self).items() if name != "calendar"}
 
 
 class CalendarLogic(IndexedLogic):
     """The calendar windows of one key.
 
-    Consecutive values are mostly in the same window, so the bounds of the last one are cached.
+    The bounds of the last window are cached, as consecutive values are mostly in the same window.
     """
 
     __slots__ = ("_calendar", "_close_us", "_grace_us", "_ids", "_open_us")
@@ -144,13 +145,13 @@ class CalendarLogic(IndexedLogic):
 class Calendar:
     """Periods of `every` units of a local calendar, by index, and the instants at which they start.
 
-    Starts never decrease with the index. Instants may lie outside the years 1 to 9999: there the
-    offset from UTC is the nearest one that the zone has.
+    Starts never decrease with the index. For instants outside the years 1 to 9999, the offset from
+    UTC is the nearest offset within these years.
 
     Args:
         counting: the unit.
-        zone: the time zone. Only conversions from UTC to local time are used: not every tzinfo
-            converts the other way where the clocks change.
+        zone: the time zone. Only conversions from UTC to local time are used, as not every tzinfo
+            converts local time to UTC where the clocks change.
         every: the number of units in a period.
 
     Attributes:
@@ -163,7 +164,7 @@ class Calendar:
         self._counting = counting
         self._zone = zone
         self._every = every
-        # Shared by the logics of all keys that one windower builds.
+        # The logics of all keys that one windower builds share this cache.
         self.start_us: Callable[[int], int] = lru_cache(_CACHE_SIZE)(self._find_start_us)
         self._least_index = lru_cache(_CACHE_SIZE)(self._find_least_index)
 
@@ -181,7 +182,7 @@ class Calendar:
     def _find_least_index(self, utc_day: int) -> int:
         """Return the index of the local day at the start of a UTC day, the least index in that day.
 
-        The period may have ended already where the clocks have gone back over midnight.
+        If the clocks went back over midnight, the period may have ended before the UTC day starts.
         """
         local_day = local_us(self._zone, utc_day * _DAY_US) // _DAY_US
         return self._counting.unit_of(local_day) // self._every
@@ -243,10 +244,10 @@ def _weeks(week_starts: Weekday) -> Counting:
     return Counting(lambda day: (day - first) // 7, lambda week: first + week * 7)
 
 
-# Days and months of the Gregorian calendar, before it was in use as well, and in any year, which
-# datetime.date does not have: days_from_civil and civil_from_days of Howard Hinnant,
-# https://howardhinnant.github.io/date_algorithms.html. Years begin in March there, so that a leap
-# day is the last day of its year, and an era is the 400 years after which the calendar repeats.
+# These functions compute days and months of the proleptic Gregorian calendar in any year, while
+# datetime.date has only the years 1 to 9999. They are days_from_civil and civil_from_days of Howard
+# Hinnant, https://howardhinnant.github.io/date_algorithms.html. Years begin in March, so that a
+# leap day is the last day of its year. An era is the 400 years after which the calendar repeats.
 _ERA_DAYS = 146_097
 _ERA_MONTHS = 400 * 12
 _DAYS_TO_1970 = 719_468  # from 0000-03-01
@@ -291,7 +292,7 @@ def _zone(tz: object) -> tzinfo:
         )
     try:
         local_us(tz, 0)
-    except Exception as error:  # a user's tzinfo may raise anything
+    except Exception as error:  # A user's tzinfo may raise any exception.
         raise FlowBuildError(
             "CalendarWindower: tz must have a local time at every instant, "
             f"but {shorten(tz)} raised {type(error).__name__}: {first_line(error)}"
@@ -302,7 +303,8 @@ def _zone(tz: object) -> tzinfo:
 def _named_zone(name: str) -> tzinfo:
     try:
         return pendulum.timezone(name)
-    # A name is looked up as a path: a folder raises OSError, a file that is no zone ValueError.
+    # The name is looked up as a path: a folder raises OSError, and a file that is not a zone
+    # raises ValueError.
     except (OSError, ValueError) as error:
         raise FlowBuildError(
             "CalendarWindower: tz must be the name of an IANA time zone, such as 'Europe/Paris', "

@@ -19,15 +19,15 @@ CountState: TypeAlias = tuple[int, dict[int, tuple[int, int]]]
 
 @dataclass(frozen=True)
 class CountWindower(Windower[CountState]):
-    """Windows of `count` values; one opens every `step` values.
+    """Windows of `count` values; every `step` values, a window opens.
 
-    Values are counted as they enter windows: in timestamp order where the operator is ordered, else
-    in order of arrival. No value is late, as a count window has no end in time: a value behind the
-    watermark enters at once, in order of arrival, also where the operator is ordered.
+    Values are counted as they enter windows: in timestamp order if the operator is ordered, else in
+    order of arrival. No value is late, as a count window has no end in time: a value behind the
+    watermark enters at once, in order of arrival, even if the operator is ordered.
 
-    A window closes when it is full; its bounds are the least and the greatest timestamp in it, its
-    id is its index. With a step below the count windows overlap; with one above there are gaps, and
-    a value in a gap goes to the late stream as `LateReason.GAP`.
+    A window closes when it is full; its bounds are the least and the greatest timestamp in it, and
+    its id is its index. If the step is less than the count, windows overlap. If it is greater,
+    windows leave gaps, and a value in a gap goes to the late stream as `LateReason.GAP`.
 
     Args:
         count: the number of values in a window.
@@ -62,7 +62,7 @@ class CountWindower(Windower[CountState]):
     @property
     @override
     def grace_us(self) -> int:
-        """0: no watermark closes a count window, so a value behind the watermark enters at once."""
+        """Zero: no watermark closes a count window, so a value behind the watermark may enter."""
         return 0
 
     @override
@@ -87,7 +87,7 @@ class _CountLogic(WindowerLogic[CountState]):
     def open_for(self, timestamp_us: int, watermark_us: int) -> Opened:
         number, self._seen = self._seen, self._seen + 1
         first = max(0, (number - self._count) // self._step + 1)
-        # A window that is not open and does not begin with this value closed before it was full.
+        # A window that is neither open nor begins with this value was closed before it was full.
         ids = [
             window_id
             for window_id in range(first, number // self._step + 1)
@@ -114,7 +114,7 @@ class _CountLogic(WindowerLogic[CountState]):
         self._full = None
         if watermark_us >= NEVER and self._partial and self._bounds:
             closing = sorted(self._bounds)
-            # Closed windows never open again, so counting goes on where the next window begins.
+            # Closed windows never open again, so counting continues where the next window begins.
             self._seen = (closing[-1] + 1) * self._step
         closed = [self.metadata(window_id) for window_id in closing]
         for window_id in closing:

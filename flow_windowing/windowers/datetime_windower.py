@@ -1,4 +1,4 @@
-"""Windowers written with datetimes: a function from a time to the bounds of its windows."""
+"""Custom windowers with datetimes: a function from a time to the bounds of its windows."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ Bounds: TypeAlias = dict[int, int]
 
 
 class DatetimeWindower(Windower[Bounds]):
-    """Windows that are given by their bounds, as aware datetimes.
+    """Windows given by their bounds, as aware datetimes.
 
     A window contains its open time and not its close time, and its id is its open time in
     microseconds since the Unix epoch. It closes when the watermark reaches its close time, or, with
     `grace`, that long after it. Such windows run key by key.
 
     Attributes:
-        grace: how long past its close a window stays open for values behind the watermark;
-            ``None``: a value behind the watermark is late.
+        grace: the time past its close for which a window stays open for values behind the
+            watermark; ``None``: a value behind the watermark is late.
 
     Example:
         >>> from datetime import datetime, timedelta
@@ -58,7 +58,7 @@ class DatetimeWindower(Windower[Bounds]):
         """Return the open and the close time of each window that holds a timestamp.
 
         The result depends on the timestamp alone, and two windows that open at the same time are
-        the same window. Without a window the value is in a gap.
+        the same window. A value without a window is in a gap.
 
         Args:
             timestamp: the timestamp of a value, UTC.

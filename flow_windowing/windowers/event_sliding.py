@@ -33,10 +33,10 @@ EventSlidingState: TypeAlias = tuple[list[int], list[int]]
 
 @dataclass(frozen=True)
 class EventSlidingWindower(Windower[EventSlidingState]):
-    """For every distinct timestamp t a window [t - length, t], both bounds inclusive.
+    """Windows [t - length, t] for every distinct timestamp t; both bounds are inclusive.
 
-    With `emit_right` there is also a window [t + resolution, t + resolution + length] for every t,
-    if that window holds a value, so that every combination of values at most `length` apart has a
+    `emit_right` adds a window [t + resolution, t + resolution + length] for every t, if that window
+    holds a value, so that every combination of values at most `length` apart has a
     window. A window's id is its close, in microseconds. It closes when the watermark is past its
     close.
 
@@ -147,7 +147,7 @@ class _EventSlidingLogic(WindowerLogic[EventSlidingState]):
         return (list(self._closes), list(self._seen)) if self._closes or self._seen else None
 
     def _windows_of(self, timestamp_us: int) -> Iterator[int]:
-        """Return the closes of the windows that a timestamp calls for."""
+        """Yield the closes of the windows that a timestamp creates."""
         yield timestamp_us
         if not self._config.emit_right:
             return

@@ -29,14 +29,14 @@ class SessionWindower(Windower[SessionState]):
 
     A value within the gap of a session joins it; a value within the gap of two sessions merges
     them. A session's bounds are its first and last timestamp, both inclusive. Its id is the
-    timestamp, in microseconds, of the value that opened it. A merged session keeps the id of the
+    timestamp, in microseconds, of the value that opened it. A merged session has the id of the
     session that opens earlier, and lists the other id in `WindowMetadata.merged_ids`. A session
     closes when the watermark is more than the gap past its last timestamp.
 
     Args:
         gap: the greatest distance between two consecutive values of a session.
-        inclusive: ``True``: values exactly a gap apart belong together, as in Kafka Streams. With
-            ``False`` they do not, as in Spark, and a session closes as soon as the watermark is a
+        inclusive: ``True``: values exactly a gap apart are in one session, as in Kafka Streams.
+            ``False``: they are not, as in Spark, and a session closes as soon as the watermark is a
             gap past its last timestamp.
         grace: the time past its close for which a session stays open for values behind the
             watermark; by default a value behind the watermark is late.
@@ -86,12 +86,15 @@ class SessionWindower(Windower[SessionState]):
 
 @dataclass(slots=True)
 class _Session:
+    """An open session: its id, its first and last timestamp, and the ids merged into it."""
+
     window_id: int
     first_us: int
     last_us: int
     merged_ids: frozenset[int] = frozenset()
 
     def metadata(self) -> WindowMetadata:
+        """Return the metadata of the session."""
         return WindowMetadata.of_us(self.window_id, self.first_us, self.last_us, self.merged_ids)
 
 
@@ -118,7 +121,7 @@ class _SessionLogic(WindowerLogic[SessionState]):
     def open_for(self, timestamp_us: int, watermark_us: int) -> Opened:
         near = self._near(timestamp_us)
         if not near:
-            return self._open(timestamp_us, watermark_us)
+            return self._open_new(timestamp_us, watermark_us)
         session = near[0]
         session.first_us = min(session.first_us, timestamp_us)
         session.last_us = max(session.last_us, timestamp_us)
@@ -161,7 +164,7 @@ class _SessionLogic(WindowerLogic[SessionState]):
         ] or None
 
     def _near(self, timestamp_us: int) -> list[_Session]:
-        """Return the sessions that a value joins: at most the one before it and the one after."""
+        """Return the sessions that a value joins: none, one, or the two beside it."""
         after = bisect_right(self._sessions, timestamp_us, key=attrgetter("first_us"))
         return [
             session
@@ -169,7 +172,8 @@ class _SessionLogic(WindowerLogic[SessionState]):
             if session.first_us - self._reach_us <= timestamp_us <= session.last_us + self._reach_us
         ]
 
-    def _open(self, timestamp_us: int, watermark_us: int) -> Opened:
+    def _open_new(self, timestamp_us: int, watermark_us: int) -> Opened:
+        """Open a session for a value that joins no session, unless the watermark has closed it."""
         if has_closed(timestamp_us + self._closing_us, watermark_us):
             return Opened((), self.missed_by(timestamp_us))
         session = _Session(timestamp_us, timestamp_us, timestamp_us)
@@ -179,6 +183,7 @@ class _SessionLogic(WindowerLogic[SessionState]):
         return Opened((timestamp_us,))
 
     def _merge(self, original: _Session, target: _Session) -> None:
+        """Merge a session into the session before it, and record the merge."""
         target.last_us = max(target.last_us, original.last_us)
         target.merged_ids |= original.merged_ids | {original.window_id}
         self._sessions.remove(original)

@@ -70,12 +70,12 @@ class WindowerLogic(ABC, Generic[S]):
     def open_for(self, timestamp_us: int, watermark_us: int) -> Opened:
         """Open the windows of a value, except those that the watermark has closed.
 
-        Called with each value that is not late at once.
+        Never called for a value behind the watermark if `Windower.grace_us` is ``None``.
         """
 
     @abstractmethod
     def missed_by(self, timestamp_us: int) -> Sequence[WindowMetadata]:
-        """Return the windows that a late timestamp belongs to; opens none of them."""
+        """Return the windows that a late timestamp belongs to, without opening them."""
 
     @abstractmethod
     def metadata(self, window_id: int) -> WindowMetadata:
@@ -94,7 +94,7 @@ class WindowerLogic(ABC, Generic[S]):
 
     @abstractmethod
     def next_close_us(self) -> int:
-        """Return the least watermark at which `close_for` has an effect; `NEVER` if there is none.
+        """Return the least watermark at which `close_for` closes a window, or `NEVER`.
 
         Called after every value, so it must be cheap.
         """

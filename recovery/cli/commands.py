@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command of a command line.
 
     Args:
-        argv: the arguments; those of this process when left out.
+        argv: the arguments; by default, those of this process.
 
     Returns:
         The exit code.
@@ -176,6 +176,7 @@ def _inspect(options: argparse.Namespace) -> int:
 
 
 def _rewind(options: argparse.Namespace) -> int:
+    """Rewind a checkpoint, or plan the rewind, and print the result."""
     return _print_result(rewind(options.path, options.epoch, yes=options.yes), options)
 
 

@@ -60,8 +60,8 @@ def admit(
         "fingerprint": now,
         "names": {step: name for step, name in names.items() if step in known},
         "reset": sorted(reset_steps),
-        # Offsets of removed inputs stay, so that an input that is added again continues from its
-        # offset.
+        # Offsets of removed inputs are retained, so that an input that is added again continues
+        # from its offset.
         "left": {name: one for name, one in met.items() if name not in now["inputs"]},
     }
     return Admission(content, content["names"], tuple(decision.dropped), tuple(decision.messages))
@@ -112,7 +112,7 @@ def _reset(step_id: str, kept: Json, decision: _Decision) -> None:
 def _keep_apart(
     changes: list[Change], kept: Json, dropping: Sequence[str], decision: _Decision
 ) -> None:
-    """Rename the state of a step that is added again before its old state is dropped."""
+    """Rename the state of each step that is added again before its old state is dropped."""
     for step_id in (one.step_id for one in changes if one.effect is Effect.STARTS_EMPTY):
         name = decision.names.get(step_id, kept["names"].get(step_id, step_id))
         while name in dropping:

@@ -17,7 +17,7 @@ from flow.instants import datetime_us
 Json: TypeAlias = Any
 
 CODE = "code"
-"""The description of any function, and of any class that is no dataclass of configuration."""
+"""The description of a function, or of a class that is not a dataclass of configuration."""
 
 
 def describe(value: Any) -> Json:
@@ -48,7 +48,7 @@ def describe(value: Any) -> Json:
 
 def _described_fields(config: Any) -> Json:
     harmless: frozenset[str] = getattr(config, "HARMLESS", frozenset())
-    # A class that was renamed keeps the name that checkpoints have.
+    # A class that was renamed is described by the name in checkpoints.
     name = getattr(config, "KEPT_AS", type(config).__qualname__)
     described: dict[str, Json] = {"type": name}
     for field in fields(config):

@@ -1,8 +1,8 @@
 """The fingerprint of a flow: the properties of the flow that its state depends on.
 
 The checkpoint stores the fingerprint beside the state, and the next run compares it with the
-fingerprint of its own flow. A difference is harmless, or a step starts without state and a message
-says so, or the run is refused and the error lists the solutions.
+fingerprint of the current flow. A difference is harmless, or a step starts without state and the
+run logs a message, or the run is refused and the error lists the solutions.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def fingerprint(plan: Plan) -> Json:
 
 
 Continues: TypeAlias = Callable[[str, Json], "str | None"]
-"""A function of an input and its earlier identity, as `Source.continues`."""
+"""A function of an input and its earlier identity; see `Source.continues`."""
 
 
 def compare(before: Json, now: Json, continues: Continues = lambda *_: None) -> list[Change]:
@@ -107,7 +107,7 @@ def compare(before: Json, now: Json, continues: Continues = lambda *_: None) -> 
 
 
 def input_continues(plan: Plan) -> Continues:
-    """Return the function that decides how the inputs of a flow continue from another identity."""
+    """Return a function that calls `Source.continues` of an input for its earlier identity."""
 
     def continues(name: str, before: Json) -> str | None:
         operator = plan.steps[name].operator

@@ -19,7 +19,7 @@ def sides_of(plan: Plan, step: Step) -> Json:
 
     Returns:
         For each side its ``origins``, the inputs and keyed steps that it comes from, and its
-        ``way``, all streams from there to the step; a stream is ``[step, port]``.
+        ``way``, all streams from the origins to the step; a stream is ``[step, port]``.
     """
     return [_side(plan, up) for up in step.ups]
 
@@ -27,8 +27,9 @@ def sides_of(plan: Plan, step: Step) -> Json:
 def changed_sides(before: Json | None, now: Json | None) -> Iterator[str]:
     """Yield the sides of a step that read other streams than the streams that made its state.
 
-    A side has moved if a stream on its way alone is now on the way of another side alone. Otherwise
-    a side has changed if none of its origins is left. Stateless steps on the way may change.
+    A side has moved if a stream that was only on its way is now only on the way of another side.
+    Otherwise a side has changed if it has none of its earlier origins. Stateless steps on the way
+    may change.
 
     Args:
         before: the result of `sides_of` in the checkpoint; ``None`` if an older version wrote it.
@@ -79,7 +80,7 @@ def _streams(described: Json) -> set[tuple[str, str]]:
 
 
 def _own_streams(sides: Json) -> list[set[tuple[str, str]]]:
-    """Return the streams on the way of each side and of no other."""
+    """Return for each side the streams that are only on its way."""
     ways = [_streams(side["way"]) for side in sides]
     counts = Counter(stream for way in ways for stream in way)
     return [{stream for stream in way if counts[stream] == 1} for way in ways]

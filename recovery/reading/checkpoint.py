@@ -57,7 +57,7 @@ class KeptCheckpoint:
 
     @cached_property
     def begun(self) -> int | None:
-        """The epoch that began and did not finish, which the next run replays; ``None`` without."""
+        """The epoch that began and did not finish, which the next run replays; else ``None``."""
         batches = self._numbers("offsets")
         last = max(batches, default=-1)
         return None if last in self._numbers("commits") or last < 0 else self._epoch(last)
@@ -74,7 +74,7 @@ class KeptCheckpoint:
         return self.committed[-1]
 
     def chosen(self, epoch: int | None) -> int:
-        """Return a finished epoch: the given one, or else the last.
+        """Return a finished epoch: the given epoch, or else the last epoch.
 
         Raises:
             CheckpointError: if the epoch is not in the checkpoint; the error lists the epochs.
@@ -193,7 +193,7 @@ def open_files(path: PathLike, spark: SparkSession | None = None) -> CheckpointF
     """Open a directory, which need not hold a whole checkpoint.
 
     Raises:
-        CheckpointError: if there is no such directory.
+        CheckpointError: if the directory does not exist.
     """
     text = directory_path(path, "a checkpoint")
     if ":" not in text and not os.path.isdir(text):  # An early check, before a JVM starts.
@@ -208,7 +208,7 @@ def open_files(path: PathLike, spark: SparkSession | None = None) -> CheckpointF
 
 
 def spans(numbers: list[int]) -> str:
-    """Return sorted numbers as text, runs of them as spans.
+    """Return sorted numbers as text, with consecutive numbers as spans.
 
     >>> spans([3, 4, 5, 9]), spans([7]), spans([])
     ('3 to 5, 9', '7', 'none')

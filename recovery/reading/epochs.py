@@ -49,7 +49,7 @@ class EpochLog:
         Raises:
             ValueError: if the text is no such log, or is not whole.
         """
-        _, metadata, *sources = _lines(text)
+        _, metadata, *sources = _log_lines(text)
         conf = json.loads(metadata)["conf"]
         offsets = [_offset(line) for line in sources]
         if not offsets or not isinstance(offsets[0], dict):
@@ -78,7 +78,7 @@ class CommitLog:
         Raises:
             ValueError: if the text is no such log, or is not whole.
         """
-        _, content, *_ = _lines(text)
+        _, content, *_ = _log_lines(text)
         ids = json.loads(content).get("stateUniqueIds") or {}
         state = {
             int(operator): tuple(stores[0] for stores in partitions)
@@ -87,7 +87,12 @@ class CommitLog:
         return cls(state)
 
 
-def _lines(text: str) -> list[str]:
+def _log_lines(text: str) -> list[str]:
+    """Return the lines of a log of Spark, the first of which is the version.
+
+    Raises:
+        ValueError: if the version, or the line after it, is missing.
+    """
     lines = text.splitlines()
     if len(lines) < 2 or not lines[0].startswith("v"):
         raise ValueError("the log is not whole")

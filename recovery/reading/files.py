@@ -38,7 +38,7 @@ class CheckpointFiles(Storage):
         """Read a text file.
 
         Raises:
-            FileProblem: if the file is missing, truncated or changed, or is no text.
+            FileProblem: if the file is missing, truncated or changed, or is not text.
         """
         self.check(name)
         try:
@@ -76,7 +76,7 @@ class CheckpointFiles(Storage):
             yield link
 
     def has(self, uri: str) -> bool:
-        """True if there is a file at a URI, inside or outside of this directory."""
+        """Return True if a file exists at a URI, inside or outside of this directory."""
         return bool(self._fs.exists(self._jvm.org.apache.hadoop.fs.Path(uri)))
 
     def size(self, name: str) -> int:
@@ -86,8 +86,8 @@ class CheckpointFiles(Storage):
     def check(self, name: str) -> None:
         """Read a whole file, and compare it with its checksums.
 
-        Hadoop stores checksums beside files on file systems without checksums of their own, and
-        Spark stores one beside each of its files.
+        Hadoop stores checksums beside files on file systems that have no checksums, and Spark
+        stores a checksum beside each of its files.
 
         Raises:
             FileProblem: if the file is missing, truncated or changed.

@@ -1,7 +1,7 @@
 """Unpickling that runs no code from the pickle.
 
-State is pickled, and the read of a pickle can call any function. The tools rebuild plain values and
-the state of this project's own steps, and replace all other objects by `Inert` stand-ins. So the
+State is pickled, and reading a pickle can call any function. The tools rebuild plain values and the
+state of this project's steps, and replace all other objects by `Inert` stand-ins. So the
 tools run no code from a checkpoint, and can read state whose classes cannot be imported.
 
 A pickle can also set attributes of a class or function that it names. So the unpickler hands out no
@@ -100,7 +100,7 @@ class Inert:
         self.items.append(item)
 
     def fields(self) -> dict[str, Any]:
-        """Return the object's attributes that have names."""
+        """Return the object's arguments and attributes by name; attributes override arguments."""
         parts = self.state if isinstance(self.state, tuple) else (self.state,)
         found: dict[str, Any] = dict(self.kwargs)
         for part in parts:
@@ -201,7 +201,7 @@ _made = lru_cache(maxsize=256)(_maker)
 
 
 def _takes_attributes(found: Any) -> bool:
-    """True if attributes of a class or function can be set: not if it is written in C."""
+    """Return True if attributes of a class or function can be set; False if it is written in C."""
     return isinstance(found, FunctionType) or bool(getattr(found, "__flags__", 0) & _IS_OF_HEAP)
 
 
@@ -227,7 +227,7 @@ def _holds_data(found: type) -> bool:
 
 
 def _datetime(*args: Any) -> Any:
-    """Make a datetime; a stand-in if its time zone is a stand-in."""
+    """Make a datetime; if its time zone is a stand-in, make a stand-in for the datetime."""
     try:
         return _MAKE_DATETIME(*args)
     except TypeError:

@@ -36,7 +36,7 @@ class KeptKey(NamedTuple):
 
     Attributes:
         key: the key.
-        snapshot: the pickled snapshot of the key's logic, or a columnar segment of this key alone.
+        snapshot: the pickled snapshot of the key's logic, or a columnar segment of only this key.
         due_us: the key's due time, int µs; `NEVER` without a timer.
         shard: the key's shard.
     """
@@ -102,7 +102,7 @@ class KeptState:
                         yield kept
 
     def progress(self, name: str) -> StepProgress | None:
-        """Return the stream progress of a step; ``None`` for a step without."""
+        """Return the stream progress of a step; ``None`` for a step that measures none."""
         from flow.engine.progress.stream_progress import StepProgress
 
         for _, _, _, content in self._rows("segments", name, number=PROGRESS_SEGMENT):
@@ -202,7 +202,7 @@ def decode_segment(content: bytes, shard: int, number: int, step_id: str) -> lis
 
 
 def _apart(content: bytes, where: str) -> list[tuple[str, bytes, int]]:
-    """Return the keys of a columnar segment, each with a segment of its own."""
+    """Return the keys of a columnar segment, each with a segment of only this key."""
     try:
         return list(split_by_key(SegmentContent.decode(content, load_inert)))
     except (pickle.UnpicklingError, TypeError, ValueError) as error:

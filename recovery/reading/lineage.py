@@ -151,7 +151,7 @@ class _Partition:
         raise FileProblem(self._snapshot(*first), "is missing")
 
     def _with_parts(self, snapshot: str) -> list[str]:
-        """Return a snapshot and the files that it lists, whose sizes are checked."""
+        """Return a snapshot and the files that it lists, after a check of their sizes."""
         for problem in self.state.seen([snapshot], self.codec):
             raise problem
         files = self.state.checkpoint.files
@@ -171,7 +171,7 @@ class _Partition:
 
 
 def newest_whole(checkpoint: KeptCheckpoint, before: int) -> int | None:
-    """Return the last epoch before `before` whose state is whole; ``None`` without one."""
+    """Return the last epoch before `before` whose state is whole; ``None`` if none is whole."""
     state = StateFiles(checkpoint)
     for epoch in reversed(checkpoint.committed):
         if epoch < before and not state.problems(epoch):

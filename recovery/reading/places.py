@@ -116,7 +116,8 @@ class Here:
 def rewritten(checkpoint: KeptCheckpoint) -> Iterator[Rewritten]:
     """Yield the files that name another directory, with their new text.
 
-    The files that a run checks first are last, so that a run is refused until all are replaced.
+    The files that a run checks first are yielded last, so that a run is refused until all files are
+    replaced.
 
     Raises:
         FileProblem: when a file is not whole.
@@ -159,7 +160,10 @@ def lost(files: CheckpointFiles, name: str, path: str, *, moved: bool) -> FilePr
 
 
 def lost_inputs(files: CheckpointFiles) -> Iterator[FileProblem]:
-    """Yield the problems of lists that name a missing file which this directory has."""
+    """Yield the problems of lists that name a missing file of another directory.
+
+    This directory has a file of the same name.
+    """
     for name in input_lists(files):
         try:
             path = _lost_input(files, name)
@@ -170,7 +174,7 @@ def lost_inputs(files: CheckpointFiles) -> Iterator[FileProblem]:
 
 
 def _lost_input(files: CheckpointFiles, name: str) -> str | None:
-    """Return the path of the first missing file in a list that this directory has."""
+    """Return the first missing path in a list whose file this directory has, or ``None``."""
     from flow.engine.checkpoint.source_log import entries_of
 
     here = Here(files)
@@ -225,7 +229,7 @@ def _list(text: str, here: Here) -> str:
 
 
 def _moved(offset: Json, here: Here) -> Json:
-    """Return a flow's own offset with the paths of its input and seed in this directory."""
+    """Return the offset of the flow's feed, with paths of its input and seed in this directory."""
     if not offset or "read" not in offset:
         return offset
     moved = {**offset, "read": here.input(offset["read"])}

@@ -157,7 +157,7 @@ _LONGEST_LINE = 76
 
 
 def _nested(value: Json) -> bool:
-    """True if a value needs lines of its own."""
+    """Return True if a value needs separate lines."""
     if not isinstance(value, (dict, list)) or not value:
         return False
     objects = isinstance(value, list) and any(isinstance(one, dict) and one for one in value)

@@ -27,7 +27,7 @@ class OpenWindow(NamedTuple):
 
     Attributes:
         window_id: the window's id.
-        metadata: the window's bounds; ``None`` for a windower of the user's own.
+        metadata: the window's bounds; ``None`` for a custom windower.
         value: the state of the window's logic.
     """
 
@@ -51,9 +51,9 @@ class WindowingStep:
     progress: StepProgress | None = None
 
     def watermark_us(self, state: DriverState, due_us: int) -> int | None:
-        """Return a key's watermark at the epoch's end; ``None`` for a clock of the user's own.
+        """Return a key's watermark at the epoch's end; ``None`` for a custom clock.
 
-        State does not say if time alone moves the watermark: a key with a timer shows that it does.
+        State does not show if time alone advances the watermark, but a key with a timer does.
         For a stream's watermark, the result is the lower bound that values have set.
         """
         clock = self.config.get("clock") or {}
@@ -125,7 +125,7 @@ def waiting_values(state: DriverState) -> list[Waiting]:
 
 
 def windower_of(config: Json) -> Windower[Any] | None:
-    """Return the windower of a fingerprint; ``None`` for a windower of the user's own.
+    """Return the windower of a fingerprint; ``None`` for a custom windower.
 
     >>> windower_of({"type": "TumblingWindower", "length": "1h", "align_to": 0, "closed": "left"})
     TumblingWindower(length='1h', ...)

@@ -86,7 +86,7 @@ def export(
     epoch: int | None = None,
     spark: SparkSession | None = None,
 ) -> Export:
-    """Write a step's state to a Parquet file, which is replaced.
+    """Write a step's state to a Parquet file; an existing file is replaced.
 
     The file has a row for each key, with the columns ``key``, ``due`` and ``state``. The column
     ``state`` has the type of the states if all of them are numbers, booleans, texts or times, and

@@ -24,8 +24,8 @@ def read_states(file: str | os.PathLike[str], *, trust: bool = False) -> dict[st
 
     Args:
         file: the file, a path or a URI.
-        trust: True to read pickled snapshots, which may run any code; only for the user's own
-            exports.
+        trust: True to read pickled snapshots, which may run any code; only for exports that you
+            made.
 
     Raises:
         CheckpointError: when the file cannot be read, lacks these columns, or has only pickles and

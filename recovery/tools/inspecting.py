@@ -76,12 +76,12 @@ def inspect(
     limit: int = LIMIT,
     spark: SparkSession | None = None,
 ) -> StepState:
-    """Return a step's state. The function runs no code that pickles name, and needs no classes.
+    """Return a step's state, without running code that pickles name or importing their classes.
 
     Args:
         path: the checkpoint's directory, as given to `RecoveryConfig`.
         step: the step's id.
-        key: the one key to show.
+        key: the only key to show; by default, all keys up to `limit`.
         epoch: a retained epoch, at whose end to read the state; by default the newest.
         limit: the greatest number of keys to return.
         spark: the session that reads it; by default the active one, else a new local one.
@@ -105,7 +105,7 @@ def keys_of_step(state: KeptState, step_id: str) -> int:
     """Return the number of a step's keys.
 
     Raises:
-        CheckpointError: if there is no such step; the error lists the steps with state.
+        CheckpointError: if the checkpoint has no such step; the error lists the steps with state.
     """
     checkpoint = state.checkpoint
     headers = state.headers()

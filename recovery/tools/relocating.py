@@ -1,7 +1,7 @@
 """Relocation: rewriting the absolute paths in a checkpoint that was moved or copied.
 
-Each file is replaced atomically. The files that a run checks first come last, so that a run is
-refused after an interrupted relocation; relocating again does the rest.
+Each file is replaced atomically. The files that a run checks first are replaced last, so that a run
+is refused after an interrupted relocation; a second relocation replaces the remaining files.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Relocation:
 def relocate(path: PathLike, *, yes: bool = False, spark: SparkSession | None = None) -> Relocation:
     """Rewrite the paths in a checkpoint that was moved or copied, so that a run can continue on it.
 
-    Some files name others by absolute paths; the tool rewrites the files that name another
+    Some files name other files by absolute paths; the tool rewrites the files that name another
     directory. Offsets and state do not change.
 
     Args:

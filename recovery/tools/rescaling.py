@@ -57,7 +57,7 @@ def rescale(
     """Move a checkpoint's state to another layout, with which the next run continues.
 
     The next run may have another number of levels as well, because moved state is bound to steps,
-    not to levels. The old state stays in its directory.
+    not to levels. The old state remains in its directory.
 
     Args:
         path: the checkpoint's directory, a path or a URI.
@@ -106,7 +106,7 @@ def _rescale(kept: KeptCheckpoint, shards: int | None, partitions: int | None) -
         earlier=(),
         recovery=_free(before.recovery),
     )
-    for name in (after.seed, after.spark):  # Left by an interrupted attempt.
+    for name in (after.seed, after.spark):  # An interrupted attempt may have left these.
         kept.files.remove(name)
     root = f"{kept.root}/{after.seed}"
     write_seeds(root, (seed for state in states for seed in seeds_of(state, after.shards)))

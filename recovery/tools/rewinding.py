@@ -1,12 +1,12 @@
 """Rewinding: setting a checkpoint back, so that the next run continues after an earlier epoch.
 
 The tool moves Spark's logs of later epochs away. The earlier epoch is then the last, and its commit
-names the state to load. State of later versions may stay, as each version's files have unique
-names. But the *snapshots* of later versions are moved away too: Spark removes old state by counting
-back from the last snapshot, and could remove files that the earlier epoch needs.
+names the state to load. Changelogs of later versions may remain, as the files of each version have
+unique names. But the *snapshots* of later versions are moved away too: Spark removes old state by
+counting back from the last snapshot, and could remove files that the earlier epoch needs.
 
 A killed tool must not leave a checkpoint that looks whole, so the tool first writes its plan into a
-journal. While the journal exists no run starts, and rewinding again finishes the plan.
+journal. While the journal exists, no run starts, and a second rewind finishes the plan.
 
 The fingerprint in the checkpoint is set back too: steps that were reset, added or removed after the
 earlier epoch have the state of that epoch again.
@@ -46,7 +46,7 @@ class Rewind:
 
     Attributes:
         path: the checkpoint's directory.
-        epoch: the epoch after which the next run goes on.
+        epoch: the epoch after which the next run continues.
         now: the epoch's system time, RFC 3339.
         undone: the later epochs, which the next run replays.
         moved: the names of the files that are moved away, in order.
@@ -84,7 +84,7 @@ def rewind(
 ) -> Rewind:
     """Set a checkpoint back, so that the next run continues after an earlier epoch.
 
-    The function first finishes an interrupted rewind, also one to another epoch.
+    The function first finishes an interrupted rewind, even a rewind to another epoch.
 
     File sinks remove the output of later epochs when the next run finishes its first epoch; other
     sinks do not.
@@ -172,9 +172,10 @@ def _steps_in(identity: Identity) -> Json:
 
 
 def _logs(checkpoint: KeptCheckpoint, undone: list[int]) -> Iterator[str]:
-    """Yield the logs of epochs, in an order in which Spark can go on from any remaining part.
+    """Yield the logs of epochs, in an order that leaves a valid checkpoint after each removal.
 
-    Spark replays an epoch without its commit; a commit without its offset is no epoch.
+    The commit of an epoch is removed before its offset: Spark replays an epoch without a commit,
+    but a commit without an offset is not an epoch.
     """
     for epoch in reversed(undone):
         for kind in ("commits", "offsets"):
@@ -197,7 +198,11 @@ def _snapshots(checkpoint: KeptCheckpoint, epoch: int) -> Iterator[str]:
 
 
 def _begin(checkpoint: KeptCheckpoint, planned: Rewind) -> None:
-    """Write the journal."""
+    """Write the journal: the plan, the new identity, and the command that finishes the rewind.
+
+    Raises:
+        CheckpointError: if the backup folder exists.
+    """
     from flow.engine.checkpoint.checkpoint import CHANGE
 
     files = checkpoint.files
@@ -213,7 +218,7 @@ def _begin(checkpoint: KeptCheckpoint, planned: Rewind) -> None:
 
 
 def _finish(files: CheckpointFiles) -> None:
-    """Do the journal's plan, or the rest of it."""
+    """Finish the plan in the journal; an interrupted rewind may have done a part."""
     from flow.engine.checkpoint.checkpoint import CHANGE
 
     journal = files.read(CHANGE)
@@ -238,7 +243,7 @@ def _note(planned: Rewind) -> str:
     backups = " ".join(f"{planned.backup}/{top}" for top in tops)
     return (
         f"The checkpoint {planned.path} was set back to epoch {planned.epoch}; what it knew of "
-        f"{_epochs(planned) if planned.undone else 'its steps'} was moved here.\n\n"
+        f"{_epochs_text(planned) if planned.undone else 'its steps'} was moved here.\n\n"
         "To undo this, before the flow has run again: move all of these files back to where they\n"
         "were, under the same names relative to the checkpoint's directory. On a local disk, in\n"
         f"that directory:\n\n  cp -r {backups} .\n\n"
@@ -254,7 +259,8 @@ def _lines(rewound: Rewind) -> Iterator[str]:
     verb = "is set" if rewound.done else "would be set"
     yield f"{rewound.path} {verb} back to epoch {rewound.epoch}, at {rewound.now}"
     if rewound.undone:
-        yield f"  the next run {'does' if rewound.done else 'would do'} {_epochs(rewound)} again"
+        replays = "does" if rewound.done else "would do"
+        yield f"  the next run {replays} {_epochs_text(rewound)} again"
     if rewound.restores_steps:
         yield f"  steps {'are' if rewound.done else 'would be'} known again as they were then"
     count = f"{len(rewound.moved)} files"
@@ -271,6 +277,7 @@ def _lines(rewound: Rewind) -> Iterator[str]:
     )
 
 
-def _epochs(rewound: Rewind) -> str:
+def _epochs_text(rewound: Rewind) -> str:
+    """Return the undone epochs as text, such as ``epochs 3 to 5``."""
     many = "epochs" if len(rewound.undone) > 1 else "epoch"
     return f"{many} {spans(list(rewound.undone))}"

@@ -1,4 +1,4 @@
-"""Seeding: a new checkpoint for a flow, from state made elsewhere."""
+"""Seeding: a new checkpoint for a flow, from state that the caller provides."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def seed(
     partitions: int | None = None,
     spark: SparkSession | None = None,
 ) -> int:
-    """Make a checkpoint for a flow that starts with state made elsewhere.
+    """Make a checkpoint for a flow that starts with given state.
 
     The flow's first run on the checkpoint reads its inputs from their beginning.
 
@@ -93,7 +93,7 @@ def _seed(
             generation=1,
             recovery=admit(None, plan, path, (), drop_removed=False).kept,
         )
-        storage.remove(identity.seed)  # Left by an interrupted attempt.
+        storage.remove(identity.seed)  # An interrupted attempt may have left it.
         root = f"{storage.root}/{identity.seed}"
         write_seeds(root, (one for state in states for one in seeds_of(state, identity.shards)))
         check_seeds(root, states, identity.shards)

@@ -67,7 +67,7 @@ class CheckpointStatus:
     Attributes:
         path: the checkpoint's directory.
         flow: the flow's name.
-        run_id: the id by which sinks know the flow.
+        run_id: the id of the flow in sinks.
         shards: the number of shards of the key space.
         partitions: the number of partitions of each level.
         generation: the number of times that the state has moved to another layout.
@@ -139,7 +139,7 @@ def status(path: PathLike, *, spark: SparkSession | None = None) -> CheckpointSt
 
 
 def _sources(checkpoint: KeptCheckpoint, log: EpochLog | None) -> Iterator[SourceStatus]:
-    """Yield the inputs in the order of the flow, then the inputs that the flow does not name."""
+    """Yield the inputs in the order of the flow, then all other offsets of the epoch."""
     start = EpochOffset.from_json(checkpoint.identity.start or {}) if log is None else log.offset
     at = {checkpoint.step_of(name): offset for name, offset in start.at.items()}
     sparks = [] if log is None else list(log.sparks)
@@ -183,7 +183,7 @@ def open_windows(state: KeptState, step_id: str) -> int | None:
 
 
 def is_windowing(config: Json) -> bool:
-    """True if a configuration in a fingerprint is a windowing step's."""
+    """Return True if a configuration in a fingerprint is that of a windowing step."""
     return isinstance(config, dict) and config.get("type") == "DriverBuilder"
 
 

@@ -58,7 +58,7 @@ def verify(path: PathLike, *, spark: SparkSession | None = None) -> list[Problem
         The problems; an empty list if the checkpoint is whole.
 
     Raises:
-        CheckpointError: when the directory is not a checkpoint at all.
+        CheckpointError: when the directory is not a checkpoint.
     """
     files = open_files(path, spark)
     if not files.exists("flow.json") and not files.names("spark/offsets"):
@@ -80,7 +80,7 @@ def verify(path: PathLike, *, spark: SparkSession | None = None) -> list[Problem
 
 
 def _journal(files: CheckpointFiles) -> Iterator[Problem]:
-    """Yield a problem if an interrupted tool has work left."""
+    """Yield a problem if a tool was interrupted and has to finish its plan."""
     from flow.engine.checkpoint.checkpoint import CHANGE
 
     if files.exists(CHANGE):
@@ -89,7 +89,7 @@ def _journal(files: CheckpointFiles) -> Iterator[Problem]:
 
 
 def check(path: PathLike, spark: SparkSession) -> None:
-    """Check that the files are whole from which the next run starts.
+    """Check that the files that the next run reads at its start are whole.
 
     The files are those of the newest epoch, and of an epoch that was begun. The check does not
     decode state.
@@ -123,7 +123,7 @@ def _last_logs(checkpoint: KeptCheckpoint) -> Iterator[Problem]:
                 try:
                     read(epoch)
                 except CheckpointError as error:
-                    yield _of_log(checkpoint, error, epoch, newest)
+                    yield _log_problem(checkpoint, error, epoch, newest)
 
 
 def _about(error: CheckpointError, name: str, files: CheckpointFiles) -> str:
@@ -148,10 +148,15 @@ def _logs(checkpoint: KeptCheckpoint) -> Iterator[Problem]:
             try:
                 read(epoch)
             except CheckpointError as error:
-                yield _of_log(checkpoint, error, epoch, newest)
+                yield _log_problem(checkpoint, error, epoch, newest)
 
 
-def _of_log(checkpoint: KeptCheckpoint, error: Any, epoch: int, newest: int) -> Problem:
+def _log_problem(checkpoint: KeptCheckpoint, error: Any, epoch: int, newest: int) -> Problem:
+    """Return the problem of an epoch's log, with a solution.
+
+    A run needs the log of an epoch after `newest`, the newest finished epoch; `newest` is negative
+    if no epoch is finished. Only a rewind needs the log of an earlier epoch.
+    """
     way_out = f"only setting the checkpoint back to epoch {epoch} needs it"
     if epoch > newest >= 0:
         way_out = _rewind_to(checkpoint, newest)

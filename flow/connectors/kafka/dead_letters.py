@@ -45,7 +45,7 @@ class Late(Protocol):
 
 @dataclass(frozen=True)
 class _Letter:
-    """Original item, its key, and the headers that say why it is here."""
+    """Original item, its key, and the headers that give the reason."""
 
     item: Any
     key: Any
@@ -56,7 +56,7 @@ def dead_letters(step_id: str, *streams: Stream[Any], sink: KafkaSink) -> None:
     """Write late and broken items to a topic, each with the reason in its headers.
 
     A message has the key and value of the item that was late or broken. A message that came from
-    Kafka keeps its own key and value (byte by byte if they are bytes or text), headers and time.
+    Kafka keeps its key and value (byte by byte if they are bytes or text), headers and time.
     Other items are written in the sink's formats, records as JSON by default. These headers are
     added, all of them text:
 
@@ -129,14 +129,14 @@ def _writable(value: Any, format: Serializer) -> tuple[Any, str | None]:
     if value is None or isinstance(value, bytes):
         return value, None
     for serializer, name in ((format, None), (JSON, "json")):
-        with contextlib.suppress(Exception):  # a broken item can raise anything
+        with contextlib.suppress(Exception):  # A broken item can raise any exception.
             encoded = serializer.encoded(value)
             return (value if name is None else encoded), name
     return shorten(value, _MOST_SHOWN).encode(errors="replace"), "repr"
 
 
 def _time(time: Any) -> tuple[datetime | None, Any]:
-    """Return a time that can be written or `None`, and one that cannot or `None`."""
+    """Return (time, None), or (None, time) for a time that Kafka's client cannot write."""
     if isinstance(time, datetime) and time.tzinfo is not None and time >= _FIRST_TIME:
         return time, None
     return None, time
@@ -171,7 +171,7 @@ def _why_late(late: Late) -> dict[str, Any]:
 
 
 def _message(item: Any) -> KafkaRecord:
-    """Return the message of an item; an item that came from Kafka keeps its message."""
+    """Return the message of an item; for an item that came from Kafka, its original message."""
     if isinstance(item, KafkaMessage):
         return KafkaRecord(_bytes(item.value), _bytes(item.key), item.headers, item.timestamp)
     if not (isinstance(item, Mapping) and item.keys() >= _READ_WITH):

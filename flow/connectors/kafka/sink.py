@@ -83,17 +83,17 @@ class _Run:
 class KafkaSink(Sink[Any]):
     """Sink that writes each item as a message to a topic of Apache Kafka, exactly once.
 
-    `flow.connectors.sink.to_record` lays an item out in columns: the fields of a mapping or a
-    dataclass; ``key`` and the fields of the value of a ``(key, value)`` pair; ``key``, the fields
-    of the window and those of the result of a window's result. The message's key is the column
-    ``key``. Its value is a JSON object of the other columns. Its time is the column ``timestamp``
-    if that holds instants (as it does if a windowing operator has the argument `timestamp`), and
-    else the time of sending. It has no headers. Each of the four can be replaced, by the path of a
-    field, such as ``"details.id"``, or by a function of the item. A value of `None` is a tombstone,
-    and bytes are written unchanged. A `KafkaRecord` holds all four itself.
+    `flow.connectors.sink.to_record` turns an item into columns. A mapping or a dataclass gives its
+    fields; a ``(key, value)`` pair gives ``key`` and the fields of the value; a result of a window
+    gives ``key``, the fields of the window and the fields of the result. The message's key is the
+    column ``key``. Its value is a JSON object of the other columns. Its time is the column
+    ``timestamp`` if that holds instants (as it does if a windowing operator has the argument
+    `timestamp`), and else the time of sending. It has no headers. Each of the four parts can be
+    replaced by the path of a field, such as ``"details.id"``, or by a function of the item. A value
+    of `None` is a tombstone, and bytes are written unchanged. A `KafkaRecord` holds all four parts.
 
-    An epoch is one transaction of its records and its number, which goes to a compacted topic of
-    its own. A reader with ``isolation.level=read_committed`` sees each record once, also after
+    An epoch is one transaction: its records, and its number, which goes to a second, compacted
+    topic. A reader with ``isolation.level=read_committed`` sees each record once, also after
     crashes; a reader without it may see records of aborted epochs. Messages of a key stay in order.
     A run that is superseded by another run on the same checkpoint can write no more.
 
@@ -126,8 +126,8 @@ class KafkaSink(Sink[Any]):
         FlowBuildError: an argument is not valid.
         EnvironmentProblem: when the flow runs, the package confluent-kafka is not installed.
         SinkError: when the flow runs: brokers cannot be reached, the topic is missing, a record is
-            too large, a transaction takes too long, or another run has taken over. Nothing is lost:
-            the next run continues.
+            too large, a transaction takes too long, or another run replaces this one. No data is
+            lost: the next run continues.
 
     >>> KafkaSink("localhost:9092", "totals", key="shop", properties={"sasl.password": "s3cr3t"})
     KafkaSink('localhost:9092', 'totals', key='shop', properties={'sasl.password': '***'})
@@ -264,6 +264,7 @@ class KafkaSink(Sink[Any]):
 
 
 def _check_name(parameter: str, value: object) -> None:
+    """Raise a `FlowTypeError` unless an argument is text that is not blank."""
     if not isinstance(value, str) or not value.strip():
         raise FlowTypeError(f"{parameter} must be text, got {shorten(value)}")
 

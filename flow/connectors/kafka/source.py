@@ -59,19 +59,19 @@ _OWN_PROPERTIES = {
 class KafkaSource(Source[Any]):
     """Source of the messages of one or more topics of Apache Kafka.
 
-    It needs the packages of the extra ``kafka`` (confluent-kafka, and fastavro for Avro) on the
-    driver and the workers. The flow's checkpoint alone keeps the offsets: a replayed epoch reads
+    The source needs the packages of the extra ``kafka`` (confluent-kafka, and fastavro for Avro) on
+    the driver and the workers. Only the flow's checkpoint holds the offsets: a replayed epoch reads
     the same messages, and no consumer group is used. Each partition of a topic is a source
     partition. Partitions that are added while the flow runs are read from their beginning, as are
     topics that match `pattern`. Of messages in transactions only the committed ones are read,
-    unless the property ``isolation.level`` says otherwise.
+    unless the property ``isolation.level`` is set to another value.
 
     Items are `KafkaMessage` objects, or records in columns if there is a `schema`; records are
     several times faster. A record has the fields of the message's value, or one field ``value`` for
-    text or bytes, and the fields ``key``, ``topic``, ``partition``, ``offset``, ``timestamp``,
-    ``timestamp_type`` and ``headers``. If the value has a field of one of these names, `prefix`
-    keeps the two apart. So ``EventClock("timestamp", ...)`` uses the message's own time, set by the
-    producer or the broker, and other paths use fields of the value.
+    text or bytes, and the metadata fields ``key``, ``topic``, ``partition``, ``offset``,
+    ``timestamp``, ``timestamp_type`` and ``headers``. If the value has a field of one of these
+    names, `prefix` renames the metadata fields. So ``EventClock("timestamp", ...)`` uses the time
+    of the message, set by the producer or the broker, and other paths use fields of the value.
 
     A message is bad if its key or value is not UTF-8, not JSON, not an object that fits the schema
     (see `JsonLinesSource`) or not Avro; if a record of JSON or Avro has no value; if its time is
@@ -96,15 +96,15 @@ class KafkaSource(Source[Any]):
         schema: columns of JSON values, as a `pyarrow.Schema` or a mapping of names to pyarrow
             types; or the Avro schema of values, as JSON text or the value that the text stands for.
         key_schema: schema of keys, likewise.
-        items: ``"records"`` or ``"messages"``; if left out, records if there is a `schema`.
-        prefix: prefix of the names of the fields beside those of the value.
+        items: ``"records"`` or ``"messages"``; by default, records if `schema` is given.
+        prefix: prefix of the names of the metadata fields.
         null_key: ``"invalid"`` if a message without a key is bad.
         on_invalid: action for a bad message.
         max_records_per_epoch: greatest number of messages in an epoch. A backlog is read in epochs
-            of this size, and the partitions furthest behind in event time are read first. If left
-            out, an epoch reads about 800 MB by the size of the next messages, and at most four
+            of this size, and the partitions furthest behind in event time are read first. By
+            default, an epoch reads about 800 MB by the size of the next messages, and at most four
             million messages.
-        on_data_loss: action if messages to read, or the topic, are gone from the broker:
+        on_data_loss: action if messages to read, or the topic, are no longer on the broker:
             ``"fail"``, or ``"warn"`` to continue with the rest.
         discover_every: interval of looking for new partitions.
         patience: time to wait for brokers that do not answer; at most 20 seconds if no broker has
@@ -116,7 +116,7 @@ class KafkaSource(Source[Any]):
         FlowTypeError, FlowBuildError: an argument is not valid.
         EnvironmentProblem: confluent-kafka or fastavro is not installed.
         SourceError: when the flow runs: no broker answers, a topic does not exist, or messages are
-            gone.
+            lost.
 
     >>> import pyarrow as pa
     >>> prices = {"price": pa.float64()}

@@ -16,8 +16,8 @@ Client = Any
 """Client of any kind, as the library has no types."""
 
 log = logging.getLogger("flow.kafka")
-# The client repeats on standard error the problems that our errors say once. To see its messages,
-# add a handler to this logger.
+# Without a handler, the client repeats problems on standard error that our errors report once. A
+# handler of this logger receives its messages.
 log.addHandler(logging.NullHandler())
 log.propagate = False
 
@@ -26,7 +26,7 @@ def kafka() -> Any:
     """Return the package confluent_kafka.
 
     Raises:
-        EnvironmentProblem: it is not installed.
+        EnvironmentProblem: the package is not installed.
     """
     try:
         import confluent_kafka
@@ -69,7 +69,8 @@ def checked_servers(servers: object) -> str:
     """Return the argument `servers` without white space.
 
     Raises:
-        FlowTypeError, FlowBuildError: it is not one address, or several separated by commas.
+        FlowTypeError, FlowBuildError: the argument is not one address, or several separated by
+            commas.
     """
     if not isinstance(servers, str):
         raise FlowTypeError(
@@ -89,7 +90,7 @@ class LastProblem:
     """Most recent connection error of a client, whose calls report only timeouts.
 
     Attributes:
-        text: the error without secrets; empty if there was none.
+        text: the error without secrets; empty before the first error.
         refused: True once a broker has refused the login or the TLS connection.
     """
 
@@ -99,7 +100,7 @@ class LastProblem:
         self.refused = False
 
     def __call__(self, error: KafkaError) -> None:
-        """Take note of an error; called by the client."""
+        """Record an error; the client calls this method."""
         self.text = self._properties.mask(error.str())
         self.refused = self.refused or error.code() in (error._AUTHENTICATION, error._SSL)
 

@@ -66,7 +66,7 @@ class Cluster:
 
         Topics that do not exist are left out.
         """
-        # A query for all topics, as a query for one may create it.
+        # The query is for all topics, as a query for one topic may create the topic.
         found = self._ask(lambda: self._client.list_topics(timeout=ASKING_SECONDS)).topics
         wanted = [
             name
@@ -131,7 +131,7 @@ class Cluster:
         return found
 
     def _check_leaders(self, partitions: Iterable[TopicPartition]) -> None:
-        """Raise `Unreachable` if partitions exist without a leader, which the client leaves out."""
+        """Raise `Unreachable` if a partition has no leader, as the client leaves it out."""
         existing = self.partitions({partition.topic for partition in partitions}, None)
         leaderless = sorted(set(existing).intersection(partitions))
         if leaderless:
@@ -153,7 +153,7 @@ class Cluster:
     def _failure(self, error: KafkaError) -> Exception:
         """Return the error of a failed query, with the client's last connection error."""
         reason = f"{self._properties.mask(error.str())}{self._problem}"
-        # A login that succeeded before is refused by a broker that is stopping or starting.
+        # A broker that is stopping or starting may refuse a login that succeeded before.
         if not is_passing(error) or (self._problem.refused and not self._admitted):
             return SourceError(f"Kafka at {self._servers} refuses to answer: {reason}")
         return Unreachable(f"no Kafka broker answers at {self._servers}: {reason}")

@@ -12,7 +12,7 @@ from flow.errors import SinkError
 
 
 class Clients:
-    """Factory of clients that keeps their most recent connection error.
+    """Factory of clients that records their most recent connection error.
 
     Attributes:
         servers: addresses of the brokers.

@@ -21,13 +21,13 @@ class KafkaMessage:
     """Message of a topic.
 
     Attributes:
-        key: key, in the form that the source was asked for: bytes, text, or the value of JSON or
-            Avro; ``None`` if there is none.
+        key: key, in the format of the source: bytes, text, or the value of JSON or Avro; ``None``
+            for a message without a key.
         value: value, likewise; ``None`` in a tombstone.
         topic: name of the topic.
         partition: number of the partition.
         offset: offset in the partition.
-        timestamp: time of the message, whole milliseconds; ``None`` if there is none.
+        timestamp: time of the message, whole milliseconds; ``None`` for a message without a time.
         timestamp_type: origin of the time.
         headers: pairs of name and value, in order; a name may occur more than once.
 

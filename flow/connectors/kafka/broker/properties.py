@@ -82,7 +82,7 @@ class Properties(Mapping[str, "str | int | float"]):
 
 
 def as_properties(properties: object, own: Mapping[str, str]) -> Properties:
-    """Return the argument `properties`, checked and with a `repr` that shows no secret.
+    """Return the argument `properties` after a check, with a `repr` that shows no secret.
 
     Args:
         properties: the argument.
@@ -94,10 +94,11 @@ def as_properties(properties: object, own: Mapping[str, str]) -> Properties:
     """
     if isinstance(properties, Properties):
         return properties
-    return Properties(_checked(properties, own))
+    return Properties(_checked_properties(properties, own))
 
 
-def _checked(properties: object, own: Mapping[str, str]) -> Mapping[str, Any]:
+def _checked_properties(properties: object, own: Mapping[str, str]) -> Mapping[str, Any]:
+    """Return properties after a check of each name and value; see `as_properties`."""
     if not isinstance(properties, Mapping):
         raise FlowTypeError(
             "properties must map names of the client's properties to values, such as "
@@ -117,7 +118,7 @@ def _checked(properties: object, own: Mapping[str, str]) -> Mapping[str, Any]:
 
 
 def mask_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return properties with the values hidden that may be secret.
+    """Return properties with `HIDDEN` in the place of values that may be secret.
 
     >>> mask_properties({"linger.ms": 5, "sasl.password": "s3cr3t"})
     {'linger.ms': 5, 'sasl.password': '***'}

@@ -1,7 +1,7 @@
 """Deserializers of keys and values: bytes, text, JSON and Avro.
 
-A deserializer reads one key or value to an object, or many to a column. It makes a column of all of
-them or none: the search for bad ones starts only if there are any.
+A deserializer reads one key or value to an object, or many keys or values to a column. If some are
+bad, it makes no column, and only then the reader searches for the bad ones.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LINE_END = ord("\n")
 
 
 class Deserializer(ABC):
-    """Reader of the bytes of keys or values.
+    """Reader of the bytes of keys or values; a piece is the bytes of one key or value.
 
     Attributes:
         kind: Arrow type of a column.
@@ -38,18 +38,18 @@ class Deserializer(ABC):
 
     @abstractmethod
     def read(self, data: bytes) -> Any:
-        """Read one key or value.
+        """Read one piece to a Python object.
 
         Raises:
-            ValueError: it cannot be read; the text is the reason.
+            ValueError: the piece cannot be read; the text of the error is the reason.
         """
 
     @abstractmethod
     def column(self, data: Data) -> Any | None:
-        """Read many to one array of type `kind`; ``None`` if any cannot be read."""
+        """Read pieces to one array of type `kind`; ``None`` if a piece cannot be read."""
 
     def problem(self, data: bytes | None) -> str | None:
-        """Return the reason why one cannot be part of a column; ``None`` if it can."""
+        """Return the reason why a piece cannot be part of a column; ``None`` if it can."""
         if data is None:
             return None if self.accepts_null else "there is nothing (a tombstone)"
         try:

@@ -30,8 +30,8 @@ _PYTHON_TYPES: tuple[tuple[Callable[[Any], bool], type], ...] = (
     (pa.types.is_string, str),
     (pa.types.is_large_string, str),
 )
-"""Python type of a column's values. Narrower floats are left to Arrow's reader, which rounds once;
-by way of Python's float they would be rounded twice."""
+"""Python type of a column's values. Arrow's reader reads narrower floats, as it rounds once; a
+conversion through Python's float would round twice."""
 
 _REFUSED = (ValueError, OverflowError, RecursionError)
 """Errors for an object that does not fit; those of msgspec and Arrow are ValueErrors."""
@@ -40,9 +40,9 @@ _REFUSED = (ValueError, OverflowError, RecursionError)
 class FlatJsonColumns(JsonColumns):
     """JSON objects as columns of a schema for which `is_flat` is True.
 
-    An object that msgspec refuses is bad only if Arrow's reader refuses it too, which accepts
-    ``NaN`` and ``Infinity``, as Python writes them. If an object has a wanted field twice, the last
-    one counts, as in Python; Arrow's reader refuses such an object.
+    Arrow's reader reads the objects that msgspec refuses, such as those with ``NaN`` and
+    ``Infinity`` as Python writes them; an object that both refuse is bad. If an object has a wanted
+    field twice, the last value counts, as in Python; Arrow's reader refuses such an object.
     """
 
     def __reduce__(self) -> Any:
@@ -59,7 +59,7 @@ class FlatJsonColumns(JsonColumns):
             return self._column_with_refused(data)
 
     def _column_with_refused(self, data: Data) -> Any | None:
-        """Return the column of objects of which msgspec refuses some; Arrow reads those."""
+        """Return the column of objects if msgspec refuses some of them, which Arrow then reads."""
         objects: list[Any] = []
         refused: list[bytes | None] = []
         is_decoded = np.ones(len(data), np.bool_)

@@ -21,7 +21,7 @@ Message = Any
 """Message of the client library."""
 
 SIFTED = 1_024
-"""Messages among which bad ones are searched at a time."""
+"""Number of messages in each part of a batch that is searched for bad messages."""
 _SHOWN = 200
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -42,7 +42,7 @@ METADATA: dict[str, Any] = {
     "timestamp_type": pa.string(),
     "headers": HEADERS,
 }
-"""Columns of records beside those of their value; the key's type is its deserializer's."""
+"""Metadata columns of records; the deserializer of keys gives the type of ``key``."""
 
 
 class Items(ABC):
@@ -85,6 +85,7 @@ class Items(ABC):
     def _sift(
         self, messages: Sequence[Message], fields: frozenset[str] | None, bad: list[Message]
     ) -> Iterator[Batch]:
+        """Yield the items of good messages, found by bisection; append the others to `bad`."""
         items = self.batch(messages, fields)
         if items is not None:
             yield items

@@ -1,4 +1,4 @@
-"""Detection of messages that are gone from the broker before the flow read them."""
+"""Detection of messages that were lost on the broker before the flow read them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flow.connectors.kafka.broker.cluster import Ends, TopicPartition
 from flow.errors import SourceError
 
 OnDataLoss: TypeAlias = Literal["fail", "warn"]
-"""Action when messages are gone: stop the run, or warn and continue with the rest."""
+"""Action when messages are lost: stop the run, or warn and continue with the rest."""
 
 DOUBT_SECONDS = 5.0
 """Time for which a partition must be missing or too short before it counts as lost.
@@ -49,12 +49,12 @@ class LossWatch:
 
     @property
     def in_doubt(self) -> bool:
-        """True if a partition seems to be missing or too short, and this is not certain."""
+        """True if a partition has seemed missing or too short for less than `DOUBT_SECONDS`."""
         return bool(self.doubted)
 
     @property
     def doubted(self) -> set[TopicPartition]:
-        """Partitions that seem to be missing or too short, without certainty."""
+        """Partitions that have seemed missing or too short for less than `DOUBT_SECONDS`."""
         return {partition for partition in self._doubted if not self._is_certain(partition)}
 
     def offsets_after_losses(
@@ -73,7 +73,7 @@ class LossWatch:
             earliest: function that returns the first offsets of partitions.
 
         Raises:
-            SourceError: messages are gone, and `on_data_loss` is ``"fail"``.
+            SourceError: messages are lost, and `on_data_loss` is ``"fail"``.
         """
         shrunk = self._shrunk(offsets, latest)
         begins = earliest(

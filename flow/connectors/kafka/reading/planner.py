@@ -36,9 +36,9 @@ from flow.errors import SourceError
 FIRST_SECONDS = 20.0
 """Time that a run waits for brokers that have never answered it."""
 LEAST_SPLIT = 20_000
-"""Messages of a split, at least; reading fewer takes less time than starting a task."""
+"""Least number of messages in a split: reading fewer takes less time than starting a task."""
 _MOST_LISTED = 3
-"""Names that an error lists, at most."""
+"""Greatest number of names that an error lists."""
 
 Answer = TypeVar("Answer")
 
@@ -55,7 +55,7 @@ class Reach:
         start: position to start at.
         end: position to end at; ``None`` for never.
         per_epoch: greatest number of messages in an epoch.
-        on_data_loss: action when messages are gone.
+        on_data_loss: action when messages are lost.
         looking_seconds: interval of looking for new partitions.
         patience_seconds: time to wait for brokers that do not answer.
     """
@@ -80,7 +80,7 @@ class KafkaPlanner(Planner):
         cluster: the brokers.
         parallelism: number of tasks that can read at the same time.
         clock: monotonic clock, in seconds.
-        scales: estimate of how many messages fit an epoch, if `reach` gives no fixed number.
+        scales: estimate of the number of messages that fit an epoch, if `reach` gives none.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class KafkaPlanner(Planner):
             partition: offset + shares.get(partition, 0) for partition, offset in offsets.items()
         }
         behind = self._numbers_behind()
-        # New offsets are logged even if there is nothing to read.
+        # New offsets are logged even if the epoch reads no messages.
         if not shares and start is not None and offsets == known:
             return None
         ends = {str(partition): offset for partition, offset in self._after.items()}
@@ -218,9 +218,9 @@ class KafkaPlanner(Planner):
     def _numbers_behind(self) -> list[int]:
         """Return the numbers of the partitions that are behind after the epoch.
 
-        The last certain end of a partition in doubt counts: a partition that is missing for seconds
-        is still behind. A source with an end is behind until its end, even if that is in the
-        future.
+        For a partition in doubt, the last certain end counts: a partition that is missing for
+        seconds is still behind. A source with an end is behind until its end, even if the end is in
+        the future.
         """
         doubted = self._losses.doubted
         before = {

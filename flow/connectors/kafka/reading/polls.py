@@ -1,4 +1,4 @@
-"""History of polls, from which follows the system time up to which topics are read.
+"""History of polls, which gives the system time up to which topics are read.
 
 At each poll brokers return the ends of partitions. A flow that reaches these ends has read all
 messages that had arrived by the time of the poll. This needs no timestamps of brokers, so it also
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from flow.connectors.kafka.broker.cluster import Ends, TopicPartition
 
 MOST_POLLS = 64
-"""Greatest length of the history: the number of steps of the time in a long backlog."""
+"""Greatest length of the history; in a long backlog, the time advances in as many steps."""
 
 
 class Poll(NamedTuple):
@@ -61,7 +61,7 @@ class PollHistory:
     def _least_missed(self) -> int:
         """Return the index of the poll whose removal leaves the shortest gap.
 
-        Neither the first poll, which is reached next, nor the last is chosen. Polls so stay about
+        This is never the first poll, which is reached next, nor the last. So polls stay about
         equally far apart.
         """
         polls = self._polls

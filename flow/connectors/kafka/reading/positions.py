@@ -19,10 +19,10 @@ EARLIEST, LATEST = "earliest", "latest"
 
 
 def checked_position(name: str, position: object, words: tuple[str, ...]) -> Position:
-    """Return the argument `start` or `end`, checked.
+    """Return the argument `start` or `end` after a check.
 
     Raises:
-        FlowTypeError, FlowBuildError: it is not a position.
+        FlowTypeError, FlowBuildError: the argument is not a position.
     """
     if isinstance(position, str):
         if position not in words:

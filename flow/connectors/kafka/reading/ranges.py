@@ -1,7 +1,7 @@
 """Readers of ranges of partitions, in a worker.
 
-Connecting a client takes longer than reading a few messages, so a worker keeps one reader for each
-source from one epoch to the next.
+Connecting a client takes longer than reading a few messages, so a worker reuses the readers of a
+source in later epochs.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _CONSUMER = {
     "enable.partition.eof": True,
     "auto.offset.reset": "error",
     "isolation.level": "read_committed",
-    # Messages fetched beyond the range are thrown away.
+    # Messages fetched beyond the range are discarded, so the client does not fetch far ahead.
     "queued.min.messages": 100_000,
     "queued.max.messages.kbytes": 32_768,
-    # All messages of a range are on the broker. A broker that is asked for more, past the end,
-    # answers nothing else on that connection until this time is over.
+    # All messages of a range are on the broker. A request past the end blocks all other requests
+    # on that connection for this time.
     "fetch.wait.max.ms": 5,
     "fetch.queue.backoff.ms": 5,
-    # A lost broker may be back soon.
+    # The client tries again soon, as a lost broker may be back in a second.
     "reconnect.backoff.max.ms": 1_000,
     "topic.metadata.refresh.fast.interval.ms": 100,
 }
@@ -65,7 +65,7 @@ class Access:
     Attributes:
         servers: addresses of the brokers.
         properties: properties of the client.
-        on_data_loss: action when messages are gone.
+        on_data_loss: action when messages are lost.
         patience_seconds: time to wait for brokers that do not answer.
     """
 
@@ -110,7 +110,7 @@ class _Range:
             self.restart_waiting()
 
     def restart_waiting(self) -> None:
-        """Restart the time without a message."""
+        """Start to measure the time without a message again."""
         self.progressed_at = self.asked_at = time.monotonic()
 
 
@@ -149,7 +149,7 @@ class RangeReader:
         self._client.close()
 
     def _find_leader(self, topic: str) -> None:
-        """Query the leader of a new topic at once; by itself a client does so within a second."""
+        """Query the leader of a new topic, which the client itself does only within a second."""
         if self._known_topics and topic not in self._known_topics:
             with contextlib.suppress(kafka().KafkaException):  # reading reports it
                 self._client.list_topics(topic, timeout=_LEADER_SECONDS)
@@ -179,7 +179,7 @@ class RangeReader:
         elif error.code() == error._AUTO_OFFSET_RESET:
             self._restart_at_beginning(pending)
         elif error.code() == error.GROUP_AUTHORIZATION_FAILED:
-            pass  # the client asks for the coordinator of a group, which is not needed
+            pass  # The client asks for the coordinator of a group, which the reader does not need.
         elif not is_passing(error) and not is_unknown(error):
             raise self._read_error(error, pending)
 
@@ -199,10 +199,10 @@ class RangeReader:
         self._assign(pending)
 
     def _check_progress(self, pending: _Range) -> None:
-        """Check from time to time, while no message arrives, that some will.
+        """Check at intervals, while no message arrives, that the rest of the range exists.
 
         Raises:
-            SourceError: the rest of the range is gone, or no broker has answered for too long.
+            SourceError: the rest of the range is lost, or no broker has answered for too long.
         """
         now = time.monotonic()
         if now - pending.asked_at >= ASK_SECONDS:
@@ -216,9 +216,9 @@ class RangeReader:
             )
 
     def _check_end(self, pending: _Range) -> None:
-        """Check that the rest of a range exists; it is lost if missing for `DOUBT_SECONDS`.
+        """Skip the rest of a range as a loss if it is missing for `DOUBT_SECONDS`.
 
-        A broker that has just started may report too little.
+        A broker that has just started may report an earlier end, so one such answer is no loss.
         """
         ends = self._ends_of(pending)
         if ends is None:
@@ -269,7 +269,7 @@ _lock = threading.Lock()
 
 @contextlib.contextmanager
 def lend_reader(access: Access) -> Iterator[RangeReader]:
-    """Lend an idle or new reader for one range; it is kept unless reading fails."""
+    """Lend an idle or new reader for one range; the reader is reused unless reading fails."""
     found = _take_idle(access) or RangeReader(access)
     try:
         yield found

@@ -1,7 +1,7 @@
-"""Sizes of messages, by which an epoch of a backlog is limited.
+"""Limit of an epoch of a backlog by the sizes of its messages.
 
 A large epoch spreads its fixed cost over more messages, but needs memory for them. So an epoch
-reads as many messages as fit a number of bytes, by the mean size of a sample of the next ones.
+reads as many messages as fit a number of bytes, by the mean size of a sample of the next messages.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _GLANCE = {"queued.min.messages": 1, "fetch.message.max.bytes": 100_000}
 
 
 class Scales:
-    """Estimate of how many messages fit an epoch.
+    """Estimate of the number of messages that fit an epoch.
 
     Args:
         access: access to the brokers.
@@ -83,7 +83,7 @@ class Scales:
                 batches = list(reader.messages(partition, start, start + _SAMPLE))
             finally:
                 reader.close()
-        except SourceError:  # the reader of the messages reports it
+        except SourceError:  # The reader of the messages reports the error.
             return _UNKNOWN_BYTES
         weights = [_bytes_of(message) for batch in batches for message in batch]
         return self._overhead + sum(weights) / len(weights) if weights else _UNKNOWN_BYTES

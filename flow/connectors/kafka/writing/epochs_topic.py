@@ -7,11 +7,11 @@ transaction of its epoch's records::
       key    ["1a2b…", "totals_out", "totals"]        run, step and topic
       value  {"epoch": 41, "count": 96, "rewinds": 0}
 
-`epoch` is the last epoch that wrote records, and `count` their number. `rewinds` is how often the
-run had been set back by then, which distinguishes epochs of the same number. A committed consumer
-offset would need no topic, and is part of a transaction too. But brokers delete the offsets of a
-group that is unused for `offsets.retention.minutes`, a week by default, so a flow that was down for
-longer would not know its last epoch.
+`epoch` is the last epoch that wrote records, and `count` is their number. `rewinds` is the number
+of times that the run had been set back, which distinguishes epochs of the same number. A committed
+consumer offset would need no topic, and is part of a transaction too. But brokers delete the
+offsets of a group that is unused for `offsets.retention.minutes`, a week by default, so a flow that
+was down for longer would not know its last epoch.
 
 A reader of committed messages stops at the oldest open transaction. Outputs share the topic, so an
 entry may lie behind another flow's transaction: reading waits until all transactions that began
@@ -79,7 +79,7 @@ class EpochsTopic:
         self.name = name
 
     def make(self) -> bool:
-        """Create the topic if it is missing, and return True if it was.
+        """Create the topic if it is missing, and return True if the topic was missing.
 
         Raises:
             SinkError: the topic cannot be created, or would delete entries.
@@ -97,7 +97,7 @@ class EpochsTopic:
         return missing
 
     def read(self, key: bytes) -> Entry | None:
-        """Return the last committed entry of a key; `None` if there is none."""
+        """Return the last committed entry of a key; ``None`` for a key without entries."""
         ends = Topic(self._clients, self.name).ends()
         consumer = self._clients.consumer(
             {
@@ -135,7 +135,7 @@ class EpochsTopic:
                 elif error.name() == "_PARTITION_EOF":
                     if message.offset() >= ends[message.partition()]:
                         unread.discard(message.partition())
-                # The client asks for the coordinator of a group, which is not needed.
+                # The client asks for the coordinator of a group, which the reader does not need.
                 elif error.name() != "GROUP_AUTHORIZATION_FAILED" and not is_passing(error):
                     raise kafka().KafkaException(error)
         return found

@@ -54,16 +54,16 @@ _PIECE_ROWS = 10_000
 
 @dataclass(frozen=True)
 class KafkaRecord:
-    """Item with its own key, value, headers and time, which a `KafkaSink` writes as they are.
+    """Item that gives the key, value, headers and time of its message in a `KafkaSink`.
 
     Key and value are encoded in the sink's formats; bytes are written unchanged.
 
     Args:
         value: value of the message; `None` is a tombstone.
-        key: key of the message; `None` if there is none.
+        key: key of the message; ``None`` for a message without a key.
         headers: headers, by name or as pairs.
-        timestamp: time of the message, in a form that an `EventClock` takes; the time of sending if
-            left out.
+        timestamp: time of the message, in a form that an `EventClock` takes; by default, the time
+            of sending.
 
     >>> KafkaRecord({"sum": 3}, key="LHR", headers={"unit": "flights"}).key
     'LHR'
@@ -163,7 +163,7 @@ class Encoding:
             )
         except FlowError:
             raise
-        except Exception as error:  # a user's function may raise anything
+        except Exception as error:  # A user's function may raise any exception.
             problem = f"no message can be made of the item: {brief(error)}"
             raise step_error(step_id, problem, item=item) from error
 

@@ -15,7 +15,7 @@ from flow.connectors.kafka.writing.topics import Topic
 from flow.errors import SinkError, shorten
 
 SETTINGS: Mapping[str, Any] = {
-    # The partition of a key that Java's clients and Spark choose.
+    # With this partitioner, a key has the same partition as in Java's clients and Spark.
     "partitioner": "murmur2_random",
     "linger.ms": 20,
     "batch.num.messages": 100_000,
@@ -39,7 +39,7 @@ _TOO_LARGE = ("MSG_SIZE_TOO_LARGE", "_MSG_SIZE_TOO_LARGE")
 
 
 class Sender:
-    """Producer that keeps the first error of its messages.
+    """Producer that holds the first error of its messages.
 
     Attributes:
         producer: the client's producer.
@@ -104,12 +104,12 @@ class Sender:
 
     def close(self) -> None:
         """Drop messages that are not written yet."""
-        with contextlib.suppress(*errors()):  # reported before
+        with contextlib.suppress(*errors()):  # The errors are reported before.
             self.producer.purge()
             self.producer.poll(0)
 
     def _make_room(self, rows: int) -> None:
-        """Wait while the queue is full: the client would refuse a message, but take the next."""
+        """Wait while the queue is full: the client would refuse a message but accept the next."""
         self.producer.poll(0)
         while len(self.producer) > _QUEUED_PIECES * rows:
             self.producer.poll(_POLL_SECONDS)
@@ -124,9 +124,9 @@ class Sender:
             self.check()
 
     def _fill_messages(self, keys: list[Any], values: list[Any]) -> list[dict[str, Any]]:
-        """Return messages in the client's form, in dicts that are used again for each batch.
+        """Return messages in the client's form, in dicts that all batches share.
 
-        New dicts would cost the garbage collector more time than the client needs.
+        New dicts for each batch would cost the garbage collector more time than the client needs.
         """
         missing = len(keys) - len(self._dicts)
         self._dicts += [{} for _ in range(missing)]
@@ -174,7 +174,7 @@ def _size_limits(topic: Topic) -> dict[str, int]:
 
 
 _idle_senders: dict[str, Sender] = {}
-"""Senders of this process, which workers keep from epoch to epoch."""
+"""Idle senders of this process, which later epochs use again."""
 
 
 def write_directly(

@@ -28,7 +28,7 @@ _ERRORS = (TypeError, ValueError, OverflowError, RecursionError, pa.ArrowExcepti
 
 
 class Serializer(ABC):
-    """Encoder of values as bytes; `None` and bytes stay as they are."""
+    """Encoder of values as bytes; ``None`` and bytes are not changed."""
 
     @abstractmethod
     def encoded(self, value: Any) -> bytes:
@@ -47,7 +47,7 @@ class Serializer(ABC):
             step_id: the output's step, for errors.
 
         Raises:
-            StepError: a value has no form in this format; the error names it and the step.
+            StepError: a value has no form in this format; the error names the value and the step.
         """
         return [self._encode(value, what, step_id) for value in values]
 
@@ -131,11 +131,12 @@ class Text(Serializer):
 
     @override
     def rows(self, batch: pa.RecordBatch, step_id: str) -> pa.Array:
-        return self.column(_only_field(batch.schema.names, batch, self, step_id), "value", step_id)
+        field = _value_field(batch.schema.names, batch, self, step_id)
+        return self.column(field, "value", step_id)
 
     @override
     def whole(self, record: dict[str, Any], step_id: str) -> Any:
-        return _only_field(list(record), record, self, step_id)
+        return _value_field(list(record), record, self, step_id)
 
 
 class Bytes(Text):
@@ -165,7 +166,7 @@ class Avro(Serializer):
         schema: the schema, as JSON text or as the value that the text stands for.
 
     Raises:
-        FlowBuildError: it is not an Avro schema.
+        FlowBuildError: the schema is not an Avro schema.
         EnvironmentProblem: the package fastavro is not installed.
 
     >>> Avro({"type": "record", "name": "Sum", "fields": [{"name": "sum", "type": "long"}]})
@@ -187,7 +188,7 @@ class Avro(Serializer):
         return "Avro"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Send the text alone to workers, which parse it."""
+        """Pickle only the text of the schema, which workers parse."""
         return Avro, (self.schema,)
 
     @override
@@ -233,7 +234,12 @@ def serializer_of(parameter: str, chosen: object) -> Serializer:
     )
 
 
-def _only_field(names: list[str], record: Any, format: Serializer, step_id: str) -> Any:
+def _value_field(names: list[str], record: Any, format: Serializer, step_id: str) -> Any:
+    """Return the field ``value`` of a record or batch that has no other fields.
+
+    Raises:
+        SinkError: the record has other fields, or none.
+    """
     if names != ["value"]:
         raise SinkError(
             f"step {step_id!r}: a record with the fields {shorten(names)} cannot be written as "

@@ -12,7 +12,7 @@ from flow.errors import SinkError
 
 _QUERY_SECONDS = 15.0
 NEWS_SECONDS = 10.0
-"""Time until every broker knows a new topic, at most."""
+"""Greatest time until every broker knows a new topic, in seconds."""
 
 
 class Topic:
@@ -31,7 +31,7 @@ class Topic:
         return self._partitions() is not None
 
     def make(self, partitions: int, settings: Mapping[str, str] | None = None) -> None:
-        """Create the topic, unless another process has created it meanwhile.
+        """Create the topic, unless another process creates it at the same time.
 
         Raises:
             SinkError: the topic cannot be created.

@@ -5,8 +5,9 @@ no transaction that several producers prepare and one commits. Workers encode th
 columns, so the driver only passes each record to the client.
 
 The transactional id is made of the run and the step. The next process that opens the same output of
-the same run fences the previous producer: its open transaction is aborted, and it can commit no
-more. The last epoch is read after that, so no other process can add one in between.
+the same run fences the previous producer: its open transaction is aborted, and it can no longer
+commit. The new process reads the last epoch after that, so no other process can add an epoch in
+between.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class TransactionalWriter:
         Args:
             epoch: number of the epoch.
             batches: records of the epoch.
-            rewinds: how often the run was set back, see `WriteContext`.
+            rewinds: the number of times that the run was set back; see `WriteContext`.
             after: action for an epoch that the run was set back to.
 
         Raises:
@@ -112,7 +113,8 @@ class TransactionalWriter:
                 producer.begin_transaction()
                 for batch in batches:
                     self._sender.send(batch)
-                # Last, as other readers of the topic of epochs wait until it is committed.
+                # The entry is written last, as other readers of the topic of epochs wait from its
+                # writing until the commit.
                 self._sender.flush(self._timeout)
                 producer.produce(self._epochs.name, entry.encoded(), self._key)
                 producer.commit_transaction(self._timeout)
