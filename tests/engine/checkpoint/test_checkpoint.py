@@ -201,7 +201,7 @@ def test_a_run_that_lost_its_lock_cannot_commit(
     numbers = op.input("in", flow, TestingSource([1, 2, 3], batch_size=1))
     op.output("out", numbers, TestingSink(out))
     message = (
-        f"{storage.root} was taken over by process 7 on elsewhere, because this process did not renew its lock for"
+        f"{storage.root} was taken over by process 7 on elsewhere, because this process did not"
     )
     with pytest.raises(CheckpointError, match=message):
         run(flow, spark=spark, recovery=RecoveryConfig(storage.root), on_epoch=lose_it)
