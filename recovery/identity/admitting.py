@@ -106,7 +106,7 @@ def _reset(step_id: str, kept: Json, decision: _Decision) -> None:
     before = kept["names"].get(step_id, step_id)
     decision.names[step_id] = _next_name(step_id, before)
     decision.dropped.append(before)
-    decision.messages.append(f"step {step_id!r} starts afresh, as reset_steps says")
+    decision.messages.append(f"step {step_id!r} starts without its state, as reset_steps asks")
 
 
 def _keep_apart(

@@ -207,7 +207,7 @@ def _begin(checkpoint: KeptCheckpoint, planned: Rewind) -> None:
 
     files = checkpoint.files
     if files.exists(planned.backup):
-        raise CheckpointError(f"{checkpoint.root}/{planned.backup} is there already: try again")
+        raise CheckpointError(f"{checkpoint.root}/{planned.backup} exists already: try again")
     epoch = planned.epoch
     journal = {
         "finish": command("rewind", checkpoint.root, "--epoch", epoch, "--yes"),
@@ -242,8 +242,8 @@ def _note(planned: Rewind) -> str:
     tops = list(dict.fromkeys(name.partition("/")[0] for name in planned.moved))
     backups = " ".join(f"{planned.backup}/{top}" for top in tops)
     return (
-        f"The checkpoint {planned.path} was set back to epoch {planned.epoch}; what it knew of "
-        f"{_epochs_text(planned) if planned.undone else 'its steps'} was moved here.\n\n"
+        f"The checkpoint {planned.path} was set back to epoch {planned.epoch}; its files of "
+        f"{_epochs_text(planned) if planned.undone else 'its steps'} were moved here.\n\n"
         "To undo this, before the flow has run again: move all of these files back to where they\n"
         "were, under the same names relative to the checkpoint's directory. On a local disk, in\n"
         f"that directory:\n\n  cp -r {backups} .\n\n"
@@ -262,7 +262,8 @@ def _lines(rewound: Rewind) -> Iterator[str]:
         replays = "does" if rewound.done else "would do"
         yield f"  the next run {replays} {_epochs_text(rewound)} again"
     if rewound.restores_steps:
-        yield f"  steps {'are' if rewound.done else 'would be'} known again as they were then"
+        verb = "have" if rewound.done else "would have"
+        yield f"  steps that were reset, added or dropped since {verb} their earlier state"
     count = f"{len(rewound.moved)} files"
     yield f"  {count} {'were' if rewound.done else 'would be'} moved to {rewound.backup}"
     if rewound.done:
@@ -272,8 +273,8 @@ def _lines(rewound: Rewind) -> Iterator[str]:
     if not rewound.undone:
         return
     yield (
-        "sinks of files take back what they published for these epochs when the next run has "
-        "finished its first; what other sinks have written stays"
+        "file sinks remove their output of these epochs when the next run has finished its first "
+        "epoch; the output of other sinks stays"
     )
 
 

@@ -225,7 +225,7 @@ def test_a_step_that_is_reset_keeps_its_state_under_another_name() -> None:
     kept = RecoveryConfig("there").admit(None, compile_flow(flow_of(hourly()))).kept
     admission = config.admit(kept, compile_flow(changed))
     assert (admission.names, admission.dropped) == ({"hourly": '["hourly", 1]'}, ("hourly",))
-    assert admission.warnings == ("step 'hourly' starts afresh, as reset_steps says",)
+    assert admission.warnings == ("step 'hourly' starts without its state, as reset_steps asks",)
 
 
 def test_a_step_is_reset_once_for_repeated_requests() -> None:
