@@ -196,7 +196,10 @@ def test_a_rewind_before_a_reset_restores_the_state(spark: SparkSession, tmp_pat
 
     found = rewind(case.path, epoch, yes=True, spark=spark)
     assert "flow.json" in found.moved
-    assert "  steps that were reset, added or dropped since have their earlier state" in str(found).splitlines()
+    assert (
+        "  steps that were reset, added or dropped since have their earlier state"
+        in str(found).splitlines()
+    )
     assert case.names_in_state() == {"windows", "totals"}
     assert verify(case.path, spark=spark) == []
     with pytest.raises(CheckpointError, match=r"windows'.*\n.*step 'totals': is not in the flow"):

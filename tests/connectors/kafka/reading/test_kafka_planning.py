@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flow.connectors.kafka import KafkaSource, cluster
+from flow.connectors.kafka import KafkaSource
+from flow.connectors.kafka.broker import cluster
 from flow.connectors.kafka.broker.cluster import Ends, TopicPartition, Unreachable
 from flow.connectors.kafka.reading.planner import KafkaPlanner, Reach, _cut
 from flow.connectors.source import MemoryLog

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from flow.connectors.kafka import cluster
+from flow.connectors.kafka.broker import cluster
 from flow.connectors.kafka.broker.properties import Properties
 from flow.connectors.kafka.reading import ranges as reading
 from flow.connectors.kafka.reading.ranges import Access, RangeReader
