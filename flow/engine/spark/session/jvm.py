@@ -6,6 +6,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +64,13 @@ def _quiet_py4j() -> Iterator[None]:
     """
     root = logging.getLogger()
     root.addFilter(_not_of_finalizers)
-    root.addFilter(_not_of_py4j)
+    # A filter of its own for each run: runs of several threads may overlap.
+    quiet = partial(_not_of_py4j)
+    root.addFilter(quiet)
     try:
         yield
     finally:
-        root.removeFilter(_not_of_py4j)
+        root.removeFilter(quiet)
 
 
 def _not_of_py4j(record: logging.LogRecord) -> bool:

@@ -119,6 +119,20 @@ def test_a_context_without_a_python_object_is_stopped() -> None:
     assert is_stopped(cast("Any", SimpleNamespace(sparkContext=SimpleNamespace(_jsc=None))))
 
 
+def test_a_run_that_ends_leaves_the_log_of_another_run_quiet(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    record = logging.LogRecord("root", logging.ERROR, "/x/py4j/java_gateway.py", 1, "m", None, None)
+    root = logging.getLogger()
+    with jvm_needed(fake_session(answers=True)):
+        with jvm_needed(fake_session(answers=True)):
+            pass
+        root.handle(record)
+    assert caplog.records == []
+    root.handle(record)
+    assert caplog.records == [record]
+
+
 CHILD = """
 import os, sys
 import flow.operators as op
