@@ -91,23 +91,33 @@ def run(
 
     Raises:
         FlowBuildError: if the flow or an argument is invalid.
-        EnvironmentProblem: if there is no Java that Spark can run on.
+        EnvironmentProblem: if Spark or Java is missing or too old.
         StepError: if a step failed; its cause is the exception of the user's code.
         SourceError, SinkError: if a source or a sink failed.
         EngineError: if Spark failed.
         KeyboardInterrupt: if Ctrl-C ended a batch.
     """
+    from flow.engine.spark.versions.supported import (
+        check_same_version,
+        check_streaming,
+        installed_version,
+    )
+
+    installed_version()
     _check_arguments(flow, recovery, shards, partitions)
     _check_on_epoch(on_epoch)
     plan = compile_flow(flow)
     check_portable(plan.steps)
     drain = _is_bounded(plan) if drain is None else bool(drain)
     is_batch = _chooses_batch(plan, engine, recovery, trigger)
+    if not is_batch:
+        check_streaming()
     time_of_day = wall_time if system_time is None else FixedTime(instant_us(system_time))
     interval = _interval(trigger)
     if spark is not None:
         _check_session_alone(master=master, conf=conf, py_files=py_files)
     session = spark or _new_session(flow.flow_id, master, conf, log_level, py_files)
+    check_same_version(session)
     report = _EpochReports(plan, on_epoch)
     start = time.monotonic()
     if is_batch:

@@ -181,12 +181,16 @@ def open_checkpoint(path: PathLike, spark: SparkSession | None = None) -> KeptCh
         spark: the session that reads it; by default the active one, else a new local one.
 
     Raises:
-        CheckpointError: if the directory is not a checkpoint, or has a newer format.
+        CheckpointError: if the directory is not a checkpoint, has a newer format, or was written by
+            a newer Spark.
+        EnvironmentProblem: if Spark is too old.
     """
-    from flow.engine.checkpoint.checkpoint import read_identity
+    from flow.engine.checkpoint.checkpoint import check_spark_version, read_identity
 
     files = open_files(path, spark)
-    return KeptCheckpoint(files.session, files, read_identity(files))
+    identity = read_identity(files)
+    check_spark_version(identity, files.session.version, files.root)
+    return KeptCheckpoint(files.session, files, identity)
 
 
 def open_files(path: PathLike, spark: SparkSession | None = None) -> CheckpointFiles:
@@ -194,10 +198,14 @@ def open_files(path: PathLike, spark: SparkSession | None = None) -> CheckpointF
 
     Raises:
         CheckpointError: if the directory does not exist.
+        EnvironmentProblem: if Spark is too old.
     """
     text = directory_path(path, "a checkpoint")
     if ":" not in text and not os.path.isdir(text):  # An early check, before a JVM starts.
         raise CheckpointError(f"there is no directory {text}")
+    from flow.engine.spark.versions.supported import check_streaming
+
+    check_streaming()
     from flow.engine.spark.session.session import SparkSettings, make_session
     from recovery.reading.files import CheckpointFiles
 

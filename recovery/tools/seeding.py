@@ -77,8 +77,10 @@ def _seed(
     from flow.engine.checkpoint.storage import Storage
     from flow.engine.packets.shards import DEFAULT_SHARDS
     from flow.engine.spark.session.session import SparkSettings, make_session
+    from flow.engine.spark.versions.supported import check_streaming
     from recovery.tools.relayout import check_seeds, seeds_of, write_seeds
 
+    check_streaming()
     session = spark or make_session("recovery", SparkSettings())
     storage = Storage(session, path)
     with CheckpointLock(storage):
@@ -91,6 +93,8 @@ def _seed(
             shards or max(DEFAULT_SHARDS, dealt),
             dealt,
             generation=1,
+            spark_version=session.version,
+            has_named_sources=False,
             recovery=admit(None, plan, path, (), drop_removed=False).kept,
         )
         storage.remove(identity.seed)  # An interrupted attempt may have left it.

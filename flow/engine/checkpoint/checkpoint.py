@@ -24,11 +24,12 @@ from flow.engine.checkpoint.admission import Admission, Recovery
 from flow.engine.checkpoint.storage import Storage
 from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.plan.plan import Plan
+from flow.engine.spark.versions.supported import parse_version
 from flow.errors import CheckpointError
 
 Json: TypeAlias = Any
 
-VERSION = 2
+VERSION = 3
 NAME = "flow.json"
 CHANGE = "change.json"
 """Journal of a tool: its changes, and the command that finishes them."""
@@ -54,6 +55,9 @@ class Identity:
         rewinds: number of rewinds.
         earlier: former values of `recovery`, each with the last epoch (inclusive) that it is valid
             for, ordered by epoch; a rewind to such an epoch restores the value.
+        spark_version: the version of Spark that wrote last; up to format 2, always some 4.3.
+        has_named_sources: True if the sources of Spark's query have names in its checkpoint, as up
+            to format 2 in flows without data frames.
     """
 
     flow_id: str
@@ -68,6 +72,8 @@ class Identity:
     dropping: tuple[str, ...] = ()
     rewinds: int = 0
     earlier: tuple[tuple[int, Json], ...] = ()
+    spark_version: str = "4.3"
+    has_named_sources: bool = True
 
     @property
     def spark(self) -> str:
@@ -161,6 +167,21 @@ def check_settled(storage: Storage) -> None:
         )
 
 
+def check_spark_version(identity: Identity, spark_version: str, root: str) -> None:
+    """Check that no newer version of Spark has written a checkpoint.
+
+    Raises:
+        CheckpointError: when a newer minor version has; an older one may not read its files.
+    """
+    written, reading = parse_version(identity.spark_version), parse_version(spark_version)
+    if written > reading:
+        raise CheckpointError(
+            f"{root} was last written with Spark {identity.spark_version}, and Spark "
+            f"{spark_version} is older: use Spark {written[0]}.{written[1]} or newer, or start "
+            "again with an empty directory"
+        )
+
+
 @dataclass
 class Checkpoint:
     """A checkpoint that a run has opened.
@@ -186,6 +207,7 @@ class Checkpoint:
         cores: int,
         shards: int | None,
         partitions: int | None,
+        spark_version: str,
     ) -> Checkpoint:
         """Open a checkpoint for a run, or create it.
 
@@ -196,28 +218,33 @@ class Checkpoint:
             cores: number of tasks that run at a time.
             shards: requested number of shards; ``None`` for the default.
             partitions: requested number of partitions of a level; ``None`` for the default.
+            spark_version: version of Spark in the run's session.
 
         Raises:
-            CheckpointError: when the checkpoint is another flow's, or does not fit the flow.
+            CheckpointError: when the checkpoint is another flow's, does not fit the flow, or was
+                written by a newer Spark.
         """
         check_settled(storage)
         resuming = storage.exists(NAME)
         if resuming:
             identity = read_identity(storage)
             _check_flow(identity, plan, storage.root)
+            check_spark_version(identity, spark_version, storage.root)
             _warn_of_layout(identity, shards, partitions, storage.root)
         else:
             _check_empty(storage)
             partitions = partitions or min(cores, 32)
             shards = shards or max(DEFAULT_SHARDS, partitions)
-            identity = Identity(plan.flow_id, uuid.uuid4().hex, shards, partitions)
+            identity = Identity(
+                plan.flow_id, uuid.uuid4().hex, shards, partitions, has_named_sources=False
+            )
         admission = Admission()
         if recovery is not None:
             admission = recovery.admit(identity.recovery, plan, identity.dropping)
         dropping = tuple(dict.fromkeys([*identity.dropping, *admission.dropped]))
-        admitted = identity.admitting(
-            admission.kept, dropping, _epochs(storage, identity, "commits")
-        )
+        epochs = _epochs(storage, identity, "commits")
+        admitted = identity.admitting(admission.kept, dropping, epochs)
+        admitted = replace(admitted, spark_version=spark_version)
         if not resuming or admitted != identity:
             storage.write(NAME, admitted.to_json())
         return cls(storage, admitted, resuming, admission.warnings)

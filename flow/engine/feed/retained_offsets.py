@@ -1,4 +1,4 @@
-"""Offsets of the epochs that a checkpoint retains, from which a run can continue."""
+"""Offsets in the log of the epochs that a checkpoint retains, from which a run can continue."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from flow.connectors.source import Json, Planner
+from flow.engine.feed.offsets import EpochOffset
 from flow.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -32,16 +33,45 @@ def oldest_offsets(storage: Storage, identity: Identity) -> Mapping[str, Json]:
     Returns:
         Offsets by the input's name in offsets; empty if unknown.
     """
-    logs = f"{identity.spark}/offsets"
-    epochs = [int(name) for name in storage.names(logs) if name.isdecimal()]
-    if not epochs:
+    batches = _logged_batches(storage, identity)
+    if not batches:
         return dict((identity.start or {}).get("at", {}))
     try:
-        line = storage.read_bytes(f"{logs}/{min(epochs)}").splitlines()[_OWN_OFFSET]
-        return dict(json.loads(line[line.index(b"{") :]).get("at", {}))
+        return dict(_own_offset(storage, identity, min(batches)).get("at", {}))
     except (CheckpointError, ValueError, IndexError, AttributeError, TypeError):
         # Spark has just removed the file, or the file is damaged: a later call reads another.
         return {}
+
+
+def logged_offset(storage: Storage, identity: Identity) -> Json:
+    """Return the feed's offset in the newest log of an epoch; without logs, the first offset.
+
+    Raises:
+        CheckpointError: when the log cannot be read.
+    """
+    batches = _logged_batches(storage, identity)
+    if not batches:
+        return EpochOffset().to_json()
+    try:
+        return _own_offset(storage, identity, max(batches))
+    except (ValueError, IndexError) as error:
+        name = f"{storage.root}/{identity.spark}/offsets/{max(batches)}"
+        raise CheckpointError(
+            f"{name} is not a whole log of Spark: `python -m recovery verify` checks the checkpoint"
+        ) from error
+
+
+def _logged_batches(storage: Storage, identity: Identity) -> list[int]:
+    """Return Spark's numbers of the epochs in its offset log."""
+    names = storage.names(f"{identity.spark}/offsets")
+    return [int(name) for name in names if name.isdecimal()]
+
+
+def _own_offset(storage: Storage, identity: Identity, batch: int) -> Json:
+    """Return the feed's offset in a file of Spark's offset log; a name may be before it."""
+    content = storage.read_bytes(f"{identity.spark}/offsets/{batch}")
+    line = content.splitlines()[_OWN_OFFSET]
+    return json.loads(line[line.index(b"{") :])
 
 
 @dataclass

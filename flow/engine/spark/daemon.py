@@ -25,6 +25,7 @@ from pyspark.daemon import manager
 import flow.engine.spark.level
 import flow.engine.spark.task_writing
 import flow.engine.spark.ticker  # noqa: F401
+from flow.engine.spark.versions.supported import installed_version
 
 PRELOAD = "FLOW_PRELOAD"
 """The environment variable with the names of modules to import, separated by commas."""
@@ -32,7 +33,7 @@ PRELOAD = "FLOW_PRELOAD"
 
 def prepare() -> None:
     """Import the modules in `PRELOAD`, and exclude all objects so far from garbage collection."""
-    for name in os.environ.get(PRELOAD, "").split(","):
+    for name in (*installed_version().late_imports, *os.environ.get(PRELOAD, "").split(",")):
         # A task that needs a missing module reports the error.
         with contextlib.suppress(Exception):
             importlib.import_module(name)

@@ -3,8 +3,8 @@
 PySpark's `MapState` sends a request for each key and waits for the answer. The JVM answers requests
 in order, so `PipelinedCalls` sends requests ahead of the answers. A call then takes half the time,
 and a small call a quarter. `PipelinedCalls` uses the internal client of PySpark, see
-`pyspark.sql.streaming.map_state_client`, with the versions in `PIPELINED` only. With other versions
-`PublicCalls` makes the calls that PySpark documents.
+`pyspark.sql.streaming.map_state_client`, only with the versions for which `SparkVersion` says that
+the protocol is known. With other versions `PublicCalls` makes the calls that PySpark documents.
 """
 
 from __future__ import annotations
@@ -14,17 +14,14 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, TypeAlias
 
-import pyspark
 import pyspark.sql.streaming.proto.StateMessage_pb2 as messages
 from pyspark.errors import PySparkException
 
 from flow.engine.spark.startup.switch import has_speedups
+from flow.engine.spark.versions.supported import installed_version
 from flow.errors import EngineError
 
 Key: TypeAlias = tuple[Any, ...]
-
-PIPELINED = frozenset({("4", "3")})
-"""The versions of PySpark, major and minor, whose internal protocol `PipelinedCalls` uses."""
 
 AHEAD = 32
 """The maximum number of requests without an answer.
@@ -48,7 +45,7 @@ class StateCalls(Protocol):
 
 def state_calls(state: Any) -> StateCalls:
     """Return pipelined calls if PySpark's version and `FLOW_SPEEDUPS` allow, else public calls."""
-    is_known = tuple(pyspark.__version__.split(".")[:2]) in PIPELINED
+    is_known = installed_version().has_known_protocol
     return PipelinedCalls(state) if is_known and has_speedups() else PublicCalls(state)
 
 

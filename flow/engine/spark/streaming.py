@@ -27,7 +27,7 @@ from flow.engine.epoch.context import Stats
 from flow.engine.epoch.summary import Summary
 from flow.engine.feed.feed import Feed
 from flow.engine.feed.offsets import EpochOffset, Origin
-from flow.engine.feed.retained_offsets import Releases, oldest_offsets
+from flow.engine.feed.retained_offsets import Releases, logged_offset, oldest_offsets
 from flow.engine.feed.sources import is_foreign, keep_static_frames, planners_of
 from flow.engine.feed.stop import StopFlag
 from flow.engine.feed.system_time import SystemTime, wall_time
@@ -117,6 +117,7 @@ class StreamingRun:
             self.spark.sparkContext.defaultParallelism,
             self.settings.shards,
             self.settings.partitions,
+            self.spark.version,
         )
         for warning in checkpoint.warnings:
             logger.warning("%s: %s", printable(storage.root), printable(warning))
@@ -203,9 +204,10 @@ class StreamingRun:
     def _start(self, outputs: EpochOutputs, server: FeedServer) -> StreamingQuery:
         name = f"flow_{uuid.uuid4().hex}"
         reading = TickReading(self._shipped, self._layout)
-        self.spark.dataSource.register(server.source(name, reading))
-
         identity, storage = self._checkpoint.identity, self._checkpoint.storage
+        source = server.source(name, reading, logged_offset(storage, identity))
+        self.spark.dataSource.register(source)
+
         first_epoch = identity.first_epoch
         upkeep = Upkeep(storage, identity.spark)
 
@@ -217,8 +219,8 @@ class StreamingRun:
                 self._failure = error
                 raise
 
-        has_names, kept_epochs = not self._foreign(), self._kept_epochs()
-        only_packets = has_names and not outputs.left_out()
+        has_names, kept_epochs = self._has_named_sources(), self._kept_epochs()
+        only_packets = not (self._foreign() or outputs.left_out())
         extra = {_SOURCE_NAMES: str(has_names).lower(), **upkeep.conf}
         with query_conf(
             self.spark, self._layout.partitions, kept_epochs, storage.is_local, only_packets, extra
@@ -366,6 +368,10 @@ class StreamingRun:
             return []
         lines = storage.read_bytes(name).splitlines()[_LINES_BEFORE_SOURCES:]
         return [line for line in lines if line != b"-"]
+
+    def _has_named_sources(self) -> bool:
+        """Return True if the sources of the query have names in Spark's checkpoint."""
+        return self._checkpoint.identity.has_named_sources and not self._foreign()
 
     def _foreign(self) -> list[str]:
         """Return the inputs that Spark itself reads."""

@@ -1,14 +1,15 @@
 """The ticker: the feed as a Spark source.
 
 Spark plans offsets and an epoch's tasks in a Python process of its own. That process sends requests
-to the feed in the driver's process over a local connection (`flow.engine.spark.ticker_source`).
-Spark's tasks read and pack the input.
+to the feed in the driver's process over a local connection, see
+`flow.engine.spark.versions.ticker_source`. Spark's tasks read and pack the input.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
+import importlib
 import json
 import pickle
 import secrets
@@ -30,7 +31,8 @@ from flow.engine.feed.offsets import EpochOffset
 from flow.engine.packets.packets import CONTROL, PACKET_DDL, Packet
 from flow.engine.spark.rows import Layout
 from flow.engine.spark.shipping import ShippedPlan
-from flow.engine.spark.ticker_source import HOST, Ticker, ticker_source
+from flow.engine.spark.versions.supported import installed_version
+from flow.engine.spark.versions.ticker_source import HOST, Ticker, ticker_source
 from flow.engine.state.seeding import read_seeds, seed_files
 from flow.engine.steps.reading import Reading, read_split, share
 
@@ -57,13 +59,25 @@ class FeedServer:
         self._accepting = threading.Thread(target=self._accept, name="flow-feed", daemon=True)
         self._accepting.start()
 
-    def source(self, name: str, reading: TickReading) -> type[DataSource]:
-        """Return a Spark source with a name, connected to this server."""
-        first_offset = dict(EpochOffset().to_json())
+    def source(self, name: str, reading: TickReading, logged_offset: Json) -> type[DataSource]:
+        """Return a Spark source that is connected to this server.
+
+        Args:
+            name: name of the source.
+            reading: reader of the source's tasks.
+            logged_offset: the last offset in the log of Spark's checkpoint.
+        """
         ticker = Ticker(
-            name, PACKET_DDL, self._port, self._key, first_offset, pickle.dumps(reading)
+            name=name,
+            schema=PACKET_DDL,
+            port=self._port,
+            key=self._key,
+            first_offset=EpochOffset().to_json(),
+            logged_offset=logged_offset,
+            reader=pickle.dumps(reading),
         )
-        return ticker_source(ticker)
+        reader = importlib.import_module(installed_version().ticker_reader).Reader
+        return ticker_source(ticker, reader)
 
     def release(self) -> None:
         """Accept no more connections, and end all waits for an answer."""

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 import flow.operators as op
 from flow import CheckpointError, Dataflow, EpochReport, run
 from flow.engine.checkpoint import lock
-from flow.engine.checkpoint.checkpoint import Identity
+from flow.engine.checkpoint.checkpoint import Identity, check_spark_version
 from flow.engine.checkpoint.lock import NAME, STALE_SECONDS, CheckpointLock
 from flow.engine.checkpoint.storage import Storage
 from flow.testing import TestingSink, TestingSource
@@ -247,3 +247,15 @@ def test_an_identity_records_its_state_at_earlier_epochs() -> None:
 def test_an_identity_of_the_first_format_can_still_be_read() -> None:
     old = {"version": 1, "flow_id": "f", "run_id": "r", "shards": 4, "partitions": 2}
     assert Identity.from_json(old, "x") == Identity("f", "r", 4, 2)
+
+
+def test_a_checkpoint_of_a_newer_spark_is_refused_and_one_of_an_older_spark_continues() -> None:
+    made = Identity("f", "r", 4, 2, spark_version="4.2.1")
+    for spark_version in ("4.2.0", "4.2.1", "4.3.0", "5.0.0"):
+        check_spark_version(made, spark_version, "x")
+    with pytest.raises(CheckpointError) as caught:
+        check_spark_version(made, "4.1.4", "checkpoints/f")
+    assert str(caught.value) == (
+        "checkpoints/f was last written with Spark 4.2.1, and Spark 4.1.4 is older: use Spark 4.2 "
+        "or newer, or start again with an empty directory"
+    )

@@ -22,6 +22,7 @@ from flow.engine.spark.state_calls import (
     StateCalls,
     state_calls,
 )
+from flow.engine.spark.versions.supported import version_of
 from flow.errors import EngineError, EnvironmentProblem
 
 PICKLER = CPickleSerializer()
@@ -93,15 +94,17 @@ def calls(request: pytest.FixtureRequest, state: MapState) -> StateCalls:
     return made
 
 
-def test_calls_are_pipelined_with_the_current_pyspark(state: MapState) -> None:
+def test_calls_are_pipelined_with_a_supported_pyspark(state: MapState) -> None:
     assert isinstance(state_calls(state), PipelinedCalls)
 
 
-@pytest.mark.parametrize("version", ["4.2.1", "4.4.0", "5.0.0.dev1"])
+@pytest.mark.parametrize("version", ["4.0.5", "4.4.0", "5.0.0.dev1"])
 def test_other_pyspark_versions_use_public_calls(
     state: MapState, version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyspark.__version__", version)
+    monkeypatch.setattr(
+        "flow.engine.spark.state_calls.installed_version", lambda: version_of(version)
+    )
     assert isinstance(state_calls(state), PublicCalls)
 
 

@@ -11,22 +11,28 @@ import sys
 import threading
 from base64 import b64decode
 from collections.abc import Iterator
+from dataclasses import replace
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
 
-from flow.connectors.source import Split
+from flow.connectors.source import Json, Split
 from flow.engine.epoch.context import Control
 from flow.engine.feed.feed import Feed
 from flow.engine.feed.offsets import EpochOffset
 from flow.engine.feed.stop import FeedEnd
+from flow.engine.spark import ticker
 from flow.engine.spark.rows import Layout
 from flow.engine.spark.shipping import ShippedPlan
 from flow.engine.spark.ticker import FeedServer, TickReading, TickTask, tasks_of
-from flow.engine.spark.ticker_source import HOST, cloudpickle
+from flow.engine.spark.versions import reader_without_start
+from flow.engine.spark.versions.supported import SUPPORTED, installed_version
+from flow.engine.spark.versions.ticker_source import HOST, cloudpickle
 from flow.engine.steps.reading import Reading
 from flow.errors import SourceError
 from flow.instants import Moment
@@ -35,14 +41,19 @@ CONTROL = Control(Moment(7), False)
 READ = tuple(("in", Split({"file": number})) for number in range(3))
 
 ASK = """
-import json, pickle, sys
-import pyspark.sql.datasource, pyspark.sql.streaming.datasource
+import importlib, json, pickle, sys
+import pyspark.sql.datasource
+if sys.argv[2] == "reader_with_start":
+    importlib.import_module("pyspark.sql.streaming.datasource")
 before = set(sys.modules)
 source = pickle.load(open(sys.argv[1], "rb"))
 reader = source({}).streamReader(source({}).schema())
 start = reader.initialOffset()
 try:
-    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    if sys.argv[2] == "reader_with_start":
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    else:
+        end = reader.latestOffset()
     answer = {"end": end, "tasks": [len(one.value) > 0 for one in reader.partitions(start, end)]}
 except RuntimeError as error:
     answer = {"failed": str(error)}
@@ -78,33 +89,71 @@ def servers() -> Iterator[list[FeedServer]]:
         server.close()
 
 
-def ask(server: FeedServer, folder: Path) -> dict[str, Any]:
-    """Ask a feed server from a new process, and return the answers and the modules it imported."""
+READERS = [
+    version.ticker_reader for version in SUPPORTED if version.number <= installed_version().number
+]
+
+
+@pytest.fixture(params=sorted(set(READERS)))
+def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A reader that the installed PySpark can import, in the place of the version's own."""
+    version = replace(installed_version(), ticker_reader=request.param)
+    monkeypatch.setattr(ticker, "installed_version", lambda: version)
+    return str(request.param).rpartition(".")[2]
+
+
+def source_of(server: FeedServer, logged: Json) -> type[DataSource]:
     shipped = ShippedPlan("plan", b"not to be read there", ())
-    source = server.source("ticker", TickReading(shipped, Layout(4, 2, 1)))
+    return server.source("ticker", TickReading(shipped, Layout(4, 2, 1)), logged)
+
+
+def ask(server: FeedServer, folder: Path, reader: str) -> dict[str, Any]:
+    """Ask a feed server from a new process, and return the answers and the modules it imported."""
+    source = source_of(server, EpochOffset().to_json())
     (folder / "source").write_bytes(cloudpickle.dumps(source))
-    command = [sys.executable, "-I", "-c", ASK, str(folder / "source")]
+    command = [sys.executable, "-I", "-c", ASK, str(folder / "source"), reader]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     return cast("dict[str, Any]", json.loads(done.stdout))
 
 
 def test_the_source_gets_offsets_and_tasks_without_imports_of_this_project(
-    tmp_path: Path, servers: list[FeedServer]
+    tmp_path: Path, servers: list[FeedServer], reader: str
 ) -> None:
     epoch = EpochOffset(CONTROL, {"in": {"file": 3}}, READ)
     servers.append(FeedServer(cast("Feed", StandIn(epoch)), 2))
-    answers = ask(servers[0], tmp_path)
+    answers = ask(servers[0], tmp_path, reader)
     assert answers == {"end": epoch.to_json(), "tasks": [True, True], "ours": []}
 
 
 def test_an_error_of_the_feed_is_reported_and_ends_the_run(
-    tmp_path: Path, servers: list[FeedServer]
+    tmp_path: Path, servers: list[FeedServer], reader: str
 ) -> None:
     feed = StandIn(None)
     servers.append(FeedServer(cast("Feed", feed), 2))
-    assert ask(servers[0], tmp_path)["failed"] == "SourceError: the shelf is empty"
+    assert ask(servers[0], tmp_path, reader)["failed"] == "SourceError: the shelf is empty"
     assert isinstance(servers[0].failure, SourceError)
     assert feed.end.done.is_set()
+
+
+def test_a_reader_that_gets_no_start_continues_at_the_log_then_at_its_last_answer(
+    servers: list[FeedServer],
+) -> None:
+    """As before Spark 4.2."""
+    epochs = [EpochOffset(CONTROL, {"in": {"file": number}}) for number in range(4)]
+    feed = StandIn(None)
+    starts: list[EpochOffset] = []
+
+    def next_epoch(start: EpochOffset) -> EpochOffset:
+        starts.append(start)
+        return epochs[epochs.index(start) + 1]
+
+    feed.next = next_epoch  # type: ignore[method-assign]
+    servers.append(FeedServer(cast("Feed", feed), 2))
+    settings = source_of(servers[0], epochs[1].to_json())({}).streamReader(StructType())._ticker
+    reader = reader_without_start.Reader(settings)
+    assert reader.latestOffset() == epochs[2].to_json()
+    assert reader.latestOffset() == epochs[3].to_json()
+    assert starts == [epochs[1], epochs[2]]
 
 
 PROCESS = Path("/proc/self")

@@ -11,14 +11,13 @@ import base64
 import json
 import pickle
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Client, Connection
 from typing import TYPE_CHECKING, Any
 
 from pyspark import cloudpickle as untyped_cloudpickle
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, SupportsTriggerAvailableNow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,6 +38,7 @@ class Ticker:
         port: port of the feed's server.
         key: authentication key of the connection.
         first_offset: the offset before the first epoch.
+        logged_offset: the offset of the last epoch that the checkpoint's log has.
         reader: pickle of a reader, whose ``read`` takes the bytes of a task.
     """
 
@@ -47,11 +47,15 @@ class Ticker:
     port: int
     key: bytes
     first_offset: dict[str, Any]
+    logged_offset: dict[str, Any]
     reader: bytes
 
 
-class TickerReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Spark's reader of the feed: offsets are planned in the driver, packets read in workers."""
+class TickerReader(DataSourceStreamReader):
+    """Spark's reader of the feed: offsets are planned in the driver, packets read in workers.
+
+    A subclass has ``latestOffset``, whose contract depends on the version of Spark.
+    """
 
     def __init__(self, ticker: Ticker) -> None:
         self._ticker = ticker
@@ -63,15 +67,6 @@ class TickerReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         return self._ticker.first_offset
 
-    def getDefaultReadLimit(self) -> ReadAllAvailable:
-        return ReadAllAvailable()
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        pass
-
-    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: ARG002
-        return dict(self._answer({"after": start})["offset"])
-
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         tasks = self._answer({"after": start, "tasks of": end})["tasks"]
         return [InputPartition(base64.b64decode(task)) for task in tasks]
@@ -81,6 +76,10 @@ class TickerReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         pass
+
+    def _offset_after(self, start: dict[str, Any]) -> dict[str, Any]:
+        """Return the offset at the end of the epoch after an offset, once the epoch is due."""
+        return dict(self._answer({"after": start})["offset"])
 
     def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
         """Send a request to the feed's server, and return the answer.
@@ -97,8 +96,13 @@ class TickerReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return answer
 
 
-def ticker_source(ticker: Ticker) -> type[DataSource]:
-    """Return the data source class of a run; Spark takes a class."""
+def ticker_source(ticker: Ticker, reader: Callable[[Ticker], TickerReader]) -> type[DataSource]:
+    """Return the data source class of a run; Spark takes a class.
+
+    Args:
+        ticker: settings of the source.
+        reader: class of the reader.
+    """
 
     class TickerSource(DataSource):
         @classmethod
@@ -109,6 +113,6 @@ def ticker_source(ticker: Ticker) -> type[DataSource]:
             return ticker.schema
 
         def streamReader(self, schema: Any) -> TickerReader:  # noqa: ARG002
-            return TickerReader(ticker)
+            return reader(ticker)
 
     return TickerSource
