@@ -5,8 +5,11 @@
     python3 dev.py test [pytest args]  run the tests
     python3 dev.py check               run lint, format, types and the examples in the docs
 
+    --spark 4.1                        after the command: with this version of Spark
+
 Needs Python 3.11 or later and Java 17 or later; everything else is installed into .venv beside
-this file, on the first run and again when pyproject.toml changes.
+this file, on the first run and again when pyproject.toml changes. With --spark, .venv-spark-4.1
+and the like stand in its place.
 """
 
 from __future__ import annotations
@@ -30,10 +33,6 @@ OLDEST_PYTHON = (3, 11)
 OLDEST_JAVA = 17
 
 ROOT = Path(__file__).resolve().parent
-VENV = ROOT / ".venv"
-VENV_BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
-VENV_PYTHON = VENV_BIN / ("python.exe" if os.name == "nt" else "python")
-STAMP = VENV / "installed.json"
 
 EXTRAS = {"example": {"examples"}, "test": {"dev", "examples"}, "check": {"dev", "examples"}}
 CHECKS = {
@@ -50,6 +49,64 @@ CHECKS = {
 
 class SetupError(Exception):
     """What is missing on this machine and how to get it, in one sentence."""
+
+
+class Environment:
+    """A virtual environment with the project, beside this file.
+
+    Args:
+        spark: the version of Spark in it, as major and minor; the newest supported one by default.
+    """
+
+    def __init__(self, spark: str | None = None) -> None:
+        self.spark = spark
+        self.folder = ROOT / (f".venv-spark-{spark}" if spark else ".venv")
+        self.programs = self.folder / ("Scripts" if os.name == "nt" else "bin")
+        self.python = self.programs / ("python.exe" if os.name == "nt" else "python")
+        self.stamp = self.folder / "installed.json"
+
+    def fingerprint(self) -> dict[str, str]:
+        """What an installation depends on, besides its extras."""
+        return {
+            # A copied folder still leads to the folder that it was made in.
+            "place": str(self.folder),
+            "python": platform.python_version(),
+            "pyproject": hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest(),
+        }
+
+    def read_stamp(self) -> dict[str, Any]:
+        """What the last complete installation wrote; empty without one."""
+        try:
+            stamp = json.loads(self.stamp.read_text())
+        except (OSError, ValueError):
+            return {}
+        return stamp if isinstance(stamp, dict) else {}
+
+    def write_stamp(self, extras: list[str]) -> None:
+        """Notes a complete installation with these extras."""
+        self.stamp.write_text(json.dumps({**self.fingerprint(), "extras": extras}))
+
+    def works(self) -> bool:
+        """Whether the environment is whole and of the Python that runs this script."""
+        asked = "import pip, platform; print(platform.python_version())"
+        try:
+            done = subprocess.run(
+                [str(self.python), "-c", asked],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+        except OSError:
+            return False
+        return done.stdout.strip() == platform.python_version()
+
+    def variables(self) -> dict[str, str]:
+        """The variables with which Spark and its Python workers are those of the environment."""
+        own = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
+        path = os.pathsep.join([str(self.programs), own.get("PATH", os.defpath)])
+        python = str(self.python)
+        return {**own, "PATH": path, "VIRTUAL_ENV": str(self.folder), "PYSPARK_PYTHON": python}
 
 
 def require_python() -> None:
@@ -120,66 +177,33 @@ def java_major(version: str) -> int:
     return int(found.group(1)) if found else 0
 
 
-def set_up(extras: set[str]) -> None:
-    """Makes .venv hold the project with these extras; does nothing when it already does."""
-    installed = read_stamp()
+def set_up(place: Environment, extras: set[str]) -> None:
+    """Makes an environment with the project and these extras; does nothing when it is there."""
+    installed = place.read_stamp()
     held = set(installed.pop("extras", []))
-    if VENV_PYTHON.exists() and installed == fingerprint() and extras <= held:
+    if place.python.exists() and installed == place.fingerprint() and extras <= held:
         return
-    if not venv_works():
-        say("setting up .venv ...")
-        quietly([sys.executable, "-m", "venv", "--clear", str(VENV)])
-    STAMP.unlink(missing_ok=True)
+    name = place.folder.name
+    if not place.works():
+        say(f"setting up {name} ...")
+        quietly([sys.executable, "-m", "venv", "--clear", str(place.folder)])
+    place.stamp.unlink(missing_ok=True)
     names = sorted(extras | held)
     say(f"installing the project with {', '.join(names)} (the first time takes minutes) ...")
-    pip = [str(VENV_PYTHON), "-m", "pip", "install", "--quiet", "--no-input"]
+    pip = [str(place.python), "-m", "pip", "install", "--quiet", "--no-input"]
+    spark = [f"pyspark=={place.spark}.*"] if place.spark else []
     project = f"{ROOT}[{','.join(names)}]"
-    quietly([*pip, "--disable-pip-version-check", "--editable", project])
-    prepare()
-    STAMP.write_text(json.dumps({**fingerprint(), "extras": names}))
+    quietly([*pip, "--disable-pip-version-check", *spark, "--editable", project])
+    prepare(place)
+    place.write_stamp(names)
 
 
-def prepare() -> None:
-    """Has Spark start faster from .venv; where that cannot be, it only starts slower."""
+def prepare(place: Environment) -> None:
+    """Has Spark start faster from an environment; where that cannot be, it only starts slower."""
     say("having Spark start faster ...")
-    done = captured([str(VENV_PYTHON), "-m", "flow.prepare"], environment())
+    done = captured([str(place.python), "-m", "flow.prepare"], place.variables())
     if done.returncode:
         say(f"it does not: {done.stdout.strip()}")
-
-
-def fingerprint() -> dict[str, str]:
-    """What an installation depends on, besides its extras."""
-    return {
-        # A .venv that was copied still leads to the folder that it was made in.
-        "place": str(VENV),
-        "python": platform.python_version(),
-        "pyproject": hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest(),
-    }
-
-
-def read_stamp() -> dict[str, Any]:
-    """What set_up() wrote when it last ended well, empty when it never did."""
-    try:
-        stamp = json.loads(STAMP.read_text())
-    except (OSError, ValueError):
-        return {}
-    return stamp if isinstance(stamp, dict) else {}
-
-
-def venv_works() -> bool:
-    """Whether .venv is whole and of the Python that runs this script."""
-    asked = "import pip, platform; print(platform.python_version())"
-    try:
-        done = subprocess.run(
-            [str(VENV_PYTHON), "-c", asked],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-    except OSError:
-        return False
-    return done.stdout.strip() == platform.python_version()
 
 
 def quietly(command: list[str]) -> None:
@@ -206,14 +230,15 @@ def captured(
     )
 
 
-def run(arguments: list[str]) -> int:
-    """Runs .venv's Python from the project's folder and returns its exit code."""
-    return exit_code(start(arguments))
+def run(place: Environment, arguments: list[str]) -> int:
+    """Runs an environment's Python from the project's folder and returns its exit code."""
+    return exit_code(start(place, arguments))
 
 
-def start(arguments: list[str], **options: Any) -> subprocess.Popen[bytes]:
-    """Starts .venv's Python in the project's folder, with these options of Popen."""
-    return subprocess.Popen([str(VENV_PYTHON), *arguments], cwd=ROOT, env=environment(), **options)
+def start(place: Environment, arguments: list[str], **options: Any) -> subprocess.Popen[bytes]:
+    """Starts an environment's Python in the project's folder, with these options of Popen."""
+    command = [str(place.python), *arguments]
+    return subprocess.Popen(command, cwd=ROOT, env=place.variables(), **options)
 
 
 def exit_code(child: subprocess.Popen[bytes]) -> int:
@@ -230,14 +255,7 @@ def exit_code(child: subprocess.Popen[bytes]) -> int:
     return code if code >= 0 else 128 - code
 
 
-def environment() -> dict[str, str]:
-    """The environment in which Spark and its Python workers are those of .venv."""
-    own = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
-    path = os.pathsep.join([str(VENV_BIN), own.get("PATH", os.defpath)])
-    return {**own, "PATH": path, "VIRTUAL_ENV": str(VENV), "PYSPARK_PYTHON": str(VENV_PYTHON)}
-
-
-def check() -> int:
+def check(place: Environment) -> int:
     """Runs all checks at once and returns the exit code of the first one that failed.
 
     What each of them prints is shown when it is over, in the order of `CHECKS`.
@@ -246,7 +264,7 @@ def check() -> int:
     with tempfile.TemporaryDirectory(prefix="flow-checks-") as folder:
         for name, arguments in CHECKS.items():
             with (Path(folder) / name).open("wb") as output:
-                started[name] = start(arguments, stdout=output, stderr=subprocess.STDOUT)
+                started[name] = start(place, arguments, stdout=output, stderr=subprocess.STDOUT)
         for name, child in started.items():
             codes[name] = exit_code(child)
             output_text = (Path(folder) / name).read_text(encoding="utf-8", errors="replace")
@@ -297,16 +315,33 @@ def main(arguments: list[str]) -> int:
     command, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
     if command == "documents":  # what check() starts inside .venv
         return check_documents()
+    place, rest = chosen(rest)
     if command not in EXTRAS or (rest and command == "check"):
         print(__doc__, file=sys.stdout if command in {"", "-h", "--help"} else sys.stderr)
         return 0 if command in {"", "-h", "--help"} else 2
     require_python()
     require_java()
-    set_up(EXTRAS[command])
+    set_up(place, EXTRAS[command])
     if command == "check":
-        return check()
+        return check(place)
     started = ["examples/flights.py"] if command == "example" else ["-m", "pytest"]
-    return run([*started, *rest])
+    return run(place, [*started, *rest])
+
+
+def chosen(arguments: list[str]) -> tuple[Environment, list[str]]:
+    """The environment that --spark names, or .venv, and the other arguments.
+
+    >>> place, rest = chosen(["--spark", "4.1", "-x"])
+    >>> place.folder.name, rest
+    ('.venv-spark-4.1', ['-x'])
+    """
+    if arguments[:1] != ["--spark"]:
+        return Environment(), arguments
+    version = arguments[1] if len(arguments) > 1 else ""
+    if not re.fullmatch(r"\d+\.\d+", version):
+        given = repr(version) if version else "nothing"
+        raise SetupError(f"--spark needs a version like 4.1, and got {given}.")
+    return Environment(version), arguments[2:]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""``dev.py``: its interruption, and its parallel checks."""
+"""``dev.py``: its interruption, its parallel checks, and the choice of Spark."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -23,7 +25,13 @@ pathlib.Path(sys.argv[1]).touch()
 time.sleep(60)
 """
 
-DEV = "import dev, sys; dev.VENV_PYTHON = sys.executable; sys.exit(dev.run(sys.argv[1:]))"
+HERE = """
+import sys
+import dev
+here = dev.Environment()
+here.python = sys.executable
+"""
+DEV = f"{HERE}sys.exit(dev.run(here, sys.argv[1:]))"
 
 
 def test_ctrl_c_waits_for_the_process_to_end(tmp_path: Path) -> None:
@@ -36,15 +44,12 @@ def test_ctrl_c_waits_for_the_process_to_end(tmp_path: Path) -> None:
         assert process.wait(30) == 7
 
 
-CHECKING = """
-import sys
-import dev
-dev.VENV_PYTHON = sys.executable
+CHECKING = f"""{HERE}
 wait = "import pathlib, sys, time; print('one waits'); there = pathlib.Path(sys.argv[1]).exists"
 wait += "\\nwhile not there(): time.sleep(0.02)"
 touch = "import pathlib, sys; pathlib.Path(sys.argv[1]).touch(); sys.exit(3)"
-dev.CHECKS = {"one": ["-c", wait, sys.argv[1]], "two": ["-c", touch, sys.argv[1]]}
-sys.exit(dev.check())
+dev.CHECKS = {{"one": ["-c", wait, sys.argv[1]], "two": ["-c", touch, sys.argv[1]]}}
+sys.exit(dev.check(here))
 """
 
 
@@ -56,3 +61,19 @@ def test_checks_run_in_parallel_and_are_shown_in_order_with_the_failing_code(
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.stdout.splitlines() == ["one ...", "one waits", "two ...", "failed: two"]
     assert done.returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "got"),
+    [
+        ([], "nothing"),
+        (["newest"], "'newest'"),
+        (["4.1.4"], "'4.1.4'"),
+        (["-m", "spark"], "'-m'"),
+    ],
+)
+def test_a_version_of_spark_that_is_no_number_is_refused(arguments: list[str], got: str) -> None:
+    command = [sys.executable, "dev.py", "test", "--spark", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    message = f"dev.py: --spark needs a version like 4.1, and got {got}.\n"
+    assert (done.stderr, done.returncode) == (message, 2)
