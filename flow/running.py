@@ -97,13 +97,11 @@ def run(
         EngineError: if Spark failed.
         KeyboardInterrupt: if Ctrl-C ended a batch.
     """
-    from flow.engine.spark.versions.supported import (
-        check_same_version,
-        check_streaming,
-        installed_version,
-    )
+    from flow.engine.spark.versions.supported import check_streaming, installed_version
 
     installed_version()
+    from flow.engine.spark.session.given import check_session, ready_for_a_run
+
     _check_arguments(flow, recovery, shards, partitions)
     _check_on_epoch(on_epoch)
     plan = compile_flow(flow)
@@ -117,20 +115,21 @@ def run(
     if spark is not None:
         _check_session_alone(master=master, conf=conf, py_files=py_files)
     session = spark or _new_session(flow.flow_id, master, conf, log_level, py_files)
-    check_same_version(session)
+    check_session(session)
     report = _EpochReports(plan, on_epoch)
     start = time.monotonic()
-    if is_batch:
-        summary = _run_batch(plan, session, drain, time_of_day, shards, partitions, report)
-    else:
-        from flow.engine.spark.streaming import StreamingRun, StreamingSettings
+    with ready_for_a_run(session):
+        if is_batch:
+            summary = _run_batch(plan, session, drain, time_of_day, shards, partitions, report)
+        else:
+            from flow.engine.spark.streaming import StreamingRun, StreamingSettings
 
-        only_available = trigger == "available"
-        settings = StreamingSettings(
-            recovery, interval, only_available, drain, time_of_day, shards, partitions
-        )
-        with _stop_flag(stop) as flag:
-            summary = StreamingRun(plan, session, settings, report, flag).run()
+            only_available = trigger == "available"
+            settings = StreamingSettings(
+                recovery, interval, only_available, drain, time_of_day, shards, partitions
+            )
+            with _stop_flag(stop) as flag:
+                summary = StreamingRun(plan, session, settings, report, flag).run()
     summary.seconds = time.monotonic() - start
     summary.behind = report.behind
     return summary

@@ -202,6 +202,11 @@ def go_on(spark: SparkSession, directory: Path, items: list[Any], drain: bool) -
         shards=4,
         partitions=2,
     )
+    return outputs_of(flow)
+
+
+def outputs_of(flow: Dataflow) -> dict[str, Any]:
+    """Return the items of each output of a run, sorted."""
     sinks = {
         step.step_id: step.operator.sink for step in flow.steps if hasattr(step.operator, "sink")
     }

@@ -47,6 +47,7 @@ from flow.engine.spark.session.spark_log import SPARK_LOG
 from flow.engine.spark.shipping import ShippedPlan
 from flow.engine.spark.task_writing import TaskWriting, write_partition
 from flow.engine.spark.ticker import FeedServer, TickReading
+from flow.engine.spark.versions.supported import installed_version
 from flow.engine.temporary import temporary_directory
 from flow.errors import CheckpointError, EngineError, FlowError, first_line, printable
 
@@ -228,7 +229,7 @@ class StreamingRun:
             frame = self._chain(name, has_names, outputs.left_out())
             writer = frame.writeStream.queryName(self.plan.flow_id).foreachBatch(write)
             writer = writer.option("checkpointLocation", self._spark_checkpoint())
-            if self.settings.only_available and self._foreign():
+            if self._ends_by_itself():
                 writer = writer.trigger(availableNow=True)
             else:
                 writer = writer.trigger(processingTime=self.settings.trigger or "0 seconds")
@@ -310,8 +311,12 @@ class StreamingRun:
         self._watch.check_regularly()
 
     def _ends_by_itself(self) -> bool:
-        """Return True if Spark ends the query after the available data."""
-        return self.settings.only_available and bool(self._foreign())
+        """Return True if Spark ends the query after the available data.
+
+        Otherwise the feed ends it, for sources of Spark after an epoch in which they had no data.
+        """
+        can_end = installed_version().has_available_now
+        return can_end and self.settings.only_available and bool(self._foreign())
 
     def _explained(self, error: BaseException | None) -> FlowError:
         """Return the error of a failed query; a stopped session or lost checkpoint has priority."""

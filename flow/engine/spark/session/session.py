@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import sys
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from flow.engine.spark.session.code import PACKAGES, send_packages
 from flow.engine.spark.session.disks import RunDisks
 from flow.engine.spark.session.java import check_java
 from flow.engine.spark.session.jvm_files import (
@@ -29,7 +29,6 @@ from flow.engine.spark.session.spark_log import SPARK_LOG, output_to
 from flow.engine.spark.startup.early_workers import start_workers_early
 from flow.engine.spark.startup.spark_home import quick_spark_home
 from flow.engine.spark.startup.switch import has_speedups
-from flow.engine.temporary import new_directory
 from flow.errors import EngineError, FlowBuildError, first_line, shorten
 
 _QUIET_CONF: Mapping[str, str] = {
@@ -90,7 +89,6 @@ _LOCAL_CONF: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 
-_PACKAGES = ("flow", "flow_windowing", "recovery")
 _IN_WORKERS = ("flow_windowing.columnar.windows.plan", "flow_windowing.columnar.step.shard")
 """Modules that only workers import, if their package is in use."""
 
@@ -208,24 +206,13 @@ def _quiet_accumulators(spark: SparkSession) -> None:
 
 
 def _send_code(spark: SparkSession, settings: SparkSettings) -> None:
-    """Send packages to the workers of a cluster; local workers import the installed ones."""
+    """Send the user's files to the workers, and to those of a cluster the packages too."""
     for file in settings.py_files:
         if not Path(file).is_file():
             raise FlowBuildError(f"py_files: there is no file {file!r}")
         spark.sparkContext.addPyFile(str(file))
     if not _is_local(settings):
-        spark.sparkContext.addPyFile(str(_zip_packages()))
-
-
-def _zip_packages() -> Path:
-    """Write the packages of this project to a zip file."""
-    home = Path(__file__).resolve().parents[4]
-    path = new_directory("code-") / "flow_packages.zip"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for package in _PACKAGES:
-            for file in sorted((home / package).rglob("*.py")):
-                archive.write(file, file.relative_to(home))
-    return path
+        send_packages(spark.sparkContext)
 
 
 def _is_local(settings: SparkSettings) -> bool:
@@ -265,6 +252,6 @@ def _cores(settings: SparkSettings) -> int:
 def _own_modules() -> list[str]:
     """Return the loaded modules of this project, and those that only workers load."""
     used = {
-        name for name in sys.modules if name.split(".")[0] in _PACKAGES and "__main__" not in name
+        name for name in sys.modules if name.split(".")[0] in PACKAGES and "__main__" not in name
     }
     return sorted(used.union(name for name in _IN_WORKERS if name.split(".")[0] in used))

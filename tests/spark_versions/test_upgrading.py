@@ -1,0 +1,101 @@
+"""A checkpoint that runs on one version of Spark after another.
+
+The other versions are in the environments of ``dev.py test --spark 4.1`` and the like.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import dev
+from flow.engine.spark.versions.supported import SUPPORTED, installed_version
+from tests.spark_versions.three_runs import Outputs, merged, run_part
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+OLDER = [
+    version.name
+    for version in SUPPORTED
+    if version.has_streaming and version.number < installed_version().number
+]
+
+
+@pytest.fixture(scope="module")
+def expected(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Outputs:
+    """The outputs of the three runs on the installed version alone."""
+    directory = tmp_path_factory.mktemp("alone")
+    return merged([run_part(spark, directory, number) for number in range(3)])
+
+
+def python_with(version: str) -> str:
+    """Return the Python of the environment with a version of Spark, or skip the test."""
+    python = dev.Environment(version).python
+    if not python.exists():
+        pytest.skip(f"no environment with Spark {version}: dev.py test --spark {version} makes it")
+    return str(python)
+
+
+def run_on(version: str, directory: Path, number: int) -> subprocess.CompletedProcess[str]:
+    """Run a part of the flow on another version of Spark."""
+    place = dev.Environment(version)
+    program = ["-m", "tests.spark_versions.three_runs"]
+    command = [
+        python_with(version),
+        *program,
+        str(directory),
+        str(number),
+        _file(directory, number),
+    ]
+    return subprocess.run(
+        command, cwd=dev.ROOT, env=place.variables(), capture_output=True, text=True, timeout=240
+    )
+
+
+def outputs_on(version: str, directory: Path, number: int) -> Outputs:
+    done = run_on(version, directory, number)
+    assert done.returncode == 0, done.stderr
+    found: Outputs = json.loads(Path(_file(directory, number)).read_text())
+    return found
+
+
+def _file(directory: Path, number: int) -> str:
+    return str(directory / f"outputs-{number}.json")
+
+
+@pytest.mark.parametrize("version", OLDER)
+def test_a_checkpoint_of_an_older_spark_continues(
+    version: str, spark: SparkSession, expected: Outputs, tmp_path: Path
+) -> None:
+    first = outputs_on(version, tmp_path, 0)
+    later = [run_part(spark, tmp_path, number) for number in (1, 2)]
+    assert merged([first, *later]) == expected
+
+
+@pytest.mark.skipif(len(OLDER) < 2, reason="needs two older versions")
+def test_a_checkpoint_continues_through_all_versions(
+    spark: SparkSession, expected: Outputs, tmp_path: Path
+) -> None:
+    older = [outputs_on(version, tmp_path, number) for number, version in enumerate(OLDER)]
+    newest = run_part(spark, tmp_path, 2)
+    assert merged([*older, newest]) == expected
+
+
+@pytest.mark.skipif(not OLDER, reason="needs an older version")
+def test_a_checkpoint_of_a_newer_spark_is_refused_and_left_unchanged(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    python_with(OLDER[-1])
+    run_part(spark, tmp_path, 0)
+    identity = (tmp_path / "checkpoint/flow.json").read_bytes()
+    done = run_on(OLDER[-1], tmp_path, 1)
+    assert done.returncode != 0
+    assert (
+        f"{tmp_path}/checkpoint was last written with Spark {spark.version}, and Spark {OLDER[-1]}."
+    ) in done.stderr
+    assert (tmp_path / "checkpoint/flow.json").read_bytes() == identity
+    assert not Path(_file(tmp_path, 1)).exists()

@@ -1,0 +1,41 @@
+"""A flow with every kind of state in three runs, each perhaps on another version of Spark.
+
+``python -m tests.spark_versions.three_runs DIRECTORY NUMBER FILE`` is one of the runs, in a process
+of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from flow.engine.spark.session.session import SparkSettings, make_session
+from flow.testing import EOF
+from tests.recovery.every_state import ITEMS, go_on
+
+PARTS = (ITEMS[:200], ITEMS[200:400], ITEMS[400:])
+Outputs = dict[str, list[str]]
+
+
+def items_of(number: int) -> list[Any]:
+    """Return the items of a run, after those of the runs before; all but the last run just stop."""
+    items = [item for part in PARTS[:number] for item in (*part, EOF())]
+    return [*items, *PARTS[number], *([] if number == len(PARTS) - 1 else [EOF()])]
+
+
+def run_part(spark: Any, directory: Path, number: int) -> Outputs:
+    """Run the flow on the checkpoint in a directory, and return the items of each output."""
+    return go_on(spark, directory, items_of(number), drain=number == len(PARTS) - 1)
+
+
+def merged(runs: list[Outputs]) -> Outputs:
+    """Return the items of each output in all runs, sorted."""
+    return {name: sorted(item for run in runs for item in run[name]) for name in runs[0]}
+
+
+if __name__ == "__main__":
+    session = make_session("part", SparkSettings("local[2]", {"spark.driver.memory": "2g"}))
+    found = run_part(session, Path(sys.argv[1]), int(sys.argv[2]))
+    Path(sys.argv[3]).write_text(json.dumps(found))
