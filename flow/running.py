@@ -115,7 +115,7 @@ def run(
     if spark is not None:
         _check_session_alone(master=master, conf=conf, py_files=py_files)
     session = spark or _new_session(flow.flow_id, master, conf, log_level, py_files)
-    check_session(session)
+    check_session(session, is_batch=is_batch)
     report = _EpochReports(plan, on_epoch)
     start = time.monotonic()
     with ready_for_a_run(session):

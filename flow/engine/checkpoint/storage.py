@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from flow.connectors.source import Json
 from flow.engine.checkpoint.source_log import StoredLog
+from flow.engine.spark.session.access import java_of
 from flow.engine.spark.session.disks import tells_of_a_full_disk
 from flow.errors import CheckpointError, first_line
 
@@ -37,7 +38,7 @@ class Storage:
     """
 
     def __init__(self, spark: SparkSession, root: str) -> None:
-        jvm: Any = spark._jvm
+        jvm = java_of(spark, "a checkpoint")
         self._jvm = jvm
         self._is_made = False
         # Relative paths refer to the working directory of this process, not of the JVM.

@@ -30,10 +30,10 @@ from flow.engine.plan.plan import Plan
 from flow.engine.spark.epochs import EpochOutputs
 from flow.engine.spark.foreign import foreign_packets
 from flow.engine.spark.rows import Layout
+from flow.engine.spark.session.access import cores_of, disks_of
 from flow.engine.spark.session.failures import spark_problem
 from flow.engine.spark.session.jvm import jvm_needed
 from flow.engine.spark.session.query_conf import query_conf
-from flow.engine.spark.session.session import disks_of
 from flow.engine.spark.session.spark_log import SPARK_LOG
 from flow.engine.spark.shipping import ShippedPlan
 from flow.engine.spark.task_writing import TaskWriting, write_partition
@@ -80,7 +80,7 @@ def run_batch(
     _check_bounded(plan)
     summary = Summary(plan.flow_id, "batch")
     with jvm_needed(spark):
-        cores, disks = spark.sparkContext.defaultParallelism, disks_of(spark)
+        cores, disks = cores_of(spark), disks_of(spark)
     partitions = settings.partitions or cores
     layout = Layout(
         settings.shards or max(DEFAULT_SHARDS, partitions), partitions, len(plan.levels)

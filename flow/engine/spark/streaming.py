@@ -39,10 +39,10 @@ from flow.engine.spark.frame_state import refuse_stateful_frames
 from flow.engine.spark.level import SparkLevel
 from flow.engine.spark.level_processor import LevelProcessor
 from flow.engine.spark.rows import Layout
+from flow.engine.spark.session.access import cores_of, disks_of
 from flow.engine.spark.session.failures import JVM_ERRORS, full_disk_problem, spark_problem
 from flow.engine.spark.session.jvm import SESSION_STOPPED, is_stopped, jvm_needed
 from flow.engine.spark.session.query_conf import query_conf
-from flow.engine.spark.session.session import disks_of
 from flow.engine.spark.session.spark_log import SPARK_LOG
 from flow.engine.spark.shipping import ShippedPlan
 from flow.engine.spark.task_writing import TaskWriting, write_partition
@@ -115,7 +115,7 @@ class StreamingRun:
             storage,
             self.plan,
             self.settings.recovery,
-            self.spark.sparkContext.defaultParallelism,
+            cores_of(self.spark),
             self.settings.shards,
             self.settings.partitions,
             self.spark.version,
@@ -157,7 +157,7 @@ class StreamingRun:
             self._pass(storage, outputs, end_now=True)
 
     def _pass(self, storage: Storage, outputs: EpochOutputs, end_now: bool) -> None:
-        parallelism = self.spark.sparkContext.defaultParallelism
+        parallelism = cores_of(self.spark)
         planners = planners_of(self.plan, storage, parallelism)
         feed = Feed(
             planners,

@@ -1,4 +1,4 @@
-"""The packages of this project for the workers of a cluster."""
+"""The packages of this project for workers that do not run on this machine."""
 
 from __future__ import annotations
 
@@ -6,22 +6,26 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from flow.engine.spark.session.access import is_remote
 from flow.engine.temporary import new_directory
 
 PACKAGES = ("flow", "flow_windowing", "recovery")
 _sent: set[str] = set()
-"""The ids of the applications whose workers have the packages."""
+"""The ids of the applications, or sessions of Spark Connect, whose workers have the packages."""
 
 
-def send_packages(context: Any) -> None:
-    """Send the packages of this project to the workers of a cluster, once for each application.
-
-    Args:
-        context: the Spark context.
-    """
-    if context.applicationId not in _sent:
-        context.addPyFile(str(_zipped()))
-        _sent.add(context.applicationId)
+def send_packages(spark: Any) -> None:
+    """Send the packages of this project to the workers of a session, once."""
+    remote = is_remote(spark)
+    name = spark.session_id if remote else spark.sparkContext.applicationId
+    if name in _sent:
+        return
+    path = str(_zipped())
+    if remote:
+        spark.addArtifacts(path, pyfile=True)
+    else:
+        spark.sparkContext.addPyFile(path)
+    _sent.add(name)
 
 
 def _zipped() -> Path:

@@ -13,6 +13,7 @@ from typing import Any
 from py4j.clientserver import FinalizerWorker
 from pyspark.sql import SparkSession
 
+from flow.engine.spark.session.access import is_remote
 from flow.engine.spark.session.failures import JVM_ERRORS
 from flow.engine.spark.session.spark_log import SPARK_LOG
 from flow.errors import CheckpointError, EngineError, FlowError
@@ -44,8 +45,10 @@ def jvm_needed(spark: SparkSession) -> Iterator[None]:
             raise
 
 
-def is_stopped(spark: SparkSession) -> bool:
-    """Return True if the Spark context of a session has been stopped, from Python or in the JVM."""
+def is_stopped(spark: Any) -> bool:
+    """Return True if a session has been stopped, from Python or in the JVM."""
+    if is_remote(spark):
+        return bool(spark.is_stopped)
     java: Any = spark.sparkContext._jsc
     if java is None:
         return True
@@ -100,7 +103,9 @@ def _is_of_spark(error: BaseException) -> bool:
 
 
 def _answers(spark: SparkSession) -> bool:
-    """Return True if the JVM of a session runs."""
+    """Return True if the JVM of a session runs, or is not that of this process."""
+    if is_remote(spark):
+        return True
     jvm: Any = spark._jvm
     try:
         jvm.java.lang.System.nanoTime()

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from pyspark.sql import SparkSession
 
+from flow.engine.spark.session.access import is_remote
 from flow.engine.spark.session.failures import JVM_ERRORS
 
 ONE_DAEMON: Mapping[str, str] = {
@@ -111,6 +112,9 @@ def _large_plans(spark: SparkSession) -> Iterator[None]:
     PySpark broadcasts a Python source whose pickle is larger than a megabyte, but the process that
     runs the source in a stream does not read broadcasts.
     """
+    if is_remote(spark):  # There the server makes the plan of a batch, and no stream runs.
+        yield
+        return
     conf = spark._jsc.sc().conf()
     before = conf.get(_BROADCAST_BEYOND, "")
     conf.set(_BROADCAST_BEYOND, str(_NEVER_BROADCAST))

@@ -15,7 +15,6 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from flow.engine.spark.session.code import PACKAGES, send_packages
-from flow.engine.spark.session.disks import RunDisks
 from flow.engine.spark.session.java import check_java
 from flow.engine.spark.session.jvm_files import (
     directory_for_jvm,
@@ -155,20 +154,6 @@ def make_session(name: str, settings: SparkSettings) -> SparkSession:
     return spark
 
 
-def disks_of(spark: SparkSession, checkpoint: str | None = None) -> RunDisks:
-    """Return the directories that a run on a session writes to beside its outputs.
-
-    Args:
-        spark: the session.
-        checkpoint: path or URI of the checkpoint.
-    """
-    jvm: Any = spark._jvm
-    local: tuple[str, ...] = ()
-    if (spark.sparkContext.master or "").startswith("local"):
-        local = tuple(jvm.org.apache.spark.util.Utils.getConfiguredLocalDirs(spark._jsc.getConf()))
-    return RunDisks(checkpoint, local)
-
-
 def _start(name: str, settings: SparkSettings) -> SparkSession:
     """Create the session, and start a JVM unless one runs."""
     starting = starts_jvm()
@@ -212,7 +197,7 @@ def _send_code(spark: SparkSession, settings: SparkSettings) -> None:
             raise FlowBuildError(f"py_files: there is no file {file!r}")
         spark.sparkContext.addPyFile(str(file))
     if not _is_local(settings):
-        send_packages(spark.sparkContext)
+        send_packages(spark)
 
 
 def _is_local(settings: SparkSettings) -> bool:

@@ -1,0 +1,80 @@
+"""Access to a session beyond Spark's public API: by its JVM, or without one in Spark Connect.
+
+A classic session has its JVM behind Py4J, in the process that the flow is started in. A session of
+Spark Connect has neither a JVM nor a Spark context there, so flows run on it as batches only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+from flow.engine.spark.session.disks import RunDisks
+from flow.errors import EnvironmentProblem
+
+_REMOTE = "pyspark.sql.connect"
+_CORES_OF_A_SERVER = 8
+"""The number of tasks at the same time that is assumed of a server of Spark Connect."""
+
+
+def is_remote(spark: object) -> bool:
+    """Return True for a session of Spark Connect."""
+    return type(spark).__module__.startswith(_REMOTE)
+
+
+def java_of(spark: Any, purpose: str) -> Any:
+    """Return the entry to the Java classes of a session's JVM, by Py4J.
+
+    Args:
+        spark: the session.
+        purpose: for the error: what needs the JVM, such as "a checkpoint".
+
+    Raises:
+        EnvironmentProblem: if the session is one of Spark Connect.
+    """
+    if is_remote(spark):
+        raise EnvironmentProblem(
+            f"{purpose} needs Spark's JVM, which a session of Spark Connect does not reach: run "
+            "the program with spark-submit, or on a session without remote()"
+        )
+    return spark._jvm
+
+
+def cores_of(spark: Any) -> int:
+    """Return the number of tasks that a session runs at a time; an assumption for a remote one."""
+    if not is_remote(spark):
+        return int(spark.sparkContext.defaultParallelism)
+    set_by_user = spark.conf.get("spark.default.parallelism", None)
+    if set_by_user:
+        return int(set_by_user)
+    local = re.fullmatch(r"local\[(\d+|\*)[\],].*|local\[(\d+|\*)\]", _master_of(spark))
+    if local is None:
+        return _CORES_OF_A_SERVER
+    number = local[1] or local[2]
+    return os.cpu_count() or 1 if number == "*" else int(number)
+
+
+def is_local(spark: Any) -> bool:
+    """Return True if a classic session runs its workers in this machine's own processes."""
+    return not is_remote(spark) and _master_of(spark).startswith("local")
+
+
+def disks_of(spark: Any, checkpoint: str | None = None) -> RunDisks:
+    """Return the directories that a run on a session writes to beside its outputs.
+
+    Args:
+        spark: the session.
+        checkpoint: path or URI of the checkpoint.
+    """
+    local: tuple[str, ...] = ()
+    if is_local(spark):
+        jvm: Any = spark._jvm
+        local = tuple(jvm.org.apache.spark.util.Utils.getConfiguredLocalDirs(spark._jsc.getConf()))
+    return RunDisks(checkpoint, local)
+
+
+def _master_of(spark: Any) -> str:
+    if is_remote(spark):
+        return spark.conf.get("spark.master", None) or ""
+    return spark.sparkContext.master or ""

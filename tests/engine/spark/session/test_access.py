@@ -1,0 +1,120 @@
+"""Sessions without a JVM in reach: a batch over Spark Connect."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from flow.engine.spark.session.access import cores_of, disks_of
+
+ROOT = Path(__file__).resolve().parents[4]
+
+PROGRAM = """
+import json, sys
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.remote("local[2]").getOrCreate()
+import flow.operators as op
+from flow import Dataflow, FlowError, run
+from flow.connectors.dataframe import DataFrameSource
+from flow.testing import TestingSink
+from recovery import RecoveryConfig, status
+from tests.engine.spark.session.test_given import hourly
+
+def attempt(call):
+    try:
+        call()
+    except FlowError as error:
+        print(json.dumps([type(error).__name__, str(error)]))
+
+flow, out = hourly()
+run(flow, spark=spark)
+print(json.dumps([value["total"] for _, (_, value) in out]))
+
+def of_frame(less):
+    frame = spark.createDataFrame([("a", 1), ("b", 2)], "name string, n int")
+    numbers = []
+    flow = Dataflow("frame")
+    stream = op.input("in", flow, DataFrameSource(frame))
+    ratio = op.map("ratio", stream, lambda row: row["n"] // (row["n"] - less))
+    op.output("out", ratio, TestingSink(numbers))
+    return flow, numbers
+
+flow, numbers = of_frame(0)
+run(flow, spark=spark)
+print(json.dumps(numbers))
+flow, numbers = of_frame(1)
+attempt(lambda: run(flow, spark=spark))
+attempt(lambda: run(hourly()[0], spark=spark, recovery=RecoveryConfig(sys.argv[1])))
+attempt(lambda: status(sys.argv[1], spark=spark))
+spark.stop()
+attempt(lambda: run(flow, spark=spark))
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_flow_runs_as_a_batch_over_spark_connect(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+    env.pop("SPARK_HOME", None)
+    command = [sys.executable, str(tmp_path / "program.py"), str(tmp_path)]
+    done = subprocess.run(
+        command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=250
+    )
+    assert done.returncode == 0, done.stderr
+    printed = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    no_jvm = (
+        "needs Spark's JVM, which a session of Spark Connect does not reach: run the program with "
+        "spark-submit, or on a session without remote()"
+    )
+    assert printed == [
+        [sum(range(start, start + 10)) for start in range(0, 60, 10)],
+        [1, 1],
+        ["StepError", printed[2][1]],
+        ["EnvironmentProblem", f"a streaming flow {no_jvm}"],
+        ["EnvironmentProblem", f"a checkpoint {no_jvm}"],
+        ["FlowBuildError", printed[5][1]],
+    ]
+    assert "'ratio'" in printed[2][1]
+    assert "ZeroDivisionError" in printed[2][1]
+    assert printed[5][1].startswith("spark= names a session that was stopped")
+
+
+class Remote:
+    """A session of Spark Connect with a configuration."""
+
+    def __init__(self, **conf: str) -> None:
+        settings = {name.replace("_", "."): value for name, value in conf.items()}
+        self.conf = SimpleNamespace(get=settings.get)
+
+
+Remote.__module__ = "pyspark.sql.connect.session"
+
+
+@pytest.mark.parametrize(
+    ("conf", "cores"),
+    [
+        ({"spark_default_parallelism": "5", "spark_master": "local[2]"}, 5),
+        ({"spark_master": "local[3]"}, 3),
+        ({"spark_master": "local[3,4]"}, 3),
+        ({"spark_master": "local[*]"}, os.cpu_count()),
+        ({"spark_master": "spark://host:7077"}, 8),
+        ({}, 8),
+    ],
+)
+def test_cores_of_a_remote_session_come_from_its_configuration(
+    conf: dict[str, Any], cores: int
+) -> None:
+    assert cores_of(Remote(**conf)) == cores
+
+
+def test_disks_of_a_remote_session_are_unknown() -> None:
+    assert disks_of(Remote()).local == ()
