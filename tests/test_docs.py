@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import flow_windowing
+from flow.engine.spark.versions.supported import SUPPORTED
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -202,3 +203,19 @@ def test_the_page_of_the_architecture_names_existing_rooms_modules_and_functions
     paths = re.findall(r"`((?:flow|flow_windowing|recovery|tests|docs)/[\w/.]*)`", page)
     assert len(paths) > 20
     assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_the_table_of_spark_versions_agrees_with_the_code_and_with_ci() -> None:
+    rows = re.findall(
+        r"^\| (\d\.\d) \| yes \| (yes|no)", (DOCS / "spark.md").read_text(), re.MULTILINE
+    )
+    supported = [(one.name, "yes" if one.has_streaming else "no") for one in reversed(SUPPORTED)]
+    assert rows == supported
+    tested = re.findall(r"--spark (\d\.\d)", (ROOT / ".ci/run").read_text())
+    assert {*tested, SUPPORTED[-1].name} == {name for name, _ in supported}
+    pinned = re.search(
+        r'"pyspark\[sql\]>=([\d.]+),<([\d.]+)"', (ROOT / "pyproject.toml").read_text()
+    )
+    assert pinned is not None
+    major, minor = SUPPORTED[-1].number
+    assert pinned.groups() == (SUPPORTED[0].name, f"{major}.{minor + 1}")

@@ -17,6 +17,7 @@ from tests.faults.striking import Whom
 from tests.support.faults import Child, Shop, Victims, assert_same
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(900)]
+each_spark = pytest.mark.each_spark
 
 EPOCH = 4
 """One in which hours close, so that both sinks have something to write."""
@@ -39,15 +40,15 @@ BEGUN = LoggedEpochs(EPOCH, EPOCH - 1)
 @pytest.mark.parametrize(
     ("point", "logged"),
     [
-        ("plan", LoggedEpochs(EPOCH - 1, EPOCH - 1)),
+        pytest.param("plan", LoggedEpochs(EPOCH - 1, EPOCH - 1), marks=each_spark),
         ("read", BEGUN),
         ("level 1", BEGUN),
-        ("level 2", BEGUN),
+        pytest.param("level 2", BEGUN, marks=each_spark),
         ("before write hours", BEGUN),
         ("amid write log", BEGUN),
         ("after write log", BEGUN),
         ("before commit hours", BEGUN),
-        ("after commit hours", BEGUN),
+        pytest.param("after commit hours", BEGUN, marks=each_spark),
         ("before commit log", BEGUN),
         ("after commit log", BEGUN),
         ("after outputs", BEGUN),

@@ -15,7 +15,7 @@ from recovery import RecoveryConfig
 from tests.recovery.every_state import ITEMS, ROWS, START, make_flow, outputs_of
 from tests.spark_versions.three_runs import Outputs, merged, run_part
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.each_spark]
 
 only_batches = not installed_version().has_streaming
 
