@@ -1,0 +1,160 @@
+"""Files in ``deploy/``: they agree with the code, and with each other."""
+
+from __future__ import annotations
+
+import json
+import re
+from fnmatch import fnmatch
+from typing import Any
+
+import pytest
+
+from flow.cli.run_command import _parser as parser_of_run
+from flow.engine.checkpoint.lock import RENEW_SECONDS, STALE_SECONDS
+from flow.engine.checkpoint.lock import _renewal_of as renewal_of
+from tests.deploy.files import (
+    DEPLOY,
+    ROOT,
+    STOP_SECONDS,
+    command,
+    final_stage,
+    instructions,
+    manifests,
+    unit,
+)
+
+GIB = 1 << 30
+
+
+def pod() -> Any:
+    return manifests("kubernetes.yaml")["Deployment"]["spec"]["template"]["spec"]
+
+
+def container() -> Any:
+    (only,) = pod()["containers"]
+    return only
+
+
+def size(text: str) -> int:
+    """Return the bytes of a size such as ``2g`` or ``4Gi``."""
+    number, unit_of_size = re.fullmatch(r"(\d+)(g|G|Gi)", text).groups()  # type: ignore[union-attr]
+    return int(number) * GIB if unit_of_size else 0
+
+
+def conf(options: Any) -> dict[str, str]:
+    return dict(options.conf)
+
+
+# --- the image ---
+
+
+def test_the_image_runs_as_a_user_without_rights_that_the_manifest_names() -> None:
+    users = [value for name, value in final_stage() if name == "USER"]
+    assert users == ["10001:10001"]
+    security = pod()["securityContext"]
+    assert (security["runAsUser"], security["runAsGroup"]) == (10001, 10001)
+    assert security["runAsNonRoot"] is True
+    assert container()["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_signals_reach_python_alone() -> None:
+    (entry,) = (value for name, value in final_stage() if name == "ENTRYPOINT")
+    # Without a shell, which would not pass signals on; tini -g would signal the JVM as well.
+    assert json.loads(entry) == ["tini", "--", "python", "-m", "flow.run"]
+
+
+def test_the_image_takes_only_the_files_that_it_needs() -> None:
+    lines = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
+    rules = [line for line in lines if line and not line.startswith("#")]
+    assert rules[0] == "*"
+    allowed = {rule[1:] for rule in rules if rule.startswith("!")}
+    copied: set[str] = set()
+    for name, value in instructions():
+        assert name != "ADD"
+        if name == "COPY" and not value.startswith("--from="):
+            copied.update(value.split()[:-1])
+    assert copied == allowed
+    assert all((ROOT / name).exists() for name in copied)
+
+
+@pytest.mark.parametrize("place", ["image", "livenessProbe", "startupProbe"])
+def test_health_is_the_renewal_of_the_lock(place: str) -> None:
+    if place == "image":
+        (text,) = (value for name, value in final_stage() if name == "HEALTHCHECK")
+    else:
+        text = container()[place]["exec"]["command"][-1]
+    pattern, minutes = re.search(r"-name '([^']+)' -mmin -(\d+)", text).groups()  # type: ignore[union-attr]
+    assert fnmatch(renewal_of({"token": "1a2b"}), pattern)
+    assert 2 * RENEW_SECONDS < int(minutes) * 60 < STALE_SECONDS
+
+
+# --- Kubernetes ---
+
+
+def test_one_pod_at_a_time_uses_the_checkpoint() -> None:
+    spec = manifests("kubernetes.yaml")["Deployment"]["spec"]
+    assert spec["replicas"] == 1
+    assert spec["strategy"] == {"type": "Recreate"}
+
+
+def test_a_pod_has_time_to_finish_its_epoch() -> None:
+    assert pod()["terminationGracePeriodSeconds"] >= STOP_SECONDS
+
+
+def test_a_new_pod_may_wait_for_the_lock_of_a_lost_one() -> None:
+    probe = container()["startupProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] > STALE_SECONDS + RENEW_SECONDS
+
+
+def test_the_pod_runs_a_command_that_fits_its_volumes_and_limits() -> None:
+    options = parser_of_run().parse_args(container()["args"])
+    mounts = {mount["name"]: mount["mountPath"] for mount in container()["volumeMounts"]}
+    assert str(options.recovery.path).startswith(mounts["data"] + "/")
+    volumes = {volume["name"]: volume for volume in pod()["volumes"]}
+    claim = volumes["data"]["persistentVolumeClaim"]["claimName"]
+    assert claim == manifests("kubernetes.yaml")["PersistentVolumeClaim"]["metadata"]["name"]
+    assert "emptyDir" in volumes["temporary"]
+    assert mounts["temporary"] == "/tmp"
+    limits = container()["resources"]["limits"]
+    assert options.master == f"local[{limits['cpu']}]"
+    assert 2 * size(conf(options)["spark.driver.memory"]) <= size(limits["memory"])
+
+
+# --- systemd ---
+
+
+def test_a_stop_signals_python_alone_and_waits_for_the_epoch() -> None:
+    service = unit()["Service"]
+    assert service["KillMode"] == "mixed"
+    assert int(service["TimeoutStopSec"]) >= STOP_SECONDS
+
+
+def test_the_service_restarts_after_failures_that_may_pass() -> None:
+    service = unit()["Service"]
+    assert service["Restart"] == "on-failure"
+    assert service["RestartPreventExitStatus"] == "2"
+
+
+def test_the_service_has_a_user_and_writes_to_its_own_folders() -> None:
+    service = unit()["Service"]
+    assert service["User"] == "flow"
+    assert service["NoNewPrivileges"] == "yes"
+    assert service["ProtectSystem"] == "strict"
+    assert service["StateDirectory"] == "flow"
+    words = command(service["ExecStart"])
+    assert words[1:3] == ["-m", "flow.run"]
+    options = parser_of_run().parse_args(words[3:])
+    assert str(options.recovery.path).startswith("/var/lib/flow/")
+    assert 2 * size(conf(options)["spark.driver.memory"]) <= size(service["MemoryMax"])
+
+
+def test_the_page_and_the_files_name_the_same_time_for_a_stop() -> None:
+    page = (ROOT / "docs" / "deploying.md").read_text("utf-8")
+    assert f"docker stop --time {STOP_SECONDS}" in page
+    assert pod()["terminationGracePeriodSeconds"] == int(unit()["Service"]["TimeoutStopSec"])
+    missing = [file.name for file in DEPLOY.iterdir() if f"deploy/{file.name}" not in page]
+    assert missing == []
