@@ -33,6 +33,7 @@ from flow.engine.feed.stop import StopFlag
 from flow.engine.feed.system_time import SystemTime, wall_time
 from flow.engine.packets.packets import PACKET_DDL
 from flow.engine.plan.plan import Plan
+from flow.engine.spark.driver_python import check_python_of
 from flow.engine.spark.epochs import EpochOutputs
 from flow.engine.spark.foreign import foreign_packets
 from flow.engine.spark.frame_state import refuse_stateful_frames
@@ -96,12 +97,14 @@ class StreamingRun:
 
         Raises:
             FlowBuildError: when a streaming data frame has state of its own.
+            EnvironmentProblem: when the interpreter of the workers does not exist on the driver.
             FlowError: when a step, a source, a sink or Spark fails.
         """
         recovery = self.settings.recovery
         scratch_folder = temporary_directory("checkpoint-")
         with scratch_folder as scratch, _quiet_callbacks(), jvm_needed(self.spark):
             refuse_stateful_frames(self.plan)
+            check_python_of(self.spark)
             storage = Storage(self.spark, scratch if recovery is None else str(recovery.path))
             self._lock = None if recovery is None else CheckpointLock(storage)
             with self._lock or contextlib.nullcontext():

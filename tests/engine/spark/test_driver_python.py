@@ -1,0 +1,46 @@
+"""The interpreter of workers, which Spark also starts on the driver."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import flow.operators as op
+from flow import Dataflow, run
+from flow.engine.spark.driver_python import check_driver_python
+from flow.errors import EnvironmentProblem
+from flow.testing import TestingSink, TestingSource
+
+
+def test_a_packed_environment_that_only_workers_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentProblem) as caught:
+        check_driver_python("./env/bin/python", str(tmp_path))
+    message = str(caught.value)
+    assert message.startswith(f"PYSPARK_PYTHON names './env/bin/python', and {tmp_path}/env/bin")
+    assert "mkdir env && tar -xzf env.tar.gz -C env" in message
+
+
+def test_a_path_counts_from_the_folder_of_the_jvm(tmp_path: Path) -> None:
+    python = tmp_path / "env" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    check_driver_python("./env/bin/python", str(tmp_path))
+
+
+@pytest.mark.parametrize("python", ["python3", "python-that-path-may-have", sys.executable])
+def test_names_and_existing_paths_are_accepted(python: str, tmp_path: Path) -> None:
+    check_driver_python(python, str(tmp_path))
+
+
+@pytest.mark.spark
+def test_a_streaming_run_is_refused_before_its_query_starts(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "./no-env/bin/python")
+    graph = Dataflow("any")
+    op.output("out", op.input("in", graph, TestingSource([1])), TestingSink([]))
+    with pytest.raises(EnvironmentProblem, match=r"PYSPARK_PYTHON names '\./no-env/bin/python'"):
+        run(graph, spark=spark, engine="streaming")
