@@ -1,0 +1,151 @@
+"""Flows started by ``spark-submit``: the JVM comes first, and starts the program's Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.cluster import SPARK_HOME, running_cluster
+from tests.support.faults import Child, Victims, no_leftovers
+from tests.support.packed_environment import pack_environment
+
+LAST = 24
+PROGRAM = f"""\
+import sys
+import time
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+import flow.operators as op
+from flow import Dataflow, run
+from flow.connectors.files import JsonLinesSink
+from flow.connectors.source import PartitionedSource
+from recovery import RecoveryConfig
+
+
+@dataclass
+class Total:
+    value: int = 0
+
+
+class Slow(PartitionedSource):
+    bounded = True
+
+    def partitions(self):
+        return ["all"]
+
+    def first_offset(self, partition):
+        return 0
+
+    def next_offset(self, partition, start):
+        return None if start >= {LAST} else start + 2
+
+    def read_partition(self, partition, start, end):
+        time.sleep(0.3)
+        yield list(range(start, end))
+
+
+def add(total, n):
+    total = Total((total.value if total else 0) + n)
+    return total, {{"n": n, "total": total.value, "prefix": sys.prefix}}
+
+
+flow = Dataflow("sums")
+numbers = op.input("in", flow, Slow())
+by_parity = op.key_on("by_parity", numbers, lambda n: str(n % 2))
+sums = op.stateful_map("sum", by_parity, add)
+op.output("out", op.key_rm("rows", sums), JsonLinesSink("out"))
+done = run(
+    flow,
+    spark=SparkSession.builder.getOrCreate(),
+    recovery=RecoveryConfig("checkpoint"),
+    shards=2,
+    partitions=1,
+    on_epoch=lambda report: print("epoch", report.epoch, flush=True),
+)
+print("went on", done.stopped)
+"""
+SUMS = [(n, sum(range(n % 2, n + 1, 2))) for n in range(LAST)]
+"""Each number, with the sum of the numbers of its parity up to it."""
+# In a short run, compiling hot code well costs more than it gives.
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+COMMON = ("--driver-memory", "700m", "--driver-java-options", JAVA)
+COMMON += ("--conf", f"spark.executor.extraJavaOptions={JAVA}")
+COMMON += ("--conf", "spark.log.level=ERROR", "--conf", "spark.ui.enabled=false")
+
+
+def submit(folder: Path, *options: str, **variables: str) -> Child:
+    """Start the program with ``spark-submit``, in a folder of its own."""
+    (folder / "program.py").write_text(PROGRAM)
+    spark_submit = str(SPARK_HOME / "bin" / "spark-submit")
+    environment = {"SPARK_HOME": str(SPARK_HOME), "PYTHONPATH": "", **variables}
+    return Child.start([spark_submit, *COMMON, *options, "program.py"], folder, environment)
+
+
+def rows(folder: Path) -> list[dict[str, object]]:
+    files = (folder / "out").rglob("*.jsonl")
+    return [json.loads(line) for file in files for line in file.read_text("utf-8").splitlines()]
+
+
+def sums(folder: Path) -> list[tuple[object, object]]:
+    return sorted((row["n"], row["total"]) for row in rows(folder))  # type: ignore[type-var]
+
+
+def python_of(child: Child) -> int:
+    """Return the number of the program's process, which the JVM has started."""
+    members = child.members()
+    mine = [pid for pid, line in members.items() if line.rstrip().endswith("program.py")]
+    return max(pid for pid in mine if pid != child.process.pid)
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+def test_a_killed_run_in_a_packed_environment_continues_on_a_cluster(tmp_path: Path) -> None:
+    archive = pack_environment(tmp_path)
+    (tmp_path / "env").mkdir()
+    subprocess.run(["tar", "-xzf", str(archive), "-C", str(tmp_path / "env")], check=True)
+    options = ("--archives", f"{archive}#env", "--executor-memory", "512m")
+    options += ("--executor-cores", "1", "--conf", "spark.driver.host=127.0.0.1")
+    nothing = str(tmp_path / "no-python-of-their-own")
+    with running_cluster(tmp_path, nothing) as master, no_leftovers() as children:
+        for _ in range(2):
+            child = submit(
+                tmp_path, "--master", master, *options, PYSPARK_PYTHON="./env/bin/python"
+            )
+            children.append(child)
+            if len(children) == 1:
+                assert child.wait_for(lambda: len(children[0].epochs) > 1), child.output
+                child.kill(Victims.EVERYTHING)
+                child.process.wait(60)
+                child.vanish()
+        last = children[-1].finish()
+    assert last.splitlines()[-1] == "went on False"
+    assert children[1].epochs[0] > 0  # It replays the epoch of the kill, if that was not committed.
+    assert sums(tmp_path) == SUMS
+    # Workers ran in the environment that was unpacked for them, not in that of the driver.
+    assert {Path(str(row["prefix"])).name for row in rows(tmp_path)} == {"env"}
+    assert str(tmp_path / "env") not in {row["prefix"] for row in rows(tmp_path)}
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_signal_to_python_stops_the_run_after_its_epoch(tmp_path: Path) -> None:
+    options = ("--master", "local[2]")
+    with no_leftovers() as children:
+        first = submit(tmp_path, *options, PYSPARK_PYTHON=sys.executable)
+        children.append(first)
+        assert first.wait_for(lambda: first.epochs), first.output
+        os.kill(python_of(first), signal.SIGTERM)
+        assert first.finish().splitlines()[-1] == "went on True"
+        second = submit(tmp_path, *options, PYSPARK_PYTHON=sys.executable)
+        children.append(second)
+        assert second.finish().splitlines()[-1] == "went on False"
+    assert second.epochs[0] == first.epochs[-1] + 1
+    assert sums(tmp_path) == SUMS
