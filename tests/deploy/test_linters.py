@@ -19,7 +19,7 @@ import pytest
 from tests.deploy.files import DEPLOY
 
 MANIFESTS = sorted(path.name for path in DEPLOY.glob("*.yaml"))
-MOST_EXPOSURE = 25
+MOST_EXPOSURE = 22
 """Tenths of a point of ``systemd-analyze security``, of 100."""
 
 
