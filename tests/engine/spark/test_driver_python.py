@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 import flow.operators as op
 from flow import Dataflow, run
+from flow.engine.spark import streaming
 from flow.engine.spark.driver_python import check_driver_python
 from flow.errors import EnvironmentProblem
 from flow.testing import TestingSink, TestingSource
@@ -39,8 +40,14 @@ def test_names_and_existing_paths_are_accepted(python: str, tmp_path: Path) -> N
 def test_a_streaming_run_is_refused_before_its_query_starts(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spark.sparkContext, "pythonExec", "./no-env/bin/python")
+    refused = EnvironmentProblem("the driver has no such Python")
+
+    def refuse(_: SparkSession) -> None:
+        raise refused
+
+    monkeypatch.setattr(streaming, "check_python_of", refuse)
     graph = Dataflow("any")
     op.output("out", op.input("in", graph, TestingSource([1])), TestingSink([]))
-    with pytest.raises(EnvironmentProblem, match=r"PYSPARK_PYTHON names '\./no-env/bin/python'"):
+    with pytest.raises(EnvironmentProblem) as caught:
         run(graph, spark=spark, engine="streaming")
+    assert caught.value is refused
