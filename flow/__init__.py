@@ -23,6 +23,8 @@ from flow.errors import (
 from flow.instants import Instant, Moment
 from flow.running import run
 
+__version__ = "0.1.0"
+
 __all__ = [
     "CheckpointError",
     "Dataflow",
@@ -45,5 +47,6 @@ __all__ = [
     "Summary",
     "TimestampError",
     "UnusedStepWarning",
+    "__version__",
     "run",
 ]

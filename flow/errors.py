@@ -54,7 +54,7 @@ RAISED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 a process or a generator."""
 
 
-def said(error: BaseException | None) -> str:
+def error_message(error: BaseException | None) -> str:
     """Return an exception's message without control characters, also if its ``__str__`` raises."""
     try:
         return printable(str(error))
@@ -68,7 +68,7 @@ def brief(error: BaseException, limit: int = 500) -> str:
     >>> brief(ValueError("bad"))
     'ValueError: bad'
     """
-    text = f"{type(error).__name__}: {said(error)}"
+    text = f"{type(error).__name__}: {error_message(error)}"
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
@@ -78,7 +78,7 @@ def first_line(error: BaseException | None) -> str:
     >>> first_line(ValueError("bad")), first_line(KeyError())
     ('bad', 'KeyError')
     """
-    text = said(error).strip()
+    text = error_message(error).strip()
     return text.splitlines()[0] if text else type(error).__name__
 
 

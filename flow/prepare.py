@@ -27,6 +27,7 @@ from recovery import RecoveryConfig
 def main(argv: Sequence[str] | None = None) -> int:
     """Prepare this environment, and return the exit code: 1 if the archive cannot be made."""
     parser = CommandParser("python -m flow.prepare", "Make flows start faster in this environment.")
+    parser.add_version()
     try:
         parser.parse_args(argv)
     except CommandError as error:

@@ -13,6 +13,7 @@ from docs.architecture.imports import PACKAGES, ROOT, modules
 
 FOLDER_MODULES = 15
 MODULE_LINES = 500
+TEST_MODULE_LINES = 600
 FUNCTION_LINES = 60
 """Lines of a function without its docstring."""
 
@@ -69,6 +70,18 @@ def test_no_module_is_too_long(package: str) -> None:
         for name in modules()
         if name.split(".")[0] == package
         if (lines := source(name).count("\n")) > MODULE_LINES
+    }
+    assert long == {}
+
+
+def test_no_module_of_tests_is_too_long() -> None:
+    paths = sorted((ROOT / "tests").rglob("*.py"))
+    assert paths
+    lengths = {path: path.read_text("utf-8").count("\n") for path in paths}
+    long = {
+        path.relative_to(ROOT).as_posix(): lines
+        for path, lines in lengths.items()
+        if lines > TEST_MODULE_LINES
     }
     assert long == {}
 

@@ -240,6 +240,7 @@ PUBLIC: dict[str, list[str]] = {
         "Summary",
         "TimestampError",
         "UnusedStepWarning",
+        "__version__",
         "run",
     ],
     "flow.operators": [

@@ -57,7 +57,7 @@ def _run(batches: list[list[Any]], wakes: bool) -> list[Any]:
     flow, closed = Dataflow("folding"), list[Any]()
     events = op.input("events", flow, _Ready(batches))
     out = fold_window("windows", events, clock, minutes, float, _add, float.__add__)
-    op.output("out", out.down, _Kept(closed))
+    op.output("out", out.down, _ListSink(closed))
     run_main(flow)
     return closed
 
@@ -91,18 +91,18 @@ class _ReadyPartition(StatelessSourcePartition[Any]):
         return next(self._batches)
 
 
-class _Kept(DynamicSink[Any]):
+class _ListSink(DynamicSink[Any]):
     """Sink that appends its items to a list."""
 
     def __init__(self, items: list[Any]) -> None:
         self._items = items
 
     @override
-    def build(self, step_id: str, worker_index: int, worker_count: int) -> _KeptPartition:
-        return _KeptPartition(self._items)
+    def build(self, step_id: str, worker_index: int, worker_count: int) -> _ListPartition:
+        return _ListPartition(self._items)
 
 
-class _KeptPartition(StatelessSinkPartition[Any]):
+class _ListPartition(StatelessSinkPartition[Any]):
     def __init__(self, items: list[Any]) -> None:
         self._items = items
 

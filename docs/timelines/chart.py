@@ -156,8 +156,8 @@ def _draw_output(drawing: Drawing, axis: Axis, panel: Panel, y: float) -> None:
 
 
 def _draw_values(drawing: Drawing, axis: Axis, panel: Panel, y: float) -> None:
-    said = "arrivals ↓" if panel.has_arrivals else "values"
-    drawing.text(14, y + STEP / 2, said, "dim")
+    label = "arrivals ↓" if panel.has_arrivals else "values"
+    drawing.text(14, y + STEP / 2, label, "dim")
     if panel.has_arrivals:
         _draw_watermark(drawing, axis, panel.run, y)
     for index, value in enumerate(panel.run.values):

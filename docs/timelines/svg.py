@@ -86,8 +86,8 @@ class Drawing:
         return "\n".join(lines) + "\n"
 
     def _add(self, name: str, kind: str, **places: float) -> None:
-        said = " ".join(f'{key}="{number(value)}"' for key, value in places.items())
-        self._parts.append(f'<{name} class="{kind}" {said}/>')
+        attributes = " ".join(f'{key}="{number(value)}"' for key, value in places.items())
+        self._parts.append(f'<{name} class="{kind}" {attributes}/>')
 
 
 def number(value: float) -> str:

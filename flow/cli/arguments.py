@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import NoReturn
 
+from flow import __version__
+
 FLOW_FORM = "MODULE:FLOW"
 
 
@@ -23,6 +25,12 @@ class CommandParser(argparse.ArgumentParser):
     def __init__(self, prog: str, description: str) -> None:
         super().__init__(prog, description=description, allow_abbrev=False)
 
+    def add_version(self) -> None:
+        """Add ``--version``, which prints the version of flow-windows and ends the command."""
+        version = f"flow-windows {__version__}"
+        text = "print the version of flow-windows, and exit"
+        self.add_argument("--version", action="version", version=version, help=text)
+
     def error(self, message: str) -> NoReturn:
         """Raise a `CommandError` for a mistake that the parser found."""
         raise CommandError(f"{message} (--help says more)")
@@ -33,6 +41,7 @@ class FlowParser(CommandParser):
 
     def __init__(self, prog: str, description: str) -> None:
         super().__init__(prog, description)
+        self.add_version()
         self.add_argument(
             "flow",
             metavar=FLOW_FORM,

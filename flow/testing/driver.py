@@ -285,7 +285,7 @@ class TestDriver:
         read = {(name, part.partition) for name, found in parts.items() for part in found}
         self._with_partitions |= {name for name, number in read | self._behind if number}
         sources = None
-        if plan.tells_sources(self._with_partitions):
+        if plan.has_source_numbers(self._with_partitions):
             sources = plan.sources_of(read)
         return Control(moment, end_of_input, clocks, self._behind, self._with_partitions, sources)
 

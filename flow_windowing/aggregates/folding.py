@@ -41,7 +41,7 @@ class FoldingLogic(EpochWindowLogic[Any, Any, tuple[Any]]):
 
     detaches = True
     # The setting `emit` of the operator determines the emission at the end of epochs.
-    speaks_each_epoch = False
+    emits_each_epoch = False
 
     def __init__(self, config: FoldingBuilder, state: tuple[Any] | None) -> None:
         self._aggregator = config.aggregator

@@ -21,12 +21,12 @@ class WindowLogic(ABC, Generic[V, W, S]):
     Attributes:
         detaches: True if emitted values never change with the state. With False, an emitted value
             that is an attribute of the logic, or a tuple with such an attribute, is copied.
-        speaks_each_epoch: True if the logic also emits at the end of each epoch that changed its
+        emits_each_epoch: True if the logic also emits at the end of each epoch that changed its
             window.
     """
 
     detaches: ClassVar[bool] = False
-    speaks_each_epoch: ClassVar[bool] = False
+    emits_each_epoch: ClassVar[bool] = False
 
     @abstractmethod
     def on_value(self, value: V) -> Iterable[W]:
@@ -59,7 +59,7 @@ class WindowLogic(ABC, Generic[V, W, S]):
 class EpochWindowLogic(WindowLogic[V, W, S]):
     """A logic that also emits at the end of each epoch in which its window changed."""
 
-    speaks_each_epoch = True
+    emits_each_epoch = True
 
     @abstractmethod
     def on_epoch_end(self) -> Iterable[W]:

@@ -40,7 +40,7 @@ from flow_windowing.contract.arrival import Arrival
 from flow_windowing.contract.logic import Calling, EpochWindowLogic, WindowLogic
 from flow_windowing.contract.metadata import LateReason, LateValue, Retracted, WindowMetadata
 from flow_windowing.object.config import WindowingConfig
-from flow_windowing.rules.key_state import DriverState, Kept
+from flow_windowing.rules.key_state import DriverState, RetainedValue
 from flow_windowing.rules.lateness import counted_late, is_behind
 from flow_windowing.rules.settings import owes_updates
 from flow_windowing.rules.streams import CLOSED, DOWN, LATE
@@ -72,11 +72,11 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         self._windows = {
             window_id: config.builder(window) for window_id, window in state.windows.items()
         }
-        self._retained = list(state.kept)
+        self._retained = list(state.retained)
         self._latest = dict(state.latest)
         self._emitted = {
             window_id: emission or self._current_emission(window_id)
-            for window_id, emission in state.shown.items()
+            for window_id, emission in state.emissions.items()
         }
         self._changed: dict[int, None] = {}
         self._counts: Counter[str] = Counter()
@@ -219,19 +219,21 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         arrival = Arrival(timestamp_us, number, self._entered)
         self._entered += 1
         for filled in opened.filled:
-            self._fill(filled, Kept(timestamp_us, arrival, value))
+            self._fill(filled, RetainedValue(timestamp_us, arrival, value))
         filled_ids = {filled.window_id for filled in opened.filled}
         for window_id in opened.ids:
             if window_id not in filled_ids:
                 logic = self._logic_of(window_id)
                 with Calling(logic, "on_value", value):
                     self._record_change(window_id, timestamp_us, logic.on_value_at(value, arrival))
-        self._emit_rejected(opened, value, timestamp_us, watermark_us)
+        self._emit_unassigned(opened, value, timestamp_us, watermark_us)
         if self._keep_us is not None:
-            bisect.insort(self._retained, Kept(timestamp_us, arrival, value), key=_entry_order)
+            bisect.insort(
+                self._retained, RetainedValue(timestamp_us, arrival, value), key=_entry_order
+            )
         self._close_passed(watermark_us)
 
-    def _emit_rejected(
+    def _emit_unassigned(
         self, opened: Opened, value: Any, timestamp_us: int, watermark_us: int
     ) -> None:
         """Emit a late value if the value missed windows, or is in a gap."""
@@ -241,7 +243,7 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
             self._counts[LateReason.GAP.value] += 1
             self._emit_late(value, timestamp_us, watermark_us, (), LateReason.GAP)
 
-    def _fill(self, filled: Filled, newest: Kept) -> None:
+    def _fill(self, filled: Filled, newest: RetainedValue) -> None:
         """Open a window over retained values, and over the newest value if it is in the window."""
         first = bisect.bisect_left(self._retained, filled.first_us, key=_timestamp_of)
         last = bisect.bisect_right(self._retained, filled.last_us, key=_timestamp_of)
@@ -281,7 +283,7 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         """Record that a value changed a window, and emit the values that its logic returned."""
         if self._config.timestamp == "last":
             self._latest[window_id] = max(self._latest.get(window_id, -NEVER), timestamp_us)
-        if self._config.emit == "epoch" or self._windows[window_id].speaks_each_epoch:
+        if self._config.emit == "epoch" or self._windows[window_id].emits_each_epoch:
             self._changed[window_id] = None
         if values:
             self._emit_from(window_id, values)
@@ -410,5 +412,5 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
 _timestamp_of = attrgetter("timestamp_us")
 
 
-def _entry_order(retained: Kept) -> tuple[int, int]:
+def _entry_order(retained: RetainedValue) -> tuple[int, int]:
     return retained.timestamp_us, retained.at.entered

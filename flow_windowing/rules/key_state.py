@@ -9,7 +9,7 @@ from flow_windowing.contract.metadata import WindowMetadata
 from flow_windowing.rules.waiting import WaitState
 
 
-class Kept(NamedTuple):
+class RetainedValue(NamedTuple):
     """A retained value, for windows that open over it later.
 
     Attributes:
@@ -23,6 +23,11 @@ class Kept(NamedTuple):
     value: Any
 
 
+# Pickles in checkpoints name the class "Kept".
+Kept = RetainedValue
+RetainedValue.__qualname__ = "Kept"
+
+
 class DriverState(NamedTuple):
     """The state of a key between epochs.
 
@@ -34,9 +39,9 @@ class DriverState(NamedTuple):
             arrival number of the next value.
         entered: the number of these values that entered windows.
         windows: the snapshot of each open window's logic, by window id.
-        kept: the retained values, sorted by timestamp, then entry number.
-        shown: the last emission of each open window that may have to be retracted, by window id;
-            ``None`` for the window's current result.
+        retained: the retained values, sorted by timestamp, then entry number.
+        emissions: the last emission of each open window that may have to be retracted, by window
+            id; ``None`` for the window's current result.
         latest: the greatest timestamp in each open window, by window id, if metadata carries it.
     """
 
@@ -46,6 +51,6 @@ class DriverState(NamedTuple):
     arrived: int
     entered: int
     windows: dict[int, Any]
-    kept: tuple[Kept, ...]
-    shown: dict[int, tuple[WindowMetadata, Any] | None]
+    retained: tuple[RetainedValue, ...]
+    emissions: dict[int, tuple[WindowMetadata, Any] | None]
     latest: dict[int, int]

@@ -63,6 +63,7 @@ class _ToolParser(CommandParser):
 
 def _parser() -> CommandParser:
     parser = CommandParser("python -m recovery", "Show, check and change a flow's checkpoint.")
+    parser.add_version()
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_ToolParser)
     for add in (
         _add_status,

@@ -25,8 +25,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class KeptCheckpoint:
-    """A checkpoint that a tool reads.
+class CheckpointReader:
+    """Reader of a checkpoint, for the tools.
 
     Attributes:
         spark: the session that reads the checkpoint.
@@ -145,7 +145,7 @@ class KeptCheckpoint:
         """The fingerprints of the inputs, by id, in the order of the flow."""
         return dict(self._recovery.get("fingerprint", {}).get("inputs", {}))
 
-    def kept_as(self, step_id: str) -> str:
+    def state_name(self, step_id: str) -> str:
         """Return the name of a step's state, or of an input's offset, in the checkpoint."""
         return self.names.get(step_id, step_id)
 
@@ -173,7 +173,7 @@ class KeptCheckpoint:
             raise FileProblem(name, f"cannot be read: {first_line(error)}") from error
 
 
-def open_checkpoint(path: PathLike, spark: SparkSession | None = None) -> KeptCheckpoint:
+def open_checkpoint(path: PathLike, spark: SparkSession | None = None) -> CheckpointReader:
     """Open a checkpoint to read it.
 
     Args:
@@ -190,7 +190,7 @@ def open_checkpoint(path: PathLike, spark: SparkSession | None = None) -> KeptCh
     files = open_files(path, spark)
     identity = read_identity(files)
     check_spark_version(identity, files.session.version, files.root)
-    return KeptCheckpoint(files.session, files, identity)
+    return CheckpointReader(files.session, files, identity)
 
 
 def open_files(path: PathLike, spark: SparkSession | None = None) -> CheckpointFiles:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from flow.errors import CheckpointError, first_line
-from recovery.reading.checkpoint import KeptCheckpoint
+from recovery.reading.checkpoint import CheckpointReader
 from recovery.reading.places import Here, lost
 from recovery.reading.problems import FileProblem
 
@@ -30,7 +30,7 @@ class StateFiles:
         checkpoint: the checkpoint.
     """
 
-    checkpoint: KeptCheckpoint
+    checkpoint: CheckpointReader
     _whole: dict[str, FileProblem | None] = field(default_factory=dict)
 
     def problems(self, epoch: int) -> list[FileProblem]:
@@ -170,7 +170,7 @@ class _Partition:
         return f"{self.folder}/{version}_{id_}.changelog"
 
 
-def newest_whole(checkpoint: KeptCheckpoint, before: int) -> int | None:
+def newest_whole(checkpoint: CheckpointReader, before: int) -> int | None:
     """Return the last epoch before `before` whose state is whole; ``None`` if none is whole."""
     state = StateFiles(checkpoint)
     for epoch in reversed(checkpoint.committed):
@@ -179,7 +179,7 @@ def newest_whole(checkpoint: KeptCheckpoint, before: int) -> int | None:
     return None
 
 
-def check_state(checkpoint: KeptCheckpoint, epoch: int) -> None:
+def check_state(checkpoint: CheckpointReader, epoch: int) -> None:
     """Check that an epoch's state is whole.
 
     Raises:

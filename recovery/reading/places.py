@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flow.errors import CheckpointError, first_line
-from recovery.reading.checkpoint import KeptCheckpoint
+from recovery.reading.checkpoint import CheckpointReader
 from recovery.reading.problems import FileProblem
 from recovery.reading.rendering import command
 
@@ -113,7 +113,7 @@ class Here:
         return locate(self.files.root)
 
 
-def rewritten(checkpoint: KeptCheckpoint) -> Iterator[Rewritten]:
+def rewritten(checkpoint: CheckpointReader) -> Iterator[Rewritten]:
     """Yield the files that name another directory, with their new text.
 
     The files that a run checks first are yielded last, so that a run is refused until all files are
@@ -187,7 +187,7 @@ def _lost_input(files: CheckpointFiles, name: str) -> str | None:
 
 
 def _rewritten(
-    checkpoint: KeptCheckpoint, name: str, rewrite: Callable[[str, Here], str]
+    checkpoint: CheckpointReader, name: str, rewrite: Callable[[str, Here], str]
 ) -> Iterator[Rewritten]:
     here = Here(checkpoint.files)
     before = checkpoint.files.text(name)

@@ -65,7 +65,7 @@ class WindowingStep:
             return max(progress.floor_us, min(reached, default=NO_PROGRESS))
         match state.clock:
             case (int(base_us), int(set_at_us), *more) if clock.get("type") in (None, "EventClock"):
-                waits = state.windows or state.waiting or state.kept
+                waits = state.windows or state.waiting or state.retained
                 passed_us = max(0, self.moment.inputs_us - set_at_us)
                 own_us = base_us if waits and due_us >= NEVER else base_us + passed_us
                 return max(more[1], min(own_us, self._bound_us)) if len(more) > 1 else own_us
@@ -93,12 +93,12 @@ class WindowingStep:
             "windows": [_window_view(one) for one in self.windows(state)],
             "waiting": [_timed(one.timestamp_us, one.value) for one in waiting_values(state)],
         }
-        if state.kept:
-            shown["kept"] = [_timed(one.timestamp_us, one.value) for one in state.kept]
-        if state.shown:
+        if state.retained:
+            shown["kept"] = [_timed(one.timestamp_us, one.value) for one in state.retained]
+        if state.emissions:
             shown["emitted"] = {
                 str(one): plain(last[1] if last else self._value(state.windows[one]))
-                for one, last in state.shown.items()
+                for one, last in state.emissions.items()
             }
         return shown
 

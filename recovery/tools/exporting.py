@@ -19,7 +19,7 @@ from flow.instants import NEVER, from_us
 from flow.keyed.due import held_watermark_us
 from flow_windowing.rules.key_state import DriverState
 from recovery.reading.checkpoint import open_checkpoint
-from recovery.reading.kept_state import KeptKey, KeptState, load_snapshot
+from recovery.reading.epoch_state import EpochState, KeySnapshot, load_snapshot
 from recovery.reading.paths import PathLike
 from recovery.reading.rendering import plain
 from recovery.reading.windows import WindowingStep
@@ -107,9 +107,9 @@ def export(
             written.
     """
     checkpoint = open_checkpoint(path, spark)
-    state = KeptState(checkpoint, checkpoint.chosen(epoch))
+    state = EpochState(checkpoint, checkpoint.chosen(epoch))
     total = keys_of_step(state, step)
-    name = checkpoint.kept_as(step)
+    name = checkpoint.state_name(step)
     shape = _Shape.of(state.keys(name), step)
     rows = _rows(state.keys(name), step, windowing_step(state, step), shape)
     written = _write(rows, shape.schema(), str(file))
@@ -129,7 +129,7 @@ class _Shape:
     kind: pa.DataType | None = None
 
     @classmethod
-    def of(cls, keys: Iterator[KeptKey], step_id: str) -> _Shape:
+    def of(cls, keys: Iterator[KeySnapshot], step_id: str) -> _Shape:
         """Read all keys to find the columns."""
         snapshots = (load_snapshot(kept, step_id) for kept in keys)
         kinds = {_kind(snapshot) for snapshot in snapshots}
@@ -155,7 +155,7 @@ def _kind(snapshot: Any) -> type:
 
 
 def _rows(
-    keys: Iterator[KeptKey], step_id: str, windowing: WindowingStep, shape: _Shape
+    keys: Iterator[KeySnapshot], step_id: str, windowing: WindowingStep, shape: _Shape
 ) -> Iterator[Row]:
     for kept in keys:
         is_due = kept.due_us < NEVER and held_watermark_us(kept.due_us) is None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from flow.errors import CheckpointError
 from flow_windowing.rules.key_state import DriverState
 from recovery.reading.checkpoint import open_checkpoint
-from recovery.reading.kept_state import KeptKey, KeptState, load_snapshot, totals
+from recovery.reading.epoch_state import EpochState, KeySnapshot, load_snapshot, totals
 from recovery.reading.paths import PathLike
 from recovery.reading.rendering import due_text, indented, plain, time_text
 from recovery.reading.windows import WindowingStep
@@ -90,10 +90,10 @@ def inspect(
         CheckpointError: when the checkpoint, step, key or epoch does not exist.
     """
     checkpoint = open_checkpoint(path, spark)
-    state = KeptState(checkpoint, checkpoint.chosen(epoch))
+    state = EpochState(checkpoint, checkpoint.chosen(epoch))
     total = keys_of_step(state, step)
     view = KeyView(state, step)
-    found = state.keys(checkpoint.kept_as(step), key)
+    found = state.keys(checkpoint.state_name(step), key)
     keys = tuple(view.shown(kept) for kept in islice(found, limit))
     if key is not None and not keys:
         raise CheckpointError(f"step {step!r} keeps nothing of key {key!r} at epoch {state.epoch}")
@@ -101,7 +101,7 @@ def inspect(
     return StepState(step, state.epoch, now, total, keys)
 
 
-def keys_of_step(state: KeptState, step_id: str) -> int:
+def keys_of_step(state: EpochState, step_id: str) -> int:
     """Return the number of a step's keys.
 
     Raises:
@@ -109,7 +109,7 @@ def keys_of_step(state: KeptState, step_id: str) -> int:
     """
     checkpoint = state.checkpoint
     headers = state.headers()
-    name = checkpoint.kept_as(step_id)
+    name = checkpoint.state_name(step_id)
     if name in headers:
         return totals(headers[name]).keys
     there = list(dict.fromkeys([*checkpoint.keyed, *map(checkpoint.step_of, sorted(headers))]))
@@ -124,11 +124,11 @@ def keys_of_step(state: KeptState, step_id: str) -> int:
 class KeyView:
     """A view of the keys of a step."""
 
-    def __init__(self, state: KeptState, step_id: str) -> None:
+    def __init__(self, state: EpochState, step_id: str) -> None:
         self._step_id = step_id
         self._windowing = windowing_step(state, step_id)
 
-    def shown(self, kept: KeptKey) -> KeyState:
+    def shown(self, kept: KeySnapshot) -> KeyState:
         """Return the state of a key."""
         snapshot = load_snapshot(kept, self._step_id)
         if isinstance(snapshot, DriverState):
@@ -138,14 +138,14 @@ class KeyView:
         return KeyState(kept.key, due_text(kept.due_us), shown)
 
 
-def windowing_step(state: KeptState, step_id: str) -> WindowingStep:
+def windowing_step(state: EpochState, step_id: str) -> WindowingStep:
     """Return the description of a step that may be a windowing step."""
     checkpoint = state.checkpoint
     config = checkpoint.keyed.get(step_id, {}).get("config")
     return WindowingStep(
         config if isinstance(config, dict) else {},
         checkpoint.log(state.epoch).moment,
-        state.progress(checkpoint.kept_as(step_id)),
+        state.progress(checkpoint.state_name(step_id)),
     )
 
 

@@ -17,7 +17,7 @@ from flow.engine.state.layout import lay_out
 from flow.engine.state.seeding import SCHEMA, Seed
 from flow.engine.state.store import PROGRESS_SEGMENT
 from flow.errors import CheckpointError
-from recovery.reading.kept_state import KeptKey, decode_segment
+from recovery.reading.epoch_state import KeySnapshot, decode_segment
 
 FILES = 32
 """The number of files, which tasks read in parallel."""
@@ -38,7 +38,7 @@ class UnplacedState:
 
     step_id: str
     name: str
-    keys: list[KeptKey]
+    keys: list[KeySnapshot]
     progress: bytes | None = None
     settings: str = ""
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flow.errors import CheckpointError
-from recovery.reading.checkpoint import KeptCheckpoint, open_checkpoint
+from recovery.reading.checkpoint import CheckpointReader, open_checkpoint
 from recovery.reading.paths import PathLike
 from recovery.reading.places import Rewritten, rewritten
 
@@ -82,7 +82,7 @@ def relocate(path: PathLike, *, yes: bool = False, spark: SparkSession | None = 
     return relocation
 
 
-def _planned(checkpoint: KeptCheckpoint, changed: list[Rewritten], done: bool) -> Relocation:
+def _planned(checkpoint: CheckpointReader, changed: list[Rewritten], done: bool) -> Relocation:
     return Relocation(
         path=checkpoint.root,
         places=tuple(dict.fromkeys(place for file in changed for place in file.places)),
@@ -92,7 +92,7 @@ def _planned(checkpoint: KeptCheckpoint, changed: list[Rewritten], done: bool) -
     )
 
 
-def _write(checkpoint: KeptCheckpoint, changed: list[Rewritten], relocation: Relocation) -> None:
+def _write(checkpoint: CheckpointReader, changed: list[Rewritten], relocation: Relocation) -> None:
     """Write the backup of the old files, then the new files."""
     files = checkpoint.files
     if files.exists(relocation.backup):

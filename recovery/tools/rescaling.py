@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from flow.checks import check_whole
 from flow.errors import CheckpointError
 from recovery.identity.fingerprint import without_places
-from recovery.reading.checkpoint import KeptCheckpoint, open_checkpoint
-from recovery.reading.kept_state import KeptState
+from recovery.reading.checkpoint import CheckpointReader, open_checkpoint
+from recovery.reading.epoch_state import EpochState
 from recovery.reading.paths import PathLike
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def rescale(
         return _rescale(kept, shards, partitions)
 
 
-def _rescale(kept: KeptCheckpoint, shards: int | None, partitions: int | None) -> Rescaled:
+def _rescale(kept: CheckpointReader, shards: int | None, partitions: int | None) -> Rescaled:
     from flow.engine.checkpoint.checkpoint import NAME
     from recovery.tools.relayout import check_seeds, seeds_of, write_seeds
 
@@ -125,14 +125,14 @@ def _free(recovery: Json) -> Json:
     return {**recovery, "fingerprint": without_places(recovery["fingerprint"])}
 
 
-def read_states(kept: KeptCheckpoint, epoch: int) -> list[UnplacedState]:
+def read_states(kept: CheckpointReader, epoch: int) -> list[UnplacedState]:
     """Return the state of all steps at the end of an epoch."""
     from recovery.tools.relayout import UnplacedState
 
-    state = KeptState(kept, epoch)
+    state = EpochState(kept, epoch)
     states: list[UnplacedState] = []
     headers = state.headers()
-    names = dict.fromkeys([*headers, *map(kept.kept_as, kept.keyed)])
+    names = dict.fromkeys([*headers, *map(kept.state_name, kept.keyed)])
     for name in names:
         if name in kept.identity.dropping:
             continue

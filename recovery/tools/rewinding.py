@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flow.errors import CheckpointError
-from recovery.reading.checkpoint import KeptCheckpoint, open_checkpoint, spans
+from recovery.reading.checkpoint import CheckpointReader, open_checkpoint, spans
 from recovery.reading.lineage import check_state
 from recovery.reading.paths import PathLike
 from recovery.reading.rendering import command, time_text
@@ -120,7 +120,7 @@ def rewind(
     return planned
 
 
-def _check_resumable(checkpoint: KeptCheckpoint, epoch: int) -> None:
+def _check_resumable(checkpoint: CheckpointReader, epoch: int) -> None:
     """Raise a `CheckpointError` unless a run can continue after an epoch."""
     if checkpoint.chosen(epoch) not in checkpoint.resumable:
         raise CheckpointError(
@@ -144,7 +144,7 @@ def _begun(files: CheckpointFiles, yes: bool) -> Rewind:
     return begun
 
 
-def _planned(checkpoint: KeptCheckpoint, epoch: int, done: bool) -> Rewind:
+def _planned(checkpoint: CheckpointReader, epoch: int, done: bool) -> Rewind:
     undone = [one for one in checkpoint.logged if one > epoch]
     now, then = checkpoint.identity, checkpoint.identity.set_back(epoch)
     restores_steps = _steps_in(then) != _steps_in(now)
@@ -171,7 +171,7 @@ def _steps_in(identity: Identity) -> Json:
     return kept.get("names"), known.get("keyed"), known.get("inputs"), kept.get("left")
 
 
-def _logs(checkpoint: KeptCheckpoint, undone: list[int]) -> Iterator[str]:
+def _logs(checkpoint: CheckpointReader, undone: list[int]) -> Iterator[str]:
     """Yield the logs of epochs, in an order that leaves a valid checkpoint after each removal.
 
     The commit of an epoch is removed before its offset: Spark replays an epoch without a commit,
@@ -184,7 +184,7 @@ def _logs(checkpoint: KeptCheckpoint, undone: list[int]) -> Iterator[str]:
                 yield name
 
 
-def _snapshots(checkpoint: KeptCheckpoint, epoch: int) -> Iterator[str]:
+def _snapshots(checkpoint: CheckpointReader, epoch: int) -> Iterator[str]:
     """Yield the snapshots of the state of later epochs."""
     version = checkpoint.batch(epoch) + 1
     state = f"{checkpoint.identity.spark}/state"
@@ -197,7 +197,7 @@ def _snapshots(checkpoint: KeptCheckpoint, epoch: int) -> Iterator[str]:
                     yield f"{folder}/{name}"
 
 
-def _begin(checkpoint: KeptCheckpoint, planned: Rewind) -> None:
+def _begin(checkpoint: CheckpointReader, planned: Rewind) -> None:
     """Write the journal: the plan, the new identity, and the command that finishes the rewind.
 
     Raises:

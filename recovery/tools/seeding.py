@@ -106,7 +106,7 @@ def _seed(
 
 
 def _state_of(plan: Plan, step_id: str, keys: Mapping[str, Any]) -> UnplacedState:
-    from recovery.reading.kept_state import KeptKey
+    from recovery.reading.epoch_state import KeySnapshot
     from recovery.tools.relayout import UnplacedState
 
     step = plan.steps.get(step_id)
@@ -116,7 +116,7 @@ def _state_of(plan: Plan, step_id: str, keys: Mapping[str, Any]) -> UnplacedStat
         raise FlowBuildError(f"step {step_id!r} keeps no state; those that do: {known}")
     builder = step.operator.builder
     kept = [
-        KeptKey(key, *_snapshot(step_id, builder, key, state), 0) for key, state in keys.items()
+        KeySnapshot(key, *_snapshot(step_id, builder, key, state), 0) for key, state in keys.items()
     ]
     return UnplacedState(step_id, step_id, kept)
 

@@ -11,9 +11,9 @@ from flow.engine.feed.offsets import EpochOffset
 from flow.errors import CheckpointError
 from flow.instants import NEVER
 from flow_windowing.rules.key_state import DriverState
-from recovery.reading.checkpoint import KeptCheckpoint, open_checkpoint, spans
+from recovery.reading.checkpoint import CheckpointReader, open_checkpoint, spans
+from recovery.reading.epoch_state import EpochState, StepTotals, load_snapshot, totals
 from recovery.reading.epochs import EpochLog
-from recovery.reading.kept_state import KeptState, StepTotals, load_snapshot, totals
 from recovery.reading.paths import PathLike
 from recovery.reading.rendering import time_text
 
@@ -134,11 +134,11 @@ def status(path: PathLike, *, spark: SparkSession | None = None) -> CheckpointSt
         begun=checkpoint.begun,
         in_use=_in_use(checkpoint),
         sources=tuple(_sources(checkpoint, log)),
-        steps=() if last is None else tuple(_steps(KeptState(checkpoint, last))),
+        steps=() if last is None else tuple(_steps(EpochState(checkpoint, last))),
     )
 
 
-def _sources(checkpoint: KeptCheckpoint, log: EpochLog | None) -> Iterator[SourceStatus]:
+def _sources(checkpoint: CheckpointReader, log: EpochLog | None) -> Iterator[SourceStatus]:
     """Yield the inputs in the order of the flow, then all other offsets of the epoch."""
     start = EpochOffset.from_json(checkpoint.identity.start or {}) if log is None else log.offset
     at = {checkpoint.step_of(name): offset for name, offset in start.at.items()}
@@ -153,7 +153,7 @@ def _sources(checkpoint: KeptCheckpoint, log: EpochLog | None) -> Iterator[Sourc
         yield SourceStatus(f"Spark's source {number + 1}", offset)
 
 
-def _steps(state: KeptState) -> Iterator[StepStatus]:
+def _steps(state: EpochState) -> Iterator[StepStatus]:
     """Yield the keyed steps in the order of the flow, then the steps that were removed."""
     checkpoint = state.checkpoint
     by_step = {checkpoint.step_of(name): totals(one) for name, one in state.headers().items()}
@@ -165,7 +165,7 @@ def _steps(state: KeptState) -> Iterator[StepStatus]:
         )
 
 
-def open_windows(state: KeptState, step_id: str) -> int | None:
+def open_windows(state: EpochState, step_id: str) -> int | None:
     """Return the number of a step's open windows; ``None`` for a step without windows."""
     checkpoint = state.checkpoint
     described = checkpoint.keyed.get(step_id)
@@ -173,7 +173,7 @@ def open_windows(state: KeptState, step_id: str) -> int | None:
     if windowing is False:
         return None
     count = 0
-    for kept in state.keys(checkpoint.kept_as(step_id)):
+    for kept in state.keys(checkpoint.state_name(step_id)):
         snapshot = load_snapshot(kept, step_id)
         if not isinstance(snapshot, DriverState):
             return None
@@ -187,7 +187,7 @@ def is_windowing(config: Json) -> bool:
     return isinstance(config, dict) and config.get("type") == "DriverBuilder"
 
 
-def _in_use(checkpoint: KeptCheckpoint) -> str | None:
+def _in_use(checkpoint: CheckpointReader) -> str | None:
     """Return the process that holds the checkpoint's lock, in words."""
     from flow.engine.checkpoint.lock import NAME
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flow.errors import CheckpointError, first_line
-from recovery.reading.checkpoint import KeptCheckpoint, open_checkpoint, open_files
-from recovery.reading.kept_state import KeptKey, KeptState, decode_segment, load_snapshot
+from recovery.reading.checkpoint import CheckpointReader, open_checkpoint, open_files
+from recovery.reading.epoch_state import EpochState, KeySnapshot, decode_segment, load_snapshot
 from recovery.reading.lineage import StateFiles, newest_whole
 from recovery.reading.paths import PathLike
 from recovery.reading.places import lost_inputs
@@ -109,7 +109,7 @@ def check(path: PathLike, spark: SparkSession) -> None:
         raise CheckpointError("\n".join(lines))
 
 
-def _last_logs(checkpoint: KeptCheckpoint) -> Iterator[Problem]:
+def _last_logs(checkpoint: CheckpointReader) -> Iterator[Problem]:
     """Yield the problems of the logs of the last two epochs, which Spark reads at its start.
 
     The logs of the newest finished epoch are left out: they are checked together with its state.
@@ -134,7 +134,7 @@ def _about(error: CheckpointError, name: str, files: CheckpointFiles) -> str:
     return line.removesuffix(f": {FROM_A_COPY}")
 
 
-def _logs(checkpoint: KeptCheckpoint) -> Iterator[Problem]:
+def _logs(checkpoint: CheckpointReader) -> Iterator[Problem]:
     """Yield the problems of the logs of all epochs but the newest finished one.
 
     The logs of the newest finished epoch are checked together with its state.
@@ -151,7 +151,7 @@ def _logs(checkpoint: KeptCheckpoint) -> Iterator[Problem]:
                 yield _log_problem(checkpoint, error, epoch, newest)
 
 
-def _log_problem(checkpoint: KeptCheckpoint, error: Any, epoch: int, newest: int) -> Problem:
+def _log_problem(checkpoint: CheckpointReader, error: Any, epoch: int, newest: int) -> Problem:
     """Return the problem of an epoch's log, with a solution.
 
     A run needs the log of an epoch after `newest`, the newest finished epoch; `newest` is negative
@@ -181,7 +181,7 @@ def _lost(files: CheckpointFiles) -> Iterator[Problem]:
         yield Problem(problem.file, problem.problem, problem.way_out or FROM_A_COPY)
 
 
-def _seed(checkpoint: KeptCheckpoint) -> Iterator[Problem]:
+def _seed(checkpoint: CheckpointReader) -> Iterator[Problem]:
     """Yield the problems of the seed of a later generation, until its first epoch is finished."""
     identity = checkpoint.identity
     if identity.start is None or checkpoint.committed:
@@ -237,7 +237,7 @@ def _checked(
     return None
 
 
-def _state_files(checkpoint: KeptCheckpoint) -> list[Problem]:
+def _state_files(checkpoint: CheckpointReader) -> list[Problem]:
     """Return the problems of the files of the newest epoch's state."""
     if not checkpoint.committed:
         return []
@@ -248,7 +248,7 @@ def _state_files(checkpoint: KeptCheckpoint) -> list[Problem]:
     return [Problem(one.file, one.problem, one.way_out or way_out) for one in broken]
 
 
-def _state(checkpoint: KeptCheckpoint) -> Iterator[Problem]:
+def _state(checkpoint: CheckpointReader) -> Iterator[Problem]:
     """Yield the problems of the newest epoch's state: of its files, then of their contents."""
     broken = _state_files(checkpoint)
     yield from broken
@@ -256,7 +256,7 @@ def _state(checkpoint: KeptCheckpoint) -> Iterator[Problem]:
         return
     newest = checkpoint.newest
     try:
-        yield from _contents(KeptState(checkpoint, newest))
+        yield from _contents(EpochState(checkpoint, newest))
     except CheckpointError as error:
         other = newest_whole(checkpoint, newest)
         way_out = FROM_A_COPY if other is None else _rewind_to(checkpoint, other)
@@ -264,7 +264,7 @@ def _state(checkpoint: KeptCheckpoint) -> Iterator[Problem]:
         yield Problem("", f"the state of epoch {newest} cannot be read: {reason}", way_out)
 
 
-def _contents(state: KeptState) -> Iterator[Problem]:
+def _contents(state: EpochState) -> Iterator[Problem]:
     """Yield the problems of headers, segments and snapshots, and of their counts."""
     counted = {name: sum(one.keys for one in of.values()) for name, of in state.headers().items()}
     totals = dict.fromkeys(counted, 0)
@@ -284,7 +284,7 @@ def _contents(state: KeptState) -> Iterator[Problem]:
             yield Problem("", f"{problem}{total} are there", _reset(step_id))
 
 
-def _keys(content: bytes, shard: int, number: int, step_id: str) -> list[KeptKey]:
+def _keys(content: bytes, shard: int, number: int, step_id: str) -> list[KeySnapshot]:
     """Return the keys in a segment; the segment of stream progress is decoded and has none.
 
     Raises:
@@ -298,7 +298,7 @@ def _keys(content: bytes, shard: int, number: int, step_id: str) -> list[KeptKey
     return []
 
 
-def _rewind_to(checkpoint: KeptCheckpoint, epoch: int) -> str:
+def _rewind_to(checkpoint: CheckpointReader, epoch: int) -> str:
     back = command("rewind", checkpoint.root, "--epoch", epoch)
     return f"set the checkpoint back to epoch {epoch}: {back}"
 

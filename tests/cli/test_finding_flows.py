@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flow.cli.loading import load_flow
-from tests.support.commandline import Write, said
+from tests.support.commandline import Write, error_output
 
 FACTORIES = """\
 from flow import Dataflow
@@ -120,7 +120,7 @@ def test_a_wrong_target_is_one_clear_message(
 ) -> None:
     write("things.py", FACTORIES)
     write("empty.py", "")
-    error = said(capsys, 2, target)
+    error = error_output(capsys, 2, target)
     assert error.startswith(f"error: {message}")
     assert error.count("\n") == 1
 
@@ -138,7 +138,7 @@ def test_a_flow_put_together_wrongly_is_one_message_with_its_place(
     write: Write, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     write("broken.py", "from flow import Dataflow\n\nflow = Dataflow('')\n")
-    error = said(capsys, 2, "broken:flow")
+    error = error_output(capsys, 2, "broken:flow")
     place = f"{tmp_path}/broken.py, line 3"
     assert error == f"error: a Dataflow needs a name, got an empty one ({place})\n"
 
@@ -147,7 +147,7 @@ def test_a_factory_that_puts_a_flow_together_wrongly_is_one_message_too(
     write: Write, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     write("things.py", FACTORIES)
-    error = said(capsys, 2, "things:build_error")
+    error = error_output(capsys, 2, "things:build_error")
     place = f"{tmp_path}/things.py, line 15"
     assert error == f"error: a Dataflow needs a name, got an empty one ({place})\n"
 
@@ -157,7 +157,7 @@ def test_a_module_that_raises_shows_only_its_own_frames(
 ) -> None:
     write("deep.py", "import json\n\ndef read():\n    return json.loads('{')\n")
     write("raising.py", "import deep\n\nflow = deep.read()\n")
-    error = said(capsys, 2, "raising:flow")
+    error = error_output(capsys, 2, "raising:flow")
     assert error.startswith(
         "error: module 'raising' failed while loading\nTraceback (most recent call last):\n"
     )
@@ -172,7 +172,7 @@ def test_a_factory_that_raises_shows_only_its_own_frames(
     write: Write, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     write("things.py", FACTORIES)
-    error = said(capsys, 2, "things:any_error()")
+    error = error_output(capsys, 2, "things:any_error()")
     assert error.startswith("error: things:any_error failed while loading\nTraceback")
     assert re.findall(r'File "(.*)", line', error) == [f"{tmp_path}/things.py"]
 
@@ -181,7 +181,7 @@ def test_a_module_that_lacks_another_says_where_it_is_wanted(
     write: Write, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     write("wanting.py", "import not_installed_at_all\n")
-    error = said(capsys, 2, "wanting:flow")
+    error = error_output(capsys, 2, "wanting:flow")
     assert f'File "{tmp_path}/wanting.py", line 1' in error
     assert error.endswith("ModuleNotFoundError: No module named 'not_installed_at_all'\n")
 
@@ -190,7 +190,7 @@ def test_a_module_that_cannot_be_read_shows_the_place_and_no_trace(
     write: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write("garbled.py", "flow = = 3\n")
-    error = said(capsys, 2, "garbled:flow")
+    error = error_output(capsys, 2, "garbled:flow")
     assert "Traceback" not in error
     assert 'garbled.py", line 1' in error
     assert error.endswith("SyntaxError: invalid syntax\n")
@@ -200,4 +200,4 @@ def test_ctrl_c_while_the_module_loads_says_nothing(
     write: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write("patient.py", "raise KeyboardInterrupt\n")
-    assert said(capsys, 130, "patient:flow") == ""
+    assert error_output(capsys, 130, "patient:flow") == ""

@@ -13,7 +13,7 @@ from flow import EpochReport
 from flow.cli.run_command import main
 from flow.running import run as run_function
 from recovery import RecoveryConfig
-from tests.support.commandline import Runs, said, without_other_handlers
+from tests.support.commandline import Runs, error_output, without_other_handlers
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_what_is_not_given_is_what_run_does_by_itself(runs: Runs) -> None:
 
 
 def test_the_summary_is_printed_in_the_end(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
-    assert said(capsys, 0, "mine:flow").splitlines() == [
+    assert error_output(capsys, 0, "mine:flow").splitlines() == [
         "step  in  out  keys",
         "in          1",
         "out",
@@ -71,7 +71,7 @@ def test_progress_is_logged_where_there_is_no_terminal(
 ) -> None:
     without_other_handlers(monkeypatch)
     runs.action = lambda: runs.arguments["on_epoch"](EpochReport(4, Counter({("in", "out"): 3})))
-    first = said(capsys, 0, "mine:flow").splitlines()[0]
+    first = error_output(capsys, 0, "mine:flow").splitlines()[0]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ INFO epoch 4 \| 3 items in", first)
 
 
@@ -80,7 +80,7 @@ def test_quiet_leaves_out_progress_and_summary_but_no_warning(
 ) -> None:
     without_other_handlers(monkeypatch)
     runs.action = lambda: logging.getLogger("flow").warning("dropped something")
-    shown = said(capsys, 0, "mine:flow", "--quiet")
+    shown = error_output(capsys, 0, "mine:flow", "--quiet")
     assert "on_epoch" not in runs.arguments
     assert re.fullmatch(r"\S+Z WARNING dropped something\n", shown)
 
@@ -119,7 +119,7 @@ def test_quiet_leaves_out_progress_and_summary_but_no_warning(
 def test_a_wrong_option_is_one_clear_message(
     runs: Runs, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
-    error = said(capsys, 2, *arguments)
+    error = error_output(capsys, 2, *arguments)
     assert error.startswith(f"error: {message}")
     assert error.endswith("(--help says more)\n")
     assert error.count("\n") == 1
@@ -153,7 +153,7 @@ def test_a_module_that_sets_up_logging_has_its_way(
     logging.getLogger("flow").addHandler(handler)
     runs.action = lambda: logging.getLogger("flow").info("epoch 1")
     try:
-        assert said(capsys, 0, "mine:flow", "--quiet") == ""
+        assert error_output(capsys, 0, "mine:flow", "--quiet") == ""
     finally:
         logging.getLogger("flow").removeHandler(handler)
     assert own == ["epoch 1"]

@@ -229,10 +229,10 @@ def test_a_program_goes_on_after_the_epoch_in_hand(
     first = start()
     assert first.wait_for((tmp_path / "reading 2").exists)
     os.killpg(first.process.pid, INT)  # as a terminal does: to the JVM and the workers too
-    *_, said, last = first.finish().splitlines()
+    *_, epoch, last = first.finish().splitlines()
     count = len(first.epochs)
-    assert (said, last) == (f"epoch {count - 1}", f"went on True {count}")
-    assert first.output.splitlines()[-3] == STOP_MESSAGE  # said while the last epoch was in hand
+    assert (epoch, last) == (f"epoch {count - 1}", f"went on True {count}")
+    assert first.output.splitlines()[-3] == STOP_MESSAGE  # printed while the last epoch was in hand
     assert first.output.count("\n") == count + 2
 
     second = start()

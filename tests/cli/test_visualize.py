@@ -168,14 +168,14 @@ def test_the_command_prints_json(module: str, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["drawn:nothing"], "error: module 'drawn' has no 'nothing'; its flows are: flow\n"),
         ([], "error: the following arguments are required: MODULE:FLOW (--help says more)\n"),
     ],
 )
 def test_the_command_says_what_is_wrong(
-    module: str, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+    module: str, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     assert main(arguments) == 2
-    assert capsys.readouterr() == ("", said)
+    assert capsys.readouterr() == ("", message)

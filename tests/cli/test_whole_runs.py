@@ -17,7 +17,7 @@ import pytest
 import flow.cli.run_command
 import flow.running
 from flow.cli.run_command import main
-from tests.support.commandline import Runs, Write, said
+from tests.support.commandline import Runs, Write, error_output
 
 
 def test_the_run_is_in_a_thread_and_this_one_free_for_signals(runs: Runs) -> None:
@@ -36,7 +36,7 @@ def test_a_signal_asks_the_run_to_stop_and_says_so(
         assert runs.arguments["stop"].asked.wait(10)
 
     runs.action = wait_for_the_signal
-    assert said(capsys, 0, "mine:flow", "--quiet") == (
+    assert error_output(capsys, 0, "mine:flow", "--quiet") == (
         "stopping after the current epoch; a second Ctrl-C stops at once\n"
     )
 

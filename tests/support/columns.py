@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import timedelta, timezone
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 from hypothesis import strategies as st
 
-import flow.operators as op
-import flow_windowing as win
 from flow import Dataflow
 from flow.columns.chunks import rows_as_dicts
-from flow.testing import TestDriver, TestingSink, TestingSource
+from flow.testing import TestDriver
 from flow_windowing import (
     CalendarWindower,
     Collect,
@@ -41,8 +39,8 @@ from flow_windowing import (
     TopK,
     TumblingWindower,
 )
+from tests.support.window_flow import START, results_by_key, window_flow
 
-START = datetime(2023, 12, 14, 10, 30, tzinfo=UTC)
 SCHEMA = pa.schema(
     [
         ("user", pa.string()),
@@ -52,7 +50,6 @@ SCHEMA = pa.schema(
         ("text", pa.string()),
     ]
 )
-PORTS = ("down", "late", "closed")
 
 Row: TypeAlias = dict[str, Any]
 
@@ -77,21 +74,14 @@ class Step:
     emit: Any = "close"
 
     def flow(self) -> Dataflow:
-        made = Dataflow("columns")
-        stream = op.key_on("key", op.input("in", made, TestingSource([])), "user")
-        out = win.aggregate_window(
-            "w",
-            stream,
+        return window_flow(
             self.clock,
             self.windower,
+            self.aggregates,
             ordered=self.ordered,
             timestamp=self.timestamp,
             emit=self.emit,
-            **self.aggregates,
         )
-        for port in PORTS:
-            op.output(port, getattr(out, port), TestingSink([]))
-        return made
 
 
 NUMBERS: dict[str, Any] = {
@@ -144,22 +134,6 @@ def play(driver: TestDriver, epochs: list[Epoch], form: Any) -> None:
         if epoch.later:
             driver.advance(timedelta(seconds=epoch.later))
         driver.send("in", form(epoch.rows))
-
-
-def results_by_key(driver: TestDriver) -> dict[str, Any]:
-    """Return what each port emitted for each key, and the step's counts.
-
-    Values are texts, in which nan equals nan and 1 differs from 1.0.
-    """
-    found: dict[str, Any] = {}
-    for port in PORTS:
-        of_key: dict[str, list[str]] = {}
-        for key, value in driver.received(port):
-            of_key.setdefault(key, []).append(repr(value))
-        found[port] = of_key
-    counts = driver.stats.counts
-    found["counted"] = {what: n for (step, what), n in counts.items() if step == "w" and n}
-    return found
 
 
 def outcome(step: Step, epochs: list[Epoch], form: Any, shards: int = 2) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def without_other_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logging.getLogger("flow"), "propagate", False)
 
 
-def said(capsys: pytest.CaptureFixture[str], code: int, *arguments: str) -> str:
+def error_output(capsys: pytest.CaptureFixture[str], code: int, *arguments: str) -> str:
     """Run the command, check its exit code, and return its standard error."""
     assert main(arguments) == code
     out, err = capsys.readouterr()

@@ -142,9 +142,9 @@ class SqliteSink(TableSink):
 
     @override
     def explanation(self, error: Exception) -> str:
-        said = super().explanation(error)
+        explanation = super().explanation(error)
         full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
-        return f"{said}; make room there and run the flow again" if full else said
+        return f"{explanation}; make room there and run the flow again" if full else explanation
 
     @override
     def driver_errors(self) -> tuple[type[Exception], ...]:

@@ -253,7 +253,7 @@ class Checkpoint:
         """Return the plan with the names of its steps' state in this checkpoint."""
         kept = self.identity.recovery or {}
         names = kept.get("names", {}) if isinstance(kept, dict) else {}
-        return replace(plan, kept_as=dict(names), dropped=self.identity.dropping)
+        return replace(plan, state_names=dict(names), dropped=self.identity.dropping)
 
     def committed(self) -> None:
         """Clear the names of removed state; called after each epoch."""

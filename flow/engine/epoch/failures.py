@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 from typing import TypeVar
 
-from flow.errors import RAISED, FlowError, SourceError, said
+from flow.errors import RAISED, FlowError, SourceError, error_message
 
 ExceptionT = TypeVar("ExceptionT", bound=BaseException)
 
@@ -57,5 +57,5 @@ def portable(error: ExceptionT) -> ExceptionT | RuntimeError:
         pickle.loads(pickle.dumps(error, 5))
         str(error)
     except RAISED:  # A user's class may raise any exception as it is pickled.
-        return RuntimeError(f"{type(error).__name__}: {said(error)}")
+        return RuntimeError(f"{type(error).__name__}: {error_message(error)}")
     return error

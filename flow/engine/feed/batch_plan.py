@@ -57,7 +57,7 @@ def batch_plan(plan: Plan, slices: Mapping[str, Sequence[Slice]], last: Control)
     }
     many = frozenset(name for name, number in read if number)
     sources: tuple[SourcePartition, ...] | None = None
-    if plan.tells_sources(many):
+    if plan.has_source_numbers(many):
         sources = plan.sources_of(read)
         if len(sources) > MAX_SOURCES:
             raise FlowBuildError(

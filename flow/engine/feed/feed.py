@@ -48,7 +48,7 @@ class Feed:
         only_available: True to finish as soon as no source has new data.
         foreign: True if Spark itself reads some sources.
         end_now: True in a second pass, which ends the input after Spark has read its sources.
-        kept_as: names of inputs in offsets, by step id, where the two differ.
+        offset_names: names of inputs in offsets, by step id, where the two differ.
         origin: start of a later generation of a checkpoint; ``None`` for the first generation.
         end: events at the end of the run.
         releases: oldest offsets that the checkpoint retains.
@@ -70,7 +70,7 @@ class Feed:
     only_available: bool = False
     foreign: bool = False
     end_now: bool = False
-    kept_as: Mapping[str, str] = field(default_factory=dict)
+    offset_names: Mapping[str, str] = field(default_factory=dict)
     origin: Origin | None = None
     end: FeedEnd = field(default_factory=FeedEnd)
     releases: Releases | None = None
@@ -160,7 +160,7 @@ class Feed:
         readings = []
         for reading in epoch.readings():
             step_id = reading.step_id
-            if step_id in self.planners and self.kept_as.get(step_id, step_id) in epoch.at:
+            if step_id in self.planners and self.offset_names.get(step_id, step_id) in epoch.at:
                 readings.append(reading)
                 continue
             name = newest_name(step_id, epoch.at)
@@ -376,7 +376,7 @@ class Feed:
             if clock.before_us < moment.running_us
         }
         sources = None
-        if self.plan is not None and self.plan.tells_sources(many):
+        if self.plan is not None and self.plan.has_source_numbers(many):
             sources = self.plan.sources_of(read)
             if len(sources) > MAX_SOURCES:
                 raise SourceError(
@@ -397,7 +397,7 @@ class Feed:
         self._last_us = max(self._last_us, now_us) + advance_us
         self.aborted = any(one.abort for one in slices.values())
         self.due_us, self.dues = NEVER, {}
-        ends = {self.kept_as.get(name, name): one.end for name, one in slices.items()}
+        ends = {self.offset_names.get(name, name): one.end for name, one in slices.items()}
         before = {
             name: offset for name, offset in start.at.items() if name not in self._skipped_offsets
         }
@@ -416,7 +416,7 @@ class Feed:
 
     def _offset(self, offset: EpochOffset, step_id: str) -> Json:
         """Return the offset of an input."""
-        return offset.at.get(self.kept_as.get(step_id, step_id))
+        return offset.at.get(self.offset_names.get(step_id, step_id))
 
     def _rest_for_good(self, start: EpochOffset) -> EpochOffset:
         """Signal that no epoch follows, and return the offset unchanged.

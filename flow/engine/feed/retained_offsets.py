@@ -81,12 +81,12 @@ class Releases:
     Attributes:
         oldest: returns these offsets by the inputs' names in offsets.
         planners: the planner of each input.
-        kept_as: names of inputs in offsets, by step id, where the two differ.
+        offset_names: names of inputs in offsets, by step id, where the two differ.
     """
 
     oldest: Callable[[], Mapping[str, Json]]
     planners: Mapping[str, Planner]
-    kept_as: Mapping[str, str]
+    offset_names: Mapping[str, str]
     _epochs_left: int = 0
 
     def due(self) -> Mapping[str, Json]:
@@ -97,6 +97,7 @@ class Releases:
         self._epochs_left = RELEASE_EPOCHS
         oldest = self.oldest()
         offsets = {
-            step_id: oldest.get(self.kept_as.get(step_id, step_id)) for step_id in self.planners
+            step_id: oldest.get(self.offset_names.get(step_id, step_id))
+            for step_id in self.planners
         }
         return {step_id: offset for step_id, offset in offsets.items() if offset is not None}

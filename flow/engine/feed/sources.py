@@ -89,4 +89,4 @@ def planners_of(plan: Plan, storage: Storage, parallelism: int) -> dict[str, Pla
 
 def _file_of(plan: Plan, step_id: str) -> str:
     """Return an input's name in the checkpoint, quoted for a file name."""
-    return quote(plan.kept_name(step_id), safe="")
+    return quote(plan.state_name(step_id), safe="")

@@ -44,7 +44,7 @@ from flow.columns.plain_columns import Plain, PlainColumns
 from flow.columns.row_views import view_of
 from flow.engine.packets.shards import hash_keys, shard_of
 from flow.engine.plan.plan import Edge
-from flow.errors import RAISED, EngineError, said, step_error
+from flow.errors import RAISED, EngineError, error_message, step_error
 
 CONTROL, STATS, ERROR, PRINTED, PROGRESS, SEED = -1, -2, -3, -4, -5, -6
 """Destinations that are not an edge: the control of an epoch, counts, a failure, the lines of an
@@ -316,7 +316,7 @@ def _pickled(content: Any, values: list[Any], step_id: str) -> bytes:
         for value in values:
             _check_pickle(value, step_id)
         raise step_error(
-            step_id, f"made items that pickle refuses: {said(error)}", has_item=False
+            step_id, f"made items that pickle refuses: {error_message(error)}", has_item=False
         ) from (error)
 
 
@@ -326,7 +326,8 @@ def _check_pickle(value: Any, step_id: str) -> None:
     except RAISED as error:
         raise step_error(
             step_id,
-            f"made a value that cannot be pickled, so it cannot leave its process: {said(error)}",
+            "made a value that cannot be pickled, so it cannot leave its process: "
+            f"{error_message(error)}",
             item=value,
         ) from error
 

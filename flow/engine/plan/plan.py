@@ -67,7 +67,7 @@ class Plan:
         edges: all edges, by number.
         hops: the next places of each stream's items.
         levels: the ids of the steps of each level; level 1 is the first element.
-        kept_as: the names of the state of steps, where they differ from the steps' ids.
+        state_names: the names of the state of steps, where they differ from the steps' ids.
         dropped: the names of state to drop.
         fields_read: the fields of records that the flow reads, for each input of which it does not
             read all fields.
@@ -83,7 +83,7 @@ class Plan:
     edges: tuple[Edge, ...] = ()
     hops: dict[StreamId, tuple[Hop, ...]] | None = None
     levels: tuple[tuple[str, ...], ...] = ()
-    kept_as: Mapping[str, str] = field(default_factory=dict)
+    state_names: Mapping[str, str] = field(default_factory=dict)
     dropped: tuple[str, ...] = ()
     fields_read: Mapping[str, frozenset[str]] = field(default_factory=dict)
     feeds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -145,13 +145,13 @@ class Plan:
         )
         return (*((name, 0) for name in self.frames), *others)
 
-    def tells_sources(self, many: Collection[str] | None = None) -> bool:
+    def has_source_numbers(self, many: Collection[str] | None = None) -> bool:
         """Return True if positions carry the number of the source partition, see `is_held`."""
         return any(self.is_held(step_id, many) for step_id in self.timed)
 
-    def kept_name(self, step_id: str) -> str:
+    def state_name(self, step_id: str) -> str:
         """Return the name of a step's state, or of an input's offset, in the checkpoint."""
-        return self.kept_as.get(step_id, step_id)
+        return self.state_names.get(step_id, step_id)
 
     def hops_of(self, stream: StreamId) -> tuple[Hop, ...]:
         """Return the next places of a stream's items."""

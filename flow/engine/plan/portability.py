@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from typing_extensions import override
 
 from flow.dataflow import Operator, Step
-from flow.errors import FlowBuildError, said, shorten
+from flow.errors import FlowBuildError, error_message, shorten
 from flow.operators.edges import Input, Output
 
 _MOST_LEVELS = 6
@@ -99,7 +99,7 @@ class _Probe(pickle.Pickler):
         try:
             self.dump(value)
         except Exception as error:  # Pickle passes on any exception of a user's `__reduce__`.
-            return said(error)
+            return error_message(error)
         return None
 
     @override

@@ -62,7 +62,7 @@ class SparkLevel:
 
     def open(self, headers: Any, segments: Any) -> None:
         """Set Spark's state variables of headers and segments, and prepare the task's outputs."""
-        names = self._shipped.plan().kept_as
+        names = self._shipped.plan().state_names
         folder = worker_folder(self._run_id) if has_speedups() else None
         disks = RunDisks(self._checkpoint, local_folders())
         self._store = SparkStore(headers, segments, names, folder, disks)

@@ -10,7 +10,7 @@ from pyspark import cloudpickle as untyped_cloudpickle
 
 from flow.engine.plan.plan import Plan
 from flow.engine.plan.portability import check_portable
-from flow.errors import FlowBuildError, said
+from flow.errors import FlowBuildError, error_message
 from flow.garbage import collect_seldom
 
 cloudpickle: Any = untyped_cloudpickle
@@ -44,8 +44,8 @@ class ShippedPlan:
         except Exception as error:
             check_portable(plan.steps)
             raise FlowBuildError(
-                f"flow {plan.flow_id!r} cannot be sent to workers: {said(error)}: make values that "
-                "cannot be pickled inside the functions that use them"
+                f"flow {plan.flow_id!r} cannot be sent to workers: {error_message(error)}: make "
+                "values that cannot be pickled inside the functions that use them"
             ) from error
         return cls(plan.plan_id, content, tuple(path for path in sys.path if path))
 

@@ -169,7 +169,7 @@ class StreamingRun:
             self.settings.only_available,
             foreign=bool(self._foreign()),
             end_now=end_now,
-            kept_as=self.plan.kept_as,
+            offset_names=self.plan.state_names,
             origin=self._origin(),
             releases=self._releases(storage, planners),
             plan=self.plan,
@@ -193,7 +193,7 @@ class StreamingRun:
 
     def _releases(self, storage: Storage, planners: Mapping[str, Planner]) -> Releases:
         oldest = partial(oldest_offsets, storage, self._checkpoint.identity)
-        return Releases(oldest, planners, self.plan.kept_as)
+        return Releases(oldest, planners, self.plan.state_names)
 
     def _started(self, *arguments: Any) -> StreamingQuery:
         try:

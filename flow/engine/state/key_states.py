@@ -16,7 +16,7 @@ from flow.engine.state.layout import moved_segments, segments_for
 from flow.engine.state.segment import Segment, weight
 from flow.engine.state.step_state import LiveState, StepState, StoredState
 from flow.engine.state.store import StateStore
-from flow.errors import RAISED, said, step_error
+from flow.errors import RAISED, error_message, step_error
 from flow.instants import NEVER
 from flow.keyed.due import DueLimit, held_due_us, held_watermark_us
 from flow.keyed.step import LogicBuilder
@@ -173,7 +173,7 @@ class SegmentedStates(StoredState, KeyStates):
         except RAISED as error:  # Pickle passes on any exception of a user's `__reduce__`.
             raise step_error(
                 self._step_id,
-                f"its state cannot be pickled, so it cannot be kept: {said(error)}",
+                f"its state cannot be pickled, so it cannot be kept: {error_message(error)}",
                 key=key,
                 item=snapshot,
             ) from error

@@ -178,7 +178,7 @@ class Pipeline:
         in_columns = isinstance(self._plan.lowering_of(edge.step_id), OverColumns)
         control = self._context.control
         many = None if control is None else control.many
-        run_bits = SOURCE_BITS if self._plan.tells_sources(many) else 0
+        run_bits = SOURCE_BITS if self._plan.has_source_numbers(many) else 0
         return Meter(
             edge, operator.progress, self._partition, self._context.moment, in_columns, run_bits
         )

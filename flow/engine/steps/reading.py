@@ -109,7 +109,7 @@ def read_batches(
     shard = origin % shards
     pipeline = Pipeline(plan, shards, shard, origin, Partition(step_id, 0), context)
     stream = plan.steps[step_id].downs[0]
-    source = plan.frames.index(step_id) if plan.tells_sources() else None
+    source = plan.frames.index(step_id) if plan.has_source_numbers() else None
     reading = Reading(step_id, Split(None, order=order), origin, source=source)
     row = 0
     try:

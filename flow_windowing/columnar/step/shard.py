@@ -347,7 +347,7 @@ class ShardWindows(ShardLogic):
         pos_of_slot: Ints,
         sources_of: Callable[[Ints], Ints | None] = lambda _: None,
     ) -> None:
-        """Add rows to the windows that are open as each row enters, and emit rejected rows.
+        """Add rows to the windows that are open as each row enters, and emit unassigned rows.
 
         Raises:
             KeyFailure: when a user's function raised.
@@ -360,7 +360,7 @@ class ShardWindows(ShardLogic):
             entering, values, entry_numbers, plan.keeps_latest, not plan.waits, plan.emit, []
         )
         try:
-            rejected = self._windowing.enter(state, batch)
+            unassigned = self._windowing.enter(state, batch)
         except FailedRow as error:
             slot = int(entering.slots[np.flatnonzero(entering.rows == error.row)[0]])
             cause = error.__cause__
@@ -371,10 +371,10 @@ class ShardWindows(ShardLogic):
             self._emitter.emit_updates(batch.updates, state.keys, pos_of_slot)
         else:
             self._emitter.add_retractions(batch.updates)
-        self._emitter.count(LateReason.GAP.value, len(rejected.in_gap))
-        self._add_without_windows(entering.take(rejected.in_gap), LateReason.GAP, value_of)
-        late = entering.take(rejected.late)
-        late_rows = LateRows(*late, rejected.ids, rejected.counts, LateReason.LATE)
+        self._emitter.count(LateReason.GAP.value, len(unassigned.in_gap))
+        self._add_without_windows(entering.take(unassigned.in_gap), LateReason.GAP, value_of)
+        late = entering.take(unassigned.late)
+        late_rows = LateRows(*late, unassigned.ids, unassigned.counts, LateReason.LATE)
         if len(late.rows):
             self._emitter.add_late(late_rows, value_of, sources_of(late.rows))
 

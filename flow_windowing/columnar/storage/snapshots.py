@@ -268,7 +268,7 @@ def _buffered_in(state: DriverState) -> Iterator[Waiting]:
 def _emitted_in(states: list[DriverState], windows: list[list[tuple[int, Any]]]) -> bytes:
     """Return 1 for each window that has emitted its result, empty when none has."""
     emitted = bytes(
-        window_id in state.shown
+        window_id in state.emissions
         for state, of_key in zip(states, windows, strict=True)
         for window_id, _ in of_key
     )

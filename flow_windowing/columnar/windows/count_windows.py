@@ -9,7 +9,7 @@ from flow.columns.arrays import Ints, Mask, ranges, run_starts
 from flow.instants import NEVER
 from flow_windowing.columnar.state.open_windows import OpenWindows
 from flow_windowing.columnar.state.shard_state import ShardState
-from flow_windowing.columnar.windows.row_batch import RejectedRows, RowBatch, WindowGroups
+from flow_windowing.columnar.windows.row_batch import RowBatch, UnassignedRows, WindowGroups
 from flow_windowing.columnar.windows.updates import greatest_so_far
 from flow_windowing.columnar.windows.window_ranges import WindowRanges, grouped_chunks
 from flow_windowing.columnar.windows.windowing import Windowing
@@ -53,7 +53,7 @@ class CountWindows(Windowing):
         return np.where(self._is_full(state), -NEVER, self._unfilled_us)
 
     @override
-    def enter(self, state: ShardState, batch: RowBatch) -> RejectedRows:
+    def enter(self, state: ShardState, batch: RowBatch) -> UnassignedRows:
         slots = batch.entering.slots
         lowest = self._lowest_ids(state)[slots]
         numbers = self._count_values(state, slots)
@@ -63,7 +63,7 @@ class CountWindows(Windowing):
         for groups in grouped_chunks(state, batch.entering, WindowRanges.of(first, count)):
             self.add_groups(state, batch, groups)
             _widen_spans(state.windows, batch, groups)
-        return RejectedRows.none()._replace(in_gap=np.flatnonzero(count == 0))
+        return UnassignedRows.none()._replace(in_gap=np.flatnonzero(count == 0))
 
     @override
     def bounds_per_value(

@@ -11,7 +11,7 @@ from flow.columns.arrays import Ints
 from flow_windowing.columnar.state.open_windows import OpenWindows
 from flow_windowing.columnar.state.shard_state import ShardState
 from flow_windowing.columnar.windows.panes import add_by_pane
-from flow_windowing.columnar.windows.row_batch import RejectedRows, RowBatch, WindowGroups
+from flow_windowing.columnar.windows.row_batch import RowBatch, UnassignedRows, WindowGroups
 from flow_windowing.columnar.windows.window_ranges import WindowRanges, grouped_chunks
 from flow_windowing.columnar.windows.windowing import Windowing
 from flow_windowing.rules.lateness import has_closed
@@ -58,22 +58,22 @@ class IndexedWindows(Windowing):
         return self.closes_of(state.windows.ids)
 
     @override
-    def enter(self, state: ShardState, batch: RowBatch) -> RejectedRows:
-        entering, rejected = batch.entering, RejectedRows.none()
+    def enter(self, state: ShardState, batch: RowBatch) -> UnassignedRows:
+        entering, unassigned = batch.entering, UnassignedRows.none()
         first, counts = self.ids_at(entering.times_us)
         if self.has_gaps:
-            rejected = rejected._replace(in_gap=np.flatnonzero(counts == 0))
+            unassigned = unassigned._replace(in_gap=np.flatnonzero(counts == 0))
         if not self.is_late_at_once:
             closed = self.closed_counts(first, counts, entering.watermark_us)
             late = np.flatnonzero(closed)
-            rejected = rejected._replace(late=late, ids=first[late], counts=closed[late])
+            unassigned = unassigned._replace(late=late, ids=first[late], counts=closed[late])
             first, counts = first + closed, counts - closed
         ranges = WindowRanges.of(first, counts)
         if batch.emit != "update":
-            ranges = add_by_pane(state, batch, ranges, rejected.late)
+            ranges = add_by_pane(state, batch, ranges, unassigned.late)
         for groups in grouped_chunks(state, entering, ranges):
             self.add_groups(state, batch, groups)
-        return rejected
+        return unassigned
 
     @override
     def bounds_per_value(

@@ -118,8 +118,8 @@ class RowBatch(NamedTuple):
         return columns[0], columns[1], columns[2]
 
 
-class RejectedRows(NamedTuple):
-    """Entering rows that some or all windows reject, by index.
+class UnassignedRows(NamedTuple):
+    """Entering rows that are not assigned to some or all of their windows, by index.
 
     Attributes:
         in_gap: the rows that are in no window.
@@ -134,7 +134,7 @@ class RejectedRows(NamedTuple):
     counts: Ints
 
     @classmethod
-    def none(cls) -> RejectedRows:
+    def none(cls) -> UnassignedRows:
         """Return no rows."""
         empty = np.empty(0, np.int64)
         return cls(empty, empty, empty, empty)

@@ -11,7 +11,7 @@ from flow.columns.arrays import Ints
 from flow_windowing.columnar.state.open_windows import OpenWindows
 from flow_windowing.columnar.state.shard_state import ShardState
 from flow_windowing.columnar.state.spans import MergedIds
-from flow_windowing.columnar.windows.row_batch import RejectedRows, RowBatch, WindowGroups
+from flow_windowing.columnar.windows.row_batch import RowBatch, UnassignedRows, WindowGroups
 from flow_windowing.columnar.windows.updates import Update, greatest_so_far
 
 WindowKind: TypeAlias = Literal["index", "sessions", "counts"]
@@ -57,7 +57,7 @@ class Windowing(ABC):
         """
 
     @abstractmethod
-    def enter(self, state: ShardState, batch: RowBatch) -> RejectedRows:
+    def enter(self, state: ShardState, batch: RowBatch) -> UnassignedRows:
         """Add a batch of rows to the windows that are open as each row enters.
 
         Returns:

@@ -127,7 +127,7 @@ def test_an_input_reset_in_an_interrupted_epoch_keeps_the_offset_of_its_last_nam
     old, newer, newest = "in", '["in", 1]', '["in", 2]'
     before = EpochOffset(at_noon().control, {old: 5, newer: 7, newest: 1})
     hand = EpochOffset(at_noon().control, {old: 5, newer: 7, newest: 2}, (("in", Split("x")),))
-    feed = resting(kept_as={"in": '["in", 3]'})
+    feed = resting(offset_names={"in": '["in", 3]'})
     feed.next(before)
     assert feed.readings(before, hand) == []
     assert feed._skipped_offsets == {newest: 1}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -12,12 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-import flow.operators as op
-import flow_windowing as win
 from flow import Dataflow
 from flow.instants import NEVER
 from flow.keyed.step import OverColumns
-from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
+from flow.testing import TestDriver
 from flow_windowing import Collect, Count, CountWindower, EventClock, Last, Mean, SystemClock
 from flow_windowing.aggregates.folding import FoldingBuilder
 from flow_windowing.columnar.state.open_windows import OpenWindows
@@ -25,42 +21,17 @@ from flow_windowing.columnar.state.shard_state import ShardState
 from flow_windowing.columnar.state.spans import Spans
 from flow_windowing.columnar.windows.count_windows import CountWindows
 from flow_windowing.lowering import DriverBuilder
-from tests.support.columns import results_by_key
 from tests.support.sampling import sampled
+from tests.support.window_flow import START, check_paths_agree, on_path, records, window_flow
 from tests.support.windowed_flows import in_epochs
 
-START = datetime(2023, 12, 14, 10, 30, tzinfo=UTC)
-SCHEMA = pa.schema([("user", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("n", pa.int64())])
+AGGREGATES = {"n": Count(), "numbers": Collect("n"), "last": Last("n"), "mean": Mean("n")}
 
 
 def counting_flow(
     clock: Any, windower: CountWindower, ordered: bool = False, timestamp: Any = "last"
 ) -> Dataflow:
-    made = Dataflow("counted")
-    stream = op.key_on("key", op.input("in", made, TestingSource([])), "user")
-    out = win.aggregate_window(
-        "w",
-        stream,
-        clock,
-        windower,
-        ordered=ordered,
-        timestamp=timestamp,
-        n=Count(),
-        numbers=Collect("n"),
-        last=Last("n"),
-        mean=Mean("n"),
-    )
-    for port in ("down", "late", "closed"):
-        op.output(port, getattr(out, port), TestingSink([]))
-    return made
-
-
-def records(epoch: list[tuple[str, int]], first: int = 1) -> pa.RecordBatch:
-    rows = [
-        {"user": user, "ts": START + timedelta(seconds=second), "n": number}
-        for number, (user, second) in enumerate(epoch, first)
-    ]
-    return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+    return window_flow(clock, windower, AGGREGATES, ordered=ordered, timestamp=timestamp)
 
 
 PATIENT = EventClock("ts", "10m")
@@ -82,21 +53,11 @@ flows = st.builds(
 def test_count_windows_agree_with_key_by_key_also_over_changes_of_path(
     flow: Dataflow, epochs: list[list[tuple[str, int]]], ways: list[bool]
 ) -> None:
-    def outcome(ways: list[bool]) -> dict[str, Any]:
-        with TestDriver(flow, now=START) as t:
-            for epoch, alone in zip(epochs, ways, strict=False):
-                if alone:
-                    with key_by_key():
-                        t.send("in", records(epoch))
-                else:
-                    t.send("in", records(epoch))
-                t.advance("20s")
-            t.end()
-            return results_by_key(t)
+    def play(t: TestDriver, epoch: list[tuple[str, int]]) -> None:
+        t.send("in", records(epoch, 1))
+        t.advance("20s")
 
-    expected = outcome([True] * 5)
-    assert outcome([False] * 5) == expected
-    assert outcome(ways) == expected
+    check_paths_agree(flow, epochs, ways, play)
 
 
 def numbers_in(flow: Dataflow, *epochs: list[int], drain: bool = True) -> list[Any]:
@@ -161,7 +122,7 @@ def test_a_value_behind_the_watermark_enters_at_once_before_buffered_values(
     # enters          2         4    5    3 (16), 1 (20) 7
     flow = counting_flow(EventClock("ts", "5s", on_idle="hold"), CountWindower(2), ordered=True)
     epochs = in_epochs([20, 12, 16, 8, 3, 30, 24], sizes)
-    with key_by_key() if alone else nullcontext():
+    with on_path(alone):
         assert numbers_in(flow, *epochs, drain=False) == [
             (0, 8, 12, [2, 4]),
             (1, 3, 16, [5, 3]),
@@ -179,7 +140,7 @@ def test_a_value_behind_the_watermark_enters_after_released_values(
     # enters          2         3 (18), 1 (20) 5
     flow = counting_flow(EventClock("ts", "5s", on_idle="hold"), CountWindower(2), ordered=True)
     epochs = in_epochs([20, 12, 18, 30, 3], sizes)
-    with key_by_key() if alone else nullcontext():
+    with on_path(alone):
         assert numbers_in(flow, *epochs, drain=False) == [
             (0, 12, 18, [2, 3]),
             (1, 3, 20, [1, 5]),
@@ -190,9 +151,9 @@ def test_a_value_behind_the_watermark_enters_after_released_values(
 @pytest.mark.parametrize("ordered", [True, False])
 def test_no_value_of_a_count_window_is_late(ordered: bool, alone: bool) -> None:
     flow = counting_flow(EventClock("ts", "0s"), CountWindower(2), ordered=ordered)
-    with key_by_key() if alone else nullcontext(), TestDriver(flow, now=START) as t:
-        t.send("in", records([("a", 50), ("a", 20)]))
-        t.send("in", records([("a", 10), ("b", 1)]))
+    with on_path(alone), TestDriver(flow, now=START) as t:
+        t.send("in", records([("a", 50), ("a", 20)], 1))
+        t.send("in", records([("a", 10), ("b", 1)], 1))
         assert t.received("late") == []
         assert t.stats.counts["w", "late"] == 0
 
@@ -203,15 +164,15 @@ def test_a_value_behind_the_watermark_counts_on_arrival_if_unordered(
 ) -> None:
     flow = counting_flow(EventClock("ts", "5s"), CountWindower(2))
     expected = [(0, 12, 20, [1, 2]), (1, 8, 16, [3, 4])]
-    with key_by_key() if alone else nullcontext():
+    with on_path(alone):
         assert numbers_in(flow, [20, 12, 16], [8, 3]) == expected
 
 
 @pytest.mark.parametrize("alone", [True, False], ids=["key by key", "over columns"])
 def test_a_value_too_far_ahead_does_not_count(alone: bool) -> None:
     flow = counting_flow(EventClock("ts", "0s", max_ahead="10s"), CountWindower(2))
-    with key_by_key() if alone else nullcontext(), TestDriver(flow, now=START) as t:
-        t.send("in", records([("a", 5), ("a", 30), ("a", 2)]))
+    with on_path(alone), TestDriver(flow, now=START) as t:
+        t.send("in", records([("a", 5), ("a", 30), ("a", 2)], 1))
         assert [late.value["n"] for _, late in t.received("late")] == [2]
         assert [value["numbers"] for _, (_, value) in t.received("down")] == [[1, 3]]
 
@@ -219,7 +180,7 @@ def test_a_value_too_far_ahead_does_not_count(alone: bool) -> None:
 def test_values_between_windows_are_late_and_counted() -> None:
     flow = counting_flow(PATIENT, CountWindower(2, 3))
     with TestDriver(flow, now=START) as t:
-        t.send("in", records([("a", second) for second in range(7)]))
+        t.send("in", records([("a", second) for second in range(7)], 1))
         late = [value.value["n"] for _, value in t.received("late")]
         assert (late, t.stats.counts["w", "gap"]) == ([3, 6], 2)
 

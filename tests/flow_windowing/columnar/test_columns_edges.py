@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import flow.operators as op
-import flow_windowing as win
 from flow import Dataflow
-from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
+from flow.testing import TestDriver
 from flow_windowing import (
     Earliest,
     EventClock,
@@ -24,8 +22,8 @@ from flow_windowing import (
     TumblingWindower,
 )
 from tests.support.sampling import sampled
+from tests.support.window_flow import START, on_path, window_flow
 
-START = datetime(2023, 12, 14, 10, 30, tzinfo=UTC)
 SCHEMA = pa.schema(
     [("user", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("n", pa.int64()), ("x", "f8")]
 )
@@ -38,13 +36,7 @@ EDGES: dict[str, Any] = {
 
 
 def edges_of(windower: Any) -> Dataflow:
-    flow = Dataflow("edges")
-    stream = op.key_on("key", op.input("in", flow, TestingSource([])), "user")
-    out = win.aggregate_window(
-        "w", stream, EventClock("ts", "1m"), windower, ordered=False, **EDGES
-    )
-    op.output("down", out.down, TestingSink([]))
-    return flow
+    return window_flow(EventClock("ts", "1m"), windower, EDGES)
 
 
 def records(seconds: list[int], first_number: int) -> pa.RecordBatch:
@@ -63,10 +55,7 @@ def outcome(windower: Any, epochs: list[list[int]], ways: list[bool]) -> list[An
         for seconds, alone in zip(epochs, ways, strict=False):
             batch = records(seconds, sent)
             sent += len(seconds)
-            if alone:
-                with key_by_key():
-                    t.send("in", batch)
-            else:
+            with on_path(alone):
                 t.send("in", batch)
         t.end()
         return [(one.open_time, value) for _, (one, value) in t.received("down")]

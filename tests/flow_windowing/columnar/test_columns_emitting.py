@@ -16,7 +16,7 @@ from flow.columns.chunks import as_pairs
 from flow.instants import Moment
 from flow.keyed.shard_logic import ShardEpoch, ShardLogic, ShardRows
 from flow.keyed.step import OverColumns
-from flow.testing import TestDriver, key_by_key
+from flow.testing import TestDriver
 from flow_windowing import (
     Count,
     CountWindower,
@@ -28,17 +28,15 @@ from flow_windowing import (
 from flow_windowing.aggregates.folding import FoldingBuilder
 from flow_windowing.lowering import DriverBuilder
 from flow_windowing.rules.streams import DOWN
-from tests.support.columns import results_by_key
 from tests.support.emitting import (
     AT_ONCE,
     NUMBERS,
     OTHERS,
     PATIENT,
-    START,
     emitting,
-    records,
 )
 from tests.support.sampling import sampled
+from tests.support.window_flow import START, check_paths_agree, records
 
 
 def emit_epoch(t: TestDriver, *seconds: int) -> list[tuple[int, int]]:
@@ -76,22 +74,11 @@ flows = st.builds(
 def test_emissions_agree_with_key_by_key_also_over_changes_of_path(
     flow: Dataflow, epochs: list[list[tuple[str, int]]], ways: list[bool]
 ) -> None:
-    def outcome(ways: list[bool]) -> dict[str, Any]:
-        with TestDriver(flow, now=START) as t:
-            for epoch, alone in zip(epochs, ways, strict=False):
-                if alone:
-                    with key_by_key():
-                        t.send("in", records(epoch))
-                        t.advance("6s")
-                else:
-                    t.send("in", records(epoch))
-                    t.advance("6s")
-            t.end()
-            return results_by_key(t)
+    def play(t: TestDriver, epoch: list[tuple[str, int]]) -> None:
+        t.send("in", records(epoch))
+        t.advance("6s")
 
-    expected = outcome([True] * 4)
-    assert outcome([False] * 4) == expected
-    assert outcome(ways) == expected
+    check_paths_agree(flow, epochs, ways, play)
 
 
 def test_changed_windows_emit_in_order_of_their_first_change() -> None:

@@ -18,7 +18,7 @@ from flow.errors import StepError
 from flow.instants import Moment
 from flow.keyed.shard_logic import ShardEpoch, ShardLogic, ShardOutput, ShardRows
 from flow.keyed.step import OverColumns
-from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
+from flow.testing import TestDriver, TestingSink, TestingSource
 from flow_windowing import (
     Collect,
     Count,
@@ -34,15 +34,13 @@ from flow_windowing.columnar.storage.segments import SegmentContent
 from flow_windowing.columnar.storage.snapshots import split_by_key
 from flow_windowing.lowering import DriverBuilder
 from flow_windowing.rules.streams import DOWN
-from tests.support.columns import results_by_key
 from tests.support.emitting import (
     NUMBERS,
     OTHERS,
-    START,
     emitting,
-    records,
 )
 from tests.support.sampling import sampled
+from tests.support.window_flow import START, check_paths_agree, records
 
 START_US = int(START.timestamp()) * 1_000_000
 PATIENT = EventClock("ts", "1m")
@@ -100,26 +98,12 @@ flows = st.builds(
 def test_emissions_and_retractions_agree_with_key_by_key(
     flow: Dataflow, epochs: list[list[tuple[str, int]]], ways: list[bool], time_passes: bool
 ) -> None:
-    def outcome(ways: list[bool]) -> dict[str, Any]:
-        with TestDriver(flow, now=START) as t:
-            for epoch, alone in zip(epochs, ways, strict=False):
-                if alone:
-                    with key_by_key():
-                        _play(t, epoch, time_passes)
-                else:
-                    _play(t, epoch, time_passes)
-            t.end()
-            return results_by_key(t)
+    def play(t: TestDriver, epoch: list[tuple[str, int]]) -> None:
+        t.send("in", records(epoch))
+        if time_passes:
+            t.advance("6s")
 
-    expected = outcome([True] * 5)
-    assert outcome([False] * 5) == expected
-    assert outcome(ways) == expected
-
-
-def _play(t: TestDriver, epoch: list[tuple[str, int]], time_passes: bool) -> None:
-    t.send("in", records(epoch))
-    if time_passes:
-        t.advance("6s")
+    check_paths_agree(flow, epochs, ways, play)
 
 
 def test_a_retraction_precedes_the_update_of_the_merged_session() -> None:

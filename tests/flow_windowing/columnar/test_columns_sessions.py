@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -24,11 +24,16 @@ from flow_windowing.aggregates.folding import FoldingBuilder
 from flow_windowing.columnar.state.spans import merged_ids_column
 from flow_windowing.columnar.windows.window_view import WindowView
 from flow_windowing.lowering import DriverBuilder
-from tests.support.columns import results_by_key
 from tests.support.sampling import sampled
+from tests.support.window_flow import (
+    SCHEMA,
+    START,
+    add_outputs,
+    on_path,
+    results_by_key,
+    window_flow,
+)
 
-START = datetime(2023, 12, 14, 10, 30, tzinfo=UTC)
-SCHEMA = pa.schema([("user", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("n", pa.int64())])
 START_US = int(START.timestamp()) * 1_000_000
 
 
@@ -59,23 +64,20 @@ def sessions(
     what: str = "all",
     inclusive: bool = True,
 ) -> Dataflow:
-    made = Dataflow("sessions")
-    stream = op.key_on("key", op.input("in", made, TestingSource([])), "user")
     clock = EventClock("ts", wait)
     windower = SessionWindower(gap, inclusive, grace)
-    if what == "fold":
-        out = win.fold_window("w", stream, clock, windower, list, _append, _both, ordered=ordered)
-    else:
-        figures = FIGURES if what == "all" else {"n": Count(), "total": Sum("n")}
-        out = win.aggregate_window(
-            "w", stream, clock, windower, ordered=ordered, timestamp="last", **figures
-        )
-    for port in ("down", "late", "closed"):
-        op.output(port, getattr(out, port), TestingSink([]))
+    if what != "fold":
+        aggregates = AGGREGATES if what == "all" else {"n": Count(), "total": Sum("n")}
+        return window_flow(clock, windower, aggregates, ordered=ordered, timestamp="last")
+    made = Dataflow("sessions")
+    stream = op.key_on("key", op.input("in", made, TestingSource([])), "user")
+    add_outputs(
+        win.fold_window("w", stream, clock, windower, list, _append, _both, ordered=ordered)
+    )
     return made
 
 
-FIGURES: dict[str, Any] = {
+AGGREGATES: dict[str, Any] = {
     "n": Count(),
     "total": Sum("n"),
     "numbers": Collect("n"),
@@ -158,11 +160,9 @@ def test_state_of_sessions_survives_changes_of_path(
     with TestDriver(flow, now=START) as t:
         first = 0
         for epoch, alone in zip(epochs, ways, strict=False):
-            if alone:
-                with key_by_key():
-                    t.send("in", dicts(numbered(epoch, first)))
-            else:
-                t.send("in", records(numbered(epoch, first)))
+            form = dicts if alone else records
+            with on_path(alone):
+                t.send("in", form(numbered(epoch, first)))
             first += len(epoch)
         t.end()
         assert results_by_key(t) == expected

@@ -229,7 +229,7 @@ def test_after_the_end_no_window_is_open_but_those_that_count(
     if state is None:
         return
     assert not state.waiting
-    assert not state.kept
+    assert not state.retained
     if counting and not windower.partial:
         assert set(state.windows) == set(state.windower[1])
     else:

@@ -359,7 +359,7 @@ class Tally(win.EpochWindowLogic[Any, str, int]):
 
 
 @pytest.mark.parametrize("windower", [TumblingWindower("10s"), win.SessionWindower("5s")])
-def test_a_logic_of_one_s_own_speaks_at_the_end_of_each_epoch_that_changed_its_window(
+def test_a_custom_logic_emits_at_the_end_of_each_epoch_that_changed_its_window(
     windower: Any,
 ) -> None:
     flow = Dataflow("tally")
@@ -370,5 +370,5 @@ def test_a_logic_of_one_s_own_speaks_at_the_end_of_each_epoch_that_changed_its_w
         for values in ([1, 2], [], [3], [20]):
             driver.send("in", [("k", value) for value in values])
         driver.end()
-        said = [text for _, (_, text) in driver.received("out")]
-    assert said == ["2 so far", "3 so far", "3 in all", "1 so far", "1 in all"]
+        texts = [text for _, (_, text) in driver.received("out")]
+    assert texts == ["2 so far", "3 so far", "3 in all", "1 so far", "1 in all"]

@@ -12,7 +12,7 @@ import pytest
 from flow.engine.state.header import Header
 from flow.engine.state.segment import Segment
 from recovery import Problem
-from recovery.reading.kept_state import KeptState
+from recovery.reading.epoch_state import EpochState
 from recovery.tools.verifying import _contents
 
 
@@ -36,7 +36,7 @@ class Contents:
             yield "total", 2, self._number, self._content
 
     def problems(self) -> list[Problem]:
-        return list(_contents(cast("KeptState", self)))
+        return list(_contents(cast("EpochState", self)))
 
 
 def segment(snapshot: bytes) -> bytes:

@@ -8,7 +8,7 @@ import pytest
 
 from flow import CheckpointError
 from flow.engine.checkpoint.checkpoint import Identity
-from recovery.reading.checkpoint import KeptCheckpoint
+from recovery.reading.checkpoint import CheckpointReader
 from recovery.reading.epochs import CommitLog, EpochLog
 from recovery.reading.lineage import StateFiles, check_state, newest_whole
 from recovery.reading.problems import FileProblem
@@ -65,7 +65,7 @@ class Files:
         return [("five.sst" if "/5_" in name else "eight.sst", 7)]
 
 
-class Kept(KeptCheckpoint):
+class StubReader(CheckpointReader):
     """A checkpoint with valid logs."""
 
     def log(self, epoch: int) -> EpochLog:
@@ -75,8 +75,8 @@ class Kept(KeptCheckpoint):
         return CommitLog({0: (IDS[epoch + 1],)})
 
 
-def kept(files: Files) -> Kept:
-    return Kept(cast("Any", None), cast("Any", files), Identity("f", "r", 4, 1))
+def kept(files: Files) -> StubReader:
+    return StubReader(cast("Any", None), cast("Any", files), Identity("f", "r", 4, 1))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from flow import CheckpointError
 from flow.engine.checkpoint.checkpoint import Identity
-from recovery.reading.checkpoint import KeptCheckpoint
+from recovery.reading.checkpoint import CheckpointReader
 from recovery.tools.rewinding import _logs
 
 
@@ -32,9 +32,9 @@ class Logs:
         folder, _, number = name.rpartition("/")
         self._numbers[folder].remove(int(number))
 
-    def checkpoint(self) -> KeptCheckpoint:
+    def checkpoint(self) -> CheckpointReader:
         identity = Identity("f", "r", 4, 1)
-        return KeptCheckpoint(cast("Any", None), cast("Any", self), identity)
+        return CheckpointReader(cast("Any", None), cast("Any", self), identity)
 
 
 @pytest.mark.parametrize("commits", [range(6), range(5)])
@@ -55,7 +55,7 @@ def test_epochs_of_a_later_generation_go_on_counting() -> None:
     logs = Logs([0, 1], [0, 1])
     logs._numbers = {f"spark-1/{name[6:]}": of for name, of in logs._numbers.items()}
     identity = Identity("f", "r", 4, 1, generation=1, first_epoch=40)
-    checkpoint = KeptCheckpoint(cast("Any", None), cast("Any", logs), identity)
+    checkpoint = CheckpointReader(cast("Any", None), cast("Any", logs), identity)
     assert (checkpoint.committed, checkpoint.batch(41)) == ([40, 41], 1)
     assert checkpoint.log_file("commits", 41) == "spark-1/commits/1"
     with pytest.raises(CheckpointError, match="epoch 1 is not kept in here; kept are 40 to 41"):

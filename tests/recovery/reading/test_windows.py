@@ -81,7 +81,7 @@ def test_the_emitted_result_of_a_window_is_shown_also_if_it_is_current() -> None
     config = {"type": "FoldingBuilder", "aggregator": {"type": "Count"}}
     step = WindowingStep({"builder": config}, Moment(0))
     window = WindowMetadata.of_us(7, 7, 7)
-    state = driver_state(windows={7: (3,), 9: (2,)}, shown={7: (window, 1), 9: None})
+    state = driver_state(windows={7: (3,), 9: (2,)}, emissions={7: (window, 1), 9: None})
     assert step.view(state, NEVER)["emitted"] == {"7": 1, "9": 2}
 
 

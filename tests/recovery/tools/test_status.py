@@ -15,7 +15,7 @@ from flow.engine.checkpoint.storage import Storage
 from flow.testing import ABORT
 from recovery import StepStatus, status
 from recovery.reading.checkpoint import open_checkpoint
-from recovery.reading.kept_state import KeptState
+from recovery.reading.epoch_state import EpochState
 from recovery.tools.status import open_windows
 from tests.recovery.damage import replace
 from tests.recovery.kept_flow import VALUES, run_on
@@ -56,7 +56,7 @@ def test_lists_the_state_of_keyed_steps_in_flow_order(
 
 
 def test_counts_windows_and_not_keys(checkpoint: Path, spark: SparkSession) -> None:
-    first = KeptState(open_checkpoint(checkpoint, spark), 0)
+    first = EpochState(open_checkpoint(checkpoint, spark), 0)
     assert open_windows(first, "hourly") == 0  # the only value of each key waits
 
 

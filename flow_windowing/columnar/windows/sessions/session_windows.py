@@ -10,8 +10,8 @@ from flow_windowing.columnar.state.open_windows import OpenWindows
 from flow_windowing.columnar.state.shard_state import ShardState
 from flow_windowing.columnar.state.spans import MergedIds
 from flow_windowing.columnar.windows.row_batch import (
-    RejectedRows,
     RowBatch,
+    UnassignedRows,
     WindowGroups,
     group_by_window,
 )
@@ -63,10 +63,10 @@ class SessionWindows(Windowing):
         return state.windows.ensure_spans().last_us + self._closing_us
 
     @override
-    def enter(self, state: ShardState, batch: RowBatch) -> RejectedRows:
+    def enter(self, state: ShardState, batch: RowBatch) -> UnassignedRows:
         entering = batch.entering
         if not len(entering.rows):
-            return RejectedRows.none()
+            return UnassignedRows.none()
         assignment = assign_sessions(
             self._windower, state.windows, entering, self._reach_us, not self.is_late_at_once
         )
@@ -88,7 +88,7 @@ class SessionWindows(Windowing):
             state.windows = windows.take(stays)
         late = np.array(assignment.history.late, np.int64)
         ids, counts = self.missed_by(entering.times_us[late])
-        return RejectedRows(RejectedRows.none().in_gap, late, ids, counts)
+        return UnassignedRows(UnassignedRows.none().in_gap, late, ids, counts)
 
     @override
     def bounds_per_value(

@@ -1,129 +1,30 @@
-"""Order of files, in sequence or in parallel: splits, files behind and time read until."""
+"""Order of files, in sequence or in parallel: splits, files behind, and offsets."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
 
-import flow.operators as op
-from flow import Dataflow, EpochReport, StopFlag, run
 from flow.connectors.files import (
-    CsvSource,
-    JsonLinesSource,
-    ParquetSource,
     TextSource,
 )
 from flow.connectors.files.reading import parallel_planning
-from flow.connectors.files.reading.file import File
-from flow.connectors.files.reading.file_list import FileList
 from flow.connectors.files.reading.globs import ListedFile
-from flow.connectors.files.reading.parallel_planning import ParallelPlanner, file_planner
-from flow.connectors.files.reading.pieces import Cuts
+from flow.connectors.files.reading.parallel_planning import ParallelPlanner
 from flow.connectors.files.reading.planning import (
-    FILE_ORDERS,
     FileOrder,
-    FilePlanner,
-    ListingTimes,
 )
 from flow.connectors.leveling import Leveling
-from flow.connectors.source import Batch, Json, MemoryLog, Slice, Source
-from flow.errors import FlowBuildError, SourceError
-from flow.testing import TestingSink, run_source
-from recovery import RecoveryConfig
-from tests.support.reading_files import JsonLog, parquet, write
+from flow.connectors.source import MemoryLog, Slice
+from flow.errors import SourceError
+from tests.support.file_planning import Case, Lengths, slices, units, units_by_file
+from tests.support.reading_files import write
 from tests.support.sampling import sampled
 
-
-class Clock:
-    """Clock in seconds that a test advances."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@dataclass
-class Lengths(Cuts):
-    """Files whose paths are numbers: of these lengths, in units."""
-
-    of: Sequence[int]
-    whole: frozenset[int] = frozenset()
-    least_split: int = 1
-    least_piece: int = 1
-    lookups: list[int] = field(default_factory=list)
-
-    def length(self, file: File) -> int:
-        self.lookups.append(int(file.path))
-        return self.of[int(file.path)]
-
-    def near(self, file: File, ideal: int, least: int, most: int) -> int:
-        return self.length(file) if int(file.path) in self.whole else ideal
-
-
-class Case:
-    """Planners over files without a disk, of which the first ones of `lengths` have appeared."""
-
-    def __init__(
-        self,
-        order: FileOrder,
-        lengths: Sequence[int] | Lengths,
-        per_epoch: int,
-        appeared: int | None = None,
-        **options: Any,
-    ) -> None:
-        self.cuts = lengths if isinstance(lengths, Lengths) else Lengths(lengths)
-        self.appeared = len(self.cuts.of) if appeared is None else appeared
-        self.order = order
-        self.log = JsonLog()
-        self.clock = Clock()
-        self.options = {"parallelism": 1, "follow": False, "per_epoch": per_epoch, **options}
-        self.planner = self.new_planner()
-
-    def new_planner(self) -> FilePlanner:
-        def find(**_: Any) -> list[ListedFile]:
-            return [ListedFile("", f"{n:06}", 1, 0) for n in range(self.appeared)]
-
-        files = FileList(self.log, find, follow=self.options["follow"], clock=self.clock)
-        return file_planner(self.order, files, self.cuts, name="the files", **self.options)
-
-
-def slices(planner: FilePlanner, start: Json = None) -> Iterator[tuple[Json, Slice]]:
-    """The slices from an offset on, each with the offset before it, as JSON."""
-    while (planned := planner.next(start)) is not None:
-        assert not planner.finished(start)
-        yield start, planned
-        start = json.loads(json.dumps(planned.end))
-    assert planner.finished(start)
-
-
-def units(planned: Slice) -> dict[int, list[tuple[int, int, int]]]:
-    """Pieces of a slice as (file, start, end), by source partition, in order of the splits."""
-    found: dict[int, list[tuple[int, int, int]]] = {}
-    for split in sorted(planned.splits, key=lambda one: (one.partition, one.order)):
-        pieces = [(int(one["file"][1]), one["start"], one["end"]) for one in split.what]
-        found.setdefault(split.partition, []).extend(pieces)
-    for partition in found:
-        orders = [one.order for one in planned.splits if one.partition == partition]
-        assert orders == list(range(len(orders)))
-    return found
-
-
-def units_by_file(planned: Slice) -> dict[int, int]:
-    """Units that a slice reads, by file."""
-    return {part: sum(end - at for _, at, end in read) for part, read in units(planned).items()}
-
-
-# --- every unit once, in order, from any offset on -----------------------------------------------
+# --- every unit once, in order, from any offset on ---
 
 
 lengths = st.lists(st.integers(0, 40), min_size=1, max_size=9)
@@ -206,7 +107,7 @@ def read_in_parallel(planned: Slice, at: dict[int, int]) -> None:
             at[number] = end
 
 
-# --- in parallel: what an epoch reads ------------------------------------------------------------
+# --- in parallel: what an epoch reads ---
 
 
 def test_files_side_by_side_share_an_epoch() -> None:
@@ -336,108 +237,7 @@ def leveling_of(case: Case) -> Leveling[int]:
     return case.planner._leveling
 
 
-# --- up to when all is read ----------------------------------------------------------------------
-
-S = 1_000_000
-
-
-@pytest.mark.parametrize("order", FILE_ORDERS)
-def test_a_finished_bounded_source_is_read_until_now(order: FileOrder) -> None:
-    case = Case(order, [10, 10], 15, parallelism=2)
-    answers = [
-        case.planner.read_until_us(now * S, bool(planned.behind))
-        for now, (_, planned) in enumerate(slices(case.planner), 1)
-    ]
-    assert answers == [None, 2 * S]
-
-
-#  seconds          0.5   1     1.5   2     2.5   3     3.5
-#  files there      -     0-1   0-2   0-2   0-2   0-2   0-3
-#  listed           no    yes   no    yes   no    yes   no
-#  reads            -     0-1   -     2     -     -     -
-#  all read up to   -     1     1     2     2     3     3
-@pytest.mark.parametrize("order", FILE_ORDERS)
-def test_read_until_is_the_time_of_the_last_listing(
-    order: FileOrder,
-) -> None:
-    case = Case(order, [5] * 9, 100, appeared=0, follow=True)
-    listings = Listings(case)
-    # The listing of the planner's start belongs to no time that the planner knows.
-    assert listings.at(0.5, appeared=0) == (None, None)
-    assert listings.at(1.0, appeared=2) == ([0, 1], 1.0)
-    assert listings.at(1.5, appeared=3) == (None, 1.0)
-    assert listings.at(2.0, appeared=3) == ([2], 2.0)
-    assert listings.at(2.5, appeared=3) == (None, 2.0)
-    assert listings.at(3.0, appeared=3) == (None, 3.0)
-    assert listings.at(3.5, appeared=4) == (None, 3.0)
-
-
-#  seconds                1      2      3      4      5      6
-#  files known            0      0-1    0-2    0-2    0-2    0-2
-#  sequence reads half    0      0      1      1      2      2
-#  all read up to         -      1      1      2      2      6
-#  parallel reads half    0      1      2      0      1      2
-#  all read up to         -      -      -      1      2      6
-@pytest.mark.parametrize("order", FILE_ORDERS)
-def test_read_until_with_a_backlog_is_the_newest_listing_that_is_read(
-    order: FileOrder,
-) -> None:
-    case = Case(order, Lengths([10] * 3, least_piece=5), 5, appeared=0, follow=True)
-    listings = Listings(case)
-    if order == "sequence":
-        expected = [([0], None), ([0], 1), ([1], 1), ([1], 2), ([2], 2), ([2], 6)]
-    else:
-        # A file that has just appeared goes before those of which something is read.
-        expected = [([0], None), ([1], None), ([2], None), ([0], 1), ([1], 2), ([2], 6)]
-    assert [listings.at(now, min(now, 3)) for now in range(1, 7)] == expected
-
-
-class Listings:
-    """Engine's calls of a planner for slices and read-until times."""
-
-    def __init__(self, case: Case) -> None:
-        self._case = case
-        self._start: Json = None
-
-    def at(self, seconds: float, appeared: int) -> tuple[list[int] | None, float | None]:
-        """Return the files that are read next, and the time up to which all is read then."""
-        case = self._case
-        case.appeared = appeared
-        case.clock.now = 100 + seconds
-        planned = case.planner.next(self._start)
-        if planned is not None:
-            self._start = planned.end
-        behind = planned is not None and bool(planned.behind)
-        until_us = case.planner.read_until_us(round(seconds * S), behind)
-        read = (
-            None
-            if planned is None
-            else sorted({number for pieces in units(planned).values() for number, *_ in pieces})
-        )
-        return read, None if until_us is None else until_us / S
-
-
-def test_the_number_of_remembered_listings_is_bounded() -> None:
-    times = ListingTimes()
-    for now_us in range(1_000):
-        times.add(now_us, 5)
-    assert len(times._listings) == 1
-    for now_us in range(1_000, 2_000):
-        times.add(now_us, now_us)
-        assert times.read_until_us(now_us - 2) == max(999, now_us - 2)
-    assert len(times._listings) == 3
-
-
-def test_a_second_listing_at_the_same_time_replaces_the_first() -> None:
-    times = ListingTimes()
-    times.add(7, 1)
-    assert times.read_until_us(1) == 7
-    times.add(7, 2)
-    assert times.read_until_us(1) is None
-    assert times.read_until_us(2) == 7
-
-
-# --- names, and another order on a checkpoint ----------------------------------------------------
+# --- names, and another order on a checkpoint ---
 
 
 def test_a_partition_has_the_name_of_its_files(tmp_path: Path) -> None:
@@ -492,116 +292,3 @@ def test_lag_in_parallel_counts_finished_files() -> None:
     planner = Case("parallel", [9] * 4, 5).planner
     assert planner.lag(None) == "0 of 4 files"
     assert planner.lag({"started": 3, "open": [[1, 5]]}) == "2 of 4 files"
-
-
-# --- all kinds of files --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", [TextSource, JsonLinesSource, CsvSource, ParquetSource])
-def test_an_unknown_order_is_an_error(kind: Any) -> None:
-    with pytest.raises(FlowBuildError, match="order must be 'sequence' or 'parallel', got 'x'"):
-        kind("a", order="x")
-
-
-def devices(home: Path, kind: str) -> tuple[Source[Any], list[list[Any]]]:
-    """Three files of different lengths side by side, and the items of each."""
-    numbers = [list(range(0, 40)), list(range(100, 105)), list(range(200, 290))]
-    if kind == "parquet":
-        for name, some in zip("abc", numbers, strict=True):
-            parquet(home / f"{name}.parquet", some[0], some[-1] + 1, 7)
-        source: Source[Any] = ParquetSource(
-            home, columns=["n"], rows_per_epoch=20, order="parallel"
-        )
-        return source, [[{"n": n} for n in some] for some in numbers]
-    rows = {"text": "{}\n", "json": '{{"n": {}}}\n', "csv": "{}\n"}[kind]
-    for name, some in zip("abc", numbers, strict=True):
-        head = "n\n" if kind == "csv" else ""
-        write(home / f"{name}.{kind}", head + "".join(rows.format(n) for n in some))
-    options: dict[str, Any] = {"bytes_per_epoch": 50, "order": "parallel"}
-    if kind == "text":
-        return TextSource(home, **options), [[str(n) for n in some] for some in numbers]
-    schema = {"n": pa.int64()}
-    maker = JsonLinesSource if kind == "json" else CsvSource
-    return maker(home, schema=schema, **options), [[{"n": n} for n in some] for some in numbers]
-
-
-@pytest.mark.parametrize("parallelism", [1, 3, 8])
-@pytest.mark.parametrize("kind", ["text", "json", "csv", "parquet"])
-def test_parallel_files_of_each_format_are_partitions(
-    tmp_path: Path, kind: str, parallelism: int
-) -> None:
-    source, expected = devices(tmp_path, kind)
-    planner = source.planner(JsonLog(), parallelism)
-    found: list[list[Any]] = [[], [], []]
-    start, together = None, set()
-    while (planned := planner.next(start)) is not None:
-        for split in planned.splits:
-            for batch in source.read(split):
-                found[split.partition] += plain(batch)
-        together.add(frozenset(split.partition for split in planned.splits))
-        start = json.loads(json.dumps(planned.end))
-    assert found == expected
-    assert max(map(len, together)) == min(3, parallelism)
-
-
-def plain(batch: Batch) -> list[Any]:
-    """The items of a batch."""
-    assert isinstance(batch, (list, pa.RecordBatch))
-    return batch if isinstance(batch, list) else batch.to_pylist()
-
-
-@pytest.mark.parametrize("kind", ["text", "json", "csv", "parquet"])
-def test_a_batch_reads_parallel_files_to_their_ends(tmp_path: Path, kind: str) -> None:
-    source, expected = devices(tmp_path, kind)
-    items = run_source(source)
-    assert [[one for one in items if one in some] for some in expected] == expected
-    assert len(items) == sum(map(len, expected))
-    # Side by side: the second file is begun before the first has ended.
-    assert items.index(expected[1][0]) < items.index(expected[0][-1])
-
-
-# --- on Spark ------------------------------------------------------------------------------------
-
-
-def numbered(count: int | None, value: int) -> tuple[int, tuple[int, int]]:
-    return (count or 0) + 1, (value, (count or 0) + 1)
-
-
-#  epoch     0     1  stop │ 2 …
-#  file a    ▓▓    ▓▓      │ ▓▓▓▓▓▓▓▓
-#  file b    ▓▓    ▓▓      │ ▓▓
-@pytest.mark.spark
-def test_a_parallel_backlog_resumes_each_file_at_its_offset(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    for name, count in (("a", 60), ("b", 20)):
-        lines = (json.dumps({"device": name, "n": n}) for n in range(count))
-        write(tmp_path / f"in/{name}.jsonl", "".join(f"{line}\n" for line in lines))
-    out: list[Any] = []
-    flow = Dataflow("devices")
-    source = JsonLinesSource(tmp_path / "in", bytes_per_epoch=300, order="parallel")
-    keyed = op.key_on("by_device", op.input("in", flow, source), "device")
-    numbers = op.map_value("n", keyed, lambda value: value["n"])
-    op.output("out", op.stateful_map("count", numbers, numbered), TestingSink(out))
-    options: dict[str, Any] = {
-        "spark": spark,
-        "recovery": RecoveryConfig(str(tmp_path / "checkpoint")),
-        "shards": 2,
-        "partitions": 1,
-    }
-    stop = StopFlag()
-
-    def stop_after_two(report: EpochReport) -> None:
-        if report.epoch == 1:
-            stop.ask()
-
-    summary = run(flow, stop=stop, on_epoch=stop_after_two, **options)
-    assert (summary.stopped, summary.epochs) == (True, 2)
-    halfway = {name: [n for key, (n, _) in out if key == name] for name in "ab"}
-    assert all(len(numbers) > 0 for numbers in halfway.values())
-    assert len(out) < 80
-
-    assert run(flow, **options).stopped is False
-    for name, count in (("a", 60), ("b", 20)):
-        # Each value once and in order, with state that goes on over the stop.
-        assert [pair for key, pair in out if key == name] == [(n, n + 1) for n in range(count)]

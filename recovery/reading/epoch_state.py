@@ -20,7 +20,7 @@ from flow.errors import CheckpointError
 from flow.instants import NEVER
 from flow_windowing.columnar.storage.segments import SegmentContent
 from flow_windowing.columnar.storage.snapshots import snapshots_of_content, split_by_key
-from recovery.reading.checkpoint import KeptCheckpoint
+from recovery.reading.checkpoint import CheckpointReader
 from recovery.reading.inert import load_inert
 from recovery.reading.problems import java_reason
 from recovery.reading.rendering import command
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from flow.engine.progress.stream_progress import StepProgress
 
 
-class KeptKey(NamedTuple):
+class KeySnapshot(NamedTuple):
     """A key with its snapshot.
 
     Attributes:
@@ -65,7 +65,7 @@ class StepTotals:
 
 
 @dataclass(frozen=True)
-class KeptState:
+class EpochState:
     """The state at the end of an epoch.
 
     Attributes:
@@ -73,7 +73,7 @@ class KeptState:
         epoch: a finished epoch of the checkpoint.
     """
 
-    checkpoint: KeptCheckpoint
+    checkpoint: CheckpointReader
     epoch: int
 
     def headers(self) -> dict[str, dict[int, Header]]:
@@ -87,7 +87,7 @@ class KeptState:
             found[name][shard] = Header.decode(content, self.checkpoint.step_of(name))
         return dict(found)
 
-    def keys(self, name: str, key: str | None = None) -> Iterator[KeptKey]:
+    def keys(self, name: str, key: str | None = None) -> Iterator[KeySnapshot]:
         """Yield the keys of a name of state, or only the given key.
 
         Raises:
@@ -181,7 +181,7 @@ def totals(headers: dict[int, Header]) -> StepTotals:
     )
 
 
-def decode_segment(content: bytes, shard: int, number: int, step_id: str) -> list[KeptKey]:
+def decode_segment(content: bytes, shard: int, number: int, step_id: str) -> list[KeySnapshot]:
     """Return the keys in a segment, with their snapshots still pickled.
 
     Raises:
@@ -189,13 +189,13 @@ def decode_segment(content: bytes, shard: int, number: int, step_id: str) -> lis
     """
     where = f"the state of step {step_id!r}: segment {number} of shard {shard}"
     if content[:1] == bytes([FORMAT_OF_SHARDS]):
-        return [KeptKey(*kept, shard) for kept in _apart(content, where)]
+        return [KeySnapshot(*kept, shard) for kept in _apart(content, where)]
     check_format(content, step_id)
     try:
         keys, snapshots, dues = load_inert(memoryview(content)[1:])
         due_list = np.frombuffer(dues, "<i8").tolist()
         rows = zip(keys, snapshots, due_list, strict=True)
-        kept = [KeptKey(key, bytes(snapshot), due, shard) for key, snapshot, due in rows]
+        kept = [KeySnapshot(key, bytes(snapshot), due, shard) for key, snapshot, due in rows]
     except (pickle.UnpicklingError, TypeError, ValueError) as error:
         raise CheckpointError(f"{where} cannot be read: {error}") from error
     return kept
@@ -209,7 +209,7 @@ def _apart(content: bytes, where: str) -> list[tuple[str, bytes, int]]:
         raise CheckpointError(f"{where} cannot be read: {error}") from error
 
 
-def load_snapshot(kept: KeptKey, step_id: str) -> Any:
+def load_snapshot(kept: KeySnapshot, step_id: str) -> Any:
     """Return a key's snapshot, with `Inert` objects for values that are not plain.
 
     Raises:
