@@ -3,6 +3,7 @@
 Start with `Dataflow`, the operators in `flow.operators`, and `run`.
 """
 
+from flow.config.flow_config import FlowConfig
 from flow.dataflow import Dataflow, KeyedStream, Step, Stream
 from flow.durations import Duration
 from flow.engine.epoch.context import LateSource
@@ -33,6 +34,7 @@ __all__ = [
     "EnvironmentProblem",
     "EpochReport",
     "FlowBuildError",
+    "FlowConfig",
     "FlowError",
     "Instant",
     "KeyedStream",

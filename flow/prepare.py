@@ -16,11 +16,12 @@ from pathlib import Path
 import flow.operators as op
 from flow.cli.arguments import CommandError, CommandParser
 from flow.cli.output import print_error
+from flow.config.effective import EffectiveConfig, of_arguments
 from flow.connectors.files import JsonLinesSource, ParquetSink, TextSink
 from flow.dataflow import Dataflow
 from flow.engine.temporary import temporary_directory
 from flow.errors import FlowError
-from flow.running import run
+from flow.running import run_configured
 from recovery import RecoveryConfig
 
 
@@ -54,8 +55,10 @@ def _run_flows() -> None:
         for number in range(3):
             lines = "".join(f'{{"key": "k{n % 7}", "n": {n}}}\n' for n in range(100))
             (folder / "in" / f"{number}.jsonl").write_text(lines)
-        run(_flow(folder, "stream"), recovery=RecoveryConfig(folder / "checkpoint"))
-        run(_flow(folder, "batch"))
+        checkpoint = of_arguments({"recovery": RecoveryConfig(folder / "checkpoint")})
+        # Environment variables configure the user's flows, not these two.
+        run_configured(_flow(folder, "stream"), EffectiveConfig(checkpoint))
+        run_configured(_flow(folder, "batch"), EffectiveConfig())
 
 
 def _flow(folder: Path, out: str) -> Dataflow:

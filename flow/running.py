@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import logging
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from flow.checks import check_choice, check_whole
+from flow.config.advice import advice
+from flow.config.effective import (
+    DEFAULT,
+    EffectiveConfig,
+    of_arguments,
+    of_environment,
+    of_program,
+    recovery_of_program,
+)
+from flow.config.fields import FIELD
+from flow.config.flow_config import EngineName, FlowConfig, Trigger
+from flow.config.machine import this_machine
 from flow.connectors.source import Source
 from flow.dataflow import Dataflow
-from flow.durations import Duration, duration_us
+from flow.durations import duration_us
 from flow.engine.checkpoint.admission import Recovery
 from flow.engine.epoch.context import Stats
 from flow.engine.epoch.summary import EpochReport, Summary
@@ -30,7 +43,10 @@ from flow.signals import own_handlers_kept, plainly_interrupted, stopping_on_sig
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-EngineName: TypeAlias = Literal["auto", "batch", "streaming"]
+    from flow.engine.spark.streaming import StreamingSettings
+
+logger = logging.getLogger("flow")
+
 OnEpoch: TypeAlias = Callable[[EpochReport], object]
 """A function that gets the report of each epoch; its result is ignored."""
 
@@ -38,18 +54,22 @@ OnEpoch: TypeAlias = Callable[[EpochReport], object]
 def run(
     flow: Dataflow,
     *,
+    config: FlowConfig | None = None,
     recovery: Recovery | None = None,
     spark: SparkSession | None = None,
-    engine: EngineName = "auto",
-    trigger: Duration | Literal["available"] | None = None,
+    engine: EngineName | None = None,
+    trigger: Trigger | None = None,
     drain: bool | None = None,
     system_time: Instant | None = None,
-    master: str | None = None,
-    conf: Mapping[str, str] | None = None,
-    log_level: str = "WARN",
-    py_files: Sequence[str] = (),
     shards: int | None = None,
     partitions: int | None = None,
+    parallelism: int | None = None,
+    master: str | None = None,
+    driver_memory: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    py_files: Sequence[str | os.PathLike[str]] | None = None,
+    speedups: bool | None = None,
+    log_level: str | None = None,
     on_epoch: OnEpoch | None = None,
     stop: StopFlag | None = None,
 ) -> Summary:
@@ -62,12 +82,18 @@ def run(
     SIGTERM comes, and this function returns; a second signal ends the process. Signal handlers that
     the program has set stay in place.
 
+    The arguments that `FlowConfig` has too come, where they are left out, from environment
+    variables such as ``FLOW_MASTER``, then from `config`, then from the defaults.
+
     Args:
         flow: the flow.
+        config: the configuration of the run; another argument, or an environment variable, replaces
+            its value.
         recovery: the checkpoint of state and offsets, from which a later run continues; by default,
             the run has none.
         spark: the session to use; by default the active one, else a new local one.
-        engine: ``"batch"`` or ``"streaming"`` to choose; ``"auto"`` chooses as described above.
+        engine: ``"batch"`` or ``"streaming"`` to choose; ``"auto"``, the default, chooses as
+            described above.
         trigger: the interval at which epochs start, as a duration; ``"available"`` to read all
             available items and stop; by default, an epoch starts as soon as items are available.
         drain: True if the end of the run is the end of input, which closes every window; False
@@ -75,12 +101,15 @@ def run(
             have an end.
         system_time: for tests: the system time, which only `Advance` moves; by default, the
             machine's clock.
-        master: Spark's master URL, for a new session.
-        conf: Spark configuration, for a new session.
-        log_level: the level of Spark's log, for a new session.
-        py_files: the user's modules to send to a cluster's workers, for a new session.
         shards: the number of shards of the key space; fixed for a checkpoint's life.
         partitions: the number of partitions of each level; fixed for a checkpoint's life.
+        parallelism: the number of parts into which inputs are read, for a new session.
+        master: Spark's master URL, for a new session.
+        driver_memory: the heap of the JVM, such as ``"4g"``, for a new session.
+        conf: Spark configuration, for a new session.
+        py_files: the user's modules to send to a cluster's workers, for a new session.
+        speedups: False to switch off the optional speed-ups, for a new session.
+        log_level: the level of Spark's log, for a new session.
         on_epoch: a function that is called with the `EpochReport` of each epoch; an exception in
             the function ends the run.
         stop: a flag by which another thread, or a signal handler, stops the run between two epochs;
@@ -97,37 +126,69 @@ def run(
         EngineError: if Spark failed.
         KeyboardInterrupt: if Ctrl-C ended a batch.
     """
+    _check_arguments(flow, config)
+    first = of_arguments(
+        {
+            "recovery": recovery,
+            "engine": engine,
+            "trigger": trigger,
+            "drain": drain,
+            "shards": shards,
+            "partitions": partitions,
+            "parallelism": parallelism,
+            "master": master,
+            "driver_memory": driver_memory,
+            "conf": conf,
+            "py_files": py_files,
+            "speedups": speedups,
+            "log_level": log_level,
+        }
+    )
+    last = config or FlowConfig()
+    environment = of_environment(os.environ, recovery_of_program(last), first)
+    effective = EffectiveConfig(first, environment, of_program(last))
+    return run_configured(
+        flow, effective, spark=spark, system_time=system_time, on_epoch=on_epoch, stop=stop
+    )
+
+
+def run_configured(
+    flow: Dataflow,
+    effective: EffectiveConfig,
+    *,
+    spark: SparkSession | None = None,
+    system_time: Instant | None = None,
+    on_epoch: OnEpoch | None = None,
+    stop: StopFlag | None = None,
+) -> Summary:
+    """Run a flow with an effective configuration; `run` describes arguments and errors."""
     from flow.engine.spark.versions.supported import check_streaming, installed_version
 
     installed_version()
     from flow.engine.spark.session.given import check_session, ready_for_a_run
 
-    _check_arguments(flow, recovery, shards, partitions)
     _check_on_epoch(on_epoch)
+    config = effective.config()
     plan = compile_flow(flow)
     check_portable(plan.steps)
-    drain = _is_bounded(plan) if drain is None else bool(drain)
-    is_batch = _chooses_batch(plan, engine, recovery, trigger)
+    drain = _is_bounded(plan) if config.drain is None else config.drain
+    is_batch = _chooses_batch(plan, config)
     if not is_batch:
         check_streaming()
     time_of_day = wall_time if system_time is None else FixedTime(instant_us(system_time))
-    interval = _interval(trigger)
     if spark is not None:
-        _check_session_alone(master=master, conf=conf, py_files=py_files)
-    session = spark or _new_session(flow.flow_id, master, conf, log_level, py_files)
+        _check_session_alone(effective)
+    session = spark or new_session(flow.flow_id, effective)
     check_session(session, is_batch=is_batch)
     report = _EpochReports(plan, on_epoch)
     start = time.monotonic()
     with ready_for_a_run(session):
         if is_batch:
-            summary = _run_batch(plan, session, drain, time_of_day, shards, partitions, report)
+            summary = _run_batch(plan, session, config, drain, time_of_day, report)
         else:
-            from flow.engine.spark.streaming import StreamingRun, StreamingSettings
+            from flow.engine.spark.streaming import StreamingRun
 
-            only_available = trigger == "available"
-            settings = StreamingSettings(
-                recovery, interval, only_available, drain, time_of_day, shards, partitions
-            )
+            settings = _streaming_settings(config, drain, time_of_day)
             with _stop_flag(stop) as flag:
                 summary = StreamingRun(plan, session, settings, report, flag).run()
     summary.seconds = time.monotonic() - start
@@ -135,18 +196,13 @@ def run(
     return summary
 
 
-def _check_arguments(
-    flow: object, recovery: object, shards: int | None, partitions: int | None
-) -> None:
+def _check_arguments(flow: object, config: object) -> None:
     if not isinstance(flow, Dataflow):
         raise FlowTypeError(f"run needs a Dataflow, got {type(flow).__name__} {shorten(flow)}")
-    if recovery is not None and not hasattr(recovery, "admit"):
+    if config is not None and not isinstance(config, FlowConfig):
         raise FlowTypeError(
-            f"recovery must be a RecoveryConfig, got {type(recovery).__name__} {shorten(recovery)}"
+            f"config must be a FlowConfig, got {type(config).__name__} {shorten(config)}"
         )
-    for name, count in (("shards", shards), ("partitions", partitions)):
-        if count is not None:
-            check_whole(name, count, 1)
 
 
 def _check_on_epoch(on_epoch: object) -> None:
@@ -170,28 +226,53 @@ def _takes_one_argument(function: object) -> bool:
     return True
 
 
-def _check_session_alone(**for_new_session: object) -> None:
-    """Raise a `FlowBuildError` if settings of a new session are given together with a session."""
-    given = [f"{name}=" for name, value in for_new_session.items() if value]
+def _check_session_alone(effective: EffectiveConfig) -> None:
+    """Raise a `FlowBuildError` if settings of a new session are given together with a session.
+
+    The variable ``FLOW_SPEEDUPS`` is an exception: workers of any session read it.
+    """
+    names = dict.fromkeys(each.origin for each in effective.for_new_session() if each.value != ())
+    given = [name for name in names if name != FIELD["speedups"].variable]
     if given:
         raise FlowBuildError(
-            f"run: {' and '.join(given)} cannot change the session that spark= names: set it where "
+            f"{' and '.join(given)} cannot change the session that spark= names: set it where "
             "that session is made, or leave out spark="
         )
 
 
-def _new_session(
-    name: str,
-    master: str | None,
-    conf: Mapping[str, str] | None,
-    log_level: str,
-    py_files: Sequence[str],
-) -> SparkSession:
+def new_session(name: str, effective: EffectiveConfig) -> SparkSession:
+    """Return the active session, or start a session, and log advice on its configuration."""
+    from flow.engine.spark.session.jvm_files import starts_jvm
     from flow.engine.spark.session.session import SparkSettings, make_session
+    from flow.engine.spark.startup.environment import environment
+    from flow.engine.spark.startup.switch import switched
 
-    settings = SparkSettings(master, dict(conf or {}), log_level, tuple(py_files))
-    with own_handlers_kept():
+    config = effective.config()
+    if starts_jvm():
+        for text in advice(effective, this_machine()):
+            logger.warning("%s", text)
+    speedups = switched(config.speedups) if effective.origin("speedups") != DEFAULT else {}
+    conf = {**effective.spark_conf(), **{f"spark.executorEnv.{k}": v for k, v in speedups.items()}}
+    files = tuple(os.fspath(file) for file in config.py_files)
+    settings = SparkSettings(config.master, conf, config.log_level, files)
+    with own_handlers_kept(), environment(speedups):
         return make_session(name, settings)
+
+
+def _streaming_settings(
+    config: FlowConfig, drain: bool, system_time: SystemTime
+) -> StreamingSettings:
+    from flow.engine.spark.streaming import StreamingSettings
+
+    return StreamingSettings(
+        config.recovery,
+        _interval(config.trigger),
+        config.trigger == "available",
+        drain,
+        system_time,
+        config.shards,
+        config.partitions,
+    )
 
 
 @contextlib.contextmanager
@@ -247,29 +328,27 @@ def _report(epoch: int, stats: Stats, feed: Feed | None) -> EpochReport:
 def _run_batch(
     plan: Plan,
     session: SparkSession,
+    config: FlowConfig,
     drain: bool,
     system_time: SystemTime,
-    shards: int | None,
-    partitions: int | None,
     report: _EpochReports,
 ) -> Summary:
     from flow.engine.spark.batch import BatchSettings, run_batch
 
-    settings = BatchSettings(drain, system_time, shards, partitions)
+    settings = BatchSettings(drain, system_time, config.shards, config.partitions)
     with plainly_interrupted():
         return run_batch(plan, session, settings, lambda epoch, stats: report(epoch, stats, None))
 
 
-def _chooses_batch(plan: Plan, engine: str, recovery: Recovery | None, trigger: object) -> bool:
-    check_choice("engine", engine, ("auto", "batch", "streaming"))
-    if engine == "batch" and recovery is not None:
+def _chooses_batch(plan: Plan, config: FlowConfig) -> bool:
+    if config.engine == "batch" and config.recovery is not None:
         raise FlowBuildError(
             "engine='batch' keeps no state to recover: leave out recovery=, or engine="
         )
-    if engine == "auto":
-        asks_for_streaming = recovery is not None or trigger is not None
+    if config.engine == "auto":
+        asks_for_streaming = config.recovery is not None or config.trigger is not None
         return not asks_for_streaming and _is_bounded(plan) and not _needs_streaming(plan)
-    return engine == "batch"
+    return config.engine == "batch"
 
 
 def _is_bounded(plan: Plan) -> bool:
@@ -292,15 +371,8 @@ def _source(plan: Plan, step_id: str) -> Source[Any]:
     return operator.source
 
 
-def _interval(trigger: object) -> str | None:
-    """Return the interval of a trigger in Spark's format; ``None`` for a trigger without one.
-
-    Raises:
-        FlowBuildError: if the interval is negative.
-    """
+def _interval(trigger: Trigger | None) -> str | None:
+    """Return the interval of a trigger in Spark's format; ``None`` for a trigger without one."""
     if trigger is None or trigger == "available":
         return None
-    micros = duration_us(trigger, "trigger")  # type: ignore[arg-type]
-    if micros < 0:
-        raise FlowBuildError(f"trigger must not be negative, got {trigger!r}")
-    return f"{micros // 1000} milliseconds"
+    return f"{duration_us(trigger, 'trigger') // 1000} milliseconds"

@@ -13,6 +13,7 @@ ROLES: Mapping[str, str] = {
     "flow.run": "run(flow): checks, session",
     "recovery": "checkpoints: identity, tools",
     "flow.testing": "TestDriver, test sources",
+    "flow.config": "FlowConfig, its sources, advice",
     "flow.reports": "progress, warnings, graph",
     "flow_windowing": "clocks, windowers, windows",
     "flow.operators": "what a user calls",

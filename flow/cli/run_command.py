@@ -1,8 +1,11 @@
 """The command ``python -m flow.run module:flow``: load a flow, run it, and print a summary.
 
 The output of the flow goes to standard output; progress, the summary and errors go to standard
-error. The exit code is 0 if the flow ended, also after a first Ctrl-C or SIGTERM; 1 if the flow
-failed; 2 if the command line, the module or the flow is wrong, and nothing ran; 130 or 143 if a
+error. An environment variable such as ``FLOW_MASTER`` replaces an option that is not given, see
+`flow.config.fields`.
+
+The exit code is 0 if the flow ended, also after a first Ctrl-C or SIGTERM; 1 if the flow failed; 2
+if the command line, a variable, the module or the flow is wrong, and nothing ran; 130 or 143 if a
 second Ctrl-C or SIGTERM ended the process.
 """
 
@@ -11,32 +14,36 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
+import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TextIO, TypeVar
+from typing import TYPE_CHECKING, TextIO
 
-from flow.cli.arguments import CommandError, FlowParser, count
+from flow.cli.arguments import CommandError, FlowParser
+from flow.cli.config_options import add_option
 from flow.cli.loading import load_flow
 from flow.cli.output import print_error, print_message
+from flow.config.advice import advice
+from flow.config.effective import EffectiveConfig, of_environment, of_options
+from flow.config.fields import FIELD, FIELDS
+from flow.config.listing import listing
+from flow.config.machine import this_machine
 from flow.dataflow import Dataflow
-from flow.durations import duration_us
 from flow.engine.feed.stop import StopFlag
-from flow.errors import DurationError, FlowBuildError, FlowError, UnusedStepWarning
+from flow.errors import FlowBuildError, FlowError, UnusedStepWarning, printable
 from flow.reports.failure_text import describe_failure, users_trace
 from flow.reports.progress import Progress
 from flow.reports.status_line import StatusLine
 from flow.reports.summary_table import summary_table
-from flow.running import run
+from flow.running import run_configured
 from flow.signals import stopping_on_signals
 from recovery import RecoveryConfig
 
 if TYPE_CHECKING:
     from flow.engine.epoch.summary import Summary
-
-T = TypeVar("T")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -52,8 +59,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     with line.below_output() if line else contextlib.nullcontext(), _short_warnings():
         try:
             options = _parser().parse_args(argv)
+            effective = _configured(options)
+            if options.show_config:
+                _show(effective)
+                return 0
             flow = load_flow(options.flow)
-            summary = _run(flow, options, line)
+            summary = _run(flow, effective, options.quiet, line)
         except (CommandError, FlowBuildError) as error:
             print_error(str(error))
             return 2
@@ -73,82 +84,51 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> FlowParser:
     """Return the parser of the command's arguments."""
     parser = FlowParser("python -m flow.run", "Run a flow.")
-    add = parser.add_argument
-    add("--recovery", metavar="DIR", type=_typed(RecoveryConfig), help="where to keep state")
-    add("--master", metavar="URL", help="Spark's master, such as local[4] or spark://host:7077")
-    add(
-        "--trigger",
-        type=_typed(_trigger),
-        help="how often to start an epoch, such as 1s; 'available' to read all there is and stop",
+    for field in FIELDS:
+        add_option(parser, field)
+    parser.add_argument("--quiet", action="store_true", help="show neither progress nor summary")
+    parser.add_argument(
+        "--show-config",
+        action="store_true",
+        help="print each value of the configuration with its origin, and advice; run nothing",
     )
-    add(
-        "--drain",
-        action=argparse.BooleanOptionalAction,
-        default=None,
-        help="close open windows when the run ends by itself, or leave them in the checkpoint; by "
-        "default, close them if all sources have an end",
-    )
-    add("--engine", choices=("auto", "batch", "streaming"), default="auto", help="how to run it")
-    add(
-        "--conf",
-        metavar="K=V",
-        type=_typed(_setting),
-        action="append",
-        default=[],
-        help="a Spark setting; give it again for more",
-    )
-    add("--log-level", default="WARN", help="the level of Spark's log file")
-    add(
-        "--py-files",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="a module of your own to send to a cluster's workers; give it again for more",
-    )
-    add("--shards", type=count, help="the number of shards of the key space")
-    add("--partitions", type=count, help="the number of partitions of each level")
-    add("--quiet", action="store_true", help="show neither progress nor the summary")
     return parser
 
 
-def _typed(read: Callable[[str], T]) -> Callable[[str], T]:
-    """Return a type for an argument that reports a `FlowError` of `read` with its message."""
+def _configured(options: argparse.Namespace) -> EffectiveConfig:
+    """Return the configuration of a command line and of environment variables.
 
-    def convert(text: str) -> T:
-        try:
-            return read(text)
-        except FlowError as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
-
-    return convert
-
-
-def _trigger(text: str) -> str:
-    if text != "available" and duration_us(text, "trigger") < 0:
-        raise DurationError(f"must not be negative, got {text!r}")
-    return text
+    Raises:
+        CommandError: if a value is wrong.
+    """
+    given = {name: value for name, value in vars(options).items() if name in FIELD}
+    try:
+        first = of_options(given, RecoveryConfig)
+        return EffectiveConfig(first, of_environment(os.environ, RecoveryConfig, first))
+    except FlowError as error:
+        raise CommandError(f"{error} (--help says more)") from error
 
 
-def _setting(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name.strip() or not equals:
-        raise FlowBuildError(f"{text!r} is no setting: write it as spark.some.name=value")
-    return name.strip(), value
+def _show(effective: EffectiveConfig) -> None:
+    """Print the configuration, and advice on it."""
+    for row in listing(effective):
+        sys.stdout.write(printable(row) + "\n")
+    for text in advice(effective, this_machine()):
+        sys.stdout.write(f"warning: {printable(text)}\n")
 
 
-def _run(flow: Dataflow, options: argparse.Namespace, line: StatusLine | None) -> Summary:
+def _run(
+    flow: Dataflow, effective: EffectiveConfig, is_quiet: bool, line: StatusLine | None
+) -> Summary:
     """Run the flow in a second thread, so that this thread handles signals from the start.
 
     Spark would replace the signal handlers if it started in the main thread.
     """
     stop = StopFlag()
-    arguments = {**vars(options), "conf": dict(options.conf), "stop": stop}
-    arguments["py_files"] = tuple(options.py_files)
-    del arguments["flow"], arguments["quiet"]
-    if not options.quiet:
-        arguments["on_epoch"] = Progress(flow, line)
+    on_epoch = None if is_quiet else Progress(flow, line)
     with _log_to_stderr(), stopping_on_signals(stop.ask), ThreadPoolExecutor(1) as pool:
-        return pool.submit(run, flow, **arguments).result()
+        running = pool.submit(run_configured, flow, effective, on_epoch=on_epoch, stop=stop)
+        return running.result()
 
 
 @contextlib.contextmanager

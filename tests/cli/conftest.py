@@ -36,5 +36,5 @@ def runs(monkeypatch: pytest.MonkeyPatch, write: Write) -> Runs:
     """A module ``mine`` with a flow, and nothing that would run it on Spark."""
     write("mine.py", FLOW.format(name="mine"))
     runs = Runs()
-    monkeypatch.setattr(flow.cli.run_command, "run", runs)
+    monkeypatch.setattr(flow.cli.run_command, "run_configured", runs)
     return runs

@@ -67,21 +67,12 @@ def test_a_flow_without_an_output_is_refused_before_spark_starts(
     assert error.startswith("error: flow 'first' has no input: start with op.input(")
 
 
-def test_a_wrong_log_level_is_refused_before_spark_starts(
-    write: Write, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write("mine.py", FLOW.format(name="mine"))
-    error = error_output(capsys, 2, "mine:flow", "--log-level", "LOUD")
-    assert error.startswith("error: log_level must be one of ALL, TRACE, ")
-    assert error.count("\n") == 1
-
-
 @pytest.mark.filterwarnings("default")
 def test_a_step_that_is_not_used_is_a_warning_of_one_line(
     write: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write("mine.py", FLOW.format(name="mine") + "op.input('idle', flow, TestingSource([1]))\n")
-    error = error_output(capsys, 2, "mine:flow", "--log-level", "LOUD")
+    error = error_output(capsys, 2, "mine:flow", "--engine=batch", "--recovery=state")
     assert error.splitlines()[0] == (
         "warning: step 'idle' of flow 'mine' is never used by an output: its items go nowhere"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import re
 from collections import Counter
@@ -11,7 +10,6 @@ import pytest
 
 from flow import EpochReport
 from flow.cli.run_command import main
-from flow.running import run as run_function
 from recovery import RecoveryConfig
 from tests.support.commandline import Runs, error_output, without_other_handlers
 
@@ -35,6 +33,10 @@ from tests.support.commandline import Runs, error_output, without_other_handlers
         ("--shards=64", "shards", 64),
         ("--partitions=3", "partitions", 3),
         ("--py-files=mine.py", "py_files", ("mine.py",)),
+        ("--parallelism=3", "parallelism", 3),
+        ("--driver-memory=2g", "driver_memory", "2g"),
+        ("--speedups", "speedups", True),
+        ("--no-speedups", "speedups", False),
     ],
 )
 def test_an_option_reaches_the_run(runs: Runs, option: str, name: str, value: object) -> None:
@@ -49,12 +51,46 @@ def test_settings_add_up_and_the_last_of_a_name_counts(runs: Runs) -> None:
 
 def test_what_is_not_given_is_what_run_does_by_itself(runs: Runs) -> None:
     main(["mine:flow"])
-    given = runs.arguments
-    own = {one.name: one.default for one in inspect.signature(run_function).parameters.values()}
-    by_itself = {name: own[name] or {} if name == "conf" else own[name] for name in own}
-    for name in set(given) - {"flow", "on_epoch", "stop"}:
-        assert given[name] == by_itself[name], name
-    assert given["flow"].flow_id == "mine"
+    assert set(runs.arguments) == {"flow", "on_epoch", "stop"}
+    assert runs.arguments["flow"].flow_id == "mine"
+
+
+def test_an_option_has_priority_over_its_variable(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLOW_SHARDS", "8")
+    monkeypatch.setenv("FLOW_PARTITIONS", "8")
+    monkeypatch.setenv("FLOW_RECOVERY", "state/mine")
+    main(["mine:flow", "--shards=4"])
+    assert (runs.arguments["shards"], runs.arguments["partitions"]) == (4, 8)
+    assert runs.arguments["recovery"] == RecoveryConfig("state/mine")
+
+
+def test_a_wrong_variable_is_named_before_the_module_is_loaded(
+    runs: Runs, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLOW_SHARDS", "none")
+    assert error_output(capsys, 2, "no_such_module:flow") == (
+        "error: FLOW_SHARDS must be a whole number of at least 1, got 'none' (--help says more)\n"
+    )
+
+
+def test_show_config_prints_values_with_their_origins_and_advice_and_runs_nothing(
+    runs: Runs, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLOW_MASTER", "local[1]")
+    arguments = ["mine:flow", "--show-config", "--shards=4", "--partitions=8"]
+    assert main([*arguments, "--conf=spark.a=red\x1b[31m", "--conf=spark.my.password=1"]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    shown = {row.split("  ")[0]: row.split() for row in rows}
+    assert shown["master"] == ["master", "local[1]", "FLOW_MASTER"]
+    assert shown["shards"] == ["shards", "4", "--shards"]
+    assert shown["log_level"] == ["log_level", "WARN", "default"]
+    assert shown["conf spark.a"] == ["conf", "spark.a", "red\\x1b[31m", "--conf", "spark.a"]
+    assert shown["conf spark.my.password"][2] == "(hidden)"
+    assert len([row for row in rows if row.startswith("warning: partitions 8 (--part")]) == 1
+    assert len([row for row in rows if row.startswith("warning: shards 4 (--shards): fewer")]) == 1
+    assert runs.arguments == {}
 
 
 def test_the_summary_is_printed_in_the_end(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,7 +117,7 @@ def test_quiet_leaves_out_progress_and_summary_but_no_warning(
     without_other_handlers(monkeypatch)
     runs.action = lambda: logging.getLogger("flow").warning("dropped something")
     shown = error_output(capsys, 0, "mine:flow", "--quiet")
-    assert "on_epoch" not in runs.arguments
+    assert runs.arguments["on_epoch"] is None
     assert re.fullmatch(r"\S+Z WARNING dropped something\n", shown)
 
 
@@ -91,28 +127,38 @@ def test_quiet_leaves_out_progress_and_summary_but_no_warning(
         ([], "the following arguments are required: MODULE:FLOW"),
         (["mine:flow", "--colour"], "unrecognized arguments: --colour"),
         (["mine:flow", "--rec=x"], "unrecognized arguments: --rec=x"),
-        (["mine:flow", "--conf", "spark.a"], "argument --conf: 'spark.a' is no setting: write it"),
-        (["mine:flow", "--conf", "=b"], "argument --conf: '=b' is no setting: write it as "),
+        (["mine:flow", "--conf", "spark.a"], "--conf: 'spark.a' is no setting: write it"),
+        (["mine:flow", "--conf", "=b"], "--conf: '=b' is no setting: write it as "),
         (
             ["mine:flow", "--trigger", "soon"],
-            "argument --trigger: trigger 'soon' is not a duration: write it as a timedelta",
+            "--trigger 'soon' is not a duration: write it as a timedelta",
         ),
         (
             ["mine:flow", "--trigger=-1s"],
-            "argument --trigger: must not be negative, got '-1s'",
+            "--trigger must not be negative, got '-1s'",
         ),
-        (["mine:flow", "--engine", "fast"], "argument --engine: invalid choice: 'fast'"),
+        (
+            ["mine:flow", "--engine", "fast"],
+            "--engine must be 'auto', 'batch' or 'streaming', got 'fast'",
+        ),
         (
             ["mine:flow", "--recovery", ""],
-            "argument --recovery: RecoveryConfig needs a directory's path, got an empty one",
+            "--recovery='': RecoveryConfig needs a directory's path, got an empty one",
         ),
         (
             ["mine:flow", "--shards", "0"],
-            "argument --shards: must be a whole number of at least 1, got '0'",
+            "--shards must be a whole number of at least 1, got '0'",
         ),
         (
+            ["mine:flow", "--driver-memory", "4 GB"],
+            "--driver-memory must be a number and a unit of k, m, g or t, such as '4g' or '512m', "
+            "got '4 GB'",
+        ),
+        (["mine:flow", "--log-level", "LOUD"], "--log-level must be one of ALL, TRACE, DEBUG"),
+        (["mine:flow", "--py-files", "no.py"], "--py-files: there is no file 'no.py'"),
+        (
             ["mine:flow", "--partitions", "two"],
-            "argument --partitions: must be a whole number of at least 1, got 'two'",
+            "--partitions must be a whole number of at least 1, got 'two'",
         ),
     ],
 )

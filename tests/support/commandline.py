@@ -11,6 +11,7 @@ import pytest
 
 from flow import Dataflow
 from flow.cli.run_command import main
+from flow.config.effective import EffectiveConfig
 from flow.engine.epoch.summary import Summary
 
 Write = Callable[..., None]
@@ -26,14 +27,14 @@ op.output("out", op.input("in", flow, TestingSource([1])), TestingSink([]))
 
 
 class Runs:
-    """Stub of `run` that records its arguments and runs a given function."""
+    """Stub of `run_configured` that records its arguments and runs a given function."""
 
     def __init__(self) -> None:
         self.arguments: dict[str, Any] = {}
         self.action: Callable[[], None] = lambda: None
 
-    def __call__(self, flow: Dataflow, **arguments: Any) -> Summary:
-        self.arguments = {"flow": flow, **arguments}
+    def __call__(self, flow: Dataflow, effective: EffectiveConfig, **arguments: Any) -> Summary:
+        self.arguments = {"flow": flow, **effective.given(), **arguments}
         self.action()
         counts = Counter({("in", "out"): 1})
         return Summary(flow.flow_id, "batch", epochs=1, seconds=1.0, counts=counts)

@@ -23,11 +23,51 @@ _LOST = re.compile(
 )
 """Signs of a closed socket or of lost state."""
 _STATE_LOST = "StateLost:"
+_WORKER_DIED = "Python worker exited unexpectedly (crashed)"
+_KILLED = re.compile(
+    r"\b(?:code|status)[ :=]*137\b|\bSIGKILL\b|\bOOMKilled\b"
+    r"|[Cc]ontainer killed by YARN for exceeding"
+)
+"""Signs of an executor that the system, or a cluster's manager, has killed."""
+_HEAP_FULL = re.compile(r"OutOfMemoryError: (?:Java heap space|GC overhead limit exceeded)")
+_LATE_WORKER = "Python worker failed to connect back"
+_MORE_FOR_WORKERS = (
+    "leave more memory to Python workers with fewer cores in master= (each core has a worker), a "
+    "smaller driver_memory=, or a larger container or machine; on a cluster, set "
+    "spark.executor.memoryOverhead higher or spark.executor.cores lower"
+)
+WORKER_DIED = (
+    "a Python worker was killed or crashed (by SIGKILL, exit code 137, if the machine or the "
+    "container ran out of memory, which dmesg or the container's events show): "
+    f"{_MORE_FOR_WORKERS}. If memory was "
+    "free, a native library may have crashed: set spark.python.worker.faulthandler.enabled=true, "
+    "and Spark's log shows where"
+)
+EXECUTOR_KILLED = (
+    f"an executor was killed (exit code 137), most often for memory: {_MORE_FOR_WORKERS}"
+)
+HEAP_FULL = (
+    "the heap of Spark's JVM is full: set driver_memory= higher, or on a cluster "
+    "spark.executor.memory"
+)
+LATE_WORKER = (
+    "a Python worker did not connect to Spark within its ten seconds, because the machine was "
+    "overloaded or out of memory: run the flow again when the machine does less, or with fewer "
+    "cores in master="
+)
 _WRAPPERS = (
     "An error occurred while calling ",
     "Exception thrown in awaitResult",
     "Multiple failures in stage materialization",
 )
+
+_MEMORY = (
+    (_KILLED, EXECUTOR_KILLED),
+    (re.compile(re.escape(_WORKER_DIED)), WORKER_DIED),
+    (_HEAP_FULL, HEAP_FULL),
+    (re.compile(re.escape(_LATE_WORKER)), LATE_WORKER),
+)
+"""Signs of too little memory, and the texts that explain them, the most certain first."""
 
 
 class StateLost(Exception):
@@ -43,7 +83,7 @@ def spark_problem(
     disks: RunDisks | None = None,
     logged: Callable[[], str] = str,
 ) -> str:
-    """Return the cause of a failure: a worker's error, a full disk, or the outermost cause.
+    """Return the cause of a failure: a worker, a full disk, too little memory, or the outermost.
 
     The innermost causes are too general: for a worker that has died, the end of a stream.
 
@@ -60,6 +100,9 @@ def spark_problem(
     if full is not None:
         return full
     lines = [message.partition(_END)[0] for message in messages]
+    for sign, problem in _MEMORY:
+        if any(map(sign.search, messages)):
+            return problem
     for message in messages:
         exceptions = _RAISED.findall(message)
         if exceptions:  # A traceback has an exception's causes before the exception.

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import dataclass
 
 from flow.errors import EnvironmentProblem
 
@@ -16,8 +17,21 @@ _HOW = (
 )
 
 
-def check_java() -> None:
-    """Check that a Java of at least `LEAST_VERSION` is installed.
+@dataclass(frozen=True)
+class InstalledJava:
+    """The Java that Spark starts with.
+
+    Attributes:
+        path: the executable.
+        version: the major version.
+    """
+
+    path: str
+    version: int
+
+
+def check_java() -> InstalledJava:
+    """Check that a Java of at least `LEAST_VERSION` is installed, and return it.
 
     Raises:
         EnvironmentProblem: when Java is missing or too old; the error says how to install it.
@@ -34,6 +48,7 @@ def check_java() -> None:
         raise EnvironmentProblem(
             f"Spark needs Java {LEAST_VERSION} or newer, {java} is version {version}: {_HOW}"
         )
+    return InstalledJava(java, version)
 
 
 def java_major(text: str) -> int | None:

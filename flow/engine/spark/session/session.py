@@ -15,6 +15,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from flow.engine.spark.session.code import PACKAGES, send_packages
+from flow.engine.spark.session.defaults import LOCAL_DRIVER_MEMORY, LOG_LEVELS, QUIET_LEVELS
 from flow.engine.spark.session.java import check_java
 from flow.engine.spark.session.jvm_files import (
     directory_for_jvm,
@@ -83,7 +84,7 @@ _LOCAL_CONF: Mapping[str, str] = {
     # small flow, a collection takes a third of a second.
     "spark.cleaner.periodicGC.interval": "5min",
     "spark.ui.enabled": "false",
-    "spark.driver.memory": "4g",
+    "spark.driver.memory": LOCAL_DRIVER_MEMORY,
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
@@ -94,9 +95,6 @@ _IN_WORKERS = ("flow_windowing.columnar.windows.plan", "flow_windowing.columnar.
 _STATE_SERVER = (
     "org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkStateServer"
 )
-
-_QUIET_LEVELS = ("WARN", "ERROR", "FATAL", "OFF")
-LOG_LEVELS = ("ALL", "TRACE", "DEBUG", "INFO", *_QUIET_LEVELS)
 
 
 @dataclass(frozen=True)
@@ -143,7 +141,7 @@ def make_session(name: str, settings: SparkSettings) -> SparkSession:
         problem = f"Spark did not start: {first_line(error)} (its log: {SPARK_LOG})"
         raise EngineError(problem) from error
     spark.sparkContext.setLogLevel(settings.log_level.upper())
-    if settings.log_level.upper() in _QUIET_LEVELS:
+    if settings.log_level.upper() in QUIET_LEVELS:
         _quiet_state_server(spark)
     else:
         SPARK_LOG.keep()

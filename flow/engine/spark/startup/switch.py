@@ -15,6 +15,11 @@ from flow.errors import EnvironmentProblem
 VARIABLE = "FLOW_SPEEDUPS"
 
 
+def switched(is_on: bool) -> dict[str, str]:
+    """Return the environment variable that switches the speed-ups on or off."""
+    return {VARIABLE: "on" if is_on else "off"}
+
+
 def has_speedups() -> bool:
     """Return True unless the optional speed-ups are switched off.
 

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 import pytest
 
 from flow.engine.spark.session.disks import RunDisks
-from flow.engine.spark.session.failures import spark_problem
+from flow.engine.spark.session.failures import (
+    EXECUTOR_KILLED,
+    HEAP_FULL,
+    LATE_WORKER,
+    WORKER_DIED,
+    spark_problem,
+)
 
 
 @dataclass
@@ -148,6 +154,60 @@ def test_a_closed_socket_with_free_space_is_no_full_disk() -> None:
     assert spark_problem(worker("x.StateLost: EOFError"), DISKS, lambda: "all is well") == ROOMY
     problem = spark_problem(worker("EOFError"), DISKS, lambda: "all is well")
     assert problem == "a function that Spark ran in Python raised EOFError"
+
+
+FAULTHANDLER = (
+    "Consider setting 'spark.sql.execution.pyspark.udf.faulthandler.enabled' or"
+    "'spark.python.worker.faulthandler.enabled' configuration to 'true' for the better Python "
+    "traceback."
+)
+CRASHED = f"Python worker exited unexpectedly (crashed). {FAULTHANDLER}"
+LOST_TASK = (
+    f"{ABORTED}, most recent failure: Lost task 0.0 in stage 0.0 (TID 0) (192.0.2.2 executor "
+    "driver): "
+)
+
+
+@pytest.mark.parametrize(
+    ("messages", "problem"),
+    [
+        # A killed worker of PySpark 4.3.
+        (
+            (
+                AWAIT,
+                f"{LOST_TASK}org.apache.spark.SparkException: {CRASHED}\n\tat Deep.scala",
+                CRASHED,
+                None,
+            ),
+            WORKER_DIED,
+        ),
+        (
+            (
+                f"{LOST_TASK}ExecutorLostFailure (executor 1 exited caused by one of the running "
+                "tasks) Reason: Command exited with code 137",
+            ),
+            EXECUTOR_KILLED,
+        ),
+        (
+            (
+                f"{LOST_TASK}ExecutorLostFailure: The executor with id 1 exited with exit code "
+                "137(SIGKILL, possible container OOM).",
+            ),
+            EXECUTOR_KILLED,
+        ),
+        ((f"{LOST_TASK}java.lang.OutOfMemoryError: Java heap space",), HEAP_FULL),
+        (("Python worker failed to connect back.",), LATE_WORKER),
+    ],
+)
+def test_too_little_memory_is_explained(messages: tuple[str | None, ...], problem: str) -> None:
+    java = chain(*messages)
+    assert java is not None
+    assert spark_problem(JavaError(CALL, java), DISKS, lambda: "all is well") == problem
+
+
+def test_a_number_137_alone_is_no_killed_executor() -> None:
+    text = f"{ABORTED}: task 137 of epoch 137 failed"
+    assert spark_problem(JavaError(CALL, Java(text))) == text
 
 
 def test_unrelated_errors_do_not_read_the_log() -> None:

@@ -1,0 +1,1 @@
+"""The checks of ``python -m flow.doctor``, a module for each subject."""

@@ -1,0 +1,168 @@
+"""The command ``python -m flow.doctor``: check that flows can run here.
+
+Each check prints lines that begin with ``ok``, ``warning`` or ``problem``; the last two say what to
+do. The configuration is that of ``python -m flow.run``: environment variables such as
+``FLOW_MASTER``, and the options of the same names.
+
+The exit code is 0 without a problem, 1 with one, and 2 if the command line or a variable is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from flow.cli.arguments import CommandError, CommandParser
+from flow.cli.config_options import add_option
+from flow.cli.doctor.disks import checkpoint_findings, temporary_findings
+from flow.cli.doctor.finding import Finding, Level, problem, warning
+from flow.cli.doctor.installation import (
+    java_findings,
+    package_findings,
+    pyspark_findings,
+    python_findings,
+)
+from flow.cli.doctor.network import kafka_findings, master_findings
+from flow.cli.doctor.settings import configuration_findings, machine_findings
+from flow.cli.doctor.spark_run import spark_findings
+from flow.cli.output import print_error
+from flow.config.advice import is_local_master
+from flow.config.effective import EffectiveConfig, of_environment, of_options
+from flow.config.fields import FIELD, FIELDS, read_setting
+from flow.errors import FlowError, brief
+from recovery import RecoveryConfig
+
+_NEEDED_BY_SPARK = ("Java", "PySpark", "SPARK_HOME", "Python of workers", "Temporary files")
+"""Subjects whose problems keep a session from starting."""
+
+Check = tuple[str, Callable[[], Iterable[Finding]]]
+"""A subject, and the function that checks it."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run all checks, and print what they find.
+
+    Args:
+        argv: the arguments; by default, those of this process.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        options = _parser().parse_args(argv)
+        effective = _configured(options)
+        properties = dict(
+            read_setting("--kafka-property", text) for text in options.kafka_property or ()
+        )
+    except (CommandError, FlowError) as error:
+        print_error(str(error))
+        return 2
+    found: list[Finding] = []
+    try:
+        with _quiet_log():
+            for finding in _findings(effective, options, properties, found):
+                found.append(finding)
+                sys.stdout.write(finding.line() + "\n")
+                sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130
+    counts = Counter(each.level for each in found)
+    problems, warnings = counts[Level.PROBLEM], counts[Level.WARNING]
+    sys.stdout.write(f"{_counted(problems, 'problem')}, {_counted(warnings, 'warning')}\n")
+    return 1 if problems else 0
+
+
+@contextlib.contextmanager
+def _quiet_log() -> Iterator[None]:
+    """Keep this package's log from standard error, because the findings say the same."""
+    logger, handler = logging.getLogger("flow"), logging.NullHandler()
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _parser() -> CommandParser:
+    parser = CommandParser("python -m flow.doctor", "Check that flows can run here.")
+    for field in FIELDS:
+        add_option(parser, field)
+    add = parser.add_argument
+    add("--kafka", metavar="HOST:PORT", help="brokers of Kafka to reach, separated by commas")
+    add(
+        "--kafka-property",
+        metavar="K=V",
+        action="append",
+        help="a property of Kafka's client, such as of a login; give it again for more",
+    )
+    add("--no-spark", action="store_true", help="start no Spark session")
+    return parser
+
+
+def _configured(options: argparse.Namespace) -> EffectiveConfig:
+    """Return the configuration of the command line and of environment variables."""
+    given = {name: value for name, value in vars(options).items() if name in FIELD}
+    first = of_options(given, RecoveryConfig)
+    return EffectiveConfig(first, of_environment(os.environ, RecoveryConfig, first))
+
+
+def _findings(
+    effective: EffectiveConfig,
+    options: argparse.Namespace,
+    properties: dict[str, str],
+    found: Sequence[Finding],
+) -> Iterator[Finding]:
+    """Yield the findings of all checks, that of Spark last.
+
+    Args:
+        effective: the configuration.
+        options: the options of the command line.
+        properties: properties of Kafka's client.
+        found: the findings so far, as the caller collects them.
+    """
+    for subject, check in _checks(effective, options, properties):
+        yield from _guarded(subject, check)
+    if options.no_spark:
+        return
+    if any(each.level is Level.PROBLEM and each.subject in _NEEDED_BY_SPARK for each in found):
+        yield warning("Spark", "not started, because of the problems above: solve them first")
+        return
+    yield from _guarded("Spark", lambda: spark_findings(effective))
+
+
+def _checks(
+    effective: EffectiveConfig, options: argparse.Namespace, properties: dict[str, str]
+) -> list[Check]:
+    """Return the checks that need no Spark session, in order."""
+    conf, master = effective.value("conf"), effective.value("master")
+    recovery, is_local = effective.value("recovery"), is_local_master(master)
+    checkpoint = None if recovery is None else recovery.path
+    return [
+        ("Java", java_findings),
+        ("Python", lambda: python_findings(conf, is_local)),
+        ("PySpark", pyspark_findings),
+        ("Extras", package_findings),
+        ("Configuration", lambda: configuration_findings(effective)),
+        ("Machine", lambda: machine_findings(effective)),
+        ("Temporary files", lambda: temporary_findings(conf)),
+        ("Checkpoint", lambda: checkpoint_findings(checkpoint, is_local)),
+        ("Master", lambda: master_findings(master)),
+        ("Kafka", lambda: kafka_findings(options.kafka, properties)),
+    ]
+
+
+def _guarded(subject: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """Yield the findings of a check; an unexpected exception is a problem of one line."""
+    try:
+        yield from check()
+    except Exception as error:
+        yield problem(subject, f"the check itself failed: {brief(error)}")

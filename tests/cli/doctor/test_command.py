@@ -1,0 +1,149 @@
+"""The command `python -m flow.doctor`: its lines, its exit codes, and machines that lack much."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flow.cli.doctor import command
+from flow.cli.doctor.finding import Finding, ok, problem, warning
+from flow.cli.doctor.spark_run import ITEMS, small_flow
+from flow.config.fields import FIELDS
+from flow.testing import TestDriver
+
+LINE = re.compile(r"(ok|warning|problem) +\S.*")
+
+
+def run_doctor(*arguments: str, program: str = "", **environ: str) -> tuple[int, list[str], str]:
+    """Run the doctor in a process of its own; return exit code, lines, and standard error."""
+    start = f"from flow.cli.doctor.command import main; sys.exit(main({list(arguments)!r}))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; {program}\n{start}"],
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parents[3]), **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout.splitlines(), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("findings", "code", "last"),
+    [
+        ([ok("Java", "17")], 0, "0 problems, 0 warnings"),
+        ([ok("Java", "17"), warning("Java", "old")], 0, "0 problems, 1 warning"),
+        ([problem("Java", "none"), warning("Java", "old")], 1, "1 problem, 1 warning"),
+    ],
+)
+def test_a_problem_alone_gives_exit_code_1(
+    findings: list[Finding],
+    code: int,
+    last: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(command, "_checks", lambda *_: [("Java", lambda: findings)])
+    assert command.main(["--no-spark"]) == code
+    assert capsys.readouterr().out.splitlines() == [each.line() for each in findings] + [last]
+
+
+def test_a_check_that_fails_is_a_problem_of_one_line_without_a_trace(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failing() -> Iterator[Finding]:
+        yield ok("Disk", "there")
+        raise OSError("red \x1b[31m\nline")
+
+    monkeypatch.setattr(command, "_checks", lambda *_: [("Disk", failing)])
+    assert command.main(["--no-spark"]) == 1
+    out, err = capsys.readouterr()
+    assert out.splitlines()[1] == (
+        "problem  Disk               the check itself failed: OSError: red \\x1b[31m line"
+    )
+    assert err == ""
+
+
+def test_spark_is_not_started_after_a_problem_that_it_would_meet(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    findings = [problem("Java", "none")]
+    monkeypatch.setattr(command, "_checks", lambda *_: [("Java", lambda: findings)])
+    monkeypatch.setattr(command, "spark_findings", lambda _: pytest.fail("Spark was started"))
+    assert command.main([]) == 1
+    assert "warning  Spark              not started, because of" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--colour"], "unrecognized arguments: --colour (--help says more)"),
+        (["--shards=0"], "--shards must be a whole number of at least 1, got '0'"),
+        (["--kafka-property=a"], "--kafka-property: 'a' is no setting: write it as spark.some"),
+    ],
+)
+def test_a_wrong_option_gives_exit_code_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main(arguments) == 2
+    assert capsys.readouterr().err.startswith(f"error: {message}")
+
+
+def test_a_wrong_variable_gives_exit_code_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FLOW_DRAIN", "yes")
+    assert command.main([]) == 2
+    assert capsys.readouterr().err == "error: FLOW_DRAIN must be 'on' or 'off', got 'yes'\n"
+
+
+def test_help_names_every_field(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command.main(["--help"])
+    shown = capsys.readouterr().out
+    assert [field.option for field in FIELDS if field.option not in shown] == []
+
+
+def test_without_java_and_pyspark_all_other_checks_run() -> None:
+    code, lines, error = run_doctor(
+        program="sys.modules['pyspark'] = None", JAVA_HOME="/no/java", PATH="/no/path"
+    )
+    assert (code, error) == (1, "")
+    assert [line for line in lines[:-1] if not LINE.fullmatch(line)] == []
+    text = "\n".join(lines)
+    assert "problem  Java               Spark needs Java 17 or newer and none was found" in text
+    assert "problem  PySpark            PySpark cannot be imported" in text
+    assert "warning  Spark              not started" in text
+    assert "ok       Temporary files" in text
+
+
+def test_the_small_flow_writes_all_its_items() -> None:
+    with TestDriver(small_flow()) as driver:
+        driver.end()
+        assert len(driver.take("out")) in (0, ITEMS)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_small_flow_runs_on_a_session_of_the_configuration(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "flow.doctor", "--master=local[1]", "--driver-memory=1g"),
+            *("--recovery", str(tmp_path / "state")),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, done.stdout
+    assert done.stderr == ""
+    assert re.match(r"(ok|warning) +Spark +version [\d.]+ starts in [\d.]+ s", lines[-3])
+    assert re.fullmatch(
+        r"ok       Spark              a flow of 100 items \(\w+\) ran in [\d.]+ s", lines[-2]
+    )
+    assert not (tmp_path / "state").exists()

@@ -1,0 +1,143 @@
+"""Checks of directories and of their file systems."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from flow.cli.doctor import disks
+from flow.cli.doctor.disks import checkpoint_findings, temporary_findings
+from flow.cli.doctor.file_systems import FileSystem, file_system_of, try_renames
+from flow.cli.doctor.finding import Level
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("system", "level", "text"),
+    [
+        (FileSystem("ext4", (), 9 * GIB, 10 * GIB), Level.OK, "ext4, 9.0 GiB free of 10.0 GiB"),
+        (FileSystem("ext4", (), 0, 10 * GIB), Level.PROBLEM, "make room there, or set TMPDIR to"),
+        (FileSystem("ext4", (), GIB // 2, 10 * GIB), Level.WARNING, "make room there, or set TMP"),
+        (FileSystem("tmpfs", (), GIB, 2 * GIB), Level.WARNING, "in memory and small: large shuf"),
+        (FileSystem("tmpfs", (), 60 * GIB, 64 * GIB), Level.OK, "tmpfs, 60.0 GiB free"),
+        (FileSystem("ext4", ("noexec",), 9 * GIB, 9 * GIB), Level.PROBLEM, "mounted noexec, so"),
+    ],
+)
+def test_the_temporary_directory_is_judged(
+    system: FileSystem,
+    level: Level,
+    text: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(disks, "file_system_of", lambda _: system)
+    (found,) = temporary_findings({})
+    assert found.level is level
+    assert text in found.text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sparks_directories_are_checked_and_the_variable_has_priority(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf = {"spark.local.dir": f"{tmp_path},/dev/null/dir"}
+    monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
+    first, second = list(temporary_findings(conf))[1:]
+    assert first.text.startswith(f"{tmp_path}, ")
+    assert second.level is Level.PROBLEM
+    assert second.text.startswith("/dev/null/dir: Not a directory: set spark.local.dir to a")
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    assert len(list(temporary_findings(conf))) == 2
+
+
+def test_without_a_temporary_directory_the_variable_to_set_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def missing() -> str:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", missing)
+    (found,) = temporary_findings({})
+    assert found.level is Level.PROBLEM
+    assert found.text.endswith("set TMPDIR to one that is")
+
+
+@pytest.mark.parametrize(
+    ("system", "level", "text"),
+    [
+        (FileSystem("ext4", (), 9 * GIB, 9 * GIB), Level.OK, "files can be replaced by renames"),
+        (FileSystem("nfs4", (), 9 * GIB, 9 * GIB), Level.WARNING, "on another machine: a rename"),
+        (FileSystem("fuse.s3fs", (), 9 * GIB, 9 * GIB), Level.WARNING, "on another machine: a "),
+        (FileSystem("tmpfs", (), 9 * GIB, 9 * GIB), Level.WARNING, "in memory: the state is lost"),
+        (FileSystem("ext4", (), 0, 9 * GIB), Level.PROBLEM, "make room there, or name another"),
+        (FileSystem("ext4", (), GIB // 2, 9 * GIB), Level.WARNING, "because the state grows"),
+    ],
+)
+def test_the_checkpoints_file_system_is_judged(
+    system: FileSystem,
+    level: Level,
+    text: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(disks, "file_system_of", lambda _: system)
+    (found,) = checkpoint_findings(str(tmp_path / "deep" / "state"), True)
+    assert found.level is level
+    assert text in found.text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_checkpoint_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "flow.json").write_text("{}")
+    (found,) = checkpoint_findings(f"file:{tmp_path}", True)
+    assert f"{tmp_path} (has a checkpoint), " in found.text
+    assert [path.name for path in tmp_path.iterdir()] == ["flow.json"]
+
+
+def test_a_checkpoint_that_is_a_file_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (found,) = checkpoint_findings(str(tmp_path / "file" / "state"), True)
+    assert found.level is Level.PROBLEM
+    assert found.text == f"{tmp_path / 'file'} is no directory: name another one"
+
+
+def test_a_local_checkpoint_of_a_cluster_is_a_warning(tmp_path: Path) -> None:
+    found = list(checkpoint_findings(str(tmp_path), False))[-1]
+    assert found.level is Level.WARNING
+    assert "all workers of the cluster must see the same files" in found.text
+
+
+@pytest.mark.parametrize("path", [None, "s3a://bucket/state"])
+def test_no_checkpoint_and_a_remote_one_are_not_checked_without_spark(path: str | None) -> None:
+    assert list(checkpoint_findings(path, True)) == []
+
+
+def test_a_directory_whose_renames_do_nothing_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.replace", lambda *_: None)
+    with pytest.raises(OSError, match="has the old content after a rename"):
+        try_renames(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_innermost_and_last_mount_of_a_directory_counts(tmp_path: Path) -> None:
+    inner = tmp_path / "with space" / "inner"
+    inner.mkdir(parents=True)
+    escaped = str(tmp_path / "with space").replace(" ", "\\040")
+    mounts = tmp_path / "mounts"
+    mounts.write_text(
+        "/dev/a / ext4 rw 0 0\n"
+        f"/dev/b {escaped} xfs rw 0 0\n"
+        f"tmpfs {escaped} tmpfs rw,noexec 0 0\n"
+        f"/dev/c {escaped}/inne btrfs rw 0 0\n"
+    )
+    system = file_system_of(inner, mounts)
+    assert (system.kind, system.options) == ("tmpfs", ("rw", "noexec"))
+    assert file_system_of(tmp_path, mounts).kind == "ext4"
+    assert file_system_of(inner, tmp_path / "no mounts").kind == ""

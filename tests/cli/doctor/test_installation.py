@@ -1,0 +1,128 @@
+"""Checks of the installation: Python of workers, Spark home, versions and packages."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flow.cli.doctor import installation
+from flow.cli.doctor.finding import Finding, Level
+from flow.cli.doctor.installation import (
+    java_findings,
+    package_findings,
+    pyspark_findings,
+    python_findings,
+)
+from flow.engine.spark.versions.supported import SparkVersion
+
+OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def executable(path: Path, script: str) -> str:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def of_workers(conf: dict[str, str], is_local: bool = True) -> Finding:
+    return list(python_findings(conf, is_local))[-1]
+
+
+def test_the_python_of_workers_is_this_one_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    found = of_workers({})
+    assert found.level is Level.OK
+    assert found.text == f"{sys.executable} (default), version {OWN}"
+    assert of_workers({}, False).text.endswith("those on the cluster's machines were not checked")
+
+
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        ("echo 3.9", f"is version 3.9, and this Python is {OWN}: run both with the same minor"),
+        (f"echo {OWN} pandas pyarrow", "lacks pandas, pyarrow: install it there"),
+        ("exit 1", "does not run: set PYSPARK_PYTHON to a Python"),
+    ],
+)
+def test_another_python_of_workers_is_named(
+    script: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = executable(tmp_path / "python", script)
+    monkeypatch.setenv("PYSPARK_PYTHON", path)
+    found = of_workers({})
+    assert found.level is Level.PROBLEM
+    assert found.text.startswith(f"{path} (PYSPARK_PYTHON) {problem}")
+
+
+def test_a_python_that_is_missing_or_not_executable_is_named(tmp_path: Path) -> None:
+    name = str(tmp_path / "python")
+    expected = f"spark.pyspark.python names {name!r}, which"
+    missing = of_workers({"spark.pyspark.python": name})
+    (tmp_path / "python").write_text("")
+    plain = of_workers({"spark.pyspark.python": name})
+    assert missing.text.startswith(f"{expected} does not exist: set it to a Python {OWN}")
+    assert plain.text.startswith(f"{expected} is not executable: set it to")
+    assert (missing.level, plain.level) == (Level.PROBLEM, Level.PROBLEM)
+
+
+@pytest.mark.parametrize(
+    ("version", "level", "text"),
+    [
+        (SparkVersion(4, 3), Level.OK, "version "),
+        (SparkVersion(4, 0, has_streaming=False), Level.WARNING, "runs flows as batches only"),
+        (SparkVersion(4, 9), Level.WARNING, "is newer than those that flows were tested with"),
+    ],
+)
+def test_the_version_of_pyspark_is_judged(
+    version: SparkVersion, level: Level, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setattr(installation, "installed_version", lambda: version)
+    (found,) = pyspark_findings()
+    assert found.level is level
+    assert text in found.text
+
+
+def test_a_spark_home_of_another_version_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    monkeypatch.setattr(installation, "_version", lambda _: "4.3.0")
+    monkeypatch.setattr(installation, "installed_version", lambda: SparkVersion(4, 3))
+    (tmp_path / "jars").mkdir()
+    assert list(pyspark_findings())[1].text.startswith(f"{tmp_path} has no jars of Spark: unset")
+    (tmp_path / "jars" / "spark-core_2.13-4.1.1.jar").touch()
+    found = list(pyspark_findings())[1]
+    assert found.level is Level.PROBLEM
+    assert found.text.startswith(f"{tmp_path} is Spark 4.1.1, and Python imports PySpark 4.3.0")
+
+
+def versions(**known: str) -> Callable[[str], str | None]:
+    return {name.replace("_", "-"): version for name, version in known.items()}.get
+
+
+def test_an_extra_that_is_installed_in_part_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installation, "_version", versions(confluent_kafka="2.9", psycopg="3.2"))
+    kafka, postgres = package_findings()
+    assert kafka.level is Level.WARNING
+    assert kafka.text == (
+        "confluent-kafka 2.9, and fastavro, msgspec is missing: pip install 'flow-windows[kafka]'"
+    )
+    assert (postgres.level, postgres.text) == (Level.OK, "psycopg 3.2")
+
+
+def test_an_extra_that_is_not_installed_is_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installation, "_version", versions())
+    assert {each.level for each in package_findings()} == {Level.OK}
+
+
+def test_an_old_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    java = executable(tmp_path / "bin" / "java", "echo 'java version \"1.8.0_392\"'")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    (found,) = java_findings()
+    assert found.level is Level.PROBLEM
+    assert found.text.startswith(f"Spark needs Java 17 or newer, {java} is version 8: install")

@@ -1,0 +1,122 @@
+"""Checks of the master and of Kafka's brokers."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from flow.cli.doctor import network
+from flow.cli.doctor.finding import Level
+from flow.cli.doctor.network import kafka_findings, master_findings
+
+
+@pytest.fixture
+def listener() -> Iterator[str]:
+    """Address of a port that accepts connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def closed() -> str:
+    """Address of a port that refuses connections."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("master", [None, "local", "local[*]", "local[2]", "local[2, 3]"])
+def test_a_local_master_needs_no_network(master: str | None) -> None:
+    (found,) = master_findings(master)
+    assert found.level is Level.OK
+
+
+@pytest.mark.parametrize("form", ["spark://{}", "k8s://https://{}", "k8s://{}"])
+def test_a_master_is_reached(form: str, listener: str) -> None:
+    (found,) = master_findings(form.format(listener))
+    assert (found.level, found.text) == (Level.OK, f"{listener} accepts connections")
+
+
+@pytest.mark.parametrize("form", ["spark://{}", "k8s://https://{}"])
+def test_a_master_that_is_not_reached_is_a_problem(form: str, closed: str) -> None:
+    (found,) = master_findings(form.format(closed))
+    assert found.level is Level.PROBLEM
+    assert found.text.startswith(f"{closed} cannot be reached ([Errno")
+
+
+def test_each_of_several_masters_is_tried(listener: str, closed: str) -> None:
+    levels = [found.level for found in master_findings(f"spark://{listener},{closed}")]
+    assert levels == [Level.OK, Level.PROBLEM]
+
+
+@pytest.mark.parametrize(
+    ("master", "text"),
+    [
+        ("flink://host:1", "'flink://host:1' is no master: write local[4], spark://host:7077"),
+        ("spark://host", "'host' is no address: write HOST:PORT"),
+        ("spark://host:99999", "'host:99999' is no address: write HOST:PORT"),
+        ("yarn", "yarn needs HADOOP_CONF_DIR or YARN_CONF_DIR"),
+    ],
+)
+def test_a_wrong_master_is_named(master: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
+    monkeypatch.delenv("YARN_CONF_DIR", raising=False)
+    (found,) = master_findings(master)
+    assert found.level is Level.PROBLEM
+    assert found.text.startswith(text)
+
+
+def test_a_broker_that_is_not_reached_is_a_problem(closed: str) -> None:
+    (found,) = kafka_findings(closed, {})
+    assert found.level is Level.PROBLEM
+    assert found.text.endswith("is the broker running there, and the port open?")
+
+
+def test_a_port_that_does_not_answer_as_a_broker_is_a_problem(
+    listener: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("confluent_kafka")
+    monkeypatch.setattr(network, "METADATA_SECONDS", 0.5)
+    found = list(kafka_findings(listener, {}))[-1]
+    assert found.level is Level.PROBLEM
+    assert found.text.startswith(f"{listener} accepts connections and does not answer: ")
+
+
+def test_a_wrong_property_is_named(listener: str) -> None:
+    pytest.importorskip("confluent_kafka")
+    found = list(kafka_findings(listener, {"no.such": "1"}))[-1]
+    assert found.level is Level.PROBLEM
+    assert "no.such" in found.text
+    assert found.text.endswith("check --kafka-property")
+
+
+def test_without_the_client_brokers_are_not_asked(
+    listener: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(network, "find_spec", lambda _: None)
+    found = list(kafka_findings(listener, {}))[-1]
+    assert found.level is Level.WARNING
+    assert "pip install 'flow-windows[kafka]'" in found.text
+
+
+def test_an_advertised_address_that_is_not_reached_is_a_problem(
+    listener: str, closed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("confluent_kafka")
+    brokers = {}
+    for number, place in enumerate((listener, closed)):
+        host, _, port = place.partition(":")
+        brokers[number] = SimpleNamespace(id=number, host=host, port=int(port))
+
+    class Admin:
+        def list_topics(self, timeout: float) -> Any:
+            return SimpleNamespace(brokers=brokers, topics={"a": 1})
+
+    monkeypatch.setattr(network, "make_admin", lambda *_: Admin())
+    _, answer, advertised = kafka_findings(listener, {})
+    assert answer.text == f"{listener} answers: 2 brokers, 1 topics"
+    assert advertised.level is Level.PROBLEM
+    assert advertised.text.startswith(f"broker 1 tells clients to use {closed}, which cannot be")

@@ -1,0 +1,84 @@
+"""Checks of the configuration: contradictions, values without effect, and misspelt variables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flow.cli.doctor.finding import Level
+from flow.cli.doctor.settings import configuration_findings, machine_findings
+from flow.config.effective import EffectiveConfig, of_arguments
+from recovery import RecoveryConfig
+
+
+def effective(**arguments: Any) -> EffectiveConfig:
+    return EffectiveConfig(of_arguments(arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "level", "text"),
+    [
+        ({}, Level.OK, "defaults"),
+        (
+            {"shards": 3, "conf": {"spark.a": "b"}},
+            Level.OK,
+            "set: shards (run: shards), conf spark.a (run: conf spark.a)",
+        ),
+        (
+            {"engine": "batch", "recovery": RecoveryConfig("x")},
+            Level.PROBLEM,
+            "engine batch (run: engine) keeps no state to recover, and recovery is set",
+        ),
+        (
+            {"conf": {"spark.driver.extraJavaOptions": "-Xmx2g"}},
+            Level.PROBLEM,
+            "run: conf spark.driver.extraJavaOptions sets the heap with -Xmx, which Spark refuses",
+        ),
+        (
+            {"engine": "batch", "trigger": "1s"},
+            Level.WARNING,
+            "trigger (run: trigger) has no effect with engine batch",
+        ),
+        ({"drain": False}, Level.WARNING, "drain off (run: drain) leaves windows open for"),
+        (
+            {"conf": {"spark.sql.shuffle.partitions": "9"}},
+            Level.WARNING,
+            "run: conf spark.sql.shuffle.partitions has no effect: set partitions",
+        ),
+        (
+            {"conf": {"spark.sql.adaptive.enabled": "true"}},
+            Level.WARNING,
+            "run: conf spark.sql.adaptive.enabled has no effect, because a flow needs 'false'",
+        ),
+    ],
+)
+def test_a_configuration_is_judged(
+    arguments: dict[str, Any], level: Level, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
+    (found,) = configuration_findings(effective(**arguments))
+    assert found.level is level
+    assert found.text.startswith(text)
+
+
+def test_a_misspelt_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLOW_DRIVER_MEMROY", "2g")
+    monkeypatch.setenv("FLOW_OF_ANOTHER_PROGRAM", "1")
+    (found,) = configuration_findings(effective())
+    assert found.level is Level.WARNING
+    assert found.text == (
+        "the variable FLOW_DRIVER_MEMROY has no effect: is it FLOW_DRIVER_MEMORY?"
+    )
+
+
+def test_options_of_pyspark_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master yarn pyspark-shell")
+    (found,) = configuration_findings(effective())
+    assert found.text.startswith("PYSPARK_SUBMIT_ARGS is '--master yarn pyspark-shell', which may")
+
+
+def test_memory_that_does_not_fit_the_machine_is_a_warning() -> None:
+    found = list(machine_findings(effective(driver_memory="9999g", master="local[1]")))
+    assert [each.level for each in found] == [Level.WARNING]
+    assert found[0].text.startswith("driver_memory 9999g (run: driver_memory): this ")

@@ -1,0 +1,101 @@
+"""`FlowConfig`: its fields, checks and text."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flow import FlowConfig, run
+from flow.config.fields import FIELDS
+from flow.engine.spark.startup.switch import VARIABLE
+from flow.errors import FlowBuildError
+from recovery import RecoveryConfig
+
+
+def test_the_table_of_fields_agrees_with_the_class() -> None:
+    assert [field.name for field in FIELDS] == [
+        field.name for field in dataclasses.fields(FlowConfig)
+    ]
+    assert {field.name: field.default for field in FIELDS} == vars(FlowConfig())
+
+
+def test_every_field_is_an_argument_of_run_and_in_the_docstrings() -> None:
+    parameters = inspect.signature(run).parameters
+    for field in FIELDS:
+        assert parameters[field.name].default is None
+        assert f"        {field.name}: " in str(FlowConfig.__doc__)
+        assert f"        {field.name}: " in str(run.__doc__)
+
+
+def test_the_variable_of_the_speed_ups_is_that_of_the_switch() -> None:
+    assert {field.name: field.variable for field in FIELDS}["speedups"] == VARIABLE
+
+
+def test_the_text_of_a_configuration_can_be_typed_and_gives_an_equal_one() -> None:
+    config = FlowConfig(
+        recovery=RecoveryConfig("state"),
+        trigger=timedelta(seconds=2),
+        drain=False,
+        shards=32,
+        conf={"spark.a": "b"},
+        py_files=[Path("mine.py")],
+        speedups=False,
+        log_level="info",
+    )
+    names = {
+        "RecoveryConfig": RecoveryConfig,
+        "FlowConfig": FlowConfig,
+        "datetime": __import__("datetime"),
+    }
+    assert eval(repr(config), names) == config
+    assert (config.log_level, config.py_files) == ("INFO", ("mine.py",))
+    assert repr(FlowConfig()) == "FlowConfig()"
+
+
+def test_the_text_of_a_configuration_shows_no_secret() -> None:
+    config = FlowConfig(conf={"spark.my.password": "p", "spark.a": "b"})
+    assert repr(config) == "FlowConfig(conf={'spark.my.password': '***', 'spark.a': 'b'})"
+
+
+def test_a_configuration_cannot_be_changed_and_can_be_a_key() -> None:
+    conf = {"spark.a": "b"}
+    config = FlowConfig(conf=conf, shards=3)
+    conf["spark.a"] = "c"
+    assert config.conf == {"spark.a": "b"}
+    assert {config: 1}[FlowConfig(conf={"spark.a": "b"}, shards=3)] == 1
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.shards = 4  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"recovery": "state"}, "recovery must be a RecoveryConfig, got str 'state'"),
+        ({"engine": "flink"}, "engine must be 'auto', 'batch' or 'streaming', got 'flink'"),
+        ({"engine": None}, "engine must be 'auto', 'batch' or 'streaming', got None"),
+        ({"trigger": "soon"}, "trigger 'soon' is not a duration"),
+        ({"trigger": "-1s"}, "trigger must not be negative, got '-1s'"),
+        ({"drain": 1}, "drain must be True or False, got int 1"),
+        ({"shards": 0}, "shards must be a whole number of at least 1, got 0"),
+        ({"partitions": 2.0}, "partitions must be a whole number of at least 1, got 2.0"),
+        ({"parallelism": True}, "parallelism must be a whole number of at least 1, got True"),
+        ({"master": ""}, "master must not be empty, got ''"),
+        ({"master": 4}, "master must be text, got int 4"),
+        ({"driver_memory": "4"}, "driver_memory must be a number and a unit of k, m, g or t"),
+        ({"driver_memory": "256m"}, "driver_memory must be at least '512m', got '256m'"),
+        ({"conf": [("a", "b")]}, "conf must map names of Spark settings to text, got list"),
+        ({"conf": {"a": 1}}, "conf: Spark configuration is text to text, got ('a', 1)"),
+        ({"py_files": "mine.py"}, "py_files must be a list of paths, got 'mine.py'"),
+        ({"speedups": "off"}, "speedups must be True or False, got str 'off'"),
+        ({"log_level": "LOUD"}, "log_level must be one of ALL, TRACE, DEBUG, INFO, WARN, ERROR"),
+    ],
+)
+def test_a_wrong_value_is_refused(values: dict[str, Any], problem: str) -> None:
+    with pytest.raises(FlowBuildError) as caught:
+        FlowConfig(**values)
+    assert str(caught.value).startswith(f"FlowConfig: {problem}")
