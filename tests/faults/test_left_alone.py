@@ -26,12 +26,18 @@ def lines(golden: Golden, what: str) -> list[dict[str, Any]]:
     return [row for row in rows if row["what"] == what]
 
 
+def states_of(golden: Golden, step_id: str) -> dict[str, Any]:
+    """Return the state of each key of a step, without the progress of its shards."""
+    kept = {key: state for (step, key), state in golden.state.items() if step == step_id}
+    return {key: state[0] for key, state in kept.items() if key}
+
+
 def test_each_click_is_in_a_visit_or_late_or_still_in_state(golden: Golden, tmp_path: Path) -> None:
     clicks = {click["n"] for click in inputs(tmp_path, "clicks")}
     visited = [n for visit in lines(golden, "visit") for n, _ in visit["pages"]]
     late = [row["value"]["n"] for row in lines(golden, "late") if row["key"].startswith("user")]
     assert len({*visited, *late}) == len(visited) + len(late)
-    kept = {key: state for (step, key), (state, _) in golden.state.items() if step == "visits"}
+    kept = states_of(golden, "visits")
     assert len(kept) == USERS
     waiting = [
         one.value["n"] for state in kept.values() if state.waiting for one in state.waiting[0]
@@ -76,7 +82,7 @@ def test_a_click_matches_an_order_of_its_user_or_waits_for_one(
     assert all(pair["user"] == users["clicks"][pair["click"]] for pair in pairs)
     assert all(pair["user"] == users["orders"][pair["order"]] for pair in pairs)
     assert len({pair["order"] for pair in pairs}) == len(pairs) > USERS
-    waiting = [state for (step, _), (state, _) in golden.state.items() if step == "led_to"]
+    waiting = states_of(golden, "led_to").values()
     assert any(clicks and not orders for clicks, orders in (state.sides for state in waiting))
 
 

@@ -7,6 +7,7 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import pytest
@@ -18,6 +19,7 @@ from flow.engine.epoch.context import LateSource, Stats
 from flow.engine.epoch.summary import EpochReport, Summary
 from flow.engine.feed.feed import Feed
 from flow.engine.plan.compiler import compile_flow
+from flow.engine.spark.session import given
 from flow.errors import EngineError, SourceError, StepError
 from flow.instants import from_us, instant_us
 from flow.keyed.step import Stateful
@@ -315,6 +317,13 @@ def test_a_note_is_logged_unchanged(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.messages == ["100% of %s"]
 
 
+def accept_any_session(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Leave out the checks of a session, and return an object in the place of one."""
+    monkeypatch.setattr(given, "check_session", lambda *_, **__: None)
+    monkeypatch.setattr(given, "ready_for_a_run", nullcontext)
+    return object()
+
+
 def test_run_logs_warnings_of_drops(
     flow_of_two: Dataflow, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -325,7 +334,7 @@ def test_run_logs_warnings_of_drops(
 
     monkeypatch.setattr(flow.running, "_run_batch", batch)
     epochs: list[int] = []
-    session: Any = object()
+    session = accept_any_session(monkeypatch)
 
     flow.running.run(flow_of_two, spark=session)
     flow.running.run(flow_of_two, spark=session, on_epoch=lambda done: epochs.append(done.epoch))
@@ -428,7 +437,7 @@ def test_run_logs_warnings_of_late_values(
         return Summary("example", "batch")
 
     monkeypatch.setattr(flow.running, "_run_batch", batch)
-    session: Any = object()
+    session = accept_any_session(monkeypatch)
     flow.running.run(with_late(read=False), spark=session)
     assert caplog.messages == [
         "step 'hourly': 2 values were late and nothing reads its `late` stream"
