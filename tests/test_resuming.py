@@ -229,7 +229,7 @@ def test_a_flow_is_refused_on_the_checkpoint_of_another(
         ({"version": 99}, "is not a flow's checkpoint"),
         (
             {"version": 99, "flow_id": "resumed", "run_id": "x", "shards": 4, "partitions": 1},
-            "was written in format 99, this version reads 2: run the version that wrote it",
+            "was written in format 99, this version reads 3: run the version that wrote it",
         ),
         ("not a checkpoint", "is not a flow's checkpoint"),
     ],

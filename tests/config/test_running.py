@@ -10,6 +10,7 @@ import pytest
 import flow.operators as op
 from flow import Dataflow, FlowConfig, run
 from flow.config.machine import Machine
+from flow.engine.spark.session import given
 from flow.engine.spark.session.session import SparkSettings
 from flow.engine.spark.startup.switch import has_speedups
 from flow.errors import FlowBuildError, FlowTypeError
@@ -125,16 +126,15 @@ def test_settings_of_a_new_session_do_not_go_with_a_session(
     names: str | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Session:
-        @property
-        def version(self) -> str:
-            raise Started
+    def stop(*_: Any, **__: Any) -> None:
+        raise Started
 
+    monkeypatch.setattr(given, "check_session", stop)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     kind: type[Exception] = Started if names is None else FlowBuildError
     with pytest.raises(kind, match=f"^{names or ''}") as caught:
-        run(small_flow(), spark=Session(), **arguments)  # type: ignore[arg-type]
+        run(small_flow(), spark=object(), **arguments)  # type: ignore[arg-type]
     if names is not None:
         assert f"{names} cannot change the session that spark= names" in str(caught.value)
 

@@ -15,18 +15,9 @@ from flow import Dataflow
 from flow.engine.local import Part
 from flow.keyed.step import OverColumns
 from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
-from tests.support.columns import (
-    PORTS,
-    START,
-    Row,
-    as_dicts,
-    as_records,
-    clocks,
-    results_by_key,
-    rows,
-    windowers,
-)
+from tests.support.columns import Row, as_dicts, as_records, clocks, rows, windowers
 from tests.support.sampling import sampled
+from tests.support.window_flow import PORTS, START, results_by_key
 
 Epoch: TypeAlias = tuple[int, list[list[Row]]]
 """How many seconds after the one before, and what each side brings."""
