@@ -42,7 +42,7 @@ def size(text: str) -> int:
 
 
 def conf(options: Any) -> dict[str, str]:
-    return dict(options.conf)
+    return dict(pair.split("=", 1) for pair in options.conf)
 
 
 # --- the image ---
@@ -113,7 +113,7 @@ def test_a_new_pod_may_wait_for_the_lock_of_a_lost_one() -> None:
 def test_the_pod_runs_a_command_that_fits_its_volumes_and_limits() -> None:
     options = parser_of_run().parse_args(container()["args"])
     mounts = {mount["name"]: mount["mountPath"] for mount in container()["volumeMounts"]}
-    assert str(options.recovery.path).startswith(mounts["data"] + "/")
+    assert str(options.recovery).startswith(mounts["data"] + "/")
     volumes = {volume["name"]: volume for volume in pod()["volumes"]}
     claim = volumes["data"]["persistentVolumeClaim"]["claimName"]
     assert claim == manifests("kubernetes.yaml")["PersistentVolumeClaim"]["metadata"]["name"]
@@ -148,7 +148,7 @@ def test_the_service_has_a_user_and_writes_to_its_own_folders() -> None:
     words = command(service["ExecStart"])
     assert words[1:3] == ["-m", "flow.run"]
     options = parser_of_run().parse_args(words[3:])
-    assert str(options.recovery.path).startswith("/var/lib/flow/")
+    assert str(options.recovery).startswith("/var/lib/flow/")
     assert 2 * size(conf(options)["spark.driver.memory"]) <= size(service["MemoryMax"])
 
 
