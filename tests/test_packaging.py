@@ -169,7 +169,6 @@ def test_the_installed_commands_print_the_version(python: Path, tmp_path: Path) 
 
 
 @pytest.mark.spark
-@pytest.mark.faults
 def test_the_installed_wheel_runs_the_flow_of_the_readme(python: Path, tmp_path: Path) -> None:
     write_departures(tmp_path)
     (tmp_path / "departures.py").write_text(code_block("A flow in twenty lines"))
