@@ -12,8 +12,15 @@ import flow.prepare
 import flow.visualize
 import recovery.cli
 from flow.cli import run_command
+from flow.cli.doctor import command as doctor
 
-COMMANDS = [run_command.main, flow.visualize.main, flow.prepare.main, recovery.cli.main]
+COMMANDS = [
+    run_command.main,
+    flow.visualize.main,
+    flow.prepare.main,
+    doctor.main,
+    recovery.cli.main,
+]
 
 
 @pytest.mark.parametrize("main", COMMANDS, ids=lambda main: str(main.__module__))

@@ -94,6 +94,7 @@ def _counted(count: int, noun: str) -> str:
 
 def _parser() -> CommandParser:
     parser = CommandParser("python -m flow.doctor", "Check that flows can run here.")
+    parser.add_version()
     for field in FIELDS:
         add_option(parser, field)
     add = parser.add_argument
