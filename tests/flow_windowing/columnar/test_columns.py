@@ -28,7 +28,6 @@ from flow_windowing import (
 )
 from tests.support.columns import (
     SCHEMA,
-    START,
     Epoch,
     Row,
     Step,
@@ -38,10 +37,10 @@ from tests.support.columns import (
     equal_rows,
     outcome,
     play,
-    results_by_key,
     steps,
 )
 from tests.support.sampling import sampled
+from tests.support.window_flow import START, results_by_key
 
 
 @sampled(300, by_default=75)

@@ -18,12 +18,12 @@ from flow_windowing.columnar.windows.plan import WindowPlan
 from flow_windowing.lowering import DriverBuilder, fields_of, plan_of
 from tests.support.columns import (
     PICKED,
-    START,
     Step,
     as_dicts,
     as_records,
     equal_rows,
 )
+from tests.support.window_flow import START
 
 PATIENT = EventClock("ts", "5s")
 MINUTES = TumblingWindower("1m")

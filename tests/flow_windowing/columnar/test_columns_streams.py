@@ -14,18 +14,17 @@ from flow.engine.local import Part
 from flow.testing import TestDriver, key_by_key
 from flow_windowing import EventClock, TumblingWindower
 from tests.support.columns import (
-    START,
     Row,
     Step,
     as_dicts,
     as_records,
     graces,
-    results_by_key,
     rows,
     waits,
     windowers,
 )
 from tests.support.sampling import sampled
+from tests.support.window_flow import START, results_by_key
 
 PartsOfEpoch: TypeAlias = tuple[int, list[tuple[int, list[Row]]]]
 """How many seconds after the one before, and what each split, of which partition, brings."""

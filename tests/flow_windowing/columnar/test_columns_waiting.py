@@ -16,7 +16,6 @@ from flow_windowing import Count, CountWindower, EventClock, Max, Mean, Min, Ses
 from flow_windowing.columnar.values.buffered_values import BufferedValues
 from flow_windowing.columnar.values.records import fields_as_records
 from tests.support.columns import (
-    START,
     Epoch,
     Step,
     as_dicts,
@@ -25,6 +24,7 @@ from tests.support.columns import (
     outcome,
 )
 from tests.support.sampling import sampled
+from tests.support.window_flow import START
 
 FIGURES: dict[str, Any] = {
     "n": Count(),

@@ -21,15 +21,14 @@ from flow_windowing import (
     TumblingWindower,
 )
 from tests.support.columns import (
-    START,
     Epoch,
     Row,
     Step,
     as_dicts,
     as_records,
     play,
-    results_by_key,
 )
+from tests.support.window_flow import START, results_by_key
 
 
 def row(seconds: int) -> Row:
