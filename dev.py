@@ -66,7 +66,7 @@ class Environment:
         self.stamp = self.folder / "installed.json"
 
     def fingerprint(self) -> dict[str, str]:
-        """What an installation depends on, besides its extras."""
+        """Return the properties that an installation depends on, besides its extras."""
         return {
             # A copied folder still leads to the folder that it was made in.
             "place": str(self.folder),
@@ -75,7 +75,7 @@ class Environment:
         }
 
     def read_stamp(self) -> dict[str, Any]:
-        """What the last complete installation wrote; empty without one."""
+        """Return the note of the last complete installation; empty without one."""
         try:
             stamp = json.loads(self.stamp.read_text())
         except (OSError, ValueError):
@@ -83,11 +83,11 @@ class Environment:
         return stamp if isinstance(stamp, dict) else {}
 
     def write_stamp(self, extras: list[str]) -> None:
-        """Notes a complete installation with these extras."""
+        """Note a complete installation with these extras."""
         self.stamp.write_text(json.dumps({**self.fingerprint(), "extras": extras}))
 
     def works(self) -> bool:
-        """Whether the environment is whole and of the Python that runs this script."""
+        """Return True if the environment is whole and of the Python that runs this script."""
         asked = "import pip, platform; print(platform.python_version())"
         try:
             done = subprocess.run(
@@ -102,7 +102,7 @@ class Environment:
         return done.stdout.strip() == platform.python_version()
 
     def variables(self) -> dict[str, str]:
-        """The variables with which Spark and its Python workers are those of the environment."""
+        """Return the variables with which Spark and its workers are those of the environment."""
         own = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
         path = os.pathsep.join([str(self.programs), own.get("PATH", os.defpath)])
         python = str(self.python)
@@ -329,7 +329,7 @@ def main(arguments: list[str]) -> int:
 
 
 def chosen(arguments: list[str]) -> tuple[Environment, list[str]]:
-    """The environment that --spark names, or .venv, and the other arguments.
+    """Return the environment that --spark names, or .venv, and the other arguments.
 
     >>> place, rest = chosen(["--spark", "4.1", "-x"])
     >>> place.folder.name, rest

@@ -50,4 +50,4 @@ _FIELD_FOR: Mapping[str, str] = {
     "spark.sql.streaming.minBatchesToRetain": "keep_epochs of RecoveryConfig",
     "spark.app.name": "the name of the Dataflow",
 }
-"""What to set in the place of settings of Spark that a flow replaces."""
+"""Fields to set in the place of settings of Spark that a flow replaces."""
