@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from flow.config.effective import DEFAULT, EffectiveConfig
@@ -11,6 +10,7 @@ from flow.config.machine import Machine
 from flow.config.sizes import size_bytes, size_text
 from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.spark.session.defaults import LOCAL_DRIVER_MEMORY
+from flow.engine.spark.session.masters import local_tasks
 
 WORKER_MEMORY = 300 << 20
 """The bytes of memory that a Python worker needs at least, with the modules of a flow."""
@@ -18,26 +18,6 @@ JVM_OVERHEAD = 400 << 20
 """The bytes of memory that a JVM needs beside its heap: code, threads, RocksDB."""
 MUCH_PARALLELISM = 4
 """Partitions for each core beyond which a further one costs time, and gains none."""
-
-_LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:\s*,\s*\d+)?\])?")
-
-
-def is_local_master(master: str | None) -> bool:
-    """Return True if a session with this master runs tasks in this machine's one JVM."""
-    return _LOCAL.fullmatch(master or "local[*]") is not None
-
-
-def local_cores(master: str | None, machine: Machine) -> int | None:
-    """Return the number of tasks that a local master runs at a time; ``None`` for a cluster.
-
-    >>> [local_cores(master, Machine(2)) for master in ("local[3]", None, "local", "yarn")]
-    [3, 2, 1, None]
-    """
-    match = _LOCAL.fullmatch(master or "local[*]")
-    if match is None:
-        return None
-    number = match[1] or "1"
-    return machine.cpus if number == "*" else int(number)
 
 
 def advice(effective: EffectiveConfig, machine: Machine) -> Iterator[str]:
@@ -47,7 +27,7 @@ def advice(effective: EffectiveConfig, machine: Machine) -> Iterator[str]:
         effective: the configuration of a run with a new session.
         machine: this machine.
     """
-    cores = local_cores(effective.value("master"), machine)
+    cores = local_tasks(effective.value("master"), machine.cpus)
     yield from _on_memory(effective, machine, cores)
     if cores is not None:
         yield from _on_cores(effective, machine, cores)

@@ -31,9 +31,9 @@ from flow.cli.doctor.network import kafka_findings, master_findings
 from flow.cli.doctor.settings import configuration_findings, machine_findings
 from flow.cli.doctor.spark_run import spark_findings
 from flow.cli.output import print_error
-from flow.config.advice import is_local_master
 from flow.config.effective import EffectiveConfig, of_environment, of_options
 from flow.config.fields import FIELD, FIELDS, read_setting
+from flow.engine.spark.session.masters import is_local_master
 from flow.errors import FlowError, brief
 from recovery import RecoveryConfig
 

@@ -11,10 +11,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from flow.cli.doctor.finding import Finding, Level, ok, problem, warning
-from flow.config.advice import is_local_master
 from flow.connectors.kafka.broker.client import LastProblem, errors, make_admin
 from flow.connectors.kafka.broker.client import settings as client_settings
 from flow.connectors.kafka.broker.properties import Properties
+from flow.engine.spark.session.masters import is_local_master
 from flow.errors import FlowError
 
 CONNECT_SECONDS = 5.0

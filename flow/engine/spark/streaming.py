@@ -33,7 +33,6 @@ from flow.engine.feed.stop import StopFlag
 from flow.engine.feed.system_time import SystemTime, wall_time
 from flow.engine.packets.packets import PACKET_DDL
 from flow.engine.plan.plan import Plan
-from flow.engine.spark.driver_python import check_python_of
 from flow.engine.spark.epochs import EpochOutputs
 from flow.engine.spark.foreign import foreign_packets
 from flow.engine.spark.frame_state import refuse_stateful_frames
@@ -41,6 +40,7 @@ from flow.engine.spark.level import SparkLevel
 from flow.engine.spark.level_processor import LevelProcessor
 from flow.engine.spark.rows import Layout
 from flow.engine.spark.session.access import cores_of, disks_of
+from flow.engine.spark.session.driver_python import check_python_of
 from flow.engine.spark.session.failures import JVM_ERRORS, full_disk_problem, spark_problem
 from flow.engine.spark.session.jvm import SESSION_STOPPED, is_stopped, jvm_needed
 from flow.engine.spark.session.query_conf import query_conf

@@ -7,10 +7,10 @@ Spark Connect has neither a JVM nor a Spark context there, so flows run on it as
 from __future__ import annotations
 
 import os
-import re
 from typing import Any
 
 from flow.engine.spark.session.disks import RunDisks
+from flow.engine.spark.session.masters import is_local_master, local_tasks
 from flow.errors import EnvironmentProblem
 
 _REMOTE = "pyspark.sql.connect"
@@ -48,16 +48,13 @@ def cores_of(spark: Any) -> int:
     set_by_user = spark.conf.get("spark.default.parallelism", None)
     if set_by_user:
         return int(set_by_user)
-    local = re.fullmatch(r"local\[(\d+|\*)[\],].*|local\[(\d+|\*)\]", _master_of(spark))
-    if local is None:
-        return _CORES_OF_A_SERVER
-    number = local[1] or local[2]
-    return os.cpu_count() or 1 if number == "*" else int(number)
+    tasks = local_tasks(_master_of(spark), os.cpu_count() or 1)
+    return _CORES_OF_A_SERVER if tasks is None else tasks
 
 
 def is_local(spark: Any) -> bool:
     """Return True if a classic session runs its workers in this machine's own processes."""
-    return not is_remote(spark) and _master_of(spark).startswith("local")
+    return not is_remote(spark) and is_local_master(_master_of(spark))
 
 
 def disks_of(spark: Any, checkpoint: str | None = None) -> RunDisks:
@@ -76,5 +73,5 @@ def disks_of(spark: Any, checkpoint: str | None = None) -> RunDisks:
 
 def _master_of(spark: Any) -> str:
     if is_remote(spark):
-        return spark.conf.get("spark.master", None) or ""
-    return spark.sparkContext.master or ""
+        return spark.conf.get("spark.master", None) or "unknown"
+    return spark.sparkContext.master or "unknown"

@@ -24,6 +24,7 @@ from flow.engine.spark.session.jvm_files import (
     started_in,
     starts_jvm,
 )
+from flow.engine.spark.session.masters import is_local_master, local_tasks
 from flow.engine.spark.session.query_conf import ONE_DAEMON
 from flow.engine.spark.session.spark_log import SPARK_LOG, output_to
 from flow.engine.spark.startup.early_workers import start_workers_early
@@ -147,7 +148,7 @@ def make_session(name: str, settings: SparkSettings) -> SparkSession:
         SPARK_LOG.keep()
     _quiet_accumulators(spark)
     _send_code(spark, settings)
-    if _is_local(settings) and has_speedups():
+    if is_local_master(settings.master) and has_speedups():
         start_workers_early(spark)
     return spark
 
@@ -161,7 +162,7 @@ def _start(name: str, settings: SparkSettings) -> SparkSession:
         builder = builder.config(key, value)
     if not starting:
         return builder.getOrCreate()
-    own_python = _is_local(settings) and os.environ["PYSPARK_PYTHON"] == sys.executable
+    own_python = is_local_master(settings.master) and os.environ["PYSPARK_PYTHON"] == sys.executable
     is_quick = own_python and has_speedups()
     quick_home = quick_spark_home() if is_quick else contextlib.nullcontext()
     with output_to(SPARK_LOG), quick_home, started_in(directory):
@@ -194,23 +195,23 @@ def _send_code(spark: SparkSession, settings: SparkSettings) -> None:
         if not Path(file).is_file():
             raise FlowBuildError(f"py_files: there is no file {file!r}")
         spark.sparkContext.addPyFile(str(file))
-    if not _is_local(settings):
+    if not is_local_master(settings.master):
         send_packages(spark)
-
-
-def _is_local(settings: SparkSettings) -> bool:
-    return (settings.master or "local").startswith("local")
 
 
 def _conf(settings: SparkSettings, unix_sockets: bool) -> dict[str, str]:
     """Return the configuration of a new session; a local one has this project's daemon."""
-    if not _is_local(settings):
+    if not is_local_master(settings.master):
         return {**_QUIET_CONF, **settings.conf}
     daemon = {"spark.python.unix.domain.socket.enabled": str(unix_sockets).lower()}
     if has_speedups():
         daemon["spark.python.daemon.module"] = "flow.engine.spark.daemon"
         daemon["spark.executorEnv.FLOW_PRELOAD"] = ",".join(_own_modules())
-    java = {"spark.driver.extraJavaOptions": _java_options(_cores(settings))}
+    java = {
+        "spark.driver.extraJavaOptions": _java_options(
+            local_tasks(settings.master, os.cpu_count() or 1) or 1
+        )
+    }
     return {**_QUIET_CONF, **_LOCAL_CONF, **java, **ONE_DAEMON, **daemon, **settings.conf}
 
 
@@ -221,15 +222,6 @@ def _java_options(cores: int) -> str:
     if cores > _FEW_CORES or _COLLECTOR.search(user_options):
         return _JAVA_OPTIONS
     return f"{_JAVA_OPTIONS} {_ON_FEW_CORES}"
-
-
-def _cores(settings: SparkSettings) -> int:
-    """Return the number of tasks that a local session runs at a time."""
-    _, _, rest = (settings.master or "local[*]").partition("[")
-    number = re.match(r"(\d+|\*)", rest)
-    if number is None:
-        return 1
-    return os.cpu_count() or 1 if number[1] == "*" else int(number[1])
 
 
 def _own_modules() -> list[str]:

@@ -27,7 +27,6 @@ class SparkVersion:
         has_available_now: True if a source in Python can end with Spark's trigger for available
             data. Before 4.2, such a source would make Spark read the data of all other sources in
             one epoch.
-        has_named_sources: True if the sources of a query can have names in its checkpoint.
         has_known_protocol: True if `flow.engine.spark.state_calls.PipelinedCalls` was tested with
             the internal protocol of this version's state.
         late_imports: modules that PySpark imports in a worker's first task.
@@ -38,7 +37,6 @@ class SparkVersion:
     has_streaming: bool = True
     ticker_reader: str = "flow.engine.spark.versions.reader_with_start"
     has_available_now: bool = True
-    has_named_sources: bool = True
     has_known_protocol: bool = True
     late_imports: tuple[str, ...] = ()
 
@@ -58,8 +56,8 @@ _WITHOUT_START = "flow.engine.spark.versions.reader_without_start"
 _TESTING = ("pyspark.testing.utils",)
 
 SUPPORTED = (
-    SparkVersion(4, 0, False, _WITHOUT_START, False, False, False, _TESTING),
-    SparkVersion(4, 1, True, _WITHOUT_START, False, False, True, _TESTING),
+    SparkVersion(4, 0, False, _WITHOUT_START, False, False, _TESTING),
+    SparkVersion(4, 1, True, _WITHOUT_START, False, True, _TESTING),
     SparkVersion(4, 2, late_imports=_TESTING),
     SparkVersion(4, 3),
 )

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 import flow.operators as op
 from flow import Dataflow, run
 from flow.engine.spark import streaming
-from flow.engine.spark.driver_python import check_driver_python
+from flow.engine.spark.session.driver_python import check_driver_python
 from flow.errors import EnvironmentProblem
 from flow.testing import TestingSink, TestingSource
 
