@@ -7,8 +7,11 @@ variable.
 from __future__ import annotations
 
 import argparse
+import os
 
-from flow.config.fields import ConfigField, Form
+from flow.config.effective import EffectiveConfig, of_environment, of_options
+from flow.config.fields import FIELD, ConfigField, Form
+from recovery import RecoveryConfig
 
 
 def add_option(parser: argparse.ArgumentParser, field: ConfigField) -> None:
@@ -24,3 +27,14 @@ def add_option(parser: argparse.ArgumentParser, field: ConfigField) -> None:
         parser.add_argument(field.option, metavar=field.metavar, action="append", help=text)
     else:
         parser.add_argument(field.option, metavar=field.metavar, help=text)
+
+
+def config_of(options: argparse.Namespace) -> EffectiveConfig:
+    """Return the configuration of a parsed command line and of environment variables.
+
+    Raises:
+        FlowError: if a value is wrong; the error names the option or the variable.
+    """
+    given = {name: value for name, value in vars(options).items() if name in FIELD}
+    first = of_options(given, RecoveryConfig)
+    return EffectiveConfig(first, of_environment(os.environ, RecoveryConfig, first))

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
-import os
 import sys
 import time
 import warnings
@@ -23,12 +22,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TextIO
 
 from flow.cli.arguments import CommandError, FlowParser
-from flow.cli.config_options import add_option
+from flow.cli.config_options import add_option, config_of
 from flow.cli.loading import load_flow
 from flow.cli.output import print_error, print_message
 from flow.config.advice import advice
-from flow.config.effective import EffectiveConfig, of_environment, of_options
-from flow.config.fields import FIELD, FIELDS
+from flow.config.effective import EffectiveConfig
+from flow.config.fields import FIELDS
 from flow.config.listing import listing
 from flow.config.machine import this_machine
 from flow.dataflow import Dataflow
@@ -40,7 +39,6 @@ from flow.reports.status_line import StatusLine
 from flow.reports.summary_table import summary_table
 from flow.running import run_configured
 from flow.signals import stopping_on_signals
-from recovery import RecoveryConfig
 
 if TYPE_CHECKING:
     from flow.engine.epoch.summary import Summary
@@ -59,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with line.below_output() if line else contextlib.nullcontext(), _short_warnings():
         try:
             options = _parser().parse_args(argv)
-            effective = _configured(options)
+            effective = _config(options)
             if options.show_config:
                 _show(effective)
                 return 0
@@ -95,16 +93,10 @@ def _parser() -> FlowParser:
     return parser
 
 
-def _configured(options: argparse.Namespace) -> EffectiveConfig:
-    """Return the configuration of a command line and of environment variables.
-
-    Raises:
-        CommandError: if a value is wrong.
-    """
-    given = {name: value for name, value in vars(options).items() if name in FIELD}
+def _config(options: argparse.Namespace) -> EffectiveConfig:
+    """Return the effective configuration; an error about a value points to the help."""
     try:
-        first = of_options(given, RecoveryConfig)
-        return EffectiveConfig(first, of_environment(os.environ, RecoveryConfig, first))
+        return config_of(options)
     except FlowError as error:
         raise CommandError(f"{error} (--help says more)") from error
 

@@ -12,13 +12,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
-import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from flow.cli.arguments import CommandError, CommandParser
-from flow.cli.config_options import add_option
+from flow.cli.config_options import add_option, config_of
 from flow.cli.doctor.disks import checkpoint_findings, temporary_findings
 from flow.cli.doctor.finding import Finding, Level, problem, warning
 from flow.cli.doctor.installation import (
@@ -31,11 +30,10 @@ from flow.cli.doctor.network import kafka_findings, master_findings
 from flow.cli.doctor.settings import configuration_findings, machine_findings
 from flow.cli.doctor.spark_run import spark_findings
 from flow.cli.output import print_error
-from flow.config.effective import EffectiveConfig, of_environment, of_options
-from flow.config.fields import FIELD, FIELDS, read_setting
+from flow.config.effective import EffectiveConfig
+from flow.config.fields import FIELDS, read_setting
 from flow.engine.spark.session.masters import is_local_master
 from flow.errors import FlowError, brief
-from recovery import RecoveryConfig
 
 _NEEDED_BY_SPARK = ("Java", "PySpark", "SPARK_HOME", "Python of workers", "Temporary files")
 """Subjects whose problems keep a session from starting."""
@@ -55,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         options = _parser().parse_args(argv)
-        effective = _configured(options)
+        effective = config_of(options)
         properties = dict(
             read_setting("--kafka-property", text) for text in options.kafka_property or ()
         )
@@ -107,13 +105,6 @@ def _parser() -> CommandParser:
     )
     add("--no-spark", action="store_true", help="start no Spark session")
     return parser
-
-
-def _configured(options: argparse.Namespace) -> EffectiveConfig:
-    """Return the configuration of the command line and of environment variables."""
-    given = {name: value for name, value in vars(options).items() if name in FIELD}
-    first = of_options(given, RecoveryConfig)
-    return EffectiveConfig(first, of_environment(os.environ, RecoveryConfig, first))
 
 
 def _findings(
