@@ -86,7 +86,7 @@ class Progress:
         return (self._counts["read"] - items) / (now - before) if now > before else None
 
     def _times(self, report: EpochReport) -> Iterator[str]:
-        """Yield system time and its delay. A batch and a replayed epoch have neither."""
+        """Yield system time and its delay. A batch has neither."""
         time = report.system_time
         if time is not None:
             yield f"{time:%H:%M:%S} UTC"

@@ -7,6 +7,7 @@ import os
 import random
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from pyspark.sql import SparkSession
 
 import flow.operators as op
 import flow_windowing as win
-from flow import Dataflow, EpochReport, run
+from flow import Dataflow, EpochReport, FlowError, run
 from flow.connectors.dataframe import DataFrameSource
 from flow.connectors.files import JsonLinesSource
 from flow.connectors.source import Source
@@ -211,3 +212,48 @@ def test_a_backlog_killed_within_an_epoch_gives_the_results_of_one_run(
     assert [one.aborted for one in runs] == [True, True, False]
     assert whole.late == parts.late == []
     assert parts.totals() == whole.totals() == expected(dense, sparse)
+
+
+#  far apart    dense ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒    an epoch reads 50 of 1,000 values of an hour, 20 of 100
+#               sparse ▒▒ ▒▒ ▒▒ ▒▒ ▒▒    of an hour: every few epochs leave the sparse one out
+@pytest.mark.parametrize("fails", [False, True], ids=["stopped", "failed"])
+def test_a_resumed_run_reads_its_inputs_in_the_epochs_of_an_uninterrupted_run(
+    spark: SparkSession, tmp_path: Path, fails: bool
+) -> None:
+    options: dict[str, Any] = {"spark": spark, "shards": 2, "partitions": 1, "system_time": 0}
+    options["engine"] = "streaming"
+    sources = TestingSource(rows(600, 1), 50), TestingSource(rows(100, 2), 20)
+    whole = epochs_read(Counts(*sources), [None], fails, options)
+    assert [read for read in whole if not read[1]], "none is postponed"
+    options["recovery"] = RecoveryConfig(str(tmp_path / "checkpoint"), keep_epochs=5)
+    assert epochs_read(Counts(*sources), [3, 5, 6, 9, None], fails, options) == whole
+    progress = {int(path.stem) for path in (tmp_path / "checkpoint/progress").glob("*.json")}
+    assert progress == set(range(max(progress) - 5, max(progress) + 1))
+
+
+def epochs_read(
+    counts: Counts, ends: Iterable[int | None], fails: bool, options: dict[str, Any]
+) -> list[tuple[int, int]]:
+    """Return how many values of each input the epochs with input read, over several runs.
+
+    Args:
+        counts: the flow.
+        ends: the epoch in which each run ends; ``None`` to end with the input.
+        fails: True if the runs fail before the epoch is finished, False if they stop after it.
+        options: options of the runs.
+    """
+    read: dict[int, tuple[int, int]] = {}
+    for last in ends:
+        stop = StopFlag()
+
+        def on_epoch(report: EpochReport, stop: StopFlag = stop, last: int | None = last) -> None:
+            read[report.epoch] = (report.count("in 0", "out"), report.count("in 1", "out"))
+            if last is not None and report.epoch >= last:
+                if fails:
+                    raise OSError("out of luck")
+                stop.ask()
+
+        failing = pytest.raises(FlowError) if fails and last is not None else nullcontext()
+        with failing:
+            run(counts.flow, stop=stop, on_epoch=on_epoch, **options)
+    return [inputs for _, inputs in sorted(read.items()) if any(inputs)]

@@ -7,6 +7,7 @@
                           later generation
     <path>/seed-<n>       the state that generation n starts with
     <path>/sources/…      logs of sources, such as the files that they have read
+    <path>/progress/…     progress of the inputs after each retained epoch, of flows that compare it
     <path>/inputs/…       static data frames as files
 
 A change of layout starts a new *generation*: a Spark checkpoint of its own, whose first epoch
@@ -242,7 +243,7 @@ class Checkpoint:
         if recovery is not None:
             admission = recovery.admit(identity.recovery, plan, identity.dropping)
         dropping = tuple(dict.fromkeys([*identity.dropping, *admission.dropped]))
-        epochs = _epochs(storage, identity, "commits")
+        epochs = epochs_of(storage, identity, "commits")
         admitted = identity.admitting(admission.kept, dropping, epochs)
         admitted = replace(admitted, spark_version=spark_version)
         if not resuming or admitted != identity:
@@ -262,8 +263,8 @@ class Checkpoint:
             self.storage.write(NAME, self.identity.to_json())
 
 
-def _epochs(storage: Storage, identity: Identity, log: str) -> list[int]:
-    """Return the epochs in one of Spark's logs, sorted."""
+def epochs_of(storage: Storage, identity: Identity, log: str) -> list[int]:
+    """Return the epochs of the present generation in one of Spark's logs, sorted."""
     names = storage.names(f"{identity.spark}/{log}")
     return sorted(identity.first_epoch + int(name) for name in names if name.isdecimal())
 

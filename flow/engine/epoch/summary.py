@@ -18,7 +18,7 @@ class EpochReport:
         epoch: the epoch's number; a replayed epoch keeps its number.
         counts: counters of the epoch, by (step, name); see `Summary.counts`.
         gauges: sizes at the end of the epoch, by (step, name); see `Summary.gauges`.
-        system_time: the epoch's system time; ``None`` for a batch and for a replayed epoch.
+        system_time: the epoch's system time; ``None`` for a batch.
         end_of_input: True if the epoch drains the flow.
         lag: the distance of each input from the newest data, in words, for inputs that know it.
         behind: the number of items not read yet, by input and source partition, for inputs that

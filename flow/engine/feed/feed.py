@@ -19,6 +19,7 @@ from flow.columns.chunks import MAX_SOURCES
 from flow.connectors.source import Json, Planner, Slice
 from flow.engine.epoch.context import Control, ReadUpTo, SourcePartition, Stats
 from flow.engine.epoch.lateness import late_sources, source_name
+from flow.engine.feed.input_progress import InputProgress
 from flow.engine.feed.offsets import EpochOffset, Origin, newest_name
 from flow.engine.feed.planner_calls import REST_SECONDS, ask, check_slice
 from flow.engine.feed.retained_offsets import Releases
@@ -27,7 +28,7 @@ from flow.engine.feed.system_time import SystemTime, wall_time
 from flow.engine.plan.plan import Plan
 from flow.engine.steps.reading import Reading
 from flow.errors import SourceError
-from flow.instants import NEVER, NO_PROGRESS, Moment
+from flow.instants import NEVER, Moment
 
 _SKIPPED_INPUT = (
     "input %r was removed or reset: skipping its records in the epoch that was interrupted when "
@@ -55,11 +56,11 @@ class Feed:
         plan: the compiled flow.
         due_us: earliest timer of the steps that follow system time, as system time.
         dues: earliest timer of each step that follows its inputs' clock, as system time.
-        reached: event time of each source partition after the last epoch, in µs.
+        progress: progress of the inputs after the last epoch.
         frame_read: returns True if the last epoch read all available rows of Spark's sources.
         foreign_busy: True if the last epoch advanced the offsets of Spark's sources.
         aborted: True if a test's ABORT ends the run in the current epoch.
-        last: the last planned epoch.
+        last: the last epoch, planned or replayed.
         lag: description of each input's lag.
         behind: number of unread items by input and source partition, where known.
     """
@@ -77,7 +78,7 @@ class Feed:
     plan: Plan | None = None
     due_us: int = 0
     dues: Mapping[str, int] = field(default_factory=dict)
-    reached: Mapping[SourcePartition, int] = field(default_factory=dict)
+    progress: InputProgress = field(default_factory=InputProgress)
     frame_read: Callable[[], bool] = lambda: False
     foreign_busy: bool = True
     aborted: bool = False
@@ -90,7 +91,6 @@ class Feed:
     _ended: bool = False
     _skipped_offsets: dict[str, Json] = field(default_factory=dict)
     _polled: dict[str, int] = field(default_factory=dict)
-    _gain_us: dict[str, int] = field(default_factory=dict)
     _postponed: frozenset[str] = frozenset()
     _released: EpochOffset | None = None
 
@@ -133,23 +133,15 @@ class Feed:
         self.dues = {name: due_us for name, due_us in stats.dues.items() if name in timed}
         others = [due_us for name, due_us in stats.dues.items() if name not in timed]
         self.due_us = min(others, default=NEVER)
-        control = self.last.control
-        behind = frozenset() if control is None else control.behind
         stats.late_sources = late_sources(
             stats,
             {} if self.plan is None else self.plan.feeds,
-            {**self.reached, **stats.reached},
+            {**self.progress.reached, **stats.reached},
             lambda partition: source_name(self.planners, partition),
         )
-        before = self._reached_by_input(behind)
-        still_behind = {
-            partition: us for partition, us in self.reached.items() if partition in behind
-        }
-        self.reached = {**still_behind, **stats.reached}
-        read = {name for name, _ in self.last.read}
-        for name, us in self._reached_by_input(behind).items():
-            if name in read and name in before:
-                self._gain_us[name] = us - before[name]
+        control, read = self.last.control, {name for name, _ in self.last.read}
+        behind = frozenset() if control is None else control.behind
+        self.progress = self.progress.after(stats.reached, read, behind)
 
     def readings(self, start: EpochOffset, epoch: EpochOffset) -> list[Reading]:
         """Return the tasks that read an epoch's input.
@@ -157,6 +149,7 @@ class Feed:
         An epoch interrupted in an earlier run may read an input that was removed or reset since.
         Its splits are skipped, and its offset stays as before the epoch.
         """
+        self.last = epoch
         readings = []
         for reading in epoch.readings():
             step_id = reading.step_id
@@ -225,7 +218,7 @@ class Feed:
         slices: dict[str, Slice] = {}
         for name in names:
             planner = self.planners[name]
-            reached = {n: us for (of, n), us in self.reached.items() if of == name}
+            reached = {n: us for (of, n), us in self.progress.reached.items() if of == name}
             if reached:
                 ask(name, planner.hear, reached)
             planned = ask(name, planner.next, self._offset(start, name))
@@ -238,35 +231,10 @@ class Feed:
         return slices
 
     def _ahead(self, start: EpochOffset) -> frozenset[str]:
-        """Return the inputs that an epoch does not read because other inputs are far behind.
-
-        Of the inputs of a step, an input is postponed if its lead over the last input exceeds the
-        last input's progress in the epoch that read it. This bounds buffered values.
-        """
-        if self.plan is None or start.control is None:
+        """Return the inputs that an epoch does not read because other inputs are far behind."""
+        if start.control is None or self.plan is None:
             return frozenset()
-        reached = self._reached_by_input(start.control.behind)
-        ahead: set[str] = set()
-        for step_id in self.plan.timed:
-            known = {name: reached[name] for name in self.plan.feeds[step_id] if name in reached}
-            if len(known) < 2:
-                continue
-            last = min(known, key=known.__getitem__)
-            lead_us = self._gain_us.get(last, 0)
-            if lead_us > 0:
-                ahead |= {name for name, us in known.items() if us > known[last] + lead_us}
-        return frozenset(ahead)
-
-    def _reached_by_input(self, behind: Iterable[SourcePartition]) -> dict[str, int]:
-        """Return the least progress, in µs, of each input's partitions that are behind.
-
-        An input with a partition that is behind and has no progress is left out.
-        """
-        least: dict[str, int] = {}
-        for name, number in behind:
-            us = self.reached.get((name, number), NO_PROGRESS)
-            least[name] = min(least.get(name, NEVER), us)
-        return {name: us for name, us in least.items() if us > NO_PROGRESS}
+        return self.progress.ahead(self.plan.compared_inputs, start.control.behind)
 
     def _exhausted(self, start: EpochOffset) -> bool:
         if self.only_available:

@@ -99,6 +99,12 @@ class Plan:
         """The steps whose time is the clock of their inputs."""
         return tuple(name for name, step in self.steps.items() if _follows_inputs(step))
 
+    @property
+    def compared_inputs(self) -> list[tuple[str, ...]]:
+        """The inputs of each step that reads two or more of them in event time."""
+        groups = [self.feeds.get(step_id, ()) for step_id in self.timed]
+        return [group for group in groups if len(group) > 1]
+
     def keyed(self, step_id: str) -> Stateful:
         """Return the operator of a keyed step.
 

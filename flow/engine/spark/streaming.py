@@ -18,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from flow.connectors.source import Planner
 from flow.engine.checkpoint.admission import Recovery
 from flow.engine.checkpoint.checkpoint import NAME as CHECKPOINT_NAME
-from flow.engine.checkpoint.checkpoint import Checkpoint
+from flow.engine.checkpoint.checkpoint import Checkpoint, epochs_of
 from flow.engine.checkpoint.lock import CheckpointLock
 from flow.engine.checkpoint.storage import Storage
 from flow.engine.checkpoint.upkeep import Upkeep
@@ -26,6 +26,7 @@ from flow.engine.checkpoint.watch import CheckpointWatch
 from flow.engine.epoch.context import Stats
 from flow.engine.epoch.summary import Summary
 from flow.engine.feed.feed import Feed
+from flow.engine.feed.input_progress import InputProgress, ProgressLog
 from flow.engine.feed.offsets import EpochOffset, Origin
 from flow.engine.feed.retained_offsets import Releases, logged_offset, oldest_offsets
 from flow.engine.feed.sources import is_foreign, keep_static_frames, planners_of
@@ -137,6 +138,10 @@ class StreamingRun:
         self._layout = Layout(identity.shards, identity.partitions, len(self.plan.levels))
         self.plan = keep_static_frames(checkpoint.fitted(self.plan), checkpoint.storage)
         self._shipped = ShippedPlan.pack(self.plan)
+        has_log = self.settings.recovery is not None and self.plan.compared_inputs
+        self._progress_log = (
+            ProgressLog(checkpoint.storage, self._kept_epochs()) if has_log else None
+        )
         self._failure: BaseException | None = None
         self._feed: Feed | None = None
         outputs = EpochOutputs(
@@ -173,6 +178,7 @@ class StreamingRun:
             origin=self._origin(),
             releases=self._releases(storage, planners),
             plan=self.plan,
+            progress=self._progress_at_start(),
         )
         self._feed = feed
         self.stop.watch(feed.end)
@@ -190,6 +196,16 @@ class StreamingRun:
             server.close()
             for planner in planners.values():
                 planner.close()
+
+    def _progress_at_start(self) -> InputProgress:
+        """Return the progress of the inputs after the last finished epoch."""
+        if self._progress_log is None:
+            return InputProgress()
+        identity = self._checkpoint.identity
+        epochs = epochs_of(self._checkpoint.storage, identity, "commits")
+        last = max(epochs, default=identity.first_epoch - 1)
+        self._progress_log.remove_before(last - self._kept_epochs())
+        return self._progress_log.read(last)
 
     def _releases(self, storage: Storage, planners: Mapping[str, Planner]) -> Releases:
         oldest = partial(oldest_offsets, storage, self._checkpoint.identity)
@@ -358,6 +374,8 @@ class StreamingRun:
         if feed is None:
             return
         feed.note(stats)
+        if self._progress_log is not None:
+            self._progress_log.write(epoch, feed.progress)
         feed.foreign_busy = bool(self._foreign()) and self._foreign_moved(epoch)
         if self._summary.epochs:
             self._checkpoint.committed()
