@@ -125,6 +125,7 @@ _ELSEWHERE = {
     "ProcessingTimeClock": "use SystemClock",
     "EventTimeClock": "use EventClock",
     "avg_window": "use mean_window",
+    "map_window": "import flow.operators as op, and use op.map_window",
     "window_by": "use window, or aggregate_window",
     "RecoveryConfig": "import it from recovery",
 }

@@ -340,6 +340,7 @@ NOT_CALLABLE: list[tuple[str, Build]] = [
     ("mapper", lambda s: op.map_value("step", s, 7)),
     ("mapper", lambda s: op.flat_map("step", s, 7)),
     ("mapper", lambda s: op.flat_map_value("step", s, 7)),
+    ("mapper", lambda s: op.map_window("step", s, 7)),
     ("predicate", lambda s: op.filter("step", s, 7)),
     ("predicate", lambda s: op.filter_value("step", s, 7)),
     ("mapper", lambda s: op.filter_map("step", s, 7)),

@@ -285,6 +285,7 @@ PUBLIC: dict[str, list[str]] = {
         "key_rm",
         "map",
         "map_value",
+        "map_window",
         "max_final",
         "merge",
         "min_final",

@@ -43,6 +43,7 @@ from flow.operators.stateless import (
     key_rm,
     map,
     map_value,
+    map_window,
     merge,
     redistribute,
 )
@@ -84,6 +85,7 @@ __all__ = [
     "key_rm",
     "map",
     "map_value",
+    "map_window",
     "max_final",
     "merge",
     "min_final",

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from typing_extensions import override
 
 from flow.dataflow import KeyedStream, Operator, Stream
-from flow.errors import FlowBuildError, printable, shorten
+from flow.errors import FlowBuildError, FlowTypeError, printable, shorten
 from flow.fields import FieldPath
 from flow.operators.building import add_step, check_callable
 
@@ -20,6 +20,7 @@ X = TypeVar("X")
 Y = TypeVar("Y")
 V = TypeVar("V")
 W = TypeVar("W")
+M = TypeVar("M")
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,58 @@ def map_value(step_id: str, up: KeyedStream[V], mapper: Callable[[V], W]) -> Key
     """
     check_callable(step_id, "mapper", mapper)
     return add_step(step_id, Map(mapper, on_value=True), up)[0]
+
+
+def map_window(
+    step_id: str, up: KeyedStream[tuple[M, V]], mapper: Callable[[str, M, V], Y]
+) -> Stream[Y]:
+    """Turn each result of a window into an item.
+
+    A windowing step emits ``(key, (WindowMetadata, value))``; the mapper gets the three parts as
+    arguments of their own.
+
+    Args:
+        step_id: the step's id, unique in the flow.
+        up: the stream ``down`` of a windowing step.
+        mapper: called once on each result, as ``mapper(key, window, value)``.
+
+    Example:
+        >>> import flow.operators as op
+        >>> import flow_windowing as win
+        >>> from flow.testing import run_once
+        >>> def flights_per_hour(departures):
+        ...     clock, hours = win.EventClock("at", "10m"), win.TumblingWindower("1h")
+        ...     counts = win.count_window("count", departures, clock, hours, "airport")
+        ...     text = lambda key, window, count: f"{key} {window.open_time:%H:%M} {count}"
+        ...     return op.map_window("text", counts.down, text)
+        >>> departures = [{"airport": "LHR", "at": 60.0}, {"airport": "LHR", "at": 90.0}]
+        >>> run_once(departures, flights_per_hour)
+        ['LHR 00:00 2']
+    """
+    check_callable(step_id, "mapper", mapper)
+    return add_step(step_id, Map(WindowMapper(mapper)), up)[0]
+
+
+@dataclass(frozen=True)
+class WindowMapper:
+    """A mapper of window results that calls a function with their three parts."""
+
+    function: Callable[[str, Any, Any], Any]
+
+    def __call__(self, item: Any) -> Any:
+        """Return the function's result for one window result.
+
+        Raises:
+            FlowTypeError: when the item is not the result of a window.
+        """
+        try:
+            key, (window, value) = item
+        except (TypeError, ValueError):
+            raise FlowTypeError(
+                "map_window reads results of windows, (key, (WindowMetadata, value)), such as the "
+                f"stream down of a windowing step; got {shorten(item)}"
+            ) from None
+        return self.function(key, window, value)
 
 
 def flat_map(step_id: str, up: Stream[X], mapper: Callable[[X], Iterable[Y]]) -> Stream[Y]:

@@ -105,6 +105,11 @@ ON_PAIRS: dict[str, tuple[list[Any], Build, list[Any]]] = {
         [("b", 20), ("a", 30)],
     ),
     "key_rm": (PAIRS, lambda s: op.key_rm("step", s), [1, 2, 3]),
+    "map_window": (
+        [("a", ("10:00", 1)), ("b", ("11:00", (2, 3)))],
+        lambda s: op.map_window("step", s, lambda key, window, value: [key, window, value]),
+        [["a", "10:00", 1], ["b", "11:00", (2, 3)]],
+    ),
 }
 
 

@@ -388,3 +388,15 @@ def test_the_value_on_which_a_stateful_mapper_failed_is_the_one_shown() -> None:
     error = failure([("k", 1), ("k", 0), ("k", 2)], lambda s: op.stateful_map("step", s, inverse))
     assert (error.key, error.item) == ("k", "0")
     assert isinstance(error.__cause__, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("item", [7, ("a", 7), ("a", (1, 2, 3)), "ab"])
+def test_map_window_refuses_items_that_are_no_results_of_windows(item: Any) -> None:
+    with pytest.raises(StepError, match=r"map_window reads results of windows, .* got ") as caught:
+        run_once([item], lambda s: op.map_window("shown", s, lambda *parts: parts))
+    assert repr(item) in str(caught.value)
+
+
+def test_an_error_of_a_function_of_map_window_is_its_own() -> None:
+    with pytest.raises(StepError, match="the mapper raised TypeError: unsupported operand"):
+        run_once([("a", (1, "x"))], lambda s: op.map_window("sum", s, lambda k, w, v: w + v))
