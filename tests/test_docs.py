@@ -23,7 +23,7 @@ from flow.engine.spark.versions.supported import SUPPORTED
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("**/*.md")])
-WINDOWING = DOCS / "windowing.md"
+WINDOWING = DOCS / "reference/windowing.md"
 PICTURES = sorted((DOCS / "timelines").glob("*.svg"))
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -85,7 +85,7 @@ def test_the_committed_pictures_are_up_to_date(redrawn: dict[str, str]) -> None:
 
 def test_every_picture_is_shown_once_with_alternative_text() -> None:
     pages = "\n".join(prose(page) for page in PAGES)
-    shown = re.findall(r"!\[([^\]]+)\]\(timelines/([^)]+)\)", pages)
+    shown = re.findall(r"!\[([^\]]+)\]\([./]*timelines/([^)]+)\)", pages)
     assert sorted(name for _, name in shown) == [picture.name for picture in PICTURES]
 
 
@@ -122,7 +122,8 @@ def test_every_link_to_a_file_or_a_heading_has_a_target(page: Path) -> None:
 def test_a_broken_link_is_detected() -> None:
     wrong = ["missing.md", "#no-such-heading", "windowing.md#no-such-heading"]
     assert [leads_nowhere(WINDOWING, target) for target in wrong] == [True, True, True]
-    right = ["#clocks", "windowing.md#late-values", "https://example.com/missing", "../README.md"]
+    there = ["#clocks", "windowing.md#late-values", "../../README.md"]
+    right = [*there, "https://example.com/missing"]
     assert [leads_nowhere(WINDOWING, target) for target in right] == [False] * 4
 
 
@@ -194,7 +195,7 @@ def test_the_picture_of_the_architecture_agrees_with_the_imports() -> None:
 
 
 def test_the_page_of_the_architecture_names_existing_rooms_modules_and_functions() -> None:
-    page = (DOCS / "architecture.md").read_text("utf-8")
+    page = (DOCS / "explanation/architecture.md").read_text("utf-8")
     picture = (DOCS / "architecture.svg").read_text("utf-8")
     rooms = re.findall(r"^\| (`[^|]*`) \|", page, re.MULTILINE)
     names = [name for cell in rooms for name in re.findall(r"`([^`]+)`", cell)]
@@ -207,7 +208,7 @@ def test_the_page_of_the_architecture_names_existing_rooms_modules_and_functions
 
 def test_the_table_of_spark_versions_agrees_with_the_code_and_with_ci() -> None:
     rows = re.findall(
-        r"^\| (\d\.\d) \| yes \| (yes|no)", (DOCS / "spark.md").read_text(), re.MULTILINE
+        r"^\| (\d\.\d) \| yes \| (yes|no)", (DOCS / "reference/spark.md").read_text(), re.MULTILINE
     )
     supported = [(one.name, "yes" if one.has_streaming else "no") for one in reversed(SUPPORTED)]
     assert rows == supported

@@ -130,8 +130,8 @@ def test_the_description_is_the_readme_without_relative_links(built: Built) -> N
     assert isinstance(description, str)
     targets = re.findall(r"\]\(([^)\s]+)\)", re.sub(r"(?ms)^```.*?^```$", "", description))
     assert [target for target in targets if not re.match(r"https?:|#", target)] == []
-    assert "Recovery (`docs/recovery.md`) lists the" in " ".join(description.split())
-    assert "(Catching up: `docs/catching_up.md`)" in description
+    assert "Recovery (`docs/reference/recovery.md`) lists the" in " ".join(description.split())
+    assert "(Catching up: `docs/explanation/catching_up.md`)" in description
     assert "Paths in this text are those of files in the source distribution" in description
     assert description.endswith("Contributing (`CONTRIBUTING.md`) is for developers.\n")
 
