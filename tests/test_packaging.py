@@ -117,12 +117,11 @@ def test_the_metadata_has_the_version_of_the_code(built: Built) -> None:
     assert metadata(built.wheel)["Version"] == flow.__version__
 
 
-def test_both_lists_of_development_dependencies_are_equal() -> None:
+@pytest.mark.parametrize("name", ["dev", "docs"])
+def test_both_lists_of_development_dependencies_are_equal(name: str) -> None:
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    assert (
-        pyproject["project"]["optional-dependencies"]["dev"]
-        == (pyproject["dependency-groups"]["dev"])
-    )
+    extra = pyproject["project"]["optional-dependencies"][name]
+    assert extra == pyproject["dependency-groups"][name]
 
 
 def test_the_description_is_the_readme_without_relative_links(built: Built) -> None:
