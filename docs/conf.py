@@ -57,6 +57,7 @@ html_theme = "furo"
 html_title = "flow-windows"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_show_copyright = False
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {

@@ -3,14 +3,81 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from docs.pages.links import broken, external
 from tests.test_import_rules import PUBLIC
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 DIRECTIVE = re.compile(r"^\.\. (currentmodule|auto\w+):: (\S+)$", re.MULTILINE)
+
+
+PAGES = sorted(DOCS.rglob("*.md"))
+PAGE_LINES = 250
+BLOCK = re.compile(r"^ *```(python|py)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
+PEERS = ("bytewax", "quix_streams", "kafka_streams", "flink", "spark")
+NOT_RUN = {
+    "explanation/nexmark.md",
+    "how_to/deploying.md",
+    "how_to/read_a_checkpoint.md",
+    "how_to/upgrading.md",
+    "reference/kafka.md",
+    "reference/spark.md",
+}
+"""Pages with code that needs a cluster, a server, a checkpoint, or the events of a benchmark."""
+
+
+def blocks_not_run() -> Iterator[tuple[str, str]]:
+    """Return the page and the text of each block of this library's code that no test runs."""
+    for page in PAGES:
+        name = page.relative_to(DOCS).as_posix()
+        for kind, text in BLOCK.findall(page.read_text("utf-8")):
+            of_a_peer = kind == "py" and name.startswith("coming_from/")
+            of_the_tutorial = name.startswith("tutorial/") and re.match(r"# \w+\.py", text)
+            if not (text.startswith(">>> ") or of_a_peer or of_the_tutorial):
+                yield name, text
+
+
+def imports_in(text: str) -> Iterator[tuple[str, str | None]]:
+    """Return the modules, and the names of them, that a program imports."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, None) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((str(node.module), alias.name) for alias in node.names)
+
+
+def test_only_pages_with_a_reason_have_code_that_is_not_run() -> None:
+    assert {name for name, _ in blocks_not_run()} == NOT_RUN
+
+
+def test_code_that_is_not_run_imports_existing_names() -> None:
+    found = [one for _, text in blocks_not_run() for one in imports_in(text)]
+    assert len(found) > 5
+    for module, name in found:
+        loaded = importlib.import_module(module)
+        assert name is None or hasattr(loaded, name), f"{module}.{name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS).as_posix())
+def test_pages_are_short(page: Path) -> None:
+    assert page.read_text("utf-8").count("\n") <= PAGE_LINES
+
+
+@pytest.mark.parametrize("peer", PEERS)
+def test_a_page_of_another_library_has_the_flow_twice_and_sources(peer: str) -> None:
+    text = (DOCS / f"coming_from/{peer}.md").read_text("utf-8")
+    there, here = re.findall(r"^:::\{container\} (?:there|here)\n(.*?)^:::$", text, re.S | re.M)
+    assert re.search(r"^```(?:py|java)$", there, re.MULTILINE)
+    assert here.split("```python\n")[1].startswith(">>> ")
+    parts = ["The same flow", "Words", "What differs in meaning", "What is missing here"]
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == parts
+    assert re.search(r"^\[[\w-]+\]: https://", text, re.MULTILINE)
 
 
 def names_in_the_reference() -> list[str]:
