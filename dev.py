@@ -3,7 +3,10 @@
 
     python3 dev.py example             run examples/flights.py
     python3 dev.py test [pytest args]  run the tests
-    python3 dev.py check               run lint, format, types and the examples in the docs
+    python3 dev.py check               run lint, format, types and the examples in the docs, and
+                                       build the site of the docs
+    python3 dev.py docs [--no-serve]   build the site of the docs and serve it on this machine;
+                                       --help lists the options
 
     --spark 4.1                        after the command: with this version of Spark
 
@@ -34,7 +37,17 @@ OLDEST_JAVA = 17
 
 ROOT = Path(__file__).resolve().parent
 
-EXTRAS = {"example": {"examples"}, "test": {"dev", "examples"}, "check": {"dev", "examples"}}
+EXTRAS = {
+    "example": {"examples"},
+    "test": {"dev", "examples"},
+    "check": {"dev", "docs", "examples"},
+    "docs": {"docs"},
+}
+STARTED = {
+    "example": ["examples/flights.py"],
+    "test": ["-m", "pytest"],
+    "docs": ["-m", "docs.pages"],
+}
 CHECKS = {
     "lint": ["-m", "ruff", "check"],
     "format": ["-m", "ruff", "format", "--check"],
@@ -44,6 +57,7 @@ CHECKS = {
         *["dev.py", "flow", "flow_windowing", "recovery"],
     ],
     "examples in documents": ["dev.py", "documents"],
+    "site of the docs": ["-m", "docs.pages", "--check"],
 }
 
 
@@ -320,12 +334,13 @@ def main(arguments: list[str]) -> int:
         print(__doc__, file=sys.stdout if command in {"", "-h", "--help"} else sys.stderr)
         return 0 if command in {"", "-h", "--help"} else 2
     require_python()
-    require_java()
+    # The site is made of the docstrings, and no flow runs.
+    if command != "docs":
+        require_java()
     set_up(place, EXTRAS[command])
     if command == "check":
         return check(place)
-    started = ["examples/flights.py"] if command == "example" else ["-m", "pytest"]
-    return run(place, [*started, *rest])
+    return run(place, [*STARTED[command], *rest])
 
 
 def chosen(arguments: list[str]) -> tuple[Environment, list[str]]:

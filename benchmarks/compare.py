@@ -8,9 +8,9 @@
     python benchmarks/compare.py --profile tumbling-10k         # the parts of an epoch's time
 
 All contestants read the same generated events and run in turn, each time in a fresh process; the
-table shows medians. The command also compares their answers. ``docs/performance.md`` explains each
-row. ``pip install 'flow-windows[benchmarks]'`` installs the peers; the command leaves out those
-that are not installed.
+table shows medians. The command also compares their answers. ``docs/explanation/performance.md``
+explains each row. ``pip install 'flow-windows[benchmarks]'`` installs the peers; the command leaves
+out those that are not installed.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 
 Each line is a flow over generated events, in equal epochs, streaming with recovery. The times are
 medians over the epochs, after two that do not count: elapsed seconds, and processor time, of Python
-and of the JVM apart, Linux only. ``docs/scaling.md`` explains them.
+and of the JVM apart, Linux only. ``docs/explanation/scaling.md`` explains them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Draw the picture of architecture.md: ``python docs/draw_architecture.py`` writes it anew.
+"""Draw the picture of the architecture: ``python docs/draw_architecture.py`` writes it anew.
 
 The rooms and their arrows come from the imports of the code. An arrow points from a room to a room
 that it imports; an arrow that a longer path replaces is left out.

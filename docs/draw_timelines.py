@@ -1,4 +1,4 @@
-"""Draws the timelines of windowing.md: ``python docs/draw_timelines.py`` writes them all anew.
+"""Draws the timelines of the docs: ``python docs/draw_timelines.py`` writes them all anew.
 
 Every picture is worked out by the library: the values are sent through a windowing step, and what
 comes out is drawn. So a picture changes when the library does, and the tests say so.

@@ -23,7 +23,7 @@ from flow.engine.spark.versions.supported import SUPPORTED
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("**/*.md")])
-WINDOWING = DOCS / "windowing.md"
+WINDOWS = sorted((DOCS / "reference/windows").glob("*.md"))
 PICTURES = sorted((DOCS / "timelines").glob("*.svg"))
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -72,7 +72,8 @@ def environment() -> dict[str, str]:
 
 
 def test_pages_and_pictures_exist() -> None:
-    assert WINDOWING in PAGES
+    assert len(WINDOWS) > 10
+    assert set(WINDOWS) < set(PAGES)
     assert len(PICTURES) >= 10
 
 
@@ -85,7 +86,7 @@ def test_the_committed_pictures_are_up_to_date(redrawn: dict[str, str]) -> None:
 
 def test_every_picture_is_shown_once_with_alternative_text() -> None:
     pages = "\n".join(prose(page) for page in PAGES)
-    shown = re.findall(r"!\[([^\]]+)\]\(timelines/([^)]+)\)", pages)
+    shown = re.findall(r"!\[([^\]]+)\]\([./]*timelines/([^)]+)\)", pages)
     assert sorted(name for _, name in shown) == [picture.name for picture in PICTURES]
 
 
@@ -120,10 +121,12 @@ def test_every_link_to_a_file_or_a_heading_has_a_target(page: Path) -> None:
 
 
 def test_a_broken_link_is_detected() -> None:
-    wrong = ["missing.md", "#no-such-heading", "windowing.md#no-such-heading"]
-    assert [leads_nowhere(WINDOWING, target) for target in wrong] == [True, True, True]
-    right = ["#clocks", "windowing.md#late-values", "https://example.com/missing", "../README.md"]
-    assert [leads_nowhere(WINDOWING, target) for target in right] == [False] * 4
+    page = DOCS / "reference/windows/clocks.md"
+    wrong = ["missing.md", "#no-such-heading", "lateness.md#no-such-heading"]
+    assert [leads_nowhere(page, target) for target in wrong] == [True, True, True]
+    there = ["#eventclock", "lateness.md#the-late-stream", "../../../README.md"]
+    right = [*there, "https://example.com/missing"]
+    assert [leads_nowhere(page, target) for target in right] == [False] * 4
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
@@ -135,13 +138,18 @@ def test_every_named_link_is_defined_and_every_definition_used(page: Path) -> No
     assert sorted(defined) == sorted(used)
 
 
+def words_about_windows() -> set[str]:
+    """Return the words of all pages about windows."""
+    return {word for page in WINDOWS for word in re.findall(r"\w+", page.read_text("utf-8"))}
+
+
 def test_every_public_name_of_windowing_is_explained() -> None:
-    words = set(re.findall(r"\w+", WINDOWING.read_text("utf-8")))
+    words = words_about_windows()
     assert [name for name in flow_windowing.__all__ if name not in words] == []
 
 
 def test_every_argument_of_clocks_windowers_and_operators_is_explained() -> None:
-    words = set(re.findall(r"\w+", WINDOWING.read_text("utf-8")))
+    words = words_about_windows()
     made = [name for name in flow_windowing.__all__ if re.search("Clock$|Windower$|^[a-z]", name)]
     assert {"EventClock", "CountWindower", "join_window"} <= set(made)
     arguments = {
@@ -153,8 +161,9 @@ def test_every_argument_of_clocks_windowers_and_operators_is_explained() -> None
     assert {(name, argument) for name, argument in arguments if argument not in words} == set()
 
 
-def test_signatures_agree_with_the_page() -> None:
-    signatures = re.findall(r"^`(\w+\(.*\))`$", prose(WINDOWING), re.MULTILINE)
+def test_signatures_agree_with_the_pages() -> None:
+    pages = "\n".join(prose(page) for page in WINDOWS)
+    signatures = re.findall(r"^`(\w+\(.*\))`$", pages, re.MULTILINE)
     assert len(signatures) == 6, "one for each windower"
     for text in signatures:
         call = ast.parse(text, mode="eval").body
@@ -169,8 +178,9 @@ def test_signatures_agree_with_the_page() -> None:
                 assert keyword.value.value == default, f"{keyword.arg} in {text}"
 
 
-def test_every_python_block_of_the_page_is_an_example_that_is_run() -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```$", WINDOWING.read_text(), re.DOTALL | re.MULTILINE)
+def test_every_python_block_about_windows_is_an_example_that_is_run() -> None:
+    pages = "\n".join(page.read_text("utf-8") for page in WINDOWS)
+    blocks = re.findall(r"^```python\n(.*?)^```$", pages, re.DOTALL | re.MULTILINE)
     assert len(blocks) > 20
     assert [block for block in blocks if not block.startswith(">>> ")] == []
 
@@ -194,7 +204,7 @@ def test_the_picture_of_the_architecture_agrees_with_the_imports() -> None:
 
 
 def test_the_page_of_the_architecture_names_existing_rooms_modules_and_functions() -> None:
-    page = (DOCS / "architecture.md").read_text("utf-8")
+    page = (DOCS / "explanation/architecture.md").read_text("utf-8")
     picture = (DOCS / "architecture.svg").read_text("utf-8")
     rooms = re.findall(r"^\| (`[^|]*`) \|", page, re.MULTILINE)
     names = [name for cell in rooms for name in re.findall(r"`([^`]+)`", cell)]
@@ -207,7 +217,7 @@ def test_the_page_of_the_architecture_names_existing_rooms_modules_and_functions
 
 def test_the_table_of_spark_versions_agrees_with_the_code_and_with_ci() -> None:
     rows = re.findall(
-        r"^\| (\d\.\d) \| yes \| (yes|no)", (DOCS / "spark.md").read_text(), re.MULTILINE
+        r"^\| (\d\.\d) \| yes \| (yes|no)", (DOCS / "reference/spark.md").read_text(), re.MULTILINE
     )
     supported = [(one.name, "yes" if one.has_streaming else "no") for one in reversed(SUPPORTED)]
     assert rows == supported

@@ -117,12 +117,11 @@ def test_the_metadata_has_the_version_of_the_code(built: Built) -> None:
     assert metadata(built.wheel)["Version"] == flow.__version__
 
 
-def test_both_lists_of_development_dependencies_are_equal() -> None:
+@pytest.mark.parametrize("name", ["dev", "docs"])
+def test_both_lists_of_development_dependencies_are_equal(name: str) -> None:
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    assert (
-        pyproject["project"]["optional-dependencies"]["dev"]
-        == (pyproject["dependency-groups"]["dev"])
-    )
+    extra = pyproject["project"]["optional-dependencies"][name]
+    assert extra == pyproject["dependency-groups"][name]
 
 
 def test_the_description_is_the_readme_without_relative_links(built: Built) -> None:
@@ -130,8 +129,8 @@ def test_the_description_is_the_readme_without_relative_links(built: Built) -> N
     assert isinstance(description, str)
     targets = re.findall(r"\]\(([^)\s]+)\)", re.sub(r"(?ms)^```.*?^```$", "", description))
     assert [target for target in targets if not re.match(r"https?:|#", target)] == []
-    assert "Recovery (`docs/recovery.md`) lists the" in " ".join(description.split())
-    assert "(Catching up: `docs/catching_up.md`)" in description
+    assert "Recovery (`docs/reference/recovery.md`) lists the" in " ".join(description.split())
+    assert "(Catching up: `docs/explanation/catching_up.md`)" in description
     assert "Paths in this text are those of files in the source distribution" in description
     assert description.endswith("Contributing (`CONTRIBUTING.md`) is for developers.\n")
 

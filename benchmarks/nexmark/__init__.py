@@ -1,4 +1,6 @@
-"""The windowed queries of Nexmark, as flows: see ``docs/nexmark.md``, and start with `queries`.
+"""The windowed queries of Nexmark, as flows; start with `queries`.
+
+The page ``docs/explanation/nexmark.md`` describes them.
 
 - `auction_house`: the persons, auctions and bids of an online auction house
 - `tables`: their Parquet files, a directory for each table

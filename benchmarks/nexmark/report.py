@@ -10,7 +10,8 @@ from benchmarks.nexmark.queries import Query
 
 FLINK_PER_CORE = {"q5": 22_140, "q7": 12_330, "q8": 146_140, "q11": 39_700, "q12": 75_670}
 """Events a second and core of Apache Flink: Throughput/Cores in GUIDE_V1.md of the Nexmark suite at
-commit 6b3646c3, which ``docs/nexmark.md`` links (100 million events; RocksDB, exactly once)."""
+commit 6b3646c3, which ``docs/explanation/nexmark.md`` links (100 million events; RocksDB, exactly
+once)."""
 
 HEADS = ("query", "", "rows", "s", "cores", "s, whole", "events/s/core", "Flink's", "ratio")
 NOTES = (

@@ -7,7 +7,7 @@
 
 The command makes the events, warms up a local Spark session, runs each query several times, in
 turn, and prints one table. If DuckDB is installed (``pip install duckdb``), it compares each result
-with that of the same query in SQL. ``docs/nexmark.md`` explains the table.
+with that of the same query in SQL. ``docs/explanation/nexmark.md`` explains the table.
 """
 
 from __future__ import annotations

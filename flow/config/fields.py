@@ -1,7 +1,7 @@
 """Fields of a run's configuration: name, meaning, check, and form as text.
 
 `FIELDS` is the one table that `FlowConfig`, environment variables, the options of
-``python -m flow.run`` and the page ``docs/configuration.md`` agree with.
+``python -m flow.run`` and the page ``docs/reference/configuration.md`` agree with.
 """
 
 from __future__ import annotations

@@ -328,8 +328,8 @@ def merge(step_id: str, *ups: Stream[Any]) -> Stream[Any]:
     - Among equal positions, in order of the inputs in the flow and of the partitions of each. Data
       frames that Spark reads come before or after all other inputs.
 
-    Neither the order of `ups` nor timestamps matter: `docs/catching_up.md` describes how watermarks
-    wait for the input that is behind.
+    Neither the order of `ups` nor timestamps matter: `docs/explanation/catching_up.md`
+    describes how watermarks wait for the input that is behind.
 
     An item that a stateless or stateful step makes of one item has the position of that item. An
     item that a step makes of all items of a key in an epoch, as windowing operators do, has the

@@ -1,4 +1,4 @@
-"""The page `docs/configuration.md` agrees with the table of fields and with the doctor."""
+"""The page of the configuration agrees with the table of fields and with the doctor."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from flow.config.fields import FIELDS, ConfigField, Form
 
-PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/reference/configuration.md").read_text("utf-8")
 
 
 def row(field: ConfigField) -> str:

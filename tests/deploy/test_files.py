@@ -153,7 +153,7 @@ def test_the_service_has_a_user_and_writes_to_its_own_folders() -> None:
 
 
 def test_the_page_and_the_files_name_the_same_time_for_a_stop() -> None:
-    page = (ROOT / "docs" / "deploying.md").read_text("utf-8")
+    page = (ROOT / "docs/how_to/deploying.md").read_text("utf-8")
     assert f"docker stop --time {STOP_SECONDS}" in page
     assert pod()["terminationGracePeriodSeconds"] == int(unit()["Service"]["TimeoutStopSec"])
     missing = [file.name for file in DEPLOY.iterdir() if f"deploy/{file.name}" not in page]

@@ -1,4 +1,4 @@
-"""The commands of ``docs/upgrading.md``, from the page, on a small flow."""
+"""The commands of ``docs/how_to/upgrading.md``, from the page, on a small flow."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def add_file(work: Path, number: int) -> None:
 
 def commands(section: str) -> list[str]:
     """Return the lines of the shell blocks of a section of the page."""
-    page = (ROOT / "docs" / "upgrading.md").read_text("utf-8")
+    page = (ROOT / "docs/how_to/upgrading.md").read_text("utf-8")
     (text,) = re.findall(rf"^## {section}$(.*?)^## ", page, re.DOTALL | re.MULTILINE)
     return "".join(re.findall(r"^```sh\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)).splitlines()
 

@@ -60,7 +60,7 @@ class CsvSource(LineSource[Any]):
             be complete when it appears.
         order: ``"sequence"`` reads one file after another, for files that each hold a span of time;
             ``"parallel"`` reads the files side by side, for files that each hold one producer. See
-            ``docs/files.md``.
+            ``docs/reference/files.md``.
         late_files: how much older than the newest file a new file may be, by modification time;
             an older one may be skipped, with a warning. See `TextSource`.
 

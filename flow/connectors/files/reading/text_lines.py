@@ -37,7 +37,8 @@ class TextSource(LineSource[str]):
         order: ``"sequence"`` reads one file after another, by path, as one source partition; use it
             for files that each hold a span of time, such as a file a day. ``"parallel"`` reads the
             files side by side, each as a source partition with event time of its own; use it for
-            files that each hold one producer, such as a file a device. See ``docs/files.md``.
+            files that each hold one producer, such as a file a device. See
+            ``docs/reference/files.md``.
         late_files: age up to which a new file is still read: how much older its modification time
             may be than that of the newest file. The source also remembers the name of a file that
             was read and removed for that long, so that the file is not read again if it comes back.

@@ -1,0 +1,1 @@
+"""Parts of the site that Sphinx and its theme do not have."""
