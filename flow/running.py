@@ -8,6 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flow.config.advice import advice
@@ -28,6 +29,7 @@ from flow.durations import duration_us
 from flow.engine.checkpoint.admission import Recovery
 from flow.engine.epoch.context import Stats
 from flow.engine.epoch.summary import EpochReport, Summary
+from flow.engine.epoch.watermark_lag import watermark_lags
 from flow.engine.feed.feed import Feed
 from flow.engine.feed.stop import StopFlag
 from flow.engine.feed.system_time import FixedTime, SystemTime, wall_time
@@ -311,17 +313,25 @@ class _EpochReports:
 
 def _report(epoch: int, stats: Stats, feed: Feed | None) -> EpochReport:
     """Return the report of an epoch; without feed, of a batch."""
-    if feed is None:
-        return EpochReport(epoch, stats.counts, stats.gauges, end_of_input=True)
-    control = feed.last.control
-    return EpochReport(
+    report = EpochReport(
         epoch,
         stats.counts,
         stats.gauges,
-        None if control is None else from_us(control.moment.now_us),
-        control is not None and control.end_of_input,
-        {step_id: lag for step_id, lag in feed.lag.items() if lag},
-        {step_id: counts for step_id, counts in feed.behind.items() if counts},
+        end_of_input=True,
+        phases=stats.phases,
+        busy={step_id: ns / 1e9 for step_id, ns in stats.busy_ns.items()},
+        lags=watermark_lags(stats.lags),
+        workers=stats.workers,
+    )
+    if feed is None:
+        return report
+    control = feed.last.control
+    return replace(
+        report,
+        system_time=None if control is None else from_us(control.moment.now_us),
+        end_of_input=control is not None and control.end_of_input,
+        lag={step_id: lag for step_id, lag in feed.lag.items() if lag},
+        behind={step_id: counts for step_id, counts in feed.behind.items() if counts},
     )
 
 
