@@ -4,8 +4,8 @@ import { Graph, layout } from "/vendor/dagre.esm.js";
 import { bytes, cut, duration, rate, short } from "/format.js";
 
 const SVG = "http://www.w3.org/2000/svg";
-const WIDTH = 224;
-const LETTERS = 29;
+const WIDTH = 212;
+const LETTERS = 28;
 const LINE = 17;
 const LEAST_SCALE = 0.85;
 const LOSSES = ["late", "dropped", "invalid", "errors", "gap", "too_far_ahead"];
@@ -27,16 +27,12 @@ function height(step) {
 }
 
 function positions(graph, direction) {
-  const made = new Graph({ compound: true, multigraph: true });
-  made.setGraph({ rankdir: direction, nodesep: 26, ranksep: 46, edgesep: 18, marginx: 8, marginy: 8 });
+  const made = new Graph({ multigraph: true });
+  made.setGraph({ rankdir: direction, nodesep: 22, ranksep: 40, edgesep: 16, marginx: 8, marginy: 8 });
   made.setDefaultEdgeLabel(() => ({}));
-  const levels = new Set(graph.steps.map((step) => step.level));
-  for (const level of levels) made.setNode(`level ${level}`, {});
   graph.steps.forEach((step, number) => {
     made.setNode(`${number}`, { width: WIDTH, height: height(step) });
-    if (levels.size > 1) made.setParent(`${number}`, `level ${step.level}`);
   });
-  if (levels.size < 2) for (const level of levels) made.removeNode(`level ${level}`);
   const numbers = new Map(graph.steps.map((step, number) => [step.step_id, number]));
   graph.edges.forEach((edge, number) => {
     const label = { width: 90, height: 16, labelpos: "c" };
@@ -61,6 +57,12 @@ function path(points) {
   return rest.length === 1 ? `${text} L${rest[0].x},${rest[0].y}` : text;
 }
 
+// A narrow page scrolls down; a wide one shows a graph across if that makes it larger.
+function chosen(across, down, width, tall) {
+  const isLarger = fit(across, width, tall) >= 1 || fit(across, width, tall) > fit(down, width, tall) * 1.1;
+  return width > 700 && isLarger ? across : down;
+}
+
 export class FlowGraph {
   constructor(place, choose) {
     this.place = place;
@@ -74,7 +76,7 @@ export class FlowGraph {
     const tall = Math.max(360, window.innerHeight * 0.72);
     const down = positions(graph, "TB");
     const across = positions(graph, "LR");
-    this.made = fit(across, width, tall) > fit(down, width, tall) * 1.15 ? across : down;
+    this.made = chosen(across, down, width, tall);
     const size = this.made.graph();
     this.root = svg("svg", { viewBox: `0 0 ${size.width} ${size.height}`, role: "img" });
     const arrow = svg("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, markerUnits: "userSpaceOnUse", orient: "auto" });
@@ -82,7 +84,6 @@ export class FlowGraph {
     const defs = svg("defs", {});
     defs.append(arrow);
     this.root.append(defs);
-    this.drawBands();
     this.edges = graph.edges.map((edge, number) => this.drawEdge(edge, number));
     this.nodes = graph.steps.map((step, number) => this.drawNode(step, number));
     for (const edge of this.edges) this.root.append(edge.label);
@@ -98,19 +99,6 @@ export class FlowGraph {
     const scale = this.isWhole ? whole : Math.max(LEAST_SCALE, whole);
     this.root.setAttribute("width", size.width * scale);
     this.root.setAttribute("height", size.height * scale);
-  }
-
-  drawBands() {
-    for (const name of this.made.nodes()) {
-      if (!name.startsWith("level ")) continue;
-      const { x, y, width, height: tall } = this.made.node(name);
-      const level = Number(name.slice(6));
-      const text = level ? `level ${level}, after shuffle ${level}` : "level 0";
-      this.root.append(
-        svg("rect", { x: x - width / 2, y: y - tall / 2, width, height: tall, rx: 8 }, "band"),
-        svg("text", { x: x - width / 2 + 8, y: y - tall / 2 + 15 }, "band-name", text),
-      );
-    }
   }
 
   drawEdge(edge, number) {
@@ -136,9 +124,10 @@ export class FlowGraph {
       svg("text", { x: 12, y: 21 + 3 * LINE }, "small"),
       svg("text", { x: 12, y: 21 + 4 * LINE }, "small"),
     ];
-    const loss = svg("text", { x: width - 10, y: 21 + LINE, "text-anchor": "end" }, "loss");
+    const loss = svg("text", { x: width - 10, y: 21, "text-anchor": "end" }, "loss");
+    const level = svg("text", { x: width - 10, y: 21 + 2 * LINE, "text-anchor": "end" }, "kind", `L${step.level}`);
     const busy = svg("rect", { x: 8, y: tall - 8, height: 4, width: 0, rx: 2 }, "busy");
-    group.append(...lines, loss, busy);
+    group.append(...lines, level, loss, busy);
     group.addEventListener("click", () => this.choose(step.step_id));
     group.addEventListener("keydown", (event) => event.key === "Enter" && this.choose(step.step_id));
     this.root.append(group);
@@ -175,13 +164,8 @@ export class FlowGraph {
       lines[4].textContent = lag;
     }
     const lost = losses(counts);
-    loss.textContent = "";
-    if (lost.length) {
-      lines[2].textContent = cut(`${lines[2].textContent}`, LETTERS);
-      loss.setAttribute("y", 21);
-      loss.textContent = cut(lost[0], 14);
-      lines[0].textContent = cut(step.step_id, LETTERS - 14);
-    }
+    loss.textContent = lost.length ? cut(lost[0], 14) : "";
+    lines[0].textContent = cut(step.step_id, LETTERS - (lost.length ? loss.textContent.length : 2));
     busy.setAttribute("width", Math.max(0, Math.min(1, found.busy_share / most)) * (width - 16));
   }
 }
