@@ -88,7 +88,7 @@ def lags_of_a_flow() -> dict[str, WatermarkLag]:
 
 
 def test_the_lag_is_that_of_keys_with_values_over_columns_and_key_by_key() -> None:
-    #  now 120 s; watermarks: a 100 − 10 = 90, b 60 − 10 = 50
+    #  now 120 s; watermarks: a 100 - 10 = 90, b 60 - 10 = 50
     expected = {"minutes": WatermarkLag(30.0, 30.0, 70.0, 2)}
     assert lags_of_a_flow() == expected
     with key_by_key():
