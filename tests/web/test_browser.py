@@ -102,7 +102,7 @@ def test_the_page_of_a_run_shows_the_numbers_of_its_summary(
         assert first_epoch.wait(60)
         browser.resize(*LAPTOP)
         browser.open(f"http://{address}/")
-        browser.wait("document.querySelectorAll('.node').length === 4")
+        browser.wait("document.querySelectorAll('.node').length === 5")
         browser.wait("document.querySelectorAll('.node.works').length > 0")
         assert browser.text("#state") == "running"
         browser.screenshot(tmp_path / "running.png")
@@ -114,7 +114,7 @@ def test_the_page_of_a_run_shows_the_numbers_of_its_summary(
     (summary,) = summaries
     browser.wait("document.querySelectorAll('.node.works').length === 0")
     shown = browser.table("steps")
-    for step_id in ("visits", "even", "minutes", "out"):
+    for step_id in ("visits", "even", "minutes.key", "minutes", "out"):
         for name in ("in", "out"):
             assert shown[step_id][name] == f"{summary.count(step_id, name):,}"
     assert shown["minutes"]["keys"] == f"{summary.gauges['minutes', 'keys']:,}"
