@@ -69,7 +69,11 @@ export class Charts {
     const line = (label, name) => ({ label, stroke: color(name), width: 2, fill: `${color(name)}22`, points: { size: 5 } });
     this.items.show([times, rates], [{ ...line("items a second", "--one"), value: (_, one) => (one == null ? "–" : Math.round(one).toLocaleString("en-US")) }]);
     const isKnown = epochs.some((epoch) => epoch.behind !== null);
-    document.getElementById("figure-behind").hidden = !isKnown;
+    const figure = document.getElementById("figure-behind");
+    if (figure.hidden === isKnown) {
+      figure.hidden = !isKnown;
+      this.resize();  // The figures share the width.
+    }
     if (isKnown) this.behind.show([times, epochs.map((epoch) => epoch.behind)], [line("items not read yet", "--three")]);
   }
 

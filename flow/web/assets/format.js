@@ -27,7 +27,8 @@ export function duration(seconds) {
   if (seconds < 120) return `${Math.round(seconds)} s`;
   if (seconds < 7200) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
   if (seconds < 172800) return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
-  return `${Math.floor(seconds / 86400)} d ${Math.floor((seconds % 86400) / 3600)} h`;
+  const days = Math.floor(seconds / 86400);
+  return days < 10 ? `${days} d ${Math.floor((seconds % 86400) / 3600)} h` : `${WHOLE.format(days)} d`;
 }
 
 export function cut(text, most) {

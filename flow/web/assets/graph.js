@@ -77,6 +77,7 @@ export class FlowGraph {
     const down = positions(graph, "TB");
     const across = positions(graph, "LR");
     this.made = chosen(across, down, width, tall);
+    this.isAcross = this.made === across;
     const size = this.made.graph();
     this.root = svg("svg", { viewBox: `0 0 ${size.width} ${size.height}`, role: "img" });
     const arrow = svg("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, markerUnits: "userSpaceOnUse", orient: "auto" });
@@ -106,7 +107,7 @@ export class FlowGraph {
     const found = this.made.edge(`${numbers.get(edge.up)}`, `${numbers.get(edge.down)}`, `${number}`);
     const isShuffle = this.graph.steps[numbers.get(edge.down)].role === "keyed";
     const line = svg("path", { d: path(found.points), "marker-end": "url(#arrow)" }, "edge");
-    const label = svg("text", { x: found.x, y: found.y + 4 }, "edge-name");
+    const label = svg("text", { x: found.x, y: found.y + (this.isAcross ? -7 : 4) }, "edge-name");
     this.root.append(line);
     return { edge, line, label, isShuffle };
   }
@@ -161,7 +162,7 @@ export class FlowGraph {
     if (step.role === "keyed") {
       const lag = found.lag ? `lag ${duration(found.lag.median)}, at most ${duration(found.lag.greatest)}` : "";
       lines[3].textContent = `${short(gauges.keys || 0)} keys · ${bytes(gauges.state_bytes || 0)}`;
-      lines[4].textContent = lag;
+      lines[4].textContent = cut(lag, LETTERS + 6);
     }
     const lost = losses(counts);
     loss.textContent = lost.length ? cut(lost[0], 14) : "";
