@@ -6,8 +6,10 @@ while it sends. A reader that is slow misses statuses in between, and gets the n
 
 from __future__ import annotations
 
+import json
 import threading
 
+from flow.monitoring.as_json import status_json
 from flow.monitoring.status import RunStatus
 
 MAX_READERS = 32
@@ -47,6 +49,7 @@ class Hub:
     def __init__(self, status: RunStatus) -> None:
         self.status = status
         self._readers: frozenset[Reader] = frozenset()
+        self._encoded: tuple[RunStatus, bytes] | None = None
         self._lock = threading.Lock()
         self._empty = threading.Event()
         self._empty.set()
@@ -56,6 +59,14 @@ class Hub:
         self.status = status
         for reader in self._readers:
             reader.changed.set()
+
+    def status_text(self, status: RunStatus) -> bytes:
+        """Return a status as JSON, which readers share: the newest is encoded once."""
+        encoded = self._encoded
+        if encoded is None or encoded[0] is not status:
+            text = json.dumps(status_json(status), separators=(",", ":")).encode()
+            encoded = self._encoded = (status, text)
+        return encoded[1]
 
     def join(self) -> Reader | None:
         """Return a new reader; ``None`` if there are `MAX_READERS`."""

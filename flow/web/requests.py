@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from flow.durations import duration_us
 from flow.errors import FlowError
-from flow.monitoring.as_json import epochs_json, flow_json, status_json
+from flow.monitoring.as_json import epochs_json, flow_json
 from flow.monitoring.health import health_of
 from flow.monitoring.status import RunStatus
 from flow.web.access import COOKIE, Access
@@ -143,17 +143,17 @@ class PageHandler(BaseHTTPRequestHandler):
             last = 0 if sent is None else sent.epochs
             new = [epoch for epoch in status.history if epoch.index > last]
             if new:
-                self._send_event("epochs", epochs_json(new))
+                self._send_event(b"epochs", _json(epochs_json(new)))
             if sent is None:
-                self._send_event("flow", flow_json(status))
+                self._send_event(b"flow", _json(flow_json(status)))
             else:
-                self._send_event("status", status_json(status))
+                self._send_event(b"status", self.hub.status_text(status))
             sent = status
             if not status.state.is_over:
                 time.sleep(PAUSE_SECONDS)
 
-    def _send_event(self, name: str, value: Any) -> None:
-        self.wfile.write(b"event: %s\ndata: %s\n\n" % (name.encode(), _json(value)))
+    def _send_event(self, name: bytes, text: bytes) -> None:
+        self.wfile.write(b"event: %s\ndata: %s\n\n" % (name, text))
 
     @override
     def version_string(self) -> str:

@@ -119,6 +119,15 @@ def test_a_slow_reader_delays_no_report(site: Site) -> None:
         assert time.perf_counter() - start < server_module.LAST_SECONDS + 1.0
 
 
+def test_readers_share_the_text_of_a_status() -> None:
+    recorder = recorded()
+    hub = Hub(recorder.status)
+    text = hub.status_text(hub.status)
+    assert hub.status_text(hub.status) is text
+    hub.publish(recorder.add(epoch_report()))
+    assert json.loads(hub.status_text(hub.status))["epochs"] == 1
+
+
 def test_the_number_of_readers_is_bounded(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub_module, "MAX_READERS", 1)
     first = site.open("/events")

@@ -97,7 +97,6 @@ def assert_agree(watcher: Watcher, summary: Summary) -> None:
     assert sizes == dict(summary.gauges)
 
 
-@pytest.mark.each_spark
 def test_a_stream_s_page_and_metrics_agree_with_its_summary(
     spark: SparkSession, tmp_path: Path
 ) -> None:

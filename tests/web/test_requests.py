@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import flow.web.hub
+from flow import run
 from flow.config.web_address import WebAddress
 from flow.errors import FlowBuildError, StepError
 from flow.web.access import TOKEN_VARIABLE, Access
@@ -17,7 +19,7 @@ from flow.web.hub import Hub
 from flow.web.live_page import live_page
 from flow.web.pages import FILES, content
 from flow.web.server import PageServer
-from tests.support.monitored import SCRIPT, epoch_report, hourly_plan, recorded
+from tests.support.monitored import SCRIPT, epoch_report, hourly_flow, hourly_plan, recorded
 from tests.web.conftest import Site
 
 TOKEN = "a-token-of-the-tests"
@@ -152,6 +154,17 @@ def test_the_token_is_that_of_the_environment_or_random() -> None:
     assert Access.to(here, {TOKEN_VARIABLE: TOKEN}).token is None
     with pytest.raises(FlowBuildError, match="FLOW_WEB_TOKEN must have at least 16 characters"):
         Access.to(anywhere, {TOKEN_VARIABLE: "short"})
+
+
+def test_a_missing_package_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("flow.web")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    message = (
+        r"the live page needs the package prometheus_client: pip install 'flow-windows\[web\]'"
+    )
+    with pytest.raises(FlowBuildError, match=message):
+        run(hourly_flow(), web="127.0.0.1:0")
 
 
 # --- addresses ---------------------------------------------------------------------------------
