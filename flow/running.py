@@ -188,6 +188,8 @@ def run_configured(
         session = spark or new_session(flow.flow_id, effective)
         check_session(session, is_batch=is_batch)
         report = _EpochReports(plan, on_epoch, page)
+        if page is not None:
+            page.start()
         start = time.monotonic()
         with ready_for_a_run(session):
             if is_batch:

@@ -77,6 +77,11 @@ class Recorder:
             steps=MappingProxyType({step_id: StepStatus() for step_id in plan.steps}),
         )
 
+    def start(self) -> RunStatus:
+        """Return the status once Spark is there, and the first epoch may begin."""
+        self.status = replace(self.status, state=RunState.RUNNING)
+        return self.status
+
     def add(self, report: EpochReport) -> RunStatus:
         """Return the status after an epoch."""
         now = self._clock()

@@ -29,6 +29,10 @@ class LivePage:
         self._recorder = recorder
         self._hub = hub
 
+    def start(self) -> None:
+        """Publish that the run has a session, and begins."""
+        self._hub.publish(self._recorder.start())
+
     def report(self, report: EpochReport) -> None:
         """Publish the status after an epoch."""
         self._hub.publish(self._recorder.add(report))

@@ -69,6 +69,13 @@ def test_counts_are_totals_and_equal_the_summary() -> None:
     assert status.steps["hours"].busy_seconds == 3.0
 
 
+def test_a_run_starts_before_its_first_epoch() -> None:
+    recorder = recorded()
+    assert recorder.status.state is RunState.STARTING
+    assert recorder.start().state is RunState.RUNNING
+    assert recorder.status.epochs == 0
+
+
 def test_a_status_does_not_change_afterwards() -> None:
     recorder = recorded(epoch_report())
     before = recorder.status
