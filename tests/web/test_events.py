@@ -17,6 +17,7 @@ from flow.web import hub as hub_module
 from flow.web import server as server_module
 from flow.web.hub import Hub
 from flow.web.live_page import live_page
+from flow.web.requests import SILENCE_SECONDS
 from tests.support.monitored import epoch_report, hourly_plan, recorded
 from tests.web.conftest import Site
 
@@ -42,7 +43,9 @@ def test_a_reader_gets_the_status_and_then_each_change(site: Site) -> None:
     name, found = next(stream)
     assert (name, found["epochs"], len(found["graph"]["steps"])) == ("flow", 1, 4)
     site.page.report(epoch_report(1))
+    start = time.monotonic()
     name, epochs = next(stream)
+    assert time.monotonic() - start < SILENCE_SECONDS / 2
     assert (name, [epoch["epoch"] for epoch in epochs]) == ("epochs", [1])
     name, found = next(stream)
     assert (name, found["epochs"], found["steps"]["visits"]["counts"]) == (

@@ -57,6 +57,13 @@ def test_a_replayed_epoch_has_no_planning() -> None:
     timer.start_job()
     timer.end_job()
     assert set(timer.end_commit()) == {"steps", "commit"}
+    timer.start_planning()
+    timer.end_planning()
+    for _ in range(2):  # The second attempt of an epoch that failed is not planned again.
+        timer.start_job()
+        timer.end_job()
+        ended = timer.end_commit()
+    assert set(ended) == {"steps", "commit"}
 
 
 def test_statistics_of_tasks_are_added_with_their_times_memory_and_lags() -> None:
