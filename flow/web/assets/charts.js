@@ -2,6 +2,7 @@
 
 const PHASES = [["planning", "--four"], ["starting", "--two"], ["steps", "--one"], ["commit", "--three"]];
 
+const clock = (seconds) => new Date(seconds * 1000).toTimeString().slice(0, 8);
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 function options(place, series, bands, isSeconds) {
@@ -10,9 +11,9 @@ function options(place, series, bands, isSeconds) {
   return {
     width: Math.max(240, place.clientWidth),
     height: 210,
-    series: [{ label: "committed" }, ...series],
+    series: [{ label: "committed", value: (_, seconds) => (seconds == null ? "–" : clock(seconds)) }, ...series],
     bands,
-    axes: [axis, { ...axis, size: 56, values }],
+    axes: [{ ...axis, space: 80, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 56, values }],
     scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
     cursor: { drag: { x: false, y: false } },
   };
