@@ -8,6 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flow.config.advice import advice
@@ -28,6 +29,7 @@ from flow.durations import duration_us
 from flow.engine.checkpoint.admission import Recovery
 from flow.engine.epoch.context import Stats
 from flow.engine.epoch.summary import EpochReport, Summary
+from flow.engine.epoch.watermark_lag import watermark_lags
 from flow.engine.feed.feed import Feed
 from flow.engine.feed.stop import StopFlag
 from flow.engine.feed.system_time import FixedTime, SystemTime, wall_time
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from flow.engine.spark.streaming import StreamingSettings
+    from flow.web.live_page import LivePage
 
 logger = logging.getLogger("flow")
 
@@ -70,6 +73,7 @@ def run(
     py_files: Sequence[str | os.PathLike[str]] | None = None,
     speedups: bool | None = None,
     log_level: str | None = None,
+    web: str | None = None,
     on_epoch: OnEpoch | None = None,
     stop: StopFlag | None = None,
 ) -> Summary:
@@ -110,6 +114,7 @@ def run(
         py_files: the user's modules to send to a cluster's workers, for a new session.
         speedups: False to switch off the optional speed-ups, for a new session.
         log_level: the level of Spark's log, for a new session.
+        web: the address on which the live page of the run is served, such as ``"127.0.0.1:4041"``.
         on_epoch: a function that is called with the `EpochReport` of each epoch; an exception in
             the function ends the run.
         stop: a flag by which another thread, or a signal handler, stops the run between two epochs;
@@ -142,6 +147,7 @@ def run(
             "py_files": py_files,
             "speedups": speedups,
             "log_level": log_level,
+            "web": web,
         }
     )
     last = config or FlowConfig()
@@ -178,22 +184,41 @@ def run_configured(
     time_of_day = wall_time if system_time is None else FixedTime(instant_us(system_time))
     if spark is not None:
         _check_session_alone(effective)
-    session = spark or new_session(flow.flow_id, effective)
-    check_session(session, is_batch=is_batch)
-    report = _EpochReports(plan, on_epoch)
-    start = time.monotonic()
-    with ready_for_a_run(session):
-        if is_batch:
-            summary = _run_batch(plan, session, config, drain, time_of_day, report)
-        else:
-            from flow.engine.spark.streaming import StreamingRun
-
-            settings = _streaming_settings(config, drain, time_of_day)
-            with _stop_flag(stop) as flag:
-                summary = StreamingRun(plan, session, settings, report, flag).run()
-    summary.seconds = time.monotonic() - start
-    summary.behind = report.behind
+    with _page(config, plan, is_batch) as page:
+        session = spark or new_session(flow.flow_id, effective)
+        check_session(session, is_batch=is_batch)
+        report = _EpochReports(plan, on_epoch, page)
+        if page is not None:
+            page.start()
+        start = time.monotonic()
+        with ready_for_a_run(session):
+            if is_batch:
+                summary = _run_batch(plan, session, config, drain, time_of_day, report)
+            else:
+                summary = _run_stream(plan, session, config, drain, time_of_day, report, stop)
+        summary.seconds = time.monotonic() - start
+        summary.behind = report.behind
+        if page is not None:
+            page.end(summary)
     return summary
+
+
+@contextlib.contextmanager
+def _page(config: FlowConfig, plan: Plan, is_batch: bool) -> Iterator[LivePage | None]:
+    """Yield the run's live page; ``None`` without `web`."""
+    if config.web is None:
+        yield None
+        return
+    try:
+        from flow.web.live_page import live_page
+    except ModuleNotFoundError as error:
+        raise FlowBuildError(
+            f"web: the live page needs the package {error.name}: pip install 'flow-windows[web]'"
+        ) from error
+    is_interval = config.trigger not in (None, "available")
+    seconds = duration_us(config.trigger or "0s", "trigger") / 1e6 if is_interval else None
+    with live_page(config.web, plan, "batch" if is_batch else "streaming", seconds) as page:
+        yield page
 
 
 def _check_arguments(flow: object, config: object) -> None:
@@ -287,17 +312,18 @@ def _stop_flag(given: StopFlag | None) -> Iterator[StopFlag]:
 
 
 class _EpochReports:
-    """The reports after each epoch: warnings of lost values, then the caller's function.
+    """The reports after each epoch: warnings of lost values, the page, the caller's function.
 
     Attributes:
         behind: the number of items left to read after the last epoch, by input and source
             partition.
     """
 
-    def __init__(self, plan: Plan, on_epoch: OnEpoch | None) -> None:
+    def __init__(self, plan: Plan, on_epoch: OnEpoch | None, page: LivePage | None = None) -> None:
         self._warn_of_drops = DropWarnings()
         self._warn_of_late = LateWarnings(plan)
         self._on_epoch = on_epoch
+        self._page = page
         self.behind: dict[str, dict[str, int]] = {}
 
     def __call__(self, epoch: int, stats: Stats, feed: Feed | None) -> None:
@@ -305,23 +331,36 @@ class _EpochReports:
         self._warn_of_late(stats)
         if feed is not None:
             self.behind = {step_id: counts for step_id, counts in feed.behind.items() if counts}
+        if self._on_epoch is None and self._page is None:
+            return
+        report = _report(epoch, stats, feed)
+        if self._page is not None:
+            self._page.report(report)
         if self._on_epoch is not None:
-            self._on_epoch(_report(epoch, stats, feed))
+            self._on_epoch(report)
 
 
 def _report(epoch: int, stats: Stats, feed: Feed | None) -> EpochReport:
     """Return the report of an epoch; without feed, of a batch."""
-    if feed is None:
-        return EpochReport(epoch, stats.counts, stats.gauges, end_of_input=True)
-    control = feed.last.control
-    return EpochReport(
+    report = EpochReport(
         epoch,
         stats.counts,
         stats.gauges,
-        None if control is None else from_us(control.moment.now_us),
-        control is not None and control.end_of_input,
-        {step_id: lag for step_id, lag in feed.lag.items() if lag},
-        {step_id: counts for step_id, counts in feed.behind.items() if counts},
+        end_of_input=True,
+        phases=stats.phases,
+        busy={step_id: ns / 1e9 for step_id, ns in stats.busy_ns.items()},
+        lags=watermark_lags(stats.lags),
+        workers=stats.workers,
+    )
+    if feed is None:
+        return report
+    control = feed.last.control
+    return replace(
+        report,
+        system_time=None if control is None else from_us(control.moment.now_us),
+        end_of_input=control is not None and control.end_of_input,
+        lag={step_id: lag for step_id, lag in feed.lag.items() if lag},
+        behind={step_id: counts for step_id, counts in feed.behind.items() if counts},
     )
 
 
@@ -338,6 +377,22 @@ def _run_batch(
     settings = BatchSettings(drain, system_time, config.shards, config.partitions)
     with plainly_interrupted():
         return run_batch(plan, session, settings, lambda epoch, stats: report(epoch, stats, None))
+
+
+def _run_stream(
+    plan: Plan,
+    session: SparkSession,
+    config: FlowConfig,
+    drain: bool,
+    system_time: SystemTime,
+    report: _EpochReports,
+    stop: StopFlag | None,
+) -> Summary:
+    from flow.engine.spark.streaming import StreamingRun
+
+    settings = _streaming_settings(config, drain, system_time)
+    with _stop_flag(stop) as flag:
+        return StreamingRun(plan, session, settings, report, flag).run()
 
 
 def _chooses_batch(plan: Plan, config: FlowConfig) -> bool:

@@ -38,8 +38,11 @@ ALLOWED: Mapping[str, tuple[str, ...]] = {
     "flow.engine": (BASE, "flow.columns", "flow.keyed", "flow.operators", "flow.connectors"),
     "flow.config": (BASE, ENGINE),
     "flow.reports": (BASE, "flow.keyed", "flow.operators", ENGINE),
+    "flow.monitoring": (BASE, "flow.keyed", "flow.operators", ENGINE, "flow.reports"),
+    "flow.web": (BASE, ENGINE, "flow.config", "flow.monitoring"),
     "flow.run": (
         *(BASE, "flow.operators", "flow.connectors", ENGINE, "flow.config", "flow.reports"),
+        "flow.web",
     ),
     "flow.testing": (
         *(BASE, "flow.columns", "flow.keyed", "flow.operators", "flow.connectors"),

@@ -14,6 +14,8 @@ ROLES: Mapping[str, str] = {
     "recovery": "checkpoints: identity, tools",
     "flow.testing": "TestDriver, test sources",
     "flow.config": "FlowConfig, its sources, advice",
+    "flow.web": "the live page of a run",
+    "flow.monitoring": "status of a run, metrics",
     "flow.reports": "progress, warnings, graph",
     "flow_windowing": "clocks, windowers, windows",
     "flow.operators": "what a user calls",

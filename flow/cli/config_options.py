@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from typing import Any
 
 from flow.config.effective import EffectiveConfig, of_environment, of_options
 from flow.config.fields import FIELD, ConfigField, Form
@@ -25,6 +26,10 @@ def add_option(parser: argparse.ArgumentParser, field: ConfigField) -> None:
     elif field.form is Form.MANY:
         text += "; give it again for more"
         parser.add_argument(field.option, metavar=field.metavar, action="append", help=text)
+    elif field.form is Form.OPTIONAL:
+        text += f"; without a value, {field.bare}"
+        option: dict[str, Any] = {"metavar": field.metavar, "nargs": "?", "const": field.bare}
+        parser.add_argument(field.option, help=text, **option)
     else:
         parser.add_argument(field.option, metavar=field.metavar, help=text)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from flow.checks import check_choice, check_flag, check_whole
 from flow.config.sizes import size_bytes
+from flow.config.web_address import DEFAULT_WEB, check_web_address
 from flow.durations import duration_us
 from flow.engine.packets.shards import DEFAULT_SHARDS
 from flow.engine.spark.session.defaults import LOCAL_DRIVER_MEMORY, LOG_LEVELS
@@ -34,6 +35,7 @@ class Form(Enum):
     ONE = "an option with a value"
     MANY = "an option that may be given again"
     FLAG = "an option without a value, and its opposite"
+    OPTIONAL = "an option whose value may be left out"
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class ConfigField:
         metavar: the name of the option's value.
         new_session: True if the field configures the Spark session, and so only a new one.
         spark: the setting of Spark that the field stands for, if any.
+        bare: the text of an option that is given without its value.
     """
 
     name: str
@@ -65,6 +68,7 @@ class ConfigField:
     metavar: str | None = None
     new_session: bool = False
     spark: str | None = None
+    bare: str | None = None
 
     @property
     def variable(self) -> str:
@@ -314,6 +318,15 @@ FIELDS = (
         f"the level of the log of a new Spark session: {', '.join(LOG_LEVELS)}",
         *(_log_level, _same, "WARN", "`WARN`"),
         metavar="LEVEL",
+    ),
+    ConfigField(
+        "web",
+        "the address of the live page of the run, `HOST:PORT`; port 0 is a free one",
+        *(check_web_address, _same),
+        default_text="none",
+        form=Form.OPTIONAL,
+        metavar="ADDRESS",
+        bare=DEFAULT_WEB,
     ),
 )
 """The fields of `FlowConfig`, in order."""

@@ -46,6 +46,7 @@ class FlowConfig:
         py_files: the user's modules to send to a cluster's workers.
         speedups: False to switch off the optional speed-ups.
         log_level: the level of Spark's log.
+        web: the address of the live page, such as ``"127.0.0.1:4041"``.
 
     `parallelism`, `master`, `driver_memory`, `conf`, `py_files`, `speedups` and `log_level` are for
     a new Spark session.
@@ -71,6 +72,7 @@ class FlowConfig:
     py_files: Sequence[str | os.PathLike[str]] = ()
     speedups: bool = True
     log_level: str = "WARN"
+    web: str | None = None
 
     def __post_init__(self) -> None:
         for each in FIELDS:

@@ -149,6 +149,14 @@ class KeyLogic(ABC, Generic[W, S]):
         at = self.notify_at()
         return NEVER if at is None else datetime_us(at)
 
+    def watermark_us(self, moment: Moment) -> int | None:  # noqa: ARG002
+        """Return the key's watermark for reports, in µs; ``None`` without one.
+
+        Args:
+            moment: the moment after the epoch's values.
+        """
+        return None
+
     @abstractmethod
     def snapshot(self) -> S:
         """Return a copy of the state, which later calls of the logic must not change.

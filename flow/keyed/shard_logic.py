@@ -89,11 +89,14 @@ class ShardOutput:
         unread: for each of the streams, the number of items that were only counted, because no step
             reads the stream.
         counted: further counts of the step, such as of late values.
+        watermarks_us: the watermarks, after the epoch, of keys that the epoch touched, int64 µs;
+            empty for a step without watermarks.
     """
 
     chunks: list[list[Chunk]]
     unread: list[int]
     counted: list[Counted] = field(default_factory=list)
+    watermarks_us: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
     @classmethod
     def empty(cls, ports: int) -> ShardOutput:

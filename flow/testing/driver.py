@@ -262,6 +262,7 @@ class TestDriver:
             self._received[step_id] += items
         self.stats.counts.update(result.stats.counts)
         self.stats.gauges = result.stats.gauges
+        self.stats.lags = result.stats.lags
         self.stats.due_us = result.stats.due_us
         self.stats.dues = result.stats.dues
         self.stats.reached = result.stats.reached

@@ -130,6 +130,10 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         return self._take_output()
 
     @override
+    def watermark_us(self, moment: Moment) -> int | None:
+        return self._clock.watermark(moment)
+
+    @override
     def on_end(self, moment: Moment) -> tuple[Iterable[tuple[int, Any]], Keep]:
         self._moment = moment
         self._advance(NEVER)

@@ -37,6 +37,8 @@ from tests.support.commandline import Runs, error_output, without_other_handlers
         ("--driver-memory=2g", "driver_memory", "2g"),
         ("--speedups", "speedups", True),
         ("--no-speedups", "speedups", False),
+        ("--web", "web", "127.0.0.1:4041"),
+        ("--web=127.0.0.1:0", "web", "127.0.0.1:0"),
     ],
 )
 def test_an_option_reaches_the_run(runs: Runs, option: str, name: str, value: object) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -139,6 +141,12 @@ class Stats:
             partitions feed.
         late_sources: the number of late values by names of partitions; set in the driver only.
         notes: a few descriptions of dropped values, for messages.
+        busy_ns: the time that tasks worked in each step, in ns.
+        workers: the memory of each Python worker, in bytes, by the worker's name.
+        lags: the number of keys that the epoch touched, by (step, lag of the key's watermark behind
+            system time in µs, rounded up).
+        phases: the duration of each phase of the epoch, in seconds; set in the driver only, see
+            `flow.engine.epoch.phases`.
     """
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -150,10 +158,23 @@ class Stats:
     lateness: Counter[tuple[str, int]] = field(default_factory=Counter)
     late_from: Counter[tuple[str, SourcePartition]] = field(default_factory=Counter)
     late_sources: Counter[LateSource] = field(default_factory=Counter)
+    busy_ns: Counter[str] = field(default_factory=Counter)
+    workers: dict[str, int] = field(default_factory=dict)
+    lags: Counter[tuple[str, int]] = field(default_factory=Counter)
+    phases: dict[str, float] = field(default_factory=dict)
 
     def reach(self, partition: SourcePartition, reached_us: int) -> None:
         """Record the progress of a source partition for a step that it feeds."""
         self.reached[partition] = min(self.reached.get(partition, NEVER), reached_us)
+
+    @contextmanager
+    def timed(self, step_id: str) -> Iterator[None]:
+        """Add the duration of the block to the time that the task worked in a step."""
+        start_ns = time.perf_counter_ns()
+        try:
+            yield
+        finally:
+            self.busy_ns[step_id] += time.perf_counter_ns() - start_ns
 
     def due(self, step_id: str, due_us: int) -> None:
         """Record the due time of a step."""
@@ -172,6 +193,10 @@ class Stats:
             self.reach(partition, reached_us)
         self.lateness.update(other.lateness)
         self.late_from.update(other.late_from)
+        self.busy_ns.update(other.busy_ns)
+        self.lags.update(other.lags)
+        for worker, size in other.workers.items():
+            self.workers[worker] = max(size, self.workers.get(worker, 0))
         self.notes = (self.notes + other.notes)[:MAX_NOTES]
 
     def note(self, text: str) -> None:
@@ -185,18 +210,23 @@ class Stats:
         reached = [[*partition, reached_us] for partition, reached_us in self.reached.items()]
         late = [[*of_step, count] for of_step, count in self.lateness.items()]
         late_from = [[name, *one, count] for (name, one), count in self.late_from.items()]
+        lags = [[*of_step, count] for of_step, count in self.lags.items()]
         content = [*tables, self.due_us, self.notes, self.dues, reached, late, late_from]
-        return json.dumps(content).encode()
+        return json.dumps([*content, self.busy_ns, self.workers, lags]).encode()
 
     @classmethod
     def decode(cls, payload: bytes) -> Stats:
         """Return the statistics in bytes made by `encode`."""
-        counts, gauges, due_us, notes, dues, rows, late, came = json.loads(payload)
+        *content, busy, workers, lags = json.loads(payload)
+        counts, gauges, due_us, notes, dues, rows, late, came = content
         reached = {(name, number): reached_us for name, number, reached_us in rows}
         lateness = Counter({(step_id, late_us): count for step_id, late_us, count in late})
         late_from = Counter({(step_id, (name, n)): count for step_id, name, n, count in came})
         counters = _counter(counts), _counter(gauges)
-        return cls(*counters, due_us, notes, dues, reached, lateness, late_from)
+        stats = cls(*counters, due_us, notes, dues, reached, lateness, late_from)
+        stats.busy_ns, stats.workers = Counter(busy), workers
+        stats.lags = Counter({(step_id, lag_us): count for step_id, lag_us, count in lags})
+        return stats
 
 
 def _rows(counter: Counter[tuple[str, str]]) -> list[tuple[str, str, int]]:

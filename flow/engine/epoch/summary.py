@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from flow.engine.epoch.context import LateSource, Stats
+from flow.engine.epoch.watermark_lag import WatermarkLag
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,12 @@ class EpochReport:
         lag: the distance of each input from the newest data, in words, for inputs that know it.
         behind: the number of items not read yet, by input and source partition, for inputs that
             know it.
+        phases: the duration of each phase of the epoch in seconds, in order, see
+            `flow.engine.epoch.phases`.
+        busy: the time that workers worked in each step, in seconds, summed over workers; a keyed
+            step's time has that of its state, an input's that of its source.
+        lags: the lag of watermarks behind system time, by step; of the keys that the epoch touched.
+        workers: the memory of each Python worker that took part, in bytes, by worker.
 
     Example:
         >>> report = EpochReport(3, counts=Counter({("in", "out"): 20}))
@@ -37,6 +44,10 @@ class EpochReport:
     end_of_input: bool = False
     lag: Mapping[str, str] = field(default_factory=dict)
     behind: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    phases: Mapping[str, float] = field(default_factory=dict)
+    busy: Mapping[str, float] = field(default_factory=dict)
+    lags: Mapping[str, WatermarkLag] = field(default_factory=dict)
+    workers: Mapping[str, int] = field(default_factory=dict)
 
     def count(self, step_id: str, name: str) -> int:
         """Return a counter of a step, 0 if it has counted nothing."""

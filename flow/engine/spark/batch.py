@@ -95,7 +95,9 @@ def run_batch(
     outputs = EpochOutputs(plan, layout, uuid.uuid4().hex, lambda _: None, count)
     writing = TaskWriting(outputs.run_id, outputs.left_out(), is_batch=True)
     control = Control(Moment(settings.system_time()), settings.drain)
+    outputs.timer.start_planning()
     planned, names = _planned(plan, cores, control)
+    outputs.timer.end_planning()
     log_start = SPARK_LOG.size()
     outputs.open(resuming=False)
     try:

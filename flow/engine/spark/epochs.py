@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from flow.connectors.formats.columns import as_columns
 from flow.connectors.sink import Sink
 from flow.engine.epoch.context import Stats
 from flow.engine.epoch.failures import decode_failure
+from flow.engine.epoch.phases import EpochTimer
 from flow.engine.packets.packets import ERROR, PRINTED, STATS, Packet, sorted_chunks
 from flow.engine.plan.plan import Edge, Plan
 from flow.engine.spark.rows import Layout
@@ -44,6 +45,7 @@ class EpochOutputs:
         run_id: id of the checkpoint in sinks.
         on_written: called with an epoch's number before its outputs are committed.
         on_epoch: called after the commit with the epoch's number and statistics.
+        timer: the durations of the epoch's phases.
     """
 
     plan: Plan
@@ -51,6 +53,7 @@ class EpochOutputs:
     run_id: str
     on_written: Callable[[int], None]
     on_epoch: EpochHook
+    timer: EpochTimer = field(default_factory=EpochTimer)
 
     def open(self, resuming: bool) -> None:
         """Open the sinks; if a sink fails to open, close the sinks opened before.
@@ -102,12 +105,14 @@ class EpochOutputs:
         Raises:
             FlowError: when a step, a source or a sink fails; no output is committed then.
         """
+        self.timer.start_job()
         frames = self._frames()
         if frames:
             frame = frame.persist()
         try:
             to_driver = frame.filter(~F.col("dest").isin(*self.left_out())) if frames else frame
             stats, messages = self._decoded(_collected(to_driver))
+            self.timer.end_job()
             self.on_written(epoch)
             for edge, sink in frames.items():
                 self._call_function(frame, edge, sink, epoch)
@@ -115,6 +120,7 @@ class EpochOutputs:
             if frames:
                 frame.unpersist()
         self._commit(epoch, messages)
+        stats.phases = self.timer.end_commit()
         self.on_epoch(epoch, stats)
 
     def _frames(self) -> dict[Edge, DataFrameSink]:

@@ -24,6 +24,7 @@ from flow.engine.checkpoint.storage import Storage
 from flow.engine.checkpoint.upkeep import Upkeep
 from flow.engine.checkpoint.watch import CheckpointWatch
 from flow.engine.epoch.context import Stats
+from flow.engine.epoch.phases import EpochTimer
 from flow.engine.epoch.summary import Summary
 from flow.engine.feed.feed import Feed
 from flow.engine.feed.input_progress import InputProgress, ProgressLog
@@ -144,12 +145,14 @@ class StreamingRun:
         )
         self._failure: BaseException | None = None
         self._feed: Feed | None = None
+        self._timer = EpochTimer()
         outputs = EpochOutputs(
             self.plan,
             self._layout,
             identity.run_id,
             self._check_before_commit,
             self._count,
+            self._timer,
         )
         outputs.open(checkpoint.resuming)
         try:
@@ -182,7 +185,7 @@ class StreamingRun:
         )
         self._feed = feed
         self.stop.watch(feed.end)
-        server = FeedServer(feed, parallelism)
+        server = FeedServer(feed, parallelism, self._timer)
         query = None
         try:
             query = self._started(outputs, server)

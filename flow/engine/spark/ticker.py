@@ -26,6 +26,7 @@ from pyspark.sql.datasource import DataSource
 
 from flow.connectors.source import Json
 from flow.engine.epoch.context import Control
+from flow.engine.epoch.phases import EpochTimer
 from flow.engine.feed.feed import Feed
 from flow.engine.feed.offsets import EpochOffset
 from flow.engine.packets.packets import CONTROL, PACKET_DDL, Packet
@@ -46,10 +47,12 @@ class FeedServer:
     Args:
         feed: planner of epochs.
         tasks: maximum number of tasks of an epoch.
+        timer: the durations of an epoch's phases.
     """
 
-    def __init__(self, feed: Feed, tasks: int) -> None:
+    def __init__(self, feed: Feed, tasks: int, timer: EpochTimer | None = None) -> None:
         self._feed = feed
+        self._timer = timer or EpochTimer()
         self._tasks = tasks
         self._key = secrets.token_bytes(32)
         self._listener = socket.create_server((HOST, 0))
@@ -145,7 +148,12 @@ class FeedServer:
             epoch = EpochOffset.from_json(question["tasks of"])
             tasks = tasks_of(epoch, self._feed.readings(start, epoch), self._tasks)
             return {"tasks": [task.encode() for task in tasks]}
-        return {"offset": self._feed.next(EpochOffset.from_json(question["after"])).to_json()}
+        after = EpochOffset.from_json(question["after"])
+        self._timer.start_planning()
+        planned = self._feed.next(after)
+        if planned != after:
+            self._timer.end_planning()
+        return {"offset": planned.to_json()}
 
 
 def _shut(connection: socket.socket) -> None:

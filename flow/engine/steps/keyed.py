@@ -34,11 +34,16 @@ Logic = Any
 
 @dataclass
 class Emitted:
-    """Emitted values of a step, each with the position of the item or timer that caused it."""
+    """Emitted values of a step, each with the position of the item or timer that caused it.
+
+    Attributes:
+        watermarks_us: the watermarks of the keys that were called, in µs.
+    """
 
     keys: list[str] = field(default_factory=list)
     values: list[Any] = field(default_factory=list)
     pos: list[int] = field(default_factory=list)
+    watermarks_us: list[int] = field(default_factory=list)
 
     def add(self, key: str, values: list[Any], pos: list[int]) -> None:
         """Add values of one key."""
@@ -51,15 +56,16 @@ class Emitted:
 
         With several ports, emitted values are pairs ``(port, value)``.
         """
-        pos = np.array(self.pos, np.int64)
+        pos, marks = np.array(self.pos, np.int64), np.array(self.watermarks_us, np.int64)
         if ports == 1:
-            return ShardOutput([[Pairs(self.keys, self.values, pos)]], [0])
+            pairs = Pairs(self.keys, self.values, pos)
+            return ShardOutput([[pairs]], [0], watermarks_us=marks)
         which = np.array([port for port, _ in self.values], np.int64)
         chunks = [
             [self._port(pos, np.flatnonzero(which == port).tolist())] for port in range(ports)
         ]
         counted = [self.values[row][1] for row in np.flatnonzero(which == COUNTED).tolist()]
-        return ShardOutput(chunks, [0] * ports, counted)
+        return ShardOutput(chunks, [0] * ports, counted, marks)
 
     def _port(self, pos: Any, rows: list[int]) -> Chunk:
         keys = [self.keys[row] for row in rows]
@@ -148,6 +154,10 @@ class KeyedRun:
             values = self._emitted_by("on_epoch_end", key, logic.on_epoch_end, self._moment)
             self._emitted.add(key, values, [AFTER_ITEMS] * len(values))
             due_us = self._due(key, logic)
+        if logic is not None and type(logic).watermark_us is not StatefulLogic.watermark_us:
+            watermark_us = logic.watermark_us(self._moment)
+            if watermark_us is not None:
+                self._emitted.watermarks_us.append(watermark_us)
         self._store(key, logic, due_us)
 
     def _store(self, key: str, logic: Logic | None, due_us: int) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from flow.columns.arrays import Ints
 from flow.columns.chunks import Chunk
 from flow.dataflow import Step, StreamId
 from flow.engine.epoch.context import Control, TaskContext
@@ -17,6 +20,8 @@ from flow.engine.steps.key_failures import cause_of, failed_at, raised
 from flow.engine.steps.key_runs import gather
 from flow.engine.steps.keyed import KeyedRun
 from flow.errors import RAISED, FlowError, step_error
+from flow.instants import NEVER, NO_PROGRESS
+from flow.keyed.lateness import round_up
 from flow.keyed.logic import Counted, FailedCall
 from flow.keyed.shard_logic import KeyFailure, ShardEpoch, ShardOutput
 
@@ -68,6 +73,7 @@ class KeyedStep:
             output, due_us = self._key_by_key(self.state, time)
         self._report(time, due_us)
         self._count(output.counted)
+        self._count_lags(output.watermarks_us)
         downs = self.step.downs
         for down, unread in zip(downs, output.unread, strict=False):
             self.context.count(step_id, counted_as(self.step, down), unread)
@@ -128,6 +134,14 @@ class KeyedStep:
         stats.lateness[step_id, late.late_by_us] += late.amount
         if sources is not None and late.source >= 0:
             stats.late_from[step_id, sources[late.source]] += late.amount
+
+    def _count_lags(self, watermarks_us: Ints) -> None:
+        """Count the lag of watermarks behind system time; 0 for a watermark that is ahead."""
+        known = (watermarks_us > NO_PROGRESS) & (watermarks_us < NEVER)
+        lag_us = np.maximum(self.control.moment.now_us - watermarks_us[known], 0)
+        rounded, counts = np.unique(round_up(lag_us), return_counts=True)
+        for lag, count in zip(rounded.tolist(), counts.tolist(), strict=True):
+            self.context.stats.lags[self.step.step_id, lag] += count
 
 
 def counted_as(step: Step, down: StreamId) -> str:

@@ -117,7 +117,8 @@ class _LevelRun:
         if isinstance(step.operator, Stateful):
             state = states_of(step)
             keyed = KeyedStep(self._plan, step, arrived, state, self._control, self._context)
-            sent = keyed.run()
+            with self._context.stats.timed(step.step_id):
+                sent = keyed.run()
         else:
             sent = [(step.downs[0], chunk) for chunk in sorted_chunks(arrived.items)]
             self._context.count(step.step_id, "in", sum(len(chunk) for _, chunk in sent))

@@ -12,8 +12,9 @@ import pyarrow as pa
 from flow.columns.chunks import Chunk, KeyedRecords, Records, as_items
 from flow.columns.row_views import view_of
 from flow.connectors.sink import Sink, WriteContext, Written
+from flow.engine.epoch.context import Stats
 from flow.engine.epoch.failures import encode_failure
-from flow.engine.packets.packets import ERROR, Packet, sorted_chunks
+from flow.engine.packets.packets import ERROR, STATS, Packet, sorted_chunks
 from flow.engine.plan.plan import Edge, Plan
 from flow.engine.steps.pipeline import SLICE_BITS
 from flow.errors import RAISED, EngineError, FlowError, StepError, brief
@@ -75,11 +76,21 @@ class OutputTask:
                 yield packet
 
     def write(self) -> Iterator[Packet]:
-        """Write the buffered packets unless the task has failed, and yield each sink's message."""
+        """Write the buffered packets unless the task has failed.
+
+        Yields:
+            Each sink's message, and the time that the sinks needed.
+        """
         packets_of, self._buffered = self._buffered, {}
+        stats = Stats()
         for dest, packets in sorted(packets_of.items()):
             if not self._failed:
-                yield _write(self._plan, self._plan.edges[dest], self._writing, packets)
+                edge = self._plan.edges[dest]
+                with stats.timed(edge.step_id):
+                    message = _write(self._plan, edge, self._writing, packets)
+                yield message
+        if stats.busy_ns:
+            yield Packet(STATS, 0, self._writing.partition, 0, stats.encode())
 
     @property
     def is_done(self) -> bool:

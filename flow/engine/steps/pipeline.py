@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from flow.columns.chunks import SOURCE_BITS, Chunk, in_order
 from flow.dataflow import Step, StreamId
 from flow.engine.epoch.context import SourcePartition, TaskContext
+from flow.engine.epoch.worker_memory import resident_bytes, worker_name
 from flow.engine.packets.packets import (
     PRINTED,
     PROGRESS,
@@ -108,11 +109,13 @@ class Pipeline:
             lines = "\n".join(self._context.printed).encode()
             yield Packet(PRINTED, self._shard, self._origin, 0, lines)
             self._context.printed.clear()
+        self._context.stats.workers[worker_name()] = resident_bytes()
         yield Packet(STATS, self._shard, self._origin, 0, self._context.stats.encode())
 
     def _run(self, step: Step, chunk: Chunk) -> list[tuple[StreamId, Chunk]]:
         self._context.count(step.step_id, "in", len(chunk))
-        chunks = run_step(step.operator, step.step_id, chunk, self._context)
+        with self._context.stats.timed(step.step_id):
+            chunks = run_step(step.operator, step.step_id, chunk, self._context)
         pairs = zip(step.downs, chunks, strict=True)
         output = [(down, out) for down, out in pairs if out is not None]
         self._context.count(step.step_id, "out", sum(len(out) for _, out in output))

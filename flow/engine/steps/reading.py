@@ -149,7 +149,7 @@ def _chunks(
     context: TaskContext,
 ) -> Iterator[tuple[StreamId, Items | Records]]:
     row = 0
-    for batch in batches:
+    for batch in _timed(batches, step.step_id, context):
         count = len(batch.inputs) if isinstance(batch, Invalid) else len(batch)
         pos = reading.positions(row, count)
         row += count
@@ -163,6 +163,17 @@ def _chunks(
             step.downs[0],
             Records(batch, pos) if isinstance(batch, pa.RecordBatch) else Items(batch, pos),
         )
+
+
+def _timed(batches: Iterable[Batch], step_id: str, context: TaskContext) -> Iterator[Batch]:
+    """Yield the batches of an input; the time that its source needs is the step's."""
+    remaining = iter(batches)
+    while True:
+        with context.stats.timed(step_id):
+            batch = next(remaining, None)
+        if batch is None:
+            return
+        yield batch
 
 
 def _handle_invalid(

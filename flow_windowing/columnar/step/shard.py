@@ -97,6 +97,7 @@ class ShardWindows(ShardLogic):
         if epoch.end_of_input:
             count = self._state.count
             self._advance(np.full(count, NEVER), np.full(count, AT_END))
+        self._emitter.made.watermarks_us = self._touched_watermarks_us()
         return self._emitter.made
 
     @override
@@ -108,6 +109,12 @@ class ShardWindows(ShardLogic):
     @override
     def due_us(self) -> int:
         return int(split_dues(self._due_us())[0].min(initial=NEVER))
+
+    def _touched_watermarks_us(self) -> Ints:
+        """Return the watermark of each key that the epoch changed."""
+        if not self._changed.any():
+            return np.empty(0, np.int64)
+        return self._rule.now(self._state.clocks, self._epoch.moment)[self._changed]
 
     def _add_loaded(self) -> None:
         """Add the keys of all loaded segments to the state, in one concatenation."""

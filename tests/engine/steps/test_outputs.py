@@ -15,6 +15,7 @@ import flow.operators as op
 from flow import Dataflow
 from flow.columns.chunks import Items, Pairs
 from flow.connectors.sink import Sink, WriteContext, Written
+from flow.engine.epoch.context import Stats
 from flow.engine.epoch.failures import decode_failure, encode_failure
 from flow.engine.packets.packets import ERROR, STATS, Packet, encode_whole
 from flow.engine.plan.compiler import compile_flow
@@ -94,8 +95,10 @@ def test_each_sink_gets_all_of_a_task_s_items_once_in_order_of_position() -> Non
         ("two", WriteContext("two", 7, 3, "run"), ["x"]),
     ]
     assert outgoing[0] == COUNTS
-    assert [pickle.loads(one.payload) for one in outgoing[1:]] == ["one: 4", "two: 1"]
-    assert [one.dest for one in outgoing[1:]] == [edge.dest for edge in plan.outputs]
+    *messages, times = outgoing[1:]
+    assert [pickle.loads(one.payload) for one in messages] == ["one: 4", "two: 1"]
+    assert [one.dest for one in messages] == [edge.dest for edge in plan.outputs]
+    assert set(Stats.decode(times.payload).busy_ns) == {"one", "two"}
 
 
 def test_nothing_is_written_before_all_items_have_arrived() -> None:
@@ -104,7 +107,7 @@ def test_nothing_is_written_before_all_items_have_arrived() -> None:
     assert list(task.keep([packet_for(plan, "one", ["a"]), COUNTS])) == [COUNTS]
     assert not RecordingSink.written
     assert not task.is_done
-    assert len(list(task.write())) == 1
+    assert [packet.dest for packet in task.write()] == [plan.outputs[0].dest, STATS]
     assert task.is_done
     assert list(task.write()) == []
 
@@ -129,7 +132,7 @@ def test_packets_of_outputs_written_elsewhere_pass_unchanged() -> None:
 def test_a_sink_that_fails_is_named() -> None:
     plan = two_outputs(FailingSink("two"))
     outgoing = list(write_outputs(plan, WRITING, [packet_for(plan, "two", ["b"])]))
-    assert [one.dest for one in outgoing] == [ERROR]
+    assert [one.dest for one in outgoing] == [ERROR, STATS]
     assert (
         str(decode_failure(outgoing[0].payload)) == "step 'two': its sink raised OSError: no room"
     )
@@ -233,8 +236,8 @@ def run_shard(level: SparkLevel, shard: int) -> list[Any]:
 def test_the_last_shard_of_a_partition_has_the_level_write(last_level: SparkLevel) -> None:
     assert [row.dest for row in run_shard(last_level, 3)] == [STATS]
     assert not RecordingSink.written
-    counts, message = run_shard(last_level, 1)
-    assert counts.dest == STATS
+    counts, message, times = run_shard(last_level, 1)
+    assert (counts.dest, times.dest) == (STATS, STATS)
     assert pickle.loads(message.payload) == "out: 2"
     assert [items for _, _, items in RecordingSink.written] == [[("k1", 1), ("k3", 3)]]
     last_level.close()

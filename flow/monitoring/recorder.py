@@ -1,0 +1,193 @@
+"""The recorder: makes the status of a run from the reports of its epochs."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TypeVar
+
+from flow.engine.epoch.summary import EpochReport, Summary
+from flow.engine.epoch.watermark_lag import WatermarkLag
+from flow.engine.plan.plan import Plan
+from flow.errors import FlowError, StepError, error_message, shorten
+from flow.monitoring.graph import graph_of
+from flow.monitoring.status import EpochStatus, ErrorStatus, RunState, RunStatus, StepStatus
+from flow.reports.failure_text import describe_failure
+
+HISTORY_EPOCHS = 300
+"""The number of epochs that a status has."""
+
+RATE_SECONDS = 10.0
+"""The period over which rates are measured."""
+
+_MESSAGE_LENGTH = 4_000
+
+NumberT = TypeVar("NumberT", int, float)
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """The totals at a moment: counters by (step, name), and the time worked by step."""
+
+    at: float
+    counts: Counter[tuple[str, str]]
+    busy: Mapping[str, float]
+
+
+class Recorder:
+    """The status of a run, made anew with each report; one thread may report at a time.
+
+    Args:
+        plan: the compiled flow.
+        engine: the name of the engine.
+        trigger_seconds: the trigger's interval; ``None`` without one.
+        clock: the machine's clock, in seconds since 1970.
+
+    Attributes:
+        status: the newest status.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        engine: str,
+        trigger_seconds: float | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._clock = clock
+        self._inputs = plan.inputs
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._busy: dict[str, float] = {}
+        self._phases: dict[str, float] = {}
+        self._active_at: dict[str, float] = {}
+        self._lags: dict[str, WatermarkLag] = {}
+        started = clock()
+        self._samples = deque([_Sample(started, Counter(), {})])
+        self.status = RunStatus(
+            plan.flow_id,
+            uuid.uuid4().hex,
+            engine,
+            graph_of(plan),
+            started,
+            trigger_seconds,
+            steps=MappingProxyType({step_id: StepStatus() for step_id in plan.steps}),
+        )
+
+    def start(self) -> RunStatus:
+        """Return the status once Spark is there, and the first epoch may begin."""
+        self.status = replace(self.status, state=RunState.RUNNING)
+        return self.status
+
+    def add(self, report: EpochReport) -> RunStatus:
+        """Return the status after an epoch."""
+        now = self._clock()
+        self._counts.update(report.counts)
+        for step_id, seconds in report.busy.items():
+            self._busy[step_id] = self._busy.get(step_id, 0.0) + seconds
+        for phase, seconds in report.phases.items():
+            self._phases[phase] = self._phases.get(phase, 0.0) + seconds
+        self._active_at.update((step_id, now) for (step_id, _), n in report.counts.items() if n)
+        self._lags.update(report.lags)
+        steps = self._status_of_steps(report, now)
+        status, epoch = self.status, self._epoch(report, now)
+        self.status = replace(
+            status,
+            state=RunState.RUNNING,
+            steps=MappingProxyType(steps),
+            epochs=epoch.index,
+            last_commit_at=now,
+            system_time=None if report.system_time is None else report.system_time.timestamp(),
+            lag=report.lag,
+            behind=report.behind,
+            workers=report.workers,
+            history=(*status.history[-(HISTORY_EPOCHS - 1) :], epoch),
+            phase_seconds=dict(self._phases),
+        )
+        return self.status
+
+    def end(self, summary: Summary) -> RunStatus:
+        """Return the status after the run has returned its summary."""
+        state = RunState.STOPPED if summary.stopped or summary.aborted else RunState.ENDED
+        return self._over(state)
+
+    def fail(self, error: BaseException) -> RunStatus:
+        """Return the status after the run has raised an error."""
+        text = describe_failure(error) if isinstance(error, FlowError) else error_message(error)
+        text = text or type(error).__name__
+        status = ErrorStatus(self._clock(), text[:_MESSAGE_LENGTH])
+        if isinstance(error, StepError):
+            key = None if error.key is None else shorten(error.key)
+            status = replace(status, step_id=error.step_id, key=key, item=error.item)
+        return self._over(RunState.FAILED, status)
+
+    def _over(self, state: RunState, error: ErrorStatus | None = None) -> RunStatus:
+        """Return the status after the run: nothing has a rate any more."""
+        steps = {
+            step_id: replace(step, rates={}, busy_share=0.0)
+            for step_id, step in self.status.steps.items()
+        }
+        self.status = replace(
+            self.status,
+            state=state,
+            steps=MappingProxyType(steps),
+            ended_at=self._clock(),
+            error=error,
+        )
+        return self.status
+
+    def _epoch(self, report: EpochReport, now: float) -> EpochStatus:
+        behind = [sum(counts.values()) for counts in report.behind.values()]
+        return EpochStatus(
+            self.status.epochs + 1,
+            report.epoch,
+            now,
+            sum(report.count(step_id, "out") for step_id in self._inputs),
+            report.phases,
+            sum(behind) if behind else None,
+        )
+
+    def _status_of_steps(self, report: EpochReport, now: float) -> dict[str, StepStatus]:
+        before = self._sample_before(now)
+        seconds = now - before.at
+        counts = _by_step(self._counts)
+        rates = _by_step(
+            {name: (n - before.counts[name]) / seconds for name, n in self._counts.items()}
+            if seconds > 0
+            else {}
+        )
+        gauges = _by_step(report.gauges)
+        return {
+            step_id: StepStatus(
+                counts.get(step_id, {}),
+                gauges.get(step_id, {}),
+                rates.get(step_id, {}),
+                self._busy.get(step_id, 0.0),
+                self._busy_since(before, step_id) / seconds if seconds > 0 else 0.0,
+                self._active_at.get(step_id),
+                self._lags.get(step_id),
+            )
+            for step_id in self.status.steps
+        }
+
+    def _busy_since(self, before: _Sample, step_id: str) -> float:
+        return self._busy.get(step_id, 0.0) - before.busy.get(step_id, 0.0)
+
+    def _sample_before(self, now: float) -> _Sample:
+        """Add a sample, and return the newest one that is at least `RATE_SECONDS` old."""
+        samples = self._samples
+        samples.append(_Sample(now, self._counts.copy(), self._busy.copy()))
+        while len(samples) > 2 and samples[1].at <= now - RATE_SECONDS:
+            samples.popleft()
+        return samples[0]
+
+
+def _by_step(values: Mapping[tuple[str, str], NumberT]) -> dict[str, dict[str, NumberT]]:
+    """Return values by step, and then by name."""
+    by_step: dict[str, dict[str, NumberT]] = {}
+    for (step_id, name), value in values.items():
+        by_step.setdefault(step_id, {})[name] = value
+    return by_step

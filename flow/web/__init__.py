@@ -1,0 +1,1 @@
+"""The live page of a run: a server in the driver's process, and the page's files."""

@@ -1,0 +1,168 @@
+"""The answers to requests of browsers, of Prometheus and of probes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from typing import Any, ClassVar
+from urllib.parse import parse_qs, urlsplit
+
+from typing_extensions import override
+
+from flow.durations import duration_us
+from flow.errors import FlowError
+from flow.monitoring.as_json import epochs_json, flow_json
+from flow.monitoring.health import health_of
+from flow.monitoring.status import RunStatus
+from flow.web.access import COOKIE, Access
+from flow.web.exposition import exposition
+from flow.web.hub import Hub, Reader
+from flow.web.pages import FILES, LOGIN, SECURITY_HEADERS, content
+
+SILENCE_SECONDS = 15.0
+"""The longest silence of the event stream; a comment then shows that the connection is alive."""
+
+PAUSE_SECONDS = 0.2
+"""The least time between two events of a reader."""
+
+_TEXT = "text/plain; charset=utf-8"
+_HTML = "text/html; charset=utf-8"
+_JSON = "application/json"
+
+
+class PageHandler(BaseHTTPRequestHandler):
+    """The handler of one connection; a subclass has the hub and the rule of access."""
+
+    hub: ClassVar[Hub]
+    access: ClassVar[Access]
+
+    timeout = 10
+    """Seconds that a client may take to send its request, or to take a part of the answer."""
+
+    def do_GET(self) -> None:
+        """Answer a request, if its sender may read the page."""
+        url = urlsplit(self.path)
+        query = {name: values[-1] for name, values in parse_qs(url.query).items()}
+        if not self.access.is_own_host(self.headers.get("Host")):
+            self._send(HTTPStatus.FORBIDDEN, _TEXT, b"this name is not one of this server\n")
+        elif url.path == "/" and self.access.is_token(query.get("token", "")):
+            self._keep_token(query["token"])
+        elif self.access.admits(self.headers.get("Authorization"), self.headers.get("Cookie")):
+            self._answer(url.path, query)
+        elif url.path == "/":
+            self._send(HTTPStatus.UNAUTHORIZED, _HTML, content(LOGIN))
+        elif url.path == "/page.css":  # The page that asks for the token uses it.
+            self._send(HTTPStatus.OK, FILES["/page.css"][1], content("page.css"))
+        else:
+            headers = {"WWW-Authenticate": "Bearer"}
+            self._send(HTTPStatus.UNAUTHORIZED, _TEXT, b"this page needs its token\n", headers)
+
+    def _not_allowed(self) -> None:
+        self._send(HTTPStatus.METHOD_NOT_ALLOWED, _TEXT, b"only GET is allowed\n", {"Allow": "GET"})
+
+    do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = _not_allowed
+
+    def _answer(self, path: str, query: Mapping[str, str]) -> None:
+        status = self.hub.status
+        match path:
+            case "/events":
+                self._follow()
+            case "/api/flow":
+                self._send_json(flow_json(status))
+            case "/api/epochs":
+                self._send_json({"run_id": status.run_id, "epochs": epochs_json(status.history)})
+            case "/healthz":
+                self._send_health(status, query.get("patience"))
+            case "/metrics":
+                made = exposition(status, self.headers.get("Accept"))
+                self._send(HTTPStatus.OK, made.content_type, made.body)
+            case _ if path in FILES:
+                name, kind = FILES[path]
+                self._send(HTTPStatus.OK, kind, content(name))
+            case _:
+                self._send(HTTPStatus.NOT_FOUND, _TEXT, b"no such page\n")
+
+    def _send_health(self, status: RunStatus, patience: str | None) -> None:
+        try:
+            seconds = None if patience is None else duration_us(patience, "patience") / 1e6
+        except FlowError as error:
+            self._send(HTTPStatus.BAD_REQUEST, _TEXT, f"{error}\n".encode())
+            return
+        health = health_of(status, time.time(), seconds)
+        code = HTTPStatus.OK if health.is_healthy else HTTPStatus.SERVICE_UNAVAILABLE
+        self._send(code, _TEXT, f"{health.reason}\n".encode())
+
+    def _keep_token(self, token: str) -> None:
+        """Store the token in a cookie, and lead to the page without it in the address."""
+        cookie = f"{COOKIE}={token}; HttpOnly; SameSite=Strict; Path=/"
+        headers = {"Location": "/", "Set-Cookie": cookie}
+        self._send(HTTPStatus.SEE_OTHER, _TEXT, b"", headers)
+
+    def _send_json(self, value: Any) -> None:
+        self._send(HTTPStatus.OK, _JSON, _json(value))
+
+    def _send(
+        self,
+        code: HTTPStatus,
+        content_type: str,
+        body: bytes,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self._send_head(code, {"Content-Length": str(len(body)), **(headers or {})}, content_type)
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def _send_head(self, code: HTTPStatus, headers: Mapping[str, str], content_type: str) -> None:
+        self.send_response(code)
+        for name, value in {**SECURITY_HEADERS, **headers, "Content-Type": content_type}.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def _follow(self) -> None:
+        """Send the status now, and each time it changes, until the run or the reader ends."""
+        reader = self.hub.join()
+        if reader is None:
+            self._send(HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, b"too many pages follow this run\n")
+            return
+        try:
+            self._send_head(HTTPStatus.OK, {"Connection": "close"}, "text/event-stream")
+            self._send_events(reader)
+        finally:
+            self.hub.leave(reader)
+
+    def _send_events(self, reader: Reader) -> None:
+        sent: RunStatus | None = None
+        while sent is None or not sent.state.is_over:
+            status = reader.next(SILENCE_SECONDS)
+            if status is None:
+                self.wfile.write(b": the run goes on\n\n")
+                continue
+            last = 0 if sent is None else sent.epochs
+            new = [epoch for epoch in status.history if epoch.index > last]
+            if new:
+                self._send_event(b"epochs", _json(epochs_json(new)))
+            if sent is None:
+                self._send_event(b"flow", _json(flow_json(status)))
+            else:
+                self._send_event(b"status", self.hub.status_text(status))
+            sent = status
+            if not status.state.is_over:
+                time.sleep(PAUSE_SECONDS)
+
+    def _send_event(self, name: bytes, text: bytes) -> None:
+        self.wfile.write(b"event: %s\ndata: %s\n\n" % (name, text))
+
+    @override
+    def version_string(self) -> str:
+        return "flow"
+
+    @override
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log no requests: their addresses may have the token."""
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()

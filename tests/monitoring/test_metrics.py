@@ -1,0 +1,124 @@
+"""The metrics: their table, their exposition, and the health of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from prometheus_client.openmetrics import parser as openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from flow import Summary
+from flow.errors import StepError
+from flow.monitoring.health import health_of
+from flow.monitoring.metrics import MAX_PARTITIONS, METRICS, MetricType, table
+from flow.monitoring.status import RunStatus
+from flow.web.exposition import exposition
+from tests.support.monitored import Clock, epoch_report, recorded
+
+PAGE = (Path(__file__).parents[2] / "docs/how_to/monitoring.md").read_text("utf-8")
+LABELS = {metric.name: metric.labels for metric in METRICS}
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+
+
+def samples(status: RunStatus) -> dict[tuple[str, tuple[str, ...]], float]:
+    """Return the values that a scrape reads, by name and by values of labels but `flow`."""
+    text = exposition(status, None).body.decode()
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            assert sample.labels["flow"] == "hourly"
+            labels = tuple(sample.labels[label] for label in LABELS[sample.name])
+            found[sample.name, labels] = sample.value
+    return found
+
+
+def test_the_table_of_the_documentation_is_that_of_the_code() -> None:
+    assert table() in PAGE
+
+
+def test_names_and_units_follow_the_conventions() -> None:
+    names = [metric.name for metric in METRICS]
+    assert len(set(names)) == len(names)
+    for metric in METRICS:
+        assert metric.name.startswith("flow_")
+        assert metric.name.endswith("_total") == (metric.type is MetricType.COUNTER)
+        assert ("seconds" in metric.name) == metric.unit.startswith("seconds")
+
+
+def test_a_scrape_agrees_with_the_reports() -> None:
+    found = samples(recorded(epoch_report(0, 100), epoch_report(1, 50)).status)
+    assert found["flow_step_out_items_total", ("visits",)] == 150
+    assert found["flow_step_late_items_total", ("hours",)] == 4
+    assert found["flow_step_keys", ("hours",)] == 7
+    assert found["flow_step_busy_seconds_total", ("hours",)] == 3.0
+    assert found["flow_epochs_total", ()] == 2
+    assert found["flow_run_state", ("running",)] == 1
+    assert found["flow_run_state", ("failed",)] == 0
+    assert found["flow_last_epoch_phase_seconds", ("steps",)] == 0.3
+    assert found["flow_workers_memory_bytes", ()] == 3_000
+    assert found["flow_source_behind_items", ("visits", "visits/0")] == 5
+    lags = [
+        found["flow_step_watermark_lag_seconds", ("hours", name)]
+        for name in ("least", "median", "greatest")
+    ]
+    assert lags == [10.0, 12.0, 60.0]
+
+
+def test_the_openmetrics_format_is_read_by_its_parser() -> None:
+    made = exposition(recorded(epoch_report()).status, OPENMETRICS)
+    assert made.content_type.startswith("application/openmetrics-text")
+    families = list(openmetrics.text_string_to_metric_families(made.body.decode()))
+    assert {family.name for family in families} == {
+        metric.name.removesuffix("_total") for metric in METRICS
+    }
+
+
+def test_labels_are_escaped() -> None:
+    clock = Clock()
+    recorder = recorded(clock=clock)
+    odd = 'a"b\\c\nd</script>'
+    status = recorder.add(epoch_report(behind={"visits": {odd: 3}}))
+    assert samples(status)["flow_source_behind_items", ("visits", odd)] == 3
+
+
+def test_labels_by_partition_are_capped() -> None:
+    counts = {f"visits/{number}": number for number in range(MAX_PARTITIONS + 10)}
+    found = samples(recorded(epoch_report(behind={"visits": counts})).status)
+    behind = {
+        labels[1]: n for (name, labels), n in found.items() if name == "flow_source_behind_items"
+    }
+    assert len(behind) == MAX_PARTITIONS + 1
+    assert behind["other"] == sum(range(10))
+    assert sum(behind.values()) == sum(counts.values())
+
+
+#  commit   0        60       61
+#  health   ok       ok       503
+@pytest.mark.parametrize(("age", "is_healthy"), [(0.0, True), (60.0, True), (61.0, False)])
+def test_a_run_is_healthy_while_its_last_commit_is_young(age: float, is_healthy: bool) -> None:
+    status = recorded(epoch_report()).status
+    health = health_of(status, 1_001.0 + age)
+    assert health.is_healthy is is_healthy
+    assert health.reason.startswith(f"the last commit was {age:.0f} s ago")
+
+
+def test_a_patience_is_longer_with_a_long_trigger_or_as_asked() -> None:
+    status = recorded(epoch_report()).status
+    slow = RunStatus(**{**vars(status), "trigger_seconds": 100.0})
+    assert health_of(slow, 1_301.0).is_healthy
+    assert not health_of(slow, 1_302.0).is_healthy
+    assert health_of(status, 2_000.0, patience=1_000.0).is_healthy
+
+
+def test_a_run_that_never_commits_is_unhealthy_after_the_patience() -> None:
+    recorder = recorded(clock=Clock(500.0))
+    assert health_of(recorder.status, 550.0).is_healthy
+    assert not health_of(recorder.status, 561.0).is_healthy
+
+
+def test_a_failed_run_is_unhealthy_and_an_ended_one_is_not() -> None:
+    failed = recorded(epoch_report()).fail(StepError("hours", "broke", key="k"))
+    assert health_of(failed, 1_001.0) == (False, "the run has failed: step 'hours': broke")
+    ended = recorded(epoch_report()).end(Summary("hourly", "streaming"))
+    assert health_of(ended, 9_999.0) == (True, "the run has ended")

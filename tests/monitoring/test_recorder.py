@@ -1,0 +1,147 @@
+"""The status of a run, made from the reports of its epochs."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+import flow.operators as op
+from flow import Dataflow, Summary
+from flow.engine.epoch.watermark_lag import WatermarkLag
+from flow.engine.plan.compiler import compile_flow
+from flow.errors import StepError
+from flow.monitoring.graph import GraphEdge, graph_of
+from flow.monitoring.recorder import HISTORY_EPOCHS, Recorder
+from flow.monitoring.status import ErrorStatus, RunState, StepStatus
+from flow.testing import TestingSink, TestingSource
+from tests.support.monitored import Clock, epoch_report, hourly_plan, recorded
+
+
+def test_the_graph_has_levels_and_the_path_of_each_keyed_step() -> None:
+    graph = graph_of(hourly_plan())
+    assert [(step.step_id, step.role, step.level, step.runs) for step in graph.steps] == [
+        ("visits", "input", 0, ""),
+        ("hours", "keyed", 1, "over columns"),
+        ("out", "output", 1, ""),
+        ("late", "output", 1, ""),
+    ]
+
+
+def test_a_step_key_by_key_has_its_reason() -> None:
+    flow = Dataflow("sums")
+    numbers = op.input("numbers", flow, TestingSource([]))
+    op.output("out", op.stateful_map("sum", numbers, lambda s, v: (v, v)), TestingSink([]))
+    step = graph_of(compile_flow(flow)).steps[1]
+    assert (step.runs, step.reason) == ("key by key", "stateful_map calls Python for each key")
+
+
+#        ┌─trues──▶ double ─▶┐
+#   even ┤                   both ─▶ out
+#        └─falses ──────────▶┘
+def test_an_edge_has_a_counter_if_one_counts_its_items_alone() -> None:
+    flow = Dataflow("edges")
+    even = op.branch("even", op.input("in", flow, TestingSource([])), lambda n: n % 2 == 0)
+    double = op.map("double", even.trues, lambda n: 2 * n)
+    op.output("out", op.merge("both", double, even.falses), TestingSink([]))
+    assert graph_of(compile_flow(flow)).edges == (
+        GraphEdge("in", "down", "even", ("even", "in")),
+        GraphEdge("even", "trues", "double", ("double", "in")),
+        GraphEdge("double", "down", "both", ("double", "out")),
+        GraphEdge("even", "falses", "both", None),
+        GraphEdge("both", "down", "out", ("out", "in")),
+    )
+
+
+def test_counts_are_totals_and_equal_the_summary() -> None:
+    reports = [epoch_report(0, 100), epoch_report(1, 50)]
+    status = recorded(*reports).status
+    summary = sum((report.counts for report in reports), Counter[tuple[str, str]]())
+    found = {
+        (step_id, name): count
+        for step_id, step in status.steps.items()
+        for name, count in step.counts.items()
+    }
+    assert found == dict(summary)
+    assert status.steps["hours"].gauges == {"keys": 7, "state_bytes": 900}
+    assert status.epochs == 2
+    assert status.phase_seconds["commit"] == pytest.approx(0.8)
+    assert status.steps["hours"].busy_seconds == 3.0
+
+
+def test_a_run_starts_before_its_first_epoch() -> None:
+    recorder = recorded()
+    assert recorder.status.state is RunState.STARTING
+    assert recorder.start().state is RunState.RUNNING
+    assert recorder.status.epochs == 0
+
+
+def test_a_status_does_not_change_afterwards() -> None:
+    recorder = recorded(epoch_report())
+    before = recorder.status
+    recorder.add(epoch_report(1))
+    assert before.steps["visits"].counts == {"out": 100}
+    assert before.epochs == 1
+    with pytest.raises(TypeError):
+        before.steps["visits"] = StepStatus()  # type: ignore[index]
+
+
+#  seconds   1000     1005     1010     1020
+#  items        0       50      100      100
+def test_rates_are_those_of_the_last_ten_seconds() -> None:
+    clock = Clock(1_000.0)
+    recorder = Recorder(hourly_plan(), "streaming", clock=clock)
+    rates = []
+    for seconds, items in ((1_005.0, 50), (1_010.0, 50), (1_020.0, 0)):
+        clock.seconds = seconds
+        status = recorder.add(epoch_report(items=items))
+        rates.append(status.steps["visits"].rates["out"])
+    assert rates == [10.0, 10.0, 0.0]
+
+
+def test_a_step_without_items_keeps_the_time_of_its_last_items_and_its_lag() -> None:
+    clock = Clock(1_000.0)
+    recorder = recorded(epoch_report(), clock=clock)
+    clock.seconds = 1_100.0
+    status = recorder.add(epoch_report(1, counts=Counter(), lags={}))
+    assert status.steps["visits"].active_at == 1_001.0
+    assert status.steps["out"].active_at is None
+    assert status.steps["hours"].lag == WatermarkLag(10.0, 12.0, 60.0, 4)
+    assert status.last_commit_at == 1_100.0
+
+
+def test_the_history_is_bounded() -> None:
+    status = recorded(*(epoch_report(number) for number in range(HISTORY_EPOCHS + 5))).status
+    assert len(status.history) == HISTORY_EPOCHS
+    assert (status.history[0].epoch, status.history[-1].index) == (5, HISTORY_EPOCHS + 5)
+    assert status.history[-1].behind == 5
+
+
+@pytest.mark.parametrize(
+    ("summary", "state"),
+    [
+        (Summary("hourly", "streaming"), RunState.ENDED),
+        (Summary("hourly", "streaming", stopped=True), RunState.STOPPED),
+    ],
+)
+def test_nothing_moves_after_the_end(summary: Summary, state: RunState) -> None:
+    status = recorded(epoch_report()).end(summary)
+    assert (status.state, status.ended_at) == (state, 1_001.0)
+    assert status.steps["visits"].rates == {}
+    assert status.steps["visits"].counts == {"out": 100}
+
+
+def test_a_failure_names_its_step_its_key_and_its_item() -> None:
+    error = StepError("hours", "the clock raised ValueError: no", key="ann", item="{'at': None}")
+    status = recorded(epoch_report()).fail(error)
+    assert status.state is RunState.FAILED
+    assert status.error == ErrorStatus(
+        1_001.0, str(error), step_id="hours", key="'ann'", item="{'at': None}"
+    )
+    assert status.epochs == 1
+
+
+def test_an_interrupt_without_a_message_has_its_name() -> None:
+    status = recorded().fail(KeyboardInterrupt())
+    assert status.error is not None
+    assert status.error.message == "KeyboardInterrupt"

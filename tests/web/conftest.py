@@ -1,0 +1,80 @@
+"""A server of the page with a recorder that the test feeds, and a client without a browser."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from flow.config.web_address import WebAddress
+from flow.web.access import Access
+from flow.web.hub import Hub
+from flow.web.live_page import LivePage
+from flow.web.server import PageServer
+from tests.support.monitored import recorded
+
+
+@dataclass(frozen=True)
+class Response:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+
+@dataclass
+class Site:
+    """A page that a test reports to and reads."""
+
+    page: LivePage
+    hub: Hub
+    server: PageServer
+    connections: list[http.client.HTTPConnection] = field(default_factory=list)
+
+    def open(self, path: str, method: str = "GET", **headers: str) -> http.client.HTTPResponse:
+        """Send a request, and return its answer, of which only the head has been read."""
+        address = self.server.address
+        connection = http.client.HTTPConnection("127.0.0.1", address.port, timeout=20)
+        self.connections.append(connection)
+        connection.putrequest(method, path, skip_host=True)
+        for name, value in {"Host": str(address), **headers}.items():
+            connection.putheader(name, value)
+        connection.endheaders()
+        return connection.getresponse()
+
+    def ask(self, path: str, method: str = "GET", **headers: str) -> Response:
+        answer = self.open(path, method, **headers)
+        return Response(answer.status, dict(answer.headers.items()), answer.read())
+
+    def close(self) -> None:
+        self.server.close()
+        for connection in self.connections:
+            connection.close()
+
+
+@pytest.fixture
+def site_at() -> Iterator[Callable[..., Site]]:
+    """Return a function that serves a page at a host, with a token or without."""
+    sites: list[Site] = []
+
+    def serve(host: str = "127.0.0.1", token: str | None = None, **options: Any) -> Site:
+        recorder = recorded(**options)
+        hub = Hub(recorder.status)
+        server = PageServer(Access(WebAddress(host, 0), token), hub)
+        sites.append(Site(LivePage(recorder, hub), hub, server))
+        return sites[-1]
+
+    yield serve
+    for site in sites:
+        site.close()
+
+
+@pytest.fixture
+def site(site_at: Callable[..., Site]) -> Site:
+    return site_at()

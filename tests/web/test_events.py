@@ -1,0 +1,154 @@
+"""The event stream of the page: newest status, slow readers, the end of a run, and later runs."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from http.client import HTTPResponse
+from typing import Any
+
+import pytest
+
+from flow import Summary
+from flow.errors import StepError
+from flow.web import hub as hub_module
+from flow.web import server as server_module
+from flow.web.hub import Hub
+from flow.web.live_page import live_page
+from flow.web.requests import SILENCE_SECONDS
+from tests.support.monitored import epoch_report, hourly_plan, recorded
+from tests.web.conftest import Site
+
+ENDED = Summary("hourly", "streaming")
+
+
+def events(answer: HTTPResponse) -> Iterator[tuple[str, Any]]:
+    """Yield the events of a stream, until it ends."""
+    name = ""
+    for line in answer:
+        field, _, value = line.decode().rstrip("\n").partition(": ")
+        if field == "event":
+            name = value
+        elif field == "data":
+            yield name, json.loads(value)
+
+
+def test_a_reader_gets_the_status_and_then_each_change(site: Site) -> None:
+    site.page.report(epoch_report(0))
+    stream = events(site.open("/events"))
+    name, epochs = next(stream)
+    assert (name, [epoch["epoch"] for epoch in epochs]) == ("epochs", [0])
+    name, found = next(stream)
+    assert (name, found["epochs"], len(found["graph"]["steps"])) == ("flow", 1, 4)
+    site.page.report(epoch_report(1))
+    start = time.monotonic()
+    name, epochs = next(stream)
+    assert time.monotonic() - start < SILENCE_SECONDS / 2
+    assert (name, [epoch["epoch"] for epoch in epochs]) == ("epochs", [1])
+    name, found = next(stream)
+    assert (name, found["epochs"], found["steps"]["visits"]["counts"]) == (
+        "status",
+        2,
+        {"out": 200},
+    )
+    assert "graph" not in found
+
+
+def test_a_reader_gets_the_end_and_the_stream_ends(site: Site) -> None:
+    stream = events(site.open("/events"))
+    assert next(stream)[0] == "flow"
+    site.page.report(epoch_report(0))
+    site.page.end(ENDED)
+    found = list(stream)
+    assert found[-1][0] == "status"
+    assert found[-1][1]["state"] == "ended"
+    assert [epoch["epoch"] for name, one in found if name == "epochs" for epoch in one] == [0]
+
+
+def test_the_end_of_a_run_waits_until_readers_have_its_last_status() -> None:
+    recorder = recorded()
+    hub = Hub(recorder.status)
+    reader = hub.join()
+    assert reader is not None
+    assert not hub.wait_until_left(0.0)
+    hub.leave(reader)
+    assert hub.wait_until_left(0.0)
+
+
+def test_a_failure_reaches_the_reader(site: Site) -> None:
+    stream = events(site.open("/events"))
+    next(stream)
+    site.page.fail(StepError("hours", "broke", key="<script>"))
+    _, found = next(stream)
+    assert found["error"]["step_id"] == "hours"
+    assert found["error"]["key"] == "'<script>'"
+    assert list(stream) == []
+
+
+def test_a_reader_that_misses_statuses_gets_the_newest_and_all_epochs() -> None:
+    recorder = recorded()
+    hub = Hub(recorder.status)
+    reader = hub.join()
+    assert reader is not None
+    for number in range(50):
+        hub.publish(recorder.add(epoch_report(number)))
+    status = reader.next(0.0)
+    assert status is not None
+    assert status.epochs == 50
+    assert len(status.history) == 50
+    assert reader.next(0.0) is None
+
+
+#  A client that never reads: its window is small, so the server's writes block.
+def test_a_slow_reader_delays_no_report(site: Site) -> None:
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
+        client.connect(("127.0.0.1", site.server.address.port))
+        client.sendall(f"GET /events HTTP/1.1\r\nHost: {site.server.address}\r\n\r\n".encode())
+        while not site.hub._readers:
+            time.sleep(0.01)
+        big = {"visits": {f"visits/{number}": number for number in range(2_000)}}
+        longest = 0.0
+        for number in range(200):
+            start = time.perf_counter()
+            site.page.report(epoch_report(number, behind=big))
+            longest = max(longest, time.perf_counter() - start)
+        assert site.hub._readers, "the reader is still there, and has not been served"
+        assert longest < 0.5
+        start = time.perf_counter()
+        site.server.close()
+        assert time.perf_counter() - start < server_module.LAST_SECONDS + 1.0
+
+
+def test_readers_share_the_text_of_a_status() -> None:
+    recorder = recorded()
+    hub = Hub(recorder.status)
+    text = hub.status_text(hub.status)
+    assert hub.status_text(hub.status) is text
+    hub.publish(recorder.add(epoch_report()))
+    assert json.loads(hub.status_text(hub.status))["epochs"] == 1
+
+
+def test_the_number_of_readers_is_bounded(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_module, "MAX_READERS", 1)
+    first = site.open("/events")
+    assert first.status == 200
+    assert site.ask("/events").status == 503
+
+
+def test_an_error_in_the_run_is_published_and_raised() -> None:
+    hubs: list[Hub] = []
+
+    def fail() -> None:
+        with live_page("127.0.0.1:0", hourly_plan(), "batch") as page:
+            hubs.append(page._hub)
+            raise ZeroDivisionError("division by zero")
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    (hub,) = hubs
+    assert hub.status.state.value == "failed"
+    assert hub.status.error is not None
+    assert hub.status.error.message == "division by zero"

@@ -1,0 +1,168 @@
+"""Runs on Spark with a page: the numbers of the page, of the metrics and of the summary agree."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from pyspark.sql import SparkSession
+
+import flow.operators as op
+import flow_windowing as win
+from flow import Dataflow, EpochReport, StepError, Summary, run
+from flow.engine.epoch.phases import BUSY_PHASES
+from flow.engine.epoch.watermark_lag import WatermarkLag
+from flow.errors import FlowBuildError
+from flow.testing import TestingSink, TestingSource
+from flow.web.live_page import LivePage
+from recovery import RecoveryConfig
+
+pytestmark = pytest.mark.spark
+
+
+def free_address() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def get(address: str, path: str) -> str:
+    with urlopen(f"http://{address}{path}") as answer:
+        return str(answer.read().decode())
+
+
+def minutes_flow(items: list[Any]) -> Dataflow:
+    flow = Dataflow("minutes")
+    visits = op.input("visits", flow, TestingSource(items, batch_size=4))
+    even = op.filter_value("even", visits, lambda at: at % 2 == 0)
+    clock = win.EventClock(lambda item: item[1], wait_for_system_duration="10s")
+    windower = win.TumblingWindower(length="1m")
+    minutes = win.count_window("minutes", even, clock, windower, key=lambda item: item[0])
+    op.output("out", minutes.down, TestingSink([]))
+    return flow
+
+
+def sixteen() -> list[Any]:
+    """Return items of two keys, some of them odd, and two that are late."""
+    times = [0, 1, 20, 90, 2, 200, 201, 300, 4, 400, 402, 404, 500, 501, 502, 504]
+    return [("a" if at % 4 else "b", at) for at in times]
+
+
+def counter_values(text: str) -> dict[tuple[str, str], float]:
+    """Return the counters of steps that a scrape reads, by step and name."""
+    found = {}
+    for family in text_string_to_metric_families(text):
+        name = family.name.removeprefix("flow_step_").removesuffix("_items")
+        for sample in family.samples:
+            if family.name.startswith("flow_step_") and family.name.endswith("_items"):
+                labels = sample.labels
+                found[labels["step"], labels.get("name", name)] = sample.value
+    return found
+
+
+class Watcher:
+    """A function for `on_epoch` that reads the page after each epoch."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.reports: list[EpochReport] = []
+        self.flow: dict[str, Any] = {}
+        self.metrics = ""
+
+    def __call__(self, report: EpochReport) -> None:
+        self.reports.append(report)
+        self.flow = json.loads(get(self.address, "/api/flow"))
+        self.metrics = get(self.address, "/metrics")
+
+
+def assert_agree(watcher: Watcher, summary: Summary) -> None:
+    counts = {
+        (step_id, name): count
+        for step_id, step in watcher.flow["steps"].items()
+        for name, count in step["counts"].items()
+    }
+    assert counts == dict(summary.counts)
+    assert counter_values(watcher.metrics) == dict(summary.counts)
+    assert watcher.flow["epochs"] == summary.epochs
+    sizes = {
+        (step_id, name): size
+        for step_id, step in watcher.flow["steps"].items()
+        for name, size in step["gauges"].items()
+    }
+    assert sizes == dict(summary.gauges)
+
+
+def test_a_stream_s_page_and_metrics_agree_with_its_summary(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    address = free_address()
+    watcher = Watcher(address)
+    summary = run(
+        minutes_flow(sixteen()),
+        spark=spark,
+        recovery=RecoveryConfig(str(tmp_path / "checkpoint")),
+        shards=2,
+        partitions=1,
+        system_time="1970-01-01T00:10:00Z",
+        web=address,
+        on_epoch=watcher,
+    )
+    assert summary.count("minutes", "late") > 0
+    assert_agree(watcher, summary)
+    first, *later = watcher.reports
+    assert set(first.phases) == set(BUSY_PHASES)
+    assert all(set(report.phases) == {"waiting", *BUSY_PHASES} for report in later)
+    assert all(seconds >= 0 for report in watcher.reports for seconds in report.phases.values())
+    assert {step for report in watcher.reports for step in report.busy} == {
+        *("visits", "even", "minutes.key", "minutes", "out")
+    }
+    #  now 600 s, wait 10 s; the newest values are b 20 s and a 90 s
+    assert first.lags == {"minutes": WatermarkLag(520.0, 520.0, 590.0, 2)}
+    assert all(size > 1 << 20 for report in watcher.reports for size in report.workers.values())
+    assert watcher.reports[0].workers
+
+
+def test_a_batch_s_page_and_metrics_agree_with_its_summary(spark: SparkSession) -> None:
+    address = free_address()
+    watcher = Watcher(address)
+    flow = minutes_flow(sixteen())
+    summary = run(flow, spark=spark, engine="batch", shards=2, web=address, on_epoch=watcher)
+    assert summary.engine == watcher.flow["engine"] == "batch"
+    assert_agree(watcher, summary)
+    with pytest.raises(OSError, match="refused"):
+        get(address, "/")
+
+
+def test_a_run_is_unhealthy_while_it_fails_and_the_error_names_the_item(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = Dataflow("failing")
+    numbers = op.input("numbers", flow, TestingSource([2, 1, 0]))
+    op.output("out", op.map("inverse", numbers, lambda n: 1 / n), TestingSink([]))
+    address = free_address()
+    seen: list[Any] = []
+    fail = LivePage.fail
+
+    def fail_and_look(page: LivePage, error: BaseException) -> None:
+        fail(page, error)
+        with pytest.raises(HTTPError) as caught:
+            get(address, "/healthz")
+        caught.value.close()
+        seen.append((caught.value.code, json.loads(get(address, "/api/flow"))["error"]))
+
+    monkeypatch.setattr(LivePage, "fail", fail_and_look)
+    with pytest.raises(StepError):
+        run(flow, spark=spark, engine="batch", web=address)
+    ((code, error),) = seen
+    assert code == 503
+    assert (error["step_id"], error["item"]) == ("inverse", "0")
+
+
+def test_a_wrong_address_is_refused_before_spark_starts() -> None:
+    with pytest.raises(FlowBuildError, match="run: web: an address must be HOST:PORT"):
+        run(minutes_flow([]), web="everywhere")
