@@ -1,4 +1,4 @@
-"""Where the time of a short run goes, from the start of Python to its end.
+"""Stages of a short run, from the start of Python to its end, with the time of each.
 
 Run with ``python benchmarks/start.py [--runs N] [--python PATH ...]``. Each run is a process of its
 own that counts the rows of a thousand JSON lines in windows. ``--python`` names the interpreters of

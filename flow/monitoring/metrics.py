@@ -1,6 +1,7 @@
 """The table of metrics: name, type, unit, labels, meaning, and the values in the status of a run.
 
-The exposition at ``/metrics`` and the table in ``docs/how_to/monitoring.md`` are made from `METRICS`.
+The exposition at ``/metrics`` and the table in ``docs/how_to/monitoring.md`` are made from
+`METRICS`.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ class EpochReport:
         lag: the distance of each input from the newest data, in words, for inputs that know it.
         behind: the number of items not read yet, by input and source partition, for inputs that
             know it.
-        phases: the duration of each phase of the epoch in seconds, in order, see
-            `flow.engine.epoch.phases`.
+        phases: the duration of each phase of the epoch in seconds, in order: ``waiting``,
+            ``planning``, ``starting``, ``steps`` and ``commit``.
         busy: the time that workers worked in each step, in seconds, summed over workers; a keyed
             step's time has that of its state, an input's that of its source.
         lags: the lag of watermarks behind system time, by step; of the keys that the epoch touched.
