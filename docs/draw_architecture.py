@@ -18,7 +18,7 @@ from timelines.svg import STYLE, Drawing
 PLACE = Path(__file__).parent / "architecture.svg"
 TITLE = "The rooms of the code and their imports"
 
-WIDTH = 760
+NARROWEST = 760
 BOX_WIDTH = 226
 BOX_GAP = 20
 ROW_GAP = 38
@@ -64,20 +64,34 @@ class Box:
         return self.y + self.height
 
 
-def boxes() -> Iterator[Box]:
-    """Yield the boxes, row by row from the top: each room above all rooms that it imports."""
-    rows: dict[int, list[str]] = defaultdict(list)
+def rows() -> list[list[str]]:
+    """Return the rooms row by row from the top: each room above all rooms that it imports."""
+    found: dict[int, list[str]] = defaultdict(list)
     rank_of = ranks(outer_graph())
     for room in ROLES:
-        rows[rank_of[room]].append(room)
+        found[rank_of[room]].append(room)
+    return [found[rank] for rank in sorted(found, reverse=True)]
+
+
+def row_width(rooms: list[str]) -> int:
+    """Return the width of a row of boxes."""
+    return len(rooms) * (BOX_WIDTH + BOX_GAP) - BOX_GAP
+
+
+def picture_width() -> int:
+    """Return the width of the picture, which the widest row and its margins fit into."""
+    return max(NARROWEST, *(row_width(rooms) + 2 * MARGIN for rooms in rows()))
+
+
+def boxes() -> Iterator[Box]:
+    """Yield the boxes, row by row from the top."""
     inner = inner_rooms()
     y = float(MARGIN)
-    for rank in sorted(rows, reverse=True):
-        folders = [tuple(wrap(", ".join(inner[room]), LETTERS)) for room in rows[rank]]
+    for rooms in rows():
+        folders = [tuple(wrap(", ".join(inner[room]), LETTERS)) for room in rooms]
         heights = [2 * PADDING + LINE * (1 + 1 + len(lines)) for lines in folders]
-        width = len(folders) * (BOX_WIDTH + BOX_GAP) - BOX_GAP
-        x = (WIDTH - width) / 2
-        for room, lines in zip(rows[rank], folders, strict=True):
+        x = (picture_width() - row_width(rooms)) / 2
+        for room, lines in zip(rooms, folders, strict=True):
             yield Box(room, x, y, max(heights), lines)
             x += BOX_WIDTH + BOX_GAP
         y += max(heights) + ROW_GAP
@@ -92,7 +106,7 @@ def draw() -> str:
         draw_arrow(drawing, drawn[upper], drawn[lower], list(drawn.values()))
     for box in drawn.values():
         draw_box(drawing, box)
-    return drawing.svg(WIDTH, max(box.bottom for box in drawn.values()) + MARGIN)
+    return drawing.svg(picture_width(), max(box.bottom for box in drawn.values()) + MARGIN)
 
 
 def description(arrows: list[tuple[str, str]]) -> str:

@@ -1,4 +1,4 @@
-"""``dev.py``: its interruption, its parallel checks, and the choice of Spark."""
+"""``dev.py``: its interruption, its parallel checks, the choice of Spark, and the docs."""
 
 from __future__ import annotations
 
@@ -77,3 +77,20 @@ def test_a_version_of_spark_that_is_no_number_is_refused(arguments: list[str], g
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     message = f"dev.py: --spark needs a version like 4.1, and got {got}.\n"
     assert (done.stderr, done.returncode) == (message, 2)
+
+
+BUILDING = """
+import dev
+def missing(): raise dev.SetupError("no Java")
+dev.require_java = missing
+dev.set_up = lambda place, extras: print(sorted(extras))
+dev.run = lambda place, arguments: print(arguments) or 0
+dev.main(["docs", "--check"])
+"""
+
+
+def test_the_site_of_the_docs_needs_no_java_and_no_tools_of_developers() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BUILDING], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "['docs']\n['-m', 'docs.pages', '--check']\n", done.stderr

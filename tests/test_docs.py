@@ -104,7 +104,10 @@ def test_a_picture_has_a_description_and_a_background(picture: Path) -> None:
     assert ".card { fill: #ffffff;" in picture.read_text("utf-8")
 
 
-@pytest.mark.parametrize("picture", PICTURES, ids=lambda path: path.name)
+ALL_PICTURES = [*PICTURES, DOCS / "architecture.svg"]
+
+
+@pytest.mark.parametrize("picture", ALL_PICTURES, ids=lambda path: path.name)
 def test_nothing_lies_outside_a_picture(picture: Path) -> None:
     root = ElementTree.parse(picture).getroot()
     width, height = float(root.attrib["width"]), float(root.attrib["height"])
@@ -113,6 +116,8 @@ def test_nothing_lies_outside_a_picture(picture: Path) -> None:
             assert 0 <= float(shape.get(name, 0)) <= width
         for name in ("y", "y1", "y2", "cy"):
             assert 0 <= float(shape.get(name, 0)) <= height
+        if shape is not root and shape.tag == f"{SVG}rect":
+            assert float(shape.get("x", 0)) + float(shape.get("width", 0)) <= width
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
