@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from flow.engine.spark.session.query_conf import ONE_DAEMON
 from flow.engine.spark.session.spark_log import SPARK_LOG, output_to
 from flow.engine.spark.startup.early_workers import start_workers_early
 from flow.engine.spark.startup.spark_home import quick_spark_home
+from flow.engine.spark.startup.submitted import submitted_conf
 from flow.engine.spark.startup.switch import has_speedups
 from flow.errors import EngineError, FlowBuildError, first_line, shorten
 
@@ -136,6 +137,7 @@ def make_session(name: str, settings: SparkSettings) -> SparkSession:
         return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
     check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = _with_submitted(settings, submitted_conf())
     try:
         spark = _start(name, settings)
     except Exception as error:
@@ -151,6 +153,12 @@ def make_session(name: str, settings: SparkSettings) -> SparkSession:
     if is_local_master(settings.master) and has_speedups():
         start_workers_early(spark)
     return spark
+
+
+def _with_submitted(settings: SparkSettings, submitted: Mapping[str, str]) -> SparkSettings:
+    """Return the settings of a session over those of ``spark-submit``, which precede defaults."""
+    master = settings.master or submitted.get("spark.master")
+    return replace(settings, master=master, conf={**submitted, **settings.conf})
 
 
 def _start(name: str, settings: SparkSettings) -> SparkSession:
