@@ -74,10 +74,20 @@ print("went on", done.stopped)
 """
 GIVEN = "    spark=SparkSession.builder.getOrCreate(),\n"
 WITHOUT_SESSION = (
-    PROGRAM.replace(GIVEN, "")
+    PROGRAM.replace(GIVEN, "").replace(
+        "done = run(",
+        """\
+try:
+    run(flow, driver_memory="8g")
+except ValueError as error:
+    print(error)
+done = run(""",
+    )
     + """\
-conf = SparkSession.builder.getOrCreate().sparkContext.getConf()
-print(conf.get("spark.master"), conf.get("spark.driver.memory"))
+context = SparkSession.builder.getOrCreate().sparkContext
+conf = context.getConf()
+level = context._jvm.org.apache.logging.log4j.LogManager.getRootLogger().getLevel()
+print(conf.get("spark.master"), conf.get("spark.driver.memory"), level)
 """
 )
 SUMS = [(n, sum(range(n % 2, n + 1, 2))) for n in range(LAST)]
@@ -146,13 +156,17 @@ def test_a_killed_run_in_a_packed_environment_continues_on_a_cluster(tmp_path: P
 @pytest.mark.slow
 def test_a_run_takes_the_settings_of_spark_submit_and_stops_at_a_signal(tmp_path: Path) -> None:
     options = ("--master", "local[1]")
-    own = ["local[1] 700m"]
+    own = ["local[1] 700m ERROR"]
+    refused = (
+        "run: driver_memory='8g' cannot change the heap of Spark's JVM, which runs already with"
+    )
     with no_leftovers() as children:
         first = submit(tmp_path, *options, text=WITHOUT_SESSION, PYSPARK_PYTHON=sys.executable)
         children.append(first)
         assert first.wait_for(lambda: first.epochs), first.output
         os.kill(python_of(first), signal.SIGTERM)
         assert first.finish().splitlines()[-2:] == ["went on True", *own]
+        assert f"run: driver_memory='8g' {refused}" in first.output
         second = submit(tmp_path, *options, text=WITHOUT_SESSION, PYSPARK_PYTHON=sys.executable)
         children.append(second)
         assert second.finish().splitlines()[-2:] == ["went on False", *own]

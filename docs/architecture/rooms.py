@@ -10,7 +10,7 @@ ROLES: Mapping[str, str] = {
     "commands": "python -m …",
     "recovery.cli": "commands of the tools",
     "flow.cli": "arguments, loading a flow",
-    "flow.run": "run(flow): checks, session",
+    "flow.run": "run(flow): checks, engine",
     "flow.frames": "streams as data frames",
     "recovery": "checkpoints: identity, tools",
     "flow.testing": "TestDriver, test sources",

@@ -36,6 +36,18 @@ def test_arguments_of_run_precede_options_of_spark_submit() -> None:
     own = {"spark.driver.memory": "2g"}
     master, conf = conf_of(SparkSettings(master="local[2]", conf=own))
     assert (master, conf["spark.driver.memory"]) == ("local[2]", "2g")
+    assert "spark.master" not in conf  # Spark would take it in the place of the argument.
+
+
+def test_the_log_level_is_that_of_spark_submit_unless_an_argument_sets_it() -> None:
+    submitted_level = {"spark.log.level": "error"}
+    for settings, level in (
+        (SparkSettings(), "ERROR"),
+        (SparkSettings(log_level="info"), "INFO"),
+        (SparkSettings(conf={"spark.log.level": "OFF"}), "OFF"),
+    ):
+        assert session._log_level(session._with_submitted(settings, submitted_level)) == level
+    assert session._log_level(SparkSettings()) == "WARN"
 
 
 def test_without_spark_submit_there_are_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
