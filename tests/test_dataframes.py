@@ -19,6 +19,7 @@ from flow import Dataflow, run, to_dataframe
 from flow.connectors.dataframe import DataFrameSink, DataFrameSource
 from flow.connectors.files import ParquetSink, ParquetSource
 from flow.dataflow import Stream
+from flow.engine.spark.versions.supported import installed_version
 from flow.errors import FlowBuildError, FlowTypeError, SourceError
 from flow.testing import TestingSink, TestingSource
 from flow_windowing import (
@@ -37,6 +38,9 @@ from flow_windowing import (
 )
 
 pytestmark = pytest.mark.spark
+streaming = pytest.mark.skipif(
+    not installed_version().has_streaming, reason="Spark 4.0 runs flows as batches only"
+)
 HOURS = TumblingWindower("1h")
 SMALL: dict[str, Any] = {"shards": 4, "partitions": 2}
 
@@ -84,6 +88,9 @@ def changed(spark: SparkSession) -> Iterator[SparkSession]:
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.shuffle.partitions": "3",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "2",
+        "spark.sql.execution.arrow.useLargeVarTypes": "true",
+        "spark.sql.ansi.enabled": "false",
+        "spark.sql.caseSensitive": "true",
     }
     before = {name: spark.conf.get(name, None) for name in settings}
     for name, value in settings.items():
@@ -99,6 +106,7 @@ def changed(spark: SparkSession) -> Iterator[SparkSession]:
                 spark.conf.set(name, old)
 
 
+@pytest.mark.each_spark
 def test_windows_are_flat_typed_columns_for_sql(changed: SparkSession) -> None:
     """In a session with another time zone, and with other settings, which stay as they are."""
     counts = Counter[tuple[str, str]]()
@@ -196,6 +204,7 @@ def failing(key_and_number: tuple[str, int]) -> float:
     return 1 / (key_and_number[1] - 7)
 
 
+@pytest.mark.each_spark
 def test_a_failure_before_a_shuffle_fails_every_action(spark: SparkSession) -> None:
     """Also one that reads a part: the items after the failed one are missing everywhere."""
     pairs = op.input("in", Dataflow("failing"), TestingSource([(f"k{n}", n) for n in range(9)]))
@@ -268,7 +277,8 @@ def test_values_that_a_frame_leaves_out_are_warned_of_once(
     assert "step 'hourly': values of stream 'hourly.late' are not in the data" in record.message
 
 
-@pytest.mark.parametrize("engine", ["batch", "streaming"])
+@pytest.mark.each_spark
+@pytest.mark.parametrize("engine", ["batch", pytest.param("streaming", marks=streaming)])
 def test_a_data_frame_sink_finds_its_columns(spark: SparkSession, engine: Any) -> None:
     handed: list[Any] = []
 
@@ -340,15 +350,45 @@ def test_arguments_are_checked(spark: SparkSession) -> None:
     tried = op.try_map("t", numbers, float)
     wrong: list[tuple[Any, dict[str, Any], str]] = [
         (tried, {}, "needs a Stream, got TryOut"),
-        (numbers.flow, {}, "needs a Stream, got Dataflow"),
+        (
+            numbers.flow,
+            {},
+            "needs a Stream, such as the stream that an op.output step of the flow ",
+        ),
         (hourly(trips(spark)), {}, "needs a Stream, such as hourly.down of a windowing step, got"),
         (numbers, {"schema": 7}, "to_dataframe's schema must be a StructType or text, got 7"),
         (numbers, {"counts": {}}, "counts must be a collections.Counter, got dict"),
-        (numbers, {"drain": 1}, "drain"),
+        (numbers, {"drain": 1}, "^to_dataframe: drain must be"),
+        (numbers, {"spark": 7}, "spark= must be a SparkSession, got int 7"),
     ]
     for stream, arguments, problem in wrong:
         with pytest.raises(FlowTypeError, match=problem):
-            to_dataframe(stream, spark=spark, **arguments)
+            to_dataframe(stream, **{"spark": spark, **arguments})
+
+
+def test_workers_on_this_machine_run_in_the_python_of_the_program(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context: Any = spark.sparkContext
+    monkeypatch.setattr(context, "pythonExec", "/there/is/no/python")
+    read = op.input("in", Dataflow("f"), DataFrameSource(trips(spark)))
+    frame = to_dataframe(op.redistribute("spread", read), spark=spark)
+    assert context.pythonExec == "/there/is/no/python"
+    assert frame.count() == 5
+
+
+def test_environment_variables_configure_a_frame(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that concern it; an argument precedes them."""
+    monkeypatch.setenv("FLOW_PARTITIONS", "3")
+    monkeypatch.setenv("FLOW_RECOVERY", "checkpoint")
+    down = hourly(trips(spark)).down
+    assert to_dataframe(down).rdd.getNumPartitions() == 3
+    assert to_dataframe(down, partitions=2).rdd.getNumPartitions() == 2
+    monkeypatch.setenv("FLOW_MASTER", "local[9]")
+    with pytest.raises(FlowBuildError, match=r"FLOW_MASTER='local\[9\]' cannot change the active"):
+        to_dataframe(down)
 
 
 def test_open_windows_are_left_out_without_a_drain(spark: SparkSession) -> None:

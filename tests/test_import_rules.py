@@ -38,7 +38,9 @@ ALLOWED: Mapping[str, tuple[str, ...]] = {
     "flow.engine": (BASE, "flow.columns", "flow.keyed", "flow.operators", "flow.connectors"),
     "flow.config": (BASE, ENGINE),
     "flow.reports": (BASE, "flow.keyed", "flow.operators", ENGINE),
-    "flow.frames": (BASE, "flow.operators", "flow.connectors", ENGINE, "flow.reports"),
+    "flow.frames": (
+        *(BASE, "flow.operators", "flow.connectors", ENGINE, "flow.config", "flow.reports"),
+    ),
     "flow.run": (
         *(BASE, "flow.operators", "flow.connectors", ENGINE, "flow.config", "flow.reports"),
         "flow.frames",

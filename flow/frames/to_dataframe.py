@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from flow.checks import check_flag, check_whole
+from flow.config.effective import (
+    EffectiveConfig,
+    Layer,
+    of_arguments,
+    of_environment,
+    recovery_of_program,
+)
+from flow.config.fields import FIELD, FIELDS
+from flow.config.flow_config import FlowConfig
+from flow.config.sessions import session_for
 from flow.dataflow import Dataflow, Stream
 from flow.engine.epoch.context import Stats
 from flow.engine.feed.system_time import FixedTime, wall_time
@@ -18,7 +28,6 @@ from flow.instants import Instant, instant_us
 from flow.operators.edges import output
 from flow.operators.trying import Raises
 from flow.reports.loss_warnings import DropWarnings
-from flow.signals import own_handlers_kept
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,6 +35,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("flow")
 
+_FIELDS = ("drain", "shards", "partitions", "log_level", *(f.name for f in FIELDS if f.new_session))
+"""The fields of the configuration that concern a data frame or its session."""
 _COUNTERS_OF = {"late": ("late",), "errors": ("errors", "invalid")}
 """The counters of the values in a stream, by the stream's port."""
 _NOT_IN_FRAME = (
@@ -40,7 +51,7 @@ def to_dataframe(
     spark: SparkSession | None = None,
     schema: StructType | str | None = None,
     counts: Counter[tuple[str, str]] | None = None,
-    drain: bool = True,
+    drain: bool | None = None,
     system_time: Instant | None = None,
     shards: int | None = None,
     partitions: int | None = None,
@@ -63,22 +74,28 @@ def to_dataframe(
 
     Args:
         stream: the stream, such as ``hourly.down``.
-        spark: the session; by default the active one, else a new local one.
+        spark: the session; by default that of a data frame which the flow reads, else the active
+            one, also of Spark Connect, else a new one.
         schema: the columns, as a `StructType` or DDL text such as ``"key string, total double"``. A
             column that an item lacks is null, and other fields are left out.
         counts: a counter to which every computation of the frame adds the counts of its steps, by
             (step, name), as in `Summary.counts`. A part of the frame that Spark does not compute,
             such as after ``limit``, is not counted, and a part that Spark computes again is counted
-            again.
-        drain: True to close all windows at the end of the input; False leaves open windows out.
+            again. Spark Connect cannot count.
+        drain: True, the default, to close all windows at the end of the input; False leaves open
+            windows out.
         system_time: for tests: the system time; by default, the time of this call.
         shards: the number of shards of the key space.
         partitions: the number of partitions of the data frame, if it has a keyed step.
 
+    Where they are left out, `drain`, `shards`, `partitions` and the settings of a new session come
+    from environment variables such as ``FLOW_MASTER``, as in `run`.
+
     Raises:
         FlowBuildError: an input does not end, the columns are not known, or the schema or another
             argument is invalid.
-        EnvironmentProblem: Spark or Java is missing or too old.
+        EnvironmentProblem: Spark or Java is missing or too old; `counts` is given and the session
+            is one of Spark Connect.
         SourceError, StepError: a source cannot be listed.
 
     Example:
@@ -90,14 +107,19 @@ def to_dataframe(
         ...     read = op.input("people", Dataflow("tall"), people)
         ...     return to_dataframe(op.filter("tall", read, lambda row: row["height"] > 1.8))
     """
+    from flow.engine.spark.versions.supported import installed_version
+
+    installed_version()
     from flow.connectors.spark_types import check_schema
     from flow.engine.spark.batch import BatchSettings
     from flow.engine.spark.data_frame import FrameSink, lazy_frame
-    from flow.engine.spark.session.session import SparkSettings, make_session
-    from flow.engine.spark.versions.supported import check_same_version, installed_version
+    from flow.engine.spark.session.access import java_of
+    from flow.engine.spark.session.given import check_session, ready_for_a_run
 
-    installed_version()
-    _check_arguments(stream, counts, drain, shards, partitions)
+    _check_arguments(stream, counts)
+    arguments = {"drain": drain, "shards": shards, "partitions": partitions}
+    own = of_arguments(arguments, "to_dataframe")
+    effective = EffectiveConfig(own, _environment(own))
     if schema is not None:
         check_schema("to_dataframe", schema)
     time_of_day = wall_time if system_time is None else FixedTime(instant_us(system_time))
@@ -105,18 +127,32 @@ def to_dataframe(
     output(f"to_dataframe({stream.stream_id})", Stream(part, stream.stream_id), FrameSink())
     plan = compile_flow(part)
     check_portable(plan.steps)
-    with own_handlers_kept():
-        session = spark or make_session(part.flow_id, SparkSettings())
-    check_same_version(session)
-    settings = BatchSettings(drain, time_of_day, shards, partitions)
-    return lazy_frame(plan, session, settings, schema, _Losses(plan, counts))
+    session = session_for(plan, effective, spark)
+    check_session(session, is_batch=True)
+    if counts is not None:
+        java_of(session, "the counter of counts=")
+    settings = BatchSettings(
+        effective.value("drain") is not False,
+        time_of_day,
+        effective.value("shards"),
+        effective.value("partitions"),
+    )
+    with ready_for_a_run(session):
+        return lazy_frame(plan, session, settings, schema, _Losses(plan, counts))
 
 
-def _check_arguments(
-    stream: object, counts: object, drain: object, shards: int | None, partitions: int | None
-) -> None:
+def _environment(above: Layer) -> Layer:
+    """Return the settings of environment variables that concern a data frame or its session."""
+    variables = {FIELD[name].variable for name in _FIELDS}
+    environ = {name: text for name, text in os.environ.items() if name in variables}
+    return of_environment(environ, recovery_of_program(FlowConfig()), above)
+
+
+def _check_arguments(stream: object, counts: object) -> None:
     if not isinstance(stream, Stream):
         hint = ", such as hourly.down of a windowing step" if hasattr(stream, "down") else ""
+        if isinstance(stream, Dataflow):
+            hint = ", such as the stream that an op.output step of the flow reads"
         raise FlowTypeError(
             f"to_dataframe needs a Stream{hint}, got {type(stream).__name__} {shorten(stream)}"
         )
@@ -124,10 +160,6 @@ def _check_arguments(
         raise FlowTypeError(
             f"counts must be a collections.Counter, got {type(counts).__name__} {shorten(counts)}"
         )
-    check_flag("drain", drain)
-    for name, count in (("shards", shards), ("partitions", partitions)):
-        if count is not None:
-            check_whole(name, count, 1)
 
 
 def _needed_for(stream: Stream[Any]) -> Dataflow:

@@ -13,6 +13,7 @@ import flow.operators as op
 from flow import Dataflow, StepError, run
 from flow.connectors.files import ParquetSink
 from flow.connectors.sink import Sink, WriteContext, Written
+from flow.engine.spark.versions.supported import installed_version
 from flow.testing import TestingSource
 from recovery import RecoveryConfig
 
@@ -45,6 +46,10 @@ def next_query(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.each_spark
+@pytest.mark.skipif(
+    not installed_version().has_streaming, reason="Spark 4.0 has no streaming flows"
+)
 def test_a_replayed_epoch_reaches_the_next_query_once(spark: SparkSession, tmp_path: Path) -> None:
     """The epoch is published, read, and published again by the replay."""
     flow = Dataflow("chain")

@@ -20,6 +20,7 @@ from flow.engine.plan.plan import Plan
 from flow.engine.spark.batch import BatchJob, BatchSettings, LastStage, check_bounded
 from flow.engine.spark.epochs import frame_schema
 from flow.engine.spark.rows import FailingLayout, Layout, raising
+from flow.engine.spark.session.access import is_remote
 from flow.engine.spark.session.jvm import jvm_needed
 from flow.engine.steps.frame_rows import rows_of, unpacked_by_slice
 from flow.errors import EngineError
@@ -55,7 +56,7 @@ def lazy_frame(
         spark: the session.
         settings: the settings of the batch.
         schema: the columns; ``None`` for all, if they are known.
-        on_stats: called on the driver with the statistics of each task.
+        on_stats: called on the driver with the statistics of each task, except with Spark Connect.
 
     Raises:
         FlowBuildError: a source cannot be read in a batch, or the columns are not known.
@@ -66,7 +67,9 @@ def lazy_frame(
     with jvm_needed(spark):
         columns = frame_schema(plan.steps, edge.stream, schema, "to_dataframe")
         job = BatchJob.of(plan, spark, settings, FailingLayout)
-        stats = spark.sparkContext.accumulator(Stats(), StatsParam(on_stats))
+        stats = None
+        if not is_remote(spark):  # Spark Connect has no accumulators.
+            stats = spark.sparkContext.accumulator(Stats(), StatsParam(on_stats))
         return job.frame(RowsStage(columns, to_arrow(columns), edge.dest, edge.step_id, stats))
 
 
@@ -79,14 +82,14 @@ class RowsStage(LastStage):
         schema: the same columns as an Arrow schema.
         dest: the number of the output's edge.
         step_id: the output's step, for errors.
-        stats: the accumulator of statistics.
+        stats: the accumulator of statistics; ``None`` to leave them out.
     """
 
     columns: StructType | str
     schema: pa.Schema
     dest: int
     step_id: str
-    stats: Accumulator[Stats]
+    stats: Accumulator[Stats] | None
 
     @override
     def batches(
@@ -104,7 +107,7 @@ class RowsStage(LastStage):
         for packet in raising(packets):
             if packet.dest == self.dest:
                 yield packet
-            elif packet.dest == STATS:
+            elif packet.dest == STATS and self.stats is not None:
                 self.stats.add(Stats.decode(packet.payload))
             elif packet.dest == PRINTED:
                 print(packet.payload.decode())  # noqa: T201  (the purpose of `op.inspect`)
