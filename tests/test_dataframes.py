@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -209,7 +210,9 @@ def test_a_failure_before_a_shuffle_fails_every_action(spark: SparkSession) -> N
     """Also one that reads a part: the items after the failed one are missing everywhere."""
     pairs = op.input("in", Dataflow("failing"), TestingSource([(f"k{n}", n) for n in range(9)]))
     good = op.map("good", pairs, failing)
-    frame = to_dataframe(op.redistribute("spread", good), spark=spark, schema="value double")
+    spread = op.redistribute("spread", good)
+    options: dict[str, Any] = {"spark": spark, "schema": "value double", "partitions": 2}
+    frame = to_dataframe(spread, **options)
     message = (
         r"StepError: step 'good': the mapper raised ZeroDivisionError: division by zero\n"
         r"  item: \('k7', 7\)"
@@ -217,6 +220,9 @@ def test_a_failure_before_a_shuffle_fails_every_action(spark: SparkSession) -> N
     for action in (frame.collect, frame.limit(1).collect, frame.groupBy("value").count().collect):
         with pytest.raises(PySparkException, match=message):
             action()
+    for number in range(2):
+        with pytest.raises((PySparkException, Py4JJavaError), match=message):
+            spark.sparkContext.runJob(to_dataframe(spread, **options).rdd, list, [number])
 
 
 def test_a_failure_of_a_keyed_step_names_step_key_and_value(spark: SparkSession) -> None:

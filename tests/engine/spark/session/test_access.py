@@ -19,10 +19,12 @@ ROOT = Path(__file__).resolve().parents[4]
 PROGRAM = """
 import json, sys
 from collections import Counter
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.remote("local[2]").getOrCreate()
+SparkContext._active_spark_context = None  # as in a program whose server is elsewhere
 import flow.operators as op
 from flow import Dataflow, FlowError, run, to_dataframe
 from flow.connectors.dataframe import DataFrameSource
@@ -71,7 +73,7 @@ except PySparkException as error:
     print(json.dumps([line for line in str(error).splitlines() if "StepError" in line]))
 flow, numbers = of_frame(1)
 attempt(lambda: run(flow, spark=spark))
-attempt(lambda: run(hourly()[0], spark=spark, recovery=RecoveryConfig(sys.argv[1])))
+attempt(lambda: run(hourly()[0], recovery=RecoveryConfig(sys.argv[1])))
 attempt(lambda: status(sys.argv[1], spark=spark))
 spark.stop()
 attempt(lambda: run(flow, spark=spark))
