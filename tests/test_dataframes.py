@@ -386,7 +386,7 @@ def test_workers_on_this_machine_run_in_the_python_of_the_program(
 def test_environment_variables_configure_a_frame(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that concern it; an argument precedes them."""
+    """Variables that concern a frame; an argument precedes them."""
     monkeypatch.setenv("FLOW_PARTITIONS", "3")
     monkeypatch.setenv("FLOW_RECOVERY", "checkpoint")
     down = hourly(trips(spark)).down
