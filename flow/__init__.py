@@ -21,6 +21,7 @@ from flow.errors import (
     TimestampError,
     UnusedStepWarning,
 )
+from flow.frames.to_dataframe import to_dataframe
 from flow.instants import Instant, Moment
 from flow.running import run
 
@@ -51,4 +52,5 @@ __all__ = [
     "UnusedStepWarning",
     "__version__",
     "run",
+    "to_dataframe",
 ]

@@ -6,7 +6,7 @@ streams. A step never changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
@@ -114,6 +114,16 @@ class Dataflow:
         changed = replace(self.step(step_id), operator=operator)
         copy = Dataflow(self.flow_id)
         copy._steps.update({**self._steps, step_id: changed})
+        return copy
+
+    def with_only(self, step_ids: Collection[str]) -> Dataflow:
+        """Return a copy of the flow with some of its steps.
+
+        Args:
+            step_ids: the ids of the steps, among them all steps that each of them reads.
+        """
+        copy = Dataflow(self.flow_id)
+        copy._steps.update({name: step for name, step in self._steps.items() if name in step_ids})
         return copy
 
     def _check_up(self, step_id: str, up: object) -> None:

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from flow.config.advice import advice
 from flow.config.effective import (
-    DEFAULT,
     EffectiveConfig,
     of_arguments,
     of_environment,
     of_program,
     recovery_of_program,
 )
-from flow.config.fields import FIELD
 from flow.config.flow_config import EngineName, FlowConfig, Trigger
-from flow.config.machine import this_machine
+from flow.config.sessions import session_for
 from flow.connectors.source import Source
 from flow.dataflow import Dataflow
 from flow.durations import duration_us
@@ -40,15 +36,13 @@ from flow.errors import FlowBuildError, FlowTypeError, shorten
 from flow.instants import Instant, from_us, instant_us
 from flow.operators.edges import Input
 from flow.reports.loss_warnings import DropWarnings, LateWarnings
-from flow.signals import own_handlers_kept, plainly_interrupted, stopping_on_signals
+from flow.signals import plainly_interrupted, stopping_on_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from flow.engine.spark.streaming import StreamingSettings
     from flow.web.live_page import LivePage
-
-logger = logging.getLogger("flow")
 
 OnEpoch: TypeAlias = Callable[[EpochReport], object]
 """A function that gets the report of each epoch; its result is ignored."""
@@ -95,7 +89,8 @@ def run(
             its value.
         recovery: the checkpoint of state and offsets, from which a later run continues; by default,
             the run has none.
-        spark: the session to use; by default the active one, else a new local one.
+        spark: the session to use; by default that of a data frame which the flow reads, else the
+            active one, also of Spark Connect, else a new one.
         engine: ``"batch"`` or ``"streaming"`` to choose; ``"auto"``, the default, chooses as
             described above.
         trigger: the interval at which epochs start, as a duration; ``"available"`` to read all
@@ -107,11 +102,12 @@ def run(
             machine's clock.
         shards: the number of shards of the key space; fixed for a checkpoint's life.
         partitions: the number of partitions of each level; fixed for a checkpoint's life.
-        parallelism: the number of parts into which inputs are read, for a new session.
+        parallelism: the number of parts into which inputs are read, for a new session. This and the
+            next three arguments are refused if an active session has other values.
         master: Spark's master URL, for a new session.
         driver_memory: the heap of the JVM, such as ``"4g"``, for a new session.
         conf: Spark configuration, for a new session.
-        py_files: the user's modules to send to a cluster's workers, for a new session.
+        py_files: the user's modules to send to a cluster's workers.
         speedups: False to switch off the optional speed-ups, for a new session.
         log_level: the level of Spark's log, for a new session.
         web: the address on which the live page of the run is served, such as ``"127.0.0.1:4041"``.
@@ -182,10 +178,8 @@ def run_configured(
     if not is_batch:
         check_streaming()
     time_of_day = wall_time if system_time is None else FixedTime(instant_us(system_time))
-    if spark is not None:
-        _check_session_alone(effective)
     with _page(config, plan, is_batch) as page:
-        session = spark or new_session(flow.flow_id, effective)
+        session = session_for(plan, effective, spark)
         check_session(session, is_batch=is_batch)
         report = _EpochReports(plan, on_epoch, page)
         if page is not None:
@@ -249,39 +243,6 @@ def _takes_one_argument(function: object) -> bool:
     except ValueError:  # Some built-in functions have no signature.
         return True
     return True
-
-
-def _check_session_alone(effective: EffectiveConfig) -> None:
-    """Raise a `FlowBuildError` if settings of a new session are given together with a session.
-
-    The variable ``FLOW_SPEEDUPS`` is an exception: workers of any session read it.
-    """
-    names = dict.fromkeys(each.origin for each in effective.for_new_session() if each.value != ())
-    given = [name for name in names if name != FIELD["speedups"].variable]
-    if given:
-        raise FlowBuildError(
-            f"{' and '.join(given)} cannot change the session that spark= names: set it where "
-            "that session is made, or leave out spark="
-        )
-
-
-def new_session(name: str, effective: EffectiveConfig) -> SparkSession:
-    """Return the active session, or start a session, and log advice on its configuration."""
-    from flow.engine.spark.session.jvm_files import starts_jvm
-    from flow.engine.spark.session.session import SparkSettings, make_session
-    from flow.engine.spark.startup.environment import environment
-    from flow.engine.spark.startup.switch import switched
-
-    config = effective.config()
-    if starts_jvm():
-        for text in advice(effective, this_machine()):
-            logger.warning("%s", text)
-    speedups = switched(config.speedups) if effective.origin("speedups") != DEFAULT else {}
-    conf = {**effective.spark_conf(), **{f"spark.executorEnv.{k}": v for k, v in speedups.items()}}
-    files = tuple(os.fspath(file) for file in config.py_files)
-    settings = SparkSettings(config.master, conf, config.log_level, files)
-    with own_handlers_kept(), environment(speedups):
-        return make_session(name, settings)
 
 
 def _streaming_settings(

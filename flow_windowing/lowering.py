@@ -5,7 +5,7 @@ No other module imports both paths.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -14,6 +14,7 @@ from typing import Any
 
 from typing_extensions import override
 
+from flow.columns.stream_columns import StreamColumns
 from flow.fields import field_path
 from flow.instants import MAX_US, MIN_US, Moment, from_us
 from flow.keyed.logic import Progress
@@ -37,6 +38,7 @@ from flow_windowing.columnar.windows.windowing import Windowing
 from flow_windowing.join_logic import JoinBuilder
 from flow_windowing.object.config import WindowingConfig
 from flow_windowing.object.driver import WindowDriver
+from flow_windowing.result_columns import columns_of_port
 from flow_windowing.rules.key_state import DriverState
 from flow_windowing.rules.streams import LATE
 from flow_windowing.rules.waiting import WaitQueue
@@ -82,6 +84,10 @@ class DriverBuilder(WindowingConfig, LogicBuilder):
         # A late value is the record itself.
         fields = fields_of(self, plan)
         return OverColumns(partial(ShardWindows, plan), fields, frozenset({LATE}))
+
+    @override
+    def columns(self, port: int, ups: Sequence[StreamColumns]) -> StreamColumns:
+        return columns_of_port(self, port, ups)
 
     @override
     def snapshots_in(self, content: bytes) -> Iterable[tuple[str, DriverState, int]]:

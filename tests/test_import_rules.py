@@ -40,9 +40,12 @@ ALLOWED: Mapping[str, tuple[str, ...]] = {
     "flow.reports": (BASE, "flow.keyed", "flow.operators", ENGINE),
     "flow.monitoring": (BASE, "flow.keyed", "flow.operators", ENGINE, "flow.reports"),
     "flow.web": (BASE, ENGINE, "flow.config", "flow.monitoring"),
+    "flow.frames": (
+        *(BASE, "flow.operators", "flow.connectors", ENGINE, "flow.config", "flow.reports"),
+    ),
     "flow.run": (
         *(BASE, "flow.operators", "flow.connectors", ENGINE, "flow.config", "flow.reports"),
-        "flow.web",
+        *("flow.frames", "flow.web"),
     ),
     "flow.testing": (
         *(BASE, "flow.columns", "flow.keyed", "flow.operators", "flow.connectors"),
@@ -252,6 +255,7 @@ PUBLIC: dict[str, list[str]] = {
         "UnusedStepWarning",
         "__version__",
         "run",
+        "to_dataframe",
     ],
     "flow.operators": [
         "COUNTED",
@@ -442,8 +446,9 @@ def test_every_connector_is_in_the_list() -> None:
     folder = ROOT / "flow/connectors"
     names = {path.stem for path in folder.iterdir() if path.suffix == ".py" or path.is_dir()}
     listed = {module.split(".")[-1] for module in PUBLIC if module.startswith("flow.connectors.")}
-    # Connectors share formats and the leveling of partitions, which are no systems of their own.
-    assert names - {"__init__", "__pycache__", "formats", "leveling"} == listed
+    # Connectors share formats, types and the leveling of partitions, which are no systems.
+    shared = {"formats", "leveling", "spark_types"}
+    assert names - {"__init__", "__pycache__", *shared} == listed
 
 
 def public_names(module: str) -> list[str]:

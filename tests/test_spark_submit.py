@@ -72,6 +72,24 @@ done = run(
 )
 print("went on", done.stopped)
 """
+GIVEN = "    spark=SparkSession.builder.getOrCreate(),\n"
+WITHOUT_SESSION = (
+    PROGRAM.replace(GIVEN, "").replace(
+        "done = run(",
+        """\
+try:
+    run(flow, driver_memory="8g")
+except ValueError as error:
+    print(error)
+done = run(""",
+    )
+    + """\
+context = SparkSession.builder.getOrCreate().sparkContext
+conf = context.getConf()
+level = context._jvm.org.apache.logging.log4j.LogManager.getRootLogger().getLevel()
+print(conf.get("spark.master"), conf.get("spark.driver.memory"), level)
+"""
+)
 SUMS = [(n, sum(range(n % 2, n + 1, 2))) for n in range(LAST)]
 """Each number, with the sum of the numbers of its parity up to it."""
 # In a short run, compiling hot code well costs more than it gives.
@@ -81,9 +99,9 @@ COMMON += ("--conf", f"spark.executor.extraJavaOptions={JAVA}")
 COMMON += ("--conf", "spark.log.level=ERROR", "--conf", "spark.ui.enabled=false")
 
 
-def submit(folder: Path, *options: str, **variables: str) -> Child:
-    """Start the program with ``spark-submit``, in a folder of its own."""
-    (folder / "program.py").write_text(PROGRAM)
+def submit(folder: Path, *options: str, text: str = PROGRAM, **variables: str) -> Child:
+    """Start a program with ``spark-submit``, in a folder of its own."""
+    (folder / "program.py").write_text(text)
     spark_submit = str(SPARK_HOME / "bin" / "spark-submit")
     environment = {"SPARK_HOME": str(SPARK_HOME), "PYTHONPATH": "", **variables}
     return Child.start([spark_submit, *COMMON, *options, "program.py"], folder, environment)
@@ -136,16 +154,21 @@ def test_a_killed_run_in_a_packed_environment_continues_on_a_cluster(tmp_path: P
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_signal_to_python_stops_the_run_after_its_epoch(tmp_path: Path) -> None:
-    options = ("--master", "local[2]")
+def test_a_run_takes_the_settings_of_spark_submit_and_stops_at_a_signal(tmp_path: Path) -> None:
+    options = ("--master", "local[1]")
+    own = ["local[1] 700m ERROR"]
+    refused = (
+        "run: driver_memory='8g' cannot change the heap of Spark's JVM, which runs already with"
+    )
     with no_leftovers() as children:
-        first = submit(tmp_path, *options, PYSPARK_PYTHON=sys.executable)
+        first = submit(tmp_path, *options, text=WITHOUT_SESSION, PYSPARK_PYTHON=sys.executable)
         children.append(first)
         assert first.wait_for(lambda: first.epochs), first.output
         os.kill(python_of(first), signal.SIGTERM)
-        assert first.finish().splitlines()[-1] == "went on True"
-        second = submit(tmp_path, *options, PYSPARK_PYTHON=sys.executable)
+        assert first.finish().splitlines()[-2:] == ["went on True", *own]
+        assert f"run: driver_memory='8g' {refused}" in first.output
+        second = submit(tmp_path, *options, text=WITHOUT_SESSION, PYSPARK_PYTHON=sys.executable)
         children.append(second)
-        assert second.finish().splitlines()[-1] == "went on False"
+        assert second.finish().splitlines()[-2:] == ["went on False", *own]
     assert second.epochs[0] == first.epochs[-1] + 1
     assert sums(tmp_path) == SUMS

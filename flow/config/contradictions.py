@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
-from flow.config.effective import EffectiveConfig
+from flow.config.effective import EffectiveConfig, Setting
+from flow.config.fields import FIELD, OWN_FIELD, is_secret
+from flow.config.sizes import size_bytes
+from flow.engine.spark.startup.switch import SPEEDUPS_OF_WORKERS
 
 
 def refused(effective: EffectiveConfig) -> Iterator[str]:
@@ -43,6 +47,62 @@ def without_effect(effective: EffectiveConfig, fixed: Mapping[str, str]) -> Iter
         setting = effective.conf.get(name)
         if setting is not None and setting.value != value:
             yield (f"{setting.origin} has no effect, because a flow needs {value!r}: remove it")
+
+
+def with_session(
+    effective: EffectiveConfig, setting_in: Callable[[str], str | None]
+) -> Iterator[str]:
+    """Yield the settings that a session which exists contradicts, each with what to do.
+
+    The variable ``FLOW_SPEEDUPS`` is an exception: workers of any session read it.
+
+    Args:
+        effective: the configuration.
+        setting_in: returns the session's value of a setting of Spark; ``None`` if it has none.
+    """
+    for name, setting in _settings_of_sessions(effective):
+        found = setting_in(name)
+        if found is None or not _same(setting.value, found):
+            secret = is_secret(name)
+            own = "***" if secret else repr(setting.value)
+            value = "has no value" if found is None else f"is {'***' if secret else repr(found)}"
+            yield (
+                f"{setting.origin}={own} cannot change the active Spark session, in which {name} "
+                f"{value}: set it where that session is made, stop the session before the run, or "
+                "leave the setting out"
+            )
+
+
+def with_jvm(effective: EffectiveConfig, heap: str) -> Iterator[str]:
+    """Yield the settings of a new session that a running JVM contradicts, each with what to do.
+
+    Args:
+        effective: the configuration.
+        heap: the size of the heap that the JVM was started with.
+    """
+    setting = effective.settings.get("driver_memory")
+    if setting is not None and not _same(setting.value, heap):
+        yield (
+            f"{setting} cannot change the heap of Spark's JVM, which runs already with {heap!r}: "
+            "give the size to spark-submit (--driver-memory), or run the flow in a new process"
+        )
+
+
+def _settings_of_sessions(effective: EffectiveConfig) -> Iterator[tuple[str, Setting]]:
+    """Yield the settings of Spark that only a new session takes, by name."""
+    for name, field in OWN_FIELD.items():
+        if field in effective.settings:
+            yield name, effective.settings[field]
+    speedups = effective.settings.get("speedups")
+    if speedups is not None and speedups.origin != FIELD["speedups"].variable:
+        yield SPEEDUPS_OF_WORKERS, replace(speedups, value="on" if speedups.value else "off")
+    yield from effective.conf.items()
+
+
+def _same(given: object, found: str) -> bool:
+    """Return True if two values of a setting mean the same; ``2g`` is ``2048m``."""
+    size = size_bytes(str(given))
+    return str(given) == found or (size is not None and size == size_bytes(found))
 
 
 _FIELD_FOR: Mapping[str, str] = {

@@ -115,13 +115,17 @@ class EffectiveConfig:
         return [setting for setting in (*own, *self.conf.values()) if setting is not None]
 
 
-def of_arguments(given: Mapping[str, object]) -> Layer:
+def of_arguments(given: Mapping[str, object], function: str = "run") -> Layer:
     """Return the settings of the arguments of `run`; ``None`` stands for an argument not given.
+
+    Args:
+        given: the arguments.
+        function: the name of the function that takes them.
 
     Raises:
         FlowBuildError: if a value is wrong.
     """
-    return _of_values(given, "run: ")
+    return _of_values(given, f"{function}: ")
 
 
 def of_program(config: FlowConfig) -> Layer:

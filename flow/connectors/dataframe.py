@@ -13,7 +13,8 @@ from typing_extensions import override
 
 from flow.connectors.sink import Guarantee, Sink, WriteContext, Written
 from flow.connectors.source import Batch, Json, Planner, Source, SourceLog, Split
-from flow.errors import FlowBuildError, FlowTypeError, SinkError, SourceError, shorten
+from flow.connectors.spark_types import check_schema, to_arrow
+from flow.errors import FlowTypeError, SinkError, SourceError, shorten
 
 
 class DataFrameSource(Source[dict[str, Any]]):
@@ -82,6 +83,10 @@ class DataFrameSource(Source[dict[str, Any]]):
         return None
 
     @override
+    def record_columns(self) -> Any:
+        return None if self.frame is None else to_arrow(self.frame.schema)
+
+    @override
     def planner(self, log: SourceLog, parallelism: int) -> Planner:
         raise SourceError("a data frame is read by Spark itself")
 
@@ -95,31 +100,6 @@ def _sources_of(frame: DataFrame) -> list[str]:
     leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
     names = [str(leaves.apply(number).toString()) for number in range(leaves.size())]
     return [re.sub(r"#\d+L?", "", name).strip() for name in names]
-
-
-def _check_columns(schema: StructType | str) -> None:
-    """Raise a `FlowBuildError` if a schema names a column twice; Spark ignores case."""
-    names = schema.names if isinstance(schema, StructType) else _names_in(schema)
-    folded = [name.casefold() for name in names]
-    for name in names:
-        if folded.count(name.casefold()) > 1:
-            raise FlowBuildError(
-                f"DataFrameSink's schema must name each column once, and names {name!r} more than "
-                f"once: {shorten(names)}"
-            )
-
-
-def _names_in(schema: str) -> list[str]:
-    """Return the names of the columns in DDL text.
-
-    >>> _names_in("key string, `a, b` struct<x: int, y: int>, total decimal(10, 2)")
-    ['key', 'a, b', 'total']
-    """
-    text = re.sub(r"`[^`]*`", lambda quoted: quoted[0].replace(",", "\0"), schema)
-    while (plain := re.sub(r"[<(][^<>()]*[>)]", "", text)) != text:
-        text = plain
-    firsts = (re.match(r"\s*(`[^`]*`|[^\s:]+)", column) for column in text.split(","))
-    return [first[1].strip("`").replace("\0", ",") for first in firsts if first]
 
 
 def _kind_of(name: str) -> str:
@@ -147,29 +127,32 @@ class DataFrameSink(Sink[Any]):
         write: function of the data frame and the epoch's number.
         schema: schema of the data frame, as a `StructType` or DDL text such as
             ``"key string, total double"``. Items are laid out by `to_record`: a column that an item
-            lacks is null, and other fields are left out.
+            lacks is null, and other fields are left out. By default, all columns, with the types
+            that the flow gives them, if they are known before it runs; see `flow.to_dataframe`.
 
     Raises:
         FlowTypeError: `write` is not a function, or `schema` is neither of the two.
-        FlowBuildError: the schema names a column twice.
+        FlowBuildError: the schema names a column twice; when the flow runs, there is no schema, and
+            the types of the columns are not known.
         SinkError: when the flow runs, a value does not fit its column.
     """
 
     guarantee = Guarantee.AT_LEAST_ONCE
 
-    def __init__(self, write: Callable[[DataFrame, int], None], schema: StructType | str) -> None:
+    def __init__(
+        self, write: Callable[[DataFrame, int], None], schema: StructType | str | None = None
+    ) -> None:
         if not callable(write):
             raise FlowTypeError(f"DataFrameSink needs a function, got {shorten(write)}")
-        if not isinstance(schema, (StructType, str)):
-            raise FlowTypeError(
-                f"DataFrameSink's schema must be a StructType or text, got {shorten(schema)}"
-            )
-        _check_columns(schema)
+        if schema is not None:
+            check_schema("DataFrameSink", schema)
         self.function: Callable[[DataFrame, int], None] | None = write
         self.schema = schema
 
     def __repr__(self) -> str:
-        return f"DataFrameSink(..., {self.schema!r})"
+        return (
+            "DataFrameSink(...)" if self.schema is None else f"DataFrameSink(..., {self.schema!r})"
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the function, which runs on the driver, from the copies of workers."""

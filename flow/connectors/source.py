@@ -283,7 +283,7 @@ class Source(ABC, Generic[X]):
 
         The checkpoint has the identity beside the offsets, which are valid for this input only. A
         run with another identity calls `continues`. Offsets that name their input, such as those of
-        Kafka's topics, need no identity: the result is then ``None``, and nothing is compared.
+        Kafka, need no identity: the result is then ``None``, and nothing is compared.
         """
         return None
 
@@ -294,9 +294,12 @@ class Source(ABC, Generic[X]):
             before: the `identity` of the previous run.
 
         Returns:
-            A clause that names the data that the run reads next; ``None`` if the offsets are not
-            valid for this source: the run is then refused.
+            A clause with the data that the run reads next; ``None`` to refuse these offsets.
         """
+        return None
+
+    def record_columns(self) -> Any:
+        """Return the columns of all records as a `pyarrow.Schema`; ``None`` if not known."""
         return None
 
     def read_fields(self, split: Split, fields: frozenset[str]) -> Iterator[Batch]:  # noqa: ARG002
@@ -309,8 +312,8 @@ class PartitionedSource(Source[X]):
 
     A partition is *behind* while it has more than an epoch reads; a partition of a `bounded` source
     is behind until its end. A partition that is behind holds the watermarks of the steps it feeds,
-    so that no value is late only because a backlog is read. A source whose `next_offset` always has
-    more is always behind: its watermarks follow the timestamps of its items alone.
+    so that a backlog makes no value late. If `next_offset` always has more, the partition is always
+    behind, and watermarks follow timestamps alone.
 
     In a backlog the partition furthest behind in event time is read first. An epoch leaves out a
     partition whose lead exceeds the event time that the one furthest behind covered when it was

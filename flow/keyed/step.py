@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from typing_extensions import override
 
+from flow.columns.stream_columns import StreamColumns, UnknownColumns
 from flow.dataflow import Operator
 from flow.instants import Moment
 from flow.keyed.logic import KeyLogic, Progress
@@ -119,6 +120,15 @@ class LogicBuilder(ABC):
         """Return the lowering to columns, or the reason for running key by key."""
         return KeyByKey(f"{type(self).__name__} has no columnar form")
 
+    def columns(self, port: int, ups: Sequence[StreamColumns]) -> StreamColumns:  # noqa: ARG002
+        """Return the columns of a stream of the step, or the reason why they are not known.
+
+        Args:
+            port: the number of the stream.
+            ups: the columns of the streams that the step reads.
+        """
+        return UnknownColumns(f"{type(self).__name__} calls Python for each key")
+
     def snapshots_in(self, content: bytes) -> Iterable[tuple[str, Any, int]]:
         """Read a segment that the step's `ShardLogic` wrote, for a step that now runs key by key.
 
@@ -194,6 +204,12 @@ class Stateful(Operator):
         if not isinstance(self.builder, LogicBuilder):
             return KeyByKey(f"{self.kind} calls Python for each key")
         return _REQUESTED if runs_key_by_key() else self.builder.lower()
+
+    def columns(self, port: int, ups: Sequence[StreamColumns]) -> StreamColumns:
+        """Return the columns of a stream, or the reason; see `LogicBuilder.columns`."""
+        if not isinstance(self.builder, LogicBuilder):
+            return UnknownColumns("it calls Python for each key")
+        return self.builder.columns(port, ups)
 
     @property
     @override

@@ -111,6 +111,18 @@ class Aggregator(ABC, Generic[V, S, R]):
         """The part of each value that is aggregated; ``None`` for the value itself."""
         return None
 
+    def result_type(self, field_type: Any) -> Any:  # noqa: ARG002
+        """Return the Arrow type of all results, for the columns of a data frame.
+
+        Args:
+            field_type: the Arrow type of the part of each value that is aggregated; ``None`` if it
+                is not known before a run.
+
+        Returns:
+            The type; ``None`` if it is not known before a run, as by default.
+        """
+        return None
+
     def empty_result(self) -> R | None:
         """Return the result of a window without values; by default, that of `initialize`."""
         return self.result(self.initialize())

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
+import pyarrow as pa
 from typing_extensions import override
 
 from flow_windowing.aggregates.aggregator import AT_ONCE, Aggregator, FieldAggregator
@@ -38,6 +39,10 @@ class Collect(FieldAggregator[list[tuple[int, Any]], list[Any]]):
     @override
     def depends_on_order(self) -> bool:
         return True
+
+    @override
+    def result_type(self, field_type: Any) -> Any:
+        return None if field_type is None else pa.list_(field_type)
 
     @override
     def initialize(self) -> list[tuple[int, Any]]:
@@ -80,6 +85,10 @@ class CollectUnique(FieldAggregator[dict[Any, tuple[int, Any]], list[Any]]):
     @override
     def depends_on_order(self) -> bool:
         return True
+
+    @override
+    def result_type(self, field_type: Any) -> Any:
+        return None if field_type is None else pa.list_(field_type)
 
     @override
     def initialize(self) -> dict[Any, tuple[int, Any]]:

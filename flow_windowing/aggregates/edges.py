@@ -31,6 +31,10 @@ class Edge(FieldAggregator[OrderedValue, Any]):
     is_last: ClassVar[bool]
 
     @override
+    def result_type(self, field_type: Any) -> Any:
+        return field_type
+
+    @override
     def initialize(self) -> OrderedValue:
         return None
 

@@ -27,6 +27,10 @@ class _Extreme(FieldAggregator[NumberedValue, Any]):
     _sign: ClassVar[int]
 
     @override
+    def result_type(self, field_type: Any) -> Any:
+        return field_type
+
+    @override
     def initialize(self) -> NumberedValue:
         return None
 

@@ -19,6 +19,7 @@ from decimal import Decimal
 from numbers import Real
 from typing import Any, ClassVar
 
+import pyarrow as pa
 from typing_extensions import override
 
 from flow.errors import FlowBuildError, FlowTypeError, shorten
@@ -44,6 +45,10 @@ class Count(FieldAggregator[int, int]):
     >>> aggregate(Count(), values), aggregate(Count("tip"), values)
     (3, 1)
     """
+
+    @override
+    def result_type(self, field_type: Any) -> Any:
+        return pa.int64()
 
     @override
     def initialize(self) -> int:
@@ -87,6 +92,10 @@ class CountDistinct(FieldAggregator[set[Any], int]):
     by_arrival: ClassVar[bool] = False
 
     @override
+    def result_type(self, field_type: Any) -> Any:
+        return pa.int64()
+
+    @override
     def initialize(self) -> set[Any]:
         return set()
 
@@ -126,6 +135,10 @@ class Sum(FieldAggregator[Total | None, Any]):
     """
 
     @override
+    def result_type(self, field_type: Any) -> Any:
+        return _type_of_sums(field_type)
+
+    @override
     def initialize(self) -> Total | None:
         return None
 
@@ -160,6 +173,13 @@ class Mean(FieldAggregator[tuple[int, Total], Any]):
     >>> aggregate(Mean("latency"), [{"latency": 2}, {"latency": 3}, {"latency": None}])
     2.5
     """
+
+    @override
+    def result_type(self, field_type: Any) -> Any:
+        types = pa.types
+        if field_type is None or types.is_decimal(field_type):
+            return None  # The number of digits of a mean of decimals depends on the decimals.
+        return field_type if types.is_duration(field_type) else pa.float64()
 
     @override
     def initialize(self) -> tuple[int, Total]:
@@ -215,6 +235,10 @@ class StdDev(FieldAggregator[tuple[int, float, float], float | None]):
         super().__post_init__()
         if not isinstance(self.sample, bool):
             raise FlowTypeError(f"StdDev: sample must be True or False, got {shorten(self.sample)}")
+
+    @override
+    def result_type(self, field_type: Any) -> Any:
+        return pa.float64()
 
     @override
     def initialize(self) -> tuple[int, float, float]:
@@ -285,6 +309,10 @@ class Quantile(FieldAggregator["array[float]", float | None]):
             raise FlowBuildError(f"Quantile: q must be a number from 0 to 1, got {shorten(self.q)}")
 
     @override
+    def result_type(self, field_type: Any) -> Any:
+        return pa.float64()
+
+    @override
     def initialize(self) -> array[float]:
         return array("d")
 
@@ -308,6 +336,13 @@ class Quantile(FieldAggregator["array[float]", float | None]):
     def _join(self, state: array[float], other: array[float]) -> array[float]:
         state.extend(other)
         return state
+
+
+def _type_of_sums(kind: Any) -> Any:
+    """Return the Arrow type of sums of values of a type; ``None`` if it is not known."""
+    if kind is None or pa.types.is_duration(kind) or pa.types.is_decimal(kind):
+        return kind
+    return pa.float64() if pa.types.is_floating(kind) else pa.int64()
 
 
 def _float_of(found: Any) -> float:

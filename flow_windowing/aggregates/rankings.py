@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cmp_to_key
 from typing import Any, ClassVar, TypeAlias
 
+import pyarrow as pa
 from typing_extensions import override
 
 from flow.checks import check_whole
@@ -47,6 +48,10 @@ class TopK(FieldAggregator[dict[Any, tuple[int, int, Any]], list[Any]]):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_whole("TopK: k", self.k, 1)
+
+    @override
+    def result_type(self, field_type: Any) -> Any:
+        return None if field_type is None else pa.list_(field_type)
 
     @override
     def initialize(self) -> dict[Any, tuple[int, int, Any]]:
@@ -103,6 +108,10 @@ class _BestK(FieldAggregator[Ranking, list[Any]]):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_whole(f"{type(self).__name__}: k", self.k, 1)
+
+    @override
+    def result_type(self, field_type: Any) -> Any:
+        return None if field_type is None else pa.list_(field_type)
 
     @override
     def initialize(self) -> Ranking:

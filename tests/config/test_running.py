@@ -39,6 +39,7 @@ def sessions(monkeypatch: pytest.MonkeyPatch) -> Sessions:
     made = Sessions()
     monkeypatch.setattr("flow.engine.spark.session.session.make_session", made)
     monkeypatch.setattr("flow.engine.spark.session.jvm_files.starts_jvm", lambda: True)
+    monkeypatch.setattr("flow.engine.spark.session.active.active_session", lambda: None)
     return made
 
 
@@ -88,7 +89,7 @@ def test_the_speed_ups_are_switched_off_in_this_process_and_in_workers(
 def test_a_new_session_logs_advice(
     sessions: Sessions, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("flow.running.this_machine", lambda: Machine(2, 8 << 30))
+    monkeypatch.setattr("flow.config.sessions.this_machine", lambda: Machine(2, 8 << 30))
     with caplog.at_level(logging.WARNING, "flow"):
         start(config=FlowConfig(driver_memory="16g"))
     (record,) = caplog.records

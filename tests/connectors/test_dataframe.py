@@ -317,6 +317,20 @@ def test_a_sink_hands_over_each_epoch_that_has_items_as_a_data_frame(spark: Spar
     assert copy == [("a", {"n": 1}), ("b", {"n": 2}), ("a", {"n": 4})]
 
 
+@pytest.mark.spark
+def test_a_sink_without_a_schema_needs_columns_that_are_known(spark: SparkSession) -> None:
+    flow = Dataflow("unknown")
+    op.output("out", op.input("in", flow, TestingSource([1])), DataFrameSink(print))
+    message = r"^step 'out': its DataFrameSink needs the schema of stream 'in', such as .*source"
+    with pytest.raises(FlowBuildError, match=message):
+        run(flow, spark=spark)
+
+
+def test_a_sink_shows_its_schema() -> None:
+    assert repr(DataFrameSink(print)) == "DataFrameSink(...)"
+    assert repr(DataFrameSink(print, SCHEMA)) == f"DataFrameSink(..., {SCHEMA!r})"
+
+
 @dataclass(frozen=True)
 class Delay:
     minutes: int

@@ -13,12 +13,13 @@ import flow.operators as op
 from flow.cli.doctor.disks import is_local_path
 from flow.cli.doctor.finding import Finding, ok, problem, warning
 from flow.config.effective import EffectiveConfig, of_arguments
+from flow.config.sessions import session_named
 from flow.connectors.items import from_items
 from flow.connectors.sink import Sink, WriteContext, Written
 from flow.dataflow import Dataflow
 from flow.engine.spark.versions.supported import installed_version
 from flow.errors import FlowError
-from flow.running import new_session, run_configured
+from flow.running import run_configured
 
 SUBJECT = "Spark"
 ITEMS = 100
@@ -34,7 +35,7 @@ def spark_findings(effective: EffectiveConfig) -> Iterator[Finding]:
     """
     start = time.monotonic()
     try:
-        session = new_session("doctor", effective)
+        session = session_named("doctor", effective)
     except FlowError as error:
         yield problem(SUBJECT, str(error))
         return

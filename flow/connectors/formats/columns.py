@@ -24,7 +24,8 @@ MERGED_ROWS = 20_000
 _ARROW_READY = {type(None), bool, int, float, str, bytes, Decimal, date, time, timedelta}
 _DIGITS = 38
 _REFUSED = (pa.ArrowException, ValueError, TypeError, OverflowError)
-_FIX = "give the sink a schema, or map the items before the output"
+FIX = "give the sink a schema, or map the items before the output"
+"""Advice in errors of items that do not fit."""
 
 
 def merge_small(batches: Iterable[Written]) -> Iterator[Written]:
@@ -58,7 +59,7 @@ def as_columns(written: Written, schema: pa.Schema | None, step_id: str) -> pa.R
     if schema is None:
         check_names(kinds, step_id)
     if not kinds:
-        raise SinkError(f"step {step_id!r}: {shorten(written[0])} has no field to write: {_FIX}")
+        raise SinkError(f"step {step_id!r}: {shorten(written[0])} has no field to write: {FIX}")
     columns = [
         _column(name, [record.get(name) for record in records], kind, step_id)
         for name, kind in kinds.items()
@@ -96,7 +97,7 @@ def fit(
         except (pa.ArrowException, ValueError) as error:
             raise SinkError(
                 f"step {step_id!r}: field {field.name!r} is {column.type} here, which does not fit "
-                f"{field.type}, the type of its column: {error}. To fix it, {_FIX}"
+                f"{field.type}, the type of its column: {error}. To fix it, {FIX}"
             ) from error
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -126,7 +127,7 @@ def check_kind(found: Any, wanted: Any, *, whole: bool, path: str = "") -> None:
             number = wanted.get_field_index(field.name)
             if number >= 0:
                 check_kind(field.type, wanted.field(number).type, whole=whole, path=inner)
-            elif whole and not types.is_null(field.type):
+            elif whole and _known(field.type) is not None:
                 raise ValueError(f"its part {inner[1:]!r} is not among the parts of the column")
     elif _is_list(found) and _is_list(wanted):
         check_kind(found.value_type, wanted.value_type, whole=whole, path=path)
@@ -195,7 +196,7 @@ def widen(schema: pa.Schema, new: pa.Schema, fixed: Sequence[str], step_id: str)
         except pa.ArrowException as error:
             raise SinkError(
                 f"step {step_id!r}: field {field.name!r} is {types[field.name]} in some items and "
-                f"{field.type} in others: {_FIX}"
+                f"{field.type} in others: {FIX}"
             ) from error
         types[field.name] = _known(unified.field(field.name).type)
     return pa.schema(list(types.items()))
@@ -225,7 +226,7 @@ def _column(name: str, values: list[Any], kind: Any, step_id: str) -> Any:
         return _array(values, kind)
     except _REFUSED as error:
         raise SinkError(
-            f"step {step_id!r}: field {name!r} {_problem(values, kind)}: {_FIX}"
+            f"step {step_id!r}: field {name!r} {_problem(values, kind)}: {FIX}"
         ) from error
 
 

@@ -214,6 +214,11 @@ class KafkaSource(Source[Any]):
         patience = duration_us(self.patience) / 1e6
         return Access(self.servers, self._client_properties, self.on_data_loss, patience)
 
+    @override
+    def record_columns(self) -> Any:
+        empty: Any = self._conversion.batch([], None) if self.items == "records" else None
+        return None if empty is None else empty.schema
+
     @property
     def _client_properties(self) -> Properties:
         return as_properties(self.properties, _OWN_PROPERTIES)

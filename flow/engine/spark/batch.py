@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+from typing_extensions import override
 
 from flow.connectors.source import MemoryLog, Planner
 from flow.dataflow import Step
 from flow.engine.epoch.context import Control, SourcePartition, Stats
 from flow.engine.epoch.lateness import late_sources, source_name
+from flow.engine.epoch.phases import EpochTimer
 from flow.engine.epoch.summary import Summary
 from flow.engine.feed.batch_plan import BatchPlan, batch_plan
 from flow.engine.feed.planner_calls import plan_everything
@@ -36,7 +40,7 @@ from flow.engine.spark.session.jvm import jvm_needed
 from flow.engine.spark.session.query_conf import query_conf
 from flow.engine.spark.session.spark_log import SPARK_LOG
 from flow.engine.spark.shipping import ShippedPlan
-from flow.engine.spark.task_writing import TaskWriting, write_partition
+from flow.engine.spark.task_writing import TaskWriting
 from flow.engine.state.key_states import KeyStates
 from flow.engine.state.keyed_state import live_states
 from flow.engine.state.shard_table import ShardTable
@@ -65,6 +69,86 @@ class BatchSettings:
     partitions: int | None = None
 
 
+class LastStage(ABC):
+    """The end of a batch job: what its last stage makes of the packets of outputs.
+
+    Attributes:
+        columns: the columns of the job's data frame, as Spark's schema or DDL text.
+    """
+
+    columns: StructType | str
+
+    @abstractmethod
+    def batches(
+        self, plan: Plan, layout: Layout, packets: Iterator[Packet]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a partition, from all its packets, in a worker."""
+
+
+@dataclass(frozen=True)
+class WritingStage(LastStage):
+    """The last stage of a run: sinks write their packets, and the driver gets all others."""
+
+    writing: TaskWriting
+    columns = PACKET_DDL
+
+    @override
+    def batches(
+        self, plan: Plan, layout: Layout, packets: Iterator[Packet]
+    ) -> Iterator[pa.RecordBatch]:
+        return layout.to_batches(write_outputs(plan, self.writing.of_task(), packets))
+
+
+@dataclass(frozen=True)
+class BatchJob:
+    """A batch job whose inputs are planned.
+
+    Attributes:
+        plan: the compiled flow.
+        shipped: the same flow for workers.
+        spark: the session.
+        layout: shards and partitions of the flow.
+        planned: the plan of what to read.
+        names: the names of source partitions, for messages.
+        cores: the number of tasks that run at a time.
+    """
+
+    plan: Plan
+    shipped: ShippedPlan
+    spark: SparkSession
+    layout: Layout
+    planned: BatchPlan
+    names: Mapping[SourcePartition, str]
+    cores: int
+
+    @classmethod
+    def of(
+        cls,
+        plan: Plan,
+        spark: SparkSession,
+        settings: BatchSettings,
+        layout_class: type[Layout] = Layout,
+    ) -> BatchJob:
+        """Plan all inputs of a flow.
+
+        Raises:
+            FlowBuildError: when a step cannot be sent to workers.
+            FlowError: when the planning of a source fails.
+        """
+        shipped = ShippedPlan.pack(plan)
+        cores = cores_of(spark)
+        partitions = settings.partitions or cores
+        shards = settings.shards or max(DEFAULT_SHARDS, partitions)
+        control = Control(Moment(settings.system_time()), settings.drain)
+        planned, names = _planned(plan, cores, control)
+        layout = layout_class(shards, partitions, len(plan.levels))
+        return cls(plan, shipped, spark, layout, planned, names, cores)
+
+    def frame(self, last_stage: LastStage) -> DataFrame:
+        """Return the data frame of the job: inputs, all levels and the last stage."""
+        return _chain(self, last_stage)
+
+
 def run_batch(
     plan: Plan,
     spark: SparkSession,
@@ -77,35 +161,29 @@ def run_batch(
         FlowBuildError: when a source cannot be read in a batch.
         FlowError: when a step, a source, a sink or Spark fails.
     """
-    _check_bounded(plan)
+    check_bounded(plan)
     summary = Summary(plan.flow_id, "batch")
     with jvm_needed(spark):
-        cores, disks = cores_of(spark), disks_of(spark)
-    partitions = settings.partitions or cores
-    layout = Layout(
-        settings.shards or max(DEFAULT_SHARDS, partitions), partitions, len(plan.levels)
-    )
-    shipped = ShippedPlan.pack(plan)
+        disks = disks_of(spark)
+        timer = EpochTimer()
+        timer.start_planning()
+        job = BatchJob.of(plan, spark, settings)
+        timer.end_planning()
 
     def count(epoch: int, stats: Stats) -> None:
-        stats.late_sources = late_sources(stats, plan.feeds, stats.reached, names.__getitem__)
+        stats.late_sources = late_sources(stats, plan.feeds, stats.reached, job.names.__getitem__)
         summary.add(stats)
         on_epoch(epoch, stats)
 
-    outputs = EpochOutputs(plan, layout, uuid.uuid4().hex, lambda _: None, count)
+    run_id = uuid.uuid4().hex
+    outputs = EpochOutputs(plan, job.layout, run_id, lambda _: None, count, timer)
     writing = TaskWriting(outputs.run_id, outputs.left_out(), is_batch=True)
-    control = Control(Moment(settings.system_time()), settings.drain)
-    outputs.timer.start_planning()
-    planned, names = _planned(plan, cores, control)
-    outputs.timer.end_planning()
+    frame_conf = query_conf(spark, job.layout.partitions, only_packets=_only_packets(plan, writing))
     log_start = SPARK_LOG.size()
     outputs.open(resuming=False)
     try:
-        with (
-            jvm_needed(spark),
-            query_conf(spark, partitions, only_packets=_only_packets(plan, writing)),
-        ):
-            outputs.write(_chain(plan, spark, shipped, layout, planned, cores, writing), 0)
+        with jvm_needed(spark), frame_conf:
+            outputs.write(job.frame(WritingStage(writing)), 0)
     except FlowError:
         raise
     except Exception as error:
@@ -123,44 +201,52 @@ def _only_packets(plan: Plan, writing: TaskWriting) -> bool:
     return not foreign and not writing.left_out
 
 
-def _check_bounded(plan: Plan) -> None:
+def check_bounded(
+    plan: Plan,
+    what: str = "a batch",
+    instead: str = "run the flow with engine='streaming'",
+) -> None:
+    """Check that a batch can read the inputs of a flow.
+
+    Args:
+        plan: the flow.
+        what: the kind of batch, for errors.
+        instead: the advice in errors.
+
+    Raises:
+        FlowBuildError: when an input has no end, or needs the streaming engine.
+    """
     for step_id in plan.inputs:
         source = source_of(plan.steps[step_id])
         if not source.bounded:
             raise FlowBuildError(
-                f"step {step_id!r}: {source!r} has no end, and a batch needs one: "
-                "run the flow with engine='streaming'"
+                f"step {step_id!r}: {source!r} has no end, and {what} needs one: {instead}"
             )
         if source.needs_streaming:
             raise FlowBuildError(
                 f"step {step_id!r}: its source moves system time or ends in a crash, which only "
-                "the streaming engine can do: run the flow with engine='streaming'"
+                f"the streaming engine can do: {instead}"
             )
 
 
-def _chain(
-    plan: Plan,
-    spark: SparkSession,
-    shipped: ShippedPlan,
-    layout: Layout,
-    planned: BatchPlan,
-    cores: int,
-    writing: TaskWriting,
-) -> DataFrame:
-    """Return the packets of the last stage: inputs, all levels, and the writes of outputs."""
-    frame = _read(spark, shipped, layout, planned, cores)
+def _chain(job: BatchJob, last_stage: LastStage) -> DataFrame:
+    """Return the rows of the last stage, after inputs and all levels."""
+    plan, shipped, layout, planned = job.plan, job.shipped, job.layout, job.planned
+    frame = _read(job.spark, shipped, layout, planned, job.cores)
     foreign = [name for name in plan.inputs if is_foreign(plan.steps[name])]
     for number, step_id in enumerate(foreign):
         frame = frame.union(foreign_packets(plan, step_id, number, shipped, layout))
     last = layout.levels
     shipped_controls = replace(planned, readings=[])
     if not last:
-        return frame.mapInArrow(partial(write_partition, shipped, layout, writing), PACKET_DDL)
+        end = partial(_end_partition, shipped, layout, last_stage)
+        return frame.mapInArrow(end, last_stage.columns)
     for level in range(1, last + 1):
-        task_writing = writing if level == last else None
-        task = partial(_level_partition, shipped, layout, level, shipped_controls, task_writing)
+        end_of_level = last_stage if level == last else None
+        task = partial(_level_partition, shipped, layout, level, shipped_controls, end_of_level)
+        columns = PACKET_DDL if end_of_level is None else end_of_level.columns
         by_shard = frame.repartition(layout.partitions, "shard")
-        frame = by_shard.sortWithinPartitions("shard", "seq").mapInArrow(task, PACKET_DDL)
+        frame = by_shard.sortWithinPartitions("shard", "seq").mapInArrow(task, columns)
     return frame
 
 
@@ -225,7 +311,7 @@ def _level_partition(
     layout: Layout,
     level: int,
     planned: BatchPlan,
-    writing: TaskWriting | None,
+    last_stage: LastStage | None,
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Run a level over the shards of a Spark partition, which are sorted by shard and slice."""
@@ -236,9 +322,19 @@ def _level_partition(
         for shard, of_shard in itertools.groupby(packets, key=lambda packet: packet.shard):
             yield from _run_shard(plan, layout, level, planned, shard, of_shard)
 
-    if writing is None:
+    if last_stage is None:
         return layout.to_batches(output())
-    return layout.to_batches(write_outputs(plan, writing.of_task(), output()))
+    return last_stage.batches(plan, layout, output())
+
+
+def _end_partition(
+    shipped: ShippedPlan,
+    layout: Layout,
+    last_stage: LastStage,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Run the last stage over a partition of a flow without levels."""
+    return last_stage.batches(shipped.plan(), layout, layout.from_batches(batches))
 
 
 def _run_shard(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -12,20 +12,22 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from flow.columns.chunks import as_items
+from flow.columns.stream_columns import UnknownColumns
 from flow.connectors.dataframe import DataFrameSink
-from flow.connectors.formats.columns import as_columns
 from flow.connectors.sink import Sink
+from flow.connectors.spark_types import check_schema, to_arrow, to_spark
+from flow.dataflow import Step, StreamId
 from flow.engine.epoch.context import Stats
 from flow.engine.epoch.failures import decode_failure
 from flow.engine.epoch.phases import EpochTimer
-from flow.engine.packets.packets import ERROR, PRINTED, STATS, Packet, sorted_chunks
+from flow.engine.packets.packets import ERROR, PRINTED, STATS, Packet
 from flow.engine.plan.plan import Edge, Plan
+from flow.engine.plan.stream_columns import columns_of
 from flow.engine.spark.rows import Layout
-from flow.engine.steps.outputs import sink_of
+from flow.engine.steps.frame_rows import rows_of
+from flow.engine.steps.outputs import sink_of, unpacked
 from flow.errors import FlowBuildError, FlowError, SinkError, StepError, first_line
 
 _REFUSED = re.compile(rf"^{SinkError.__module__}\.{SinkError.__name__}: (.*)", re.MULTILINE)
@@ -54,6 +56,7 @@ class EpochOutputs:
     on_written: Callable[[int], None]
     on_epoch: EpochHook
     timer: EpochTimer = field(default_factory=EpochTimer)
+    _schemas: dict[Edge, StructType | str] = field(default_factory=dict, init=False)
 
     def open(self, resuming: bool) -> None:
         """Open the sinks; if a sink fails to open, close the sinks opened before.
@@ -62,6 +65,8 @@ class EpochOutputs:
             FlowError: when two outputs write to the same target, or a sink cannot be opened.
         """
         self._check_targets()
+        for edge, sink in self._frames().items():
+            self._schemas[edge] = self._schema_of(edge, sink)
         opened: list[Edge] = []
         try:
             for edge in self.plan.outputs:
@@ -128,6 +133,11 @@ class EpochOutputs:
         sinks = {edge: sink_of(self.plan, edge) for edge in self.plan.outputs}
         return {edge: sink for edge, sink in sinks.items() if isinstance(sink, DataFrameSink)}
 
+    def _schema_of(self, edge: Edge, sink: DataFrameSink) -> StructType | str:
+        """Return the schema of a sink's data frames."""
+        owner = f"step {edge.step_id!r}: its DataFrameSink"
+        return frame_schema(self.plan.steps, edge.stream, sink.schema, owner)
+
     def _decoded(self, packets: list[Packet]) -> tuple[Stats, dict[int, list[Any]]]:
         """Print the lines of inspectors; return the statistics, and the sinks' messages by edge.
 
@@ -166,12 +176,13 @@ class EpochOutputs:
 
     def _call_function(self, frame: DataFrame, edge: Edge, sink: DataFrameSink, epoch: int) -> None:
         """Call the function of a sink with the data frame of an edge's items, if there are any."""
-        task = partial(_unpack_partition, self.layout, _arrow_schema(sink.schema), edge.step_id)
         packets = frame.filter(F.col("dest") == edge.dest)
         if packets.isEmpty() or sink.function is None:
             return
+        schema = self._schemas[edge]
+        task = partial(_unpack_partition, self.layout, to_arrow(schema), edge.step_id)
         try:
-            sink.function(packets.mapInArrow(task, sink.schema), epoch)
+            sink.function(packets.mapInArrow(task, schema), epoch)
         except (Exception, SystemExit, GeneratorExit) as error:
             sink_error = _REFUSED.search(str(error))
             if sink_error:
@@ -189,10 +200,33 @@ def _collected(frame: DataFrame) -> list[Packet]:
     return [Packet(*row) for row in zip(*(column.to_pylist() for column in table.columns))]  # noqa: B905
 
 
-def _arrow_schema(schema: StructType | str) -> pa.Schema:
-    """Return a data frame's schema as Arrow's; only the driver can parse its text form."""
-    kind: Any = schema if isinstance(schema, StructType) else StructType.fromDDL(schema)
-    return to_arrow_schema(kind, timezone="UTC")
+def frame_schema(
+    steps: Mapping[str, Step], stream: StreamId, given: StructType | str | None, owner: str
+) -> StructType | str:
+    """Return the schema of a stream's items in a data frame: the given one, or the known columns.
+
+    Args:
+        steps: the steps of the flow.
+        stream: the stream.
+        given: the user's schema.
+        owner: the class or function that takes the schema, for errors.
+
+    Raises:
+        FlowBuildError: there is no schema, and the types of the columns are not known.
+        SourceError: a source that takes its columns from its data cannot be read.
+    """
+    if given is not None:
+        return given
+    columns = columns_of(steps, stream)
+    if isinstance(columns, UnknownColumns):
+        raise FlowBuildError(
+            f"{owner} needs the schema of stream {str(stream)!r}, such as schema='key string, "
+            f"total double': the types of its columns are not known before the flow runs, because "
+            f"{columns.reason}"
+        )
+    schema = to_spark(columns.schema)
+    check_schema(owner, schema)
+    return schema
 
 
 def _unpack_partition(
@@ -200,5 +234,4 @@ def _unpack_partition(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the items in the packets of a Spark partition as rows of a schema, in order."""
     packets = list(layout.from_batches(batches))
-    for chunk in sorted_chunks(packets):
-        yield as_columns(list(as_items(chunk).items), schema, step_id)
+    yield from rows_of(unpacked(packets, lays_out=True), schema, step_id)

@@ -18,9 +18,10 @@ from flow.engine.feed.sources import source_of
 from flow.engine.packets.packets import PACKET_DDL, Packet
 from flow.engine.plan.plan import Plan
 from flow.engine.spark.rows import Layout
+from flow.engine.spark.session.jvm import is_stopped
 from flow.engine.spark.shipping import ShippedPlan
 from flow.engine.steps.reading import read_batches
-from flow.errors import EngineError
+from flow.errors import EngineError, FlowBuildError
 
 _ORIGINS = 1 << 16
 """The number of origins for the tasks of each data frame, which follow those of other inputs."""
@@ -42,6 +43,25 @@ def foreign_packets(
     names_read = [names[index] for index in columns]
     task = partial(_read_partition, shipped, layout, step_id, number, names_read)
     return numbered.select(now, *(f"c{index}" for index in columns)).mapInArrow(task, PACKET_DDL)
+
+
+def session_of_frames(plan: Plan) -> Any | None:
+    """Return the session of the first data frame that a flow reads; ``None`` without data frames.
+
+    Raises:
+        FlowBuildError: if that session was stopped.
+    """
+    for step_id in plan.inputs:
+        source = source_of(plan.steps[step_id])
+        if isinstance(source, DataFrameSource) and source.frame is not None:
+            session = source.frame.sparkSession
+            if is_stopped(session):
+                raise FlowBuildError(
+                    f"step {step_id!r}: the session of its data frame was stopped: make the data "
+                    "frame in a session that runs"
+                )
+            return session
+    return None
 
 
 def _read_partition(

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
+from typing_extensions import override
 
-from flow.engine.packets.packets import Packet, from_batch, to_batches
+from flow.engine.epoch.failures import decode_failure
+from flow.engine.packets.packets import ERROR, Packet, from_batch, to_batches
 from flow.engine.packets.shards import group_ids
 
 
@@ -42,3 +44,27 @@ class Layout:
         for batch in batches:
             for packet in from_batch(batch):
                 yield packet._replace(shard=self.shard_of(packet.shard))
+
+
+class FailingLayout(Layout):
+    """Layout of a job in which a failure of the flow fails the Spark task that meets it.
+
+    A task that fails early sends only a part of its items. Without a driver that looks at all
+    packets before any row is used, Spark must not run the next stage on that part.
+    """
+
+    @override
+    def to_batches(self, packets: Iterable[Packet]) -> Iterator[pa.RecordBatch]:
+        return super().to_batches(raising(packets))
+
+
+def raising(packets: Iterable[Packet]) -> Iterator[Packet]:
+    """Yield packets, and raise the failure in a packet.
+
+    Raises:
+        FlowError: when a packet has a failure.
+    """
+    for packet in packets:
+        if packet.dest == ERROR:
+            raise decode_failure(packet.payload)
+        yield packet

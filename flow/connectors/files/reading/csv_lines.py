@@ -104,6 +104,10 @@ class CsvSource(LineSource[Any]):
         return self.multiline
 
     @override
+    def record_columns(self) -> Any:
+        return self.schema
+
+    @override
     def read_piece(
         self, filesystem: Any, piece: Piece, fields: frozenset[str] | None
     ) -> Iterator[Batch]:

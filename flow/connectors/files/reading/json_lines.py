@@ -67,6 +67,10 @@ class JsonLinesSource(LineSource[Any]):
             check_json_types(self.schema)
 
     @override
+    def record_columns(self) -> Any:
+        return self.schema
+
+    @override
     def read_piece(
         self, filesystem: Any, piece: Piece, fields: frozenset[str] | None
     ) -> Iterator[Batch]:

@@ -17,6 +17,7 @@ from flow.connectors.files.places.place import connect
 from flow.connectors.files.reading.file import File, open_file
 from flow.connectors.files.reading.file_list import LATE_FILES
 from flow.connectors.files.reading.file_source import FileSource, Paths
+from flow.connectors.files.reading.globs import find_files
 from flow.connectors.files.reading.parallel_planning import MOST_OPEN
 from flow.connectors.files.reading.pieces import Cuts, Piece
 from flow.connectors.files.reading.planning import FileOrder
@@ -94,6 +95,20 @@ class ParquetSource(FileSource[Any]):
     @override
     def cuts(self) -> Cuts:
         return RowCuts(self.paths)
+
+    @override
+    def record_columns(self) -> Any:
+        """Return the columns of the first file; ``None`` if there is no file yet."""
+        listed = find_files(self.paths, required=not self.follow)
+        if not listed:
+            return None
+        first = min(listed, key=lambda each: (each.store, each.path))
+        file = File(first.store, first.path, first.size)
+        with open_file(connect(file.store, self.paths), file) as stream:
+            parquet = _parquet_file(stream)
+            schema = instants_of(parquet) or parquet.schema_arrow
+        names = schema.names if self.columns is None else self.columns
+        return pa.schema([schema.field(name) for name in names if name in schema.names])
 
     @override
     def read_fields(self, split: Split, fields: frozenset[str]) -> Iterator[Batch]:

@@ -1,13 +1,16 @@
-"""The packages of this project for workers that do not run on this machine."""
+"""The packages of this project, and the user's modules, for workers on other machines."""
 
 from __future__ import annotations
 
+import os
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from flow.engine.spark.session.access import is_remote
 from flow.engine.temporary import new_directory
+from flow.errors import FlowBuildError
 
 PACKAGES = ("flow", "flow_windowing", "recovery")
 _sent: set[str] = set()
@@ -26,6 +29,22 @@ def send_packages(spark: Any) -> None:
     else:
         spark.sparkContext.addPyFile(path)
     _sent.add(name)
+
+
+def send_files(spark: Any, files: Iterable[str | os.PathLike[str]]) -> None:
+    """Send the user's modules to the workers of a session.
+
+    Raises:
+        FlowBuildError: if there is no such file.
+    """
+    for file in files:
+        path = os.fspath(file)
+        if not os.path.isfile(path):
+            raise FlowBuildError(f"py_files: there is no file {path!r}")
+        if is_remote(spark):
+            spark.addArtifacts(path, pyfile=True)
+        else:
+            spark.sparkContext.addPyFile(path)
 
 
 def _zipped() -> Path:

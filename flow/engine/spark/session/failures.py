@@ -9,7 +9,7 @@ from typing import Any
 from py4j.protocol import Py4JError
 
 from flow.engine.spark.session.disks import NO_SPACE, RunDisks, tells_of_a_full_disk
-from flow.errors import first_line
+from flow.errors import error_message, first_line
 
 JVM_ERRORS = (Py4JError, ConnectionError)
 """Exceptions of calls into a JVM that has ended; they may also have other causes."""
@@ -107,7 +107,8 @@ def spark_problem(
         exceptions = _RAISED.findall(message)
         if exceptions:  # A traceback has an exception's causes before the exception.
             return _raised_by_python(exceptions[-1].strip())
-    return next((line for line in lines if line and not line.startswith(_WRAPPERS)), lines[0])
+    shown = (line for line in lines if line and not line.startswith(_WRAPPERS))
+    return next(shown, lines[0] or first_line(error))
 
 
 def full_disk_problem(
@@ -149,9 +150,13 @@ def _no_worker(output: str) -> str:
 
 
 def _messages(error: BaseException | None) -> Iterator[str]:
-    """Yield the first line of an exception, then the messages of its Java causes from outside."""
-    yield first_line(error)
+    """Yield the first line of an exception, then the messages of its Java causes from outside.
+
+    An exception without Java causes is whole. Up to Spark 4.1, only its own message has the
+    traceback of a Python worker.
+    """
     java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    yield first_line(error) if java is not None else error_message(error).strip()
     for _ in range(_DEEPEST):
         if java is None:
             return

@@ -1,4 +1,4 @@
-"""The Spark session of a run: the active session, or a new one with settings for flows."""
+"""A new Spark session with settings for flows, and the active session in its place."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from flow.engine.spark.session.code import PACKAGES, send_packages
+from flow.engine.spark.session.active import active_session
+from flow.engine.spark.session.code import PACKAGES, send_files, send_packages
 from flow.engine.spark.session.defaults import LOCAL_DRIVER_MEMORY, LOG_LEVELS, QUIET_LEVELS
 from flow.engine.spark.session.java import check_java
 from flow.engine.spark.session.jvm_files import (
@@ -29,6 +28,7 @@ from flow.engine.spark.session.query_conf import ONE_DAEMON
 from flow.engine.spark.session.spark_log import SPARK_LOG, output_to
 from flow.engine.spark.startup.early_workers import start_workers_early
 from flow.engine.spark.startup.spark_home import quick_spark_home
+from flow.engine.spark.startup.submitted import submitted_conf
 from flow.engine.spark.startup.switch import has_speedups
 from flow.errors import EngineError, FlowBuildError, first_line, shorten
 
@@ -106,18 +106,19 @@ class SparkSettings:
         master: the master URL, such as ``local[4]`` or ``spark://host:7077``; all cores of this
             machine when left out.
         conf: Spark configuration, over the defaults.
-        log_level: the level of Spark's log.
+        log_level: the level of Spark's log; by default ``spark.log.level`` of `conf` or of
+            ``spark-submit``, else WARN.
         py_files: the user's modules and packages (``.py``, ``.zip``, ``.egg``) to send to the
             workers of a cluster; the packages of this project are always sent.
     """
 
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
-    log_level: str = "WARN"
+    log_level: str | None = None
     py_files: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.log_level.upper() not in LOG_LEVELS:
+        if self.log_level is not None and self.log_level.upper() not in LOG_LEVELS:
             allowed = ", ".join(LOG_LEVELS)
             raise FlowBuildError(f"log_level must be one of {allowed}, got {self.log_level!r}")
         for pair in self.conf.items():
@@ -132,17 +133,20 @@ def make_session(name: str, settings: SparkSettings) -> SparkSession:
         EnvironmentProblem: when Java is missing or too old.
         EngineError: when Spark does not start.
     """
-    if SparkContext._active_spark_context is not None:
-        return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+    active: SparkSession | None = active_session()
+    if active is not None:
+        return active
     check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = _with_submitted(settings, submitted_conf())
     try:
         spark = _start(name, settings)
     except Exception as error:
         problem = f"Spark did not start: {first_line(error)} (its log: {SPARK_LOG})"
         raise EngineError(problem) from error
-    spark.sparkContext.setLogLevel(settings.log_level.upper())
-    if settings.log_level.upper() in QUIET_LEVELS:
+    level = _log_level(settings)
+    spark.sparkContext.setLogLevel(level)
+    if level in QUIET_LEVELS:
         _quiet_state_server(spark)
     else:
         SPARK_LOG.keep()
@@ -151,6 +155,17 @@ def make_session(name: str, settings: SparkSettings) -> SparkSession:
     if is_local_master(settings.master) and has_speedups():
         start_workers_early(spark)
     return spark
+
+
+def _with_submitted(settings: SparkSettings, submitted: Mapping[str, str]) -> SparkSettings:
+    """Return the settings of a session over those of ``spark-submit``, which precede defaults."""
+    conf = {**submitted, **settings.conf}
+    master = conf.pop("spark.master", None)
+    return replace(settings, master=settings.master or master, conf=conf)
+
+
+def _log_level(settings: SparkSettings) -> str:
+    return (settings.log_level or settings.conf.get("spark.log.level", "WARN")).upper()
 
 
 def _start(name: str, settings: SparkSettings) -> SparkSession:
@@ -183,7 +198,7 @@ def _quiet_state_server(spark: SparkSession) -> None:
 
 
 def _quiet_accumulators(spark: SparkSession) -> None:
-    """Silence the traces of PySpark's accumulators, unused by flows, when a worker dies."""
+    """Silence the traces of PySpark's accumulators when a worker dies; its task fails anyway."""
     server: Any = getattr(spark.sparkContext, "_accumulatorServer", None)
     if server is not None:
         server.handle_error = lambda *_: None
@@ -191,10 +206,7 @@ def _quiet_accumulators(spark: SparkSession) -> None:
 
 def _send_code(spark: SparkSession, settings: SparkSettings) -> None:
     """Send the user's files to the workers, and to those of a cluster the packages too."""
-    for file in settings.py_files:
-        if not Path(file).is_file():
-            raise FlowBuildError(f"py_files: there is no file {file!r}")
-        spark.sparkContext.addPyFile(str(file))
+    send_files(spark, settings.py_files)
     if not is_local_master(settings.master):
         send_packages(spark)
 

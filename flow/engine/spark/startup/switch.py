@@ -13,6 +13,8 @@ import os
 from flow.errors import EnvironmentProblem
 
 VARIABLE = "FLOW_SPEEDUPS"
+SPEEDUPS_OF_WORKERS = f"spark.executorEnv.{VARIABLE}"
+"""The setting of Spark that sets the variable for a session's workers."""
 
 
 def switched(is_on: bool) -> dict[str, str]:

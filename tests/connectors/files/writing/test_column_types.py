@@ -58,6 +58,7 @@ def test_values_are_not_converted_to_the_type_of_earlier_values(
         ([ZONED, datetime(2024, 1, 1, 2, tzinfo=timezone(timedelta(hours=2)))], [ZONED, ZONED]),
         ([{"a": 1, "b": 2}, {"a": 3}], [{"a": 1, "b": 2}, {"a": 3, "b": None}]),
         ([[], [1]], [[], [1]]),
+        ([{"a": 1, "b": []}, {"a": 2, "b": []}], [{"a": 1}, {"a": 2}]),
         ([None, "x"], [None, "x"]),
     ],
 )

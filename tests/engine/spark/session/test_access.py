@@ -18,11 +18,15 @@ ROOT = Path(__file__).resolve().parents[4]
 
 PROGRAM = """
 import json, sys
+from collections import Counter
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.remote("local[2]").getOrCreate()
+SparkContext._active_spark_context = None  # as in a program whose server is elsewhere
 import flow.operators as op
-from flow import Dataflow, FlowError, run
+from flow import Dataflow, FlowError, run, to_dataframe
 from flow.connectors.dataframe import DataFrameSource
 from flow.testing import TestingSink
 from recovery import RecoveryConfig, status
@@ -38,25 +42,49 @@ flow, out = hourly()
 run(flow, spark=spark)
 print(json.dumps([value["total"] for _, (_, value) in out]))
 
-def of_frame(less):
+def ratio_of_frame(less):
     frame = spark.createDataFrame([("a", 1), ("b", 2)], "name string, n int")
-    numbers = []
     flow = Dataflow("frame")
     stream = op.input("in", flow, DataFrameSource(frame))
-    ratio = op.map("ratio", stream, lambda row: row["n"] // (row["n"] - less))
+    return flow, op.map("ratio", stream, lambda row: row["n"] // (row["n"] - less))
+
+def of_frame(less):
+    flow, ratio = ratio_of_frame(less)
+    numbers = []
     op.output("out", ratio, TestingSink(numbers))
     return flow, numbers
 
 flow, numbers = of_frame(0)
 run(flow, spark=spark)
 print(json.dumps(numbers))
+flow, out = hourly()
+run(flow, master="local[2]")
+print(json.dumps([value["total"] for _, (_, value) in out]))
+attempt(lambda: run(flow, conf={"spark.some.name": "x"}))
+
+flow, stream = ratio_of_frame(0)
+frame = to_dataframe(stream, schema="value long")
+print(json.dumps([type(frame).__module__, sorted(row.value for row in frame.collect())]))
+attempt(lambda: to_dataframe(stream, schema="value long", counts=Counter()))
+flow, stream = ratio_of_frame(1)
+try:
+    to_dataframe(stream, schema="value long").collect()
+except PySparkException as error:
+    print(json.dumps([line for line in str(error).splitlines() if "StepError" in line]))
 flow, numbers = of_frame(1)
 attempt(lambda: run(flow, spark=spark))
-attempt(lambda: run(hourly()[0], spark=spark, recovery=RecoveryConfig(sys.argv[1])))
+attempt(lambda: run(hourly()[0], recovery=RecoveryConfig(sys.argv[1])))
 attempt(lambda: status(sys.argv[1], spark=spark))
 spark.stop()
 attempt(lambda: run(flow, spark=spark))
 """
+
+
+NO_VALUE = (
+    "cannot change the active Spark session, in which spark.some.name has no value: set it where "
+    "that session is made, stop the session before the run, or leave the setting out"
+)
+ERROR = "flow.errors.StepError: step 'ratio'"
 
 
 @pytest.mark.spark
@@ -75,17 +103,24 @@ def test_a_flow_runs_as_a_batch_over_spark_connect(tmp_path: Path) -> None:
         "needs Spark's JVM, which a session of Spark Connect does not reach: run the program with "
         "spark-submit, or on a session without remote()"
     )
+    totals = [sum(range(start, start + 10)) for start in range(0, 60, 10)]
+    step_error, stopped = printed[7][1], printed[-1][1]
     assert printed == [
-        [sum(range(start, start + 10)) for start in range(0, 60, 10)],
+        totals,
         [1, 1],
-        ["StepError", printed[2][1]],
+        totals,
+        ["FlowBuildError", f"run: conf spark.some.name='x' {NO_VALUE}"],
+        ["pyspark.sql.connect.dataframe", [1, 1]],
+        ["EnvironmentProblem", f"the counter of counts= {no_jvm}"],
+        [f"{ERROR}: the mapper raised ZeroDivisionError: integer division or modulo by zero"],
+        ["StepError", step_error],
         ["EnvironmentProblem", f"a streaming flow {no_jvm}"],
         ["EnvironmentProblem", f"a checkpoint {no_jvm}"],
-        ["FlowBuildError", printed[5][1]],
+        ["FlowBuildError", stopped],
     ]
-    assert "'ratio'" in printed[2][1]
-    assert "ZeroDivisionError" in printed[2][1]
-    assert printed[5][1].startswith("spark= names a session that was stopped")
+    assert "'ratio'" in step_error
+    assert "ZeroDivisionError" in step_error
+    assert stopped.startswith("spark= names a session that was stopped")
 
 
 class Remote:

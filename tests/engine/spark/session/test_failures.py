@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+from pyspark.errors import PythonException
 
 from flow.engine.spark.session.disks import RunDisks
 from flow.engine.spark.session.failures import (
@@ -109,6 +110,17 @@ def test_the_outermost_cause_with_a_message_is_shown(
 
 def test_a_python_exception_is_shown_unchanged() -> None:
     assert spark_problem(ValueError("odd\nand more")) == "odd"
+
+
+def test_an_exception_of_a_python_worker_is_found_without_java_causes() -> None:
+    """As PySpark 4.0 and 4.1 raise it."""
+    head = "An exception was thrown from the Python worker. Please see the stack trace below."
+    error = PythonException(f"\n  {head}\n{TRACE}KeyError: 'a'\n")
+    assert spark_problem(error) == "a function that Spark ran in Python raised KeyError: 'a'"
+
+
+def test_an_exception_without_a_message_is_shown_by_its_type() -> None:
+    assert spark_problem(ValueError()) == "ValueError"
 
 
 def test_cyclic_causes_end() -> None:

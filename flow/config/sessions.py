@@ -1,0 +1,130 @@
+"""The Spark session of a run: given, made by the program before, or new."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from flow.config.advice import advice
+from flow.config.contradictions import with_jvm, with_session
+from flow.config.effective import DEFAULT, EffectiveConfig
+from flow.config.fields import FIELD
+from flow.config.machine import this_machine
+from flow.engine.plan.plan import Plan
+from flow.errors import FlowBuildError
+from flow.signals import own_handlers_kept
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger("flow")
+
+
+def session_for(plan: Plan, effective: EffectiveConfig, given: SparkSession | None) -> SparkSession:
+    """Return the session that a flow runs on.
+
+    It is the given one; else that of a data frame which the flow reads; else the active one, of
+    Spark Connect too; else a new one.
+
+    Args:
+        plan: the flow.
+        effective: the configuration.
+        given: the session that the user passes.
+
+    Raises:
+        FlowBuildError: if settings of a new session are given, and the session has other values.
+        EnvironmentProblem: if Java is missing or too old.
+        EngineError: if Spark does not start.
+    """
+    from flow.engine.spark.foreign import session_of_frames
+
+    if given is None:
+        return session_named(plan.flow_id, effective, session_of_frames(plan))
+    _check_given_alone(effective)
+    return given
+
+
+def session_named(
+    name: str, effective: EffectiveConfig, of_program: SparkSession | None = None
+) -> SparkSession:
+    """Return the session of the program, or start a session and log advice on its configuration.
+
+    Args:
+        name: the name of a new session.
+        effective: the configuration.
+        of_program: the session of the program; by default the active one.
+
+    Raises:
+        FlowBuildError: if the session of the program contradicts the configuration.
+        EnvironmentProblem: if Java is missing or too old.
+        EngineError: if Spark does not start.
+    """
+    from flow.engine.spark.session.active import active_session
+
+    session = of_program or active_session()
+    return _started(name, effective) if session is None else _joined(session, effective)
+
+
+def _check_given_alone(effective: EffectiveConfig) -> None:
+    """Raise a `FlowBuildError` if settings of a new session are given together with a session.
+
+    The variable ``FLOW_SPEEDUPS`` is an exception: workers of any session read it.
+    """
+    names = dict.fromkeys(each.origin for each in effective.for_new_session() if each.value != ())
+    given = [name for name in names if name != FIELD["speedups"].variable]
+    if given:
+        raise FlowBuildError(
+            f"{' and '.join(given)} cannot change the session that spark= names: set it where "
+            "that session is made, or leave out spark="
+        )
+
+
+def _joined(session: Any, effective: EffectiveConfig) -> Any:
+    """Return a session of the program, whose workers have the user's files.
+
+    Raises:
+        FlowBuildError: if the session contradicts the configuration.
+    """
+    from flow.engine.spark.session.active import setting_in
+    from flow.engine.spark.session.code import send_files
+
+    _refuse(with_session(effective, partial(setting_in, session)))
+    send_files(session, effective.config().py_files)
+    return session
+
+
+def _refuse(problems: Iterable[str]) -> None:
+    """Raise a `FlowBuildError` with the problems, if there are any."""
+    text = "; ".join(problems)
+    if text:
+        raise FlowBuildError(text)
+
+
+def _started(name: str, effective: EffectiveConfig) -> SparkSession:
+    """Start a session, and log advice on its configuration.
+
+    Raises:
+        FlowBuildError: if the JVM runs already, with another heap than the configuration's.
+    """
+    from flow.engine.spark.session.jvm_files import starts_jvm
+    from flow.engine.spark.session.session import SparkSettings, make_session
+    from flow.engine.spark.startup.environment import environment
+    from flow.engine.spark.startup.submitted import heap_of_jvm
+    from flow.engine.spark.startup.switch import switched
+
+    config = effective.config()
+    if starts_jvm():
+        for text in advice(effective, this_machine()):
+            logger.warning("%s", text)
+    else:
+        _refuse(with_jvm(effective, heap_of_jvm()))
+    speedups = switched(config.speedups) if effective.origin("speedups") != DEFAULT else {}
+    conf = {**effective.spark_conf(), **{f"spark.executorEnv.{k}": v for k, v in speedups.items()}}
+    files = tuple(os.fspath(file) for file in config.py_files)
+    log_level = None if effective.origin("log_level") == DEFAULT else config.log_level
+    settings = SparkSettings(config.master, conf, log_level, files)
+    with own_handlers_kept(), environment(speedups):
+        return make_session(name, settings)

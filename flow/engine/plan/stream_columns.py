@@ -1,0 +1,119 @@
+"""Columns of a stream, found in the graph without a run.
+
+Sources declare the columns of their records, and stateless steps that call no function to change
+items pass them on. Keyed steps declare the columns of their results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from flow.columns.stream_columns import KnownColumns, StreamColumns, UnknownColumns
+from flow.connectors.formats.columns import known_columns
+from flow.dataflow import Step, StreamId
+from flow.engine.epoch.failures import naming
+from flow.errors import SourceError
+from flow.keyed.step import Stateful
+from flow.operators.edges import Input
+from flow.operators.stateless import (
+    Branch,
+    Filter,
+    FlatMap,
+    Inspect,
+    KeyOn,
+    KeyRm,
+    Map,
+    Merge,
+    Redistribute,
+)
+
+_SAME = (Filter, Branch, Inspect, Redistribute)
+"""Operators whose streams have the items of the stream that they read."""
+
+_ERRORS = KnownColumns(pa.schema([(name, pa.string()) for name in ("where", "text", "reason")]))
+
+
+def columns_of(steps: Mapping[str, Step], stream: StreamId) -> StreamColumns:
+    """Return the columns of a stream, or the reason why they are not known.
+
+    Args:
+        steps: the steps of the flow, each after the steps that it reads.
+        stream: the stream.
+
+    Raises:
+        SourceError: when a source that takes its columns from its data cannot be read.
+    """
+    found: dict[StreamId, StreamColumns] = {}
+    needed = _upstreams(steps, stream)
+    for step in steps.values():
+        if step.step_id in needed:
+            for port, down in enumerate(step.downs):
+                found[down] = _of_port(step, port, [found[up] for up in step.ups])
+    return found[stream]
+
+
+def _upstreams(steps: Mapping[str, Step], stream: StreamId) -> set[str]:
+    needed = {stream.step_id}
+    for step in reversed(tuple(steps.values())):
+        if step.step_id in needed:
+            needed.update(up.step_id for up in step.ups)
+    return needed
+
+
+def _of_port(step: Step, port: int, ups: list[StreamColumns]) -> StreamColumns:
+    """Return the columns of a step's stream; the reason for unknown ones names a step."""
+    operator = step.operator
+    if isinstance(operator, Input):
+        return _of_source(step, operator, port)
+    if isinstance(operator, Stateful):
+        made = operator.columns(port, ups)
+        if isinstance(made, KnownColumns):
+            return made
+        own = UnknownColumns(f"of step {step.step_id!r}: {made.reason}")
+        return _first_unknown(ups) or own
+    unknown = _first_unknown(ups)
+    if unknown is not None:
+        return unknown
+    known = [each for each in ups if isinstance(each, KnownColumns)]
+    if isinstance(operator, _SAME):
+        return known[0]
+    if isinstance(operator, Merge):
+        return _merged(step, known)
+    if isinstance(operator, (KeyOn, KeyRm)):
+        return _keyed(step, known[0], has_key=isinstance(operator, KeyOn))
+    if isinstance(operator, (Map, FlatMap)):
+        return UnknownColumns(f"step {step.step_id!r} makes its items with a function")
+    return UnknownColumns(f"the items of step {step.step_id!r} are Python objects")
+
+
+def _of_source(step: Step, operator: Input, port: int) -> StreamColumns:
+    if port:
+        return _ERRORS
+    try:
+        schema: Any = operator.source.record_columns()
+    except SourceError as error:
+        raise naming(step.step_id, error) from error.__cause__
+    if schema is None:
+        return UnknownColumns(
+            f"the source of step {step.step_id!r} does not know the columns of its records"
+        )
+    return KnownColumns(known_columns(schema))
+
+
+def _first_unknown(ups: list[StreamColumns]) -> UnknownColumns | None:
+    return next((each for each in ups if isinstance(each, UnknownColumns)), None)
+
+
+def _merged(step: Step, ups: list[KnownColumns]) -> StreamColumns:
+    if all(each == ups[0] for each in ups):
+        return ups[0]
+    return UnknownColumns(f"the streams that step {step.step_id!r} merges have different columns")
+
+
+def _keyed(step: Step, up: KnownColumns, *, has_key: bool) -> StreamColumns:
+    if up.has_key == has_key:
+        return UnknownColumns(f"the items of step {step.step_id!r} are pairs in pairs")
+    return KnownColumns(up.values, has_key, up.are_records)

@@ -1,0 +1,1 @@
+"""Streams of a flow as Spark data frames."""
