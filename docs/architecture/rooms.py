@@ -14,6 +14,7 @@ ROLES: Mapping[str, str] = {
     "recovery": "checkpoints: identity, tools",
     "flow.testing": "TestDriver, test sources",
     "flow.config": "FlowConfig, its sources, advice",
+    "flow.views": "newest values, for readers",
     "flow.reports": "progress, warnings, graph",
     "flow_windowing": "clocks, windowers, windows",
     "flow.operators": "what a user calls",

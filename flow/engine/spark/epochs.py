@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from flow.columns.chunks import as_items
 from flow.connectors.dataframe import DataFrameSink
 from flow.connectors.formats.columns import as_columns
-from flow.connectors.sink import Sink
+from flow.connectors.sink import CheckpointContext, OutputContext, Sink
 from flow.engine.epoch.context import Stats
 from flow.engine.epoch.failures import decode_failure
 from flow.engine.packets.packets import ERROR, PRINTED, STATS, Packet, sorted_chunks
@@ -44,6 +44,7 @@ class EpochOutputs:
         run_id: id of the checkpoint in sinks.
         on_written: called with an epoch's number before its outputs are committed.
         on_epoch: called after the commit with the epoch's number and statistics.
+        checkpoint: the checkpoint for sinks; ``None`` if the run has none that lasts.
     """
 
     plan: Plan
@@ -51,6 +52,7 @@ class EpochOutputs:
     run_id: str
     on_written: Callable[[int], None]
     on_epoch: EpochHook
+    checkpoint: CheckpointContext | None = None
 
     def open(self, resuming: bool) -> None:
         """Open the sinks; if a sink fails to open, close the sinks opened before.
@@ -63,13 +65,15 @@ class EpochOutputs:
         try:
             for edge in self.plan.outputs:
                 opened.append(edge)
-                self._guarded(
-                    edge, "opening its sink", lambda sink: sink.open(self.run_id, resuming)
-                )
+                self._guarded(edge, "opening its sink", partial(self._open_sink, edge, resuming))
         except BaseException:
             for edge in opened:
                 sink_of(self.plan, edge).close()
             raise
+
+    def _open_sink(self, edge: Edge, resuming: bool, sink: Sink[Any]) -> None:
+        sink.attach(OutputContext(self.plan.flow_id, edge.step_id, self.checkpoint))
+        sink.open(self.run_id, resuming)
 
     def _check_targets(self) -> None:
         """Check that no two outputs write to the same target."""
