@@ -23,10 +23,12 @@ from flow.errors import (
 )
 from flow.instants import Instant, Moment
 from flow.running import run
+from flow.runs.background import BackgroundRun, RunStatus
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BackgroundRun",
     "CheckpointError",
     "Dataflow",
     "Duration",
@@ -40,6 +42,7 @@ __all__ = [
     "KeyedStream",
     "LateSource",
     "Moment",
+    "RunStatus",
     "SinkError",
     "SourceError",
     "Step",

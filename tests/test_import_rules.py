@@ -38,8 +38,10 @@ ALLOWED: Mapping[str, tuple[str, ...]] = {
     "flow.engine": (BASE, "flow.columns", "flow.keyed", "flow.operators", "flow.connectors"),
     "flow.config": (BASE, ENGINE),
     "flow.reports": (BASE, "flow.keyed", "flow.operators", ENGINE),
+    "flow.runs": (BASE, "flow.operators", ENGINE, "flow.reports"),
     "flow.run": (
         *(BASE, "flow.operators", "flow.connectors", ENGINE, "flow.config", "flow.reports"),
+        "flow.runs",
     ),
     "flow.views": (BASE, "flow.columns", "flow.connectors"),
     "flow.testing": (
@@ -228,6 +230,7 @@ def test_building_and_testing_a_flow_does_not_load_spark(module: str) -> None:
 
 PUBLIC: dict[str, list[str]] = {
     "flow": [
+        "BackgroundRun",
         "CheckpointError",
         "Dataflow",
         "Duration",
@@ -241,6 +244,7 @@ PUBLIC: dict[str, list[str]] = {
         "KeyedStream",
         "LateSource",
         "Moment",
+        "RunStatus",
         "SinkError",
         "SourceError",
         "Step",

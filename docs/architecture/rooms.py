@@ -11,6 +11,7 @@ ROLES: Mapping[str, str] = {
     "recovery.cli": "commands of the tools",
     "flow.cli": "arguments, loading a flow",
     "flow.run": "run(flow): checks, session",
+    "flow.runs": "runs in the background",
     "recovery": "checkpoints: identity, tools",
     "flow.testing": "TestDriver, test sources",
     "flow.config": "FlowConfig, its sources, advice",

@@ -153,6 +153,13 @@ def make_session(name: str, settings: SparkSettings) -> SparkSession:
     return spark
 
 
+def active_session() -> SparkSession | None:
+    """Return the active session of this thread; ``None`` if there is none."""
+    if SparkContext._active_spark_context is None:
+        return None
+    return SparkSession.getActiveSession()
+
+
 def _start(name: str, settings: SparkSettings) -> SparkSession:
     """Create the session, and start a JVM unless one runs."""
     starting = starts_jvm()
