@@ -209,9 +209,9 @@ def run(
     check_flag("background", background)
     _check_on_epoch(on_epoch)
     start = partial(_start, flow, effective, spark, system_time, on_epoch, stop)
+    line = CellLine.here()
     if background:
-        return start(CellLine.here())
-    line = CellLine.here() if stop is None else None
+        return start(line)
     if line is not None:
         return start(line).wait_in_cell()
     return run_configured(

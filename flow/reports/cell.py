@@ -5,6 +5,7 @@ IPython is not imported: a program that runs in a notebook has loaded it.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -59,7 +60,8 @@ class CellLine:
         bundle = {"text/plain": text, "text/html": html}
         is_update = self._shown is not None
         self._shown = self._latest
-        self._display(bundle, raw=True, display_id=self._id, update=is_update)
+        with contextlib.suppress(Exception):  # A closed notebook must not stop a flow.
+            self._display(bundle, raw=True, display_id=self._id, update=is_update)
 
 
 class CellInterrupted(KeyboardInterrupt):

@@ -82,6 +82,8 @@ class BackgroundRun(Displayed):
         self._status = RunStatus.STARTING
         self._show("starting Spark")
         self._began = time.monotonic()
+        # Python 3.11 takes a thread for ended once an interrupt has ended a join.
+        self._ended = threading.Event()
         self._thread = threading.Thread(
             target=self._run, args=(work,), name=f"flow-{flow.flow_id}", daemon=True
         )
@@ -140,12 +142,14 @@ class BackgroundRun(Displayed):
         """
         self._is_awaited = True
         try:
-            self._thread.join(timeout)
+            has_ended = self._ended.wait(timeout)
         except KeyboardInterrupt:
+            self._is_awaited = False
             if in_notebook():
                 raise CellInterrupted(f"{self!r} continues; .stop() stops it") from None
             raise
-        if self._thread.is_alive():
+        if not has_ended:
+            self._is_awaited = False
             raise TimeoutError(f"{self!r} has not ended within {timeout} seconds")
         if self._error is not None:
             raise self._error
@@ -173,6 +177,8 @@ class BackgroundRun(Displayed):
         else:
             is_stopped = summary.stopped or summary.aborted
             self._end(RunStatus.STOPPED if is_stopped else RunStatus.FINISHED, summary)
+        finally:
+            self._ended.set()
 
     def _begin(self) -> None:
         with self._lock:

@@ -204,14 +204,14 @@ def test_an_interrupt_of_a_cell_stops_the_run_and_a_second_one_stops_waiting(
 ) -> None:
     monkeypatch.setattr("flow.runs.background.in_notebook", lambda: True)
     run = BackgroundRun(numbers(), work)
-    join, interrupts = run._thread.join, iter([KeyboardInterrupt, KeyboardInterrupt])
+    wait, interrupts = run._ended.wait, iter([KeyboardInterrupt, KeyboardInterrupt])
 
-    def interrupted(timeout: float | None = None) -> None:
+    def interrupted(timeout: float | None = None) -> bool:
         for interrupt in interrupts:
             raise interrupt
-        join(timeout)
+        return wait(timeout)
 
-    monkeypatch.setattr(run._thread, "join", interrupted)
+    monkeypatch.setattr(run._ended, "wait", interrupted)
     with pytest.raises(CellInterrupted) as caught:
         run.wait_in_cell()
     assert run.status is RunStatus.STOPPING
