@@ -103,6 +103,10 @@ class Views:
             raise ViewError(f"{self.path} is no file of views: {problem}")
 
 
+_CACHE_KIB = 32 << 10
+"""The most memory for pages of the file while a run writes it, in KiB."""
+
+
 def open(path: str | os.PathLike[str]) -> Views:
     """Open the views of a flow for reading.
 
@@ -146,6 +150,7 @@ def opened_for_writing(file: str) -> SqliteDatabase:
     """
     database = SqliteDatabase(file)
     try:
+        database.ask(f"PRAGMA cache_size = -{_CACHE_KIB}")
         if is_empty(database.ask):
             # The journal cannot change within a transaction.
             database.ask("PRAGMA journal_mode = WAL")

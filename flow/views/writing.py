@@ -115,7 +115,8 @@ class ViewWriter:
                 state = replace(state, epoch=None, undo_to=epoch - 1)
             elif state.epoch is not None and state.epoch >= epoch:
                 state = self._set_back(state, epoch - 1)
-            self._write(state, epoch, rows)
+            # In the order of the tables, rows of one page follow one another.
+            self._write(state, epoch, sorted(rows))
             write_state(self.database.ask, self._after(state, epoch))
 
     def _after(self, state: ViewState, epoch: int) -> ViewState:
