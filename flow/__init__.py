@@ -24,10 +24,12 @@ from flow.errors import (
 from flow.frames.to_dataframe import to_dataframe
 from flow.instants import Instant, Moment
 from flow.running import run
+from flow.runs.background import BackgroundRun, RunState
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BackgroundRun",
     "CheckpointError",
     "Dataflow",
     "Duration",
@@ -41,6 +43,7 @@ __all__ = [
     "KeyedStream",
     "LateSource",
     "Moment",
+    "RunState",
     "SinkError",
     "SourceError",
     "Step",

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
+from flow.displays import Displayed
 from flow.errors import FlowBuildError, FlowTypeError, shorten
 
 X = TypeVar("X")
@@ -53,8 +54,8 @@ class Step:
 
 
 @dataclass(frozen=True, eq=False)
-class Dataflow:
-    """A flow: a name, and the steps that operators add to it.
+class Dataflow(Displayed):
+    """A flow: a name, and the steps that operators add to it. A notebook shows it as its graph.
 
     Args:
         flow_id: the flow's name, which identifies its checkpoint too.

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, overload
 
+from flow.checks import check_flag
 from flow.config.effective import (
     EffectiveConfig,
     of_arguments,
@@ -23,19 +25,18 @@ from flow.connectors.source import Source
 from flow.dataflow import Dataflow
 from flow.durations import duration_us
 from flow.engine.checkpoint.admission import Recovery
-from flow.engine.epoch.context import Stats
 from flow.engine.epoch.summary import EpochReport, Summary
-from flow.engine.epoch.watermark_lag import watermark_lags
-from flow.engine.feed.feed import Feed
 from flow.engine.feed.stop import StopFlag
 from flow.engine.feed.system_time import FixedTime, SystemTime, wall_time
 from flow.engine.plan.compiler import compile_flow
 from flow.engine.plan.plan import Plan
 from flow.engine.plan.portability import check_portable
 from flow.errors import FlowBuildError, FlowTypeError, shorten
-from flow.instants import Instant, from_us, instant_us
+from flow.instants import Instant, instant_us
 from flow.operators.edges import Input
-from flow.reports.loss_warnings import DropWarnings, LateWarnings
+from flow.reports.cell import CellLine
+from flow.runs.background import BackgroundRun, OnEpoch
+from flow.runs.epoch_reports import EpochReports
 from flow.signals import plainly_interrupted, stopping_on_signals
 
 if TYPE_CHECKING:
@@ -44,8 +45,59 @@ if TYPE_CHECKING:
     from flow.engine.spark.streaming import StreamingSettings
     from flow.web.live_page import LivePage
 
-OnEpoch: TypeAlias = Callable[[EpochReport], object]
-"""A function that gets the report of each epoch; its result is ignored."""
+
+@overload
+def run(
+    flow: Dataflow,
+    *,
+    config: FlowConfig | None = None,
+    recovery: Recovery | None = None,
+    spark: SparkSession | None = None,
+    engine: EngineName | None = None,
+    trigger: Trigger | None = None,
+    drain: bool | None = None,
+    system_time: Instant | None = None,
+    shards: int | None = None,
+    partitions: int | None = None,
+    parallelism: int | None = None,
+    master: str | None = None,
+    driver_memory: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    py_files: Sequence[str | os.PathLike[str]] | None = None,
+    speedups: bool | None = None,
+    log_level: str | None = None,
+    web: str | None = None,
+    on_epoch: OnEpoch | None = None,
+    stop: StopFlag | None = None,
+    background: Literal[False] = False,
+) -> Summary: ...
+
+
+@overload
+def run(
+    flow: Dataflow,
+    *,
+    config: FlowConfig | None = None,
+    recovery: Recovery | None = None,
+    spark: SparkSession | None = None,
+    engine: EngineName | None = None,
+    trigger: Trigger | None = None,
+    drain: bool | None = None,
+    system_time: Instant | None = None,
+    shards: int | None = None,
+    partitions: int | None = None,
+    parallelism: int | None = None,
+    master: str | None = None,
+    driver_memory: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    py_files: Sequence[str | os.PathLike[str]] | None = None,
+    speedups: bool | None = None,
+    log_level: str | None = None,
+    web: str | None = None,
+    on_epoch: OnEpoch | None = None,
+    stop: StopFlag | None = None,
+    background: Literal[True],
+) -> BackgroundRun: ...
 
 
 def run(
@@ -70,7 +122,8 @@ def run(
     web: str | None = None,
     on_epoch: OnEpoch | None = None,
     stop: StopFlag | None = None,
-) -> Summary:
+    background: bool = False,
+) -> Summary | BackgroundRun:
     """Run a flow on Spark until its sources end, and return a summary.
 
     A flow whose inputs all end, run without `recovery`, is one Spark batch job; any other is one
@@ -79,6 +132,10 @@ def run(
     A streaming query that is run in the main thread ends after the current epoch when Ctrl-C or a
     SIGTERM comes, and this function returns; a second signal ends the process. Signal handlers that
     the program has set stay in place.
+
+    In a cell of a notebook, a line below the cell shows the progress. An interrupt of the cell asks
+    the run to stop, and the cell returns the summary; a second interrupt leaves the run to stop in
+    the background. A batch that is stopped writes nothing.
 
     The arguments that `FlowConfig` has too come, where they are left out, from environment
     variables such as ``FLOW_MASTER``, then from `config`, then from the defaults.
@@ -115,9 +172,11 @@ def run(
             the function ends the run.
         stop: a flag by which another thread, or a signal handler, stops the run between two epochs;
             with a flag, `run` handles no signals.
+        background: True to run the flow in another thread, and return at once.
 
     Returns:
-        The summary of the run.
+        The summary of the run; with `background`, a `BackgroundRun`, whose `wait` returns the
+        summary or raises the run's error.
 
     Raises:
         FlowBuildError: if the flow or an argument is invalid.
@@ -149,9 +208,53 @@ def run(
     last = config or FlowConfig()
     environment = of_environment(os.environ, recovery_of_program(last), first)
     effective = EffectiveConfig(first, environment, of_program(last))
+    check_flag("background", background)
+    _check_on_epoch(on_epoch)
+    start = partial(_start, flow, effective, spark, system_time, on_epoch, stop)
+    line = CellLine.here()
+    if background:
+        return start(line)
+    if line is not None:
+        return start(line).wait_in_cell()
     return run_configured(
         flow, effective, spark=spark, system_time=system_time, on_epoch=on_epoch, stop=stop
     )
+
+
+def _start(
+    flow: Dataflow,
+    effective: EffectiveConfig,
+    spark: SparkSession | None,
+    system_time: Instant | None,
+    on_epoch: OnEpoch | None,
+    stop: StopFlag | None,
+    line: CellLine | None,
+) -> BackgroundRun:
+    """Start a run in another thread; its progress is shown in a line, if there is one."""
+    active = None
+    if "pyspark" in sys.modules:
+        from flow.engine.spark.session.active import active_session
+
+        active = active_session()  # Of the thread that starts the run.
+
+    def work(flag: StopFlag, report: OnEpoch, begin: Callable[[], None]) -> Summary:
+        def both(done: EpochReport) -> None:
+            report(done)
+            if on_epoch is not None:
+                on_epoch(done)
+
+        return run_configured(
+            flow,
+            effective,
+            spark=spark,
+            active=active,
+            system_time=system_time,
+            on_epoch=both,
+            on_start=begin,
+            stop=flag,
+        )
+
+    return BackgroundRun(flow, work, stop, line)
 
 
 def run_configured(
@@ -159,11 +262,24 @@ def run_configured(
     effective: EffectiveConfig,
     *,
     spark: SparkSession | None = None,
+    active: SparkSession | None = None,
     system_time: Instant | None = None,
     on_epoch: OnEpoch | None = None,
+    on_start: Callable[[], None] = lambda: None,
     stop: StopFlag | None = None,
 ) -> Summary:
-    """Run a flow with an effective configuration; `run` describes arguments and errors."""
+    """Run a flow with an effective configuration; `run` describes arguments and errors.
+
+    Args:
+        flow: the flow.
+        effective: the configuration.
+        spark: the session that the user names.
+        active: the active session of the user's thread, if this is another one.
+        system_time: the system time.
+        on_epoch: called with the report of each epoch.
+        on_start: called as Spark has started.
+        stop: the flag that stops the run.
+    """
     from flow.engine.spark.versions.supported import check_streaming, installed_version
 
     installed_version()
@@ -179,19 +295,22 @@ def run_configured(
         check_streaming()
     time_of_day = wall_time if system_time is None else FixedTime(instant_us(system_time))
     with _page(config, plan, is_batch) as page:
-        session = session_for(plan, effective, spark)
+        session = session_for(plan, effective, spark, active)
         check_session(session, is_batch=is_batch)
-        report = _EpochReports(plan, on_epoch, page)
+        on_start()
         if page is not None:
             page.start()
+        report = EpochReports(plan, on_epoch, None if page is None else page.report)
         start = time.monotonic()
         with ready_for_a_run(session):
             if is_batch:
-                summary = _run_batch(plan, session, config, drain, time_of_day, report)
+                summary = _run_batch(plan, session, config, drain, time_of_day, stop, report)
             else:
-                summary = _run_stream(plan, session, config, drain, time_of_day, report, stop)
+                summary = _run_stream(plan, session, config, drain, time_of_day, stop, report)
         summary.seconds = time.monotonic() - start
         summary.behind = report.behind
+        summary.step_ids = tuple(step.step_id for step in flow.steps)
+        summary.inputs = tuple(plan.inputs)
         if page is not None:
             page.end(summary)
     return summary
@@ -272,72 +391,22 @@ def _stop_flag(given: StopFlag | None) -> Iterator[StopFlag]:
         yield flag
 
 
-class _EpochReports:
-    """The reports after each epoch: warnings of lost values, the page, the caller's function.
-
-    Attributes:
-        behind: the number of items left to read after the last epoch, by input and source
-            partition.
-    """
-
-    def __init__(self, plan: Plan, on_epoch: OnEpoch | None, page: LivePage | None = None) -> None:
-        self._warn_of_drops = DropWarnings()
-        self._warn_of_late = LateWarnings(plan)
-        self._on_epoch = on_epoch
-        self._page = page
-        self.behind: dict[str, dict[str, int]] = {}
-
-    def __call__(self, epoch: int, stats: Stats, feed: Feed | None) -> None:
-        self._warn_of_drops(stats)
-        self._warn_of_late(stats)
-        if feed is not None:
-            self.behind = {step_id: counts for step_id, counts in feed.behind.items() if counts}
-        if self._on_epoch is None and self._page is None:
-            return
-        report = _report(epoch, stats, feed)
-        if self._page is not None:
-            self._page.report(report)
-        if self._on_epoch is not None:
-            self._on_epoch(report)
-
-
-def _report(epoch: int, stats: Stats, feed: Feed | None) -> EpochReport:
-    """Return the report of an epoch; without feed, of a batch."""
-    report = EpochReport(
-        epoch,
-        stats.counts,
-        stats.gauges,
-        end_of_input=True,
-        phases=stats.phases,
-        busy={step_id: ns / 1e9 for step_id, ns in stats.busy_ns.items()},
-        lags=watermark_lags(stats.lags),
-        workers=stats.workers,
-    )
-    if feed is None:
-        return report
-    control = feed.last.control
-    return replace(
-        report,
-        system_time=None if control is None else from_us(control.moment.now_us),
-        end_of_input=control is not None and control.end_of_input,
-        lag={step_id: lag for step_id, lag in feed.lag.items() if lag},
-        behind={step_id: counts for step_id, counts in feed.behind.items() if counts},
-    )
-
-
 def _run_batch(
     plan: Plan,
     session: SparkSession,
     config: FlowConfig,
     drain: bool,
     system_time: SystemTime,
-    report: _EpochReports,
+    stop: StopFlag | None,
+    report: EpochReports,
 ) -> Summary:
     from flow.engine.spark.batch import BatchSettings, run_batch
 
     settings = BatchSettings(drain, system_time, config.shards, config.partitions)
     with plainly_interrupted():
-        return run_batch(plan, session, settings, lambda epoch, stats: report(epoch, stats, None))
+        return run_batch(
+            plan, session, settings, lambda epoch, stats: report(epoch, stats, None), stop
+        )
 
 
 def _run_stream(
@@ -346,8 +415,8 @@ def _run_stream(
     config: FlowConfig,
     drain: bool,
     system_time: SystemTime,
-    report: _EpochReports,
     stop: StopFlag | None,
+    report: EpochReports,
 ) -> Summary:
     from flow.engine.spark.streaming import StreamingRun
 

@@ -23,9 +23,9 @@ BLOCK = re.compile(r"^ *```(python|py)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 PEERS = ("bytewax", "quix_streams", "kafka_streams", "flink", "spark")
 NOT_RUN = {
     "explanation/nexmark.md",
-    "how_to/deploying.md",
     "how_to/read_a_checkpoint.md",
     "how_to/upgrading.md",
+    "how_to/views.md",
     "reference/kafka.md",
     "reference/spark.md",
 }

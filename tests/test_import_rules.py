@@ -43,13 +43,15 @@ ALLOWED: Mapping[str, tuple[str, ...]] = {
     "flow.frames": (
         *(BASE, "flow.operators", "flow.connectors", ENGINE, "flow.config", "flow.reports"),
     ),
+    "flow.runs": (BASE, "flow.operators", ENGINE, "flow.reports"),
     "flow.run": (
         *(BASE, "flow.operators", "flow.connectors", ENGINE, "flow.config", "flow.reports"),
-        *("flow.frames", "flow.web"),
+        *("flow.frames", "flow.runs", "flow.web"),
     ),
+    "flow.views": (BASE, "flow.columns", "flow.connectors"),
     "flow.testing": (
         *(BASE, "flow.columns", "flow.keyed", "flow.operators", "flow.connectors"),
-        ENGINE,
+        *(ENGINE, "flow.views"),
     ),
     "flow_windowing": (BASE, "flow.columns", "flow.keyed", "flow.operators", ENGINE),
     "recovery": (
@@ -169,6 +171,7 @@ def test_the_command_line_is_imported_by_commands_only() -> None:
     outside = {room_of(name) for name in importers("flow.cli") if not is_inside(name, "flow.cli")}
     assert outside == {"commands", "recovery.cli"}
     assert {room_of(name) for name in importers("flow.testing")} == {"flow.testing"}
+    assert {room_of(name) for name in importers("flow.views")} == {"flow.views", "flow.testing"}
 
 
 def test_only_the_engine_and_connectors_import_pyspark() -> None:
@@ -215,7 +218,8 @@ def test_no_package_imports_the_tests() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["flow", "flow.operators", "flow.testing", "flow_windowing", "recovery"]
+    "module",
+    ["flow", "flow.operators", "flow.testing", "flow.views", "flow_windowing", "recovery"],
 )
 def test_building_and_testing_a_flow_does_not_load_spark(module: str) -> None:
     code = f"import sys, {module}; print({{'pyspark', 'py4j', 'pandas'}} & set(sys.modules))"
@@ -231,6 +235,7 @@ def test_building_and_testing_a_flow_does_not_load_spark(module: str) -> None:
 
 PUBLIC: dict[str, list[str]] = {
     "flow": [
+        "BackgroundRun",
         "CheckpointError",
         "Dataflow",
         "Duration",
@@ -244,6 +249,7 @@ PUBLIC: dict[str, list[str]] = {
         "KeyedStream",
         "LateSource",
         "Moment",
+        "RunState",
         "SinkError",
         "SourceError",
         "Step",
@@ -341,7 +347,14 @@ PUBLIC: dict[str, list[str]] = {
         "KafkaSource",
         "dead_letters",
     ],
-    "flow.connectors.sink": ["Guarantee", "Sink", "WriteContext", "to_record"],
+    "flow.connectors.sink": [
+        "CheckpointContext",
+        "Guarantee",
+        "OutputContext",
+        "Sink",
+        "WriteContext",
+        "to_record",
+    ],
     "flow.connectors.source": [
         "BadInput",
         "Invalid",
@@ -355,6 +368,22 @@ PUBLIC: dict[str, list[str]] = {
     ],
     "flow.connectors.sql": ["Delete", "PostgresSink", "SqliteSink"],
     "flow.connectors.stdio": ["StdOutSink"],
+    "flow.views": [
+        "VIEWS_FILE",
+        "Answer",
+        "Entry",
+        "JsonAnswer",
+        "Page",
+        "QueryError",
+        "UnknownViewError",
+        "View",
+        "ViewError",
+        "ViewSink",
+        "ViewWindow",
+        "Views",
+        "answer",
+        "open",
+    ],
     "flow_windowing": [
         "NEVER",
         "NO_WATERMARK",

@@ -21,7 +21,8 @@ BASE, RUN, COMMANDS = "flow.base", "flow.run", "commands"
 
 ROOMS: Mapping[str, str] = {
     **dict.fromkeys(("flow", "flow.running"), RUN),
-    **dict.fromkeys(("flow.run", "flow.visualize", "flow.prepare", "recovery.__main__"), COMMANDS),
+    **dict.fromkeys(("flow.run", "flow.prepare", "recovery.__main__"), COMMANDS),
+    **dict.fromkeys(("flow.visualize", "flow.visualize.__main__"), COMMANDS),
     **dict.fromkeys(("flow.doctor", "flow.doctor.__main__"), COMMANDS),
 }
 """The rooms of modules by role. All other modules directly in ``flow/`` are in the base."""

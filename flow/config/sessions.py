@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger("flow")
 
 
-def session_for(plan: Plan, effective: EffectiveConfig, given: SparkSession | None) -> SparkSession:
+def session_for(
+    plan: Plan,
+    effective: EffectiveConfig,
+    given: SparkSession | None,
+    active: SparkSession | None = None,
+) -> SparkSession:
     """Return the session that a flow runs on.
 
     It is the given one; else that of a data frame which the flow reads; else the active one, of
@@ -33,6 +38,7 @@ def session_for(plan: Plan, effective: EffectiveConfig, given: SparkSession | No
         plan: the flow.
         effective: the configuration.
         given: the session that the user passes.
+        active: the active session of the user's thread, if this is another one.
 
     Raises:
         FlowBuildError: if settings of a new session are given, and the session has other values.
@@ -42,7 +48,7 @@ def session_for(plan: Plan, effective: EffectiveConfig, given: SparkSession | No
     from flow.engine.spark.foreign import session_of_frames
 
     if given is None:
-        return session_named(plan.flow_id, effective, session_of_frames(plan))
+        return session_named(plan.flow_id, effective, session_of_frames(plan) or active)
     _check_given_alone(effective)
     return given
 

@@ -47,6 +47,41 @@ class WriteContext:
     rewinds: int = 0
 
 
+@dataclass(frozen=True)
+class CheckpointContext:
+    """The checkpoint of a run, for a sink that keeps data beside it.
+
+    Attributes:
+        root: the directory, a path or a URI.
+        directory: the path of the directory on this machine; ``None`` if it is on another file
+            system.
+        last_epoch: the last epoch that the checkpoint has as done; -1 if there is none.
+        rewinds: the number of times that the checkpoint was set back.
+        keep_epochs: the number of epochs by which it can be set back.
+    """
+
+    root: str
+    directory: str | None
+    last_epoch: int = -1
+    rewinds: int = 0
+    keep_epochs: int = 1
+
+
+@dataclass(frozen=True)
+class OutputContext:
+    """Place of an output in a run.
+
+    Attributes:
+        flow_id: the flow's name.
+        step_id: id of the output's step.
+        checkpoint: the checkpoint; ``None`` for a batch, and for a run without `recovery`.
+    """
+
+    flow_id: str
+    step_id: str
+    checkpoint: CheckpointContext | None = None
+
+
 Written: TypeAlias = "list[Any] | RecordBatch"
 """Batch of items for a sink: a list of objects, or a record batch."""
 
@@ -67,6 +102,9 @@ class Sink(ABC, Generic[X]):
     def only_output(self) -> str | None:
         """Target that no second output of the flow may write to, such as a directory, or `None`."""
         return None
+
+    def attach(self, output: OutputContext) -> None:
+        """Note the output's step and checkpoint; called once on the driver before `open`."""
 
     def open(self, run_id: str, resuming: bool) -> None:
         """Prepare the output; called once on the driver before the first epoch of a run.

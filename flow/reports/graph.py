@@ -49,9 +49,9 @@ def to_mermaid(flow: Dataflow) -> str:
         steps = [step for step in flow.steps if levels[step.step_id] == level]
         lines += [f"        {names[step.step_id]}{_shape(step)}" for step in steps]
         lines.append("    end")
-    shuffled = _shuffled(flow)
+    thick = shuffled(flow)
     for step in flow.steps:
-        arrow = "==>" if step.step_id in shuffled else "-->"
+        arrow = "==>" if step.step_id in thick else "-->"
         for up in step.ups:
             port = "" if up.port == "down" else f'|"{_label(up.port)}"|'
             lines.append(f"    {names[up.step_id]} {arrow}{port} {names[step.step_id]}")
@@ -116,15 +116,15 @@ def operator_name(operator: Operator) -> str:
 
 def levels_of(flow: Dataflow) -> dict[str, int]:
     """Return each step's level: the number of shuffles before it, including its own shuffle."""
-    shuffled = _shuffled(flow)
+    level_of = shuffled(flow)
     levels: dict[str, int] = {}
     for step in flow.steps:
         below = max((levels[up.step_id] for up in step.ups), default=0)
-        levels[step.step_id] = shuffled.get(step.step_id, below)
+        levels[step.step_id] = level_of.get(step.step_id, below)
     return levels
 
 
-def _shuffled(flow: Dataflow) -> dict[str, int]:
+def shuffled(flow: Dataflow) -> dict[str, int]:
     """Return the level, from 1, of each step that shuffles its items by key."""
     plan = assign_levels(Plan(flow.flow_id, "", {step.step_id: step for step in flow.steps}))
     return {name: level for level, names in enumerate(plan.levels, 1) for name in names}

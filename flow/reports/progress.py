@@ -14,7 +14,7 @@ from flow.errors import printable
 from flow.instants import datetime_us
 from flow.operators.edges import Input
 from flow.reports.rate_limit import RateLimit, Seconds
-from flow.reports.status_line import StatusLine
+from flow.reports.status_line import Line
 
 logger = logging.getLogger("flow")
 
@@ -41,7 +41,7 @@ class Progress:
     def __init__(
         self,
         flow: Dataflow,
-        line: StatusLine | None = None,
+        line: Line | None = None,
         clock: Seconds = time.monotonic,
         wall: SystemTime = wall_time,
     ) -> None:

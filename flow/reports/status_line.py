@@ -7,9 +7,16 @@ import os
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from typing import Any, TextIO, cast
+from typing import Any, Protocol, TextIO, cast
 
 from flow.errors import printable
+
+
+class Line(Protocol):
+    """A line that shows the latest of several texts."""
+
+    def show(self, text: str) -> None:
+        """Show a text in the place of the text before."""
 
 
 class StatusLine:

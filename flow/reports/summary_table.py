@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from flow.backlog import behind_text
-from flow.dataflow import Dataflow, Step
+from flow.dataflow import Dataflow
 from flow.engine.epoch.summary import Summary
 from flow.engine.plan.plan import Plan
 from flow.errors import printable
@@ -43,37 +43,43 @@ def summary_table(flow: Dataflow | Plan, summary: Summary) -> str:
     example: 1 epoch, 3,000 items in 2.0 s, 1,500 items/s (batch)
     """
     steps = flow.steps if isinstance(flow, Dataflow) else tuple(flow.steps.values())
+    step_ids = [step.step_id for step in steps]
+    inputs = [step.step_id for step in steps if isinstance(step.operator, Input)]
+    below = map(printable, lines_below(step_ids, inputs, summary))
+    return "\n".join([*_aligned(table_rows(step_ids, summary)), *below])
+
+
+def table_rows(step_ids: Sequence[str], summary: Summary) -> list[tuple[str, ...]]:
+    """Return the rows of the table: the names of columns, then a row for each step."""
     columns = [
         column
         for column in _COLUMNS
-        if column in _ALWAYS or any(_number(step, column, summary) for step in steps)
+        if column in _ALWAYS or any(_number(step_id, column, summary) for step_id in step_ids)
     ]
-    rows: list[tuple[str, ...]] = [("step", *columns)]
-    rows += [(_short(step.step_id), *_cells(step, columns, summary)) for step in steps]
-    behind = [
-        f"{step_id}: {behind_text(counts, _PARTITIONS_SHOWN)}"
-        for step_id, counts in summary.behind.items()
-        if any(counts.values())
-    ]
-    late = [
-        f"{step.step_id}: {summary.count(step.step_id, 'late'):,} late{advice}"
-        for step in steps
-        if (
-            advice := wait_advice(summary.late_by_us(step.step_id), summary.late_from(step.step_id))
-        )
-    ]
-    below = map(printable, (_total(steps, summary), *behind, *late))
-    return "\n".join([*_aligned(rows), *below])
+    rows = [(_short(step_id), *_cells(step_id, columns, summary)) for step_id in step_ids]
+    return [("step", *columns), *rows]
 
 
-def _number(step: Step, column: str, summary: Summary) -> int:
+def lines_below(step_ids: Sequence[str], inputs: Sequence[str], summary: Summary) -> Iterator[str]:
+    """Yield the lines below the table: totals, inputs that are behind, and late values."""
+    yield _total(inputs, summary)
+    for step_id, counts in summary.behind.items():
+        if any(counts.values()):
+            yield f"{step_id}: {behind_text(counts, _PARTITIONS_SHOWN)}"
+    for step_id in step_ids:
+        advice = wait_advice(summary.late_by_us(step_id), summary.late_from(step_id))
+        if advice:
+            yield f"{step_id}: {summary.count(step_id, 'late'):,} late{advice}"
+
+
+def _number(step_id: str, column: str, summary: Summary) -> int:
     numbers = summary.gauges if column == "keys" else summary.counts
-    return numbers[step.step_id, column]
+    return numbers[step_id, column]
 
 
-def _cells(step: Step, columns: Sequence[str], summary: Summary) -> Iterator[str]:
+def _cells(step_id: str, columns: Sequence[str], summary: Summary) -> Iterator[str]:
     for column in columns:
-        number = _number(step, column, summary)
+        number = _number(step_id, column, summary)
         yield f"{number:,}" if number else ""
 
 
@@ -89,8 +95,7 @@ def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
         yield "  ".join([name.ljust(widths[0]), *cells]).rstrip()
 
 
-def _total(steps: Sequence[Step], summary: Summary) -> str:
-    inputs = [step.step_id for step in steps if isinstance(step.operator, Input)]
+def _total(inputs: Sequence[str], summary: Summary) -> str:
     items = sum(summary.count(step_id, "out") for step_id in inputs)
     epochs = "1 epoch" if summary.epochs == 1 else f"{summary.epochs:,} epochs"
     rate = items / summary.seconds if summary.seconds > 0 else 0.0

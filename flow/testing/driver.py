@@ -19,13 +19,15 @@ from flow.engine.plan.portability import check_portable
 from flow.errors import FlowBuildError, shorten
 from flow.instants import Instant, Moment, instant_us
 from flow.keyed.step import LogicBuilder
+from flow.testing.views import DriverViews
+from flow.views.reading import View
 
 
 class TestDriver:
     """A run of a flow in the test's process, epoch by epoch; the test sets system time.
 
     The driver uses no sources and sinks: the test sends items to inputs, and receives the items of
-    outputs.
+    outputs. It keeps the view of an output with a `ViewSink` in memory.
 
     Args:
         flow: the flow to run.
@@ -68,6 +70,7 @@ class TestDriver:
             edge.step_id: [] for edge in self._engine.plan.outputs
         }
         self._last = Control(Moment(self._now_us))
+        self._views = DriverViews(self._engine.plan)
         self.stats = Stats()
 
     def __enter__(self) -> TestDriver:
@@ -208,6 +211,14 @@ class TestDriver:
         items.clear()
         return taken
 
+    def view(self, step_id: str) -> View:
+        """Return the view of an output with a `ViewSink`; each epoch of the test is committed.
+
+        Raises:
+            FlowBuildError: if the flow has no such view.
+        """
+        return self._views.view(step_id)
+
     def late(self, step_id: str) -> int:
         """Return the number of late values of a windowing step so far."""
         return self.stats.counts[step_id, "late"]
@@ -260,6 +271,7 @@ class TestDriver:
         self._clocks = {name: clock.after_us for name, clock in control.read.items()}
         for step_id, items in result.outputs.items():
             self._received[step_id] += items
+        self._views.commit(result.outputs)
         self.stats.counts.update(result.stats.counts)
         self.stats.gauges = result.stats.gauges
         self.stats.lags = result.stats.lags

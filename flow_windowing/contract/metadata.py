@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from flow.instants import MIN_US, from_us
 
@@ -174,5 +174,8 @@ class Retracted(Generic[V]):
     Attributes:
         value: the last value that the window emitted.
     """
+
+    is_retraction: ClassVar[bool] = True
+    """The mark by which sinks recognise a retraction."""
 
     value: V

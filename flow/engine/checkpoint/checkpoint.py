@@ -21,6 +21,7 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from flow.connectors.sink import CheckpointContext
 from flow.engine.checkpoint.admission import Admission, Recovery
 from flow.engine.checkpoint.storage import Storage
 from flow.engine.packets.shards import DEFAULT_SHARDS
@@ -255,6 +256,22 @@ class Checkpoint:
         kept = self.identity.recovery or {}
         names = kept.get("names", {}) if isinstance(kept, dict) else {}
         return replace(plan, state_names=dict(names), dropped=self.identity.dropping)
+
+    def context(self, keep_epochs: int) -> CheckpointContext:
+        """Return the checkpoint for sinks.
+
+        Args:
+            keep_epochs: number of epochs by which the checkpoint can be set back.
+        """
+        identity, storage = self.identity, self.storage
+        done = epochs_of(storage, identity, "commits")
+        return CheckpointContext(
+            storage.root,
+            storage.local_path,
+            done[-1] if done else identity.first_epoch - 1,
+            identity.rewinds,
+            keep_epochs,
+        )
 
     def committed(self) -> None:
         """Clear the names of removed state; called after each epoch."""

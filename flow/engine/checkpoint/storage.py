@@ -54,6 +54,11 @@ class Storage:
         """True if the directory is on a file system of this machine."""
         return str(self._fs.getScheme()) == "file"
 
+    @property
+    def local_path(self) -> str | None:
+        """The directory's path on this machine; ``None`` on another file system."""
+        return str(self._path("").toUri().getPath()) if self.is_local else None
+
     def exists(self, name: str) -> bool:
         """Return True if a file or directory of this name exists."""
         return bool(self._fs.exists(self._path(name)))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from flow.displays import Displayed
 from flow.engine.epoch.context import LateSource, Stats
 from flow.engine.epoch.watermark_lag import WatermarkLag
 
@@ -55,8 +56,8 @@ class EpochReport:
 
 
 @dataclass
-class Summary:
-    """The summary of a run, which `run` returns.
+class Summary(Displayed):
+    """The summary of a run, which `run` returns; a notebook shows it as a table.
 
     Attributes:
         flow_id: the flow's name.
@@ -75,6 +76,8 @@ class Summary:
         lateness: the number of late values, by (step, lateness in microseconds, rounded up).
         late_sources: the number of late values by origin, where several source partitions feed a
             step.
+        step_ids: the steps of the flow, in flow order.
+        inputs: the inputs among them.
     """
 
     flow_id: str
@@ -88,6 +91,12 @@ class Summary:
     behind: dict[str, dict[str, int]] = field(default_factory=dict)
     lateness: Counter[tuple[str, int]] = field(default_factory=Counter)
     late_sources: Counter[LateSource] = field(default_factory=Counter)
+    step_ids: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+
+    def steps_shown(self) -> tuple[str, ...]:
+        """Return the steps of the flow; if the summary has none, the steps with counts, sorted."""
+        return self.step_ids or tuple(sorted({step_id for step_id, _ in self.counts}))
 
     def add(self, stats: Stats) -> None:
         """Add the statistics of an epoch; called by the engines."""

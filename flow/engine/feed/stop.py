@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 
 class FeedEnd:
@@ -25,6 +26,7 @@ class StopFlag:
 
     def __init__(self) -> None:
         self._ends: list[FeedEnd] = []
+        self._calls: list[Callable[[], object]] = []
         self.asked = threading.Event()
 
     def ask(self) -> None:
@@ -32,6 +34,14 @@ class StopFlag:
         self.asked.set()
         for end in self._ends:
             end.stop_asked.set()
+        for call in list(self._calls):
+            call()
+
+    def on_ask(self, call: Callable[[], object]) -> None:
+        """Register a function that `ask` calls, in its thread or signal handler: must not block."""
+        self._calls.append(call)
+        if self.asked.is_set():
+            call()
 
     def watch(self, end: FeedEnd) -> None:
         """Register the events of a run, which `ask` stops."""

@@ -6,7 +6,9 @@ state in memory, and drains at the end of input. System time is constant.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import threading
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +29,7 @@ from flow.engine.epoch.summary import Summary
 from flow.engine.feed.batch_plan import BatchPlan, batch_plan
 from flow.engine.feed.planner_calls import plan_everything
 from flow.engine.feed.sources import is_foreign, planner_of, source_of
+from flow.engine.feed.stop import StopFlag
 from flow.engine.feed.system_time import SystemTime, wall_time
 from flow.engine.packets.packets import CONTROL, PACKET_DDL, Packet
 from flow.engine.packets.shards import DEFAULT_SHARDS
@@ -34,8 +37,14 @@ from flow.engine.plan.plan import Plan
 from flow.engine.spark.epochs import EpochOutputs
 from flow.engine.spark.foreign import foreign_packets
 from flow.engine.spark.rows import Layout
-from flow.engine.spark.session.access import cores_of, disks_of
-from flow.engine.spark.session.failures import spark_problem
+from flow.engine.spark.session.access import (
+    cancel_jobs,
+    cores_of,
+    disks_of,
+    tag_jobs,
+    untag_jobs,
+)
+from flow.engine.spark.session.failures import JVM_ERRORS, spark_problem
 from flow.engine.spark.session.jvm import jvm_needed
 from flow.engine.spark.session.query_conf import query_conf
 from flow.engine.spark.session.spark_log import SPARK_LOG
@@ -50,6 +59,9 @@ from flow.engine.steps.pipeline import SLICE_BITS
 from flow.engine.steps.reading import Reading, read_split, share
 from flow.errors import EngineError, FlowBuildError, FlowError
 from flow.instants import Moment
+
+_CANCEL_SECONDS = 0.1
+"""Time between two calls that cancel the jobs of a batch."""
 
 
 @dataclass(frozen=True)
@@ -154,8 +166,11 @@ def run_batch(
     spark: SparkSession,
     settings: BatchSettings,
     on_epoch: Callable[[int, Stats], None] = lambda *_: None,
+    stop: StopFlag | None = None,
 ) -> Summary:
     """Run a flow of bounded inputs as one Spark job.
+
+    A run that is asked to stop before its outputs are committed cancels the job and writes nothing.
 
     Raises:
         FlowBuildError: when a source cannot be read in a batch.
@@ -181,18 +196,44 @@ def run_batch(
     frame_conf = query_conf(spark, job.layout.partitions, only_packets=_only_packets(plan, writing))
     log_start = SPARK_LOG.size()
     outputs.open(resuming=False)
+    stop = stop or StopFlag()
     try:
-        with jvm_needed(spark), frame_conf:
-            outputs.write(job.frame(WritingStage(writing)), 0)
+        with jvm_needed(spark), frame_conf, _cancelled_by(spark, stop):
+            if not stop.asked.is_set():
+                outputs.write(job.frame(WritingStage(writing)), 0)
     except FlowError:
         raise
     except Exception as error:
-        cause = spark_problem(error, disks, lambda: SPARK_LOG.written_since(log_start))
-        problem = f"the Spark job failed: {cause} (Spark's log: {SPARK_LOG})"
-        raise EngineError(problem) from error
+        if not stop.asked.is_set():
+            cause = spark_problem(error, disks, lambda: SPARK_LOG.written_since(log_start))
+            problem = f"the Spark job failed: {cause} (Spark's log: {SPARK_LOG})"
+            raise EngineError(problem) from error
     finally:
         outputs.close()
+    summary.stopped = stop.asked.is_set() and not summary.epochs
     return summary
+
+
+@contextlib.contextmanager
+def _cancelled_by(spark: SparkSession, stop: StopFlag) -> Iterator[None]:
+    """Cancel the Spark jobs that this thread runs in the block, when a stop is asked for."""
+    tag, ended = f"flow-{uuid.uuid4().hex}", threading.Event()
+
+    def cancel() -> None:
+        with contextlib.suppress(*JVM_ERRORS):  # The JVM has ended, and its jobs with it.
+            # A job of the block may start after the first call.
+            while not ended.wait(_CANCEL_SECONDS):
+                cancel_jobs(spark, tag)
+
+    # Signal handlers may ask, and must not call the JVM, which this thread may be calling.
+    stop.on_ask(lambda: threading.Thread(target=cancel, name="flow-cancel", daemon=True).start())
+    tag_jobs(spark, tag)
+    try:
+        yield
+    finally:
+        ended.set()
+        with contextlib.suppress(*JVM_ERRORS):
+            untag_jobs(spark, tag)
 
 
 def _only_packets(plan: Plan, writing: TaskWriting) -> bool:

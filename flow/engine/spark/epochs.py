@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from flow.columns.stream_columns import UnknownColumns
 from flow.connectors.dataframe import DataFrameSink
-from flow.connectors.sink import Sink
+from flow.connectors.sink import CheckpointContext, OutputContext, Sink
 from flow.connectors.spark_types import check_schema, to_arrow, to_spark
 from flow.dataflow import Step, StreamId
 from flow.engine.epoch.context import Stats
@@ -48,6 +48,7 @@ class EpochOutputs:
         on_written: called with an epoch's number before its outputs are committed.
         on_epoch: called after the commit with the epoch's number and statistics.
         timer: the durations of the epoch's phases.
+        checkpoint: the checkpoint for sinks; ``None`` if the run has none that lasts.
     """
 
     plan: Plan
@@ -56,6 +57,7 @@ class EpochOutputs:
     on_written: Callable[[int], None]
     on_epoch: EpochHook
     timer: EpochTimer = field(default_factory=EpochTimer)
+    checkpoint: CheckpointContext | None = None
     _schemas: dict[Edge, StructType | str] = field(default_factory=dict, init=False)
 
     def open(self, resuming: bool) -> None:
@@ -71,13 +73,15 @@ class EpochOutputs:
         try:
             for edge in self.plan.outputs:
                 opened.append(edge)
-                self._guarded(
-                    edge, "opening its sink", lambda sink: sink.open(self.run_id, resuming)
-                )
+                self._guarded(edge, "opening its sink", partial(self._open_sink, edge, resuming))
         except BaseException:
             for edge in opened:
                 sink_of(self.plan, edge).close()
             raise
+
+    def _open_sink(self, edge: Edge, resuming: bool, sink: Sink[Any]) -> None:
+        sink.attach(OutputContext(self.plan.flow_id, edge.step_id, self.checkpoint))
+        sink.open(self.run_id, resuming)
 
     def _check_targets(self) -> None:
         """Check that no two outputs write to the same target."""

@@ -15,6 +15,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from flow.connectors.sink import CheckpointContext
 from flow.connectors.source import Planner
 from flow.engine.checkpoint.admission import Recovery
 from flow.engine.checkpoint.checkpoint import NAME as CHECKPOINT_NAME
@@ -153,12 +154,19 @@ class StreamingRun:
             self._check_before_commit,
             self._count,
             self._timer,
+            self._checkpoint_context(),
         )
         outputs.open(checkpoint.resuming)
         try:
             self._passes(checkpoint.storage, outputs)
         finally:
             outputs.close()
+
+    def _checkpoint_context(self) -> CheckpointContext | None:
+        """Return the checkpoint for sinks; ``None`` for a temporary one."""
+        if self.settings.recovery is None:
+            return None
+        return self._checkpoint.context(self._kept_epochs())
 
     def _passes(self, storage: Storage, outputs: EpochOutputs) -> None:
         """Run the query, and run it again to drain it if Spark itself reads sources."""

@@ -75,3 +75,28 @@ def _master_of(spark: Any) -> str:
     if is_remote(spark):
         return spark.conf.get("spark.master", None) or "unknown"
     return spark.sparkContext.master or "unknown"
+
+
+def tag_jobs(spark: Any, tag: str) -> None:
+    """Add a tag to the jobs that this thread starts."""
+    # A classic session's own tags do not reach the jobs that collect rows as Arrow.
+    if is_remote(spark):
+        spark.addTag(tag)
+    else:
+        spark.sparkContext.addJobTag(tag)
+
+
+def untag_jobs(spark: Any, tag: str) -> None:
+    """Remove a tag from the jobs that this thread starts."""
+    if is_remote(spark):
+        spark.removeTag(tag)
+    else:
+        spark.sparkContext.removeJobTag(tag)
+
+
+def cancel_jobs(spark: Any, tag: str) -> None:
+    """Cancel the running jobs with a tag, of any thread."""
+    if is_remote(spark):
+        spark.interruptTag(tag)
+    else:
+        spark.sparkContext.cancelJobsWithTag(tag)

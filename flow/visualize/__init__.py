@@ -32,7 +32,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     sys.stdout.write((to_json(flow) if options.json else to_mermaid(flow)) + "\n")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

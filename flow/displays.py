@@ -1,0 +1,30 @@
+"""Displays of objects in notebooks.
+
+A notebook asks an object for its display by the method ``_repr_mimebundle_``. The modules that draw
+are above the classes that are drawn, so a module of `flow.reports` registers its function here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+Bundle: TypeAlias = dict[str, str]
+"""The forms of an object by media type, such as ``image/svg+xml``."""
+
+_DISPLAYS: dict[type, Callable[[Any], Bundle]] = {}
+
+
+class Displayed:
+    """An object with a display in notebooks."""
+
+    def _repr_mimebundle_(self, **options: Any) -> Bundle:  # noqa: ARG002  (Jupyter's signature)
+        """Return the forms of the object for a notebook; without a display, its repr."""
+        plain = {"text/plain": repr(self)}
+        display = _DISPLAYS.get(type(self))
+        return plain if display is None else {**plain, **display(self)}
+
+
+def display_as(kind: type[Displayed], display: Callable[[Any], Bundle]) -> None:
+    """Register the function that returns the display of the objects of a class."""
+    _DISPLAYS[kind] = display

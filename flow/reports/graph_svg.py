@@ -1,0 +1,211 @@
+"""The graph of a flow as an SVG picture, drawn without another program.
+
+Steps are boxes in bands, one for each level. Inputs are rounded, outputs have a double edge, and
+thick arrows are shuffles. Colours follow the reader's light or dark scheme.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from flow.dataflow import Dataflow, Step
+from flow.errors import printable
+from flow.keyed.step import Stateful
+from flow.operators.edges import Input, Output
+from flow.reports.graph import levels_of, lowering_text, operator_name, shuffled
+from flow.reports.graph_layout import Layout, Node, lay_out
+
+_LETTER = 7.4
+_LONGEST = 32
+_BOX_HEIGHT = 46.0
+_ROW_GAP = 40.0
+_BAND_TOP = 30.0
+_MARGIN = 16.0
+
+_STYLE = """
+.flow-graph text { font-family: system-ui, 'Segoe UI', Helvetica, Arial, sans-serif;
+  font-size: 13px; fill: #1f2328; text-anchor: middle; }
+.flow-graph .fg-dim { font-size: 11px; fill: #59636e; }
+.flow-graph .fg-band-name { font-size: 11px; fill: #59636e; text-anchor: start; }
+.flow-graph .fg-card { fill: #ffffff; stroke: #d1d9e0; }
+.flow-graph .fg-band { fill: #f6f8fa; stroke: #d1d9e0; stroke-dasharray: 4 3; }
+.flow-graph .fg-box { fill: #ddf4ff; stroke: #0550ae; }
+.flow-graph .fg-end { fill: #ffffff; stroke: #0550ae; }
+.flow-graph .fg-edge { fill: none; stroke: #59636e; stroke-width: 1.3; }
+.flow-graph .fg-shuffle { stroke-width: 3; }
+.flow-graph .fg-head { fill: #59636e; }
+@media (prefers-color-scheme: dark) {
+  .flow-graph text { fill: #e6edf3; }
+  .flow-graph .fg-dim, .flow-graph .fg-band-name { fill: #9198a1; }
+  .flow-graph .fg-card { fill: #0d1117; stroke: #3d444d; }
+  .flow-graph .fg-band { fill: #151b23; stroke: #3d444d; }
+  .flow-graph .fg-box { fill: #10243e; stroke: #4493f8; }
+  .flow-graph .fg-end { fill: #0d1117; stroke: #4493f8; }
+  .flow-graph .fg-edge { stroke: #9198a1; }
+  .flow-graph .fg-head { fill: #9198a1; }
+}
+""".strip()
+
+
+def to_svg(flow: Dataflow) -> str:
+    """Draw a flow as an SVG picture. The flow need not be complete.
+
+    >>> import flow.operators as op
+    >>> flow = Dataflow("example")
+    >>> _ = op.map("text", op.input("numbers", flow, [1, 2]), str)
+    >>> to_svg(flow).startswith('<svg xmlns="http://www.w3.org/2000/svg" class="flow-graph"')
+    True
+    """
+    return "\n".join(_Picture.of(flow).lines()) + "\n"
+
+
+@dataclass(frozen=True)
+class _Picture:
+    """A flow and the layout of its graph."""
+
+    flow: Dataflow
+    layout: Layout
+    widths: dict[str, float]
+
+    @classmethod
+    def of(cls, flow: Dataflow) -> _Picture:
+        widths = {step.step_id: _width(_texts(step)) for step in flow.steps}
+        edges = [(up.step_id, step.step_id) for step in flow.steps for up in step.ups]
+        return cls(flow, lay_out(levels_of(flow), edges, widths), widths)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of the file."""
+        width = max(self.layout.width + 4 * _MARGIN, 160.0)
+        height = self._top(len(self.layout.rows)) + _MARGIN
+        name, count = _clean(self.flow.flow_id), len(self.flow.steps)
+        size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
+        yield f'<svg xmlns="http://www.w3.org/2000/svg" class="flow-graph" role="img" {size}>'
+        yield f"<title>Flow {name}, {count} steps</title>"
+        yield f"<style>\n{_STYLE}\n</style>"
+        yield _rect("fg-card", 0.5, 0.5, width - 1, height - 1, 8)
+        for level, (first, last) in self.layout.level_rows.items():
+            yield from self._band(level, first, last, width)
+        yield from self._edges()
+        for step in self.flow.steps:
+            yield from self._step(step)
+        yield "</svg>"
+
+    def _top(self, row: int) -> float:
+        """Return the upper edge of the boxes of a row."""
+        bands = sum(first <= row for first, _ in self.layout.level_rows.values())
+        return _MARGIN + row * (_BOX_HEIGHT + _ROW_GAP) + bands * _BAND_TOP
+
+    def _x(self, node: Node) -> float:
+        return self.layout.x[node] + 2 * _MARGIN
+
+    def _band(self, level: int, first: int, last: int, width: float) -> Iterator[str]:
+        top = self._top(first) - _BAND_TOP
+        height = self._top(last) + _BOX_HEIGHT + _MARGIN * 0.75 - top
+        yield _rect("fg-band", _MARGIN, top, width - 2 * _MARGIN, height, 6)
+        title = "level 0" if level == 0 else f"level {level}, after shuffle {level}"
+        yield _text("fg-band-name", _MARGIN + 8, top + 16, title)
+
+    def _step(self, step: Step) -> Iterator[str]:
+        name, kind = _texts(step)
+        middle, width = self._x(step.step_id), self.widths[step.step_id]
+        top = self._top(self._row_of(step.step_id))
+        left = middle - width / 2
+        yield f"<g><title>{_clean(_details(step))}</title>"
+        match step.operator:
+            case Input():
+                yield _rect("fg-end", left, top, width, _BOX_HEIGHT, _BOX_HEIGHT / 2)
+            case Output():
+                yield _rect("fg-end", left, top, width, _BOX_HEIGHT, 4)
+                yield _rect("fg-end", left + 3, top + 3, width - 6, _BOX_HEIGHT - 6, 2)
+            case _:
+                yield _rect("fg-box", left, top, width, _BOX_HEIGHT, 4)
+        yield _text("fg-name", middle, top + 20, name)
+        yield _text("fg-dim", middle, top + 36, kind)
+        yield "</g>"
+
+    def _edges(self) -> Iterator[str]:
+        ups = [(up, step.step_id) for step in self.flow.steps for up in step.ups]
+        thick = shuffled(self.flow)
+        for (up, lower), route in zip(ups, self.layout.routes, strict=True):
+            kind = "fg-edge fg-shuffle" if lower in thick else "fg-edge"
+            points = list(self._points(route))
+            yield f'<path class="{kind}" d="{_curve(points)}"/>'
+            x, y = points[-1]
+            yield f'<path class="fg-head" d="M{x - 5:.1f} {y - 9:.1f}h10l-5 9z"/>'
+            if up.port != "down":
+                (x1, y1), (x2, y2) = points[0], points[1]
+                yield _text("fg-dim", (x1 + x2) / 2, (y1 + y2) / 2 + 4, _short(up.port))
+
+    def _points(self, route: Sequence[Node]) -> Iterator[tuple[float, float]]:
+        """Yield the points of an edge: the ends, and the upper and lower end of each bend."""
+        first = self._row_of(route[0])
+        for number, node in enumerate(route):
+            top, x = self._top(first + number), self._x(node)
+            if number:
+                yield x, top
+            if number < len(route) - 1:
+                yield x, top + _BOX_HEIGHT
+
+    def _row_of(self, node: Node) -> int:
+        return next(number for number, row in enumerate(self.layout.rows) if node in row)
+
+
+def _curve(points: Sequence[tuple[float, float]]) -> str:
+    """Return the path through points, in turn from a row to the next one, and through a row."""
+    (x, y), *others = points
+    parts = [f"M{x:.1f} {y:.1f}"]
+    for x2, y2 in others:
+        half = (y + y2) / 2
+        parts.append(f"C{x:.1f} {half:.1f} {x2:.1f} {half:.1f} {x2:.1f} {y2:.1f}")
+        x, y = x2, y2
+    return "".join(parts)
+
+
+def _texts(step: Step) -> tuple[str, str]:
+    """Return the two lines of a step's box."""
+    kind = operator_name(step.operator)
+    if isinstance(step.operator, Stateful):
+        kind = f"{kind}, {lowering_text(step.operator).partition(':')[0]}"
+    return _short(step.step_id), _short(kind)
+
+
+def _details(step: Step) -> str:
+    """Return the tooltip of a step."""
+    lines = [step.step_id, operator_name(step.operator)]
+    if isinstance(step.operator, Stateful):
+        lines.append(lowering_text(step.operator))
+    return "; ".join(lines)
+
+
+def _short(text: str) -> str:
+    plain = " ".join(text.split())
+    return plain if len(plain) <= _LONGEST else f"{plain[: _LONGEST - 1]}…"
+
+
+def _width(texts: Sequence[str]) -> float:
+    """Return the width of a box in pixels, an estimate from the widths of letters."""
+    return max(sum(map(_letter_width, _clean(text))) for text in texts) + 28
+
+
+def _letter_width(letter: str) -> float:
+    return _LETTER * (1.7 if unicodedata.east_asian_width(letter) in "WF" else 1.0)
+
+
+def _clean(text: str) -> str:
+    """Return text for SVG: markup escaped, and characters that XML does not have shown as text."""
+    shown = printable(" ".join(text.split())).encode("utf-8", "backslashreplace").decode()
+    return escape(shown.replace("\ufffe", "?").replace("\uffff", "?"))
+
+
+def _rect(kind: str, x: float, y: float, width: float, height: float, radius: float) -> str:
+    return (
+        f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" '
+        f'height="{height:.1f}" rx="{radius:.1f}"/>'
+    )
+
+
+def _text(kind: str, x: float, y: float, text: str) -> str:
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{_clean(text)}</text>'

@@ -1,0 +1,110 @@
+"""Runs in the background on Spark: streams and batches, stops and errors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import flow.operators as op
+from flow import BackgroundRun, Dataflow, FlowBuildError, RunState, StepError, StopFlag, run
+from flow.connectors.files import JsonLinesSource, TextSink
+from flow.testing import TestingSink, TestingSource
+from recovery import RecoveryConfig
+
+pytestmark = pytest.mark.spark
+
+
+def doubled(
+    double: Callable[[int], int], out: list[int], items: tuple[int, ...] = (1, 2, 3)
+) -> Dataflow:
+    flow = Dataflow("double")
+    numbers = op.input("in", flow, TestingSource(items, batch_size=1))
+    op.output("out", op.map("double", numbers, double), TestingSink(out))
+    return flow
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("engine", ["batch", "streaming"])
+def test_a_run_in_the_background_has_the_results_of_any_other(
+    engine: str, spark: SparkSession
+) -> None:
+    out: list[int] = []
+    started = run(
+        doubled(lambda n: 2 * n, out),
+        spark=spark,
+        engine="batch" if engine == "batch" else "streaming",
+        background=True,
+    )
+    summary = started.wait(200)
+    assert out == [2, 4, 6]
+    assert started.status is RunState.FINISHED
+    assert (summary.engine, summary.count("double", "out")) == (engine, 3)
+    assert (summary.step_ids, summary.inputs) == (("in", "double", "out"), ("in",))
+
+
+def test_the_error_of_a_step_is_raised_by_wait(spark: SparkSession) -> None:
+    started = run(doubled(lambda n: n // 0, []), spark=spark, background=True)
+    with pytest.raises(StepError, match="step 'double'") as caught:
+        started.wait(200)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert started.status is RunState.FAILED
+
+
+def test_a_stream_stops_after_its_epoch(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.jsonl").write_text('{"n": 1}\n')
+    flow = Dataflow("followed")
+    lines = op.input("in", flow, JsonLinesSource(tmp_path / "in", follow=True))
+    op.output("out", op.map("text", lines, str), TextSink(tmp_path / "out"))
+    recovery = RecoveryConfig(tmp_path / "checkpoint")
+    started = run(flow, spark=spark, recovery=recovery, background=True)
+    assert isinstance(started, BackgroundRun)
+    wait_for(lambda: started.summary.count("out", "in") == 1)
+    assert started.status is RunState.RUNNING
+    started.stop()
+    summary = started.wait(200)
+    assert summary.stopped
+    assert started.status is RunState.STOPPED
+
+
+def slow(number: int) -> int:
+    time.sleep(100)
+    return number
+
+
+def test_a_batch_that_is_stopped_ends_soon_and_writes_nothing(spark: SparkSession) -> None:
+    out: list[int] = []
+    flag = StopFlag()
+    began = time.monotonic()
+    started = run(doubled(slow, out), spark=spark, engine="batch", stop=flag, background=True)
+    wait_for(lambda: bool(spark.sparkContext.statusTracker().getActiveJobsIds()))
+    flag.ask()
+    summary = started.wait(90)
+    assert time.monotonic() - began < 90
+    assert (summary.stopped, summary.epochs, out) == (True, 0, [])
+    assert started.status is RunState.STOPPED
+    run(doubled(lambda n: n, out), spark=spark, engine="batch")
+    assert out == [1, 2, 3]
+
+
+def test_a_batch_that_is_stopped_before_it_starts_writes_nothing(spark: SparkSession) -> None:
+    out: list[int] = []
+    flag = StopFlag()
+    flag.ask()
+    assert run(doubled(lambda n: n, out), spark=spark, engine="batch", stop=flag).stopped
+    assert out == []
+
+
+def test_background_is_true_or_false() -> None:
+    with pytest.raises(FlowBuildError, match="background must be True or False, got int 1"):
+        run(doubled(lambda n: n, []), background=1)  # type: ignore[call-overload]
