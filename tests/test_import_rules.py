@@ -39,7 +39,7 @@ ALLOWED: Mapping[str, tuple[str, ...]] = {
     "flow.config": (BASE, ENGINE),
     "flow.reports": (BASE, "flow.keyed", "flow.operators", ENGINE),
     "flow.monitoring": (BASE, "flow.keyed", "flow.operators", ENGINE, "flow.reports"),
-    "flow.web": (BASE, ENGINE, "flow.config", "flow.monitoring"),
+    "flow.web": (BASE, ENGINE, "flow.config", "flow.monitoring", "flow.views"),
     "flow.frames": (
         *(BASE, "flow.operators", "flow.connectors", ENGINE, "flow.config", "flow.reports"),
     ),
@@ -171,7 +171,8 @@ def test_the_command_line_is_imported_by_commands_only() -> None:
     outside = {room_of(name) for name in importers("flow.cli") if not is_inside(name, "flow.cli")}
     assert outside == {"commands", "recovery.cli"}
     assert {room_of(name) for name in importers("flow.testing")} == {"flow.testing"}
-    assert {room_of(name) for name in importers("flow.views")} == {"flow.views", "flow.testing"}
+    readers = {room_of(name) for name in importers("flow.views")}
+    assert readers == {"flow.views", "flow.testing", "flow.web"}
 
 
 def test_only_the_engine_and_connectors_import_pyspark() -> None:

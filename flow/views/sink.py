@@ -113,6 +113,11 @@ class ViewSink(Sink[Any]):
         """Leave out the connection from the copies of workers, which only make rows."""
         return {**self.__dict__, "_open": _Open()}
 
+    @property
+    def file(self) -> str | None:
+        """The path of the view's file, once a run in this process has opened it."""
+        return self._open.file or None
+
     def kept(self) -> Keep:
         """Return the windows to keep.
 

@@ -13,6 +13,7 @@ from flow.monitoring.recorder import Recorder
 from flow.web.access import TOKEN_VARIABLE, Access
 from flow.web.hub import Hub
 from flow.web.server import PageServer
+from flow.web.views import view_sinks
 
 logger = logging.getLogger("flow")
 
@@ -64,7 +65,7 @@ def live_page(
     recorder = Recorder(plan, engine, trigger_seconds)
     hub = Hub(recorder.status)
     access = Access.to(web_address(address))
-    server = PageServer(access, hub)
+    server = PageServer(access, hub, view_sinks(plan))
     if access.token is None:
         logger.info("live page: http://%s/", server.address)
     else:

@@ -21,6 +21,7 @@ from flow.web.access import COOKIE, Access
 from flow.web.exposition import exposition
 from flow.web.hub import Hub, Reader
 from flow.web.pages import FILES, LOGIN, SECURITY_HEADERS, content
+from flow.web.views import ViewSinks, view_answer
 
 SILENCE_SECONDS = 15.0
 """The longest silence of the event stream; a comment then shows that the connection is alive."""
@@ -28,16 +29,20 @@ SILENCE_SECONDS = 15.0
 PAUSE_SECONDS = 0.2
 """The least time between two events of a reader."""
 
+VIEW = "/view/"
+"""The path before queries of views."""
+
 _TEXT = "text/plain; charset=utf-8"
 _HTML = "text/html; charset=utf-8"
 _JSON = "application/json"
 
 
 class PageHandler(BaseHTTPRequestHandler):
-    """The handler of one connection; a subclass has the hub and the rule of access."""
+    """The handler of one connection; a subclass has the hub, the rule of access, and the views."""
 
     hub: ClassVar[Hub]
     access: ClassVar[Access]
+    views: ClassVar[ViewSinks]
 
     timeout = 10
     """Seconds that a client may take to send its request, or to take a part of the answer."""
@@ -79,6 +84,9 @@ class PageHandler(BaseHTTPRequestHandler):
             case "/metrics":
                 made = exposition(status, self.headers.get("Accept"))
                 self._send(HTTPStatus.OK, made.content_type, made.body)
+            case _ if path.startswith(VIEW):
+                found = view_answer(self.views, path.removeprefix(VIEW), query)
+                self._send(HTTPStatus(found.status), _JSON, _json(found.body))
             case _ if path in FILES:
                 name, kind = FILES[path]
                 self._send(HTTPStatus.OK, kind, content(name))

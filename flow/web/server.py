@@ -6,6 +6,7 @@ import socket
 import sys
 import threading
 from http.server import ThreadingHTTPServer
+from types import MappingProxyType
 from typing import Any
 
 from typing_extensions import override
@@ -15,6 +16,7 @@ from flow.errors import FlowBuildError
 from flow.web.access import Access
 from flow.web.hub import Hub
 from flow.web.requests import PageHandler
+from flow.web.views import ViewSinks
 
 MAX_CONNECTIONS = 64
 """The number of connections that are served at once; further ones are closed."""
@@ -29,14 +31,16 @@ class PageServer:
     Args:
         access: the address and the rule of access.
         hub: the source of statuses.
+        views: the sinks of the run's views; none by default.
 
     Raises:
         FlowBuildError: if the address cannot be used.
     """
 
-    def __init__(self, access: Access, hub: Hub) -> None:
+    def __init__(self, access: Access, hub: Hub, views: ViewSinks = MappingProxyType({})) -> None:
         self._hub = hub
-        handler = type("Handler", (PageHandler,), {"hub": hub, "access": access})
+        parts = {"hub": hub, "access": access, "views": views}
+        handler = type("Handler", (PageHandler,), parts)
         try:
             self._server = _Server(access.address, handler)
         except OSError as error:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import http.client
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from flow.config.web_address import WebAddress
+from flow.views import ViewSink
 from flow.web.access import Access
 from flow.web.hub import Hub
 from flow.web.live_page import LivePage
@@ -63,10 +65,15 @@ def site_at() -> Iterator[Callable[..., Site]]:
     """Return a function that serves a page at a host, with a token or without."""
     sites: list[Site] = []
 
-    def serve(host: str = "127.0.0.1", token: str | None = None, **options: Any) -> Site:
+    def serve(
+        host: str = "127.0.0.1",
+        token: str | None = None,
+        views: Mapping[str, ViewSink] = MappingProxyType({}),
+        **options: Any,
+    ) -> Site:
         recorder = recorded(**options)
         hub = Hub(recorder.status)
-        server = PageServer(Access(WebAddress(host, 0), token), hub)
+        server = PageServer(Access(WebAddress(host, 0), token), hub, views)
         sites.append(Site(LivePage(recorder, hub), hub, server))
         return sites[-1]
 
