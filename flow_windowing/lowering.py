@@ -1,6 +1,6 @@
 """Lowering of windowing steps: over columns, or key by key, and the reason.
 
-No other module imports both paths.
+No other module imports both paths, but for the builder of interval joins.
 """
 
 from __future__ import annotations
