@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pickle
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import timedelta
+from itertools import zip_longest
 from typing import Any, TypeAlias
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +20,7 @@ from flow.engine.local import Part
 from flow.keyed.step import KeyByKey, OverColumns
 from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key
 from flow_windowing import EventClock, SystemClock
+from flow_windowing.interval.shard import ShardJoin
 from tests.support.columns import as_dicts, as_records, clocks, rows
 from tests.support.interval_flows import (
     bounds,
@@ -60,14 +64,14 @@ def join_of(options: dict[str, Any]) -> Dataflow:
     return made
 
 
-def play(driver: TestDriver, epoch: Epoch, form: Any) -> None:
-    """Run an epoch."""
+def play(driver: TestDriver, epoch: Epoch, form: Any, behind: tuple[str, ...] = ()) -> None:
+    """Run an epoch; the inputs `behind` have more items, which the epoch does not read."""
     later, sides = epoch
     if later:
         driver.advance(timedelta(seconds=later))
     names = ("left", "right")
     parts = {name: [Part(form(some))] for name, some in zip(names, sides, strict=True) if some}
-    driver.send_parts(parts)
+    driver.send_parts(parts, behind=behind)
 
 
 def outcome(flow: Dataflow, epochs: list[Epoch], form: Any, alone: list[bool]) -> Any:
@@ -105,18 +109,33 @@ def _sided(drawn: bytes) -> list[Epoch]:
 
 
 @sampled(400, by_default=150)
-@given(small_clocks, bounds(), hows, graces, bytes_up_to(40).map(_sided))
-def test_columns_agree_to_the_microsecond(
-    clock: Any, interval: tuple[int, int], how: Any, grace: int | None, epochs: list[Epoch]
+@given(
+    small_clocks,
+    st.sampled_from(["key", "key", "stream"]),
+    bounds(),
+    hows,
+    graces,
+    bytes_up_to(40).map(_sided),
+    st.lists(st.sampled_from([(), ("left",), ("right",)]), max_size=6),
+)
+def test_columns_agree_to_the_microsecond_also_while_an_input_is_behind(
+    clock: Any,
+    scope: Any,
+    interval: tuple[int, int],
+    how: Any,
+    grace: int | None,
+    epochs: list[Epoch],
+    behind: list[tuple[str, ...]],
 ) -> None:
     grace_of = None if grace is None else duration(grace)
     before, after = map(duration, interval)
-    flow = interval_flow(clock_of(*clock), before, after, how=how, grace=grace_of)
+    of_scope = replace(clock_of(*clock), scope=scope)
+    flow = interval_flow(of_scope, before, after, how=how, grace=grace_of)
 
     def found() -> Any:
         with TestDriver(flow, now=ORIGIN, shards=2) as t:
-            for epoch in epochs:
-                play(t, epoch, list)
+            for epoch, names in zip_longest(epochs, behind[: len(epochs)], fillvalue=()):
+                play(t, epoch, list, names)
             t.end()
             return results_by_key(t)
 
@@ -181,3 +200,22 @@ def test_a_value_in_state_is_read_only_once_it_leaves() -> None:
         assert len(t.received("down")) == 1
     # The two values that arrived, the partner of one of them, and the emitted pair.
     assert Counting.read <= 5
+
+
+def test_an_epoch_reads_only_the_segments_of_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = 0
+    load = ShardJoin.load
+
+    def counting(self: ShardJoin, content: bytes) -> int:
+        nonlocal loaded
+        keys = load(self, content)
+        loaded += keys
+        return keys
+
+    flow = interval_flow(EventClock(lambda at: at, "9000s"), "5s", "5s")
+    with TestDriver(flow, shards=4) as t:
+        t.send("left", [(f"key {number}", 10) for number in range(20_000)])
+        monkeypatch.setattr(ShardJoin, "load", counting)
+        t.send("right", [("key 7", 12)])
+        assert len(t.received("down")) == 1
+    assert 1 <= loaded <= 2_000
