@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from timelines.chart import Axis, Panel, Shown, contents, draw
+from timelines.joins import draw_join, run_join
 from timelines.plane import Line, Span, draw_clocks
 from timelines.runs import Arrival, Value, Window, run, run_clock, run_slow_epoch
 
@@ -225,6 +226,20 @@ def calendar() -> str:
     )
 
 
+def interval_join() -> str:
+    """An interval join with five seconds before and two after."""
+    left = lettered(6, 11, 22)
+    right = [Value(name, at) for name, at in zip("xyz", (1, 8, 16), strict=True)]
+    return draw_join(
+        "An interval join, five seconds before a left value to two after it",
+        "Left values a, b and c at 6, 11 and 22 seconds, right values x, y and z at 1, 8 and 16. "
+        "Value a matches x and y, which are at the ends of its interval, b matches y, and c leaves "
+        "without a partner.",
+        Axis(0, 25, 5),
+        run_join(left, right, "5s", "2s"),
+    )
+
+
 def lettered(*times: float) -> list[Value]:
     """Values named a, b, c, ... in order of arrival, with these timestamps in seconds."""
     return [Value(chr(ord("a") + index), at) for index, at in enumerate(times)]
@@ -262,6 +277,7 @@ PICTURES = (
     event_sliding,
     count,
     calendar,
+    interval_join,
 )
 
 

@@ -13,6 +13,7 @@
 - `batches_for_an_api`: lists of three posted over HTTP, and calls that are refused
 - `dead_letters`: unreadable lines and late values, written to files of their own
 - `orders_and_payments`: a join, and rows without a partner
+- `orders_and_shipments`: an interval join, and orders that were not shipped in time
 - `running_totals`: state per key that outlives the process
 - `custom_logic`: a custom stateful logic with a timer
 - `own_source_and_sink`: a custom source and a custom sink

@@ -24,7 +24,7 @@ from flow_windowing.clocks.event_clock import EventClock
 from flow_windowing.contract.arrival import Arrival
 from flow_windowing.contract.logic import EpochWindowLogic, WindowLogic
 from flow_windowing.contract.metadata import LateReason, LateValue, Retracted, WindowMetadata
-from flow_windowing.joins import join_window
+from flow_windowing.joins import join_interval, join_window
 from flow_windowing.operators import (
     aggregate_window,
     collect_window,
@@ -102,6 +102,7 @@ __all__ = [
     "collect_window",
     "count_window",
     "fold_window",
+    "join_interval",
     "join_window",
     "max_window",
     "mean_window",
@@ -127,6 +128,8 @@ _ELSEWHERE = {
     "avg_window": "use mean_window",
     "map_window": "import flow.operators as op, and use op.map_window",
     "window_by": "use window, or aggregate_window",
+    "interval_join": "use join_interval",
+    "join_within": "use join_interval",
     "RecoveryConfig": "import it from recovery",
 }
 

@@ -1,4 +1,4 @@
-"""Joins of several keyed streams on their key within windows."""
+"""Joins of keyed streams on their key: within windows, and within an interval of time."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ from collections.abc import Callable
 from typing import Any
 
 from flow.checks import check_choice
-from flow.dataflow import KeyedStream
-from flow.errors import FlowBuildError, shorten
+from flow.dataflow import KeyedStream, Stream
+from flow.durations import Duration
+from flow.errors import DurationError, FlowBuildError, FlowTypeError, shorten
+from flow.keyed.step import Stateful
+from flow.operators.building import add_step
 from flow.operators.joins import EMIT_MODES, INSERT_MODES, EmitMode, InsertMode
 from flow_windowing.aggregates.folding import FoldingBuilder
 from flow_windowing.aggregates.sides import OneOfEachSide
 from flow_windowing.clocks.clock import Clock
 from flow_windowing.contract.logic import WindowLogic
+from flow_windowing.interval.builder import IntervalJoin
+from flow_windowing.interval.rules import How
 from flow_windowing.join_logic import JoinBuilder
+from flow_windowing.rules.streams import PORTS
 from flow_windowing.rules.timestamps import Timestamp
 from flow_windowing.window_step import WindowOut, add_window, check_ordered
 from flow_windowing.windowers.windower import Windower
@@ -76,3 +82,72 @@ def join_window(
     else:
         builder = JoinBuilder(len(sides), insert_mode, emit_mode, by_timestamp)
     return add_window(step_id, sides, clock, windower, builder, by_timestamp, timestamp=timestamp)
+
+
+def join_interval(
+    step_id: str,
+    left: KeyedStream[Any],
+    right: KeyedStream[Any],
+    clock: Clock[Any, Any],
+    before: Duration,
+    after: Duration,
+    how: How = "inner",
+    grace: Duration | None = None,
+) -> WindowOut[Any, tuple[Any, Any]]:
+    """Join values of two streams by key whose timestamps are close to one another.
+
+    A left and a right value match if ``left - before <= right <= left + after``, both bounds
+    inclusive. Each pair leaves once, as its second value arrives, whichever comes first; several
+    partners of a value leave by timestamp, those of one timestamp by arrival. A value is retained
+    until the watermark is past the last time at which a partner could come, plus the grace.
+
+    The window of a pair is the interval of its left value, and its id is the left timestamp in µs;
+    ``WindowMetadata.timestamp`` is the greater of the two timestamps. The window of a right value
+    without a partner is the interval in which a left value would have matched. The clock gets the
+    plain values of both sides.
+
+    Args:
+        step_id: the step's id, unique in the flow.
+        left: the left stream.
+        right: the right stream.
+        clock: the clock, such as an `EventClock`.
+        before: the time before a left value at which partners begin. It may be negative, if
+            partners only come later: ``before="-1m", after="5m"``.
+        after: the time after a left value at which partners end. It may be negative, if partners
+            only come earlier. ``before + after`` must not be negative.
+        how: ``"inner"``: only pairs; ``"left"``, ``"right"`` or ``"outer"``: also each value of the
+            left, of the right or of both streams that had no partner, with ``None`` in the other
+            place, once it expires.
+        grace: the time for which a value behind the watermark is still on time; by default none.
+
+    Returns:
+        ``down`` has ``(key, (WindowMetadata, (left, right)))``; ``late`` the values that came
+        behind the watermark and its grace, each with the number of its side; ``closed`` the window
+        of each left value, as the value expires.
+
+    Raises:
+        FlowBuildError, FlowTypeError, DurationError: when an argument is invalid.
+
+    Example:
+        >>> import flow.operators as op
+        >>> from flow.testing import run_once
+        >>> from flow_windowing import EventClock
+        >>> def joined(orders):
+        ...     paid = op.map_value("paid", orders, lambda at: at + 60)
+        ...     clock = EventClock(lambda at: at, "0s")
+        ...     return join_interval("j", orders, paid, clock, before="0s", after="1m").down
+        >>> [(key, pair) for key, (_, pair) in run_once([("a", 0)], joined)]
+        [('a', (0, 60))]
+    """
+    for name, up in (("left", left), ("right", right)):
+        if not isinstance(up, Stream):
+            raise FlowTypeError(
+                f"step {shorten(step_id)}: {name} must be a stream, "
+                f"got {type(up).__name__} {shorten(up)}"
+            )
+    try:
+        builder = IntervalJoin(clock, before, after, how, grace)
+    except (FlowTypeError, FlowBuildError, DurationError) as error:
+        raise type(error)(f"step {shorten(step_id)}: {error}") from None
+    operator = Stateful(builder, "join_interval", sides=2, emits=PORTS)
+    return WindowOut(*add_step(step_id, operator, left, right))

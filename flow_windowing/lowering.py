@@ -1,13 +1,12 @@
 """Lowering of windowing steps: over columns, or key by key, and the reason.
 
-No other module imports both paths.
+No other module imports both paths, but for the builder of interval joins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from types import FunctionType
 from typing import Any
@@ -16,12 +15,12 @@ from typing_extensions import override
 
 from flow.columns.stream_columns import StreamColumns
 from flow.fields import field_path
-from flow.instants import MAX_US, MIN_US, Moment, from_us
-from flow.keyed.logic import Progress
-from flow.keyed.step import KeyByKey, LogicBuilder, Lowering, OverColumns
+from flow.instants import Moment
+from flow.keyed.step import KeyByKey, Lowering, OverColumns
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.folding import FoldingBuilder, Named, result_now
 from flow_windowing.aggregates.sides import OneOfEachSide
+from flow_windowing.clocks.clocked_builder import ClockedBuilder
 from flow_windowing.clocks.event_clock import EventClock
 from flow_windowing.columnar.aggregates.forms import has_columns, is_order_free, reads_a_field
 from flow_windowing.columnar.state.watermarks import rule_of
@@ -54,27 +53,12 @@ windows, the pairs of value and window take too much memory."""
 
 
 @dataclass(frozen=True)
-class DriverBuilder(WindowingConfig, LogicBuilder):
+class DriverBuilder(WindowingConfig, ClockedBuilder):
     """Builder of a windowing step: makes the driver of each key, and lowers the step."""
 
     @override
     def __call__(self, snapshot: DriverState | None) -> WindowDriver:
         return WindowDriver(self, snapshot)
-
-    @property
-    @override
-    def progress(self) -> Progress | None:
-        return self.clock.progress
-
-    @property
-    @override
-    def holds(self) -> Progress | None:
-        return self.clock.holds
-
-    @property
-    @override
-    def follows_inputs(self) -> bool:
-        return self.clock.follows_inputs
 
     @override
     def lower(self) -> Lowering:
@@ -92,12 +76,6 @@ class DriverBuilder(WindowingConfig, LogicBuilder):
     @override
     def snapshots_in(self, content: bytes) -> Iterable[tuple[str, DriverState, int]]:
         return snapshots_of_content(SegmentContent.decode(content))
-
-    @override
-    def watermark(self, snapshot: DriverState | None, moment: Moment) -> datetime | None:
-        clock = self.clock.build(None if snapshot is None else snapshot.clock)
-        watermark_us = clock.watermark(moment)
-        return from_us(watermark_us) if MIN_US <= watermark_us <= MAX_US else None
 
     @override
     def view(self, snapshot: DriverState, moment: Moment) -> dict[str, Any]:

@@ -440,6 +440,7 @@ PUBLIC: dict[str, list[str]] = {
         "collect_window",
         "count_window",
         "fold_window",
+        "join_interval",
         "join_window",
         "max_window",
         "mean_window",

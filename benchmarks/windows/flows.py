@@ -47,9 +47,33 @@ def columns_flow(windows: str, source: Source[Any], sink: Sink[Any]) -> Dataflow
 
 
 def parquet_flow(windows: str, data: str, out: str, epoch_rows: int) -> Dataflow:
-    """Return a flow with windows from Parquet files to Parquet files."""
+    """Return a flow with windows, or with the pairs of a join, from and to Parquet files."""
     source = ParquetSource(data, rows_per_epoch=epoch_rows)
+    if windows == "join":
+        return joined_flow(source, ParquetSink(out))
     return columns_flow(windows, source, ParquetSink(out))
+
+
+def joined_flow(source: Source[Any], sink: Sink[Any]) -> Dataflow:
+    """Return a flow that joins each event with those of its key up to a minute later."""
+    flow = Dataflow("joined")
+    keyed = op.key_on("by_key", op.input("events", flow, source), "key")
+    clock: win.EventClock[Any] = win.EventClock("ts", wait_for_system_duration=WAIT)
+    out = win.join_interval("join", keyed, keyed, clock, before="0s", after="1m")
+    op.output("out", op.map("rows", out.down, pair_row), sink)
+    return flow
+
+
+def pair_row(item: Any) -> dict[str, Any]:
+    """Return a pair of events as a row: its times are those of the two events."""
+    key, (_, (left, right)) = item
+    return {
+        "key": key,
+        "open_time": left["ts"],
+        "close_time": right["ts"],
+        "left_amount": left["amount"],
+        "right_amount": right["amount"],
+    }
 
 
 def folding_flow(source: Source[Any], sink: Sink[Any]) -> Dataflow:

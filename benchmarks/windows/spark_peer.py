@@ -1,4 +1,4 @@
-"""Spark's own streaming windows, over the same files, in epochs of the same size.
+"""Spark's own streaming windows and joins, over the same files, in epochs of the same size.
 
 The state store is RocksDB with changelog checkpointing, as in this library. ``foreachBatch`` writes
 each epoch as plain Parquet files, in one pass; Spark's file sink, which also keeps a log of its
@@ -42,9 +42,9 @@ def streaming(job: Job) -> Figure:
     times.taken()
     _run(spark, job, job.data, job.out, f"{job.scratch}/second")
     epochs = times.taken()
-    read = sum(one.rows for one in epochs)
-    if read != job.rows:
-        raise SystemExit(f"Spark read {read} of {job.rows} rows")
+    read, rows = sum(one.rows for one in epochs), job.rows * (2 if job.windows == "join" else 1)
+    if read != rows:
+        raise SystemExit(f"Spark read {read} of {rows} rows")
     of_data = max(one.number for one in epochs if one.rows)
     return Figure(span(epochs, of_data), {"epochs": [one.progress for one in epochs]})
 
@@ -60,10 +60,15 @@ def _session(job: Job) -> SparkSession:
 
 def _run(spark: SparkSession, job: Job, data: str, out: str, checkpoint: str) -> None:
     schema = spark.read.parquet(data).schema
-    reader = spark.readStream.schema(schema).option("pathGlobFilter", "*.parquet")
-    events = reader.option("maxFilesPerTrigger", job.files_per_epoch).parquet(data)
-    windows = _windows(events.withWatermark("ts", f"{WAIT_SECONDS} seconds"), job.windows)
-    _start(windows, out, checkpoint).awaitTermination()
+
+    def events() -> DataFrame:
+        reader = spark.readStream.schema(schema).option("pathGlobFilter", "*.parquet")
+        read = reader.option("maxFilesPerTrigger", job.files_per_epoch).parquet(data)
+        return read.withWatermark("ts", f"{WAIT_SECONDS} seconds")
+
+    joins = job.windows == "join"
+    results = _joined(events(), events()) if joins else _windows(events(), job.windows)
+    _start(results, out, checkpoint).awaitTermination()
 
 
 def _start(frame: DataFrame, out: str, checkpoint: str) -> StreamingQuery:
@@ -90,6 +95,23 @@ def _windows(events: DataFrame, windows: str) -> DataFrame:
             last = F.col("close_time") - F.expr("INTERVAL 30 SECONDS")
             return counted.withColumn("close_time", last)
     raise ValueError(f"there are no windows called {windows!r}")
+
+
+def _joined(left: DataFrame, right: DataFrame) -> DataFrame:
+    """Return the pairs of an event with those of its key up to a minute later.
+
+    Spark reads the events once for each side.
+    """
+    first, second = left.alias("first"), right.alias("second")
+    is_near = F.expr("second.ts >= first.ts AND second.ts <= first.ts + INTERVAL 1 MINUTE")
+    pairs = first.join(second, (F.col("first.key") == F.col("second.key")) & is_near)
+    return pairs.select(
+        F.col("first.key").alias("key"),
+        F.col("first.ts").alias("open_time"),
+        F.col("second.ts").alias("close_time"),
+        F.col("first.amount").alias("left_amount"),
+        F.col("second.amount").alias("right_amount"),
+    )
 
 
 def _by(events: DataFrame, window: Column, *figures: Column) -> DataFrame:

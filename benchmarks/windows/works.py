@@ -9,8 +9,13 @@ from typing import Any
 
 from benchmarks.windows.data import FILES, Events, Form, Spread
 
-FIGURES = {"tumbling": ("total",), "sliding": ("total", "mean"), "session": ("n",)}
-"""The results of each kind of windows."""
+FIGURES = {
+    "tumbling": ("total",),
+    "sliding": ("total", "mean"),
+    "session": ("n",),
+    "join": ("left_amount", "right_amount"),
+}
+"""The results of each kind of windows; of the pairs of an interval join."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +159,7 @@ def all_works(scale: Scale) -> tuple[Work, ...]:
         _against_spark(scale, "tumbling-zipf", "tumbling 1 min, sum", 1_000_000, None, Spread.ZIPF),
         _against_spark(scale, "sliding", "sliding 1 min by 15 s, sum and mean", 10_000, 8),
         _against_spark(scale, "session", "sessions of gap 30 s, count", 10_000, 6),
+        _against_spark(scale, "join", "interval join with itself, up to 1 min later", 10_000, None),
         _against_batch(scale, "batch", "batch engine", "batch", 0.3),
         _against_batch(
             scale, "batch-streaming", "streaming with recovery", "streaming_whole", 0.15

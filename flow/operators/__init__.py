@@ -117,9 +117,13 @@ _ELSEWHERE = {
     "reduce": "use reduce_final, or win.reduce_window of flow_windowing",
     "fold": "use fold_final, or win.fold_window of flow_windowing",
     "count": "use count_final, or win.count_window of flow_windowing",
+    "interval_join": f"{_WINDOWS}join_interval",
     **{
         name: f"{_WINDOWS}{name}"
-        for name in ("fold_window", "collect_window", "aggregate_window", "join_window")
+        for name in (
+            *("fold_window", "collect_window", "aggregate_window", "join_window"),
+            "join_interval",
+        )
     },
 }
 

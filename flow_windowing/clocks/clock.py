@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from typing_extensions import override
 
+from flow.errors import FlowTypeError, shorten
 from flow.instants import NEVER, Moment
 from flow.keyed.logic import Progress
 from flow.wrong_names import Named
@@ -125,6 +126,15 @@ class Clock(Named, ABC, Generic[V, S]):
     def follows_inputs(self) -> bool:
         """True for a clock whose watermark advances by `Moment.inputs_us`, not by system time."""
         return False
+
+
+def check_clock(value: object) -> None:
+    """Raise a `FlowTypeError` unless `value` is a `Clock`."""
+    if not isinstance(value, Clock):
+        raise FlowTypeError(
+            "clock must be a Clock such as EventClock(...), "
+            f"got {type(value).__name__} {shorten(value)}"
+        )
 
 
 @dataclass(frozen=True)

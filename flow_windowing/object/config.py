@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
 from flow.errors import FlowTypeError, shorten
-from flow_windowing.clocks.clock import Clock
+from flow_windowing.clocks.clock import Clock, check_clock
 from flow_windowing.contract.logic import WindowLogic
 from flow_windowing.rules.settings import Emit, settings_of
 from flow_windowing.rules.timestamps import Timestamp
@@ -47,12 +47,7 @@ class WindowingConfig:
     timestamp: Timestamp | None = None
 
     def __post_init__(self) -> None:
-        clock: object = self.clock
-        if not isinstance(clock, Clock):
-            raise FlowTypeError(
-                "clock must be a Clock such as EventClock(...), "
-                f"got {type(clock).__name__} {shorten(clock)}"
-            )
+        check_clock(self.clock)
         windower: object = self.windower
         if not isinstance(windower, Windower):
             raise FlowTypeError(

@@ -10,40 +10,27 @@ separately. So results do not depend on the boundaries of epochs.
 from __future__ import annotations
 
 import bisect
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
-import numpy as np
 from typing_extensions import override
 
 from flow.errors import RAISED, shorten
 from flow.instants import NEVER, Moment, from_us
 from flow.keyed.detaching import detach_items
-from flow.keyed.logic import (
-    COUNTED,
-    DISCARD,
-    KEEP,
-    Bounded,
-    Counted,
-    FailedCall,
-    Keep,
-    RejectedValue,
-    Stamped,
-    StatefulBatchLogic,
-)
-from flow_windowing.clocks.clock import DroppedValue
+from flow.keyed.logic import FailedCall, RejectedValue
 from flow_windowing.contract.arrival import Arrival
 from flow_windowing.contract.logic import Calling, EpochWindowLogic, WindowLogic
-from flow_windowing.contract.metadata import LateReason, LateValue, Retracted, WindowMetadata
+from flow_windowing.contract.metadata import LateReason, Retracted, WindowMetadata
+from flow_windowing.object.clocked_driver import ClockedDriver
 from flow_windowing.object.config import WindowingConfig
 from flow_windowing.rules.key_state import DriverState, RetainedValue
-from flow_windowing.rules.lateness import counted_late, is_behind
+from flow_windowing.rules.lateness import is_behind
 from flow_windowing.rules.settings import owes_updates
-from flow_windowing.rules.streams import CLOSED, DOWN, LATE
+from flow_windowing.rules.streams import CLOSED, DOWN
 from flow_windowing.rules.timestamps import timestamp_of
 from flow_windowing.rules.waiting import Waiting, WaitQueue
 from flow_windowing.windowers.windower import Filled, Opened
@@ -51,24 +38,22 @@ from flow_windowing.windowers.windower import Filled, Opened
 _NEW_KEY = DriverState(None, None, None, 0, 0, {}, (), {}, {})
 
 
-class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
+class WindowDriver(ClockedDriver[DriverState]):
     """The logic of one key of a windowing step; emits ``(port, value)``.
 
     Invariants: `_retained` is sorted by timestamp, then entry number. `_emitted` has the last
     emission of each open window that may have to be retracted.
     """
 
-    detaches = True
-
     def __init__(self, config: WindowingConfig, snapshot: DriverState | None) -> None:
         state = snapshot or _NEW_KEY
+        super().__init__(config.clock, config.sides, state.clock, state.arrived)
         self._config = config
         self._is_late_at_once = config.windower.grace_us is None
         self._keep_us = config.windower.keep_us
-        self._clock = config.clock.build(state.clock)
         self._windower = config.windower.build(state.windower)
         self._buffer = WaitQueue(state.waiting)
-        self._arrived, self._entered = state.arrived, state.entered
+        self._entered = state.entered
         self._windows = {
             window_id: config.builder(window) for window_id, window in state.windows.items()
         }
@@ -79,39 +64,6 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
             for window_id, emission in state.emissions.items()
         }
         self._changed: dict[int, None] = {}
-        self._counts: Counter[str] = Counter()
-        self._source = -1
-        self._late_by: list[tuple[int, int]] = []
-        self._note = ""
-        self._output: list[tuple[int, Any]] = []
-        self._moment = Moment(0)
-
-    @override
-    def on_batch(self, values: list[Any], moment: Moment) -> tuple[Iterable[tuple[int, Any]], Keep]:
-        self._moment = moment
-        before = moment.before
-        for value in values:
-            if isinstance(value, Bounded):
-                plain, bound_us, progress_us, self._source = value
-                self._add_value(plain, replace(before, bound_us=bound_us, progress_us=progress_us))
-            elif isinstance(value, Stamped):
-                self._add_value(value.value, replace(before, progress_us=value.progress_us))
-            else:
-                self._add_value(value, before)
-        self._source = -1
-        self._clock.settle(moment)
-        if self._config.clock.progress is not None:
-            self._advance(self._clock.watermark(moment))
-        return self._take_output(), self._disposition()
-
-    @override
-    def on_notify(self, moment: Moment) -> tuple[Iterable[tuple[int, Any]], Keep]:
-        self._moment = moment
-        if self._advance(self._clock.watermark(moment)):
-            self._clock.settle(moment)
-        if not self._has_values() and self._clock.forget_us(moment) <= moment.inputs_now_us:
-            return self._take_output(), DISCARD
-        return self._take_output(), self._disposition()
 
     @override
     def on_changed(self, before: str, moment: Moment) -> Iterable[tuple[int, Any]]:
@@ -130,23 +82,6 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         return self._take_output()
 
     @override
-    def watermark_us(self, moment: Moment) -> int | None:
-        return self._clock.watermark(moment)
-
-    @override
-    def on_end(self, moment: Moment) -> tuple[Iterable[tuple[int, Any]], Keep]:
-        self._moment = moment
-        self._advance(NEVER)
-        return self._take_output(), self._disposition()
-
-    @override
-    def notify_at_us(self) -> int:
-        due_us = min(self._windower.next_close_us(), self._buffer.next_us(), self._expires_us())
-        if due_us < NEVER:
-            return self._clock.due_us(due_us, self._moment)
-        return NEVER if self._has_values() else self._clock.forget_us(self._moment)
-
-    @override
     def snapshot(self) -> DriverState:
         return DriverState(
             self._clock.snapshot(),
@@ -160,20 +95,9 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
             dict(self._latest),
         )
 
-    def _add_value(self, value: Any, moment: Moment) -> None:
-        """Process a value as it arrives."""
-        plain = value if self._config.sides == 1 else value[1]
-        try:
-            timestamp_us, watermark_us, refused = self._clock.on_item(plain, moment)
-        except DroppedValue as dropped:
-            self._counts["dropped"] += 1
-            self._note = str(dropped)
-            return
-        number, self._arrived = self._arrived, self._arrived + 1
-        if refused is not None:
-            self._counts[refused.value] += 1
-            self._emit_late(value, timestamp_us, watermark_us, (), refused)
-        elif self._is_late_at_once and is_behind(timestamp_us, watermark_us):
+    @override
+    def _enter_value(self, value: Any, timestamp_us: int, watermark_us: int, number: int) -> None:
+        if self._is_late_at_once and is_behind(timestamp_us, watermark_us):
             self._emit_late(
                 value, timestamp_us, watermark_us, self._windower.missed_by(timestamp_us)
             )
@@ -184,8 +108,8 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
             # that it has passed arrived before this value, so they enter first.
             self._release(watermark_us)
             self._enter(value, timestamp_us, number, watermark_us)
-        self._advance(watermark_us)
 
+    @override
     def _advance(self, watermark_us: int) -> bool:
         """Enter buffered values, close windows and evict retained values that the watermark passed.
 
@@ -333,22 +257,6 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
         self._emitted.pop(metadata.window_id, None)
         self._latest.pop(metadata.window_id, None)
 
-    def _emit_late(
-        self,
-        value: Any,
-        timestamp_us: int,
-        watermark_us: int,
-        missed: Sequence[WindowMetadata],
-        reason: LateReason = LateReason.LATE,
-    ) -> None:
-        """Emit one item of the late stream for a value, with all windows that it missed."""
-        side, plain = (None, value) if self._config.sides == 1 else value
-        windows = tuple(sorted(missed))
-        late = LateValue.of_us(plain, timestamp_us, watermark_us, windows, reason, side)
-        self._output.append((LATE, late))
-        if reason is LateReason.LATE and watermark_us > timestamp_us:
-            self._late_by.append((watermark_us - timestamp_us, self._source))
-
     def _emit(self, metadata: WindowMetadata, values: Iterable[Any]) -> None:
         metadata = self._with_timestamp(metadata)
         for value in values:
@@ -389,28 +297,17 @@ class WindowDriver(StatefulBatchLogic[Any, tuple[int, Any], DriverState]):
             return NEVER
         return self._retained[0].timestamp_us + self._keep_us + 1
 
+    @override
     def _has_values(self) -> bool:
         return bool(self._windows or self._buffer or self._retained)
 
-    def _disposition(self) -> Keep:
-        """Return `DISCARD` for a key that is as a new key, with no values in state, else `KEEP`."""
-        if self._has_values():
-            return KEEP
-        has_state = self._clock.snapshot() is not None or self._windower.snapshot() is not None
-        return KEEP if has_state else DISCARD
+    @override
+    def _has_state(self) -> bool:
+        return self._windower.snapshot() is not None
 
-    def _take_output(self) -> list[tuple[int, Any]]:
-        """Return the collected output, followed by the counts of values that left the step."""
-        output, self._output = self._output, []
-        for name, amount in self._counts.items():
-            note = f"dropped a value: {self._note}" if name == "dropped" else ""
-            output.append((COUNTED, Counted(name, amount, note)))
-        self._counts.clear()
-        if self._late_by:
-            late_by_us, sources = np.array(self._late_by, np.int64).T
-            output += ((COUNTED, counted) for counted in counted_late(late_by_us, sources))
-            self._late_by.clear()
-        return output
+    @override
+    def _next_us(self) -> int:
+        return min(self._windower.next_close_us(), self._buffer.next_us(), self._expires_us())
 
 
 _timestamp_of = attrgetter("timestamp_us")

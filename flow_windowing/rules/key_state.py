@@ -1,4 +1,4 @@
-"""State of one key of a windowing step between epochs: the snapshot of both paths."""
+"""State of one key of a step with a clock between epochs: the snapshots of both paths."""
 
 from __future__ import annotations
 
@@ -54,3 +54,19 @@ class DriverState(NamedTuple):
     retained: tuple[RetainedValue, ...]
     emissions: dict[int, tuple[WindowMetadata, Any] | None]
     latest: dict[int, int]
+
+
+class IntervalState(NamedTuple):
+    """The state of a key of an interval join between epochs.
+
+    Attributes:
+        clock: the snapshot of the clock.
+        arrived: the number of values that arrived since the key last had no value in state: the
+            arrival number of the next value.
+        retained: the retained values, each as timestamp in µs, tag and value; a tag has arrival
+            number, side and match, see `flow_windowing.interval.rules.tag_of`.
+    """
+
+    clock: Any
+    arrived: int
+    retained: list[tuple[int, int, Any]]

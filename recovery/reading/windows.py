@@ -11,7 +11,8 @@ from flow.errors import FlowError
 from flow.instants import MIN_US, NEVER, NO_PROGRESS, Moment, datetime_us, from_us
 from flow_windowing import Windower
 from flow_windowing.contract.metadata import WindowMetadata
-from flow_windowing.rules.key_state import DriverState
+from flow_windowing.interval.rules import RIGHT, match_of, side_of
+from flow_windowing.rules.key_state import DriverState, IntervalState
 from flow_windowing.rules.waiting import Waiting
 from recovery.reading.inert import load_inert
 from recovery.reading.rendering import plain, time_text
@@ -50,7 +51,7 @@ class WindowingStep:
     moment: Moment
     progress: StepProgress | None = None
 
-    def watermark_us(self, state: DriverState, due_us: int) -> int | None:
+    def watermark_us(self, state: DriverState | IntervalState, due_us: int) -> int | None:
         """Return a key's watermark at the epoch's end; ``None`` for a custom clock.
 
         State does not show if time alone advances the watermark, but a key with a timer does.
@@ -65,7 +66,7 @@ class WindowingStep:
             return max(progress.floor_us, min(reached, default=NO_PROGRESS))
         match state.clock:
             case (int(base_us), int(set_at_us), *more) if clock.get("type") in (None, "EventClock"):
-                waits = state.windows or state.waiting or state.retained
+                waits = _holds_values(state)
                 passed_us = max(0, self.moment.inputs_us - set_at_us)
                 own_us = base_us if waits and due_us >= NEVER else base_us + passed_us
                 return max(more[1], min(own_us, self._bound_us)) if len(more) > 1 else own_us
@@ -102,6 +103,19 @@ class WindowingStep:
             }
         return shown
 
+    def interval_view(self, state: IntervalState, due_us: int) -> Json:
+        """Return the state of a key of an interval join as JSON: the retained values of each side.
+
+        A value that has had a partner is ``matched``.
+        """
+        watermark_us = self.watermark_us(state, due_us)
+        sides: dict[str, list[Json]] = {"left": [], "right": []}
+        for timestamp_us, tag, value in sorted(state.retained, key=lambda one: one[:2]):
+            shown = {**_timed(timestamp_us, value), "matched": bool(match_of(tag))}
+            sides["right" if side_of(tag) == RIGHT else "left"].append(shown)
+        watermark = None if watermark_us is None else time_text(watermark_us)
+        return {"watermark": watermark, "clock": plain(state.clock), **sides}
+
     def _value(self, snapshot: Any) -> Any:
         """Return the state of a window's logic, without the logic's wrapping."""
         builder = self.config.get("builder") or {}
@@ -112,6 +126,13 @@ class WindowingStep:
         if builder.get("type") == "_JoinBuilder":
             return [[value for _, value in side] for side in snapshot]
         return snapshot
+
+
+def _holds_values(state: DriverState | IntervalState) -> bool:
+    """Return True if a key has values that leave at a watermark."""
+    if isinstance(state, IntervalState):
+        return bool(state.retained)
+    return bool(state.windows or state.waiting or state.retained)
 
 
 def waiting_values(state: DriverState) -> list[Waiting]:

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flow.errors import CheckpointError
-from flow_windowing.rules.key_state import DriverState
+from flow_windowing.rules.key_state import DriverState, IntervalState
 from recovery.reading.checkpoint import open_checkpoint
 from recovery.reading.epoch_state import EpochState, KeySnapshot, load_snapshot, totals
 from recovery.reading.paths import PathLike
@@ -31,7 +31,8 @@ class KeyState:
         key: the key.
         due: the due time, RFC 3339; ``None`` without a timer; a sentence for a held watermark.
         state: the snapshot as JSON; for a windowing step the watermark, the open windows and the
-            buffered values. An object whose class is not rebuilt is shown by the class's name and
+            buffered values; for an interval join the watermark and the retained values of each
+            side. An object whose class is not rebuilt is shown by the class's name and
             the contents of its pickle.
     """
 
@@ -133,6 +134,8 @@ class KeyView:
         snapshot = load_snapshot(kept, self._step_id)
         if isinstance(snapshot, DriverState):
             shown = self._windowing.view(snapshot, kept.due_us)
+        elif isinstance(snapshot, IntervalState):
+            shown = self._windowing.interval_view(snapshot, kept.due_us)
         else:
             shown = plain(snapshot)
         return KeyState(kept.key, due_text(kept.due_us), shown)

@@ -109,3 +109,24 @@ def test_our_batch_engine_agrees(
 ) -> None:
     _, answer = place.run(OBJECTS, "ours", "batch_objects")
     assert (answer.windows, answer.sums["total"]) == minutes
+
+
+@pytest.mark.spark
+def test_our_interval_join_agrees_with_plain_python(spark: SparkSession, place: Place) -> None:
+    events = Events(2_000, keys=50)
+    by_key: dict[str, list[dict[str, Any]]] = {}
+    for row in (row for part in range(FILES) for row in events.table(part).to_pylist()):
+        by_key.setdefault(row["key"], []).append(row)
+    rows = [row for some in by_key.values() for row in some]
+    open_since = max(row["ts"] for row in rows) - timedelta(seconds=10)
+    pairs = [
+        (left, right)
+        for some in by_key.values()
+        for left in some
+        for right in some
+        if left["ts"] <= right["ts"] <= min(left["ts"] + timedelta(minutes=1), open_since)
+    ]
+    _, answer = place.run(events, "ours", "batch", windows="join")
+    assert len(pairs) > 1_000
+    assert answer.windows == len(pairs)
+    assert answer.sums["left_amount"] == sum(left["amount"] for left, _ in pairs)

@@ -12,7 +12,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from examples import custom_logic, orders_and_payments, running_totals, word_count
+from examples import (
+    custom_logic,
+    orders_and_payments,
+    orders_and_shipments,
+    running_totals,
+    word_count,
+)
 from examples.own_source_and_sink import SqliteSink, TemperatureApi
 from flow import run
 from flow.testing import TestDriver, run_source
@@ -26,7 +32,7 @@ def printed_by(name: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
-@pytest.mark.parametrize("name", ["orders_and_payments", "custom_logic"])
+@pytest.mark.parametrize("name", ["orders_and_payments", "orders_and_shipments", "custom_logic"])
 def test_an_example_without_spark_prints_what_its_docstring_shows(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -82,6 +88,18 @@ def test_orders_and_payments_match_in_any_order_of_arrival() -> None:
         driver.end()
         assert sorted(number for number, _ in driver.received("paid")) == ["A1", "A2"]
         assert driver.received("unmatched") == []
+
+
+def test_a_shipment_is_matched_to_the_last_moment_in_any_order_of_arrival() -> None:
+    order = {"order": "A1", "at": "2024-05-01T11:00:00Z"}
+    shipments = [{"order": "A1", "at": f"2024-05-03T11:00:0{second}Z"} for second in (0, 1)]
+    for first, second in (("orders", "shipments"), ("shipments", "orders")):
+        sent = {"orders": [order], "shipments": shipments}
+        with TestDriver(orders_and_shipments.graph, now="2024-05-01T11:00:00Z") as driver:
+            driver.send_all({first: sent[first]}, behind=[second])
+            driver.send_all({second: sent[second]})
+            driver.end()
+            assert driver.received("out") == ["A1 shipped after 48 h"]
 
 
 def test_a_sensor_silent_during_downtime_is_reported_by_the_resumed_flow() -> None:

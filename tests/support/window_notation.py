@@ -54,7 +54,7 @@ from tests.support.window_names import NAMES
 
 _WINDOW = (
     r"(?P<id>[#@]\S+) (?P<first>[\[(])(?P<open>[^,]+), (?P<close>[^\])]+)(?P<last>[\])])"
-    r"(?: merged(?P<merged>(?: [#@][^\s,]+?)+))?(?: at (?P<timestamp>[^\s,]+?))?"
+    r"(?: merged(?P<merged>(?: [#@][^\s,]+?)+))?(?: at (?P<timestamp>[^\s,]+))?"
 )
 _UNNAMED = re.sub(r"\?P<\w+>", "?:", _WINDOW)
 _MISSED = re.compile(f", missed {_WINDOW}")
@@ -85,9 +85,9 @@ class WindowNotation(Notation):
 
     @classmethod
     def of(cls, start: datetime, arguments: Mapping[str, Any]) -> Self:
-        """Return the notation for a windower."""
-        windower = arguments["windower"]
-        if isinstance(windower, SessionWindower | EventSlidingWindower):
+        """Return the notation for a windower, or for an interval join without one."""
+        windower = arguments.get("windower")
+        if windower is None or isinstance(windower, SessionWindower | EventSlidingWindower):
             return cls(start, "@", "[]")
         if isinstance(windower, CountWindower):
             return cls(start, "#", "[]")

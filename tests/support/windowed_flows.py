@@ -122,14 +122,14 @@ class Epoch:
 
     moved: int = 0
     down: int = 0
-    values: tuple[Value, ...] = ()
+    values: tuple[Any, ...] = ()
 
 
 _MOVED = (0, 0, 1, 3, 10)
 _DOWN = (0, 0, 0, 5, 3600)
 
 
-def cut(some: list[Value], steps: bytes) -> list[Epoch]:
+def cut(some: list[Any], steps: bytes) -> list[Epoch]:
     """Values cut into epochs, with system time moving in between as the steps say."""
     rest, epochs = list(some), []
     for step in steps:
@@ -351,7 +351,7 @@ class OneKey:
             of a stream; otherwise it lives on, as in a batch.
     """
 
-    def __init__(self, config: DriverBuilder, rebuilt: bool = False) -> None:
+    def __init__(self, config: Callable[[Any], Any], rebuilt: bool = False) -> None:
         self.config = config
         self.heard = Heard()
         self.snapshot: Any = None

@@ -24,7 +24,7 @@ _STATEFUL = {
     "Distinct": _DISTINCT,
     "Deduplicate": _DISTINCT,
     "DeduplicateWithinWatermark": ("dropDuplicatesWithinWatermark", _DISTINCT[1]),
-    "Join": ("a join of two streams", "flow_windowing.join_window or op.join"),
+    "Join": ("a join of two streams", "flow_windowing.join_interval, join_window or op.join"),
     "GlobalLimit": ("limit", "op.stateful_flat_map, whose state is a count"),
     "FlatMapGroupsWithState": ("mapGroupsWithState", _STATEFUL_STEP),
     "FlatMapGroupsInPandasWithState": ("applyInPandasWithState", _STATEFUL_STEP),

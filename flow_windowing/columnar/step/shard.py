@@ -1,128 +1,55 @@
 """The windowing step of all keys of a shard, over columns; `WindowDriver` does the same for a key.
 
-An epoch has three phases. In the first, watermarks advance to the system time, and windows close.
-In the second, the epoch's values arrive, those of each key in order of arrival, and watermarks
-advance with the values. In the third, if the input ends, all windows close. In each phase, buffered
-values that the watermark has passed enter their windows before windows close.
+In each phase of an epoch, buffered values that the watermark has passed enter their windows before
+windows close.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from typing_extensions import override
 
-from flow.columns.arrays import Ints, Mask, order_by, ranges, run_starts, starts_of
-from flow.columns.chunks import AFTER_ITEMS, AT_END, BEFORE_ITEMS
-from flow.instants import NEVER, Moment
-from flow.keyed.due import split_dues
-from flow.keyed.shard_logic import (
-    KeyFailure,
-    SegmentDump,
-    ShardEpoch,
-    ShardLogic,
-    ShardOutput,
-    ShardRows,
-)
+from flow.columns.arrays import Ints, Mask, order_by, run_starts
+from flow.columns.chunks import AFTER_ITEMS, BEFORE_ITEMS
+from flow.instants import NEVER
+from flow.keyed.shard_logic import KeyFailure, ShardOutput
 from flow_windowing.columnar.aggregates.accumulators import FailedRow
-from flow_windowing.columnar.state.shard_state import ShardState
-from flow_windowing.columnar.state.watermarks import (
-    ClockRows,
-    KeyProgress,
-    Timestamps,
-    UnreadableTime,
+from flow_windowing.columnar.step.clocked_shard import (
+    ArrivingRows,
+    ClockedShard,
+    numbers_in_runs,
 )
 from flow_windowing.columnar.step.emitting import Emitter, LateRows
-from flow_windowing.columnar.storage.segment_reader import build_shard_state, read_segment
-from flow_windowing.columnar.storage.segment_writer import write_segments
-from flow_windowing.columnar.storage.segments import SegmentContent
 from flow_windowing.columnar.values.buffered_values import BufferedValues
-from flow_windowing.columnar.values.records import (
-    Values,
-    fields_as_records,
-    object_reader,
-    value_reader,
-)
+from flow_windowing.columnar.values.records import Values, fields_as_records, object_reader
 from flow_windowing.columnar.windows.plan import WindowPlan
 from flow_windowing.columnar.windows.row_batch import EnteringRows, RowBatch
 from flow_windowing.contract.metadata import LateReason
 from flow_windowing.rules.lateness import has_closed, is_behind
 from flow_windowing.rules.settings import owes_updates
-from flow_windowing.rules.watermark import COLUMNS, expires_at
 
 
-class ShardWindows(ShardLogic):
+class ShardWindows(ClockedShard):
     """The clocks, open windows and buffered values of the keys of a shard."""
 
     def __init__(self, plan: WindowPlan) -> None:
+        super().__init__(plan.rule, plan.form, plan.sides)
         self._plan = plan
-        self._rule, self._windowing = plan.rule, plan.windowing
-        self._loaded: list[SegmentContent] = []
-        self._state = ShardState.empty(plan.aggregators)
-        self._changed = np.empty(0, np.bool_)
+        self._windowing = plan.windowing
 
     @override
-    def load(self, content: bytes) -> int:
-        parts = list(read_segment(self._plan, content))
-        self._loaded += parts
-        return sum(part.key_count for part in parts)
-
-    @override
-    def keys(self) -> pa.Array:
-        self._add_loaded()
-        return self._state.keys
-
-    @override
-    def changed(self) -> Mask:
-        self._add_loaded()
-        return self._changed
-
-    @override
-    def run(self, rows: ShardRows | None, epoch: ShardEpoch) -> ShardOutput:
-        self._add_loaded()
-        self._epoch = epoch
-        self._emitter = Emitter(self._plan, epoch)
-        if owes_updates(epoch.changed_from, self._plan.emit):
+    def _begin_epoch(self) -> ShardOutput:
+        self._emitter = Emitter(self._plan, self._epoch)
+        if owes_updates(self._epoch.changed_from, self._plan.emit):
             self._emit_owed_updates()
-        self._advance_to(epoch.before, BEFORE_ITEMS)
-        if rows is not None:
-            self._add_rows(rows)
-        if epoch.moment != epoch.before:
-            self._advance_to(epoch.moment, AFTER_ITEMS)
-        self._emit_changed()
-        if epoch.end_of_input:
-            count = self._state.count
-            self._advance(np.full(count, NEVER), np.full(count, AT_END))
-        self._emitter.made.watermarks_us = self._touched_watermarks_us()
         return self._emitter.made
 
     @override
-    def dump(self, numbers: Ints, wanted: list[int]) -> list[SegmentDump]:
-        self._add_loaded()
-        due_us = self._due_us()
-        return write_segments(self._plan, self._state, due_us, numbers, wanted)
-
-    @override
-    def due_us(self) -> int:
-        return int(split_dues(self._due_us())[0].min(initial=NEVER))
-
-    def _touched_watermarks_us(self) -> Ints:
-        """Return the watermark of each key that the epoch changed."""
-        if not self._changed.any():
-            return np.empty(0, np.int64)
-        return self._rule.now(self._state.clocks, self._epoch.moment)[self._changed]
-
-    def _add_loaded(self) -> None:
-        """Add the keys of all loaded segments to the state, in one concatenation."""
-        if self._loaded:
-            state = build_shard_state(self._plan, self._loaded)
-            self._loaded = []
-            self._state = self._state.concat(state)
-            self._changed = np.concatenate([self._changed, np.zeros(state.count, np.bool_)])
+    def _end_epoch(self) -> None:
+        self._emit_changed()
 
     def _emit_changed(self) -> None:
         """Emit results of open windows that changed in the epoch, in order of first change."""
@@ -145,119 +72,23 @@ class ShardWindows(ShardLogic):
             state.windows.ensure_emitted()[rows] = True
         self._emitter.emit_results(state.windows, rows, state.keys, np.full(state.count, pos))
 
-    def _advance_to(self, moment: Moment, pos: int) -> None:
-        """Advance watermarks to a moment and close windows; the output has position `pos`."""
-        state = self._state
-        if not state.count:
-            return
-        watermark_us = self._rule.now(state.clocks, moment)
-        touched = self._advance(watermark_us, np.full(state.count, pos))
-        self._rule.record_holds(self._state.clocks, touched, moment)
-        self._expire_keys(moment)
-
-    def _expire_keys(self, moment: Moment) -> None:
-        """Reset keys that have no values in state, and whose last value is older than the limit."""
-        if self._rule.forget_after_us >= NEVER:
-            return
-        state = self._state
-        is_overdue = self._expires_us(moment) <= moment.inputs_now_us
-        expired = np.flatnonzero(is_overdue & ~state.has_values())
-        if len(expired):
-            state.reset_keys(expired)
-            self._changed[expired] = True
-
-    def _expires_us(self, moment: Moment) -> Ints:
-        """Return the system time at which each slot's clock expires."""
-        last_us, after_us = self._state.clocks.last_value_us, self._rule.forget_after_us
-        return expires_at(COLUMNS, last_us, after_us, moment.downtime_us)
-
-    def _add_rows(self, rows: ShardRows) -> None:
-        """Add an epoch's rows, sorted by slot; rows without a timestamp are dropped."""
-        value_of = value_reader(rows.values)
-        times = self._times(rows, value_of)
-        slots = self._slots_of(rows.keys)
-        self._changed[slots] = True
-        pos_of_slot = np.full(self._state.count, AFTER_ITEMS)
-        pos_of_slot[slots] = rows.pos[np.cumsum(rows.counts) - 1]
-        by_slot = np.argsort(slots)
-        slots, counts = slots[by_slot], rows.counts[by_slot]
-        chosen = ranges(starts_of(rows.counts)[by_slot], counts)
-        if times.dropped is not None:
-            is_dropped = times.dropped[rows.order[chosen]]
-            note = f"dropped a value: {times.note}"
-            self._emitter.count("dropped", int(is_dropped.sum()), note)
-            run_of_row = np.repeat(np.arange(len(counts)), counts)
-            counts = np.bincount(run_of_row[~is_dropped], minlength=len(counts))
-            slots, counts = slots[counts > 0], counts[counts > 0]
-            chosen = chosen[~is_dropped]
-        if len(chosen):
-            order = rows.order[chosen]
-            measures = [None if column is None else column[chosen] for column in rows[5:]]
-            arriving = _ArrivingRows(
-                rows.values, value_of, order, slots, counts, times.us[order], *measures
-            )
-            self._process(arriving, pos_of_slot)
-        self._expire_keys(self._epoch.moment)
-        self._state.reset_arrivals()
-
-    def _times(self, rows: ShardRows, value_of: Callable[[int], Any]) -> Timestamps:
-        """Return the timestamps of values.
-
-        Raises:
-            KeyFailure: when a value has no timestamp and the clock rejects such values.
-        """
-        values = rows.values
-        if self._plan.sides > 1:
-            values = [value for _, value in values]
-            value_of = values.__getitem__
-        try:
-            return self._rule.times(values, self._epoch.moment, value_of)
-        except UnreadableTime as error:
-            row = int(np.flatnonzero(rows.order == error.row)[0])
-            run = int(np.searchsorted(np.cumsum(rows.counts), row, "right"))
-            key = rows.keys[run].as_py()
-            raise KeyFailure(key, value_of(error.row), error.rejected) from error.rejected
-
-    def _process(self, arriving: _ArrivingRows, pos_of_slot: Ints) -> None:
-        """Advance the clocks of the keys with rows, and enter or buffer the rows on time."""
-        state, rule, moment = self._state, self._rule, self._epoch.moment
-        slots, counts, times_us = arriving.slots, arriving.counts, arriving.times_us
-        starts = starts_of(counts)
-        run_of_row = np.repeat(np.arange(len(counts)), counts)
-        slot_of_row = slots[run_of_row]
-        refused = rule.too_far_ahead(times_us, moment)
-        time_rows = ClockRows(
-            run_of_row,
-            times_us,
-            starts,
-            arriving.progress_us,
-            arriving.bound_us,
-            arriving.own_progress_us,
-        )
-        before = self._epoch.before
-        watermark_us, candidate_us = rule.advanced(
-            time_rows, state.clocks.take(slots), refused, before
-        )
-        after_us = watermark_us[starts + counts - 1]
-        numbers = state.arrival_counts[slot_of_row] + _numbers_in_runs(counts)
-        state.arrival_counts[slots] += counts
-        watermark_of_slot = rule.now(state.clocks, before)
-        watermark_of_slot[slots] = after_us
-        is_accepted = np.ones(len(slots), np.bool_)
-        if refused is not None:
-            is_accepted = np.add.reduceat(~refused, starts) > 0
-        rule.end_epoch(
-            state.clocks, KeyProgress(slots, candidate_us, after_us, is_accepted), moment
-        )
-        entering = EnteringRows(arriving.order, slot_of_row, times_us, numbers, watermark_us)
+    @override
+    def _enter_rows(
+        self,
+        entering: EnteringRows,
+        refused: Mask | None,
+        arriving: ArrivingRows,
+        watermark_us: Ints,
+        pos_of_slot: Ints,
+    ) -> None:
         entering = self._reject(entering, refused, arriving)
         if self._plan.waits:
-            entering = self._buffer(entering, arriving, watermark_of_slot, pos_of_slot)
+            entering = self._buffer(entering, arriving, watermark_us, pos_of_slot)
         self._enter(entering, arriving.values, arriving.value_of, pos_of_slot, arriving.sources_of)
-        self._advance(watermark_of_slot, pos_of_slot)
+        self._advance(watermark_us, pos_of_slot)
 
     def _reject(
-        self, entering: EnteringRows, refused: Mask | None, arriving: _ArrivingRows
+        self, entering: EnteringRows, refused: Mask | None, arriving: ArrivingRows
     ) -> EnteringRows:
         """Emit rows that are too far ahead, or late for any window; return the others."""
         if refused is not None:
@@ -283,7 +114,7 @@ class ShardWindows(ShardLogic):
         self._emitter.add_late(LateRows(*rows, zeros, zeros, reason), value_of)
 
     def _buffer(
-        self, entering: EnteringRows, arriving: _ArrivingRows, watermark_us: Ints, pos_of_slot: Ints
+        self, entering: EnteringRows, arriving: ArrivingRows, watermark_us: Ints, pos_of_slot: Ints
     ) -> EnteringRows:
         """Buffer rows, and enter buffered values that the watermark has passed.
 
@@ -305,12 +136,9 @@ class ShardWindows(ShardLogic):
         direct = entering.take(skips)
         return direct.take(order_by(direct.slots, direct.watermark_us))
 
+    @override
     def _advance(self, watermark_us: Ints, pos_of_slot: Ints) -> list[Ints]:
-        """Enter buffered values that each slot's watermark passes, and close windows.
-
-        Returns:
-            The slots with windows that closed or buffered values that entered; may repeat.
-        """
+        """Enter buffered values that each slot's watermark passes, and close windows."""
         released = self._release(watermark_us, pos_of_slot)
         state = self._state
         self._emitter.emit_late(state.keys, pos_of_slot)
@@ -392,79 +220,17 @@ class ShardWindows(ShardLogic):
         state = self._state
         starts = run_starts(slots)
         counts = np.diff(starts, append=len(slots))
-        numbers = state.entry_counts[slots] + _numbers_in_runs(counts)
+        numbers = state.entry_counts[slots] + numbers_in_runs(counts)
         state.entry_counts[slots[starts]] += counts
         return numbers
 
-    def _slots_of(self, keys: pa.Array) -> Ints:
-        """Add new keys to the state, and return the slot of each key."""
+    @override
+    def _next_us(self) -> Ints:
         state = self._state
-        keys = keys.cast(pa.large_string())
-        if not state.count:
-            slots = new = np.arange(len(keys))
-        else:
-            indices = pc.index_in(keys, value_set=state.keys)
-            is_new = indices.is_null().to_numpy(zero_copy_only=False)
-            slots = indices.fill_null(0).to_numpy().astype(np.int64)
-            new = np.flatnonzero(is_new)
-            slots[new] = state.count + np.arange(len(new))
-        if len(new):
-            self._state = state.concat(
-                ShardState.of_new_keys(keys.take(pa.array(new)), self._plan.aggregators)
-            )
-            self._changed = np.concatenate([self._changed, np.ones(len(new), np.bool_)])
-        return slots
-
-    def _due_us(self) -> Ints:
-        """Return the due time of each slot, in the encoding of `flow.keyed.due`."""
-        state, moment = self._state, self._epoch.moment
         next_us = state.buffered.next_us(state.count)
         if len(state.windows):
             first = run_starts(state.windows.slots)
             slots = state.windows.slots[first]
             close_us = self._windowing.closed_at_us(state)[first]
             next_us[slots] = np.minimum(next_us[slots], close_us)
-        due_us = self._rule.due_us(next_us, state.clocks, moment)
-        if self._rule.forget_after_us >= NEVER:
-            return due_us
-        return np.where(state.has_values(), due_us, self._expires_us(moment))
-
-
-class _ArrivingRows(NamedTuple):
-    """The rows of an epoch with a timestamp, sorted by slot, those of a key in order of arrival.
-
-    Attributes:
-        values: the values that `order` refers to.
-        value_of: returns a value as a Python object.
-        order: the index of each row's value.
-        slots: the slots of the keys with rows, ascending.
-        counts: the number of rows of each key in `slots`.
-        times_us: the timestamp of each row.
-        progress_us: as `ClockRows.progress_us`.
-        bound_us: as `ClockRows.bound_us`.
-        own_progress_us: as `ClockRows.own_progress_us`.
-        sources: the number of each row's source partition in the epoch; ``None`` if unknown.
-    """
-
-    values: Values
-    value_of: Callable[[int], Any]
-    order: Ints
-    slots: Ints
-    counts: Ints
-    times_us: Ints
-    progress_us: Ints | None
-    bound_us: Ints | None
-    own_progress_us: Ints | None
-    sources: Ints | None
-
-    def sources_of(self, rows: Ints) -> Ints | None:
-        """Return the number of the source partition of values, given by index."""
-        if self.sources is None:
-            return None
-        by_value = np.argsort(self.order)
-        return self.sources[by_value[np.searchsorted(self.order, rows, sorter=by_value)]]
-
-
-def _numbers_in_runs(counts: Ints) -> Ints:
-    """Return the number of each row in its run, from 0."""
-    return ranges(np.zeros(len(counts), np.int64), counts)
+        return next_us

@@ -14,6 +14,7 @@ from flow_windowing.columnar.state.key_clocks import KeyClocks
 from flow_windowing.columnar.state.open_windows import OpenWindows
 from flow_windowing.columnar.state.shard_state import ShardState
 from flow_windowing.columnar.state.spans import Spans, merged_ids_column
+from flow_windowing.columnar.state.state_form import StateForm
 from flow_windowing.columnar.storage.segments import (
     FORMAT,
     SegmentContent,
@@ -24,11 +25,10 @@ from flow_windowing.columnar.storage.segments import (
 from flow_windowing.columnar.storage.snapshots import content_of_snapshots
 from flow_windowing.columnar.values.buffered_values import BufferedValues
 from flow_windowing.columnar.values.encoding import lazy_values
-from flow_windowing.columnar.windows.plan import WindowPlan
 from flow_windowing.rules.watermark import NO_WATERMARK
 
 
-def read_segment(plan: WindowPlan, content: bytes) -> Iterator[SegmentContent]:
+def read_segment(form: StateForm, content: bytes) -> Iterator[SegmentContent]:
     """Yield the content of a segment; a segment that was written key by key has several."""
     if content[0] == FORMAT:
         yield SegmentContent.decode(content)
@@ -40,10 +40,10 @@ def read_segment(plan: WindowPlan, content: bytes) -> Iterator[SegmentContent]:
     yield from (SegmentContent.decode(one) for one in snapshots if one[0] == FORMAT)
     if pickled:
         states = [load_pickle(snapshots[at]) for at in pickled]
-        yield content_of_snapshots(plan, [keys[at] for at in pickled], states, due_us[pickled])
+        yield content_of_snapshots(form, [keys[at] for at in pickled], states, due_us[pickled])
 
 
-def build_shard_state(plan: WindowPlan, parts: list[SegmentContent]) -> ShardState:
+def build_shard_state(form: StateForm, parts: list[SegmentContent]) -> ShardState:
     """Return the state of the keys in several contents, one after the other."""
     counts = [part.key_count for part in parts]
     return ShardState(
@@ -52,7 +52,7 @@ def build_shard_state(plan: WindowPlan, parts: list[SegmentContent]) -> ShardSta
         decode_or_default([part.arrival_counts for part in parts], counts, 0),
         decode_or_default([part.entry_counts for part in parts], counts, 0),
         decode_or_default([part.counted_values for part in parts], counts, 0),
-        _windows_of(plan, parts, sum(counts)),
+        _windows_of(form, parts, sum(counts)),
         _buffered_of(parts, counts),
     )
 
@@ -71,19 +71,19 @@ def _clocks_of(parts: list[SegmentContent], counts: list[int]) -> KeyClocks:
     )
 
 
-def _windows_of(plan: WindowPlan, parts: list[SegmentContent], key_count: int) -> OpenWindows:
+def _windows_of(form: StateForm, parts: list[SegmentContent], key_count: int) -> OpenWindows:
     window_counts = [len(part.ids) // 8 for part in parts]
     windows_of_key = decode_column([part.window_counts for part in parts], "<i4")
     accumulators = [
         AccumulatorColumn.decode(aggregator, [part.accumulators[at] for part in parts if part.ids])
-        for at, aggregator in enumerate(plan.aggregators)
+        for at, aggregator in enumerate(form.aggregators)
     ]
     return OpenWindows(
         np.repeat(np.arange(key_count), windows_of_key),
         decode_column([part.ids for part in parts]),
         decode_or_default([part.latest_us for part in parts], window_counts, -NEVER),
         accumulators,
-        None if plan.windowing.kind == "index" else _spans_of(parts, window_counts),
+        None if form.kind in ("index", "interval") else _spans_of(parts, window_counts),
         is_emitted=_emitted_of(parts, window_counts),
     )
 

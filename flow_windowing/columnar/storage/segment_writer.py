@@ -13,6 +13,7 @@ from flow.keyed.due import split_dues
 from flow.keyed.shard_logic import SegmentDump
 from flow_windowing.columnar.state.shard_state import ShardState
 from flow_windowing.columnar.state.spans import Spans
+from flow_windowing.columnar.state.state_form import StateForm
 from flow_windowing.columnar.storage.segments import (
     SegmentContent,
     encode_column,
@@ -23,17 +24,16 @@ from flow_windowing.columnar.values.encoding import (
     pickle_values,
     to_plain_columns,
 )
-from flow_windowing.columnar.windows.plan import WindowPlan
 from flow_windowing.rules.watermark import NO_WATERMARK
 
 
 def write_segments(
-    plan: WindowPlan, state: ShardState, due_us: Ints, segments: Ints, wanted: list[int]
+    form: StateForm, state: ShardState, due_us: Ints, segments: Ints, wanted: list[int]
 ) -> list[SegmentDump]:
     """Write keys to segments.
 
     Args:
-        plan: the plan of the step.
+        form: the form of the step's state.
         state: the shard state.
         due_us: the due time of each slot.
         segments: the number of the segment of each slot.
@@ -48,7 +48,7 @@ def write_segments(
     chosen = np.flatnonzero(indices >= 0)
     chosen = chosen[np.argsort(indices[chosen], kind="stable")]
     key_ends = np.searchsorted(indices[chosen], np.arange(len(wanted)), "right").tolist()
-    writer = _SegmentWriter(plan, state.take(chosen), due_us[chosen])
+    writer = _SegmentWriter(form, state.take(chosen), due_us[chosen])
     begin, dumps = 0, []
     for end in key_ends:
         dumps.append(writer.segment(begin, end))
@@ -62,12 +62,12 @@ class _SegmentWriter:
     Columns are encoded once for all segments; a segment has slices of the bytes.
     """
 
-    def __init__(self, plan: WindowPlan, state: ShardState, due_us: Ints) -> None:
-        column, counts = encode_unless_default, plan.counts_arrivals
+    def __init__(self, form: StateForm, state: ShardState, due_us: Ints) -> None:
+        column, counts = encode_unless_default, form.counts_arrivals
         windows, buffered, clocks = state.windows, state.buffered, state.clocks
-        expires = plan.rule.forget_after_us < NEVER
+        expires = form.expires
         held_us = clocks.held_watermark_us
-        self._named, self._kind = plan.named, plan.windowing.kind
+        self._named, self._kind = form.named, form.kind
         self._text_ends, self._texts = _texts_of(state.keys)
         self._lengths = encode_column(np.diff(self._text_ends), "<i4")
         self._base = column(clocks.base_us, NO_WATERMARK)

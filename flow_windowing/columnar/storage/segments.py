@@ -16,8 +16,8 @@ import pyarrow as pa
 from flow.columns.arrays import Ints
 from flow.errors import CheckpointError
 from flow_windowing.columnar.aggregates.accumulators import EncodedAccumulators
+from flow_windowing.columnar.state.state_form import WindowKind
 from flow_windowing.columnar.values.encoding import EncodedValues
-from flow_windowing.columnar.windows.windowing import WindowKind
 
 FORMAT = 2
 """The version byte of segments that a `ShardLogic` made; segments made key by key have 1."""

@@ -1,9 +1,9 @@
-"""The snapshots of keys that `WindowDriver` makes, converted from and to segments in columns."""
+"""The snapshots of keys that drivers make, converted from and to segments in columns."""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from flow_windowing.clocks.event_clock import ClockState
 from flow_windowing.columnar.aggregates.accumulators import EncodedAccumulators
 from flow_windowing.columnar.aggregates.forms import FORM_OF_KIND
 from flow_windowing.columnar.aggregates.object_accumulators import ObjectAccumulators
+from flow_windowing.columnar.state.state_form import StateForm
 from flow_windowing.columnar.storage import windower_states
 from flow_windowing.columnar.storage.segments import (
     SegmentContent,
@@ -28,19 +29,22 @@ from flow_windowing.columnar.storage.segments import (
     keys_of,
 )
 from flow_windowing.columnar.values.encoding import decode_values, encode_values, slice_values
-from flow_windowing.columnar.windows.plan import WindowPlan
-from flow_windowing.rules.key_state import DriverState
+from flow_windowing.rules.key_state import DriverState, IntervalState
 from flow_windowing.rules.waiting import Waiting, WaitQueue
 from flow_windowing.rules.watermark import NO_WATERMARK
 
 
 def content_of_snapshots(
-    plan: WindowPlan, keys: list[str], states: list[DriverState], due_us: Ints
+    form: StateForm,
+    keys: list[str],
+    snapshots: Sequence[DriverState | IntervalState],
+    due_us: Ints,
 ) -> SegmentContent:
     """Return the snapshots of keys as the content of a segment."""
+    states = [_driver_state(one) for one in snapshots]
     texts = [key.encode() for key in keys]
     clocks: list[ClockState] = [state.clock or (NO_WATERMARK, 0) for state in states]
-    kind = plan.windowing.kind
+    kind = form.kind
     windows = [sorted(state.windows.items()) for state in states]
     bounds = [
         one
@@ -78,12 +82,12 @@ def content_of_snapshots(
         if any(one.merged_ids for one in bounds)
         else [],
         is_emitted=_emitted_in(states, windows),
-        accumulators=_accumulators_in(plan, windows),
+        accumulators=_accumulators_in(form, windows),
         buffered_counts=_encode([len(of_key) for of_key in queues], "<i4") if buffered else b"",
         times_us=_encode([one.timestamp_us for one in buffered]),
         numbers=_encode([one.number for one in buffered]),
         values=encode_values([one.value for one in buffered]),
-        named=plan.named,
+        named=form.named,
         kind=kind,
         held_watermark_us=_encode_unless(
             [clock[3] if len(clock) > 3 else NO_WATERMARK for clock in clocks], NO_WATERMARK
@@ -93,8 +97,8 @@ def content_of_snapshots(
 
 def snapshots_of_content(
     content: SegmentContent, load: Callable[[bytes], Any] = pickle.loads
-) -> Iterator[tuple[str, DriverState, int]]:
-    """Yield each key of a segment with its snapshot, as `WindowDriver` makes it, and due time.
+) -> Iterator[tuple[str, Any, int]]:
+    """Yield each key of a segment with its snapshot, as the key's driver makes it, and due time.
 
     Args:
         content: the content of the segment.
@@ -131,8 +135,13 @@ def snapshots_of_content(
             ids[row]: (list(rows[row]) if content.named else rows[row][0],)
             for row in range(begin, end)
         }
+        of_key = buffered[first_value:last_value]
+        if content.kind == "interval":
+            yield key, IntervalState(clocks[at], arrivals[at], list(map(tuple, of_key))), dues[at]
+            begin, first_value = end, last_value
+            continue
         queue = WaitQueue()
-        for one in buffered[first_value:last_value]:
+        for one in of_key:
             queue.push(one)
         state = DriverState(
             clocks[at],
@@ -225,7 +234,7 @@ def _states_in(accumulators: EncodedAccumulators, load: Callable[[bytes], Any]) 
 
 
 def _accumulators_in(
-    plan: WindowPlan, windows: list[list[tuple[int, Any]]]
+    form: StateForm, windows: list[list[tuple[int, Any]]]
 ) -> tuple[EncodedAccumulators, ...]:
     """Return the states in snapshots of windows as encoded accumulators."""
     states = [state for of_key in windows for _, (state,) in of_key]
@@ -233,9 +242,9 @@ def _accumulators_in(
         (
             ObjectAccumulators.kind,
             type(aggregator).__name__,
-            encode_values([state[at] if plan.named else state for state in states]),
+            encode_values([state[at] if form.named else state for state in states]),
         )
-        for at, aggregator in enumerate(plan.aggregators)
+        for at, aggregator in enumerate(form.aggregators)
     )
 
 
@@ -257,6 +266,14 @@ def _clocks_in(content: SegmentContent) -> list[ClockState | None]:
         else:
             clocks.append((base, set_at, last_value) if content.last_value_us else (base, set_at))
     return clocks
+
+
+def _driver_state(state: DriverState | IntervalState) -> DriverState:
+    """Return a snapshot as that of a windowing step; retained values become buffered values."""
+    if isinstance(state, DriverState):
+        return state
+    waiting = ([Waiting(*one) for one in state.retained], list[Any]())
+    return DriverState(state.clock, None, waiting, state.arrived, 0, {}, (), {}, {})
 
 
 def _buffered_in(state: DriverState) -> Iterator[Waiting]:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from flow_windowing.columnar.state.spans import Bounds
+from flow_windowing.columnar.state.state_form import WindowKind
 from flow_windowing.columnar.storage.segments import SegmentContent, decode_column
-from flow_windowing.columnar.windows.windowing import WindowKind
 
 
 def counted_values(kind: WindowKind, state: Any) -> int:

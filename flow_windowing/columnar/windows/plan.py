@@ -17,6 +17,7 @@ from flow_windowing.columnar.aggregates.forms import (
     keeps_first_of_equals,
     needs_arrival_numbers,
 )
+from flow_windowing.columnar.state.state_form import StateForm
 from flow_windowing.columnar.state.watermarks import WatermarkRule
 from flow_windowing.columnar.windows.window_view import ResultColumn
 from flow_windowing.columnar.windows.windowing import Windowing
@@ -71,6 +72,17 @@ class WindowPlan:
     def counts_arrivals(self) -> bool:
         """True if the order of buffered values or an aggregate depends on arrivals."""
         return self.waits or not all(_ignores_arrivals(one) for one in self.aggregators)
+
+    @cached_property
+    def form(self) -> StateForm:
+        """The form of the state in segments."""
+        return StateForm(
+            self.windowing.kind,
+            self.aggregators,
+            self.named,
+            self.counts_arrivals,
+            self.rule.forget_after_us < NEVER,
+        )
 
     def timestamps_us(self, bounds_us: tuple[Ints, Ints], latest_us: Ints) -> Ints | None:
         """Return the timestamps that the metadata of windows carries, ``None`` for none.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -11,11 +10,9 @@ from flow.columns.arrays import Ints
 from flow_windowing.columnar.state.open_windows import OpenWindows
 from flow_windowing.columnar.state.shard_state import ShardState
 from flow_windowing.columnar.state.spans import MergedIds
+from flow_windowing.columnar.state.state_form import WindowKind
 from flow_windowing.columnar.windows.row_batch import RowBatch, UnassignedRows, WindowGroups
 from flow_windowing.columnar.windows.updates import Update, greatest_so_far
-
-WindowKind: TypeAlias = Literal["index", "sessions", "counts"]
-"""Windows whose bounds follow from their ids; sessions; windows of a number of values."""
 
 
 class Windowing(ABC):

@@ -104,7 +104,7 @@ STATEFUL: dict[str, tuple[Callable[[DataFrame], DataFrame], str, str]] = {
     "a join of two streams": (
         lambda s: s.alias("l").join(s.alias("r"), F.expr("l.id = r.id and l.at = r.at")),
         r"a join of two streams \(Spark's Join\)",
-        "flow_windowing.join_window or op.join",
+        "flow_windowing.join_interval, join_window or op.join",
     ),
     "a join of two streams that have names": (
         lambda s: s.sparkSession.sql(
@@ -112,7 +112,7 @@ STATEFUL: dict[str, tuple[Callable[[DataFrame], DataFrame], str, str]] = {
             "select * from a join b using (id)"
         ),
         r"a join of two streams \(Spark's Join\)",
-        "flow_windowing.join_window or op.join",
+        "flow_windowing.join_interval, join_window or op.join",
     ),
     "limit": (lambda s: s.limit(3), r"limit \(Spark's GlobalLimit\)", "op.stateful_flat_map"),
     "applyInPandasWithState": (

@@ -114,3 +114,21 @@ def test_joins_are_lowered_to_columns() -> None:
     (step,) = (one for one in join.flow().steps if one.step_id == "w")
     operator: Any = step.operator
     assert isinstance(operator.lower(), OverColumns)
+
+
+def test_windows_close_with_the_values_after_which_no_partition_holds() -> None:
+    # Each input holds the watermark until its last value; then left has brought it to 15.
+    made = Dataflow("join")
+    sides = [op.input(name, made, TestingSource([])) for name in ("left", "right")]
+    clock = win.EventClock(lambda value: value, "0s")
+    out = win.join_window("w", clock, win.TumblingWindower("1s"), *sides)
+    op.output("down", out.down, TestingSink([]))
+
+    def closed_at_once() -> list[Any]:
+        with TestDriver(made, now=START) as t:
+            t.send_all({"left": [("k", 15)], "right": [("k", 10)]})
+            return [pair for _, (_, pair) in t.received("down")]
+
+    assert closed_at_once() == [(None, 10)]
+    with key_by_key():
+        assert closed_at_once() == [(None, 10)]

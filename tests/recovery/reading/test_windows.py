@@ -8,7 +8,8 @@ import pytest
 
 from flow.instants import NEVER, Moment
 from flow_windowing.contract.metadata import WindowMetadata
-from flow_windowing.rules.key_state import DriverState
+from flow_windowing.interval.rules import LEFT, RIGHT, tag_of
+from flow_windowing.rules.key_state import DriverState, IntervalState
 from flow_windowing.rules.waiting import Waiting, WaitQueue
 from recovery.reading.windows import WindowingStep, waiting_values, windower_of
 
@@ -75,6 +76,25 @@ def test_windows_of_an_unknown_windower_have_no_bounds() -> None:
     (only,) = step.windows(driver_state(windows={7: (1,)}))
     assert only == (7, None, (1,))
     assert step.view(driver_state(windows={7: (1,)}), NEVER)["windows"] == [{"id": 7, "value": [1]}]
+
+
+def test_the_state_of_an_interval_join_shows_the_values_of_each_side() -> None:
+    step = WindowingStep({"clock": {"type": "EventClock"}}, Moment(70, 10))
+    retained = [
+        (3_000_000, tag_of(4, RIGHT, 0), {"n": 1}),
+        (2_000_000, tag_of(5, LEFT, 1), {"n": 2}),
+        (1_000_000, tag_of(6, LEFT, 0), {"n": 3}),
+    ]
+    state = IntervalState((100, 40), 7, retained)
+    assert step.interval_view(state, due_us=500) == {
+        "watermark": "1970-01-01T00:00:00.000120Z",
+        "clock": [100, 40],
+        "left": [
+            {"timestamp": "1970-01-01T00:00:01Z", "value": {"n": 3}, "matched": False},
+            {"timestamp": "1970-01-01T00:00:02Z", "value": {"n": 2}, "matched": True},
+        ],
+        "right": [{"timestamp": "1970-01-01T00:00:03Z", "value": {"n": 1}, "matched": False}],
+    }
 
 
 def test_the_emitted_result_of_a_window_is_shown_also_if_it_is_current() -> None:

@@ -47,11 +47,36 @@ def window_step(
     return {output: getattr(out, output) for output in OUTPUTS}
 
 
+def join_interval(
+    step: Step,
+    /,
+    left: In,
+    right: In,
+    *,
+    clock: win.Clock[Any, Any],
+    before: str,
+    after: str,
+    **options: Any,
+) -> Out:
+    """Build a flow of one interval join."""
+    out = win.join_interval(step("w"), left, right, clock, before, after, **options)
+    return {output: getattr(out, output) for output in OUTPUTS}
+
+
 def unkeyed(item: tuple[str, dict[str, Any]]) -> dict[str, Any]:
     """Move the key of an item into its value, for an operator that finds the key itself."""
     return {"key": item[0], **item[1]}
 
 
+register(
+    "join_interval",
+    Builder(
+        join_interval,
+        dict.fromkeys(OUTPUTS, Order.KEY),
+        notation=WindowNotation,
+        shares_time=True,
+    ),
+)
 for name in ("window", *(name for name in win.__all__ if name.endswith("_window"))):
     register(
         name,

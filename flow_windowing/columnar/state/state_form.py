@@ -1,0 +1,31 @@
+"""The form of a step's state in segments: the properties of a plan that its columns depend on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from flow_windowing.aggregates.aggregator import Aggregator
+
+WindowKind: TypeAlias = Literal["index", "sessions", "counts", "interval"]
+"""Windows whose bounds follow from their ids; sessions; windows of a number of values; no windows,
+but the retained values of an interval join."""
+
+
+@dataclass(frozen=True)
+class StateForm:
+    """The form of a step's state in segments.
+
+    Attributes:
+        kind: the kind of the windows.
+        aggregators: the aggregates of each window.
+        named: True if the snapshot of a window is a list of states, one for each aggregate.
+        counts_arrivals: True if keys have arrival and entry numbers.
+        expires: True if the clocks of silent keys expire.
+    """
+
+    kind: WindowKind
+    aggregators: tuple[Aggregator[Any, Any, Any], ...] = ()
+    named: bool = False
+    counts_arrivals: bool = True
+    expires: bool = False

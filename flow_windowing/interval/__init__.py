@@ -1,0 +1,1 @@
+"""Interval joins: pairs of values of two streams whose timestamps are close."""

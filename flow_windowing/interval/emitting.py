@@ -1,0 +1,120 @@
+"""The output of an interval join in one shard and epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from flow.columns.arrays import Ints
+from flow.columns.chunks import KeyedRecords, Pairs
+from flow.instants import MIN_US, NEVER
+from flow.keyed.shard_logic import ShardOutput
+from flow_windowing.columnar.windows.window_view import WindowView, metadata_of
+from flow_windowing.contract.metadata import LateReason, LateValue
+from flow_windowing.interval.rules import LEFT, RIGHT, Interval
+from flow_windowing.rules.streams import CLOSED, DOWN, LATE, PORTS
+
+_METADATA = WindowView(None)
+
+
+class JoinedRows(NamedTuple):
+    """Items of the stream ``down`` in columns; each is a pair, or a value without a partner.
+
+    Attributes:
+        slots: the slot of each item's key.
+        sides: the side of the value whose interval is the window: the left of a pair.
+        times_us: the timestamp of that value, int64 µs.
+        latest_us: the greatest timestamp in the item.
+        left: the row of each left value, -1 for none.
+        right: the row of each right value, -1 for none.
+    """
+
+    slots: Ints
+    sides: Ints
+    times_us: Ints
+    latest_us: Ints
+    left: Ints
+    right: Ints
+
+    def take(self, rows: Ints) -> JoinedRows:
+        """Return the items of the given rows, in the given order."""
+        return JoinedRows(*(column[rows] for column in self))
+
+    def concat(self, other: JoinedRows) -> JoinedRows:
+        """Return these items followed by others."""
+        return JoinedRows(*(np.concatenate(both) for both in zip(self, other, strict=True)))
+
+
+class JoinEmitter:
+    """The collector of a shard's output in one epoch.
+
+    Attributes:
+        made: the output so far.
+    """
+
+    def __init__(self, interval: Interval, wanted: frozenset[int]) -> None:
+        self.made = ShardOutput.empty(len(PORTS))
+        self._interval = interval
+        self._wanted = wanted
+
+    def wants(self, port: int, count: int) -> bool:
+        """Return True if items have to be made; count them if no step reads the stream."""
+        if port not in self._wanted:
+            self.made.unread[port] += count
+        return port in self._wanted and count > 0
+
+    def emit_down(
+        self, items: JoinedRows, values: Sequence[Any], keys: pa.Array, pos_of_slot: Ints
+    ) -> None:
+        """Emit pairs and unmatched values, those of each key in the given order.
+
+        Args:
+            items: the items.
+            values: the values that the items refer to, followed by ``None``.
+            keys: the key of each slot.
+            pos_of_slot: the position in the epoch of the output of each slot.
+        """
+        windows = self._records(items.sides, items.times_us, items.latest_us)
+        rows = zip(items.left.tolist(), items.right.tolist(), strict=True)
+        pairs = [(values[left], values[right]) for left, right in rows]
+        down = list(zip(metadata_of(windows), pairs, strict=True))
+        names = keys.take(pa.array(items.slots)).to_pylist()
+        self.made.chunks[DOWN].append(Pairs(names, down, pos_of_slot[items.slots]))
+
+    def emit_closed(self, slots: Ints, times_us: Ints, keys: pa.Array, pos_of_slot: Ints) -> None:
+        """Emit the windows of left values that expire, those of each key in the given order."""
+        if self.wants(CLOSED, len(slots)):
+            records = self._records(np.full(len(slots), LEFT), times_us, times_us)
+            names = keys.take(pa.array(slots))
+            self.made.chunks[CLOSED].append(KeyedRecords(names, records, pos_of_slot[slots]))
+
+    def emit_late(
+        self,
+        slots: Ints,
+        late: list[LateValue[Any]],
+        keys: pa.Array,
+        pos_of_slot: Ints,
+    ) -> None:
+        """Emit late values, those of each key in the given order."""
+        names = keys.take(pa.array(slots)).to_pylist()
+        self.made.chunks[LATE].append(Pairs(names, late, pos_of_slot[slots]))
+
+    def late_value(
+        self, value: tuple[int, Any], time_us: int, watermark_us: int, is_ahead: bool
+    ) -> LateValue[Any]:
+        """Return the item of a late value, or of one that is too far ahead."""
+        side, plain = value
+        windows = () if is_ahead else (self._interval.window_of(side, time_us),)
+        reason = LateReason.TOO_FAR_AHEAD if is_ahead else LateReason.LATE
+        watermark_us = watermark_us if watermark_us > -NEVER else MIN_US - 1
+        return LateValue.of_us(plain, time_us, watermark_us, windows, reason, side)
+
+    def _records(self, sides: Ints, times_us: Ints, latest_us: Ints) -> pa.RecordBatch:
+        """Return the windows of values as records."""
+        left, right = (self._interval.bounds_us(side, times_us) for side in (LEFT, RIGHT))
+        is_left = sides == LEFT
+        bounds = np.where(is_left, left[0], right[0]), np.where(is_left, left[1], right[1])
+        return _METADATA.records(times_us, bounds, latest_us)

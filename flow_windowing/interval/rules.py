@@ -1,0 +1,128 @@
+"""Rules of an interval join: partners, expiry and lateness. Both paths use them.
+
+Timestamps are integers, or int64 arrays of them, in µs since the Unix epoch.
+
+A value is on time if its timestamp plus the grace is not behind the watermark. A left value at t
+has partners up to t + after, so once the watermark is past t + after + grace, no partner on time
+can come: the value expires at the next microsecond. The same holds for a right value at t with
+t + before. So two values that are both on time, and match, always meet; and a value that has
+expired matches no value that is on time, in whichever order the step compares and evicts them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, TypeAlias, TypeVar, overload
+
+from flow.columns.arrays import Ints, Mask
+from flow.instants import MAX_US, MIN_US, from_us
+from flow_windowing.contract.metadata import WindowMetadata
+from flow_windowing.rules.lateness import is_behind
+
+How: TypeAlias = Literal["inner", "left", "right", "outer"]
+"""The sides whose values an interval join also emits without a partner."""
+
+HOWS = ("inner", "left", "right", "outer")
+LEFT, RIGHT = 0, 1
+"""The numbers of the sides."""
+
+GREATEST_US = MAX_US - MIN_US
+"""The greatest distance of two timestamps; a longer duration has the same effect."""
+
+N = TypeVar("N", int, Ints)
+
+
+def unmatched_sides(how: How) -> frozenset[int]:
+    """Return the sides whose unmatched values a join emits.
+
+    >>> unmatched_sides("left")
+    frozenset({0})
+    """
+    sides = {"inner": (), "left": (LEFT,), "right": (RIGHT,), "outer": (LEFT, RIGHT)}
+    return frozenset(sides[how])
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The interval of a join: a pair matches if left - before <= right <= left + after.
+
+    Attributes:
+        before_us: the time before a left value at which partners begin; may be negative.
+        after_us: the time after a left value at which partners end; may be negative, and is at
+            least ``-before_us``.
+        grace_us: the time for which a value behind the watermark is still on time.
+
+    >>> five = Interval(before_us=5, after_us=1, grace_us=0)
+    >>> five.bounds_us(LEFT, 100), five.bounds_us(RIGHT, 100)
+    ((95, 101), (99, 105))
+    >>> five.expires_us(LEFT, 100), five.expires_us(RIGHT, 100)
+    (102, 106)
+    """
+
+    before_us: int
+    after_us: int
+    grace_us: int
+
+    def bounds_us(self, side: int, timestamp_us: N) -> tuple[N, N]:
+        """Return the least and the greatest timestamp of the partners of values, both inclusive.
+
+        Args:
+            side: the side of the values.
+            timestamp_us: the timestamps of the values.
+        """
+        if side == LEFT:
+            return timestamp_us - self.before_us, timestamp_us + self.after_us
+        return timestamp_us - self.after_us, timestamp_us + self.before_us
+
+    def expires_us(self, side: int, timestamp_us: N) -> N:
+        """Return the least watermark at which no partner on time can come any more."""
+        return self.bounds_us(side, timestamp_us)[1] + (self.grace_us + 1)
+
+    @overload
+    def is_late(self, timestamp_us: int, watermark_us: int) -> bool: ...
+    @overload
+    def is_late(self, timestamp_us: Ints, watermark_us: Ints) -> Mask: ...
+    def is_late(self, timestamp_us: int | Ints, watermark_us: int | Ints) -> bool | Mask:
+        """Return True if a value is late, given the watermark after it."""
+        return is_behind(timestamp_us + self.grace_us, watermark_us)  # type: ignore[arg-type]
+
+    def window_of(
+        self, side: int, timestamp_us: int, latest_us: int | None = None
+    ) -> WindowMetadata:
+        """Return the window of a value: the interval of its partners.
+
+        Args:
+            side: the side of the value.
+            timestamp_us: the timestamp of the value, which is the window's id.
+            latest_us: the greatest timestamp of a pair with the value; by default `timestamp_us`.
+        """
+        open_us, close_us = self.bounds_us(side, timestamp_us)
+        time: datetime = from_us(timestamp_us if latest_us is None else latest_us)
+        return WindowMetadata(timestamp_us, from_us(open_us), from_us(close_us), timestamp=time)
+
+
+def tag_of(number: N, side: N, is_matched: N) -> N:
+    """Return arrival number, side and match of a retained value as one number.
+
+    Tags sort by arrival number. Segments and snapshots hold them.
+
+    >>> tag_of(5, RIGHT, 1), number_of(23), side_of(23), match_of(23)
+    (23, 5, 1, 1)
+    """
+    return number * 4 + side * 2 + is_matched
+
+
+def number_of(tag: N) -> N:
+    """Return the arrival number in a tag."""
+    return tag >> 2
+
+
+def side_of(tag: N) -> N:
+    """Return the side in a tag."""
+    return tag >> 1 & 1
+
+
+def match_of(tag: N) -> N:
+    """Return 1 for a tag of a value that has had a partner, else 0."""
+    return tag & 1
