@@ -162,6 +162,17 @@ def test_wrong_arguments(build: Build, error: type[Exception], problem: str) -> 
         run_once([], build)
 
 
+@pytest.mark.parametrize(("before", "after", "keys"), [("10s", "5s", 0), ("5s", "10s", 1)])
+def test_a_changed_time_to_live_holds_for_restored_ids(before: str, after: str, keys: int) -> None:
+    first = driver(lambda s: op.dedup("once", s, ttl=before))
+    first.send("in", [("a", 1)])
+    second = driver(lambda s: op.dedup("once", s, ttl=after))
+    second._engine._stores = first._engine._stores
+    second._now_us = first._now_us
+    second.advance("5s")
+    assert second.stats.gauges["once", "keys"] == keys
+
+
 # --- against the definition -------------------------------------------------------------------
 
 EPOCHS = st.lists(
