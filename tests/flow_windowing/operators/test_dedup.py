@@ -26,7 +26,8 @@ Item = tuple[str, dict[str, Any]]
 def a_flow(clock: Clock[Any, Any] = CLOCK, ttl: str = "10s") -> Dataflow:
     """Return a flow with an output for each stream of the step."""
     flow = Dataflow("dedup")
-    out = win.dedup("once", op.input("in", flow, TestingSource([])), clock, "id", ttl=ttl)
+    inputs = [op.input(name, flow, TestingSource([])) for name in ("in", "other")]
+    out = win.dedup("once", op.merge("both", *inputs), clock, "id", ttl=ttl)
     for name, stream in out._asdict().items():
         op.output(name, stream, TestingSink([]))
     return flow
@@ -229,21 +230,35 @@ def test_streams_are_as_defined_in_any_epochs_and_on_any_path(
         assert by_key(received[name]) == by_key(expected), name
 
 
-@sampled(100, by_default=25)
+@sampled(200, by_default=40)
 @given(
-    epochs=st.lists(st.tuples(st.integers(0, 20), ITEMS.map(lambda one: one[:4])), max_size=8),
+    epochs=st.lists(
+        st.tuples(
+            st.integers(0, 20),
+            ITEMS.map(lambda one: one[:4]),
+            ITEMS.map(lambda one: one[:4]),
+            st.sampled_from([(), ("in",), ("other",)]),
+        ),
+        max_size=8,
+    ),
     scope=st.sampled_from(["key", "stream"]),
-    behind=st.booleans(),
+    waited=st.booleans(),
 )
-def test_both_paths_are_equal_as_time_passes(epochs: Any, scope: Any, behind: bool) -> None:
+def test_both_paths_are_equal_as_time_passes_and_partitions_fall_behind(
+    epochs: Any, scope: Any, waited: bool
+) -> None:
     def play() -> Any:
         seen: list[Any] = []
         clock: EventClock[Any] = EventClock("at", f"{WAIT}s", scope=scope, max_ahead="30s")
         with a_driver(clock, f"{TTL}s") as t:
-            for seconds, items in epochs:
-                t.advance(f"{seconds}s")
-                parts = [click(at, found, key) for key, at, found in items]
-                t.send_all({"in": parts}, behind=behind and seconds % 2 == 0)
+            for seconds, first, second, behind in epochs:
+                sent = {
+                    name: [click(at, found, key) for key, at, found in items]
+                    for name, items in (("in", first), ("other", second))
+                }
+                if not waited:
+                    t.advance(f"{seconds}s")
+                t.send_all(sent, after=f"{seconds}s" if waited else "0s", behind=behind)
                 streams = {one: by_key(t.take(one)) for one in ("down", "late", "duplicates")}
                 seen.append((streams, t.stats.gauges["once", "keys"], dict(t.stats.counts)))
         return seen
