@@ -13,7 +13,7 @@ from pathlib import Path
 from timelines.chart import Axis, Panel, Shown, contents, draw
 from timelines.joins import draw_join, run_join
 from timelines.plane import Line, Span, draw_clocks
-from timelines.runs import Arrival, Value, Window, run, run_clock, run_slow_epoch
+from timelines.runs import Arrival, Value, Window, run, run_clock, run_dedup, run_slow_epoch
 
 import flow_windowing as win
 
@@ -240,6 +240,19 @@ def interval_join() -> str:
     )
 
 
+def dedup() -> str:
+    """Values with one id, and the times in which repeats are dropped."""
+    values = lettered(5, 9, 15, 12, 21, 26)
+    return draw(
+        "Values of one id, deduplicated with a time to live of ten seconds and a wait of five",
+        "Value a passes, and b, four seconds later, is dropped. Value c, exactly ten seconds after "
+        "a, passes. Value d is dropped: it is on time, and near a and c. Value e is dropped, and "
+        "does not extend the time, so f, eleven seconds after c, passes.",
+        Axis(0, 40, 5),
+        [Panel(run_dedup(values, "10s", "5s"), shown=Shown.ARRIVALS)],
+    )
+
+
 def lettered(*times: float) -> list[Value]:
     """Values named a, b, c, ... in order of arrival, with these timestamps in seconds."""
     return [Value(chr(ord("a") + index), at) for index, at in enumerate(times)]
@@ -264,6 +277,7 @@ def hours(window: Window) -> str:
 
 
 PICTURES = (
+    dedup,
     watermark,
     idle,
     slow_epoch,

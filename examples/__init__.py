@@ -8,6 +8,7 @@
 - `sensor_temperature`: tumbling, hopping and sliding windows side by side
 - `last_three_purchases`: windows of three values, whatever their time
 - `visits`: sessions with updates as they grow and merge
+- `clicks_once`: clicks without repeats, and a state that expires
 - `views_and_clicks`: a join within a window
 - `local_days`: days of a time zone, 23 or 25 hours long when the clocks change
 - `batches_for_an_api`: lists of three posted over HTTP, and calls that are refused

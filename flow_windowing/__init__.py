@@ -24,6 +24,7 @@ from flow_windowing.clocks.event_clock import EventClock
 from flow_windowing.contract.arrival import Arrival
 from flow_windowing.contract.logic import EpochWindowLogic, WindowLogic
 from flow_windowing.contract.metadata import LateReason, LateValue, Retracted, WindowMetadata
+from flow_windowing.dedup import DedupOut, dedup
 from flow_windowing.joins import join_interval, join_window
 from flow_windowing.operators import (
     aggregate_window,
@@ -62,6 +63,7 @@ __all__ = [
     "CountWindower",
     "DatetimeClockLogic",
     "DatetimeWindower",
+    "DedupOut",
     "DroppedValue",
     "Earliest",
     "EpochWindowLogic",
@@ -101,6 +103,7 @@ __all__ = [
     "aggregate_window",
     "collect_window",
     "count_window",
+    "dedup",
     "fold_window",
     "join_interval",
     "join_window",
@@ -126,6 +129,10 @@ _ELSEWHERE = {
     "ProcessingTimeClock": "use SystemClock",
     "EventTimeClock": "use EventClock",
     "avg_window": "use mean_window",
+    **dict.fromkeys(
+        ("deduplicate", "distinct", "drop_duplicates", "dropDuplicatesWithinWatermark"),
+        "use dedup(step_id, stream, clock, id, ttl=...)",
+    ),
     "map_window": "import flow.operators as op, and use op.map_window",
     "window_by": "use window, or aggregate_window",
     "interval_join": "use join_interval",

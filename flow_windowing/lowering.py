@@ -1,4 +1,4 @@
-"""Lowering of windowing steps: over columns, or key by key, and the reason.
+"""Lowering of windowing and deduplicating steps: over columns, or key by key, and the reason.
 
 No other module imports both paths, but for the builder of interval joins.
 """
@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from types import FunctionType
-from typing import Any
+from typing import Any, ClassVar
 
 from typing_extensions import override
 
 from flow.columns.stream_columns import StreamColumns
 from flow.fields import field_path
-from flow.instants import Moment
+from flow.instants import MAX_US, MIN_US, Moment, from_us
+from flow.keyed.id_table import IdState
 from flow.keyed.step import KeyByKey, Lowering, OverColumns
 from flow_windowing.aggregates.aggregator import Aggregator
 from flow_windowing.aggregates.folding import FoldingBuilder, Named, result_now
@@ -24,6 +26,7 @@ from flow_windowing.clocks.clocked_builder import ClockedBuilder
 from flow_windowing.clocks.event_clock import EventClock
 from flow_windowing.columnar.aggregates.forms import has_columns, is_order_free, reads_a_field
 from flow_windowing.columnar.state.watermarks import rule_of
+from flow_windowing.columnar.step.dedup import ShardTimedIds
 from flow_windowing.columnar.step.shard import ShardWindows
 from flow_windowing.columnar.storage.segments import SegmentContent
 from flow_windowing.columnar.storage.snapshots import snapshots_of_content
@@ -36,10 +39,12 @@ from flow_windowing.columnar.windows.window_view import ResultColumn
 from flow_windowing.columnar.windows.windowing import Windowing
 from flow_windowing.join_logic import JoinBuilder
 from flow_windowing.object.config import WindowingConfig
+from flow_windowing.object.dedup import DedupConfig, DedupDriver
 from flow_windowing.object.driver import WindowDriver
 from flow_windowing.result_columns import columns_of_port
 from flow_windowing.rules.key_state import DriverState
-from flow_windowing.rules.streams import LATE
+from flow_windowing.rules.settings import settings_of
+from flow_windowing.rules.streams import DOWN, DUPLICATES, LATE
 from flow_windowing.rules.waiting import WaitQueue
 from flow_windowing.windowers.aligned import SlidingWindower, TumblingWindower
 from flow_windowing.windowers.calendar import CalendarWindower
@@ -97,6 +102,51 @@ class DriverBuilder(WindowingConfig, ClockedBuilder):
         if not isinstance(self.builder, FoldingBuilder):
             return state
         return result_now(self.builder.aggregator, state[0])
+
+
+@dataclass(frozen=True)
+class DedupBuilder(DedupConfig, ClockedBuilder):
+    """Builder of a deduplicating step: makes the driver of each key, and lowers the step."""
+
+    HARMLESS: ClassVar[frozenset[str]] = frozenset({"ttl_us"})
+
+    @override
+    def __call__(self, snapshot: IdState | None) -> DedupDriver:
+        return DedupDriver(self, snapshot)
+
+    @property
+    @override
+    def settings(self) -> str:
+        return f"{settings_of('close', self.clock, None)} ttl {self.ttl_us}"
+
+    @override
+    def lower(self) -> Lowering:
+        rule = rule_of(self.clock)
+        if rule is None:
+            return KeyByKey(f"{type(self.clock).__name__} has no columnar form")
+        shard_logic = partial(ShardTimedIds, rule, self.id_of, self.ttl_us)
+        return OverColumns(shard_logic, self._fields, frozenset({DOWN, LATE, DUPLICATES}))
+
+    @property
+    def _fields(self) -> frozenset[str] | None:
+        """The fields of records that the step reads; ``None`` if it may read any field."""
+        fields = self.id_of.fields
+        if not isinstance(self.clock, EventClock) or fields is None:
+            return fields
+        getter = self.clock.ts_getter
+        return fields | field_path(getter).record_fields if isinstance(getter, str) else None
+
+    @override
+    def watermark(self, snapshot: IdState | None, moment: Moment) -> datetime | None:
+        clock = self.clock.build(None if snapshot is None else snapshot[0])
+        watermark_us = clock.watermark(moment)
+        return from_us(watermark_us) if MIN_US <= watermark_us <= MAX_US else None
+
+    @override
+    def view(self, snapshot: IdState, moment: Moment) -> dict[str, Any]:
+        _, ids, first_us = snapshot
+        pairs = list(zip(ids, map(from_us, first_us), strict=True))
+        return {"watermark": self.watermark(snapshot, moment), "ids": pairs}
 
 
 def plan_of(config: WindowingConfig) -> WindowPlan | KeyByKey:

@@ -11,6 +11,7 @@ import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow
 from flow.dataflow import KeyedStream
+from flow.durations import duration_us
 from flow.instants import Moment
 from flow.testing import TestDriver, TestingSink, TestingSource
 
@@ -112,6 +113,44 @@ def _outputs(
         driver.end()
         down = [item for _, item in driver.received("down")]
         return down, [late for _, late in driver.received("late")]
+
+
+def run_dedup(values: Sequence[Value], ttl: str, wait: str) -> Run:
+    """Send values with one id through `dedup`, as one key, while system time stands still.
+
+    A window stands for the time in which repeats of a value that passed are dropped; it begins with
+    that value.
+    """
+    clock = win.EventClock(_time_of, wait)
+    flow = Dataflow("timeline")
+    stream: KeyedStream[Value] = op.input("in", flow, TestingSource([]))
+    out = win.dedup("once", stream, clock, _no_id, ttl=ttl)
+    for name, down in out._asdict().items():
+        op.output(name, down, TestingSink([]))
+    with TestDriver(flow) as driver:
+        for value in values:
+            driver.send("in", [(KEY, value)])
+        passed, repeats = (
+            [one for _, one in driver.received(name)] for name in ("down", "duplicates")
+        )
+        late = [_late(one) for _, one in driver.received("late")]
+    length, logic = duration_us(ttl) / 1e6, clock.build(None)
+    windows = [
+        Window(
+            one.at,
+            one.at + length,
+            (one, *(other for other in repeats if one.at <= other.at < one.at + length)),
+            holds_open=True,
+            holds_close=False,
+        )
+        for one in passed
+    ]
+    watermarks = [logic.on_item(value, Moment(0)).watermark_us / 1e6 for value in values]
+    return Run(tuple(values), tuple(windows), tuple(late), tuple(watermarks))
+
+
+def _no_id(_: Value) -> None:
+    """Return the same id for all values."""
 
 
 def _window(

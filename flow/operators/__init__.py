@@ -13,8 +13,10 @@ from flow.keyed.logic import (
     StatefulLogic,
 )
 from flow.keyed.step import LogicBuilder
+from flow.operators.dedup import dedup
 from flow.operators.edges import input, output, try_input
 from flow.operators.enriching import TTLCache, enrich_cached
+from flow.operators.expiring import ExpiringOut
 from flow.operators.joins import join
 from flow.operators.stateful import (
     collect,
@@ -25,9 +27,8 @@ from flow.operators.stateful import (
     reduce_final,
     stateful,
     stateful_batch,
-    stateful_flat_map,
-    stateful_map,
 )
+from flow.operators.stateful_maps import stateful_flat_map, stateful_map
 from flow.operators.stateless import (
     BranchOut,
     branch,
@@ -56,6 +57,7 @@ __all__ = [
     "KEEP",
     "BranchOut",
     "Counted",
+    "ExpiringOut",
     "ItemError",
     "Keep",
     "LogicBuilder",
@@ -69,6 +71,7 @@ __all__ = [
     "branch",
     "collect",
     "count_final",
+    "dedup",
     "enrich_cached",
     "filter",
     "filter_map",
@@ -116,6 +119,10 @@ _ELSEWHERE = {
     "print": "use inspect",
     "reduce": "use reduce_final, or win.reduce_window of flow_windowing",
     "fold": "use fold_final, or win.fold_window of flow_windowing",
+    **dict.fromkeys(
+        ("deduplicate", "distinct", "drop_duplicates", "dropDuplicates", "unique"),
+        "use dedup(step_id, stream, id, ttl=...), or win.dedup of flow_windowing by event time",
+    ),
     "count": "use count_final, or win.count_window of flow_windowing",
     "interval_join": f"{_WINDOWS}join_interval",
     **{

@@ -5,15 +5,23 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, overload
 
 from flow.checks import check_choice
 from flow.dataflow import KeyedStream
+from flow.durations import Duration
 from flow.errors import FlowBuildError, shorten
 from flow.instants import Moment
-from flow.keyed.logic import DISCARD, KEEP, Keep, StatefulLogic
+from flow.keyed.logic import DISCARD, KEEP, Keep
 from flow.keyed.step import Stateful
 from flow.operators.building import add_step
+from flow.operators.expiring import (
+    Expirable,
+    ExpiringOut,
+    TtlFrom,
+    add_expiring,
+    check_no_ttl_from,
+)
 
 InsertMode: TypeAlias = Literal["first", "last", "product"]
 """The values of a side that a join holds: the first, the last, or all of them."""
@@ -59,12 +67,30 @@ class JoinState:
         return JoinState([list(values) for values in self.sides])
 
 
+@overload
 def join(
     step_id: str,
     *sides: KeyedStream[Any],
     insert_mode: InsertMode = "last",
     emit_mode: EmitMode = "complete",
-) -> KeyedStream[tuple[Any, ...]]:
+) -> KeyedStream[tuple[Any, ...]]: ...
+@overload
+def join(
+    step_id: str,
+    *sides: KeyedStream[Any],
+    insert_mode: InsertMode = "last",
+    emit_mode: EmitMode = "complete",
+    ttl: Duration,
+    ttl_from: TtlFrom = "write",
+) -> ExpiringOut[tuple[Any, ...], tuple[Any, ...]]: ...
+def join(
+    step_id: str,
+    *sides: KeyedStream[Any],
+    insert_mode: InsertMode = "last",
+    emit_mode: EmitMode = "complete",
+    ttl: Duration | None = None,
+    ttl_from: TtlFrom | None = None,
+) -> KeyedStream[tuple[Any, ...]] | ExpiringOut[tuple[Any, ...], tuple[Any, ...]]:
     """Join streams on their key into tuples, with one entry for each side.
 
     Args:
@@ -75,6 +101,13 @@ def join(
         emit_mode: when to emit: ``"complete"``, once every side has a value, after which the key
             starts over; ``"final"``, at the end of input; ``"running"``, after every value; the
             latter two with ``None`` for a side without a value.
+        ttl: the values of a key expire after this system time; by default, never.
+        ttl_from: ``"write"``: `ttl` counts from the last value of the key, which is the default;
+            ``"first"``: from the first value.
+
+    Returns:
+        The stream of tuples; with `ttl`, an `ExpiringOut` of that stream and of the tuples of the
+        keys that expire, with ``None`` for a side without a value.
 
     Example:
         >>> import flow.operators as op
@@ -89,12 +122,13 @@ def join(
             f"step {shorten(step_id)}: a join needs two or more streams, got {len(sides)}"
         )
     builder = _JoinBuilder(len(sides), insert_mode, emit_mode)
+    if ttl is not None:
+        return add_expiring(step_id, builder, "join", ttl, ttl_from, *sides)
+    check_no_ttl_from(step_id, ttl_from)
     return add_step(step_id, Stateful(builder, "join", sides=len(sides)), *sides)[0]
 
 
-class _JoinLogic(StatefulLogic[tuple[int, Any], tuple[Any, ...], JoinState]):
-    detaches = True
-
+class _JoinLogic(Expirable):
     def __init__(self, insert_mode: InsertMode, emit_mode: EmitMode, state: JoinState) -> None:
         self._insert_mode = insert_mode
         self._emit_mode = emit_mode
@@ -115,6 +149,9 @@ class _JoinLogic(StatefulLogic[tuple[int, Any], tuple[Any, ...], JoinState]):
 
     def on_end(self, moment: Moment) -> tuple[Iterable[tuple[Any, ...]], Keep]:  # noqa: ARG002
         return (self._state.rows(), DISCARD) if self._emit_mode == "final" else ((), KEEP)
+
+    def on_expired(self) -> Iterable[tuple[Any, ...]]:
+        return self._state.rows()
 
     def snapshot(self) -> JoinState:
         return self._state.copied()

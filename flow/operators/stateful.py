@@ -10,15 +10,12 @@ from typing import Any, ClassVar, TypeVar
 from flow.checks import check_whole
 from flow.dataflow import KeyedStream, Stream
 from flow.durations import Duration, duration_us
-from flow.errors import RAISED, FlowBuildError, brief, shorten
+from flow.errors import FlowBuildError, shorten
 from flow.instants import NEVER, Moment, from_us
-from flow.keyed.detaching import CONSTANTS, detach
 from flow.keyed.logic import (
     DISCARD,
     KEEP,
     Keep,
-    OneToOneLogic,
-    RejectedValue,
     StatefulBatchLogic,
     StatefulLogic,
 )
@@ -62,54 +59,6 @@ def stateful(
     """
     check_callable(step_id, "builder", builder)
     return add_step(step_id, Stateful(builder, "stateful"), up)[0]
-
-
-def stateful_flat_map(
-    step_id: str,
-    up: KeyedStream[V],
-    mapper: Callable[[S | None, V], tuple[S | None, Iterable[W]]],
-) -> KeyedStream[W]:
-    """Turn each value into any number of values, with a state per key.
-
-    Args:
-        step_id: the step's id, unique in the flow.
-        up: the keyed stream to read.
-        mapper: called with the key's state (``None`` at first) and the value; returns the new
-            state (``None`` forgets the key) and the values to emit.
-
-    Example:
-        >>> import flow.operators as op
-        >>> from flow.testing import run_once
-        >>> twice = lambda n, v: ((n or 0) + 1, [v] if n else [])
-        >>> run_once([("a", 1), ("a", 2)], lambda s: op.stateful_flat_map("seen", s, twice))
-        [('a', 2)]
-    """
-    check_callable(step_id, "mapper", mapper)
-    return add_step(step_id, Stateful(_FlatMapBuilder(mapper), "stateful_flat_map"), up)[0]
-
-
-def stateful_map(
-    step_id: str,
-    up: KeyedStream[V],
-    mapper: Callable[[S | None, V], tuple[S | None, W]],
-) -> KeyedStream[W]:
-    """Turn each value into another, with a state per key.
-
-    Args:
-        step_id: the step's id, unique in the flow.
-        up: the keyed stream to read.
-        mapper: called with the key's state (``None`` at first) and the value; returns the new
-            state (``None`` forgets the key) and the value to emit.
-
-    Example:
-        >>> import flow.operators as op
-        >>> from flow.testing import run_once
-        >>> total = lambda n, v: ((n or 0) + v, (n or 0) + v)
-        >>> run_once([("a", 1), ("b", 5), ("a", 2)], lambda s: op.stateful_map("sum", s, total))
-        [('a', 1), ('b', 5), ('a', 3)]
-    """
-    check_callable(step_id, "mapper", mapper)
-    return add_step(step_id, Stateful(_MapBuilder(mapper), "stateful_map"), up)[0]
 
 
 def collect(
@@ -266,74 +215,6 @@ class _PairWithOne:
 
 def _add(left: int, right: int) -> int:
     return left + right
-
-
-class _FlatMapLogic(StatefulLogic[Any, Any, Any]):
-    detaches = True
-
-    def __init__(self, mapper: Callable[[Any, Any], Any], state: Any) -> None:
-        self._mapper = mapper
-        self._state = state
-
-    def on_item(self, value: Any, moment: Moment) -> tuple[Iterable[Any], Keep]:  # noqa: ARG002
-        self._state, made = _checked_pair(self._mapper(self._state, value), "values")
-        if type(self._state) not in CONSTANTS:
-            made = [detach(one, self._state) for one in made]
-        return made, DISCARD if self._state is None else KEEP
-
-    def snapshot(self) -> Any:
-        return self._state
-
-
-class _MapLogic(OneToOneLogic):
-    """The logic of `stateful_map`; a state of ``None`` discards the key."""
-
-    def __init__(self, mapper: Callable[[Any, Any], Any], state: Any) -> None:
-        self._mapper = mapper
-        self._state = state
-
-    def on_run(self, values: list[Any], moment: Moment) -> tuple[list[Any], Keep]:  # noqa: ARG002
-        mapper, state, value = self._mapper, self._state, None
-        made: list[Any] = []
-        try:
-            for value in values:
-                returned = mapper(state, value)
-                if type(returned) is not tuple or len(returned) != 2:
-                    _checked_pair(returned, "value")
-                state, one = returned
-                if type(state) not in CONSTANTS:
-                    one = detach(one, state)
-                made.append(one)
-        except RAISED as error:
-            raise RejectedValue(value, f"the mapper raised {brief(error)}") from error
-        self._state = state
-        return made, DISCARD if state is None else KEEP
-
-    def snapshot(self) -> Any:
-        return self._state
-
-
-def _checked_pair(returned: Any, what: str) -> tuple[Any, Any]:
-    """Return the result of a mapper after a check that it is a pair."""
-    if type(returned) is tuple and len(returned) == 2:
-        return returned
-    raise TypeError(f"the mapper must return (state, {what}), got {shorten(returned)}")
-
-
-@dataclass(frozen=True)
-class _FlatMapBuilder:
-    mapper: Callable[[Any, Any], Any]
-
-    def __call__(self, state: Any) -> _FlatMapLogic:
-        return _FlatMapLogic(self.mapper, state)
-
-
-@dataclass(frozen=True)
-class _MapBuilder:
-    mapper: Callable[[Any, Any], Any]
-
-    def __call__(self, state: Any) -> _MapLogic:
-        return _MapLogic(self.mapper, state)
 
 
 class _CollectLogic(StatefulLogic[Any, list[Any], tuple[list[Any], int]]):

@@ -2,3 +2,7 @@
 
 PORTS = ("down", "late", "closed")
 DOWN, LATE, CLOSED = range(len(PORTS))
+
+DEDUP_PORTS = ("down", "late", "duplicates")
+"""The streams of a deduplicating step; the first two have the numbers of a windowing step."""
+DUPLICATES = 2

@@ -49,6 +49,7 @@ def test_an_example_without_spark_prints_what_its_docstring_shows(
         "sensor_temperature",
         "last_three_purchases",
         "visits",
+        "clicks_once",
         "views_and_clicks",
         "local_days",
         "batches_for_an_api",

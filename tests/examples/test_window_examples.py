@@ -12,6 +12,7 @@ import pytest
 import flow_windowing as win
 from examples import (
     batches_for_an_api,
+    clicks_once,
     dead_letters,
     last_three_purchases,
     local_days,
@@ -59,6 +60,7 @@ def lines_in_process(flow: Dataflow) -> list[str]:
         sensor_temperature,
         last_three_purchases,
         visits,
+        clicks_once,
         views_and_clicks,
         local_days,
     ],
@@ -250,3 +252,12 @@ def test_a_till_with_a_wrong_clock_does_not_make_other_sales_late(tmp_path: Path
             "missed_until": None,
         }
     ]
+
+
+def test_clicks_once_keeps_no_state_of_ten_minutes_ago() -> None:
+    click = {"at": "2024-05-01T09:00Z", "user": "ann", "id": "c1", "page": "home"}
+    with TestDriver(clicks_once.graph, now="2024-05-01T09:00Z") as t:
+        t.send("clicks", [click, click])
+        assert t.stats.counts["once", "duplicates"] == 1
+        t.advance("15m")
+        assert t.stats.gauges["once", "keys"] == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,11 +13,11 @@ import pytest
 
 import flow_windowing as win
 import flow_windowing.rules.waiting
-from flow.engine.state.store import MemoryStore
 from flow.instants import Moment
 from flow.testing import TestDriver
 from flow_windowing import EventClock, TumblingWindower
 from flow_windowing.windowers.aligned import AlignedLogic
+from tests.support.segments import count_segments
 from tests.support.windowed_flows import OneKey, collecting, windowed_flow
 
 SECOND = 1_000_000
@@ -95,26 +95,9 @@ def test_a_small_advance_of_the_watermark_reads_few_values(values_pickled: Count
 
 
 @pytest.fixture
-def segments(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+def segments(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Count the segments of state that are read and written."""
-    counted = Counter[str]()
-    read, write = MemoryStore.read_segments, MemoryStore.write_segments
-
-    def counting_read(
-        self: MemoryStore, step_id: str, numbers: Sequence[int]
-    ) -> list[bytes | None]:
-        counted.update("read" for _ in numbers)
-        return read(self, step_id, numbers)
-
-    def counting_write(
-        self: MemoryStore, step_id: str, contents: Mapping[int, bytes | None]
-    ) -> None:
-        counted.update("written" for _ in contents)
-        write(self, step_id, contents)
-
-    monkeypatch.setattr(MemoryStore, "read_segments", counting_read)
-    monkeypatch.setattr(MemoryStore, "write_segments", counting_write)
-    return counted
+    return count_segments(monkeypatch)
 
 
 def hourly(wait: str = "5s", ordered: bool = True) -> Any:

@@ -1,0 +1,82 @@
+"""The operator that drops repeated values of a key, by a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from flow.dataflow import KeyedStream
+from flow.durations import Duration
+from flow.errors import FlowTypeError, shorten
+from flow.keyed.step import Stateful
+from flow.operators.building import add_step
+from flow.operators.dedup import checked_id
+from flow.operators.expiring import check_ttl
+from flow_windowing.clocks.clock import Clock
+from flow_windowing.contract.metadata import LateValue
+from flow_windowing.lowering import DedupBuilder
+from flow_windowing.rules.streams import DEDUP_PORTS
+
+V = TypeVar("V")
+
+
+class DedupOut(NamedTuple, Generic[V]):
+    """The streams of `dedup`.
+
+    Attributes:
+        down: the values that pass.
+        late: ``(key, LateValue)``: the values behind the watermark, or too far ahead, of which it
+            is not known whether they are repeats; `LateValue.windows` is empty.
+        duplicates: the values that repeat one that passed.
+    """
+
+    down: KeyedStream[V]
+    late: KeyedStream[LateValue[V]]
+    duplicates: KeyedStream[V]
+
+
+def dedup(
+    step_id: str,
+    up: KeyedStream[V],
+    clock: Clock[Any, Any],
+    id: Callable[[V], Any] | str | None = None,  # The field's word, as in op.dedup.
+    *,
+    ttl: Duration,
+) -> DedupOut[V]:
+    """Pass the first value of each key and id, and drop its repeats, by event time.
+
+    In order of arrival, a value behind the watermark of its key goes to the stream ``late``. Any
+    other value passes, unless a value of the same key and id passed whose timestamp differs by less
+    than `ttl`, earlier or later. A value at exactly ``first + ttl`` passes. Repeats do not extend
+    the time. So no two values of an id that pass are closer than `ttl`, in any order of arrival.
+
+    An id is forgotten once the watermark reaches the timestamp of its value and `ttl`; a key whose
+    ids are all forgotten has no state, and its clock starts again with the next value.
+
+    Args:
+        step_id: the step's id, unique in the flow.
+        up: the keyed stream to read.
+        clock: the clock, such as an `EventClock`. With ``scope="stream"`` a value is late by the
+            watermark of the step, also for a key without state.
+        id: as in `flow.operators.dedup`.
+        ttl: the least difference in time of two values of an id that pass; positive.
+
+    Raises:
+        FlowTypeError, FlowBuildError, DurationError: when an argument is invalid.
+
+    Example:
+        >>> import flow.operators as op
+        >>> from flow.testing import run_once
+        >>> from flow_windowing import EventClock, dedup
+        >>> clicks = [("ann", {"id": 1, "at": 0}), ("ann", {"id": 1, "at": 599.999999}),
+        ...           ("ann", {"id": 1, "at": 600})]
+        >>> once = lambda s: dedup("once", s, EventClock("at", "0s"), "id", ttl="10m").down
+        >>> [click["at"] for _, click in run_once(clicks, once)]
+        [0, 600]
+    """
+    id_of, ttl_us = checked_id(step_id, id), check_ttl(step_id, ttl)
+    try:
+        builder = DedupBuilder(clock, id_of, ttl_us)
+    except FlowTypeError as error:
+        raise FlowTypeError(f"step {shorten(step_id)}: {error}") from None
+    return DedupOut(*add_step(step_id, Stateful(builder, "dedup", emits=DEDUP_PORTS), up))

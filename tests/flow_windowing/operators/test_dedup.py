@@ -1,0 +1,268 @@
+"""Deduplication by event time: bounds, late values, state, and the two paths."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import flow.operators as op
+import flow_windowing as win
+from flow import Dataflow
+from flow.errors import FlowTypeError, StepError
+from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key, run_once, swap_clock
+from flow_windowing import Clock, EventClock, LateReason, SystemClock
+from tests.support.sampling import sampled
+
+CLOCK: EventClock[Any] = EventClock("at", "5s")
+Item = tuple[str, dict[str, Any]]
+
+
+def a_flow(clock: Clock[Any, Any] = CLOCK, ttl: str = "10s") -> Dataflow:
+    """Return a flow with an output for each stream of the step."""
+    flow = Dataflow("dedup")
+    inputs = [op.input(name, flow, TestingSource([])) for name in ("in", "other")]
+    out = win.dedup("once", op.merge("both", *inputs), clock, "id", ttl=ttl)
+    for name, stream in out._asdict().items():
+        op.output(name, stream, TestingSink([]))
+    return flow
+
+
+def a_driver(clock: Clock[Any, Any] = CLOCK, ttl: str = "10s") -> TestDriver:
+    return TestDriver(a_flow(clock, ttl), now=0)
+
+
+@pytest.fixture(params=["over columns", "key by key"])
+def path(request: pytest.FixtureRequest) -> Any:
+    """The test runs over columns and key by key."""
+    with nullcontext() if request.param == "over columns" else key_by_key():
+        yield
+
+
+def click(at: float, found: Any = 1, key: str = "k") -> Item:
+    return key, {"at": at, "id": found}
+
+
+def times(items: Sequence[Any]) -> list[float]:
+    return [value["at"] for _, value in items]
+
+
+BOUNDS = [
+    # A repeat less than 10 s after the value that passed, at 20, or before it, is dropped.
+    (29.999999, False),
+    (30, True),
+    (30.000001, True),
+    (20, False),
+    (10.000001, False),
+    (10, True),
+    (9.999999, True),
+]
+
+
+@pytest.mark.usefixtures("path")
+@pytest.mark.parametrize(("at", "passes"), BOUNDS)
+def test_a_repeat_is_closer_than_the_time_to_live(at: float, passes: bool) -> None:
+    with a_driver(EventClock("at", "1h")) as t:
+        t.send("in", [click(20), click(at)])
+        assert times(t.take("down")) == [20, at][: 1 + passes]
+        assert times(t.take("duplicates")) == [at][: 1 - passes]
+        assert t.received("late") == []
+
+
+@pytest.mark.usefixtures("path")
+@pytest.mark.parametrize(("at", "late"), [(14.999999, True), (15, False), (15.000001, False)])
+def test_a_value_behind_the_watermark_is_late(at: float, late: bool) -> None:
+    """The watermark is 15. A late value leaves as such, whether or not it is a repeat."""
+    with a_driver() as t:
+        t.send("in", [click(20), click(at, 2), click(at, 1)])
+        found = [value for _, value in t.received("late")]
+        assert [one.value["id"] for one in found] == ([2, 1] if late else [])
+        assert {one.reason for one in found} <= {LateReason.LATE}
+        assert {one.windows for one in found} <= {()}
+        assert t.stats.counts["once", "duplicates"] == (0 if late else 1)
+
+
+@pytest.mark.usefixtures("path")
+def test_a_value_between_two_that_passed_is_a_repeat_of_each() -> None:
+    with a_driver(EventClock("at", "1h")) as t:
+        t.send("in", [click(30), click(10), click(20), click(20.5), click(40)])
+        assert times(t.received("down")) == [30, 10, 20, 40]
+        assert times(t.received("duplicates")) == [20.5]
+
+
+@pytest.mark.usefixtures("path")
+def test_the_watermark_of_a_silent_key_empties_the_state() -> None:
+    #  at 0 s: value at 20, watermark 15    at 14.999999 s: 29.999999    at 15 s: 30, forgotten
+    with a_driver() as t:
+        t.send("in", [click(20)])
+        t.advance("14.999999s")
+        assert t.stats.gauges["once", "keys"] == 1
+        t.advance("0.000001s")
+        assert t.stats.gauges["once", "keys"] == 0
+        assert t.stats.gauges["once", "state_bytes"] == 0
+
+
+@pytest.mark.usefixtures("path")
+def test_the_end_of_input_empties_the_state() -> None:
+    with a_driver(EventClock("at", "5s", on_idle="hold")) as t:
+        t.send("in", [click(20), click(21, key="j")])
+        t.advance("1h")
+        assert t.stats.gauges["once", "keys"] == 2
+        t.end()
+        assert t.stats.gauges["once", "keys"] == 0
+
+
+@pytest.mark.usefixtures("path")
+def test_a_stream_watermark_judges_values_of_keys_without_state() -> None:
+    with a_driver(EventClock("at", "5s", scope="stream")) as t:
+        t.send("in", [click(20)])
+        t.send("in", [click(100, key="j"), click(25)])
+        t.send("in", [click(94, key="k")])
+        assert t.stats.gauges["once", "keys"] == 1, "only j has an id"
+        assert [value.value["at"] for _, value in t.received("late")] == [25, 94]
+
+
+@pytest.mark.usefixtures("path")
+def test_values_that_are_too_far_ahead_or_have_no_timestamp() -> None:
+    clock: EventClock[Any] = EventClock("at", "5s", max_ahead="1m", on_invalid="drop")
+    with a_driver(clock) as t:
+        t.send("in", [("k", {"id": 1}), click(1000), click(1)])
+        assert times(t.received("down")) == [1]
+        ((_, late),) = t.received("late")
+        assert late.reason is LateReason.TOO_FAR_AHEAD
+        assert t.stats.counts["once", "too_far_ahead"] == 1
+        assert t.stats.counts["once", "dropped"] == 1
+    with a_driver(clock) as t:
+        t.send("in", [click(1000)])
+        assert t.stats.gauges["once", "keys"] == 0
+
+
+@pytest.mark.usefixtures("path")
+def test_system_time_gives_what_the_operator_of_system_time_gives() -> None:
+    with a_driver(SystemClock()) as t:
+        for after in ("0s", "9.999999s", "0.000001s"):
+            t.advance(after)
+            t.send("in", [click(0)])
+        assert len(t.received("down")) == 2
+        t.advance("10s")
+        assert t.stats.gauges["once", "keys"] == 0
+
+
+@pytest.mark.usefixtures("path")
+def test_a_value_without_a_timestamp_or_an_id_stops_the_flow() -> None:
+    with a_driver() as t, pytest.raises(StepError, match="gave no timestamp"):
+        t.send("in", [("k", {"id": 1})])
+    with a_driver() as t, pytest.raises(StepError, match="gave no id"):
+        t.send("in", [click(1), ("k", {"at": 1})])
+
+
+def test_a_clock_can_be_swapped() -> None:
+    with TestDriver(swap_clock(a_flow(), "once", SystemClock()), now=0) as t:
+        t.send("in", [click(20), click(50)])
+        assert times(t.received("down")) == [20]
+
+
+def test_the_clock_must_be_a_clock() -> None:
+    with pytest.raises(FlowTypeError, match="step 'd': clock must be a Clock"):
+        run_once([], lambda s: win.dedup("d", s, "at", ttl="1s").down)  # type: ignore[arg-type]
+
+
+# --- against the definition -------------------------------------------------------------------
+
+TTL, WAIT = 10, 4
+ITEMS = st.lists(
+    st.tuples(st.sampled_from("ab"), st.integers(0, 60), st.sampled_from([1, 2, "x"])), max_size=25
+)
+CUTS = st.lists(st.integers(1, 5), min_size=1, max_size=10)
+
+
+def defined(items: Sequence[Item], scope: str) -> dict[str, list[Item]]:
+    """Return what each stream carries, from the definition, while system time stands still."""
+    streams: dict[str, list[Item]] = {"down": [], "late": [], "duplicates": []}
+    greatest: dict[str, float] = defaultdict(lambda: -1e9)
+    for key, value in items:
+        watch = key if scope == "key" else "all"
+        greatest[watch] = max(greatest[watch], value["at"])
+        if value["at"] < greatest[watch] - WAIT:
+            streams["late"].append((key, value))
+        elif any(
+            (name, other["id"]) == (key, value["id"]) and abs(other["at"] - value["at"]) < TTL
+            for name, other in streams["down"]
+        ):
+            streams["duplicates"].append((key, value))
+        else:
+            streams["down"].append((key, value))
+    return streams
+
+
+def by_key(items: Sequence[Any]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = defaultdict(list)
+    for key, value in items:
+        found[key].append(getattr(value, "value", value))
+    return found
+
+
+@pytest.mark.parametrize("scope", ["key", "stream"])
+@sampled(100, by_default=25)
+@given(items=ITEMS, cuts=CUTS, paths=st.lists(st.booleans(), min_size=1, max_size=5))
+def test_streams_are_as_defined_in_any_epochs_and_on_any_path(
+    scope: Any, items: Any, cuts: list[int], paths: list[bool]
+) -> None:
+    """The two paths take turns, so each restores what the other has written."""
+    sent = [click(at, found, key) for key, at, found in items]
+    received: dict[str, Any] = {}
+    with a_driver(EventClock("at", f"{WAIT}s", scope=scope), f"{TTL}s") as t:
+        rest, number = list(sent), 0
+        while rest:
+            size = cuts[number % len(cuts)]
+            with key_by_key() if paths[number % len(paths)] else nullcontext():
+                t.send("in", rest[:size])
+            rest, number = rest[size:], number + 1
+        received = {name: t.received(name) for name in ("down", "late", "duplicates")}
+        t.end()
+        assert t.stats.gauges["once", "keys"] == 0
+    for name, expected in defined(sent, scope).items():
+        assert by_key(received[name]) == by_key(expected), name
+
+
+@sampled(200, by_default=40)
+@given(
+    epochs=st.lists(
+        st.tuples(
+            st.integers(0, 20),
+            ITEMS.map(lambda one: one[:4]),
+            ITEMS.map(lambda one: one[:4]),
+            st.sampled_from([(), ("in",), ("other",)]),
+        ),
+        max_size=8,
+    ),
+    scope=st.sampled_from(["key", "stream"]),
+    waited=st.booleans(),
+)
+def test_both_paths_are_equal_as_time_passes_and_partitions_fall_behind(
+    epochs: Any, scope: Any, waited: bool
+) -> None:
+    def play() -> Any:
+        seen: list[Any] = []
+        clock: EventClock[Any] = EventClock("at", f"{WAIT}s", scope=scope, max_ahead="30s")
+        with a_driver(clock, f"{TTL}s") as t:
+            for seconds, first, second, behind in epochs:
+                sent = {
+                    name: [click(at, found, key) for key, at, found in items]
+                    for name, items in (("in", first), ("other", second))
+                }
+                if not waited:
+                    t.advance(f"{seconds}s")
+                t.send_all(sent, after=f"{seconds}s" if waited else "0s", behind=behind)
+                streams = {one: by_key(t.take(one)) for one in ("down", "late", "duplicates")}
+                seen.append((streams, t.stats.gauges["once", "keys"], dict(t.stats.counts)))
+        return seen
+
+    over_columns = play()
+    with key_by_key():
+        assert play() == over_columns

@@ -1,0 +1,68 @@
+"""Flows of steps whose state expires."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flow.operators as op
+import flow_windowing as win
+from tests.support.transcript import In, Order, Out, Step, builder
+
+
+@builder()
+def dedup(step: Step, s: In, *, ttl: str) -> Out:
+    return {"out": op.dedup(step("once"), s, ttl=ttl)}
+
+
+@builder()
+def dedup_records(step: Step, s: In, *, ttl: str) -> Out:
+    keyed = op.key_on(step("by_user"), s, "user")
+    return {"out": op.dedup(step("once"), keyed, "id", ttl=ttl)}
+
+
+@builder(**dict.fromkeys(("down", "late", "duplicates"), Order.KEY))
+def dedup_by_time(
+    step: Step, s: In, *, ttl: str, wait: str = "0s", scope: Any = "key", max_ahead: Any = None
+) -> Out:
+    """Drop repeats of ``(id, seconds)``."""
+    clock: win.EventClock[Any] = win.EventClock(time_of, wait, scope=scope, max_ahead=max_ahead)
+    out = win.dedup(step("once"), s, clock, id_of, ttl=ttl)
+    late = op.map_value(step("value"), out.late, lambda one: (*one.value, one.reason.value))
+    return {"down": out.down, "late": late, "duplicates": out.duplicates}
+
+
+def id_of(value: tuple[str, float]) -> str:
+    return value[0]
+
+
+def time_of(value: tuple[str, float]) -> float:
+    return value[1]
+
+
+@builder(down=Order.KEY, expired=Order.KEY)
+def total_that_expires(step: Step, s: In, *, ttl: str, ttl_from: Any = "write") -> Out:
+    out = op.stateful_map(step("total"), s, add, ttl=ttl, ttl_from=ttl_from)
+    return {"down": out.down, "expired": out.expired}
+
+
+@builder(down=Order.KEY, expired=Order.KEY)
+def changes_that_expire(step: Step, s: In, *, ttl: str) -> Out:
+    out = op.stateful_flat_map(step("last"), s, change, ttl=ttl)
+    return {"down": out.down, "expired": out.expired}
+
+
+@builder(down=Order.KEY, expired=Order.KEY)
+def join_that_expires(step: Step, left: In, right: In, *, ttl: str, mode: Any = "last") -> Out:
+    out = op.join(step("join"), left, right, insert_mode=mode, ttl=ttl)
+    return {"down": out.down, "expired": out.expired}
+
+
+def add(total: int | None, value: int) -> tuple[int | None, int]:
+    """Add up; a zero forgets the key."""
+    total = (total or 0) + value
+    return (total if value else None), total
+
+
+def change(last: int | None, value: int) -> tuple[int, list[int]]:
+    """Emit a value that differs from the last."""
+    return value, [] if value == last else [value]
