@@ -23,6 +23,9 @@ ATTRIBUTES: list[tuple[Any, str, str]] = [
     (win, "Tumblingwindower", "is it TumblingWindower?"),
     (op, "window", "import flow_windowing as win"),
     (op, "key_by", "use key_on(step_id, stream, key)"),
+    (op, "drop_duplicates", "use dedup(step_id, stream, id, ttl=...)"),
+    (op, "distinct", "use dedup(step_id, stream, id, ttl=...)"),
+    (win, "deduplicate", "use dedup(step_id, stream, clock, id, ttl=...)"),
 ]
 
 ARGUMENTS: list[tuple[Callable[[], Any], str]] = [

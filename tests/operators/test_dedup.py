@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import flow.operators as op
 from flow.errors import FlowBuildError, FlowTypeError, StepError
 from flow.testing import key_by_key, run_once
+from recovery.reading.epoch_state import decode_segment, load_snapshot
 from tests.support.one_stream import Build, driver
 from tests.support.sampling import sampled
 
@@ -171,6 +172,21 @@ def test_a_changed_time_to_live_holds_for_restored_ids(before: str, after: str, 
     second._now_us = first._now_us
     second.advance("5s")
     assert second.stats.gauges["once", "keys"] == keys
+
+
+def test_the_tools_of_recovery_read_the_ids_of_a_key() -> None:
+    with driver(once) as t:
+        t.send("in", [("a", {"id": 1}), ("a", {"id": "x"}), ("b", {"id": 2})])
+        stores = t._engine._stores
+        contents = [one for store in stores.values() for one in store.read_segments("once", [0])]
+        kept = [
+            found
+            for content in contents
+            if content is not None
+            for found in decode_segment(content, 0, 0, "once")
+        ]
+    states = {one.key: load_snapshot(one, "once")[1] for one in kept}
+    assert states == {"a": [1, "x"], "b": [2]}
 
 
 # --- against the definition -------------------------------------------------------------------
