@@ -17,6 +17,7 @@ def description() -> str:
     """Return the README with the paths of files in the place of relative links."""
     text = (Path(__file__).parent / "README.md").read_text("utf-8")
     relative = r"\[([^\]]+)\]\((?!https?:|#)([^)#]+)(?:#[^)]*)?\)"
+    text = re.sub(rf"!{relative}\n+", "", text)
     text = re.sub(rf"\({relative}\)", r"(\1: `\2`)", text)
     text = re.sub(relative, r"\1 (`\2`)", text)
     title, lead, rest = text.split("\n\n", 2)
