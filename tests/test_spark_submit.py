@@ -166,7 +166,7 @@ def test_a_run_takes_the_settings_of_spark_submit_and_stops_at_a_signal(tmp_path
         assert first.wait_for(lambda: first.epochs), first.output
         os.kill(python_of(first), signal.SIGTERM)
         assert first.finish().splitlines()[-2:] == ["went on True", *own]
-        assert f"run: driver_memory='8g' {refused}" in first.output
+        assert refused in first.output
         second = submit(tmp_path, *options, text=WITHOUT_SESSION, PYSPARK_PYTHON=sys.executable)
         children.append(second)
         assert second.finish().splitlines()[-2:] == ["went on False", *own]
