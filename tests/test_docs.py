@@ -220,10 +220,11 @@ def test_the_page_of_the_architecture_names_existing_rooms_modules_and_functions
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
-def test_the_table_of_spark_versions_agrees_with_the_code_and_with_ci() -> None:
-    rows = re.findall(
-        r"^\| (\d\.\d) \| yes \| (yes|no)", (DOCS / "reference/spark.md").read_text(), re.MULTILINE
-    )
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", DOCS / "reference/spark.md"], ids=lambda path: path.name
+)
+def test_the_tables_of_spark_versions_agree_with_the_code_and_with_ci(page: Path) -> None:
+    rows = re.findall(r"^\| (\d\.\d) \| yes \| (yes|no)", page.read_text("utf-8"), re.MULTILINE)
     supported = [(one.name, "yes" if one.has_streaming else "no") for one in reversed(SUPPORTED)]
     assert rows == supported
     calls = (ROOT / ".ci/run").read_text()
