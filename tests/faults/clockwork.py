@@ -91,12 +91,14 @@ def main() -> None:
     parser.add_argument("home", type=Path)
     parser.add_argument("--epochs", type=int, required=True)
     parser.add_argument("--keep-epochs", type=int, required=True)
+    parser.add_argument("--trigger")
     parser.add_argument("--conf", action="append", default=[])
     options = parser.parse_args()
     summary = run(
         make_flow(options.home, options.epochs),
         recovery=RecoveryConfig(options.home / CHECKPOINT, keep_epochs=options.keep_epochs),
         drain=False,
+        trigger=options.trigger,
         master="local[2]",
         conf=dict(pair.split("=", 1) for pair in options.conf),
         partitions=2,
