@@ -24,7 +24,7 @@ from flow.testing import TestDriver
 SCRIPT = Path(flights.__file__)
 SOME = 120_000
 """Flights for the test that runs the script twice: three epochs of them."""
-MINUTE = pd.Timedelta(minutes=1)
+MINUTE = pd.Timedelta(1, "min")
 LATE = [
     *["origin", "departed_at", "carrier", "flight", "tailnum", "dest", "dep_delay"],
     *["late_by_minutes", "missed_hour"],
@@ -95,7 +95,7 @@ def by_the_rules(arrivals: int | None = None) -> Results:
 def hours_by_the_rules(
     flown: pd.DataFrame, weather: pd.DataFrame
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    watermark = flown.groupby("origin").departed.cummax() - pd.Timedelta(hours=6)
+    watermark = flown.groupby("origin").departed.cummax() - pd.Timedelta(6, "h")
     flown = flown.assign(hour=flown.departed.dt.floor("h"))
     is_late = flown.departed < watermark
     late = flown[is_late].assign(late_by_minutes=(watermark - flown.departed)[is_late] / MINUTE)
@@ -121,7 +121,7 @@ def carriers_of(flown: pd.DataFrame) -> pd.DataFrame:
     """Each departure is in the four days that began less than 24 hours ago, one every six."""
     last = flown.departed.dt.floor("6h")
     each = pd.concat(
-        [flown.assign(since=last - pd.Timedelta(hours=hours)) for hours in (0, 6, 12, 18)]
+        [flown.assign(since=last - pd.Timedelta(hours, "h")) for hours in (0, 6, 12, 18)]
     )
     each = each.assign(is_delayed=each.dep_delay >= 15)
     days = each.groupby(["carrier", "since"]).agg(
@@ -130,7 +130,7 @@ def carriers_of(flown: pd.DataFrame) -> pd.DataFrame:
         delayed=("is_delayed", "sum"),
     )
     days = days.reset_index()
-    return days.assign(until=days.since + pd.Timedelta(hours=24))[flights.CARRIERS.names]
+    return days.assign(until=days.since + pd.Timedelta(24, "h"))[flights.CARRIERS.names]
 
 
 def rotations_of(flown: pd.DataFrame) -> pd.DataFrame:
@@ -138,7 +138,7 @@ def rotations_of(flown: pd.DataFrame) -> pd.DataFrame:
     flown = flown.sort_values(["tailnum", "departed"], kind="stable")
     silence = flown.groupby("tailnum").departed.diff()
     # The first departure of an aircraft has nothing before it, and nothing is more than three.
-    session = (~(silence <= pd.Timedelta(hours=3))).cumsum()
+    session = (~(silence <= pd.Timedelta(3, "h"))).cumsum()
     turns = flown.groupby(session.to_numpy()).agg(
         tailnum=("tailnum", "first"),
         first=("departed", "min"),
