@@ -7,6 +7,7 @@ from flow.config.flow_config import FlowConfig
 from flow.dataflow import Dataflow, KeyedStream, Step, Stream
 from flow.durations import Duration
 from flow.engine.epoch.context import LateSource
+from flow.engine.epoch.late_items import LateItem
 from flow.engine.epoch.summary import EpochReport, Summary
 from flow.engine.feed.stop import StopFlag
 from flow.errors import (
@@ -41,6 +42,7 @@ __all__ = [
     "FlowError",
     "Instant",
     "KeyedStream",
+    "LateItem",
     "LateSource",
     "Moment",
     "RunState",

@@ -248,6 +248,7 @@ PUBLIC: dict[str, list[str]] = {
         "FlowError",
         "Instant",
         "KeyedStream",
+        "LateItem",
         "LateSource",
         "Moment",
         "RunState",

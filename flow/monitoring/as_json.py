@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from flow.engine.epoch.late_items import LateItem
 from flow.monitoring.graph import Graph
 from flow.monitoring.metrics import capped
 from flow.monitoring.status import EpochStatus, RunStatus, StepStatus
@@ -47,6 +48,25 @@ def epochs_json(history: Iterable[EpochStatus]) -> list[dict[str, Any]]:
     return [{**vars(epoch), "phases": _rounded(epoch.phases)} for epoch in history]
 
 
+def late_json(items: Iterable[LateItem]) -> list[dict[str, Any]]:
+    """Return late values, with times in seconds since 1970."""
+    return [
+        {
+            "key": item.key,
+            "value": item.value,
+            "reason": item.reason,
+            "timestamp": item.timestamp_us / 1e6,
+            "watermark": None if item.watermark_us is None else item.watermark_us / 1e6,
+            "windows": [
+                {"id": window_id, "open": open_us / 1e6, "close": close_us / 1e6}
+                for window_id, open_us, close_us in item.windows
+            ],
+            "missed": item.missed,
+        }
+        for item in items
+    ]
+
+
 def _graph(graph: Graph) -> dict[str, Any]:
     edges = [{"up": edge.up, "port": edge.port, "down": edge.down} for edge in graph.edges]
     return {"steps": [dict(vars(step)) for step in graph.steps], "edges": edges}
@@ -61,6 +81,7 @@ def _step(step: StepStatus) -> dict[str, Any]:
         "busy_share": round(step.busy_share, 6),
         "active_at": step.active_at,
         "lag": None if step.lag is None else step.lag._asdict(),
+        "late_advice": step.late_advice,
     }
 
 

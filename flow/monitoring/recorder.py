@@ -15,6 +15,7 @@ from flow.engine.epoch.watermark_lag import WatermarkLag
 from flow.engine.plan.plan import Plan
 from flow.errors import FlowError, StepError, error_message, shorten
 from flow.monitoring.graph import graph_of
+from flow.monitoring.late_values import LateValues
 from flow.monitoring.status import EpochStatus, ErrorStatus, RunState, RunStatus, StepStatus
 from flow.reports.failure_text import describe_failure
 
@@ -65,6 +66,7 @@ class Recorder:
         self._phases: dict[str, float] = {}
         self._active_at: dict[str, float] = {}
         self._lags: dict[str, WatermarkLag] = {}
+        self._late = LateValues()
         started = clock()
         self._samples = deque([_Sample(started, Counter(), {})])
         self.status = RunStatus(
@@ -92,6 +94,7 @@ class Recorder:
             self._phases[phase] = self._phases.get(phase, 0.0) + seconds
         self._active_at.update((step_id, now) for (step_id, _), n in report.counts.items() if n)
         self._lags.update(report.lags)
+        self._late.add(report)
         steps = self._status_of_steps(report, now)
         status, epoch = self.status, self._epoch(report, now)
         self.status = replace(
@@ -169,6 +172,8 @@ class Recorder:
                 self._busy_since(before, step_id) / seconds if seconds > 0 else 0.0,
                 self._active_at.get(step_id),
                 self._lags.get(step_id),
+                self._late.advice.get(step_id, ""),
+                self._late.items.get(step_id, ()),
             )
             for step_id in self.status.steps
         }

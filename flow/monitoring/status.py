@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from flow.engine.epoch.late_items import LateItem
 from flow.engine.epoch.watermark_lag import WatermarkLag
 from flow.monitoring.graph import Graph
 
@@ -39,6 +40,9 @@ class StepStatus:
         active_at: the time of the last epoch with items for the step, in seconds since 1970;
             ``None`` before the first.
         lag: the lag of the watermarks of the keys that the last such epoch touched.
+        late_advice: the longer wait that the late values of the run needed, and their main source,
+            as a sentence; empty without late values.
+        late_items: the newest late values, in a run that shows values.
     """
 
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -48,6 +52,8 @@ class StepStatus:
     busy_share: float = 0.0
     active_at: float | None = None
     lag: WatermarkLag | None = None
+    late_advice: str = ""
+    late_items: tuple[LateItem, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,9 @@ def report_of(epoch: int, stats: Stats, feed: Feed | None) -> EpochReport:
         busy={step_id: ns / 1e9 for step_id, ns in stats.busy_ns.items()},
         lags=watermark_lags(stats.lags),
         workers=stats.workers,
+        lateness=stats.lateness,
+        late_sources=stats.late_sources,
+        late_items=tuple(stats.late_items),
     )
     if feed is None:
         return report

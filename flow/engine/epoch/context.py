@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
+from flow.engine.epoch import late_items
+from flow.engine.epoch.late_items import LateItem
 from flow.instants import NEVER, Moment
 
 
@@ -145,6 +147,7 @@ class Stats:
         workers: the memory of each Python worker, in bytes, by the worker's name.
         lags: the number of keys that the epoch touched, by (step, lag of the key's watermark behind
             system time in µs, rounded up).
+        late_items: a sample of the late values of each step, of a plan that samples them.
         phases: the duration of each phase of the epoch, in seconds; set in the driver only, see
             `flow.engine.epoch.phases`.
     """
@@ -161,6 +164,7 @@ class Stats:
     busy_ns: Counter[str] = field(default_factory=Counter)
     workers: dict[str, int] = field(default_factory=dict)
     lags: Counter[tuple[str, int]] = field(default_factory=Counter)
+    late_items: list[LateItem] = field(default_factory=list)
     phases: dict[str, float] = field(default_factory=dict)
 
     def reach(self, partition: SourcePartition, reached_us: int) -> None:
@@ -195,6 +199,7 @@ class Stats:
         self.late_from.update(other.late_from)
         self.busy_ns.update(other.busy_ns)
         self.lags.update(other.lags)
+        self.late_items = late_items.newest([*self.late_items, *other.late_items])
         for worker, size in other.workers.items():
             self.workers[worker] = max(size, self.workers.get(worker, 0))
         self.notes = (self.notes + other.notes)[:MAX_NOTES]
@@ -212,12 +217,12 @@ class Stats:
         late_from = [[name, *one, count] for (name, one), count in self.late_from.items()]
         lags = [[*of_step, count] for of_step, count in self.lags.items()]
         content = [*tables, self.due_us, self.notes, self.dues, reached, late, late_from]
-        return json.dumps([*content, self.busy_ns, self.workers, lags]).encode()
+        return json.dumps([*content, self.busy_ns, self.workers, lags, self.late_items]).encode()
 
     @classmethod
     def decode(cls, payload: bytes) -> Stats:
         """Return the statistics in bytes made by `encode`."""
-        *content, busy, workers, lags = json.loads(payload)
+        *content, busy, workers, lags, sample = json.loads(payload)
         counts, gauges, due_us, notes, dues, rows, late, came = content
         reached = {(name, number): reached_us for name, number, reached_us in rows}
         lateness = Counter({(step_id, late_us): count for step_id, late_us, count in late})
@@ -226,6 +231,7 @@ class Stats:
         stats = cls(*counters, due_us, notes, dues, reached, lateness, late_from)
         stats.busy_ns, stats.workers = Counter(busy), workers
         stats.lags = Counter({(step_id, lag_us): count for step_id, lag_us, count in lags})
+        stats.late_items = [late_items.from_json(row) for row in sample]
         return stats
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from flow.displays import Displayed
 from flow.engine.epoch.context import LateSource, Stats
+from flow.engine.epoch.late_items import LateItem
 from flow.engine.epoch.watermark_lag import WatermarkLag
 
 
@@ -31,6 +32,10 @@ class EpochReport:
             step's time has that of its state, an input's that of its source.
         lags: the lag of watermarks behind system time, by step; of the keys that the epoch touched.
         workers: the memory of each Python worker that took part, in bytes, by worker.
+        lateness: the number of late values, by (step, lateness in microseconds, rounded up).
+        late_sources: the number of late values by origin, where several source partitions feed a
+            step.
+        late_items: a sample of the late values of each step, in a run with ``web_values=True``.
 
     Example:
         >>> report = EpochReport(3, counts=Counter({("in", "out"): 20}))
@@ -49,6 +54,9 @@ class EpochReport:
     busy: Mapping[str, float] = field(default_factory=dict)
     lags: Mapping[str, WatermarkLag] = field(default_factory=dict)
     workers: Mapping[str, int] = field(default_factory=dict)
+    lateness: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    late_sources: Mapping[LateSource, int] = field(default_factory=dict)
+    late_items: Sequence[LateItem] = ()
 
     def count(self, step_id: str, name: str) -> int:
         """Return a counter of a step, 0 if it has counted nothing."""

@@ -73,6 +73,7 @@ class Plan:
             read all fields.
         feeds: the inputs whose items reach each step, in order of declaration.
         lowered: the lowering of each keyed step.
+        samples_late: True if keyed steps report a sample of their late values.
     """
 
     flow_id: str
@@ -88,6 +89,7 @@ class Plan:
     fields_read: Mapping[str, frozenset[str]] = field(default_factory=dict)
     feeds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     lowered: Mapping[str, Lowering] = field(default_factory=dict)
+    samples_late: bool = False
 
     @property
     def frames(self) -> tuple[str, ...]:

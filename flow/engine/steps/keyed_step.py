@@ -10,6 +10,7 @@ from flow.columns.arrays import Ints
 from flow.columns.chunks import Chunk
 from flow.dataflow import Step, StreamId
 from flow.engine.epoch.context import Control, TaskContext
+from flow.engine.epoch.late_items import LATE_PORT, late_sample
 from flow.engine.packets.packets import PROGRESS, Packet
 from flow.engine.plan.plan import Plan
 from flow.engine.progress.step_time import StepTime, step_time
@@ -74,6 +75,8 @@ class KeyedStep:
         self._report(time, due_us)
         self._count(output.counted)
         self._count_lags(output.watermarks_us)
+        if self.plan.samples_late:
+            self.context.stats.late_items += late_sample(self.step, output.chunks)
         downs = self.step.downs
         for down, unread in zip(downs, output.unread, strict=False):
             self.context.count(step_id, counted_as(self.step, down), unread)
@@ -93,7 +96,7 @@ class KeyedStep:
         rows = gather_rows(self.plan.edges_into(step_id), items, time) if items else None
         self.context.count(step_id, "in", 0 if rows is None else len(rows.pos))
         downs = self.step.downs
-        wanted = frozenset(at for at, down in enumerate(downs) if self.plan.hops_of(down))
+        wanted = frozenset(at for at, down in enumerate(downs) if self._is_wanted(down))
         moment = time.moment
         epoch = ShardEpoch(moment, moment.before, self.control.end_of_input, wanted)
         try:
@@ -106,6 +109,11 @@ class KeyedStep:
                 raise
             problem = raised("working out or keeping its results", error)
             raise step_error(step_id, problem, has_item=False) from cause_of(error)
+
+    def _is_wanted(self, down: StreamId) -> bool:
+        """Return True if the items of a stream are read or sampled, and not only counted."""
+        is_sampled = self.plan.samples_late and down.port == LATE_PORT
+        return is_sampled or bool(self.plan.hops_of(down))
 
     def _report(self, time: StepTime, least_us: int) -> None:
         """Report the state's size, the step's due time, and the progress of its partitions."""
