@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from flow.engine.spark.streaming import StreamingSettings
+    from flow.web.inside import StateReader
     from flow.web.live_page import LivePage
 
 
@@ -67,6 +69,7 @@ def run(
     speedups: bool | None = None,
     log_level: str | None = None,
     web: str | None = None,
+    web_values: bool | None = None,
     on_epoch: OnEpoch | None = None,
     stop: StopFlag | None = None,
     background: Literal[False] = False,
@@ -94,6 +97,7 @@ def run(
     speedups: bool | None = None,
     log_level: str | None = None,
     web: str | None = None,
+    web_values: bool | None = None,
     on_epoch: OnEpoch | None = None,
     stop: StopFlag | None = None,
     background: Literal[True],
@@ -120,6 +124,7 @@ def run(
     speedups: bool | None = None,
     log_level: str | None = None,
     web: str | None = None,
+    web_values: bool | None = None,
     on_epoch: OnEpoch | None = None,
     stop: StopFlag | None = None,
     background: bool = False,
@@ -168,6 +173,7 @@ def run(
         speedups: False to switch off the optional speed-ups, for a new session.
         log_level: the level of Spark's log, for a new session.
         web: the address on which the live page of the run is served, such as ``"127.0.0.1:4041"``.
+        web_values: True to show keys, the contents of windows and late values on that page.
         on_epoch: a function that is called with the `EpochReport` of each epoch; an exception in
             the function ends the run.
         stop: a flag by which another thread, or a signal handler, stops the run between two epochs;
@@ -203,6 +209,7 @@ def run(
             "speedups": speedups,
             "log_level": log_level,
             "web": web,
+            "web_values": web_values,
         }
     )
     last = config or FlowConfig()
@@ -287,7 +294,7 @@ def run_configured(
 
     _check_on_epoch(on_epoch)
     config = effective.config()
-    plan = compile_flow(flow)
+    plan = _planned(flow, config)
     check_portable(plan.steps)
     drain = _is_bounded(plan) if config.drain is None else config.drain
     is_batch = _chooses_batch(plan, config)
@@ -299,7 +306,7 @@ def run_configured(
         check_session(session, is_batch=is_batch)
         on_start()
         if page is not None:
-            page.start()
+            page.start(_state_reader(config.recovery, session))
         report = EpochReports(plan, on_epoch, None if page is None else page.report)
         start = time.monotonic()
         with ready_for_a_run(session):
@@ -330,8 +337,22 @@ def _page(config: FlowConfig, plan: Plan, is_batch: bool) -> Iterator[LivePage |
         ) from error
     is_interval = config.trigger not in (None, "available")
     seconds = duration_us(config.trigger or "0s", "trigger") / 1e6 if is_interval else None
-    with live_page(config.web, plan, "batch" if is_batch else "streaming", seconds) as page:
+    engine = "batch" if is_batch else "streaming"
+    with live_page(config.web, plan, engine, seconds, config.web_values) as page:
         yield page
+
+
+def _planned(flow: Dataflow, config: FlowConfig) -> Plan:
+    """Return the compiled flow, which samples late values for a page that shows values."""
+    plan = compile_flow(flow)
+    return replace(plan, samples_late=True) if config.web and config.web_values else plan
+
+
+def _state_reader(recovery: Recovery | None, session: SparkSession) -> StateReader | None:
+    """Return the reader of a run's state, in a session of its own; ``None`` without checkpoint."""
+    if recovery is None:
+        return None
+    return lambda step_id, key: recovery.state(step_id, key, session.newSession())
 
 
 def _check_arguments(flow: object, config: object) -> None:

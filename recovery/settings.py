@@ -13,7 +13,7 @@ from flow.engine.plan.plan import Plan
 from flow.errors import FlowTypeError, shorten
 from recovery.identity.admitting import admit
 from recovery.reading.paths import directory_path
-from recovery.tools import verifying
+from recovery.tools import inspecting, verifying
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,6 +111,19 @@ class RecoveryConfig:
             CheckpointError: if a file is missing, truncated or changed; the error has the solution.
         """
         verifying.check(self.path, spark)
+
+    def state(self, step_id: str, key: str | None, spark: SparkSession) -> Any:
+        """Return the state of a step's first keys, or of one key, as JSON; called by the live page.
+
+        Args:
+            step_id: the step.
+            key: the only key; ``None`` for the first keys.
+            spark: the session that reads the checkpoint.
+
+        Raises:
+            CheckpointError: if the checkpoint has no epoch, or no state of the step or the key.
+        """
+        return inspecting.inspect(self.path, step_id, key=key, spark=spark).to_json()
 
 
 def _checked_steps(steps: object) -> tuple[str, ...]:

@@ -328,6 +328,12 @@ FIELDS = (
         metavar="ADDRESS",
         bare=DEFAULT_WEB,
     ),
+    ConfigField(
+        "web_values",
+        "show keys, the contents of windows and late values on the live page",
+        *(_flag, _read_flag, False, "off"),
+        form=Form.FLAG,
+    ),
 )
 """The fields of `FlowConfig`, in order."""
 

@@ -47,6 +47,7 @@ class FlowConfig:
         speedups: False to switch off the optional speed-ups.
         log_level: the level of Spark's log.
         web: the address of the live page, such as ``"127.0.0.1:4041"``.
+        web_values: True to show keys, the contents of windows and late values on the live page.
 
     `parallelism`, `master`, `driver_memory`, `conf`, `py_files`, `speedups` and `log_level` are for
     a new Spark session.
@@ -73,6 +74,7 @@ class FlowConfig:
     speedups: bool = True
     log_level: str = "WARN"
     web: str | None = None
+    web_values: bool = False
 
     def __post_init__(self) -> None:
         for each in FIELDS:

@@ -36,6 +36,7 @@ FILES = MappingProxyType(
         "/page.js": ("page.js", _JAVASCRIPT),
         "/graph.js": ("graph.js", _JAVASCRIPT),
         "/charts.js": ("charts.js", _JAVASCRIPT),
+        "/inside.js": ("inside.js", _JAVASCRIPT),
         "/format.js": ("format.js", _JAVASCRIPT),
         "/page.css": ("page.css", _CSS),
         "/icon.svg": ("icon.svg", "image/svg+xml"),

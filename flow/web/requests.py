@@ -17,9 +17,11 @@ from flow.errors import FlowError
 from flow.monitoring.as_json import epochs_json, flow_json
 from flow.monitoring.health import health_of
 from flow.monitoring.status import RunStatus
+from flow.views.answers import JsonAnswer
 from flow.web.access import COOKIE, Access
 from flow.web.exposition import exposition
 from flow.web.hub import Hub, Reader
+from flow.web.inside import Inside
 from flow.web.pages import FILES, LOGIN, SECURITY_HEADERS, content
 from flow.web.views import ViewSinks, view_answer
 
@@ -38,11 +40,12 @@ _JSON = "application/json"
 
 
 class PageHandler(BaseHTTPRequestHandler):
-    """The handler of one connection; a subclass has the hub, the rule of access, and the views."""
+    """The handler of one connection; a subclass has what it serves."""
 
     hub: ClassVar[Hub]
     access: ClassVar[Access]
     views: ClassVar[ViewSinks]
+    inside: ClassVar[Inside]
 
     timeout = 10
     """Seconds that a client may take to send its request, or to take a part of the answer."""
@@ -76,7 +79,12 @@ class PageHandler(BaseHTTPRequestHandler):
             case "/events":
                 self._follow()
             case "/api/flow":
-                self._send_json(flow_json(status))
+                self._send_json(self._flow_json(status))
+            case "/api/late":
+                self._send_answer(self.inside.late(status, query.get("step", "")))
+            case "/api/state":
+                step_id = query.get("step", "")
+                self._send_answer(self.inside.state(status, step_id, query.get("key")))
             case "/api/epochs":
                 self._send_json({"run_id": status.run_id, "epochs": epochs_json(status.history)})
             case "/healthz":
@@ -85,8 +93,7 @@ class PageHandler(BaseHTTPRequestHandler):
                 made = exposition(status, self.headers.get("Accept"))
                 self._send(HTTPStatus.OK, made.content_type, made.body)
             case _ if path.startswith(VIEW):
-                found = view_answer(self.views, path.removeprefix(VIEW), query)
-                self._send(HTTPStatus(found.status), _JSON, _json(found.body))
+                self._send_answer(view_answer(self.views, path.removeprefix(VIEW), query))
             case _ if path in FILES:
                 name, kind = FILES[path]
                 self._send(HTTPStatus.OK, kind, content(name))
@@ -108,6 +115,12 @@ class PageHandler(BaseHTTPRequestHandler):
         cookie = f"{COOKIE}={token}; HttpOnly; SameSite=Strict; Path=/"
         headers = {"Location": "/", "Set-Cookie": cookie}
         self._send(HTTPStatus.SEE_OTHER, _TEXT, b"", headers)
+
+    def _flow_json(self, status: RunStatus) -> dict[str, Any]:
+        return {**flow_json(status), "shows_values": self.inside.shows_values}
+
+    def _send_answer(self, answer: JsonAnswer) -> None:
+        self._send(HTTPStatus(answer.status), _JSON, _json(answer.body))
 
     def _send_json(self, value: Any) -> None:
         self._send(HTTPStatus.OK, _JSON, _json(value))
@@ -153,7 +166,7 @@ class PageHandler(BaseHTTPRequestHandler):
             if new:
                 self._send_event(b"epochs", _json(epochs_json(new)))
             if sent is None:
-                self._send_event(b"flow", _json(flow_json(status)))
+                self._send_event(b"flow", _json(self._flow_json(status)))
             else:
                 self._send_event(b"status", self.hub.status_text(status))
             sent = status

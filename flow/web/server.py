@@ -15,6 +15,7 @@ from flow.config.web_address import WebAddress
 from flow.errors import FlowBuildError
 from flow.web.access import Access
 from flow.web.hub import Hub
+from flow.web.inside import Inside
 from flow.web.requests import PageHandler
 from flow.web.views import ViewSinks
 
@@ -32,14 +33,21 @@ class PageServer:
         access: the address and the rule of access.
         hub: the source of statuses.
         views: the sinks of the run's views; none by default.
+        inside: the contents of steps; not shown by default.
 
     Raises:
         FlowBuildError: if the address cannot be used.
     """
 
-    def __init__(self, access: Access, hub: Hub, views: ViewSinks = MappingProxyType({})) -> None:
+    def __init__(
+        self,
+        access: Access,
+        hub: Hub,
+        views: ViewSinks = MappingProxyType({}),
+        inside: Inside | None = None,
+    ) -> None:
         self._hub = hub
-        parts = {"hub": hub, "access": access, "views": views}
+        parts = {"hub": hub, "access": access, "views": views, "inside": inside or Inside()}
         handler = type("Handler", (PageHandler,), parts)
         try:
             self._server = _Server(access.address, handler)

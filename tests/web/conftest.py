@@ -14,6 +14,7 @@ from flow.config.web_address import WebAddress
 from flow.views import ViewSink
 from flow.web.access import Access
 from flow.web.hub import Hub
+from flow.web.inside import Inside
 from flow.web.live_page import LivePage
 from flow.web.server import PageServer
 from tests.support.monitored import recorded
@@ -69,12 +70,14 @@ def site_at() -> Iterator[Callable[..., Site]]:
         host: str = "127.0.0.1",
         token: str | None = None,
         views: Mapping[str, ViewSink] = MappingProxyType({}),
+        shows_values: bool = False,
         **options: Any,
     ) -> Site:
         recorder = recorded(**options)
         hub = Hub(recorder.status)
-        server = PageServer(Access(WebAddress(host, 0), token), hub, views)
-        sites.append(Site(LivePage(recorder, hub), hub, server))
+        inside = Inside(shows_values)
+        server = PageServer(Access(WebAddress(host, 0), token), hub, views, inside)
+        sites.append(Site(LivePage(recorder, hub, inside), hub, server))
         return sites[-1]
 
     yield serve

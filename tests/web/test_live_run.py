@@ -163,6 +163,62 @@ def test_a_run_is_unhealthy_while_it_fails_and_the_error_names_the_item(
     assert (error["step_id"], error["item"]) == ("inverse", "0")
 
 
+class Asker:
+    """A function for `on_epoch` that asks for the insides of steps after the last epoch."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.late: dict[str, list[Any]] = {}
+        self.state: Any = None
+
+    def __call__(self, report: EpochReport) -> None:
+        for step_id in ("minutes", "lists"):
+            self.late[step_id] = json.loads(get(self.address, f"/api/late?step={step_id}"))["late"]
+        if report.epoch >= 1:  # The state is that of the last epoch that Spark has committed.
+            self.state = json.loads(get(self.address, "/api/state?step=minutes&key=b"))
+
+
+#   b: 20, 30 | 4, 95 | 96, 97, wait 10 s: 4 is behind the watermark, 20
+def test_the_inside_of_a_step_has_late_values_and_the_state_of_a_key(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    address = free_address()
+    asker = Asker(address)
+    flow = Dataflow("inside")
+    items = [("b", 20), ("b", 30), ("b", 4), ("b", 95), ("b", 96), ("b", 97)]
+    visits = op.input(
+        "visits", flow, TestingSource([(k, (k, at)) for k, at in items], batch_size=2)
+    )
+    clock = win.EventClock(lambda item: item[1], wait_for_system_duration="10s")
+    windower = win.TumblingWindower(length="1m")
+    minutes = win.aggregate_window("minutes", visits, clock, windower, n=win.Count())
+    lists = win.collect_window("lists", visits, clock, windower)
+    op.output("out", minutes.down, TestingSink([]))
+    op.output("lists_out", lists.down, TestingSink([]))
+    run(
+        flow,
+        spark=spark,
+        recovery=RecoveryConfig(str(tmp_path / "checkpoint")),
+        shards=2,
+        partitions=1,
+        system_time="1970-01-01T00:10:00Z",
+        web=address,
+        web_values=True,
+        on_epoch=asker,
+    )
+    for late in asker.late.values():
+        ((key, value, timestamp, watermark),) = [
+            (one["key"], one["value"], one["timestamp"], one["watermark"]) for one in late
+        ]
+        assert (key, value, timestamp, watermark) == ("b", "('b', 4)", 4.0, 20.0)
+        assert late[0]["reason"] == "late"
+        assert late[0]["windows"] == [{"id": 0, "open": 0.0, "close": 60.0}]
+    (state,) = asker.state["keys"]
+    (window,) = state["state"]["windows"]
+    assert (state["key"], window["value"]) == ("b", {"n": 3})
+    assert window["open"] == "1970-01-01T00:01:00Z"
+
+
 def test_a_wrong_address_is_refused_before_spark_starts() -> None:
     with pytest.raises(FlowBuildError, match="run: web: an address must be HOST:PORT"):
         run(minutes_flow([]), web="everywhere")

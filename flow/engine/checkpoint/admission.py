@@ -49,6 +49,18 @@ class Recovery(Protocol):
             CheckpointError: when a file is missing or damaged.
         """
 
+    def state(self, step_id: str, key: str | None, spark: SparkSession) -> Json:
+        """Return the state of a step's first keys, or of one key, after the last epoch, as JSON.
+
+        Args:
+            step_id: the step.
+            key: the only key; ``None`` for the first keys.
+            spark: the session that reads the checkpoint.
+
+        Raises:
+            CheckpointError: when the checkpoint has no epoch, or no state of the step or the key.
+        """
+
     def admit(self, kept: Json, plan: Plan, dropping: Sequence[str] = ()) -> Admission:
         """Check that a flow fits a checkpoint.
 

@@ -3,27 +3,32 @@
 import { Charts } from "/charts.js";
 import { bytes, duration, element, pairs, rate, short, whole } from "/format.js";
 import { FlowGraph, losses } from "/graph.js";
+import { StepInside } from "/inside.js";
 
 const MOST_EPOCHS = 300;
 const STILL_SECONDS = 10;
+const LOST = "the run does not answer: it may have been killed, or the network is down; the page shows its last numbers and waits for it";
 const byId = (id) => document.getElementById(id);
 
 let status = null;
 let graph = null;
 let epochs = [];
 let chosen = null;
+let showsValues = false;
 let isAsked = false;
+let lostAt = null;
 
 const picture = new FlowGraph(byId("graph"), (stepId) => {
   chosen = chosen === stepId ? null : stepId;
   ask();
 });
 const charts = new Charts();
+const inside = new StepInside(byId("inside"));
 
 const isOver = () => ["ended", "stopped", "failed"].includes(status.state);
 
 function works(step) {
-  if (isOver() || step.active_at === null) return false;
+  if (isOver() || lostAt !== null || step.active_at === null) return false;
   return status.last_commit_at - step.active_at <= STILL_SECONDS;
 }
 
@@ -62,11 +67,12 @@ function showFacts() {
 }
 
 function showHead() {
-  document.title = `${status.flow_id}: ${status.state}`;
+  const state = lostAt === null ? status.state : "no answer";
+  document.title = `${status.flow_id}: ${state}`;
   byId("flow-id").textContent = status.flow_id;
-  byId("state").textContent = status.state;
-  byId("state").className = `badge ${status.state}`;
-  const until = status.ended_at === null ? Date.now() / 1000 : status.ended_at;
+  byId("state").textContent = state;
+  byId("state").className = `badge ${lostAt === null ? status.state : "lost"}`;
+  const until = status.ended_at ?? lostAt ?? Date.now() / 1000;
   byId("about").textContent = `${status.engine}, ${duration(Math.max(0, until - status.started_at))}`;
   byId("trigger").textContent = status.trigger_seconds ? `(trigger: ${duration(status.trigger_seconds)})` : "";
 }
@@ -158,14 +164,16 @@ function showStep() {
   const place = byId("step");
   const step = graph.steps.find((one) => one.step_id === chosen);
   place.hidden = !step;
+  inside.show(step, status, showsValues);
   if (!step) return;
-  const { counts, gauges, busy_seconds: busy, lag } = status.steps[chosen];
+  const { counts, gauges, busy_seconds: busy, lag, late_advice: advice } = status.steps[chosen];
   const rows = [["kind", step.operator], ["level", `${step.level}`]];
   if (step.runs) rows.push(["runs", step.reason ? `${step.runs}: ${step.reason}` : step.runs]);
   rows.push(...Object.entries(counts).map(([name, count]) => [name, whole(count)]));
   rows.push(...Object.entries(gauges).map(([name, size]) => [name.replaceAll("_", " "), whole(size)]));
   rows.push(["work of workers", duration(busy)]);
   if (lag) rows.push(["watermark lag", `least ${duration(lag.least)}, median ${duration(lag.median)}, greatest ${duration(lag.greatest)}, of ${whole(lag.keys)} keys`]);
+  if (advice) rows.push(["late values", advice]);
   const list = element("dl");
   pairs(list, rows);
   place.replaceChildren(element("strong", chosen), list);
@@ -198,11 +206,17 @@ function follow() {
     connection.textContent = "";
     connection.className = "quiet";
     arriving = [];
+    lostAt = null;
+    ask();
   });
   events.addEventListener("error", () => {
     const isEnd = status !== null && isOver();
-    connection.textContent = isEnd ? "waits for the next run" : "no connection, trying again";
+    connection.textContent = isEnd ? "waits for the next run" : LOST;
     connection.className = isEnd ? "quiet" : "lost";
+    if (!isEnd && lostAt === null) {
+      lostAt = Date.now() / 1000;
+      ask();
+    }
     if (events.readyState === EventSource.CLOSED) setTimeout(follow, 3000);
   });
   events.addEventListener("epochs", (event) => {
@@ -214,6 +228,7 @@ function follow() {
     epochs = [];
     status = found;
     graph = found.graph;
+    showsValues = found.shows_values;
     take();
     if (!isSame) picture.draw(graph);
   });
@@ -242,7 +257,7 @@ window.addEventListener("resize", () => {
 });
 window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", ask);
 setInterval(() => {
-  if (status !== null && graph !== null && !isOver()) {
+  if (status !== null && graph !== null && !isOver() && lostAt === null) {
     showHead();
     showFacts();
   }

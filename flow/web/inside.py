@@ -1,0 +1,105 @@
+"""The inside of a step: its newest late values, and the state of its keys.
+
+Both are contents, which a run shows only with ``web_values=True``.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from flow.errors import FlowError, brief, shorten
+from flow.monitoring.as_json import late_json
+from flow.monitoring.status import RunStatus
+from flow.views.answers import JsonAnswer
+
+StateReader: TypeAlias = Callable[[str, str | None], Any]
+"""A function of a step and a key, or ``None`` for the first keys, that returns their state as
+JSON."""
+
+HOW_TO_SHOW = (
+    "Keys and values are not shown. To show them, start the run with web_values=True, "
+    "--web-values or FLOW_WEB_VALUES=on."
+)
+
+NO_STATE = (
+    "Keys are read from the checkpoint, and this run has none yet. "
+    "A run has a checkpoint with recovery=RecoveryConfig(...) or --recovery DIR."
+)
+
+MAX_BYTES = 1 << 20
+"""The largest state in an answer, as JSON."""
+
+PATIENCE_SECONDS = 20.0
+"""The longest time that a question waits for the end of another one."""
+
+
+class Inside:
+    """The contents of a run, for readers of its page.
+
+    A question about state costs a small job of Spark, so one is answered at a time, and an answer
+    is kept until the next epoch.
+
+    Args:
+        shows_values: True if readers may see keys and values.
+
+    Attributes:
+        reader: the reader of state; ``None`` for a run without a checkpoint, and before its start.
+    """
+
+    def __init__(self, shows_values: bool = False) -> None:
+        self.shows_values = shows_values
+        self.reader: StateReader | None = None
+        self._lock = threading.Lock()
+        self._kept: dict[tuple[str, str | None], JsonAnswer] = {}
+        self._epochs = -1
+
+    def late(self, status: RunStatus, step_id: str) -> JsonAnswer:
+        """Return the newest late values of a step, newest first."""
+        refusal = self._refusal(status, step_id)
+        if refusal is not None:
+            return refusal
+        items = status.steps[step_id].late_items
+        return JsonAnswer(200, {"step": step_id, "late": late_json(reversed(items))})
+
+    def state(self, status: RunStatus, step_id: str, key: str | None) -> JsonAnswer:
+        """Return the state of a step's first keys, or of one key, as of a finished epoch."""
+        refusal = self._refusal(status, step_id)
+        if refusal is not None:
+            return refusal
+        if self.reader is None:
+            return JsonAnswer(404, {"error": NO_STATE})
+        if not self._lock.acquire(timeout=PATIENCE_SECONDS):
+            return JsonAnswer(503, {"error": "another question is being answered: try again"})
+        try:
+            if self._epochs != status.epochs:
+                self._kept.clear()
+                self._epochs = status.epochs
+            if (step_id, key) not in self._kept:
+                self._kept[step_id, key] = _read(self.reader, step_id, key)
+            return self._kept[step_id, key]
+        finally:
+            self._lock.release()
+
+    def _refusal(self, status: RunStatus, step_id: str) -> JsonAnswer | None:
+        if not self.shows_values:
+            return JsonAnswer(403, {"error": HOW_TO_SHOW})
+        if step_id not in status.steps:
+            return JsonAnswer(404, {"error": f"the flow has no step {shorten(step_id)}"})
+        return None
+
+
+def _read(reader: StateReader, step_id: str, key: str | None) -> JsonAnswer:
+    try:
+        found = reader(step_id, key)
+        size = len(json.dumps(found))
+    except FlowError as error:
+        return JsonAnswer(404, {"error": brief(error)})
+    except Exception as error:  # A page must not end with an error of Spark's that is not known.
+        return JsonAnswer(503, {"error": f"the state cannot be read: {brief(error)}"})
+    if size > MAX_BYTES:
+        problem = f"the state has {size:,} bytes, more than the page shows: {MAX_BYTES:,}"
+        return JsonAnswer(404, {"error": f"{problem}; python -m recovery inspect shows it"})
+    return JsonAnswer(200, found)
