@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from timelines.all_keys import draw_ranking, run_ranking
 from timelines.chart import Axis, Panel, Shown, contents, draw
 from timelines.joins import draw_join, run_join
 from timelines.plane import Line, Span, draw_clocks
@@ -240,6 +241,21 @@ def interval_join() -> str:
     )
 
 
+def all_keys() -> str:
+    """The two most frequent keys of each window of ten seconds."""
+    times = {"cart": (1, 6, 17), "help": (4, 12, 14, 19), "start": (2, 3, 8, 15)}
+    letters = iter("abcdefghijk")
+    values = {key: [Value(next(letters), at) for at in some] for key, some in times.items()}
+    return draw_ranking(
+        "The two keys with most values in windows of ten seconds",
+        "Values of the keys cart, help and start. From 0 to 10 seconds start has three values, "
+        "cart two and help one; from 10 to 20 help has three, and cart and start have one each. "
+        "Each window has one ranking over all keys, and cart is before start by its name.",
+        Axis(0, 30, 5),
+        run_ranking(values, win.TumblingWindower("10s"), 2),
+    )
+
+
 def dedup() -> str:
     """Values with one id, and the times in which repeats are dropped."""
     values = lettered(5, 9, 15, 12, 21, 26)
@@ -292,6 +308,7 @@ PICTURES = (
     count,
     calendar,
     interval_join,
+    all_keys,
 )
 
 

@@ -27,6 +27,11 @@ class Operator:
         """The names of the step's streams; none for an output."""
         return ("down",)
 
+    @property
+    def is_optional(self) -> bool:
+        """True for a step that is left out, without a warning, if no output needs it."""
+        return False
+
 
 @dataclass(frozen=True)
 class StreamId:

@@ -38,6 +38,7 @@ from flow_windowing.operators import (
     sum_window,
     window,
 )
+from flow_windowing.over_all_keys import aggregate_window_all, top_n
 from flow_windowing.rules.watermark import NO_WATERMARK
 from flow_windowing.window_step import WindowOut
 from flow_windowing.windowers.aligned import SlidingWindower, TumblingWindower
@@ -101,6 +102,7 @@ __all__ = [
     "WindowerLogic",
     "aggregate",
     "aggregate_window",
+    "aggregate_window_all",
     "collect_window",
     "count_window",
     "dedup",
@@ -112,6 +114,7 @@ __all__ = [
     "min_window",
     "reduce_window",
     "sum_window",
+    "top_n",
     "window",
 ]
 
@@ -135,6 +138,14 @@ _ELSEWHERE = {
     ),
     "map_window": "import flow.operators as op, and use op.map_window",
     "window_by": "use window, or aggregate_window",
+    **dict.fromkeys(
+        ("window_all", "windowAll", "aggregate_all", "global_window"),
+        "use aggregate_window_all(step_id, stream, clock, windower, total=Sum(...))",
+    ),
+    **dict.fromkeys(
+        ("topn", "topN", "top_k", "top_n_window", "rank_window"),
+        "use top_n(step_id, stream, clock, windower, n, by=...)",
+    ),
     "interval_join": "use join_interval",
     "join_within": "use join_interval",
     "RecoveryConfig": "import it from recovery",

@@ -20,7 +20,7 @@ from flow.instants import MAX_US, MIN_US, Moment, from_us
 from flow.keyed.id_table import IdState
 from flow.keyed.step import KeyByKey, Lowering, OverColumns
 from flow_windowing.aggregates.aggregator import Aggregator
-from flow_windowing.aggregates.folding import FoldingBuilder, Named, result_now
+from flow_windowing.aggregates.folding import FoldingBuilder, Named, Partials, result_now
 from flow_windowing.aggregates.sides import OneOfEachSide
 from flow_windowing.clocks.clocked_builder import ClockedBuilder
 from flow_windowing.clocks.event_clock import EventClock
@@ -177,6 +177,7 @@ def plan_of(config: WindowingConfig) -> WindowPlan | KeyByKey:
         config.timestamp,
         config.emit,
         config.sides,
+        isinstance(folding.aggregator, Partials),
     )
 
 

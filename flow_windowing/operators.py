@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from flow.dataflow import KeyedStream, Stream
@@ -415,25 +415,39 @@ def aggregate_window(
         >>> [value for _, (_, value) in out]
         [{'n': 2, 'total': 5}]
     """
-    for name, given in (("ordered", ordered), ("emit", emit), ("timestamp", timestamp)):
-        _check_not_aggregator(step_id, name, given)
+    options = {"ordered": ordered, "emit": emit, "timestamp": timestamp}
+    named = named_aggregates(step_id, "aggregate_window", aggregates, options)
+    return fold_with(step_id, up, clock, windower, named, ordered, emit, timestamp)
+
+
+def named_aggregates(
+    step_id: str,
+    operator: str,
+    aggregates: Mapping[str, Aggregator[Any, Any, Any]],
+    options: Mapping[str, object],
+) -> Named:
+    """Return the aggregates of a step, after a check of each.
+
+    Args:
+        step_id: the step.
+        operator: the name of the operator.
+        aggregates: the aggregates by name.
+        options: the operator's other arguments by name, which no aggregate can have.
+    """
+    for name, given in options.items():
+        if isinstance(given, Aggregator):
+            raise FlowBuildError(
+                f"step {shorten(step_id)}: {name!r} is an argument of {operator}, so no "
+                f"aggregate can be called that: give {shorten(given)} another name"
+            )
     if not aggregates:
         raise FlowBuildError(
-            f"step {shorten(step_id)}: aggregate_window needs at least one aggregate, "
+            f"step {shorten(step_id)}: {operator} needs at least one aggregate, "
             'e.g. total=Sum("amount")'
         )
     for name, one in aggregates.items():
         check_aggregator(step_id, name, one)
-    named = Named(tuple(aggregates), tuple(aggregates.values()))
-    return fold_with(step_id, up, clock, windower, named, ordered, emit, timestamp)
-
-
-def _check_not_aggregator(step_id: str, name: str, given: object) -> None:
-    if isinstance(given, Aggregator):
-        raise FlowBuildError(
-            f"step {shorten(step_id)}: {name!r} is an argument of aggregate_window, so no "
-            f"aggregate can be called that: give {shorten(given)} another name"
-        )
+    return Named(tuple(aggregates), tuple(aggregates.values()))
 
 
 def check_aggregator(step_id: str, name: str, aggregator: object) -> None:

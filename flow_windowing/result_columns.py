@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from flow.columns.stream_columns import KnownColumns, StreamColumns, UnknownColumns, object_type
 from flow_windowing.aggregates.aggregator import Aggregator
-from flow_windowing.aggregates.folding import FoldingBuilder, Named
+from flow_windowing.aggregates.folding import FoldingBuilder, Named, Partials
 from flow_windowing.object.config import WindowingConfig
 from flow_windowing.rules.streams import CLOSED, DOWN
 
@@ -44,6 +44,8 @@ def _results(config: WindowingConfig, ups: Sequence[StreamColumns]) -> StreamCol
         return UnknownColumns(
             f"sessions with emit={config.emit!r} also emit retractions, which are other rows"
         )
+    if isinstance(folding.aggregator, Partials):
+        return UnknownColumns("accumulators have no known types")
     columns = _window_columns(config)
     for name, aggregator in _named(folding.aggregator):
         kind = aggregator.result_type(_field_type(aggregator, ups))

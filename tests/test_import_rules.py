@@ -441,6 +441,7 @@ PUBLIC: dict[str, list[str]] = {
         "WindowerLogic",
         "aggregate",
         "aggregate_window",
+        "aggregate_window_all",
         "collect_window",
         "count_window",
         "dedup",
@@ -452,6 +453,7 @@ PUBLIC: dict[str, list[str]] = {
         "min_window",
         "reduce_window",
         "sum_window",
+        "top_n",
         "window",
     ],
     "recovery": [

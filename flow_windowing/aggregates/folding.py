@@ -216,3 +216,15 @@ class Named(Aggregator[Any, list[Any], dict[str, Any]]):
     def result(self, state: list[Any]) -> dict[str, Any]:
         figures = zip(self.names, self.aggregators, state, strict=True)
         return {name: called(one, "result", kept) for name, one, kept in figures}
+
+
+@dataclass(frozen=True)
+class Partials(Named):
+    """Several aggregators side by side whose result is the accumulator of each, by name.
+
+    A step that merges the accumulators of several keys computes the results.
+    """
+
+    @override
+    def result(self, state: list[Any]) -> dict[str, Any]:
+        return dict(zip(self.names, map(copy.copy, state), strict=True))

@@ -90,6 +90,11 @@ class SlidingWindower(Windower[list[int]]):
         is_right, grace = self.closed == "right", self.grace_us or 0
         return Grid(self.length_us, self.offset_us, self.align_us, is_right, grace)
 
+    @property
+    @override
+    def follows_time_alone(self) -> bool:
+        return True
+
     @override
     def build(self, state: list[int] | None) -> WindowerLogic[list[int]]:
         return AlignedLogic(self.grid, state)
@@ -147,6 +152,11 @@ class TumblingWindower(Windower[list[int]]):
         """The grid of the windows."""
         is_right, grace = self.closed == "right", self.grace_us or 0
         return Grid(self.length_us, self.length_us, self.align_us, is_right, grace)
+
+    @property
+    @override
+    def follows_time_alone(self) -> bool:
+        return True
 
     @override
     def build(self, state: list[int] | None) -> WindowerLogic[list[int]]:

@@ -101,6 +101,11 @@ class CalendarWindower(Windower[list[int]]):
     def grace_us(self) -> int | None:
         return grace_us(self.grace, "CalendarWindower")
 
+    @property
+    @override
+    def follows_time_alone(self) -> bool:
+        return True
+
     @override
     def build(self, state: list[int] | None) -> WindowerLogic[list[int]]:
         return CalendarLogic(self.calendar, self.grace_us, state)

@@ -138,6 +138,14 @@ class Windower(Named, ABC, Generic[S]):
         return False
 
     @property
+    def follows_time_alone(self) -> bool:
+        """True if the windows of a value follow from its timestamp alone, the same for every key.
+
+        Operators over all keys need such windows.
+        """
+        return False
+
+    @property
     def keep_us(self) -> int | None:
         """The time behind the watermark for which values are retained for windows that open later.
 

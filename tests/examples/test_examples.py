@@ -32,7 +32,9 @@ def printed_by(name: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
-@pytest.mark.parametrize("name", ["orders_and_payments", "orders_and_shipments", "custom_logic"])
+@pytest.mark.parametrize(
+    "name", ["orders_and_payments", "orders_and_shipments", "top_urls", "custom_logic"]
+)
 def test_an_example_without_spark_prints_what_its_docstring_shows(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,7 @@ from flow.engine.plan.plan import Edge, EdgeKind, Hop, Plan
 from flow.errors import FlowBuildError, UnusedStepWarning
 from flow.fields import field_path
 from flow.keyed.step import OverColumns, Stateful
+from flow.operators.combining import Bucket
 from flow.operators.edges import Input, Output
 from flow.operators.stateless import Inspect, KeyOn, Redistribute
 from flow.operators.trying import Raises
@@ -47,14 +48,19 @@ def check_ends(plan: Plan) -> Plan:
     return replace(plan, inputs=inputs)
 
 
-def warn_of_unused(plan: Plan) -> Plan:
-    """Warn of each step from which no path leads to an end."""
+def leave_out_unused(plan: Plan) -> Plan:
+    """Leave out optional steps from which no path leads to an end, and warn of other such steps."""
     used: set[str] = set()
     for name, step in reversed(plan.steps.items()):
         if _is_end(step) or name in used:
             used.add(name)
             used.update(up.step_id for up in step.ups)
-    for name in plan.steps:
+    kept = {
+        name: step
+        for name, step in plan.steps.items()
+        if name in used or not step.operator.is_optional
+    }
+    for name in kept:
         if name not in used:
             warnings.warn(
                 f"step {name!r} of flow {plan.flow_id!r} is never used by an output: "
@@ -62,7 +68,7 @@ def warn_of_unused(plan: Plan) -> Plan:
                 UnusedStepWarning,
                 stacklevel=2,
             )
-    return plan
+    return replace(plan, steps=kept)
 
 
 def assign_levels(plan: Plan) -> Plan:
@@ -145,16 +151,27 @@ def _fields_read_by(plan: Plan, hop: Hop) -> frozenset[str] | None:
     """Return the fields of an input's records that the next step reads; ``None`` if unknown."""
     if isinstance(hop, Edge) or not isinstance(hop.operator, KeyOn):
         return None
-    key, edges = hop.operator.key, plan.hops_of(hop.downs[0])
+    key, edges = hop.operator.key, _hops_past_buckets(plan, hop.downs[0])
     fields = [edge.fields for edge in edges if isinstance(edge, Edge) and edge.fields is not None]
     if not isinstance(key, str) or not edges or len(fields) < len(edges):
         return None
     return field_path(key).record_fields.union(*fields)
 
 
+def _hops_past_buckets(plan: Plan, stream: StreamId) -> list[Hop]:
+    """Return the hops of a stream; those of a bucketed stream in the place of its bucket step."""
+    hops: list[Hop] = []
+    for hop in plan.hops_of(stream):
+        if not isinstance(hop, Edge) and isinstance(hop.operator, Bucket):
+            hops += plan.hops_of(hop.downs[0])
+        else:
+            hops.append(hop)
+    return hops
+
+
 PASSES: tuple[Callable[[Plan], Plan], ...] = (
     check_ends,
-    warn_of_unused,
+    leave_out_unused,
     assign_levels,
     lower_steps,
     draw_edges,

@@ -25,6 +25,7 @@ from flow.columns.chunks import (
     as_pairs,
     checked_keys,
     null_mask,
+    pick,
     rows_as_dicts,
     rows_of,
     take,
@@ -33,8 +34,11 @@ from flow.columns.row_views import view_of
 from flow.dataflow import Operator
 from flow.engine.epoch.context import TaskContext
 from flow.engine.epoch.failures import portable
+from flow.engine.packets.shards import hash_keys, shard_of
 from flow.errors import RAISED, EngineError, StepError, brief, shorten, step_error
 from flow.fields import field_path
+from flow.keyed.logic import RejectedValue
+from flow.operators.combining import Bucket, Combine, Rekey
 from flow.operators.enriching import EnrichCached, TTLCache
 from flow.operators.stateless import Branch, Filter, FlatMap, Inspect, KeyOn, KeyRm, Map, Merge
 from flow.operators.trying import ItemError, Raises, TryMap
@@ -115,6 +119,45 @@ def _key_rm(kind: KeyRm, step_id: str, chunk: Chunk, context: TaskContext) -> St
         return [Records(chunk.batch, chunk.pos)]
     pairs = as_pairs(chunk, step_id)
     return [Items(pairs.values, pairs.pos)]
+
+
+@run_step.register
+def _bucket(kind: Bucket, step_id: str, chunk: Chunk, context: TaskContext) -> StepOutput:  # noqa: ARG001
+    names = pa.array([f"{number}" for number in range(kind.count)])
+    if isinstance(chunk, KeyedRecords):
+        keys = chunk.keys
+        if pa.types.is_dictionary(keys.type):
+            numbers = shard_of(hash_keys(keys.dictionary), kind.count)[keys.indices.to_numpy()]
+        else:
+            numbers = shard_of(hash_keys(keys), kind.count)
+        buckets = pa.DictionaryArray.from_arrays(pa.array(numbers, pa.int32()), names)
+        return [KeyedRecords(buckets, chunk.batch, chunk.pos)]
+    pairs = as_pairs(chunk, step_id)
+    numbers = shard_of(hash_keys(pa.array(pairs.keys, pa.string())), kind.count)
+    return [Pairs(pick(names.to_pylist(), numbers), pairs.values, pairs.pos)]
+
+
+@run_step.register
+def _rekey(kind: Rekey, step_id: str, chunk: Chunk, context: TaskContext) -> StepOutput:  # noqa: ARG001
+    pairs = as_pairs(chunk, step_id)
+    return [Pairs([kind.key] * len(pairs), pairs.values, pairs.pos)]
+
+
+@run_step.register
+def _combine(kind: Combine, step_id: str, chunk: Chunk, context: TaskContext) -> StepOutput:  # noqa: ARG001
+    if not len(chunk):
+        return [chunk]
+    if kind.row_filter is not None and isinstance(chunk, KeyedRecords):
+        rows = kind.row_filter(chunk.keys, chunk.batch)
+        if rows is not None:
+            batch = chunk.batch.take(rows)
+            chunk = KeyedRecords(chunk.keys.take(rows), batch, chunk.pos[rows.to_numpy()])
+    pairs = as_pairs(chunk, step_id)
+    try:
+        keys, values = kind.combiner(pairs.keys, pairs.values)
+    except RejectedValue as error:
+        raise step_error(step_id, error.problem, item=error.value) from error
+    return [Pairs(keys, values, np.full(len(keys), pairs.pos.max()))]
 
 
 @run_step.register

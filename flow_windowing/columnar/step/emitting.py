@@ -173,7 +173,11 @@ class Emitter:
             return []
         results: list[pa.Array | list[Any]] = []
         if DOWN in self._wanted:
-            results = [column.results(rows) for column in windows.accumulators]
+            columns = windows.accumulators
+            if self._plan.emits_accumulators:
+                results = [column.take(rows).states() for column in columns]
+            else:
+                results = [column.results(rows) for column in columns]
         return [self._update(windows, rows, order, results)]
 
     def _update(

@@ -39,6 +39,7 @@ class WindowPlan:
         timestamp: the timestamp that metadata carries.
         emit: the setting of when windows emit.
         sides: the number of streams of the step; with more than one, values are ``(side, value)``.
+        emits_accumulators: True if windows emit their accumulators in the place of results.
     """
 
     rule: WatermarkRule
@@ -50,6 +51,7 @@ class WindowPlan:
     timestamp: Timestamp | None
     emit: Emit = "close"
     sides: int = 1
+    emits_accumulators: bool = False
 
     @cached_property
     def fields(self) -> tuple[str, ...]:

@@ -17,10 +17,12 @@ from flow.engine.plan.compiler import (
     check_ends,
     compile_flow,
     draw_edges,
+    leave_out_unused,
     route_streams,
-    warn_of_unused,
 )
 from flow.engine.plan.plan import Edge, EdgeKind, Plan
+from flow.operators.building import add_step
+from flow.operators.combining import Rekey
 from flow.operators.stateless import Map
 from flow.testing import TestingSink, TestingSource
 from flow_windowing import Collect, Count, EventClock, Sum, SystemClock, TumblingWindower
@@ -54,7 +56,7 @@ def test_the_passes_run_in_this_order() -> None:
     names = [step_pass.__name__ for step_pass in PASSES]
     assert names == [
         "check_ends",
-        "warn_of_unused",
+        "leave_out_unused",
         "assign_levels",
         "lower_steps",
         "draw_edges",
@@ -86,28 +88,40 @@ def test_check_ends_refuses_a_flow_without_an_output() -> None:
         check_ends(before(flow, check_ends))
 
 
-# --- warn_of_unused ---------------------------------------------------------------------------
+# --- leave_out_unused ---------------------------------------------------------------------------
 
 
-def test_warn_of_unused_leaves_the_plan_as_it_was() -> None:
+def test_leave_out_unused_leaves_the_plan_as_it_was() -> None:
     flow = Dataflow("used")
     sink("out", source(flow))
-    plan = before(flow, warn_of_unused)
+    plan = before(flow, leave_out_unused)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert warn_of_unused(plan) == plan
+        assert leave_out_unused(plan) == plan
 
 
-def test_warn_of_unused_names_every_step_without_an_output() -> None:
+def test_leave_out_unused_names_every_step_without_an_output() -> None:
     flow = Dataflow("unused")
     s = source(flow)
     sink("out", s)
     op.map("end", total("middle", s), abs)
     source(flow, "forgotten")
-    plan = before(flow, warn_of_unused)
+    plan = before(flow, leave_out_unused)
     with pytest.warns(UnusedStepWarning) as caught:
-        assert warn_of_unused(plan) == plan
+        assert leave_out_unused(plan) == plan
     assert [str(one.message).split("'")[1] for one in caught] == ["middle", "end", "forgotten"]
+
+
+def test_leave_out_unused_leaves_out_an_optional_step_in_silence() -> None:
+    flow = Dataflow("optional")
+    s = source(flow)
+    sink("out", s)
+    (rekeyed,) = add_step("rekey", Rekey("all"), s)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert list(leave_out_unused(before(flow, leave_out_unused)).steps) == ["in", "out"]
+        sink("late", rekeyed)
+        assert "rekey" in leave_out_unused(before(flow, leave_out_unused)).steps
 
 
 # --- assign_levels ----------------------------------------------------------------------------
@@ -280,6 +294,15 @@ def test_a_step_that_may_read_any_field_gets_all_fields(figure: Any) -> None:
     flow = Dataflow("f")
     sink("out", hourly(flow, "w", figure=figure).down)
     assert compile_flow(flow).fields_read == {}
+
+
+def test_windows_over_all_keys_read_the_fields_of_their_aggregates() -> None:
+    flow = Dataflow("f")
+    users = op.key_on("user", source(flow), "user")
+    clock, windower = EventClock("at", "0s"), TumblingWindower("1h")
+    totals = win.aggregate_window_all("w", users, clock, windower, total=Sum("price"))
+    sink("out", totals.down)
+    assert compile_flow(flow).fields_read == {"in": {"user", "at", "price"}}
 
 
 def test_late_values_have_all_fields() -> None:

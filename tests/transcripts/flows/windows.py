@@ -77,7 +77,11 @@ register(
         shares_time=True,
     ),
 )
-for name in ("window", *(name for name in win.__all__ if name.endswith("_window"))):
+OVER_ALL_KEYS = ("aggregate_window_all", "top_n")
+for name in (
+    *("window", *OVER_ALL_KEYS),
+    *(name for name in win.__all__ if name.endswith("_window")),
+):
     register(
         name,
         Builder(

@@ -1,0 +1,86 @@
+"""Stateless operators that windows over all keys are made of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from flow.columns.chunks import Chunk, KeyedRecords, Pairs
+from flow.engine.epoch.context import TaskContext
+from flow.engine.steps.kernels import run_step
+from flow.errors import StepError
+from flow.instants import Moment
+from flow.keyed.logic import RejectedValue
+from flow.operators.combining import Bucket, Combine, Rekey
+
+KEYS = [f"user-{number}" for number in range(2_000)]
+
+
+def made(kind: Any, chunk: Chunk) -> Any:
+    return run_step(kind, "step", chunk, TaskContext(Moment(0)))[0]
+
+
+def pairs(keys: list[str]) -> Pairs:
+    return Pairs(keys, list(range(len(keys))), np.arange(len(keys)))
+
+
+def keyed_records(keys: pa.Array) -> KeyedRecords:
+    batch = pa.RecordBatch.from_pydict({"n": list(range(len(keys)))})
+    return KeyedRecords(keys, batch, np.arange(len(keys)))
+
+
+def test_a_key_has_the_same_bucket_in_every_layout_and_version() -> None:
+    plain, coded = pa.array(KEYS), pa.array(KEYS).dictionary_encode()
+    buckets = made(Bucket(64), pairs(KEYS)).keys
+    assert buckets[:4] == ["45", "48", "4", "11"]
+    assert made(Bucket(64), keyed_records(plain)).keys.to_pylist() == buckets
+    assert made(Bucket(64), keyed_records(coded)).keys.to_pylist() == buckets
+
+
+def test_buckets_are_of_about_the_same_size() -> None:
+    sizes = Counter(made(Bucket(16), pairs(KEYS)).keys)
+    assert len(sizes) == 16
+    assert max(sizes.values()) < 2 * min(sizes.values())
+
+
+def test_records_stay_in_columns() -> None:
+    bucketed = made(Bucket(4), keyed_records(pa.array(["a", "b"])))
+    assert isinstance(bucketed, KeyedRecords)
+    assert bucketed.batch.to_pylist() == [{"n": 0}, {"n": 1}]
+
+
+def test_rekey_replaces_keys_alone() -> None:
+    rekeyed = made(Rekey("all"), pairs(["a", "b"]))
+    assert (rekeyed.keys, rekeyed.values, rekeyed.pos.tolist()) == (["all"] * 2, [0, 1], [0, 1])
+
+
+def total(keys: Any, values: list[int]) -> tuple[list[str], list[int]]:
+    return ["all"], [sum(values)]
+
+
+def test_combined_items_have_the_position_of_the_last_item() -> None:
+    combined = made(Combine(total), pairs(["a", "b", "c"]))
+    assert (combined.keys, combined.values, combined.pos.tolist()) == (["all"], [3], [2])
+    assert len(made(Combine(total), pairs([]))) == 0
+
+
+def test_rows_are_filtered_while_they_are_columns() -> None:
+    combine = Combine(
+        lambda keys, values: (list(keys), values), lambda keys, batch: pa.array([2, 0])
+    )
+    combined = made(combine, keyed_records(pa.array(["a", "b", "c"])))
+    assert (combined.keys, combined.values) == (["c", "a"], [{"n": 2}, {"n": 0}])
+    assert combined.pos.tolist() == [2, 2]
+
+
+def test_a_value_that_the_combiner_rejects_is_in_the_error() -> None:
+    def reject(keys: Any, values: list[int]) -> Any:
+        raise RejectedValue(values[1], "cannot be combined")
+
+    with pytest.raises(StepError, match="step 'step': cannot be combined") as caught:
+        made(Combine(reject), pairs(["a", "b"]))
+    assert "item: 1" in str(caught.value)
