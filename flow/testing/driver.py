@@ -300,7 +300,15 @@ class TestDriver:
         sources = None
         if plan.has_source_numbers(self._with_partitions):
             sources = plan.sources_of(read)
-        return Control(moment, end_of_input, clocks, self._behind, self._with_partitions, sources)
+        return Control(
+            moment,
+            end_of_input,
+            clocks,
+            self._behind,
+            self._with_partitions,
+            sources,
+            self._last.number + 1,
+        )
 
 
 def _passed_us(what: str, duration: Duration) -> int:

@@ -43,6 +43,8 @@ class Control:
         many: the inputs whose sources have several partitions.
         sources: the partitions that the epoch reads; positions carry the index of a partition in
             this tuple. ``None`` if positions carry no partition.
+        number: the number of the epoch in its checkpoint, from 0. It is logged with the epoch, so
+            that no two epochs have equal controls, even if system time stands still.
     """
 
     moment: Moment
@@ -51,6 +53,7 @@ class Control:
     behind: frozenset[SourcePartition] = frozenset()
     many: frozenset[str] = frozenset()
     sources: tuple[SourcePartition, ...] | None = None
+    number: int = 0
 
     def read_by(self, inputs: Iterable[str]) -> ReadUpTo:
         """Return the clock of a step that these inputs feed."""
@@ -76,6 +79,8 @@ class Control:
             content["many"] = sorted(self.many)
         if self.sources is not None:
             content["sources"] = list(self.sources)
+        if self.number:
+            content["number"] = self.number
         return content
 
     @classmethod
@@ -93,6 +98,7 @@ class Control:
             ),
             frozenset(found.get("many", ())),
             None if sources is None else tuple((name, number) for name, number in sources),
+            found.get("number", 0),
         )
 
     def encode(self) -> bytes:

@@ -351,7 +351,8 @@ class Feed:
                     f"an epoch may read at most {MAX_SOURCES} source partitions, got "
                     f"{len(sources)}: read fewer partitions in one flow"
                 )
-        return Control(moment, end_of_input, clocks, behind, many, sources)
+        number = 0 if start.control is None else start.control.number + 1
+        return Control(moment, end_of_input, clocks, behind, many, sources, number)
 
     def _epoch(
         self,
@@ -375,8 +376,7 @@ class Feed:
         offsets_at_end = {**before, **skipped, **ends}
         read = tuple((step_id, split) for step_id, one in slices.items() for split in one.splits)
         control = self._control(start, slices, self._last_us, end_of_input)
-        end = EpochOffset(control, offsets_at_end, read)
-        self.last = replace(end, again=True) if end == start else end
+        self.last = EpochOffset(control, offsets_at_end, read)
         offsets = {name: self._offset(self.last, name) for name in self.planners}
         self.lag = {name: one.lag(offsets[name]) for name, one in self.planners.items()}
         self.behind = {name: dict(one.behind(offsets[name])) for name, one in self.planners.items()}

@@ -15,20 +15,20 @@ from flow.engine.steps.reading import Reading
 class EpochOffset:
     """End of an epoch, with everything that a replay needs.
 
+    No two offsets are equal: Spark plans no epoch if a source's offset is unchanged.
+
     Attributes:
-        control: system time, and True if the input ends; ``None`` before the first epoch.
+        control: system time, the epoch's number, and True if the input ends; ``None`` before the
+            first epoch.
         at: offset of each input after the epoch, by the input's name in offsets.
         read: splits that the epoch reads, each with its input's step id.
         seed: directory of the state that the epoch restores; ``None`` if it restores none.
-        again: True if the offset before is equal in all else. Spark plans no epoch if a source's
-            offset is unchanged, and the clock may stand still or be set back.
     """
 
     control: Control | None = None
     at: Mapping[str, Json] = field(default_factory=dict)
     read: tuple[tuple[str, Split], ...] = ()
     seed: str | None = None
-    again: bool = False
 
     def to_json(self) -> Json:
         """Return the offset as JSON."""
@@ -40,8 +40,6 @@ class EpochOffset:
             "at": dict(self.at),
             "read": [[step, one.what, one.partition, one.order] for step, one in self.read],
         }
-        if self.again:
-            offset["again"] = True
         return offset if self.seed is None else {**offset, "seed": self.seed}
 
     @classmethod
@@ -51,7 +49,7 @@ class EpochOffset:
             return cls()
         control = Control.from_json(offset)
         read = tuple((step, Split(what, part, order)) for step, what, part, order in offset["read"])
-        return cls(control, offset["at"], read, offset.get("seed"), offset.get("again", False))
+        return cls(control, offset["at"], read, offset.get("seed"))
 
     def readings(self) -> list[Reading]:
         """Return the tasks that read the epoch's input, ordered by input, partition and split."""

@@ -157,6 +157,14 @@ def test_the_time_of_an_epoch_is_the_clocks() -> None:
     assert (moment(first), moment(second)) == (Moment(NOON), Moment(NOON + SECOND))
 
 
+def test_epochs_are_numbered_so_that_their_offsets_differ_while_the_clock_stands_still() -> None:
+    feed = resting(foreign=True)
+    offsets = [feed.next(at_noon())]
+    offsets.append(feed.next(offsets[0]))
+    assert [moment(offset) for offset in offsets] == [Moment(NOON)] * 2
+    assert [offset.control and offset.control.number for offset in offsets] == [1, 2]
+
+
 def test_system_time_never_goes_back_within_a_run() -> None:
     clock = Clock()
     feed = make_feed(Script(slices(2)), clock)
@@ -438,10 +446,14 @@ JSON = st.recursive(
 SPLITS = st.builds(Split, JSON, st.integers(0, 50), st.integers(0, 1023))
 OFFSETS = st.builds(
     EpochOffset,
-    st.builds(Control, st.builds(Moment, st.integers(), st.integers()), st.booleans()),
+    st.builds(
+        Control,
+        st.builds(Moment, st.integers(), st.integers()),
+        st.booleans(),
+        number=st.integers(0, 9),
+    ),
     st.dictionaries(st.text(), JSON),
     st.lists(st.tuples(st.text(), SPLITS)).map(tuple),
-    again=st.booleans(),
 )
 
 
