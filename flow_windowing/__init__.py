@@ -137,6 +137,10 @@ _ELSEWHERE = {
         "use dedup(step_id, stream, clock, id, ttl=...)",
     ),
     "map_window": "import flow.operators as op, and use op.map_window",
+    **dict.fromkeys(
+        ("records", "window_records", "as_records"),
+        "import flow.operators as op, and use op.records(step_id, out.down)",
+    ),
     "window_by": "use window, or aggregate_window",
     **dict.fromkeys(
         ("window_all", "windowAll", "aggregate_all", "global_window"),

@@ -110,6 +110,21 @@ def sources_at(pos: Positions) -> Positions:
     return np.where(has_source, pos & MAX_SOURCES, -1)
 
 
+def value_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    """Return the columns of the records that tables hold for the values of a batch, by name."""
+    view = view_of(batch)
+    if view is None:
+        return dict(zip(batch.schema.names, batch.columns, strict=True))
+    return view.columns(batch)
+
+
+def laid_out(chunk: Records | KeyedRecords) -> pa.RecordBatch:
+    """Return columns of the records that `flow.connectors.sink.to_record` returns for each item."""
+    columns = {"key": chunk.keys} if isinstance(chunk, KeyedRecords) else {}
+    columns.update(value_columns(chunk.batch))
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
 def rows_of(batch: pa.RecordBatch) -> list[Any]:
     """Return the rows of a batch as Python values: dicts, or the values of the batch's row view."""
     view = view_of(batch)

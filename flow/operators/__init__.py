@@ -13,6 +13,7 @@ from flow.keyed.logic import (
     StatefulLogic,
 )
 from flow.keyed.step import LogicBuilder
+from flow.operators.batching import map_batches, records
 from flow.operators.dedup import dedup
 from flow.operators.edges import input, output, try_input
 from flow.operators.enriching import TTLCache, enrich_cached
@@ -87,6 +88,7 @@ __all__ = [
     "key_on",
     "key_rm",
     "map",
+    "map_batches",
     "map_value",
     "map_window",
     "max_final",
@@ -94,6 +96,7 @@ __all__ = [
     "min_final",
     "output",
     "raises",
+    "records",
     "redistribute",
     "reduce_final",
     "stateful",
@@ -111,6 +114,14 @@ _ELSEWHERE = {
     "source": "use input(step_id, flow, source)",
     "to": "use output(step_id, stream, sink)",
     "apply": "use map",
+    **dict.fromkeys(
+        ("map_batch", "map_partitions", "mapInArrow", "map_in_arrow", "predict"),
+        "use map_batches(step_id, stream, fn)",
+    ),
+    **dict.fromkeys(
+        ("window_records", "as_records", "to_records", "to_record"),
+        "use records(step_id, stream)",
+    ),
     "flatmap": "use flat_map",
     "key_by": "use key_on(step_id, stream, key)",
     "group_by": "use key_on(step_id, stream, key)",

@@ -55,19 +55,38 @@ def as_columns(written: Written, schema: pa.Schema | None, step_id: str) -> pa.R
         check_names(written.schema.names, step_id)
         return written
     records = [to_record(item) for item in written]
-    kinds = _names_of(records, step_id) if schema is None else _types(schema)
     if schema is None:
-        check_names(kinds, step_id)
-    if not kinds:
-        raise SinkError(f"step {step_id!r}: {shorten(written[0])} has no field to write: {FIX}")
+        columns = inferred_columns(records, step_id)
+        check_names(columns.schema.names, step_id)
+        return columns
     columns = [
         _column(name, [record.get(name) for record in records], kind, step_id)
-        for name, kind in kinds.items()
+        for name, kind in _types(schema).items()
     ]
-    fields = schema or [
-        pa.field(name, column.type) for name, column in zip(kinds, columns, strict=True)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def inferred_columns(
+    records: Sequence[dict[str, Any]], step_id: str, fix: str = FIX
+) -> pa.RecordBatch:
+    """Return one or more records as columns of all their fields, with the types of their values.
+
+    Args:
+        records: the records; a field that a record lacks is null.
+        step_id: the step, for errors.
+        fix: the advice in errors.
+
+    Raises:
+        SinkError: the values of a field have no common type; the error names it.
+    """
+    names = _names_of(records, step_id)
+    if not names:
+        raise SinkError(f"step {step_id!r}: {shorten(records[0])} has no field to write: {fix}")
+    columns = [
+        _column(name, [record.get(name) for record in records], None, step_id, fix)
+        for name in names
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+    return pa.RecordBatch.from_arrays(columns, names=list(names))
 
 
 def fit(
@@ -218,7 +237,7 @@ def _names_of(records: Iterable[dict[str, Any]], step_id: str) -> dict[str, None
     return names
 
 
-def _column(name: str, values: list[Any], kind: Any, step_id: str) -> Any:
+def _column(name: str, values: list[Any], kind: Any, step_id: str, fix: str = FIX) -> Any:
     try:
         if not set(map(type, values)) <= _ARROW_READY:
             values = [plain(value) for value in values]
@@ -226,7 +245,7 @@ def _column(name: str, values: list[Any], kind: Any, step_id: str) -> Any:
         return _array(values, kind)
     except _REFUSED as error:
         raise SinkError(
-            f"step {step_id!r}: field {name!r} {_problem(values, kind)}: {FIX}"
+            f"step {step_id!r}: field {name!r} {_problem(values, kind)}: {fix}"
         ) from error
 
 

@@ -17,6 +17,7 @@ from flow.dataflow import Step, StreamId
 from flow.engine.epoch.failures import naming
 from flow.errors import SourceError
 from flow.keyed.step import Stateful
+from flow.operators.batching import MapBatches, ToRecords
 from flow.operators.edges import Input
 from flow.operators.stateless import (
     Branch,
@@ -84,7 +85,9 @@ def _of_port(step: Step, port: int, ups: list[StreamColumns]) -> StreamColumns:
         return _merged(step, known)
     if isinstance(operator, (KeyOn, KeyRm)):
         return _keyed(step, known[0], has_key=isinstance(operator, KeyOn))
-    if isinstance(operator, (Map, FlatMap)):
+    if isinstance(operator, ToRecords):
+        return KnownColumns(known[0].schema)
+    if isinstance(operator, (Map, FlatMap, MapBatches)):
         return UnknownColumns(f"step {step.step_id!r} makes its items with a function")
     return UnknownColumns(f"the items of step {step.step_id!r} are Python objects")
 

@@ -24,6 +24,7 @@ from flow.columns.chunks import (
     as_items,
     as_pairs,
     checked_keys,
+    laid_out,
     null_mask,
     pick,
     rows_as_dicts,
@@ -31,13 +32,16 @@ from flow.columns.chunks import (
     take,
 )
 from flow.columns.row_views import view_of
+from flow.connectors.sink import to_record
 from flow.dataflow import Operator
 from flow.engine.epoch.context import TaskContext
 from flow.engine.epoch.failures import portable
 from flow.engine.packets.shards import hash_keys, shard_of
+from flow.engine.steps.batches import run_batches
 from flow.errors import RAISED, EngineError, StepError, brief, shorten, step_error
 from flow.fields import field_path
 from flow.keyed.logic import RejectedValue
+from flow.operators.batching import MapBatches, ToRecords
 from flow.operators.combining import Bucket, Combine, Rekey
 from flow.operators.enriching import EnrichCached, TTLCache
 from flow.operators.stateless import Branch, Filter, FlatMap, Inspect, KeyOn, KeyRm, Map, Merge
@@ -201,6 +205,24 @@ def _try_map(kind: TryMap, step_id: str, chunk: Chunk, context: TaskContext) -> 
     context.count(step_id, "errors", int(failed.sum()))
     whole = Items(outputs, plain.pos)
     return [take(whole, ~failed), take(whole, failed)]
+
+
+@run_step.register
+def _map_batches(
+    kind: MapBatches,
+    step_id: str,
+    chunk: Chunk,
+    context: TaskContext,  # noqa: ARG001
+) -> StepOutput:
+    return run_batches(kind, step_id, chunk)
+
+
+@run_step.register
+def _to_records(kind: ToRecords, step_id: str, chunk: Chunk, context: TaskContext) -> StepOutput:  # noqa: ARG001
+    if isinstance(chunk, (Records, KeyedRecords)):
+        return [Records(laid_out(chunk), chunk.pos)]
+    plain = as_items(chunk)
+    return [Items(_call(step_id, "making a record", to_record, plain.items), plain.pos)]
 
 
 _caches: dict[tuple[str, str], TTLCache[Any, Any]] = {}

@@ -7,9 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
-from flow.columns.chunks import Chunk, KeyedRecords, Records, as_items
+from flow.columns.chunks import Chunk, KeyedRecords, Records, as_items, laid_out
 from flow.columns.row_views import view_of
 from flow.connectors.sink import Sink, WriteContext, Written
 from flow.engine.epoch.context import Stats
@@ -149,12 +147,3 @@ def _written(chunk: Chunk, lays_out: bool) -> Written:
     if lays_out and isinstance(chunk, (Records, KeyedRecords)):
         return laid_out(chunk)
     return as_items(chunk).items
-
-
-def laid_out(chunk: Records | KeyedRecords) -> pa.RecordBatch:
-    """Return columns of the records that `flow.connectors.sink.to_record` returns for each item."""
-    batch, view = chunk.batch, view_of(chunk.batch)
-    column_of = dict(zip(batch.schema.names, batch.columns, strict=True))
-    columns = {"key": chunk.keys} if isinstance(chunk, KeyedRecords) else {}
-    columns.update(column_of if view is None else view.columns(batch))
-    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

@@ -79,6 +79,8 @@ def test_records_have_the_columns_of_their_source() -> None:
         (keyed, KEYED),
         (lambda: op.filter_value("f", keyed(), bool), KEYED),
         (lambda: op.key_rm("rm", keyed()), RECORDS),
+        (lambda: op.records("r", records()), RECORDS),
+        (lambda: op.key_rm("rm", op.key_on("k", op.records("r", keyed()), "key")), KEYED),
     ],
 )
 def test_steps_that_keep_items_keep_their_columns(
@@ -106,6 +108,7 @@ def test_streams_of_equal_columns_merge() -> None:
         (lambda: op.map("m", records(), str), "step 'm' makes its items with a function"),
         (lambda: op.filter("f", op.map("m", records(), str), bool), "step 'm' makes its items"),
         (lambda: op.key_on("k", keyed(), str), "the items of step 'k' are pairs in pairs"),
+        (lambda: op.map_batches("b", records(), str), "step 'b' makes its items with a function"),
         (lambda: op.try_map("t", records(), str).ok, "the items of step 't' are Python objects"),
         (
             lambda: op.reduce_final("sum", keyed(), max),

@@ -1,0 +1,176 @@
+"""Functions over Arrow batches: what they get, what they may return, and their errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import flow.operators as op
+import flow_windowing as win
+from flow import Dataflow, Stream
+from flow.errors import FlowBuildError, FlowTypeError, StepError
+from flow.testing import TestDriver, TestingSink, TestingSource, run_once
+
+
+def over(fn: Any, **options: Any) -> Callable[[Stream[Any]], Stream[Any]]:
+    return lambda s: op.map_batches("batch", s, fn, **options)
+
+
+def same(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch
+
+
+@dataclass(frozen=True)
+class Point:
+    x: int
+    y: int
+
+
+def test_a_function_gets_at_most_size_rows() -> None:
+    sizes: list[int] = []
+
+    def note(batch: pa.RecordBatch) -> pa.RecordBatch:
+        sizes.append(batch.num_rows)
+        return batch
+
+    assert len(run_once([{"n": n} for n in range(7)], over(note, size=3))) == 7
+    assert sizes == [3, 3, 1]
+
+
+def test_records_reach_the_function_with_the_types_of_their_columns() -> None:
+    types: list[Any] = []
+
+    def note(batch: pa.RecordBatch) -> pa.RecordBatch:
+        types.extend(batch.schema.types)
+        return batch
+
+    flow = Dataflow("types")
+    s = op.input("in", flow, TestingSource([]))
+    op.output("out", op.map_batches("batch", s, note), TestingSink([]))
+    with TestDriver(flow) as t:
+        t.send("in", pa.RecordBatch.from_arrays([pa.array([1], pa.int16())], names=["n"]))
+        assert t.received("out") == [{"n": 1}]
+    assert types == [pa.int16()]
+
+
+def test_dataclasses_are_columns_by_field() -> None:
+    assert run_once([Point(1, 2)], over(same)) == [{"x": 1, "y": 2}]
+
+
+def test_a_table_may_be_returned() -> None:
+    def fn(batch: pa.RecordBatch) -> pa.Table:
+        return pa.Table.from_batches([batch.slice(0, 1), batch.slice(1)])
+
+    assert run_once([{"n": 1}, {"n": 2}], over(fn)) == [{"n": 1}, {"n": 2}]
+
+
+def test_a_column_of_nulls_takes_the_type_of_the_other_batches() -> None:
+    def fn(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.set_column(0, "n", pa.array([n or None for n in batch["n"].to_pylist()]))
+
+    rows = run_once([{"n": 0}, {"n": 2}], over(fn, size=1))
+    assert rows == [{"n": None}, {"n": 2}]
+
+
+def test_results_of_windows_are_columns_and_keep_their_keys() -> None:
+    names: list[list[str]] = []
+
+    def rate(batch: pa.RecordBatch) -> pa.RecordBatch:
+        names.append(batch.schema.names)
+        return batch.select(["open_time"]).append_column("twice", pc.multiply(batch["n"], 2))
+
+    def build(s: Stream[Any]) -> Stream[Any]:
+        clock, hours = win.EventClock("at", "0s"), win.TumblingWindower("1h")
+        keyed = op.key_on("by_name", s, "name")
+        return over(rate)(win.aggregate_window("w", keyed, clock, hours, n=win.Count()).down)
+
+    (result,) = run_once([{"name": "a", "at": 5.0}], build)
+    assert result == ("a", {"open_time": datetime(1970, 1, 1, tzinfo=UTC), "twice": 2})
+    assert names == [["window_id", "open_time", "close_time", "merged_ids", "n"]]
+
+
+@given(st.lists(st.lists(st.integers(-99, 99), max_size=9), max_size=4), st.integers(1, 5))
+def test_the_cut_into_epochs_and_batches_changes_nothing_for_a_function_of_rows(
+    epochs: list[list[int]], size: int
+) -> None:
+    def square(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.append_column("square", pc.multiply(batch["value"], batch["value"]))
+
+    flow = Dataflow("cuts")
+    s = op.input("in", flow, TestingSource([]))
+    op.output("out", op.map_batches("batch", s, square, size=size), TestingSink([]))
+    with TestDriver(flow) as t:
+        for items in epochs:
+            t.send("in", items)
+        expected = [{"value": n, "square": n * n} for items in epochs for n in items]
+        assert t.received("out") == expected
+
+
+# --- errors -----------------------------------------------------------------------------------
+
+
+def twice_as_many(batch: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([batch, batch])
+
+
+def two_of_a_name(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([batch["n"], batch["n"]], names=["n", "n"])
+
+
+def of_other_types(batch: pa.RecordBatch) -> pa.RecordBatch:
+    value = batch["n"][0].as_py()
+    return pa.RecordBatch.from_pylist([{"n": "text" if value else 1.5}])
+
+
+@pytest.mark.parametrize(
+    ("fn", "message"),
+    [
+        (lambda batch: 1 / 0, "raised ZeroDivisionError: division by zero for a batch of 2 rows"),
+        (lambda batch: [1, 2], r"must return a pyarrow\.RecordBatch or a pyarrow\.Table, got list"),
+        (
+            lambda batch: batch.slice(1),
+            "must return a row for each row, got 1 rows for 2: use op.filter",
+        ),
+        (twice_as_many, "must return a row for each row, got 4 rows for 2"),
+        (two_of_a_name, r"returned two columns of one name: \['n', 'n'\]"),
+    ],
+)
+def test_a_function_that_fails_names_the_step(fn: Any, message: str) -> None:
+    with pytest.raises(StepError, match=f"^step 'batch': the function {message}"):
+        run_once([{"n": 1}, {"n": 2}], over(fn))
+
+
+def test_batches_whose_columns_have_different_types_are_an_error() -> None:
+    with pytest.raises(StepError, match="returned batches whose columns differ in their types"):
+        run_once([{"n": 0}, {"n": 1}], over(of_other_types, size=1))
+
+
+def test_items_that_do_not_fit_into_columns_are_an_error_with_advice() -> None:
+    with pytest.raises(StepError) as caught:
+        run_once([{"n": 1}, {"n": "x"}], over(same))
+    assert str(caught.value) == (
+        "step 'batch': field 'n' holds int and str, which do not fit one column: map the items to "
+        "records whose fields have one type each before the step"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fn", "size", "error", "message"),
+    [
+        (3, None, FlowTypeError, "fn must be a function, got int 3"),
+        (same, 0, FlowBuildError, "size must be a whole number of at least 1, got 0"),
+    ],
+)
+def test_a_wrong_argument_is_an_error_of_the_build(
+    fn: Any, size: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=f"step 'batch': {message}"):
+        run_once([], over(fn, size=size))
