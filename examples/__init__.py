@@ -12,6 +12,7 @@
 - `views_and_clicks`: a join within a window
 - `local_days`: days of a time zone, 23 or 25 hours long when the clocks change
 - `batches_for_an_api`: lists of three posted over HTTP, and calls that are refused
+- `enrichment_over_http`: requests to an API, many at a time, with attempts and errors
 - `dead_letters`: unreadable lines and late values, written to files of their own
 - `orders_and_payments`: a join, and rows without a partner
 - `orders_and_shipments`: an interval join, and orders that were not shipped in time

@@ -25,6 +25,9 @@ ATTRIBUTES: list[tuple[Any, str, str]] = [
     (op, "key_by", "use key_on(step_id, stream, key)"),
     (op, "drop_duplicates", "use dedup(step_id, stream, id, ttl=...)"),
     (op, "distinct", "use dedup(step_id, stream, id, ttl=...)"),
+    (op, "unordered_wait", "use map_async(step_id, stream, fn, capacity=100)"),
+    (op, "mapInArrow", "use map_batches(step_id, stream, fn)"),
+    (win, "as_records", "use op.records(step_id, out.down)"),
     (win, "deduplicate", "use dedup(step_id, stream, clock, id, ttl=...)"),
 ]
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from flow.columns.chunks import Items, Positions, Records, as_items
 from flow.connectors.source import Split
 from flow.dataflow import Dataflow, Step
+from flow.engine.calls.resources import close_resources
 from flow.engine.epoch.context import Control, Stats, TaskContext
 from flow.engine.epoch.failures import decode_failure
 from flow.engine.packets.packets import ERROR, PRINTED, STATS, Packet, sorted_chunks
@@ -84,6 +85,10 @@ class LocalEngine:
             result = self._finish(packets)
         self._stores = stores
         return result
+
+    def close(self) -> None:
+        """Close the resources of the flow's calls; a later epoch makes them again."""
+        close_resources(self.plan.plan_id)
 
     def snapshot(self, step_id: str, key: str, control: Control) -> tuple[Any, Moment]:
         """Return the snapshot of a key's logic, ``None`` without state, and its step's moment.
@@ -177,7 +182,8 @@ def _read_part(
     step = plan.steps[step_id]
     if not isinstance(step.operator, Input):
         raise FlowBuildError(f"step {step_id!r} is not an input")
-    context = TaskContext(control.moment, run_id=plan.plan_id, control=control)
+    place = step_id, part.partition
+    context = TaskContext(control.moment, run_id=plan.plan_id, control=control, place=place)
     shard = shard_of_partition(plan, step_id, part.partition, shards)
     partition = Partition(step_id, part.partition)
     pipeline = Pipeline(plan, shards, shard, origin, partition, context)

@@ -14,6 +14,7 @@ from flow.keyed.logic import (
 )
 from flow.keyed.step import LogicBuilder
 from flow.operators.batching import map_batches, records
+from flow.operators.calling import CallId, Retry, call_id, map_async
 from flow.operators.dedup import dedup
 from flow.operators.edges import input, output, try_input
 from flow.operators.enriching import TTLCache, enrich_cached
@@ -57,6 +58,7 @@ __all__ = [
     "DISCARD",
     "KEEP",
     "BranchOut",
+    "CallId",
     "Counted",
     "ExpiringOut",
     "ItemError",
@@ -64,12 +66,14 @@ __all__ = [
     "LogicBuilder",
     "Progress",
     "RejectedValue",
+    "Retry",
     "Stamped",
     "StatefulBatchLogic",
     "StatefulLogic",
     "TTLCache",
     "TryOut",
     "branch",
+    "call_id",
     "collect",
     "count_final",
     "dedup",
@@ -88,6 +92,7 @@ __all__ = [
     "key_on",
     "key_rm",
     "map",
+    "map_async",
     "map_batches",
     "map_value",
     "map_window",
@@ -114,6 +119,10 @@ _ELSEWHERE = {
     "source": "use input(step_id, flow, source)",
     "to": "use output(step_id, stream, sink)",
     "apply": "use map",
+    **dict.fromkeys(
+        ("async_map", "amap", "unordered_wait", "ordered_wait", "async_io"),
+        "use map_async(step_id, stream, fn, capacity=100)",
+    ),
     **dict.fromkeys(
         ("map_batch", "map_partitions", "mapInArrow", "map_in_arrow", "predict"),
         "use map_batches(step_id, stream, fn)",

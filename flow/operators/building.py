@@ -34,8 +34,7 @@ def check_callable(step_id: str, what: str, value: object) -> None:
         name = getattr(value, "__name__", "")
         raise FlowTypeError(
             f"step {shorten(step_id)}: {what} must be a plain function, got async def {name}: "
-            "steps do not await; call asyncio.run(...) in a plain function, and collect items "
-            "first (op.collect, op.stateful_batch) to await many requests at once"
+            "only op.map_async awaits, many calls at a time"
         )
 
 

@@ -39,11 +39,11 @@ class Raises(Operator):
 
 @dataclass(frozen=True)
 class ItemError:
-    """An item on which the mapper of a `try_map` step raised.
+    """An item on which the function of a `try_map` or `map_async` step raised.
 
     Attributes:
         item: the item.
-        step_id: the step whose mapper raised.
+        step_id: the step whose function raised.
         exception: the exception.
     """
 
@@ -53,7 +53,7 @@ class ItemError:
 
 
 class TryOut(NamedTuple):
-    """The streams of a `try_map`: the mapped items, and an `ItemError` for each failure."""
+    """The streams of a `try_map` or `map_async`: results, and an `ItemError` for each failure."""
 
     ok: Stream[Any]
     errors: Stream[ItemError]

@@ -74,7 +74,7 @@ class TestDriver:
         self.stats = Stats()
 
     def __enter__(self) -> TestDriver:
-        """Return the driver. It holds nothing to close: a ``with`` block is optional."""
+        """Return the driver; leaving the block closes the resources of `map_async` steps."""
         return self
 
     def __exit__(
@@ -83,7 +83,7 @@ class TestDriver:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        pass
+        self._engine.close()
 
     def send(
         self,

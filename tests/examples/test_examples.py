@@ -55,6 +55,7 @@ def test_an_example_without_spark_prints_what_its_docstring_shows(
         "views_and_clicks",
         "local_days",
         "batches_for_an_api",
+        "enrichment_over_http",
         "dead_letters",
         "own_source_and_sink",
         pytest.param("running_totals", marks=pytest.mark.slow),

@@ -263,6 +263,9 @@ class TaskContext:
         run_id: identity of the run, for caches of workers that outlive epochs.
         control: the epoch's control; ``None`` in tasks of Spark's own sources, which do not know
             the epoch.
+        place: the part of the epoch's items that the task runs: an input and the number of its
+            source partition, or a level, a shard and a slice.
+        calls: the number of items met so far of each call id, to tell items of equal ids apart.
     """
 
     moment: Moment
@@ -270,6 +273,8 @@ class TaskContext:
     printed: list[str] = field(default_factory=list)
     run_id: str = ""
     control: Control | None = None
+    place: tuple[str | int, ...] = ()
+    calls: Counter[bytes] = field(default_factory=Counter)
 
     def count(self, step_id: str, what: str, amount: int = 1) -> None:
         """Add to a counter of a step."""

@@ -34,6 +34,7 @@ from flow.columns.chunks import (
 from flow.columns.row_views import view_of
 from flow.connectors.sink import to_record
 from flow.dataflow import Operator
+from flow.engine.calls.calling import run_calls
 from flow.engine.epoch.context import TaskContext
 from flow.engine.epoch.failures import portable
 from flow.engine.packets.shards import hash_keys, shard_of
@@ -42,6 +43,7 @@ from flow.errors import RAISED, EngineError, StepError, brief, shorten, step_err
 from flow.fields import field_path
 from flow.keyed.logic import RejectedValue
 from flow.operators.batching import MapBatches, ToRecords
+from flow.operators.calling import MapAsync
 from flow.operators.combining import Bucket, Combine, Rekey
 from flow.operators.enriching import EnrichCached, TTLCache
 from flow.operators.stateless import Branch, Filter, FlatMap, Inspect, KeyOn, KeyRm, Map, Merge
@@ -205,6 +207,9 @@ def _try_map(kind: TryMap, step_id: str, chunk: Chunk, context: TaskContext) -> 
     context.count(step_id, "errors", int(failed.sum()))
     whole = Items(outputs, plain.pos)
     return [take(whole, ~failed), take(whole, failed)]
+
+
+run_step.register(MapAsync)(run_calls)
 
 
 @run_step.register

@@ -75,8 +75,8 @@ def run_level(
             error = EngineError(f"an epoch sent items to level {level} without its system time")
             yield Packet(ERROR, shard, shard, 0, encode_failure(error))
         return
-    run = _LevelRun(plan, level, shards, shard, control, stats)
-    yield from run.packets(here, states_of, slice_number)
+    run = _LevelRun(plan, level, shards, shard, control, stats, slice_number)
+    yield from run.packets(here, states_of)
     if level < len(plan.levels):
         yield Packet(CONTROL, shard, shard, 0, control.encode())
 
@@ -90,25 +90,34 @@ def _edge_of(plan: Plan, packet: Packet) -> Edge | None:
 
 class _LevelRun:
     def __init__(
-        self, plan: Plan, level: int, shards: int, shard: int, control: Control, stats: Stats
+        self,
+        plan: Plan,
+        level: int,
+        shards: int,
+        shard: int,
+        control: Control,
+        stats: Stats,
+        slice_number: int,
     ) -> None:
         self._plan = plan
         self._level = level
         self._shard = shard
         self._control = control
-        self._context = TaskContext(control.moment, stats, run_id=plan.plan_id, control=control)
+        self._slice = slice_number
+        place = level, shard, slice_number
+        self._context = TaskContext(
+            control.moment, stats, run_id=plan.plan_id, control=control, place=place
+        )
         origin = (level << LEVEL_BITS) | shard
         partition = Partition.of_level(level)
         self._pipeline = Pipeline(plan, shards, shard, origin, partition, self._context)
 
-    def packets(
-        self, here: dict[str, Arrived], states_of: StatesOf, slice_number: int
-    ) -> Iterator[Packet]:
+    def packets(self, here: dict[str, Arrived], states_of: StatesOf) -> Iterator[Packet]:
         try:
             for step_id in self._plan.levels[self._level - 1]:
                 self._run_step(self._plan.steps[step_id], here.get(step_id, Arrived()), states_of)
-                yield from self._pipeline.flush(slice_number)
-            yield from self._pipeline.finish(slice_number)
+                yield from self._pipeline.flush(self._slice)
+            yield from self._pipeline.finish(self._slice)
         except FlowError as error:
             yield Packet(ERROR, self._shard, self._shard, 0, encode_failure(error))
         yield from self._pipeline.report()

@@ -57,7 +57,8 @@ def share(number: int, count: int, total: int) -> slice:
 
 def read_split(plan: Plan, shards: int, reading: Reading, control: Control) -> Iterator[Packet]:
     """Read a split, run the stateless steps, and yield packets; a failure becomes a packet."""
-    context = TaskContext(control.moment, run_id=plan.plan_id, control=control)
+    place = reading.step_id, reading.split.partition
+    context = TaskContext(control.moment, run_id=plan.plan_id, control=control, place=place)
     shard = shard_of_partition(plan, reading.step_id, reading.split.partition, shards)
     partition = Partition(reading.step_id, reading.split.partition)
     pipeline = Pipeline(plan, shards, shard, reading.origin, partition, context)
@@ -105,7 +106,7 @@ def read_batches(
         batches: the rows.
         now_us: the system time.
     """
-    context = TaskContext(Moment(now_us), run_id=plan.plan_id)
+    context = TaskContext(Moment(now_us), run_id=plan.plan_id, place=(step_id, origin))
     shard = origin % shards
     pipeline = Pipeline(plan, shards, shard, origin, Partition(step_id, 0), context)
     stream = plan.steps[step_id].downs[0]

@@ -1,0 +1,122 @@
+"""Async calls in Spark's workers: clients that outlive epochs, and replays with equal call ids."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import flow.operators as op
+from flow import Dataflow, run
+from flow.errors import StepError
+from flow.testing import ABORT, TestingSink, TestingSource
+from recovery import RecoveryConfig
+
+pytestmark = pytest.mark.spark
+
+
+class Log:
+    """A client that notes its calls in a file, as a server would."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    async def note(self, *fields: Any) -> None:
+        """Append a line; a line this short is written as a whole."""
+        await asyncio.sleep(0.001)
+        with open(self._path, "a", encoding="utf-8") as file:
+            file.write(" ".join(map(str, (os.getpid(), id(self), *fields))) + "\n")
+
+
+async def call(log: Log, pair: tuple[str, int]) -> tuple[str, tuple[int, str]]:
+    key, value = pair
+    await log.note(key, value, op.call_id())
+    return key, (value, op.call_id())
+
+
+def calls(path: Path) -> list[list[str]]:
+    return [line.split() for line in path.read_text("utf-8").splitlines()]
+
+
+def with_calls(items: list[Any], path: Path, out: list[Any], late: list[Any]) -> Dataflow:
+    """Return a flow with calls before and after a keyed step."""
+    flow, log = Dataflow("calls"), str(path)
+    s = op.input("in", flow, TestingSource(items, batch_size=3))
+    first = op.map_async("first", s, call, resource=lambda: Log(log))
+    op.output("out", first, TestingSink(out))
+    total = op.stateful_map("total", s, lambda total, n: ((total or 0) + n, (total or 0) + n))
+    op.output(
+        "late", op.map_async("second", total, call, resource=lambda: Log(log)), TestingSink(late)
+    )
+    return flow
+
+
+#  run       1                          2
+#  items     a1 b2 a3 │ b4 a5 ABORT     b4 a5 │ a6 │ end
+#  commit       x           -             x      x    x
+def test_a_replayed_epoch_makes_its_calls_again_with_the_same_ids(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path, out, late = tmp_path / "calls", list[Any](), list[Any]()
+    items = [("a", 1), ("b", 2), ("a", 3), ("b", 4), ("a", 5), ABORT(), ("a", 6)]
+    options: dict[str, Any] = {"spark": spark, "shards": 4, "partitions": 1}
+    recovery = RecoveryConfig(str(tmp_path / "checkpoint"))
+
+    assert run(with_calls(items, path, out, late), recovery=recovery, **options).aborted
+    first_run = calls(path)
+    run(with_calls(items, path, out, late), recovery=recovery, **options)
+
+    made = Counter((key, int(value), found) for _, _, key, value, found in calls(path))
+    received = [(key, value, found) for key, (value, found) in [*out, *late]]
+    assert sorted(value for _, (value, _) in out) == [1, 2, 3, 4, 5, 6]
+    assert sorted(value for _, (value, _) in late) == [1, 2, 4, 6, 9, 15]
+    assert set(made) == set(received)
+    assert len({found for _, _, found in made}) == len(made) == 12
+    repeated = {(key, value) for (key, value, _), times in made.items() if times == 2}
+    assert repeated == {("b", 4), ("a", 5), ("b", 6), ("a", 9)}
+    assert set(made.values()) == {1, 2}
+    assert {(key, int(value)) for _, _, key, value, _ in first_run} >= repeated
+
+
+def test_a_worker_keeps_its_client_for_all_epochs(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "calls"
+    flow = Dataflow("clients")
+    s = op.input("in", flow, TestingSource([("a", n) for n in range(8)], batch_size=2))
+    log = str(path)
+    op.output("out", op.map_async("call", s, call, resource=lambda: Log(log)), TestingSink([]))
+    assert run(flow, spark=spark, engine="streaming", shards=2, partitions=1).epochs == 5
+    clients: dict[str, set[str]] = {}
+    for pid, client, *_ in calls(path):
+        clients.setdefault(pid, set()).add(client)
+    assert {len(of_worker) for of_worker in clients.values()} == {1}
+    assert str(os.getpid()) not in clients
+
+
+def test_a_batch_makes_each_call_once(spark: SparkSession, tmp_path: Path) -> None:
+    path, out, late = tmp_path / "calls", list[Any](), list[Any]()
+    flow = with_calls([("a", n) for n in range(20)], path, out, late)
+    run(flow, spark=spark, engine="batch")
+    assert [value for _, (value, _) in out] == list(range(20))
+    assert len({found for *_, found in calls(path)}) == len(calls(path)) == 40
+
+
+async def refused(item: Any) -> None:
+    raise ConnectionRefusedError(f"no server for {item}")
+
+
+def test_the_error_of_a_call_reaches_the_driver(spark: SparkSession) -> None:
+    flow = Dataflow("refused")
+    s = op.input("in", flow, TestingSource([("ann", 7)]))
+    op.output("out", op.map_async("call", s, refused, retry=op.Retry(2, "1ms")), TestingSink([]))
+    with pytest.raises(StepError) as caught:
+        run(flow, spark=spark)
+    assert str(caught.value) == (
+        "step 'call': the call raised ConnectionRefusedError: no server for ('ann', 7), in the "
+        "last of 2 attempts\n  key:  'ann'\n  item: 7"
+    )
+    assert isinstance(caught.value.__cause__, ConnectionRefusedError)
