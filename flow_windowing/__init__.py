@@ -7,6 +7,9 @@ from flow.instants import NEVER
 from flow.wrong_names import no_attribute
 from flow_windowing import earlier_modules as _earlier_modules  # noqa: F401  (registers them)
 from flow_windowing.aggregates.aggregator import Aggregator, aggregate
+from flow_windowing.aggregates.approximate.distinct import ApproxCountDistinct
+from flow_windowing.aggregates.approximate.quantile import ApproxQuantile
+from flow_windowing.aggregates.approximate.top_k import ApproxTopK
 from flow_windowing.aggregates.collections import Collect, CollectUnique
 from flow_windowing.aggregates.edges import Earliest, First, Last, Latest
 from flow_windowing.aggregates.extremes import Max, Min
@@ -53,6 +56,9 @@ __all__ = [
     "NEVER",
     "NO_WATERMARK",
     "Aggregator",
+    "ApproxCountDistinct",
+    "ApproxQuantile",
+    "ApproxTopK",
     "Arrival",
     "CalendarWindower",
     "Clock",
@@ -129,6 +135,15 @@ _ELSEWHERE = {
     "Average": "use Mean",
     "CountAll": "use Count",
     "Distinct": "use CountDistinct, or CollectUnique for the values",
+    **dict.fromkeys(
+        ("approx_count_distinct", "HyperLogLog", "CountDistinctApprox", "ThetaSketch"),
+        "use ApproxCountDistinct(field, precision=12)",
+    ),
+    **dict.fromkeys(
+        ("approx_percentile", "percentile_approx", "TDigest", "ApproxPercentile", "DDSketch"),
+        "use ApproxQuantile(field, q, accuracy=0.01)",
+    ),
+    **dict.fromkeys(("HeavyHitters", "approx_top_k", "SpaceSaving"), "use ApproxTopK(field, k)"),
     "ProcessingTimeClock": "use SystemClock",
     "EventTimeClock": "use EventClock",
     "avg_window": "use mean_window",

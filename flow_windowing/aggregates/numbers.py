@@ -258,7 +258,7 @@ class StdDev(FieldAggregator[tuple[int, float, float], float | None]):
         self, state: tuple[int, float, float], found: Any, at: Arrival
     ) -> tuple[int, float, float]:
         count, mean, squares = state
-        number = _float_of(found)
+        number = float_of(found)
         delta = number - mean
         mean += delta / (count + 1)
         return count + 1, mean, squares + delta * (number - mean)
@@ -304,9 +304,7 @@ class Quantile(FieldAggregator["array[float]", float | None]):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        q: object = self.q
-        if not isinstance(q, int | float) or isinstance(q, bool) or not 0 <= q <= 1:
-            raise FlowBuildError(f"Quantile: q must be a number from 0 to 1, got {shorten(self.q)}")
+        check_share("Quantile: q", self.q)
 
     @override
     def result_type(self, field_type: Any) -> Any:
@@ -329,7 +327,7 @@ class Quantile(FieldAggregator["array[float]", float | None]):
     @override
     def _take(self, state: array[float], found: Any, at: Arrival) -> array[float]:
         # Adding 0.0 turns -0.0 into 0.0: sorting could put either of the two first.
-        state.append(_float_of(found) + 0.0)
+        state.append(float_of(found) + 0.0)
         return state
 
     @override
@@ -345,7 +343,13 @@ def _type_of_sums(kind: Any) -> Any:
     return pa.float64() if pa.types.is_floating(kind) else pa.int64()
 
 
-def _float_of(found: Any) -> float:
+def check_share(name: str, value: object) -> None:
+    """Raise a `FlowBuildError` unless an argument is a number from 0 to 1."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
+        raise FlowBuildError(f"{name} must be a number from 0 to 1, got {shorten(value)}")
+
+
+def float_of(found: Any) -> float:
     """Return a number as a float.
 
     Raises:

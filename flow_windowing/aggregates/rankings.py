@@ -47,7 +47,7 @@ class TopK(FieldAggregator[dict[Any, tuple[int, int, Any]], list[Any]]):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_whole("TopK: k", self.k, 1)
+        check_whole(f"{type(self).__name__}: k", self.k, 1)
 
     @override
     def result_type(self, field_type: Any) -> Any:

@@ -50,6 +50,9 @@ def windows(windower: Any = HOURS, **options: Any) -> Any:
     [
         (win.Count(), pa.int64()),
         (win.CountDistinct("id"), pa.int64()),
+        (win.ApproxCountDistinct("id"), pa.int64()),
+        (win.ApproxQuantile("n", 0.5), pa.float64()),
+        (win.ApproxTopK("id", 3), pa.list_(pa.string())),
         (win.Sum("n"), pa.int64()),
         (win.Sum("x"), pa.float64()),
         (win.Sum("inner.m"), pa.int64()),

@@ -37,8 +37,9 @@ print("%d.%d" % sys.version_info[:2], *(name for name in sys.argv[1:] if is_miss
 _OPTIONAL: Mapping[str, tuple[str, ...]] = {
     "kafka": ("confluent-kafka", "fastavro", "msgspec"),
     "postgres": ("psycopg",),
+    "sketches": ("datasketches",),
 }
-"""The packages of each extra of this project that adds a connector."""
+"""The packages of each extra of this project that a flow may need."""
 _JAR = re.compile(r"spark-core_[\d.]+-(\d+\.\d+[^/]*)\.jar")
 
 

@@ -8,6 +8,8 @@ import pyarrow as pa
 
 from flow.fields import field_path
 from flow_windowing.aggregates.aggregator import Aggregator, FieldAggregator
+from flow_windowing.aggregates.approximate.distinct import ApproxCountDistinct
+from flow_windowing.aggregates.approximate.quantile import ApproxQuantile
 from flow_windowing.aggregates.edges import Earliest, Edge, First, Last, Latest
 from flow_windowing.aggregates.extremes import Max, Min
 from flow_windowing.aggregates.numbers import Count, CountDistinct, Mean, Quantile, Sum
@@ -72,7 +74,10 @@ def is_order_free(aggregator: Aggregator[Any, Any, Any]) -> bool:
     )
 
 
-_ORDER_FREE = (CountDistinct, Quantile, TopK, MaxK, MinK, MaxKUnique, MinKUnique)
+_ORDER_FREE = (
+    *(ApproxCountDistinct, ApproxQuantile, CountDistinct, Quantile, TopK),
+    *(MaxK, MinK, MaxKUnique, MinKUnique),
+)
 """Aggregates that depend on values and arrivals, never on the order of entering windows."""
 
 

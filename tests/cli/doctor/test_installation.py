@@ -106,12 +106,13 @@ def versions(**known: str) -> Callable[[str], str | None]:
 
 def test_an_extra_that_is_installed_in_part_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installation, "_version", versions(confluent_kafka="2.9", psycopg="3.2"))
-    kafka, postgres = package_findings()
+    kafka, postgres, sketches = package_findings()
     assert kafka.level is Level.WARNING
     assert kafka.text == (
         "confluent-kafka 2.9, and fastavro, msgspec is missing: pip install 'flow-windows[kafka]'"
     )
     assert (postgres.level, postgres.text) == (Level.OK, "psycopg 3.2")
+    assert sketches.text.startswith("not installed; a flow that needs it: pip install")
 
 
 def test_an_extra_that_is_not_installed_is_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,9 @@ from hypothesis import strategies as st
 
 from flow_windowing import (
     Aggregator,
+    ApproxCountDistinct,
+    ApproxQuantile,
+    ApproxTopK,
     Arrival,
     Collect,
     CollectUnique,
@@ -74,6 +77,9 @@ OF_WHAT: list[tuple[AnyAggregator, st.SearchStrategy[Any]]] = [
     (CollectUnique(), THINGS),
     (CountDistinct(), THINGS),
     (TopK(k=2), THINGS),
+    (ApproxCountDistinct(precision=5), THINGS),
+    (ApproxTopK(k=2), THINGS),
+    (ApproxQuantile(q=0.3), NUMBERS),
     (MaxK(k=3), ORDERED),
     (MinK(k=3), ORDERED),
     (MaxKUnique(k=3), ORDERED),

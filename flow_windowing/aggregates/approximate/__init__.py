@@ -1,0 +1,1 @@
+"""Approximate aggregates, in bounded memory: sketches of the values of a window."""
