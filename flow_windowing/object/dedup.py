@@ -1,7 +1,6 @@
 """Deduplication by a clock for one key.
 
-For each value, in order of arrival, the clock returns its timestamp and advances the watermark. A
-value behind the watermark is late. Any other value passes, unless a value of the same id passed
+A value behind the watermark is late. Any other value passes, unless a value of the same id passed
 whose timestamp differs by less than the time to live. An id is evicted once the watermark has
 passed its timestamp and the time to live: each later value with the id is either late or passes. So
 results do not depend on the time of eviction.
@@ -9,31 +8,22 @@ results do not depend on the time of eviction.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, replace
+import heapq
+from collections.abc import Hashable
+from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
-import numpy as np
 from typing_extensions import override
 
-from flow.errors import FlowTypeError, shorten
-from flow.instants import NEVER, NO_PROGRESS, Moment
+from flow.instants import NEVER
 from flow.keyed.id_table import IdState
 from flow.keyed.ids import IdOf
-from flow.keyed.logic import (
-    COUNTED,
-    DISCARD,
-    KEEP,
-    Bounded,
-    Counted,
-    Keep,
-    Stamped,
-    StatefulLogic,
-)
-from flow_windowing.clocks.clock import Clock, DroppedValue, Reading
-from flow_windowing.contract.metadata import LateReason, LateValue
-from flow_windowing.rules.lateness import counted_late, is_behind
-from flow_windowing.rules.streams import DOWN, DUPLICATES, LATE
+from flow.keyed.logic import DISCARD, KEEP, Keep
+from flow_windowing.clocks.clock import Clock, check_clock
+from flow_windowing.object.clocked_driver import ClockedDriver
+from flow_windowing.rules.lateness import is_behind
+from flow_windowing.rules.streams import DOWN, DUPLICATES
 
 
 @dataclass(frozen=True)
@@ -51,108 +41,72 @@ class DedupConfig:
     ttl_us: int
 
     def __post_init__(self) -> None:
-        clock: object = self.clock
-        if not isinstance(clock, Clock):
-            raise FlowTypeError(
-                f"clock must be a Clock such as EventClock('at', '5s'), got {shorten(clock)}"
-            )
+        check_clock(self.clock)
 
 
-class DedupDriver(StatefulLogic[Any, tuple[int, Any], IdState]):
+class DedupDriver(ClockedDriver[IdState]):
     """The clock and the remembered ids of one key; emits ``(port, value)``.
 
-    Invariants: `_first_us` has the timestamps of the values that passed for each id. `_unsettled`
-    is the moment of the epoch while the clock has read values of it that have not been settled.
+    Invariants: `_passed` is a heap of the values that passed, as timestamp, number and id;
+    `_times_us` has the same timestamps by id.
     """
-
-    detaches = True
 
     def __init__(self, config: DedupConfig, snapshot: IdState | None) -> None:
         clock, ids, first_us = snapshot or (None, [], [])
+        super().__init__(config.clock, 1, clock, len(ids))
         self._config = config
-        self._clock = config.clock.build(clock)
-        self._first_us: dict[Hashable, list[int]] = {}
-        for found, time_us in zip(ids, first_us, strict=True):
-            self._first_us.setdefault(found, []).append(time_us)
-        self._unsettled: Moment | None = None
-        self._moment = Moment(0)
-
-    @override
-    def on_item(self, value: Any, moment: Moment) -> tuple[Iterable[tuple[int, Any]], Keep]:
-        self._unsettled = self._moment = moment
-        before, source = moment.before, -1
-        if isinstance(value, Bounded):
-            value, bound_us, progress_us, source = value
-            before = replace(before, bound_us=bound_us, progress_us=progress_us)
-        elif isinstance(value, Stamped):
-            value, progress_us = value
-            before = replace(before, progress_us=progress_us)
-        try:
-            reading = self._clock.on_item(value, before)
-        except DroppedValue as dropped:
-            return [(COUNTED, Counted("dropped", 1, f"dropped a value: {dropped}"))], KEEP
-        return self._routed(value, reading, source), KEEP
-
-    def _routed(self, value: Any, reading: Reading, source: int) -> list[tuple[int, Any]]:
-        """Return a value with its stream, and counts."""
-        timestamp_us, watermark_us, refused = reading
-        if refused is not None:
-            late = LateValue.of_us(value, timestamp_us, watermark_us, (), refused)
-            return [(LATE, late), (COUNTED, Counted(refused.value))]
-        if is_behind(timestamp_us, watermark_us):
-            late = LateValue.of_us(value, timestamp_us, watermark_us, (), LateReason.LATE)
-            late_by_us = np.array([watermark_us - timestamp_us])
-            counts = counted_late(late_by_us, np.array([source]))
-            return [(LATE, late), *((COUNTED, one) for one in counts)]
-        first_us = self._first_us.setdefault(self._config.id_of(value), [])
-        if any(abs(timestamp_us - one) < self._config.ttl_us for one in first_us):
-            return [(DUPLICATES, value)]
-        first_us.append(timestamp_us)
-        return [(DOWN, value)]
-
-    @override
-    def on_notify(self, moment: Moment) -> tuple[Iterable[tuple[int, Any]], Keep]:
-        self._settle()
-        self._moment = moment
-        if self._evict(self._clock.watermark(moment)):
-            self._clock.settle(moment)
-        return (), KEEP if self._first_us else DISCARD
-
-    @override
-    def on_end(self, moment: Moment) -> tuple[Iterable[tuple[int, Any]], Keep]:
-        return (), DISCARD
-
-    @override
-    def notify_at_us(self) -> int:
-        self._settle()
-        if not self._first_us:
-            return NO_PROGRESS  # Due at once: the key has nothing to remember.
-        least_us = min(min(times_us) for times_us in self._first_us.values())
-        return self._clock.due_us(min(least_us + self._config.ttl_us, NEVER), self._moment)
+        self._passed: list[tuple[int, int, Hashable]] = []
+        self._times_us: dict[Hashable, list[int]] = {}
+        for number, (found, time_us) in enumerate(zip(ids, first_us, strict=True)):
+            self._remember(found, time_us, number)
 
     @override
     def snapshot(self) -> IdState:
-        self._settle()
-        pairs = [(found, one) for found, times_us in self._first_us.items() for one in times_us]
-        return self._clock.snapshot(), [found for found, _ in pairs], [one for _, one in pairs]
+        passed = sorted(self._passed, key=itemgetter(1))
+        times_us = [time_us for time_us, _, _ in passed]
+        return self._clock.snapshot(), [found for _, _, found in passed], times_us
 
-    def _settle(self) -> None:
-        """Advance the clock to the end of an epoch, after its values."""
-        moment, self._unsettled = self._unsettled, None
-        if moment is not None:
-            self._clock.settle(moment)
+    @override
+    def _enter_value(self, value: Any, timestamp_us: int, watermark_us: int, number: int) -> None:
+        if is_behind(timestamp_us, watermark_us):
+            self._emit_late(value, timestamp_us, watermark_us, ())
+            return
+        found = self._config.id_of(value)
+        times_us = self._times_us.get(found, ())
+        if any(abs(timestamp_us - one) < self._config.ttl_us for one in times_us):
+            self._output.append((DUPLICATES, value))
+        else:
+            self._remember(found, timestamp_us, number)
+            self._output.append((DOWN, value))
 
-    def _evict(self, watermark_us: int) -> bool:
-        """Remove the ids that the watermark has passed; return True if there was one."""
-        least_us, count = watermark_us - self._config.ttl_us, _count(self._first_us)
-        remaining = {
-            found: kept
-            for found, times_us in self._first_us.items()
-            if (kept := [one for one in times_us if one > least_us])
-        }
-        self._first_us = remaining
-        return _count(remaining) < count
+    def _remember(self, found: Hashable, time_us: int, number: int) -> None:
+        heapq.heappush(self._passed, (time_us, number, found))
+        self._times_us.setdefault(found, []).append(time_us)
 
+    @override
+    def _advance(self, watermark_us: int) -> bool:
+        least_us, count = watermark_us - self._config.ttl_us, len(self._passed)
+        while self._passed and self._passed[0][0] <= least_us:
+            time_us, _, found = heapq.heappop(self._passed)
+            times_us = self._times_us[found]
+            times_us.remove(time_us)
+            if not times_us:
+                del self._times_us[found]
+        return len(self._passed) < count
 
-def _count(first_us: dict[Hashable, list[int]]) -> int:
-    return sum(map(len, first_us.values()))
+    @override
+    def _has_values(self) -> bool:
+        return bool(self._passed)
+
+    @override
+    def _has_state(self) -> bool:
+        return False
+
+    @override
+    def _disposition(self) -> Keep:
+        # The clock of a key without ids starts again, so its state is not kept either.
+        return KEEP if self._passed else DISCARD
+
+    @override
+    def _next_us(self) -> int:
+        return min(self._passed[0][0] + self._config.ttl_us, NEVER) if self._passed else NEVER

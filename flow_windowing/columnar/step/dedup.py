@@ -101,6 +101,8 @@ class ShardTimedIds(ShardLogic):
         self._advance_to(epoch.moment)
         if epoch.end_of_input:
             self._table.evict(np.ones(len(self._table.seen.slots), np.bool_))
+        watermark_us = self._rule.now(self._clocks, epoch.moment)
+        self._output.watermarks_us = watermark_us[self._table.changed]
         return self._output
 
     @override

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import flow.operators as op
 import flow_windowing as win
 from flow import Dataflow
+from flow.engine.epoch.watermark_lag import WatermarkLag, watermark_lags
 from flow.errors import FlowTypeError, StepError
 from flow.testing import TestDriver, TestingSink, TestingSource, key_by_key, run_once, swap_clock
 from flow_windowing import Clock, EventClock, LateReason, SystemClock
@@ -105,6 +106,14 @@ def test_the_watermark_of_a_silent_key_empties_the_state() -> None:
         t.advance("0.000001s")
         assert t.stats.gauges["once", "keys"] == 0
         assert t.stats.gauges["once", "state_bytes"] == 0
+
+
+@pytest.mark.usefixtures("path")
+def test_the_lag_of_watermarks_is_reported() -> None:
+    #  now 40 s; watermarks: k 20 - 5 = 15, j 30 - 5 = 25
+    driver = TestDriver(a_flow(), now=40)
+    driver.send("in", [click(20), click(30, key="j")])
+    assert watermark_lags(driver.stats.lags) == {"once": WatermarkLag(15.0, 15.0, 25.0, 2)}
 
 
 @pytest.mark.usefixtures("path")
